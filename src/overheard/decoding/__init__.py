@@ -1,0 +1,1 @@
+"""Shared mathematics of the attacks: linear measurements and how to decode them. No I/O."""

@@ -1,0 +1,344 @@
+"""What did one sum of per-record features tell about the records?
+
+A client's update is a linear measurement of the secret (DECODERS section 1): record ``i`` takes
+one of ``K`` candidate values, and the adversary sees
+
+    t = sum_i F[i, s_i] + noise,          F[i, k] = gradient of record i with candidate k.
+
+A :class:`Measurement` is that equation made ready for a decoder:
+
+* **one gauge**: everything is relative to candidate 0, so ``features[:, 0]`` is zero and
+  ``total`` is ``t - sum_i F[i, 0]``. No posterior depends on the gauge, and differences that the
+  caller computes without cancellation (:func:`from_differences`) stay exact;
+* **white**: the noise has unit covariance;
+* **reduced**: only the directions in which the records differ by more than the noise are kept.
+  A direction ``u`` with singular value ``s`` (whitened) tells at most ``log2(1 + s^2 / 4) / 2``
+  bits, so that what lies below ``floor`` is lost at no cost.
+
+The rest of the rows (outside the span of all differences) hold noise and nothing else. They cannot
+help a decoder, but they show whether the stated noise is right: :attr:`Measurement.misfit` is
+their mean square and should be near one. It needs no decoder and no truth.
+
+Numerics: rows are reduced by QR and SVD, never through normal equations, because whitened singular
+values of float32 messages easily span nine decades. :func:`from_gram` is for gradients that were
+never built; its eigenvalues are trusted down to ``1e-12`` of the largest (condition of the Gram
+matrix below 1e12) and what lies below is dropped and counted in :attr:`Measurement.unresolved`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import linalg
+
+from overheard.errors import FixData
+
+Array = NDArray[np.float64]
+
+FLOOR = 0.02
+"""Singular values below this many noise standard deviations are dropped (7e-5 bits each)."""
+
+GRAM_CONDITION = 1e12
+"""Largest condition number of a Gram matrix whose eigenvectors are trusted."""
+
+_EPS = float(np.finfo(np.float64).eps)
+_SLOPPY = 8 * _EPS  # rounding of a sum and of the rotations that follow, relative to its terms
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """A whitened, reduced linear measurement of ``m`` records with ``K`` candidates each.
+
+    features: (m, K, r), ``features[:, 0] == 0``; total: (r,); noise covariance: identity.
+    condition: ratio of the largest to the smallest kept singular value (1 when nothing is kept).
+    spare_rows: equations outside the span of all differences; spare_chi2: their sum of squares.
+    unresolved: directions above the noise that float64 could not separate (Gram form only).
+    """
+
+    features: Array
+    total: Array
+    condition: float = 1.0
+    spare_rows: int = 0
+    spare_chi2: float = 0.0
+    unresolved: int = 0
+
+    def __post_init__(self) -> None:
+        if self.features.ndim != 3 or self.features.shape[1] < 1:
+            raise FixData(
+                f"features have shape {self.features.shape}; expected (records, candidates, rows)"
+            )
+        if self.total.shape != self.features.shape[2:]:
+            raise FixData(
+                f"the total has shape {self.total.shape} but the features have "
+                f"{self.features.shape[2]} rows; give one number per row"
+            )
+
+    @property
+    def records(self) -> int:
+        """Number of records, m."""
+        return int(self.features.shape[0])
+
+    @property
+    def candidates(self) -> int:
+        """Number of candidate values per record, K."""
+        return int(self.features.shape[1])
+
+    @property
+    def rank(self) -> int:
+        """Number of independent equations above the noise, r."""
+        return int(self.features.shape[2])
+
+    @property
+    def unknowns(self) -> int:
+        """Number of free indicators, m (K - 1)."""
+        return self.records * (self.candidates - 1)
+
+    @property
+    def misfit(self) -> float:
+        """Mean square of the spare rows: near 1 if the stated noise is right, NaN if none.
+
+        Its standard error is ``sqrt(2 / spare_rows)``. Well above 1: the noise is larger than
+        stated, or the features do not describe this sum (other records, model or recipe).
+        """
+        return self.spare_chi2 / self.spare_rows if self.spare_rows else float("nan")
+
+    @property
+    def differences(self) -> Array:
+        """Features as a matrix (m (K - 1), r), record-major, candidate 0 left out."""
+        return self.features[:, 1:].reshape(self.unknowns, self.rank)
+
+    def inflated(self, factor: float) -> Measurement:
+        """The same measurement under noise whose standard deviation is ``factor`` times larger."""
+        if not np.isfinite(factor) or factor <= 0:
+            raise FixData(f"noise factor {factor!r}; give a positive number")
+        return replace(
+            self,
+            features=self.features / factor,
+            total=self.total / factor,
+            spare_chi2=self.spare_chi2 / factor**2,
+        )
+
+    def capped(self, limit: float) -> Measurement:
+        """The same measurement with singular values above ``limit`` lowered to it.
+
+        Equivalent to more noise in those directions only, so it is always safe, and it keeps
+        solvers away from precision that they cannot use.
+        """
+        if not np.isfinite(limit) or limit <= 0:
+            raise FixData(f"singular value limit {limit!r}; give a positive number")
+        singular = np.sqrt(np.einsum("ikr,ikr->r", self.features, self.features))
+        if not (singular > limit).any():
+            return self
+        factor = np.minimum(1.0, limit / np.maximum(singular, limit))
+        return replace(
+            self,
+            features=self.features * factor,
+            total=self.total * factor,
+            condition=min(self.condition, limit / float((singular * factor).min())),
+        )
+
+    def chi2_per_equation(self, probabilities: Array) -> float:
+        """Mean square of ``total`` minus its expectation; 0 for a measurement without rows."""
+        if not self.rank:
+            return 0.0
+        residual = self.total - np.tensordot(probabilities, self.features, 2)
+        return float(residual @ residual) / self.rank
+
+
+def from_rows(features: Any, total: Any, noise: Any, *, floor: float = FLOOR) -> Measurement:
+    """Measurement from explicit rows.
+
+    features: (m, K, R); total: (R,); noise: a standard deviation, one per row (R,), or the full
+    covariance (R, R). A standard deviation below the float64 rounding of the row's own sum is
+    raised to it, so ``noise=0`` means "exact up to float64". Raises FixData on NaN, infinity,
+    mismatched shapes, negative noise or a covariance that is not positive definite.
+    """
+    f = _finite("features", features)
+    t = _finite("total", total)
+    if f.ndim != 3 or f.shape[0] < 1 or f.shape[1] < 1:
+        raise FixData(f"features have shape {f.shape}; expected (records, candidates, rows)")
+    if t.shape != f.shape[2:]:
+        raise FixData(
+            f"the total has shape {t.shape} but the features have {f.shape[2]} rows; "
+            "give one number per row"
+        )
+    rounding = _SLOPPY * (np.abs(f).max(axis=1).sum(axis=0) + np.abs(t))
+    white = _whitener(noise, rounding)
+    differences = f[:, 1:] - f[:, :1]
+    return _reduce(white(differences), white(t - f[:, 0].sum(axis=0)), floor)
+
+
+def from_differences(
+    differences: Any, residual: Any, noise: Any, *, floor: float = FLOOR
+) -> Measurement:
+    """As :func:`from_rows`, from differences the caller computed without cancellation.
+
+    differences: (m, K - 1, R) or, for two candidates, (m, R): F[i, k] - F[i, 0];
+    residual: (R,): the observed total minus sum_i F[i, 0]; noise: as in :func:`from_rows`.
+    """
+    d = _finite("differences", differences)
+    b = _finite("residual", residual)
+    if d.ndim == 2:
+        d = d[:, None, :]
+    if d.ndim != 3 or d.shape[0] < 1 or b.shape != d.shape[2:]:
+        raise FixData(
+            f"differences have shape {d.shape} and the residual {b.shape}; expected "
+            "(records, candidates - 1, rows) and (rows,)"
+        )
+    rounding = _SLOPPY * (np.abs(d).sum(axis=(0, 1)) + np.abs(b))
+    white = _whitener(noise, rounding)
+    return _reduce(white(d), white(b), floor)
+
+
+def from_gram(
+    gram: Any, projections: Any, noise: float, *, candidates: int = 2, floor: float = FLOOR
+) -> Measurement:
+    """Measurement from inner products, for gradients that were never built (DECODERS 1).
+
+    gram: (n, n), inner products of the n = m (K - 1) differences, record-major;
+    projections: (n,), their inner products with ``t - sum_i F[i, 0]``;
+    noise: the standard deviation of isotropic noise, positive.
+
+    Directions whose eigenvalue is below 1e-12 of the largest cannot be told from rounding and are
+    dropped even when they lie above the noise (``unresolved`` counts them): use rows if it
+    matters. There are no spare rows, so the noise cannot be checked.
+    """
+    g = _finite("the Gram matrix", gram)
+    p = _finite("projections", projections)
+    n = p.size
+    if candidates < 2 or n < 1 or n % (candidates - 1):
+        raise FixData(f"{n} projections do not divide into records of {candidates} candidates")
+    if g.shape != (n, n) or p.shape != (n,):
+        raise FixData(f"the Gram matrix has shape {g.shape}; expected ({n}, {n})")
+    scale = float(np.abs(g).max())
+    if not np.allclose(g, g.T, rtol=0.0, atol=1e-8 * scale):
+        raise FixData("the Gram matrix is not symmetric; give inner products of the differences")
+    if not np.isfinite(noise) or noise <= 0:
+        raise FixData(f"noise {noise!r}; the Gram form needs a positive standard deviation")
+    eigenvalues, vectors = linalg.eigh((g + g.T) / 2)
+    eigenvalues, vectors = eigenvalues[::-1], vectors[:, ::-1]
+    top = max(float(eigenvalues[0]), 0.0)
+    if eigenvalues[-1] < -1e-8 * top:
+        raise FixData("the Gram matrix has negative eigenvalues; give inner products")
+    above_noise = eigenvalues > (floor * noise) ** 2
+    resolved = eigenvalues > top / GRAM_CONDITION
+    keep = above_noise & resolved
+    # Below eps * n * top an eigenvalue is rounding whatever the noise: not a lost direction.
+    lost = int((above_noise & ~resolved & (eigenvalues > 4 * n * _EPS * top)).sum())
+    singular, basis = np.sqrt(eigenvalues[keep]), vectors[:, keep]
+    features = (basis * (singular / noise)).reshape(-1, candidates - 1, singular.size)
+    total = (basis.T @ p) / singular / noise
+    condition = float(singular[0] / singular[-1]) if singular.size else 1.0
+    return Measurement(_with_reference(features), total, condition, unresolved=lost)
+
+
+def stack(measurements: Sequence[Measurement], *, floor: float = FLOOR) -> Measurement:
+    """All equations of several measurements of the same records, reduced again (rounds stack).
+
+    Their noises are taken as independent. Raises FixData when records or candidates differ.
+    """
+    if not measurements:
+        raise FixData("no measurements to stack; give at least one")
+    shapes = {(x.records, x.candidates) for x in measurements}
+    if len(shapes) != 1:
+        raise FixData(f"measurements of different records cannot be stacked: {sorted(shapes)}")
+    features = np.concatenate([x.features[:, 1:] for x in measurements], axis=2)
+    total = np.concatenate([x.total for x in measurements])
+    joint = _reduce(features, total, floor)
+    return Measurement(
+        joint.features,
+        joint.total,
+        joint.condition,
+        joint.spare_rows + sum(x.spare_rows for x in measurements),
+        joint.spare_chi2 + sum(x.spare_chi2 for x in measurements),
+        joint.unresolved + sum(x.unresolved for x in measurements),
+    )
+
+
+def _reduce(differences: Array, residual: Array, floor: float) -> Measurement:
+    """Rotate whitened rows into the singular directions that rise above the noise."""
+    m, free, rows = differences.shape
+    matrix = differences.reshape(m * free, rows)
+    # Rows in which nothing differs are spare from the start; they need no factorisation.
+    active = np.abs(matrix).max(axis=0, initial=0.0) > 0
+    spare, spare_rows = float(residual[~active] @ residual[~active]), int((~active).sum())
+    matrix, residual = matrix[:, active], residual[active]
+    if not matrix.size:
+        return Measurement(np.zeros((m, free + 1, 0)), np.zeros(0), 1.0, spare_rows, spare)
+    if matrix.shape[1] > matrix.shape[0]:
+        # More rows than unknowns: QR first, so that the SVD is square.
+        q, upper = linalg.qr(matrix.T, mode="economic", check_finite=False)
+        inside = q.T @ residual
+        outside = residual - q @ inside
+        spare += float(outside @ outside)
+        spare_rows += matrix.shape[1] - matrix.shape[0]
+        matrix, residual = upper.T, inside
+    left, singular, right = linalg.svd(matrix, full_matrices=False, check_finite=False)
+    tiny = _EPS * max(matrix.shape) * singular[0]
+    keep = singular > max(floor, tiny)
+    total = right[keep] @ residual
+    left_over = residual - right[keep].T @ total
+    # A dropped direction holds noise and a signal that is small against it: a fair spare row.
+    spare += float(left_over @ left_over)
+    spare_rows += matrix.shape[1] - int(keep.sum())
+    kept = singular[keep]
+    condition = float(kept[0] / kept[-1]) if kept.size else 1.0
+    features = (left[:, keep] * kept).reshape(m, free, kept.size)
+    return Measurement(_with_reference(features), total, condition, spare_rows, spare)
+
+
+def _with_reference(differences: Array) -> Array:
+    """Candidate 0 put back: zeros."""
+    m, _, r = differences.shape
+    return np.concatenate([np.zeros((m, 1, r)), differences], axis=1)
+
+
+def _finite(name: str, values: Any) -> Array:
+    try:
+        array = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise FixData(f"{name}: not an array of numbers ({error})") from None
+    if not np.isfinite(array).all():
+        bad = int((~np.isfinite(array)).sum())
+        raise FixData(f"{name}: {bad} of {array.size} values are NaN or infinite; remove them")
+    return array
+
+
+class _Whitener:
+    """Divides rows by a standard deviation, or by the Cholesky factor of a covariance."""
+
+    def __init__(self, sd: Array | None, factor: Array | None) -> None:
+        self._sd, self._factor = sd, factor
+
+    def __call__(self, values: Array) -> Array:
+        if self._sd is not None:
+            return values / self._sd
+        flat = values.reshape(-1, values.shape[-1])
+        solved = linalg.solve_triangular(self._factor, flat.T, lower=True, check_finite=False)
+        return np.ascontiguousarray(solved.T).reshape(values.shape)
+
+
+def _whitener(noise: Any, rounding: Array) -> _Whitener:
+    sd = _finite("noise", noise)
+    rows = rounding.size
+    if sd.ndim < 2:
+        if sd.shape not in ((), (rows,)):
+            raise FixData(f"noise has shape {sd.shape}; expected a number or one per row ({rows})")
+        if (sd < 0).any():
+            raise FixData("noise: negative standard deviations; give zero or more")
+        raised = np.maximum(np.broadcast_to(sd, (rows,)), rounding)
+        return _Whitener(np.where(raised > 0, raised, 1.0), None)
+    if sd.shape != (rows, rows):
+        raise FixData(f"noise has shape {sd.shape}; a covariance of {rows} rows was expected")
+    covariance = sd + np.diag(np.maximum(rounding, np.finfo(np.float64).tiny ** 0.5) ** 2)
+    try:
+        return _Whitener(None, linalg.cholesky((covariance + covariance.T) / 2, lower=True))
+    except linalg.LinAlgError:
+        raise FixData(
+            "noise: the covariance is not positive definite; add the variance of rounding to its "
+            "diagonal"
+        ) from None

@@ -1,0 +1,205 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from overheard.decoding.measurement import (
+    Measurement,
+    from_differences,
+    from_gram,
+    from_rows,
+    stack,
+)
+from overheard.errors import FixData
+
+
+def _score(measurement, answer):
+    """Whitened squared residual of an answer, up to the spare rows."""
+    picked = measurement.features[np.arange(measurement.records), answer].sum(axis=0)
+    return float(((measurement.total - picked) ** 2).sum()) + measurement.spare_chi2
+
+
+def _naive_score(problem, answer, covariance):
+    residual = problem.total - problem.features[np.arange(len(answer)), answer].sum(axis=0)
+    return float(residual @ np.linalg.solve(covariance, residual))
+
+
+@pytest.mark.parametrize(("m", "k", "rows"), [(5, 2, 3), (4, 3, 20), (1, 2, 1), (6, 4, 18)])
+@pytest.mark.parametrize("kind", ["number", "per row", "covariance"])
+def test_reduction_keeps_the_likelihood_of_every_answer(simulate, m, k, rows, kind):
+    problem = simulate(3, m, k, rows, 0.1)
+    rng = np.random.default_rng(4)
+    sd = rng.uniform(0.05, 0.3, rows)
+    mix = rng.normal(size=(rows, rows))
+    noise, covariance = {
+        "number": (0.1, np.eye(rows) * 0.01),
+        "per row": (sd, np.diag(sd**2)),
+        "covariance": (mix @ mix.T + np.eye(rows), mix @ mix.T + np.eye(rows)),
+    }[kind]
+    reduced = from_rows(problem.features, problem.total, noise, floor=1e-9)
+    for _ in range(20):
+        answer = rng.integers(0, k, m)
+        expected = _naive_score(problem, answer, covariance)
+        assert _score(reduced, answer) == pytest.approx(expected, rel=1e-9, abs=1e-9)
+    assert reduced.rank == min(rows, m * (k - 1)) == rows - reduced.spare_rows
+    assert reduced.unknowns == m * (k - 1)
+
+
+def test_rank_deficient_rows_are_found_and_the_rest_is_spare(simulate):
+    problem = simulate(1, 30, 2, 5, 1e-3)
+    copies = np.concatenate([problem.features] * 4, axis=2)
+    total = np.concatenate([problem.total] * 4)
+    reduced = from_rows(copies, total, 1e-3)
+    assert reduced.rank == 5
+    assert reduced.spare_rows == 15
+    assert reduced.spare_chi2 == pytest.approx(0.0, abs=1e-6)
+
+
+def test_misfit_tells_whether_the_stated_noise_is_right(simulate):
+    problem = simulate(2, 20, 2, 2000, 0.05)
+    assert from_rows(problem.features, problem.total, 0.05).misfit == pytest.approx(1.0, abs=0.1)
+    assert from_rows(problem.features, problem.total, 0.01).misfit == pytest.approx(25.0, rel=0.1)
+    assert np.isnan(from_rows(problem.features[:, :, :3], problem.total[:3], 0.05).misfit)
+
+
+def test_directions_below_the_noise_are_dropped(simulate):
+    problem = simulate(5, 10, 2, 6, 0.0)
+    scale = np.array([1.0, 1.0, 1.0, 1e-6, 1e-6, 1e-6])
+    reduced = from_rows(problem.features * scale, problem.total * scale, 1e-2)
+    assert reduced.rank == 3
+
+
+def test_constant_features_tell_nothing():
+    features = np.ones((4, 2, 3))
+    reduced = from_rows(features, np.full(3, 4.0), 0.1)
+    assert (reduced.rank, reduced.spare_rows, reduced.unknowns) == (0, 3, 4)
+    assert reduced.spare_chi2 == pytest.approx(0.0, abs=1e-12)
+
+
+def test_zero_noise_means_exact_up_to_float64(simulate):
+    problem = simulate(6, 8, 3, 30, 0.0)
+    reduced = from_rows(problem.features, problem.total, 0.0)
+    assert reduced.rank == 16
+    assert np.isfinite(reduced.features).all()
+    assert _score(reduced, problem.secret) < 100 < _score(reduced, (problem.secret + 1) % 3)
+
+
+@pytest.mark.parametrize("k", [2, 3])
+def test_gram_form_agrees_with_rows_when_well_conditioned(simulate, k):
+    problem = simulate(7, 12, k, 40, 0.1)
+    d = (problem.features[:, 1:] - problem.features[:, :1]).reshape(-1, 40)
+    b = problem.total - problem.features[:, 0].sum(axis=0)
+    rows = from_rows(problem.features, problem.total, 0.1)
+    gram = from_gram(d @ d.T, d @ b, 0.1, candidates=k)
+    assert gram.rank == rows.rank
+    assert gram.unresolved == 0
+    assert gram.condition == pytest.approx(rows.condition, rel=1e-6)
+    answers = np.random.default_rng(0).integers(0, k, (10, 12))
+    gaps = [_score(rows, a) - _score(gram, a) for a in answers]
+    np.testing.assert_allclose(gaps, gaps[0], rtol=1e-6)  # spare rows are all that differs
+
+
+def test_ill_conditioned_gram_says_what_it_lost(simulate):
+    rng = np.random.default_rng(8)
+    left, _ = np.linalg.qr(rng.normal(size=(40, 40)))
+    right, _ = np.linalg.qr(rng.normal(size=(60, 40)))
+    d = (left * np.logspace(0, -9, 40)) @ right.T
+    b = d.T @ rng.integers(0, 2, 40)
+    rows = from_differences(d, b, 1e-12)
+    gram = from_gram(d @ d.T, d @ b, 1e-12)
+    assert rows.rank == 40
+    assert rows.condition == pytest.approx(1e9, rel=1e-3)
+    assert gram.rank < 30
+    assert gram.condition <= 1e6
+    assert gram.unresolved > 0
+
+
+def test_stacked_rounds_equal_one_long_round(simulate):
+    problem = simulate(9, 10, 2, 30, 0.1)
+    whole = from_rows(problem.features, problem.total, 0.1, floor=1e-9)
+    cuts = [slice(0, 4), slice(4, 9), slice(9, 30)]
+    parts = [from_rows(problem.features[:, :, c], problem.total[c], 0.1, floor=1e-9) for c in cuts]
+    joint = stack(parts, floor=1e-9)
+    assert joint.rank == whole.rank
+    assert joint.spare_rows == whole.spare_rows
+    for answer in np.random.default_rng(0).integers(0, 2, (10, 10)):
+        assert _score(joint, answer) == pytest.approx(_score(whole, answer), rel=1e-9)
+
+
+def test_inflated_and_capped_only_add_noise(simulate):
+    problem = simulate(10, 10, 2, 6, 1e-4)
+    tight = from_rows(problem.features, problem.total, 1e-4)
+    loose = tight.inflated(10.0)
+    np.testing.assert_allclose(loose.features * 10.0, tight.features)
+    capped = tight.capped(50.0)
+    singular = np.linalg.norm(capped.features[:, 1], axis=0)
+    assert singular.max() == pytest.approx(50.0)
+    assert _score(capped, problem.secret) <= _score(tight, problem.secret) + 1e-9
+    assert tight.capped(1e12) is tight
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 2**31), m=st.integers(1, 6), rows=st.integers(1, 12))
+def test_mixing_rows_orthogonally_changes_no_likelihood(seed, m, rows):
+    rng = np.random.default_rng(seed)
+    features, total = rng.normal(size=(m, 2, rows)), rng.normal(size=rows)
+    q, _ = np.linalg.qr(rng.normal(size=(rows, rows)))
+    one, two = from_rows(features, total, 0.1), from_rows(features @ q, total @ q, 0.1)
+    answer = rng.integers(0, 2, m)
+    assert _score(one, answer) == pytest.approx(_score(two, answer), rel=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("features", "total", "noise", "words"),
+    [
+        (np.full((2, 2, 3), np.nan), np.zeros(3), 1.0, "NaN"),
+        (np.zeros((2, 2, 3)), np.array([0, np.inf, 0]), 1.0, "infinite"),
+        (np.zeros((2, 2, 3)), np.zeros(4), 1.0, "one number per row"),
+        (np.zeros((2, 3)), np.zeros(3), 1.0, "records, candidates, rows"),
+        (np.zeros((0, 2, 3)), np.zeros(3), 1.0, "records, candidates, rows"),
+        (np.zeros((2, 2, 3)), np.zeros(3), -1.0, "negative"),
+        (np.zeros((2, 2, 3)), np.zeros(3), np.ones(2), "one per row"),
+        (np.zeros((2, 2, 3)), np.zeros(3), np.ones((2, 2)), "covariance"),
+        (np.zeros((2, 2, 3)), np.zeros(3), -np.eye(3), "positive definite"),
+        (np.zeros((2, 2, 3)), "abc", 1.0, "not an array"),
+    ],
+)
+def test_bad_rows_are_refused_by_name(features, total, noise, words):
+    with pytest.raises(FixData, match=words):
+        from_rows(features, total, noise)
+
+
+@pytest.mark.parametrize(
+    ("gram", "projections", "noise", "candidates", "words"),
+    [
+        (np.eye(3), np.zeros(3), 0.0, 2, "positive"),
+        (np.eye(2), np.zeros(3), 1.0, 2, r"\(3, 3\)"),
+        (np.eye(3), np.zeros(3), 1.0, 3, "divide"),
+        (-np.eye(3), np.zeros(3), 1.0, 2, "negative eigenvalues"),
+        (np.triu(np.ones((3, 3))), np.zeros(3), 1.0, 2, "symmetric"),
+    ],
+)
+def test_bad_gram_matrices_are_refused_by_name(gram, projections, noise, candidates, words):
+    with pytest.raises(FixData, match=words):
+        from_gram(gram, projections, noise, candidates=candidates)
+
+
+def test_bad_stacks_and_shapes_are_refused(simulate):
+    one = from_rows(*simulate(0, 3, 2, 4, 0.1)[:2], 0.1)
+    two = from_rows(*simulate(0, 4, 2, 4, 0.1)[:2], 0.1)
+    with pytest.raises(FixData, match="different records"):
+        stack([one, two])
+    with pytest.raises(FixData, match="no measurements"):
+        stack([])
+    with pytest.raises(FixData, match="positive"):
+        one.inflated(0.0)
+    with pytest.raises(FixData, match="positive"):
+        one.capped(float("nan"))
+    with pytest.raises(FixData, match="expected"):
+        from_differences(np.zeros((3, 4)), np.zeros(5), 1.0)
+    with pytest.raises(FixData, match="total has shape"):
+        Measurement(np.zeros((2, 2, 3)), np.zeros(4))
+    with pytest.raises(FixData, match="records, candidates, rows"):
+        Measurement(np.zeros((2, 3)), np.zeros(3))
