@@ -1,0 +1,67 @@
+"""A table with a schema: what splits clients, what is predicted, what is sensitive."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from overheard.errors import FixData
+from overheard.learning.records import Records, Value
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Records and the roles of their columns; every other column is a public attribute."""
+
+    name: str
+    records: Records
+    client: str
+    target: str
+    task: Literal["regression", "classification"]
+    sensitive: tuple[str, ...]
+    origin: str
+    licence: str
+
+    def __post_init__(self) -> None:
+        known = self.records.columns
+        for role, column in [("client", self.client), ("target", self.target)]:
+            if column not in known:
+                raise FixData(f"{role} column {column!r} is not in the data: {', '.join(known)}")
+        if not len(self.records):
+            raise FixData(f"{self.name}: there are no records")
+        for column in self.inputs():
+            values = known[column]
+            if values.dtype.kind == "f" and not np.isfinite(values).all():
+                row = int(np.argmin(np.isfinite(values)))
+                raise FixData(
+                    f"{self.name}: column {column!r} has a missing or infinite value (row {row}); "
+                    "impute it or drop the row"
+                )
+
+    def inputs(self) -> tuple[str, ...]:
+        """The columns that a model sees: all but the client's name and the target."""
+        return tuple(c for c in self.records.columns if c not in (self.client, self.target))
+
+    def by_client(self) -> dict[str, Records]:
+        """Each client's records, without the client column, clients in order of their names."""
+        names = self.records[self.client].astype(str)
+        rest = self.records.without(self.client)
+        return {str(c): rest.take(names == c) for c in sorted(set(names.tolist()))}
+
+
+def domain_of(records: Records, column: str, most: int = 32) -> tuple[Value, ...]:
+    """The values that a column takes, sorted."""
+    found = sorted(set(records[column].tolist()))
+    if len(found) > most:
+        raise FixData(
+            f"column {column!r} takes {len(found)} values; an attribute under audit may take at "
+            f"most {most}; bin it first"
+        )
+    if len(found) < 2:
+        raise FixData(
+            f"column {column!r} is constant ({found[0] if found else 'empty'}): there is nothing "
+            "to infer; audit another column"
+        )
+    return tuple(found)

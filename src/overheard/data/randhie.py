@@ -1,0 +1,63 @@
+"""RAND Health Insurance Experiment: real people of six sites; bundled in statsmodels.
+
+Public domain. Rows of the file are person-years; we keep the first of each person, so that
+nobody appears twice, and drop people whose ``black`` is neither 0 nor 1. The target is the
+logarithm of medical spending, log(1 + meddol). 5,831 people remain.
+"""
+
+from __future__ import annotations
+
+from importlib import resources
+from pathlib import Path
+
+import numpy as np
+
+from overheard.data.dataset import Dataset
+from overheard.errors import FixData
+from overheard.learning.records import Records
+
+LICENCE = "public domain"
+ORIGIN = "RAND Health Insurance Experiment (Cameron & Trivedi 2005), bundled in statsmodels"
+SENSITIVE = ("female", "black", "physlm")
+PUBLIC = (
+    "xage linc lfam educdec num disea ghindx mhi logc lpi fmde hlthg hlthf hlthp child".split()
+)
+
+
+def load(folder: Path | None = None) -> Dataset:
+    """The people of the experiment; ``folder`` is not needed, the file comes with statsmodels."""
+    import pyarrow.csv
+
+    file = resources.files("statsmodels.datasets.randhie") / "src" / "randhie.csv"
+    if not file.is_file():
+        raise FixData("statsmodels carries no 45-column randhie file; install statsmodels>=0.15")
+    with resources.as_file(file) as path:
+        table = pyarrow.csv.read_csv(path)
+    column = {
+        name: table.column(name).to_numpy(zero_copy_only=False).astype(np.float64)
+        for name in ("zper", "year", "site", "meddol", *SENSITIVE, *PUBLIC)
+    }
+    order = np.lexsort((column["year"], column["zper"]))
+    _, first = np.unique(column["zper"][order], return_index=True)
+    rows = order[first]
+    rows = rows[np.isin(column["black"][rows], (0.0, 1.0))]
+    kept = {name: values[rows] for name, values in column.items()}
+    kept["physlm"] = (kept["physlm"] > 0).astype(np.float64)
+    for name in ("ghindx", "educdec"):
+        missing = np.isnan(kept[name])
+        kept[name] = np.where(missing, np.nanmean(kept[name]), kept[name])
+    records = {
+        "site": np.array([f"site {int(s)}" for s in kept["site"]]),
+        **{name: kept[name] for name in (*PUBLIC, *SENSITIVE)},
+        "log_spending": np.log1p(kept["meddol"]),
+    }
+    return Dataset(
+        name="randhie",
+        records=Records(records),
+        client="site",
+        target="log_spending",
+        task="regression",
+        sensitive=SENSITIVE,
+        origin=ORIGIN,
+        licence=LICENCE,
+    )

@@ -1,0 +1,1 @@
+"""Makes recordings: the simulator, its algorithms, and what it is told in a config file."""

@@ -1,0 +1,98 @@
+"""The simulation's config file: TOML, checked, and unknown keys are named with the nearest one."""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, ValidationError
+
+from overheard.errors import FixConfig
+from overheard.learning.records import Spec
+
+
+class DataConfig(Spec):
+    """Where records come from: a named source, or ``source = "file"`` with its columns' roles."""
+
+    source: str
+    path: str = ""
+    client: str = ""
+    target: str = ""
+    task: Literal["regression", "classification"] | None = None
+    drop: tuple[str, ...] = ()
+    options: dict[str, Any] = {}
+
+
+class ModelConfig(Spec):
+    """``linear`` (squared error), ``logistic`` (cross-entropy) or ``mlp`` (by the task)."""
+
+    name: Literal["linear", "logistic", "mlp"]
+    hidden: tuple[int, ...] = ()
+    activation: Literal["relu", "tanh", "sigmoid"] = "relu"
+    initial: Literal["uniform", "zeros"] = "uniform"
+
+
+class TrainingConfig(Spec):
+    """The federation's recipe; ``batch_size = 0`` is the full batch."""
+
+    algorithm: Literal["fedavg", "fedsgd", "fedprox"] = "fedavg"
+    rounds: int = Field(ge=1)
+    learning_rate: float = Field(gt=0)
+    epochs: int = Field(default=1, ge=1)
+    batch_size: int = Field(default=0, ge=0)
+    proximal: float = Field(default=0.0, ge=0)
+    participation: float = Field(default=1.0, gt=0, le=1)
+    weighting: Literal["size", "equal"] = "size"
+    wire: Literal["float32", "float64"] = "float32"
+
+
+class AuditConfig(Spec):
+    """The secrets to ask about; by default the source's own sensitive columns."""
+
+    attributes: tuple[str, ...] | None = None
+
+
+class Config(Spec):
+    """A whole simulation."""
+
+    seed: int = 0
+    data: DataConfig
+    model: ModelConfig
+    training: TrainingConfig
+    audit: AuditConfig = AuditConfig()
+
+
+def read_config(path: str | Path) -> Config:
+    """Read and check a config file."""
+    file = Path(path)
+    try:
+        content = tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise FixConfig(f"{file}: cannot be read ({error.strerror})") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise FixConfig(f"{file}: is not TOML: {error}") from error
+    return parse_config(content, str(file))
+
+
+def parse_config(content: dict[str, Any], name: str = "config") -> Config:
+    """Check a config that was read already."""
+    _refuse_unknown_keys(content, Config, name, "")
+    try:
+        return Config.model_validate(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"])) or "top level"
+        raise FixConfig(f"{name}: {where}: {first['msg']} (given: {first['input']!r})") from error
+
+
+def _refuse_unknown_keys(content: dict[str, Any], spec: type[Spec], name: str, at: str) -> None:
+    for key, value in content.items():
+        if key not in spec.model_fields:
+            near = difflib.get_close_matches(key, spec.model_fields, n=1, cutoff=0.5)
+            hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(spec.model_fields)}"
+            raise FixConfig(f"{name}: unknown key {at}{key!r}; {hint}")
+        inner = spec.model_fields[key].annotation
+        if isinstance(value, dict) and isinstance(inner, type) and issubclass(inner, Spec):
+            _refuse_unknown_keys(value, inner, name, f"{at}{key}.")

@@ -1,0 +1,120 @@
+"""From a config to everything a simulation needs: recipe, clients, secrets to ask about."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from overheard.data import catalogue
+from overheard.data.dataset import Dataset, domain_of
+from overheard.errors import FixConfig
+from overheard.federation.config import Config
+from overheard.learning.recipe import Dense, Recipe, Target
+from overheard.learning.records import Encoding, OneHot, Records, Scaled, Value
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A federation that is ready to run. ``attributes``: sensitive column to its values."""
+
+    config: Config
+    dataset: Dataset
+    recipe: Recipe
+    clients: dict[str, Records]
+    attributes: dict[str, tuple[Value, ...]]
+
+
+def plan(config: Config) -> Plan:
+    """Load the data and settle encoding, model and recipe.
+
+    Scales are those of the pooled records: a federation agrees on them beforehand. Columns of
+    zeros and ones stay as they are, text columns become one-hot blocks.
+    """
+    dataset = _load(config)
+    wanted = config.audit.attributes
+    sensitive = dataset.sensitive if wanted is None else wanted
+    for column in sensitive:
+        if column not in dataset.inputs():
+            raise FixConfig(
+                f"attribute {column!r} is not an input; choose from {', '.join(dataset.inputs())}"
+            )
+    attributes = {column: domain_of(dataset.records, column) for column in sensitive}
+    encoding = encoding_for(dataset, attributes)
+    target = _target(dataset)
+    loss, outputs = _loss(config, dataset, target)
+    training = config.training
+    if config.model.name != "mlp" and config.model.hidden:
+        raise FixConfig(f"model {config.model.name!r} has no hidden layers; use name = 'mlp'")
+    if config.model.name == "mlp" and not config.model.hidden:
+        raise FixConfig("model 'mlp' needs hidden layers, for example hidden = [64]")
+    if training.algorithm == "fedsgd" and (training.epochs != 1 or training.batch_size):
+        raise FixConfig("fedsgd sends one full-batch gradient; leave epochs and batch_size out")
+    if training.proximal and training.algorithm != "fedprox":
+        raise FixConfig("proximal belongs to algorithm = 'fedprox'")
+    recipe = Recipe(
+        algorithm=training.algorithm,
+        model=Dense(
+            inputs=encoding.width,
+            hidden=config.model.hidden,
+            outputs=outputs,
+            activation=config.model.activation,
+        ),
+        loss=loss,
+        encoding=encoding,
+        target=target,
+        learning_rate=training.learning_rate,
+        epochs=training.epochs,
+        batch_size=training.batch_size or None,
+        proximal=training.proximal,
+        wire=training.wire,
+    )
+    return Plan(config, dataset, recipe, dataset.by_client(), attributes)
+
+
+def _load(config: Config) -> Dataset:
+    data = config.data
+    options = dict(data.options)
+    if data.source == "file":
+        if not (data.path and data.client and data.target):
+            raise FixConfig("data source 'file' needs path, client and target in [data]")
+        options |= {"path": data.path, "client": data.client, "target": data.target}
+        options |= {"drop": data.drop, "task": data.task}
+        options["sensitive"] = config.audit.attributes or ()
+    return catalogue.load(data.source, **options)
+
+
+def encoding_for(dataset: Dataset, attributes: dict[str, tuple[Value, ...]]) -> Encoding:
+    """The usual encoding of a table; attributes under audit with two numbers stay one input."""
+    blocks: list[Scaled | OneHot] = []
+    for column in dataset.inputs():
+        values = dataset.records[column]
+        domain = attributes.get(column, ())
+        if values.dtype.kind != "f" or len(domain) > 2:
+            known = domain or tuple(sorted(set(values.tolist())))
+            blocks.append(OneHot(column=column, values=known))
+        elif domain or np.isin(values, (0.0, 1.0)).all():
+            blocks.append(Scaled(column=column))
+        else:
+            scale = float(values.std())
+            blocks.append(Scaled(column=column, shift=float(values.mean()), scale=scale or 1.0))
+    return Encoding(blocks=tuple(blocks))
+
+
+def _target(dataset: Dataset) -> Target:
+    values = dataset.records[dataset.target]
+    if dataset.task == "classification":
+        return Target(column=dataset.target, classes=tuple(sorted(set(values.tolist()))))
+    scale = float(values.std())
+    return Target(column=dataset.target, shift=float(values.mean()), scale=scale or 1.0)
+
+
+def _loss(config: Config, dataset: Dataset, target: Target) -> tuple[str, int]:
+    name = config.model.name
+    if name == "linear" and target.classes:
+        raise FixConfig("model 'linear' predicts a number but the target is a class; use logistic")
+    if name == "logistic" and not target.classes:
+        raise FixConfig("model 'logistic' predicts a class but the target is a number; use linear")
+    if not target.classes:
+        return "squared_error", 1
+    return "cross_entropy", 1 if len(target.classes) == 2 else len(target.classes)

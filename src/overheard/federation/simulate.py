@@ -1,0 +1,130 @@
+"""The simulator: a whole federation on one machine, recorded as a listener would hear it.
+
+Clients are batched, not looped: one call trains all participants of a round. The same seed
+gives the same bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from overheard.errors import FixData
+from overheard.federation.plan import Plan
+from overheard.learning.dense import initial
+from overheard.learning.recipe import Layout, Recipe
+from overheard.learning.records import Records, encode
+from overheard.learning.training import Shards, local_training, shards
+from overheard.randomness import stream
+from overheard.transcript.observe import LABEL_COLUMN
+from overheard.transcript.store import Recorder
+from overheard.transcript.target import attribute
+
+CHUNK = 64
+Array = NDArray[np.floating[Any]]
+Progress = Callable[[int, int], None]
+
+
+def simulate(plan: Plan, out: str | Path, progress: Progress = lambda done, total: None) -> Path:
+    """Run the federation and write its recording to ``out``; returns the path."""
+    recipe, training, seed = plan.recipe, plan.config.training, plan.config.seed
+    data = client_shards(recipe, plan.clients)
+    names = list(plan.clients)
+    about = {
+        "data": plan.dataset.name,
+        "origin": plan.dataset.origin,
+        "clients": names,
+        "seed": seed,
+        "config": plan.config.model_dump(mode="json"),
+    }
+    payload = "gradient" if recipe.algorithm == "fedsgd" else "model"
+    with Recorder(out, payload, about) as recorder:
+        write_knowledge(recorder, plan)
+        model = initial(recipe.model, seed, plan.config.model.initial).astype(recipe.wire)
+        for number in range(training.rounds):
+            chosen = participants(len(names), training.participation, seed, number)
+            returned = train_clients(recipe, model, data, chosen, seed, number)
+            recorder.round(
+                number,
+                named(recipe.model.layout(), model),
+                {names[c]: named(recipe.model.layout(), r) for c, r in zip(chosen, returned, strict=True)},
+                {names[c]: float(data.sizes[c]) for c in chosen},
+            )
+            model = aggregate(recipe, model, returned, data.sizes[chosen], training.weighting)
+            progress(number + 1, training.rounds)
+    return Path(out)
+
+
+def participants(clients: int, share: float, seed: int, number: int) -> NDArray[np.int64]:
+    """The clients of a round, uniformly at random without replacement."""
+    count = max(1, round(share * clients))
+    if count == clients:
+        return np.arange(clients)
+    chosen = stream(seed, "participation", number).choice(clients, count, replace=False)
+    return np.sort(chosen).astype(np.int64)
+
+
+def train_clients(
+    recipe: Recipe, model: Array, data: Shards, chosen: NDArray[np.int64], seed: int, number: int
+) -> Array:
+    """What the chosen clients return (len(chosen), P), clients of similar size in one batch."""
+    returned = np.empty((len(chosen), len(model)), model.dtype)
+    by_size = np.argsort(data.sizes[chosen], kind="stable")
+    for begin in range(0, len(chosen), CHUNK):
+        part = by_size[begin : begin + CHUNK]
+        rng = stream(seed, "batches", number, begin)
+        returned[part] = local_training(recipe, model, data.take(chosen[part]), rng)
+    return returned
+
+
+def aggregate(
+    recipe: Recipe, model: Array, returned: Array, sizes: NDArray[np.int64], weighting: str
+) -> Array:
+    """The next global model: the clients' mean, weighted by size or equally."""
+    weights = sizes / sizes.sum() if weighting == "size" else np.full(len(sizes), 1 / len(sizes))
+    mean = (weights @ returned.astype(np.float64)).astype(model.dtype)
+    if recipe.algorithm == "fedsgd":
+        return model - model.dtype.type(recipe.learning_rate) * mean
+    return mean
+
+
+def client_shards(recipe: Recipe, clients: dict[str, Records]) -> Shards:
+    """The clients' records as their models see them, in the precision of the wire."""
+    for name, records in clients.items():
+        if not len(records):
+            raise FixData(f"client {name!r} has no records; leave it out")
+    inputs = [encode(recipe.encoding, records) for records in clients.values()]
+    labels = [recipe.target.encode(records) for records in clients.values()]
+    return shards(inputs, labels, recipe.wire)
+
+
+def named(layout: Layout, flat: Array) -> dict[str, Array]:
+    """A flat model as the named arrays that go over the wire."""
+    arrays: dict[str, Array] = {}
+    start = 0
+    for name, shape in layout:
+        size = int(np.prod(shape))
+        arrays[name] = flat[start : start + size].reshape(shape)
+        start += size
+    return arrays
+
+
+def write_knowledge(recorder: Recorder, plan: Plan) -> None:
+    """Write truth and, for every target of the audit, the side knowledge that leaves it out."""
+    recorder.truth(plan.clients)
+    recorder.side("LocalTraining", plan.recipe.model_dump(mode="json"))
+    label = plan.recipe.target.column
+    for column, values in plan.attributes.items():
+        key = attribute(column).key
+        public = {c: r.without(column, label) for c, r in plan.clients.items()}
+        labels = {c: Records({LABEL_COLUMN: r[label]}) for c, r in plan.clients.items()}
+        pooled = plan.dataset.records[column]
+        shares = [float(np.mean(pooled == value)) for value in values]
+        recorder.side("PublicRecords", public, key)
+        recorder.side("Labels", labels, key)
+        recorder.side("AttributeDomain", {"column": column, "values": list(values)}, key)
+        recorder.side("AttributePrior", {"shares": shares}, key)

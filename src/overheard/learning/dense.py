@@ -1,0 +1,141 @@
+"""Dense networks as explicit factors: forward, backward and per-record gradients.
+
+For dense layers the gradient of one record's loss with respect to a layer's weights is an
+outer product ``delta_i a_i'`` (back-propagated error times input). Everything the project
+needs comes from these two factors: a client's step is a weighted sum of them, and a decoder
+takes inner products of per-record gradients as ``(delta_i . delta_j)(a_i . a_j + 1)`` without
+ever building them. All functions are batched: leading axes of parameters and data broadcast,
+so 1,000 clients are one call.
+
+Parameters are flat vectors (..., P) in the order of `Dense.layout`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit, log_softmax, softmax
+
+from overheard.learning.recipe import Dense
+from overheard.randomness import stream
+
+Array = NDArray[np.floating[Any]]
+Factors = list[tuple[Array, Array]]
+"""Per layer: inputs a (..., n, fan_in) and errors delta (..., n, fan_out)."""
+
+_ACTIVATIONS: dict[str, tuple[Callable[[Array], Array], Callable[[Array], Array]]] = {
+    # the activation, and its derivative as a function of its output
+    "relu": (lambda z: np.maximum(z, 0), lambda out: (out > 0).astype(out.dtype)),
+    "tanh": (np.tanh, lambda out: 1 - out * out),
+    "sigmoid": (expit, lambda out: out * (1 - out)),
+}
+
+
+def split(model: Dense, theta: Array) -> list[tuple[Array, Array | None]]:
+    """Weights (..., out, in) and biases (..., out) of each layer, as views of the flat vector."""
+    parts: list[Array] = []
+    start = 0
+    for _, shape in model.layout():
+        size = int(np.prod(shape))
+        parts.append(theta[..., start : start + size].reshape(*theta.shape[:-1], *shape))
+        start += size
+    if not model.bias:
+        return [(weight, None) for weight in parts]
+    return [(parts[i], parts[i + 1]) for i in range(0, len(parts), 2)]
+
+
+def initial(model: Dense, seed: int, scheme: str = "uniform") -> NDArray[np.float64]:
+    """Starting parameters: ``zeros``, or ``uniform`` in +-1/sqrt(fan_in) (torch.nn.Linear's)."""
+    theta = np.zeros(model.size)
+    if scheme == "zeros":
+        return theta
+    rng = stream(seed, "initial model")
+    for weight, bias in split(model, theta):
+        reach = 1 / np.sqrt(weight.shape[-1])
+        weight[...] = rng.uniform(-reach, reach, weight.shape)
+        if bias is not None:
+            bias[...] = rng.uniform(-reach, reach, bias.shape)
+    return theta
+
+
+def forward(model: Dense, theta: Array, inputs: Array) -> list[Array]:
+    """Inputs of every layer, then the outputs (..., n, outputs)."""
+    activate, _ = _ACTIVATIONS[model.activation]
+    trace = [inputs]
+    for layer, (weight, bias) in enumerate(split(model, theta)):
+        out = trace[-1] @ weight.swapaxes(-1, -2)
+        if bias is not None:
+            out = out + bias[..., None, :]
+        trace.append(out if layer == model.depth - 1 else activate(out))
+    return trace
+
+
+def predict(model: Dense, theta: Array, inputs: Array) -> Array:
+    """Raw outputs (..., n, outputs)."""
+    return forward(model, theta, inputs)[-1]
+
+
+def factors(model: Dense, loss: str, theta: Array, inputs: Array, labels: Array) -> Factors:
+    """Per layer the pair (a, delta) whose outer products are the per-record gradients.
+
+    The loss is the record's own, not divided by anything: squared error (f - y)^2, or
+    cross-entropy (one output: sigmoid; several: softmax).
+    """
+    _, slope = _ACTIVATIONS[model.activation]
+    trace = forward(model, theta, inputs)
+    delta = output_error(loss, trace[-1], labels)
+    pairs: Factors = []
+    layers = split(model, theta)
+    for layer in range(model.depth - 1, -1, -1):
+        pairs.append((trace[layer], delta))
+        if layer:
+            delta = (delta @ layers[layer][0]) * slope(trace[layer])
+    return pairs[::-1]
+
+
+def output_error(loss: str, outputs: Array, labels: Array) -> Array:
+    """Derivative of each record's loss by the model's outputs."""
+    if loss == "squared_error":
+        return 2 * (outputs - labels[..., None])
+    if outputs.shape[-1] == 1:
+        return expit(outputs) - labels[..., None]
+    classes = np.arange(outputs.shape[-1])
+    return softmax(outputs, axis=-1) - (labels[..., None] == classes).astype(outputs.dtype)
+
+
+def record_losses(loss: str, outputs: Array, labels: Array) -> Array:
+    """Each record's own loss (..., n)."""
+    if loss == "squared_error":
+        return (outputs[..., 0] - labels) ** 2
+    if outputs.shape[-1] == 1:
+        return np.logaddexp(0, outputs[..., 0]) - labels * outputs[..., 0]
+    chosen = labels.astype(int)[..., None]
+    return -np.take_along_axis(log_softmax(outputs, axis=-1), chosen, axis=-1)[..., 0]
+
+
+def weighted_gradient(model: Dense, pairs: Factors, weights: Array) -> Array:
+    """Sum over records of weight times gradient, flat (..., P)."""
+    parts: list[Array] = []
+    for a, delta in pairs:
+        weighted = delta * weights[..., None]
+        grad = weighted.swapaxes(-1, -2) @ a
+        parts.append(grad.reshape(*grad.shape[:-2], -1))
+        if model.bias:
+            parts.append(weighted.sum(axis=-2))
+    return np.concatenate(parts, axis=-1)
+
+
+def record_gradients(
+    model: Dense, loss: str, theta: Array, inputs: Array, labels: Array
+) -> Array:
+    """Gradients of each record's loss, flat (..., n, P). For small P; see the module's docstring."""
+    parts: list[Array] = []
+    for a, delta in factors(model, loss, theta, inputs, labels):
+        grad = delta[..., :, None] * a[..., None, :]
+        parts.append(grad.reshape(*grad.shape[:-2], -1))
+        if model.bias:
+            parts.append(delta)
+    return np.concatenate(parts, axis=-1)

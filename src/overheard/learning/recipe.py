@@ -1,0 +1,118 @@
+"""What a client does with a model it receives, as data.
+
+A `Recipe` holds what the papers' adversary is assumed to know of the training: the model's
+structure, the loss, the encoding of records, and the local update rule (xu2021 Algorithm 2).
+It contains no record and no secret. This module does not import torch.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, field_validator, model_validator
+
+from overheard.errors import FixRecording
+from overheard.learning.records import Encoding, Records, Spec, Value
+
+Layout = tuple[tuple[str, tuple[int, ...]], ...]
+"""Names and shapes of the parameters, in the order of the flat vector."""
+
+
+class Dense(Spec):
+    """Dense layers with one activation between them. No hidden layer: a linear model."""
+
+    architecture: Literal["dense"] = "dense"
+    inputs: int = Field(ge=1)
+    hidden: tuple[int, ...] = ()
+    outputs: int = Field(default=1, ge=1)
+    activation: Literal["relu", "tanh", "sigmoid"] = "relu"
+    bias: bool = True
+    wire_names: dict[str, str] = {}
+
+    @field_validator("hidden")
+    @classmethod
+    def _positive(cls, hidden: tuple[int, ...]) -> tuple[int, ...]:
+        if any(width < 1 for width in hidden):
+            raise ValueError("hidden layers need at least one unit")
+        return hidden
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        return (self.inputs, *self.hidden, self.outputs)
+
+    @property
+    def depth(self) -> int:
+        return len(self.sizes) - 1
+
+    def layout(self) -> Layout:
+        """Names on the wire and shapes, layer by layer, weight before bias."""
+        named: list[tuple[str, tuple[int, ...]]] = []
+        for layer, (fan_in, fan_out) in enumerate(zip(self.sizes, self.sizes[1:], strict=False)):
+            named.append((f"layers.{layer}.weight", (fan_out, fan_in)))
+            if self.bias:
+                named.append((f"layers.{layer}.bias", (fan_out,)))
+        return tuple((self.wire_names.get(name, name), shape) for name, shape in named)
+
+    @property
+    def size(self) -> int:
+        """Number of parameters."""
+        return sum(int(np.prod(shape)) for _, shape in self.layout())
+
+
+class Target(Spec):
+    """What the model predicts: a scaled number, or one of several classes."""
+
+    column: str
+    classes: tuple[Value, ...] = ()
+    shift: float = 0.0
+    scale: float = 1.0
+
+    def encode(self, records: Records) -> NDArray[np.float64]:
+        """The labels as the loss sees them: scaled numbers, or class indices."""
+        return self.encode_values(records[self.column])
+
+    def encode_values(self, values: NDArray[np.generic]) -> NDArray[np.float64]:
+        """`encode` for the bare column."""
+        if not self.classes:
+            return (values.astype(np.float64) - self.shift) / self.scale
+        hits = values[:, None] == np.asarray(self.classes)[None, :]
+        if not hits.any(axis=1).all():
+            raise FixRecording(f"target {self.column!r} has a class outside {self.classes}")
+        return hits.argmax(axis=1).astype(np.float64)
+
+
+class Recipe(Spec):
+    """Model, loss and local update rule."""
+
+    algorithm: Literal["fedavg", "fedsgd", "fedprox"] = "fedavg"
+    model: Dense
+    loss: Literal["squared_error", "cross_entropy"]
+    encoding: Encoding
+    target: Target
+    learning_rate: float = Field(gt=0)
+    epochs: int = Field(default=1, ge=1)
+    batch_size: int | None = Field(default=None, ge=1)
+    proximal: float = Field(default=0.0, ge=0)
+    wire: Literal["float32", "float64"] = "float32"
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Recipe:
+        if self.model.inputs != self.encoding.width:
+            raise ValueError(
+                f"the model takes {self.model.inputs} inputs but the encoding gives "
+                f"{self.encoding.width}"
+            )
+        if self.loss == "squared_error" and self.model.outputs != 1:
+            raise ValueError("squared error needs a model with one output")
+        return self
+
+    @property
+    def full_batch(self) -> bool:
+        return self.batch_size is None
+
+    @property
+    def linear_least_squares(self) -> bool:
+        """Squared error on a model without hidden layers."""
+        return self.loss == "squared_error" and not self.model.hidden

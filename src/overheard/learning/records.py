@@ -1,0 +1,164 @@
+"""Records and how they become the numbers a model sees.
+
+`Records` is a table of named columns (float64 or text). An `Encoding` says, as data, how
+each column turns into inputs; the one function `encode` serves clients and adversaries
+alike, so a decoder that asks "what if this column were v?" cannot disagree with the client.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from overheard.errors import FixData
+
+Value = float | str
+
+
+@dataclass(frozen=True)
+class Records:
+    """Columns of equal length. Numeric columns are float64, all others are text."""
+
+    columns: Mapping[str, NDArray[Any]]
+
+    def __post_init__(self) -> None:
+        lengths = {name: len(values) for name, values in self.columns.items()}
+        if len(set(lengths.values())) > 1:
+            raise FixData(f"columns differ in length: {lengths}; every column needs one row each")
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values()))) if self.columns else 0
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        if name not in self.columns:
+            raise FixData(f"no column {name!r}; the columns are {', '.join(self.columns)}")
+        return self.columns[name]
+
+    def take(self, rows: NDArray[Any]) -> Records:
+        """The rows at these positions (or where this mask is true)."""
+        return Records({name: values[rows] for name, values in self.columns.items()})
+
+    def without(self, *names: str) -> Records:
+        """All columns but these."""
+        return Records({n: v for n, v in self.columns.items() if n not in names})
+
+    def only(self, names: Iterable[str]) -> Records:
+        """These columns, in this order."""
+        return Records({name: self[name] for name in names})
+
+
+def as_column(values: Any) -> NDArray[Any]:
+    """Numbers and truth values as float64, everything else as text."""
+    array = np.asarray(values)
+    if array.dtype.kind in "biuf":
+        return array.astype(np.float64)
+    return array.astype(str)
+
+
+class Spec(BaseModel):
+    """A frozen piece of description that travels as JSON; unknown fields are refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class Scaled(Spec):
+    """One input: ``(value - shift) / scale``."""
+
+    block: Literal["scaled"] = "scaled"
+    column: str
+    shift: float = 0.0
+    scale: float = 1.0
+
+    @property
+    def width(self) -> int:
+        return 1
+
+    @field_validator("scale")
+    @classmethod
+    def _not_zero(cls, scale: float) -> float:
+        if scale == 0:
+            raise ValueError("scale must not be 0")
+        return scale
+
+
+class OneHot(Spec):
+    """One input per value, 1 where the record has it."""
+
+    block: Literal["one_hot"] = "one_hot"
+    column: str
+    values: tuple[Value, ...]
+
+    @property
+    def width(self) -> int:
+        return len(self.values)
+
+
+Block = Annotated[Scaled | OneHot, Field(discriminator="block")]
+
+
+class Encoding(Spec):
+    """The blocks in the order in which they stand in the model's input."""
+
+    blocks: tuple[Block, ...]
+
+    @property
+    def width(self) -> int:
+        return sum(block.width for block in self.blocks)
+
+    def columns(self) -> tuple[str, ...]:
+        return tuple(block.column for block in self.blocks)
+
+    def inputs_of(self, column: str) -> slice:
+        """Where the inputs of a column stand."""
+        start = 0
+        for block in self.blocks:
+            if block.column == column:
+                return slice(start, start + block.width)
+            start += block.width
+        raise FixData(f"column {column!r} is not an input; the inputs are {self.columns()}")
+
+
+def encode(
+    encoding: Encoding, records: Records, fixed: Mapping[str, Value] | None = None
+) -> NDArray[np.float64]:
+    """Inputs (m, width) of the records, with the columns in ``fixed`` set to one value for all.
+
+    A fixed column need not exist in the records: this is how an adversary who lacks the
+    sensitive column asks for the inputs under each candidate value.
+    """
+    fixed = fixed or {}
+    rows = len(records)
+    inputs = np.empty((rows, encoding.width))
+    start = 0
+    for block in encoding.blocks:
+        values = (
+            np.full(rows, fixed[block.column]) if block.column in fixed else records[block.column]
+        )
+        inputs[:, start : start + block.width] = _encode_block(block, values)
+        start += block.width
+    return inputs
+
+
+def _encode_block(block: Scaled | OneHot, values: NDArray[Any]) -> NDArray[np.float64]:
+    if isinstance(block, Scaled):
+        if values.dtype.kind not in "biuf":
+            raise FixData(
+                f"column {block.column!r} holds text but is encoded as a number; use one_hot"
+            )
+        return ((values.astype(np.float64) - block.shift) / block.scale)[:, None]
+    domain = np.asarray(block.values)
+    if domain.dtype.kind in "biuf" and values.dtype.kind not in "biuf":
+        raise FixData(f"column {block.column!r} holds text where numbers {block.values} are known")
+    hits = np.asarray(values[:, None] == domain[None, :], dtype=np.float64)
+    if not hits.any(axis=1).all():
+        unseen = sorted({str(v) for v in values[~hits.any(axis=1)]})[:3]
+        raise FixData(
+            f"column {block.column!r} has values that its schema does not know: "
+            f"{', '.join(unseen)}; known are {', '.join(map(str, block.values))}"
+        )
+    return hits

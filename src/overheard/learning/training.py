@@ -1,0 +1,111 @@
+"""A client's local training (xu2021 Algorithm 2), batched over clients.
+
+Clients of different sizes are padded; padding carries weight zero, so it changes nothing.
+Records are visited in a fresh random order each epoch; the last batch may be smaller, and its
+records then weigh more, as in the usual training loops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from overheard.learning.dense import factors, weighted_gradient
+from overheard.learning.recipe import Recipe
+
+Array = NDArray[np.floating[Any]]
+
+
+@dataclass(frozen=True)
+class Shards:
+    """Encoded records of several clients, padded: inputs (C, n, d), labels (C, n), sizes (C,)."""
+
+    inputs: Array
+    labels: Array
+    sizes: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    def take(self, clients: NDArray[np.int64]) -> Shards:
+        """These clients, padded no further than their largest."""
+        sizes = self.sizes[clients]
+        longest = int(sizes.max())
+        return Shards(self.inputs[clients, :longest], self.labels[clients, :longest], sizes)
+
+
+def shards(inputs: Sequence[Array], labels: Sequence[Array], dtype: str = "float64") -> Shards:
+    """Pad the clients' records into one block."""
+    sizes = np.array([len(y) for y in labels], dtype=np.int64)
+    longest = int(sizes.max())
+    block = np.zeros((len(inputs), longest, inputs[0].shape[1]), dtype)
+    targets = np.zeros((len(inputs), longest), dtype)
+    for client, (x, y) in enumerate(zip(inputs, labels, strict=True)):
+        block[client, : len(y)] = x
+        targets[client, : len(y)] = y
+    return Shards(block, targets, sizes)
+
+
+def local_training(
+    recipe: Recipe, start: Array, data: Shards, rng: np.random.Generator
+) -> Array:
+    """Models (C, P) after the recipe's local epochs from ``start`` ((P,) or (C, P)).
+
+    The arithmetic is done in ``start``'s precision. FedSGD returns the full-batch gradient at
+    ``start`` instead of a model; FedProx adds ``proximal * (theta - start)`` to each gradient.
+    """
+    theta = np.broadcast_to(start, (len(data), start.shape[-1]))
+    rate = theta.dtype.type(recipe.learning_rate)
+    if recipe.algorithm == "fedsgd":
+        return _gradient(recipe, theta, data.inputs, data.labels, _shares(data, theta.dtype))
+    for inputs, labels, weights in _batches(recipe, data, theta.dtype, rng):
+        step = _gradient(recipe, theta, inputs, labels, weights)
+        if recipe.algorithm == "fedprox":
+            busy = weights.any(axis=-1)[:, None]
+            step = step + theta.dtype.type(recipe.proximal) * (theta - start) * busy
+        theta = theta - rate * step
+    return np.array(theta)
+
+
+def _gradient(recipe: Recipe, theta: Array, inputs: Array, labels: Array, weights: Array) -> Array:
+    pairs = factors(recipe.model, recipe.loss, theta, inputs, labels)
+    return weighted_gradient(recipe.model, pairs, weights)
+
+
+def _shares(data: Shards, dtype: np.dtype[Any]) -> Array:
+    """1/size for a client's records, 0 for padding."""
+    real = np.arange(data.inputs.shape[1]) < data.sizes[:, None]
+    return (real / data.sizes[:, None]).astype(dtype)
+
+
+def _batches(
+    recipe: Recipe, data: Shards, dtype: np.dtype[Any], rng: np.random.Generator
+) -> Iterator[tuple[Array, Array, Array]]:
+    """Inputs, labels and weights of each local step; a client that is done weighs nothing."""
+    if recipe.batch_size is None:
+        shares = _shares(data, dtype)
+        for _ in range(recipe.epochs):
+            yield data.inputs, data.labels, shares
+        return
+    clients = np.arange(len(data))[:, None]
+    for _ in range(recipe.epochs):
+        order = batch_order(data.sizes, data.inputs.shape[1], rng)
+        for begin in range(0, order.shape[1], recipe.batch_size):
+            chosen = order[:, begin : begin + recipe.batch_size]
+            left = np.clip(data.sizes - begin, 0, recipe.batch_size)
+            real = np.arange(chosen.shape[1]) < left[:, None]
+            weights = (real / np.maximum(left, 1)[:, None]).astype(dtype)
+            yield data.inputs[clients, chosen], data.labels[clients, chosen], weights
+
+
+def batch_order(
+    sizes: NDArray[np.int64], longest: int, rng: np.random.Generator
+) -> NDArray[np.int64]:
+    """A random order of each client's records (C, longest); padding comes last."""
+    keys = rng.random((len(sizes), longest))
+    keys[np.arange(longest) >= sizes[:, None]] = 2.0
+    return np.argsort(keys, axis=1)

@@ -1,0 +1,1 @@
+"""The boundary: what was sent, what is known besides, who may see what. No torch here."""

@@ -1,0 +1,55 @@
+"""What an attack answers, by question. Metrics are functions of (guess, truth)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+import numpy as np
+from numpy.typing import NDArray
+
+from overheard.errors import FixData
+from overheard.learning.records import Value
+
+Diagnostics = Mapping[str, float | int | str]
+_NONE: Diagnostics = MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class LocalModel:
+    """A guess of the model the client would have trained alone.
+
+    ``sd`` is the standard deviation the attack claims for each parameter (NaN: no claim);
+    ``identified`` counts the directions of parameter space that the messages determine.
+    """
+
+    parameters: NDArray[np.float64]
+    sd: NDArray[np.float64]
+    identified: int
+    diagnostics: Diagnostics = field(default=_NONE)
+
+
+@dataclass(frozen=True)
+class AttributeValues:
+    """A probability (m, K) for each record and each value of the domain."""
+
+    probabilities: NDArray[np.float64]
+    values: tuple[Value, ...]
+    diagnostics: Diagnostics = field(default=_NONE)
+
+    def __post_init__(self) -> None:
+        p = self.probabilities
+        if p.ndim != 2 or p.shape[1] != len(self.values):
+            raise FixData(f"probabilities {p.shape} do not match {len(self.values)} values")
+        if not np.isfinite(p).all() or (p < -1e-9).any() or not np.allclose(p.sum(1), 1, atol=1e-6):
+            raise FixData("probabilities must be finite, non-negative and sum to one per record")
+
+    def choice(self) -> NDArray[np.int64]:
+        """Index of the most probable value of each record (the first among equals)."""
+        return np.argmax(self.probabilities, axis=1)
+
+
+def certain(choice: NDArray[np.int64], values: tuple[Value, ...]) -> NDArray[np.float64]:
+    """Probabilities of an attack that only decides: one for the chosen value."""
+    return np.eye(len(values))[choice]

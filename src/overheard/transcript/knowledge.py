@@ -1,0 +1,103 @@
+"""Kinds of knowledge an adversary may be granted, each a type.
+
+An attack names the types it needs; a threat model names the types it grants; nothing else
+can be reached. None of these types has a field for the secret itself: `PublicRecords` does
+not contain the sensitive column at all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from overheard.errors import ListenLonger
+from overheard.learning.recipe import Recipe
+from overheard.learning.records import Records, Value
+
+
+@dataclass(frozen=True)
+class Link:
+    """The messages on one client's link, one row per round in which it took part.
+
+    ``sent`` and ``returned`` are (T, P) in the precision of the wire; ``returned`` holds models,
+    or gradients if ``payload`` says so. ``weights`` are the record counts that the client
+    reported (NaN where it reported none).
+    """
+
+    name: ClassVar[str] = "individual updates"
+    payload: str
+    rounds: NDArray[np.int64]
+    sent: NDArray[np.floating[Any]]
+    returned: NDArray[np.floating[Any]]
+    weights: NDArray[np.float64]
+
+    def __len__(self) -> int:
+        return len(self.rounds)
+
+    def updates(self) -> NDArray[np.float64]:
+        """``sent - returned`` (T, P), or the gradient itself where gradients are sent."""
+        if self.payload == "gradient":
+            return self.returned.astype(np.float64)
+        return self.sent.astype(np.float64) - self.returned.astype(np.float64)
+
+    def require(self, least: int, purpose: str) -> None:
+        """Fail clearly when fewer rounds were heard than an attack can work with."""
+        if len(self) < least:
+            raise ListenLonger(
+                f"the client was heard in {len(self)} round(s) but {purpose} needs at least "
+                f"{least}; record more rounds"
+            )
+
+
+@dataclass(frozen=True)
+class LocalTraining:
+    """Model, loss, encoding and local update rule: what every participant is told."""
+
+    name: ClassVar[str] = "local training recipe"
+    recipe: Recipe
+
+
+@dataclass(frozen=True)
+class PublicRecords:
+    """The client's records without the target of the audit and without the label."""
+
+    name: ClassVar[str] = "public records"
+    records: Records
+
+
+@dataclass(frozen=True)
+class Labels:
+    """The client's labels, in the order of its public records."""
+
+    name: ClassVar[str] = "labels"
+    values: NDArray[Any]
+
+
+@dataclass(frozen=True)
+class AttributeDomain:
+    """The sensitive column's name and the values it may take."""
+
+    name: ClassVar[str] = "attribute domain"
+    column: str
+    values: tuple[Value, ...]
+
+
+@dataclass(frozen=True)
+class AttributePrior:
+    """Share of each value of the domain in the population at large (not in this client)."""
+
+    name: ClassVar[str] = "attribute prior"
+    shares: tuple[float, ...]
+
+
+KINDS: tuple[type[Any], ...] = (
+    Link,
+    LocalTraining,
+    PublicRecords,
+    Labels,
+    AttributeDomain,
+    AttributePrior,
+)

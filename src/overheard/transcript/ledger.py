@@ -1,0 +1,141 @@
+"""An append-only list of what a folder holds, in which every byte is accounted for.
+
+Each line is ``<sha256> <json>``; the digest covers the previous line's digest and this line's
+JSON, so that a changed, removed or reordered line is noticed. A writer that is killed leaves at
+most one line without a final newline; readers drop it. See FORMAT.md.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from overheard.errors import FixRecording
+
+INDEX = "index.jsonl"
+MAX_INDEX_BYTES = 1 << 30
+_FILE_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,99}")
+Entry = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """The whole lines of an index, and whether a torn line followed them."""
+
+    entries: tuple[Entry, ...]
+    last_digest: str
+    torn: bool
+
+    @property
+    def closed(self) -> bool:
+        return bool(self.entries) and self.entries[-1]["kind"] == "end"
+
+
+def digest_line(previous: str, text: str) -> str:
+    return hashlib.sha256(f"{previous}{text}".encode()).hexdigest()
+
+
+def read_ledger(folder: Path) -> Ledger:
+    """Read and check an index; raises `FixRecording` naming the first line that is wrong."""
+    path = folder / INDEX
+    try:
+        if path.stat().st_size > MAX_INDEX_BYTES:
+            raise FixRecording(f"{path}: larger than the limit of {MAX_INDEX_BYTES} bytes")
+        raw = path.read_bytes()
+    except OSError as error:
+        raise FixRecording(
+            f"{path}: cannot be read ({error.strerror}); is this a recording?"
+        ) from error
+    *whole, rest = raw.split(b"\n")
+    previous, entries = "", []
+    for number, line in enumerate(whole, 1):
+        digest, _, text = line.decode("utf-8", "replace").partition(" ")
+        if digest != digest_line(previous, text):
+            raise FixRecording(f"{path}: line {number} is damaged; restore the file from a copy")
+        try:
+            entry = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise FixRecording(f"{path}: line {number} is not JSON") from error
+        if not isinstance(entry, dict) or not isinstance(entry.get("kind"), str):
+            raise FixRecording(f"{path}: line {number} has no kind")
+        entries.append(entry)
+        previous = digest
+    return Ledger(tuple(entries), previous, torn=bool(rest))
+
+
+class LedgerWriter:
+    """Appends to the index of a new folder."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True)
+        self.folder = folder
+        self._previous = ""
+        self._file = (folder / INDEX).open("xb")
+
+    def append(self, entry: Mapping[str, Any]) -> None:
+        """Add a line; it is on the disk when this returns."""
+        text = json.dumps(entry, sort_keys=True, separators=(",", ":"), allow_nan=False)
+        self._previous = digest_line(self._previous, text)
+        self._file.write(f"{self._previous} {text}\n".encode())
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+    def file(self, name: str, pieces: Iterable[bytes | memoryview], **about: Any) -> None:
+        """Write a file under a temporary name, make it durable, rename it, then list it."""
+        digest, size = write_durably(self.folder / name, pieces)
+        self.append({"file": name, "size": size, "sha256": digest, **about})
+
+    def close(self) -> None:
+        self.append({"kind": "end"})
+        self._file.close()
+
+
+def write_durably(path: Path, pieces: Iterable[bytes | memoryview]) -> tuple[str, int]:
+    """Write ``path`` so that it exists whole or not at all; returns its sha256 and size."""
+    digest, size = hashlib.sha256(), 0
+    temporary = path.with_name(path.name + ".part")
+    with temporary.open("xb") as out:
+        for piece in pieces:
+            out.write(piece)
+            digest.update(piece)
+            size += len(piece)
+        out.flush()
+        os.fsync(out.fileno())
+    temporary.rename(path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+    return digest.hexdigest(), size
+
+
+def listed_file(folder: Path, entry: Entry) -> Path:
+    """The path of a listed file; refuses names that lead anywhere else."""
+    name = entry.get("file")
+    if not isinstance(name, str) or not _FILE_NAME.fullmatch(name) or name.endswith(".part"):
+        raise FixRecording(f"{folder / INDEX}: {name!r} is not an allowed file name")
+    path = folder / name
+    if path.is_symlink() or not path.is_file():
+        raise FixRecording(f"{path}: missing (or not a plain file); restore it from a copy")
+    if path.stat().st_size != entry.get("size"):
+        raise FixRecording(
+            f"{path}: has {path.stat().st_size} bytes where the index says {entry.get('size')}; "
+            "it is truncated or was changed; restore it from a copy"
+        )
+    return path
+
+
+def read_checked(folder: Path, entry: Entry) -> bytes:
+    """The bytes of a listed file, checked against its digest."""
+    path = listed_file(folder, entry)
+    raw = path.read_bytes()
+    if hashlib.sha256(raw).hexdigest() != entry.get("sha256"):
+        raise FixRecording(f"{path}: its bytes do not match the index; restore it from a copy")
+    return raw

@@ -1,0 +1,141 @@
+"""One round's messages in one safetensors file, readable client by client.
+
+The container is the safetensors format (8 bytes of header length, a JSON header, raw
+little-endian arrays). It is written here array by array so that the arrays of one message lie
+side by side: reading one client's message is one seek and one read, checked by its own digest,
+and touches nobody else's bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from overheard.errors import FixConfig, FixData, FixRecording
+from overheard.transcript.ledger import Entry, listed_file, write_durably
+
+Arrays = Mapping[str, NDArray[Any]]
+Layout = list[list[Any]]  # [name, safetensors dtype, shape] of each array of a message
+_DTYPES = {
+    "F64": np.dtype("<f8"),
+    "F32": np.dtype("<f4"),
+    "F16": np.dtype("<f2"),
+    "I64": np.dtype("<i8"),
+    "I32": np.dtype("<i4"),
+    "U8": np.dtype("u1"),
+    "BOOL": np.dtype("?"),
+}
+_CODES = {dtype: code for code, dtype in _DTYPES.items()}
+_CLIENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9 _.+-]{0,99}")
+
+
+def check_client(client: str) -> str:
+    """A client's name, if it is one that can stand in a recording."""
+    if not isinstance(client, str) or not _CLIENT.fullmatch(client):
+        raise FixConfig(
+            f"client name {client!r} is not allowed; use letters, digits, space, _ . + - (<= 100)"
+        )
+    return client
+
+
+def layout_of(arrays: Arrays) -> Layout:
+    """Names, types and shapes of a message's arrays, in order."""
+    layout: Layout = []
+    for name, array in arrays.items():
+        code = _CODES.get(array.dtype.newbyteorder("<"))
+        if code is None:
+            raise FixData(f"array {name!r} has type {array.dtype}; allowed: {', '.join(_DTYPES)}")
+        layout.append([name, code, list(array.shape)])
+    return layout
+
+
+def write_round(
+    folder: Path, number: int, messages: Mapping[tuple[str, str], Arrays]
+) -> Entry:
+    """Write the messages, keyed (direction, client), of one round; returns the index entry.
+
+    ``sent`` with client ``""`` is a broadcast. All messages must have one layout.
+    """
+    layout: Layout | None = None
+    header: dict[str, Any] = {}
+    index: list[list[Any]] = []
+    blobs: list[memoryview] = []
+    end = 0
+    for (direction, client), arrays in messages.items():
+        here = layout_of(arrays)
+        layout = here if layout is None else layout
+        if here != layout:
+            raise FixData(
+                f"round {number}: the message {direction} {client or 'to all'} has arrays "
+                f"{_words(here)} where the first message has {_words(layout)}"
+            )
+        start, digest = end, hashlib.sha256()
+        for (name, code, shape), array in zip(here, arrays.values(), strict=True):
+            blob = memoryview(np.ascontiguousarray(array, _DTYPES[code])).cast("B")
+            header[f"{direction}:{client}:{name}"] = {
+                "dtype": code,
+                "shape": shape,
+                "data_offsets": [end, end + blob.nbytes],
+            }
+            end += blob.nbytes
+            digest.update(blob)
+            blobs.append(blob)
+        index.append([direction, client, start, end, digest.hexdigest()])
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    head = len(text).to_bytes(8, "little") + text
+    name = f"round-{number:06d}.safetensors"
+    sha256, size = write_durably(folder / name, [head, *blobs])
+    return {
+        "kind": "round",
+        "round": number,
+        "file": name,
+        "size": size,
+        "sha256": sha256,
+        "head": len(head),
+        "layout": layout or [],
+        "messages": index,
+    }
+
+
+def read_message(folder: Path, entry: Entry, direction: str, client: str) -> bytes:
+    """The raw bytes of one message, checked against its digest; reads nothing else."""
+    for way, who, start, end, digest in entry["messages"]:
+        if (way, who) == (direction, client):
+            path = listed_file(folder, entry)
+            with path.open("rb") as file:
+                file.seek(entry["head"] + start)
+                raw = file.read(end - start)
+            if hashlib.sha256(raw).hexdigest() != digest:
+                raise FixRecording(
+                    f"{path}: the message {direction} {client or 'to all'} does not match the "
+                    "index; restore the file from a copy"
+                )
+            return raw
+    raise FixRecording(f"{entry['file']}: holds no message {direction} {client or 'to all'}")
+
+
+def message_arrays(layout: Layout, raw: bytes) -> Iterator[tuple[str, NDArray[Any]]]:
+    """The named arrays of a message's bytes."""
+    start = 0
+    for name, code, shape in layout:
+        dtype = _DTYPES[code]
+        count = int(np.prod(shape, dtype=np.int64))
+        yield name, np.frombuffer(raw, dtype, count, start).reshape(shape)
+        start += count * dtype.itemsize
+
+
+def holds(entry: Entry, direction: str, client: str) -> bool:
+    """Whether a round has this message."""
+    return any((m[0], m[1]) == (direction, client) for m in entry["messages"])
+
+
+def _words(layout: Layout) -> str:
+    return ", ".join(f"{name} {'x'.join(map(str, shape))}" for name, _, shape in layout)

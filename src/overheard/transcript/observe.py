@@ -1,0 +1,132 @@
+"""From a recording and a threat model to a view: the only door through which attacks are fed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import ValidationError
+
+from overheard.errors import FixConfig, FixRecording, ListenLonger
+from overheard.learning.recipe import Layout, Recipe
+from overheard.transcript.knowledge import (
+    AttributeDomain,
+    AttributePrior,
+    Labels,
+    Link,
+    LocalTraining,
+    PublicRecords,
+)
+from overheard.transcript.store import Recording
+from overheard.transcript.target import Target
+from overheard.transcript.threat import Threat
+from overheard.transcript.view import View
+
+LABEL_COLUMN = "__label__"
+
+
+def observe(recording: Recording, threat: Threat, target: Target, client: str) -> View:
+    """What the adversary of ``threat`` holds when it asks ``target`` about ``client``.
+
+    Kinds that are granted but absent from the recording are simply not in the view.
+    """
+    if client not in recording.clients:
+        raise FixConfig(f"no client {client!r}; the clients are {', '.join(recording.clients)}")
+    knowledge: dict[type[Any], Any] = {}
+    for kind, load in _LOADERS.items():
+        if kind in threat.grants:
+            piece = load(recording, target, client)
+            if piece is not None:
+                knowledge[kind] = piece
+    return View(client, target, threat.name, knowledge)
+
+
+def recipe_of(recording: Recording) -> Recipe | None:
+    """The training recipe that the recording carries, if any."""
+    content = recording.side("LocalTraining")
+    if content is None:
+        return None
+    try:
+        return Recipe.model_validate(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise FixRecording(f"{recording.path}: training recipe: {where}: {first['msg']}") from error
+
+
+def _link(recording: Recording, target: Target, client: str) -> Link:
+    rounds, sent, returned, weights = recording.link(client)
+    if not len(rounds):
+        raise ListenLonger(f"client {client!r} never took part; there is nothing to listen to")
+    recipe = recipe_of(recording)
+    layout = recipe.model.layout() if recipe else tuple((n, a.shape[1:]) for n, a in sent.items())
+    return Link(
+        recording.payload,
+        rounds,
+        _flat(recording, client, rounds, layout, sent, "sent to"),
+        _flat(recording, client, rounds, layout, returned, "returned by"),
+        np.array(weights),
+    )
+
+
+def _flat(
+    recording: Recording,
+    client: str,
+    rounds: NDArray[np.int64],
+    layout: Layout,
+    arrays: dict[str, NDArray[Any]],
+    way: str,
+) -> NDArray[Any]:
+    expected = {name: tuple(shape) for name, shape in layout}
+    heard = {name: array.shape[1:] for name, array in arrays.items()}
+    if expected != heard:
+        raise FixRecording(
+            f"{recording.path}: the messages carry {heard} but the declared model has {expected}; "
+            "they come from a different model, or the recipe's wire_names are wrong"
+        )
+    for name, array in arrays.items():
+        bad = ~np.isfinite(array.reshape(len(array), -1)).all(axis=1)
+        if bad.any():
+            raise FixRecording(
+                f"{recording.path}: round {rounds[bad.argmax()]}: {name!r} {way} client "
+                f"{client!r} holds NaN or infinity (a diverged federation?); lower the learning "
+                "rate or audit fewer rounds"
+            )
+    return np.concatenate([arrays[n].reshape(len(rounds), -1) for n, _ in layout], axis=1)
+
+
+def _training(recording: Recording, target: Target, client: str) -> LocalTraining | None:
+    recipe = recipe_of(recording)
+    return None if recipe is None else LocalTraining(recipe)
+
+
+def _records(recording: Recording, target: Target, client: str) -> PublicRecords | None:
+    tables = recording.side("PublicRecords", target.key)
+    return PublicRecords(tables[client]) if tables and client in tables else None
+
+
+def _labels(recording: Recording, target: Target, client: str) -> Labels | None:
+    tables = recording.side("Labels", target.key)
+    return Labels(tables[client][LABEL_COLUMN]) if tables and client in tables else None
+
+
+def _domain(recording: Recording, target: Target, client: str) -> AttributeDomain | None:
+    content = recording.side("AttributeDomain", target.key)
+    return content and AttributeDomain(content["column"], tuple(content["values"]))
+
+
+def _prior(recording: Recording, target: Target, client: str) -> AttributePrior | None:
+    content = recording.side("AttributePrior", target.key)
+    return content and AttributePrior(tuple(content["shares"]))
+
+
+_LOADERS: dict[type[Any], Callable[[Recording, Target, str], Any]] = {
+    Link: _link,
+    LocalTraining: _training,
+    PublicRecords: _records,
+    Labels: _labels,
+    AttributeDomain: _domain,
+    AttributePrior: _prior,
+}

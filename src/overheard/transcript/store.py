@@ -1,0 +1,261 @@
+"""Recordings on disk: ``wire/`` (messages), ``side/`` (knowledge), ``truth/`` (secrets).
+
+`Recorder` writes, `Recording` reads. A recording is never overwritten; a recorder that is
+killed leaves one that opens, minus at most the unfinished round. FORMAT.md has the rules.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from overheard.errors import ChooseAnotherOutput, FixData, FixRecording
+from overheard.learning.records import Records, as_column
+from overheard.transcript.ledger import INDEX, Entry, LedgerWriter, read_checked, read_ledger
+from overheard.transcript.messages import (
+    Arrays,
+    check_client,
+    holds,
+    layout_of,
+    message_arrays,
+    read_message,
+    write_round,
+)
+
+FORMAT = 1
+_CLIENT_COLUMN = "__client__"
+
+
+class Recorder:
+    """Writes a new recording. Use as a context manager: leaving it closes the recording."""
+
+    def __init__(self, path: str | Path, payload: str = "model", about: Mapping[str, Any] | None = None):
+        root = Path(path)
+        if root.exists():
+            raise ChooseAnotherOutput(f"{root} exists already; choose another path or remove it")
+        self._wire = LedgerWriter(root / "wire")
+        self._side: LedgerWriter | None = None
+        self._truth: LedgerWriter | None = None
+        self._root = root
+        self._layout: list[Any] | None = None
+        self._last = -1
+        header = {"kind": "header", "format": FORMAT, "payload": payload, "about": dict(about or {})}
+        self._wire.append(header)
+
+    def __enter__(self) -> Recorder:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is None:
+            self.close()
+
+    def round(
+        self,
+        number: int,
+        sent: Arrays | Mapping[str, Arrays],
+        returned: Mapping[str, Arrays],
+        weights: Mapping[str, float] | None = None,
+    ) -> None:
+        """Record one round: the broadcast (or one model per client) and what came back."""
+        if number <= self._last:
+            raise FixData(f"round {number} comes after round {self._last}; rounds must increase")
+        messages: dict[tuple[str, str], Arrays] = {}
+        if sent and all(isinstance(v, Mapping) for v in sent.values()):
+            messages |= {("sent", check_client(c)): a for c, a in sent.items()}  # type: ignore[misc]
+        else:
+            messages["sent", ""] = sent  # type: ignore[assignment]
+        messages |= {("returned", check_client(c)): a for c, a in returned.items()}
+        layout = layout_of(next(iter(messages.values())))
+        if self._layout is not None and layout != self._layout:
+            raise FixData(
+                f"round {number}: names, types or shapes of the arrays changed since the first round"
+            )
+        self._layout = layout
+        entry = write_round(self._wire.folder, number, messages)
+        known = {c: float(w) for c, w in (weights or {}).items() if np.isfinite(w)}
+        self._wire.append({**entry, "weights": known})
+        self._last = number
+
+    def side(self, holds_kind: str, content: Any, target: str = "") -> None:
+        """Add side knowledge: a description (JSON) or a table per client (Parquet)."""
+        if self._side is None:
+            self._side = LedgerWriter(self._root / "side")
+        _add(self._side, holds_kind, content, target)
+
+    def truth(self, tables: Mapping[str, Records]) -> None:
+        """Add the secrets: every client's whole records, for evaluation only."""
+        if self._truth is None:
+            self._truth = LedgerWriter(self._root / "truth")
+        _add(self._truth, "Records", tables, "")
+
+    def close(self) -> None:
+        """Mark the recording as finished."""
+        for ledger in (self._side, self._truth, self._wire):
+            if ledger is not None:
+                ledger.close()
+
+
+def _add(ledger: LedgerWriter, kind: str, content: Any, target: str) -> None:
+    number = sum(1 for _ in ledger.folder.iterdir())
+    tables = (
+        isinstance(content, Mapping)
+        and bool(content)
+        and all(isinstance(v, Records) for v in content.values())
+    )
+    raw = write_tables(content) if tables else json.dumps(content, allow_nan=False).encode()
+    name = f"{number:04d}-{kind.lower()}.{'parquet' if tables else 'json'}"
+    ledger.file(name, [raw], kind="side", holds=kind, target=target)
+
+
+def write_tables(tables: Mapping[str, Records]) -> bytes:
+    """One Parquet table for all clients, a row group per client."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    out = io.BytesIO()
+    writer = None
+    for client, records in tables.items():
+        columns = {_CLIENT_COLUMN: [check_client(client)] * len(records), **records.columns}
+        table = pa.table({name: pa.array(values) for name, values in columns.items()})
+        writer = writer or pq.ParquetWriter(out, table.schema)
+        if len(table):
+            writer.write_table(table)
+    if writer is not None:
+        writer.close()
+    return out.getvalue()
+
+
+def read_tables(raw: bytes) -> dict[str, Records]:
+    """The inverse of `write_tables`."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        table = pq.read_table(pa.BufferReader(raw))
+    except (pa.ArrowException, OSError) as error:
+        raise FixRecording(f"a table cannot be read as Parquet: {error}") from error
+    names = np.asarray(table.column(_CLIENT_COLUMN).to_pylist(), dtype=str)
+    columns = {
+        name: as_column(table.column(name).to_numpy(zero_copy_only=False))
+        for name in table.column_names
+        if name != _CLIENT_COLUMN
+    }
+    whole = Records(columns)
+    return {client: whole.take(names == client) for client in dict.fromkeys(names.tolist())}
+
+
+@dataclass(frozen=True)
+class Recording:
+    """A recording opened for reading. Its index is checked on opening, files when read."""
+
+    path: Path
+    header: Entry
+    rounds: tuple[Entry, ...]
+    closed: bool
+
+    @staticmethod
+    def open(path: str | Path) -> Recording:
+        root = Path(path)
+        if not root.is_dir():
+            raise FixRecording(f"{root}: no such recording; `overheard simulate` makes one")
+        ledger = read_ledger(root / "wire")
+        if not ledger.entries or ledger.entries[0]["kind"] != "header":
+            raise FixRecording(f"{root / 'wire' / INDEX}: has no header line")
+        header = ledger.entries[0]
+        if header.get("format") != FORMAT:
+            raise FixRecording(
+                f"{root}: format {header.get('format')!r} is not known to this version "
+                f"(it reads {FORMAT}); upgrade overheard"
+            )
+        rounds = tuple(e for e in ledger.entries if e["kind"] == "round")
+        for entry in rounds:
+            if entry["layout"] != rounds[0]["layout"]:
+                raise FixRecording(
+                    f"{root}: the arrays of round {entry['round']} differ in name, type or shape "
+                    f"from those of round {rounds[0]['round']}; a recording holds one model"
+                )
+        return Recording(root, header, rounds, ledger.closed)
+
+    @property
+    def payload(self) -> str:
+        return str(self.header["payload"])
+
+    @property
+    def about(self) -> Mapping[str, Any]:
+        return dict(self.header["about"])
+
+    @cached_property
+    def clients(self) -> tuple[str, ...]:
+        """Every client that returned something or is named in the side knowledge."""
+        heard = {m[1]: None for e in self.rounds for m in e["messages"] if m[0] == "returned"}
+        described = dict.fromkeys(self.about.get("clients", []))
+        return tuple(described | heard)
+
+    def link(
+        self, client: str
+    ) -> tuple[NDArray[np.int64], dict[str, NDArray[Any]], dict[str, NDArray[Any]], list[float]]:
+        """Rounds, models sent, models returned (stacked by name) and weights of one client."""
+        mine = [e for e in self.rounds if holds(e, "returned", client)]
+        folder = self.path / "wire"
+        sent, returned = [], []
+        for entry in mine:
+            way = client if holds(entry, "sent", client) else ""
+            sent.append(read_message(folder, entry, "sent", way))
+            returned.append(read_message(folder, entry, "returned", client))
+        weights = [float(e["weights"].get(client, np.nan)) for e in mine]
+        numbers = np.array([e["round"] for e in mine], dtype=np.int64)
+        return numbers, _stack(mine, sent), _stack(mine, returned), weights
+
+    @cached_property
+    def _side(self) -> tuple[Entry, ...]:
+        if not (self.path / "side").is_dir():
+            return ()
+        return tuple(e for e in read_ledger(self.path / "side").entries if e["kind"] == "side")
+
+    def side(self, kind: str, target: str = "") -> Any | None:
+        """Side knowledge of a kind for a target (or for every target); None if there is none."""
+        for entry in self._side:
+            if entry["holds"] == kind and entry["target"] in (target, ""):
+                return _content(self.path / "side", entry)
+        return None
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """The targets for which side knowledge was written out."""
+        return tuple(dict.fromkeys(e["target"] for e in self._side if e["target"]))
+
+    def truth(self) -> dict[str, Records]:
+        """Every client's whole records. For evaluation; attacks cannot reach this."""
+        if not (self.path / "truth").is_dir():
+            raise FixRecording(
+                f"{self.path / 'truth'}: missing, so nothing can be scored; attacks can still run"
+            )
+        for entry in read_ledger(self.path / "truth").entries:
+            if entry["kind"] == "side":
+                content: dict[str, Records] = _content(self.path / "truth", entry)
+                return content
+        raise FixRecording(f"{self.path / 'truth' / INDEX}: lists no records")
+
+
+def _content(folder: Path, entry: Entry) -> Any:
+    raw = read_checked(folder, entry)
+    return read_tables(raw) if str(entry["file"]).endswith(".parquet") else json.loads(raw)
+
+
+def _stack(entries: list[Entry], raws: list[bytes]) -> dict[str, NDArray[Any]]:
+    rows = [dict(message_arrays(e["layout"], raw)) for e, raw in zip(entries, raws, strict=True)]
+    return {name: np.stack([row[name] for row in rows]) for name in (rows[0] if rows else {})}

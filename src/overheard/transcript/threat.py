@@ -1,0 +1,74 @@
+"""Threat models: which links are tapped and which kinds of knowledge are granted."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass, replace
+from typing import Any
+
+from overheard.errors import FixConfig
+from overheard.transcript.knowledge import (
+    AttributeDomain,
+    AttributePrior,
+    Labels,
+    Link,
+    LocalTraining,
+    PublicRecords,
+)
+
+
+@dataclass(frozen=True)
+class Threat:
+    """``grants`` says which messages are heard (`Link`: individual updates) and what is known."""
+
+    name: str
+    grants: frozenset[type[Any]]
+    words: str
+
+    def granting(self, *kinds: type[Any]) -> Threat:
+        """The same adversary with more knowledge."""
+        return replace(self, grants=self.grants | set(kinds))
+
+    def without(self, *kinds: type[Any]) -> Threat:
+        """The same adversary with less knowledge."""
+        return replace(self, grants=self.grants - set(kinds))
+
+
+_AROUND: frozenset[type[Any]] = frozenset(
+    {LocalTraining, PublicRecords, Labels, AttributeDomain, AttributePrior}
+)
+
+EAVESDROPPER = Threat(
+    "eavesdropper",
+    _AROUND | {Link},
+    "listens to one client's link: every model sent to it and every model it returns. Knows the "
+    "training recipe and, of the client's records, the public attributes and the labels.",
+)
+SERVER = Threat(
+    "server",
+    _AROUND | {Link},
+    "is the server, or hears all links: every client's own update in every round. Knows the "
+    "training recipe and, of each client's records, the public attributes and the labels.",
+)
+SECURE_SERVER = Threat(
+    "secure-server",
+    _AROUND,
+    "is the server of a federation with secure aggregation: it sees who took part and the sum of "
+    "their updates, never a single one.",
+)
+THREATS = {t.name: t for t in (EAVESDROPPER, SERVER, SECURE_SERVER)}
+
+
+def threat_named(name: str) -> Threat:
+    """The shipped threat model of this name."""
+    if name in THREATS:
+        return THREATS[name]
+    near = difflib.get_close_matches(name, THREATS, n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    raise FixConfig(f"unknown threat model {name!r}; known: {', '.join(THREATS)}{hint}")
+
+
+def who_grants(kind: type[Any]) -> list[str]:
+    """Names of the shipped threat models that grant a kind of knowledge."""
+    return [t.name for t in THREATS.values() if kind in t.grants]
+

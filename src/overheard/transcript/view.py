@@ -1,0 +1,87 @@
+"""What an adversary holds: messages and granted knowledge, nothing else.
+
+A `View` is made of arrays and plain descriptions only. It has no reference to the recording
+it came from, to a path, or to the truth, so an attack has nothing to reach through.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+
+from overheard.errors import DeclareKnowledge, GrantKnowledge
+from overheard.randomness import stream
+from overheard.transcript.target import Target
+from overheard.transcript.threat import who_grants
+
+K = TypeVar("K")
+
+
+@dataclass(frozen=True)
+class View:
+    """One client as the adversary sees it: the kinds of knowledge it was granted."""
+
+    client: str
+    target: Target
+    threat: str
+    _knowledge: Mapping[type[Any], Any] = field(repr=False)
+
+    def know(self, kind: type[K]) -> K:
+        """The granted piece of knowledge of this type; an error if it was not declared."""
+        if kind in self._knowledge:
+            return self._knowledge[kind]  # type: ignore[no-any-return]
+        held = ", ".join(sorted(k.__name__ for k in self._knowledge)) or "none"
+        raise DeclareKnowledge(
+            f"{kind.__name__} is not in this view (it holds: {held}); "
+            f"an attack must list {kind.__name__} in its `needs`"
+        )
+
+    @property
+    def kinds(self) -> frozenset[type[Any]]:
+        return frozenset(self._knowledge)
+
+    def narrowed(self, kinds: frozenset[type[Any]]) -> View:
+        """The same messages with these kinds of knowledge only."""
+        return replace(self, _knowledge={k: v for k, v in self._knowledge.items() if k in kinds})
+
+
+class Attack(Protocol):
+    """A frozen dataclass whose fields are hyperparameters; data comes in the call."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def paper(self) -> str: ...
+    @property
+    def question(self) -> str: ...
+    @property
+    def needs(self) -> frozenset[type[Any]]: ...
+
+    def __call__(self, view: View, rng: np.random.Generator) -> Any: ...
+
+
+def launch(attack: Attack, view: View, seed: int) -> Any:
+    """Run an attack on exactly the knowledge it declares.
+
+    Missing knowledge fails before any work, and the error says what is missing, what is there
+    and which threat model would grant it.
+    """
+    missing = attack.needs - view.kinds
+    if missing:
+        wanted = ", ".join(sorted(k.__name__ for k in missing))
+        held = ", ".join(sorted(k.__name__ for k in view.kinds)) or "nothing"
+        grants = sorted(set.intersection(*(set(who_grants(k)) for k in missing)))
+        remedy = (
+            f"granted by: {', '.join(grants)}, if the recording holds it"
+            if grants
+            else "no shipped threat model grants it"
+        )
+        raise GrantKnowledge(
+            f"attack {attack.name!r} needs {wanted}; the threat model {view.threat!r} gives "
+            f"{held}; {remedy}"
+        )
+    rng = stream(seed, "attack", attack.name, view.target.key, view.client)
+    return attack(view.narrowed(attack.needs), rng)
