@@ -1,0 +1,53 @@
+# Everything a newcomer needs: make demo, make test. Only Python 3.11+ must be there already.
+PYTHON ?= python3
+# Nothing is ever overwritten, so each demo gets a directory of its own.
+OUT := demo-out/$(shell date +%Y-%m-%d-%H%M%S)
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test lint format clean
+
+help:
+	@echo "make demo    audit a simulated federation of real people; writes to demo-out/"
+	@echo "make test    run every test"
+	@echo "make lint    ruff and mypy --strict"
+	@echo "make format  let ruff mend what it can"
+	@echo "make clean   remove what the other targets made, $(VENV) and demo-out/ included"
+
+install: $(STAMP)
+
+# torch comes first and exactly: a loose requirement lets pip choose a newer build, and with
+# it several gigabytes of GPU packages. An existing .venv is kept and brought up to date.
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(v < (3, 11) and "overheard needs Python 3.11 or newer, and $(PYTHON) is %d.%d. Try: make PYTHON=python3.12" % v[:2])'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
+		echo "Python's venv module is missing; on Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
+	$(PIP) install --quiet "$$(grep '^torch==' constraints.txt)"
+	$(PIP) install --quiet --constraint constraints.txt --editable ".[dev]"
+	@touch $@
+
+demo: $(STAMP)
+	@mkdir -p $(dir $(OUT))
+	$(BIN)/overheard demo --out $(OUT)
+
+# One thread per worker: two workers already fill two cores.
+test: export OPENBLAS_NUM_THREADS := 1
+test: export OMP_NUM_THREADS := 1
+test: $(STAMP)
+	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(STAMP)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf $(VENV) demo-out build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,1 @@
+"""A folder per question an adversary asks, a file per published method."""

@@ -1,0 +1,1 @@
+"""How much was learned, how sure that is, and what a guess would have got."""

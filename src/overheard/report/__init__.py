@@ -1,0 +1,1 @@
+"""Turns an audit's typed record into a page; computes nothing."""
