@@ -1,0 +1,139 @@
+"""The audit's record: what was asked, found and skipped, as typed data in ``audit.json``.
+
+Version 1. The report is made from this and nothing else. Every share is in [0, 1]; ``low`` and
+``high`` bound a 95% confidence interval; fields that do not apply are null, never NaN.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from overheard.errors import FixRecording
+
+VERSION = 1
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class Finding(_Part):
+    """What one attack learned about one client.
+
+    ``metric`` says what ``value`` is: ``accuracy`` (share of records whose attribute is guessed
+    right; larger leaks more) or ``excess_loss`` (how much worse than the client's own optimum the
+    reconstructed model does on the client's records, relative to the optimum's loss; smaller leaks
+    more). For ``accuracy``: ``majority`` is what always guessing the client's commonest value
+    gets, ``imputation`` what a stranger with the other clients' records gets without listening,
+    ``lift`` is value minus the better of the two, ``bound`` a theoretical lower bound on the
+    attack's accuracy where one is known. ``details`` holds the attack's own diagnostics and
+    secondary metrics.
+    """
+
+    attack: str
+    paper: str
+    question: str
+    threat: str
+    client: str
+    attribute: str | None = None
+    metric: Literal["accuracy", "excess_loss"]
+    value: float
+    low: float
+    high: float
+    majority: float | None = None
+    imputation: float | None = None
+    lift: float | None = None
+    bound: float | None = None
+    n: int
+    seconds: float
+    seed: int
+    details: dict[str, float | int | str] = {}
+
+
+class Pooled(_Part):
+    """One attack over all clients together; the interval is clustered by client."""
+
+    attack: str
+    question: str
+    attribute: str | None = None
+    metric: Literal["accuracy", "excess_loss"]
+    value: float
+    low: float
+    high: float
+    majority: float | None = None
+    imputation: float | None = None
+    lift: float | None = None
+    clients: int
+    n: int
+
+
+class Skipped(_Part):
+    """An attack that was not run on a client, and why."""
+
+    attack: str
+    client: str
+    attribute: str | None = None
+    reason: str
+
+
+class AttackInfo(_Part):
+    """What a reader should know about an attack."""
+
+    name: str
+    question: str
+    paper: str
+    needs: tuple[str, ...]
+    words: str
+
+
+class Run(_Part):
+    """The recording that was audited and the adversary who listened."""
+
+    recording: str
+    data: str
+    origin: str
+    clients: tuple[str, ...]
+    rounds: int
+    closed: bool
+    threat: str
+    threat_words: str
+    knows: tuple[str, ...]
+    recipe: dict[str, Any]
+    seed: int
+    software: dict[str, str]
+
+
+class Audit(_Part):
+    """The whole record."""
+
+    version: int = VERSION
+    run: Run
+    attacks: tuple[AttackInfo, ...]
+    findings: tuple[Finding, ...]
+    pooled: tuple[Pooled, ...]
+    skipped: tuple[Skipped, ...]
+    notes: tuple[str, ...] = Field(default=())
+
+    def to_json(self) -> str:
+        return self.model_dump_json(indent=1) + "\n"
+
+
+def read_audit(path: str | Path) -> Audit:
+    """Read ``audit.json``; an error names the first field that is wrong."""
+    file = Path(path)
+    try:
+        raw = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise FixRecording(f"{file}: cannot be read; `overheard audit` writes audit.json") from error
+    try:
+        audit = Audit.model_validate_json(raw)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"])) or "top level"
+        raise FixRecording(f"{file}: is not an audit: {where}: {first['msg']}") from error
+    if audit.version != VERSION:
+        raise FixRecording(f"{file}: audit version {audit.version} is not known (reads {VERSION})")
+    return audit
