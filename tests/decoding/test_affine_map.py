@@ -1,0 +1,238 @@
+"""The affine update map of least squares: exactness, crowded models, honest uncertainty."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from overheard.decoding.affine_map import (
+    fit_affine_map,
+    fixed_points,
+    inverse_steps,
+    second_moments,
+)
+from overheard.errors import FixRecording, ListenLonger
+
+Array = np.ndarray
+
+
+def client(rng: np.random.Generator, m: int, d: int, decay: float = 1.0) -> tuple[Array, Array]:
+    X = (
+        rng.normal(size=(m, d))
+        * np.logspace(0, -decay, d)
+        @ np.linalg.qr(rng.normal(size=(d, d)))[0]
+    )
+    return X, X @ rng.normal(size=d) + rng.normal(size=m)
+
+
+def answer(X: Array, y: Array, sent: Array, lr: float, steps: int) -> Array:
+    """Full-batch gradient descent on mean squared error, the obvious way."""
+    theta = sent.copy()
+    for _ in range(steps):
+        theta = theta - lr * 2.0 * (theta @ X.T - y) @ X / len(y)
+    return theta
+
+
+def stable_rate(clients: list[tuple[Array, Array]]) -> float:
+    return 0.5 / max(np.linalg.eigvalsh(X.T @ X / len(X))[-1] for X, _ in clients)
+
+
+def federation(
+    clients: list[tuple[Array, Array]], rounds: int, steps: int, share: int, seed: int, single: bool
+) -> list[tuple[Array, Array]]:
+    rng = np.random.default_rng(seed)
+    kind = np.float32 if single else np.float64
+    lr = stable_rate(clients)
+    theta = np.zeros(clients[0][0].shape[1])
+    heard: list[tuple[list[Array], list[Array]]] = [([], []) for _ in clients]
+    for _ in range(rounds):
+        theta = theta.astype(kind).astype(float)
+        chosen = rng.choice(len(clients), share, replace=False)
+        back = []
+        for c in chosen:
+            local = answer(*clients[c], theta, lr, steps).astype(kind).astype(float)
+            heard[c][0].append(theta)
+            heard[c][1].append(local)
+            back.append(local)
+        theta = np.mean(back, 0)
+    return [(np.array(a), np.array(b)) for a, b in heard]
+
+
+def optimum(X: Array, y: Array) -> Array:
+    return np.linalg.lstsq(X, y, rcond=None)[0]
+
+
+def excess(X: Array, y: Array, theta: Array) -> float:
+    best = np.mean((X @ optimum(X, y) - y) ** 2)
+    return float(np.mean((X @ theta - y) ** 2) / best - 1.0)
+
+
+@pytest.mark.parametrize("steps", [1, 5, 20])
+@pytest.mark.parametrize("d", [3, 20, 100])
+def test_d_plus_one_spread_models_give_the_optimum(d: int, steps: int) -> None:
+    rng = np.random.default_rng(d + steps)
+    X, y = client(rng, 3 * d + 10, d)
+    sent = rng.normal(size=(d + 1, d))
+    fit = fit_affine_map(sent, answer(X, y, sent, stable_rate([(X, y)]), steps), exact=True)
+    truth = optimum(X, y)
+    assert fit.identified == d
+    assert np.linalg.norm(fit.fixed_point - truth) <= 1e-6 * np.linalg.norm(truth)
+
+
+@pytest.mark.parametrize("steps", [1, 5, 20])
+def test_partial_participation_in_float64_is_exact(steps: int) -> None:
+    rng = np.random.default_rng(steps)
+    clients = [client(rng, 60 + 10 * i, 15) for i in range(6)]
+    for (X, y), (sent, back) in zip(
+        clients, federation(clients, 60, steps, 3, 0, single=False), strict=True
+    ):
+        fit = fit_affine_map(sent, back, exact=True)
+        truth = optimum(X, y)
+        assert np.linalg.norm(fit.fixed_point - truth) <= 1e-6 * np.linalg.norm(truth)
+
+
+@pytest.mark.parametrize("steps", [1, 20])
+def test_partial_participation_in_float32(steps: int) -> None:
+    rng = np.random.default_rng(steps)
+    clients = [client(rng, 60 + 10 * i, 15) for i in range(6)]
+    for (X, y), (sent, back) in zip(
+        clients, federation(clients, 300, steps, 3, 0, single=True), strict=True
+    ):
+        fit = fit_affine_map(sent, back, exact=True)
+        assert 0 <= excess(X, y, fit.fixed_point) + 1e-12 <= 1e-5
+
+
+@given(st.integers(2, 6), st.integers(1, 5), st.integers(0, 2**31))
+@settings(max_examples=40, deadline=None)
+def test_agrees_with_plain_least_squares_where_that_works(d: int, steps: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    X, y = client(rng, 20, d, decay=0.3)
+    sent = rng.normal(size=(3 * d + 2, d))
+    back = answer(X, y, sent, stable_rate([(X, y)]), steps)
+    fit = fit_affine_map(sent, back)
+    naive = np.linalg.lstsq(np.c_[sent, np.ones(len(sent))], sent - back, rcond=None)[0]
+    np.testing.assert_allclose(fit.W, naive[:d].T, atol=1e-8)
+    np.testing.assert_allclose(fit.W, fit.W.T)
+    np.testing.assert_allclose(
+        fit.fixed_point, -np.linalg.solve(naive[:d].T, naive[d]), rtol=1e-5, atol=1e-6
+    )
+    assert np.linalg.eigvalsh(fit.W)[0] > 0
+
+
+def test_symmetry_beats_plain_least_squares_under_noise() -> None:
+    ours, plain = [], []
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        X, y = client(rng, 100, 12, decay=0.5)
+        sent = rng.normal(size=(14, 12))
+        back = answer(X, y, sent, stable_rate([(X, y)]), 1) + 1e-4 * rng.normal(size=sent.shape)
+        fit = fit_affine_map(sent, back)
+        naive = np.linalg.lstsq(np.c_[sent, np.ones(14)], sent - back, rcond=None)[0]
+        plain.append(excess(X, y, -np.linalg.lstsq(naive[:12].T, naive[12], rcond=None)[0]))
+        ours.append(excess(X, y, fit.fixed_point))
+    assert np.median(ours) < 0.5 * np.median(plain)
+
+
+@pytest.mark.parametrize("steps", [1, 20])
+def test_crowded_models_are_seen_and_the_uncertainty_covers(steps: int) -> None:
+    """Everybody in every round: a Krylov sequence. Plain least squares is lost here."""
+    inside, ratio, naive_worse = [], [], []
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        clients = [client(rng, 80, 20) for _ in range(4)]
+        heard = federation(clients, 60, steps, 4, seed, single=True)
+        for (X, y), (sent, back) in zip(clients, heard, strict=True):
+            fit = fit_affine_map(sent, back, steps=steps)
+            assert fit.identified < 20
+            assert fit.condition > 1e4
+            with pytest.raises(ListenLonger, match=f"identify {fit.identified} of 20"):
+                fit_affine_map(sent, back, exact=True)
+            error = np.abs(fit.fixed_point - optimum(X, y))
+            inside.append(np.mean(error < 2.0 * fit.fixed_point_sd))
+            ours, last = excess(X, y, fit.fixed_point), excess(X, y, back[-1])
+            ratio.append(ours / last)
+            stated = np.trace(fit.covariance @ X.T @ X) / len(y)  # expected excess, absolute
+            assert ours - last <= stated / np.mean((X @ optimum(X, y) - y) ** 2)
+            naive = np.linalg.lstsq(np.c_[sent, np.ones(60)], sent - back, rcond=None)[0]
+            point = -np.linalg.lstsq(naive[:20].T, naive[20], rcond=None)[0]
+            naive_worse.append(excess(X, y, point) > ours)
+    assert np.mean(inside) >= 0.9
+    assert np.median(ratio) <= 0.75  # of the last returned model's excess loss
+    assert np.mean(naive_worse) >= 0.9
+
+
+def test_identified_optimum_has_calibrated_errors() -> None:
+    rng = np.random.default_rng(0)
+    X, y = client(rng, 100, 8, decay=0.5)
+    truth, scores = optimum(X, y), []
+    for _ in range(200):
+        sent = rng.normal(size=(20, 8))
+        back = answer(X, y, sent, stable_rate([(X, y)]), 5) + 1e-6 * rng.normal(size=sent.shape)
+        fit = fit_affine_map(sent, back)
+        scores.append((fit.fixed_point - truth) / fit.fixed_point_sd)
+    assert 0.8 < np.std(scores) < 1.25
+    assert 0.93 < np.mean(np.abs(scores) < 2) < 0.98
+
+
+def test_flat_directions_are_counted_not_feared() -> None:
+    rng = np.random.default_rng(1)
+    X, y = client(rng, 6, 10)  # fewer records than parameters
+    sent = rng.normal(size=(30, 10))
+    fit = fit_affine_map(sent, answer(X, y, sent, stable_rate([(X, y)]), 3), exact=True)
+    assert (fit.identified, fit.flat) == (6, 4)
+    assert np.mean((X @ fit.fixed_point - y) ** 2) < 1e-12
+
+
+def test_shift_and_rotation_carry_over() -> None:
+    rng = np.random.default_rng(2)
+    X, y = client(rng, 50, 6)
+    lr = stable_rate([(X, y)])
+    sent = rng.normal(size=(9, 6))
+    back = answer(X, y, sent, lr, 2)
+    turn, shift = np.linalg.qr(rng.normal(size=(6, 6)))[0], rng.normal(size=6)
+    fit = fit_affine_map(sent, back)
+    moved = fit_affine_map(sent @ turn + shift, back @ turn + shift)
+    np.testing.assert_allclose(moved.fixed_point, fit.fixed_point @ turn + shift, atol=1e-8)
+
+
+def test_second_moments_follow_from_one_step_and_from_many() -> None:
+    rng = np.random.default_rng(3)
+    X, y = client(rng, 50, 6)
+    lr = 0.5 * stable_rate([(X, y)])  # eigenvalues of W near 1 would be lost to rounding
+    sent = rng.normal(size=(20, 6))
+    one = fit_affine_map(sent, answer(X, y, sent, lr, 1))
+    np.testing.assert_allclose(second_moments(one, lr), X.T @ X / 50, atol=1e-9)
+    five = fit_affine_map(sent, answer(X, y, sent, lr, 5))
+    np.testing.assert_allclose(inverse_steps(five.W, 5), one.W, atol=1e-9)
+
+
+def test_many_clients_at_once_match_one_at_a_time() -> None:
+    rng = np.random.default_rng(4)
+    clients = [client(rng, 60, 12, decay=0.5) for _ in range(5)]
+    lr = stable_rate(clients)
+    sent = rng.normal(size=(5, 30, 12))
+    back = np.array([answer(X, y, s, lr, 5) for (X, y), s in zip(clients, sent, strict=True)])
+    back[4] = sent[4] - 1e-3 * sent[4, :, :1]  # updates along one line: nothing to cancel with
+    found, fine = fixed_points(sent, back)
+    assert fine.tolist() == [True] * 4 + [False]
+    assert np.isnan(found[4]).all()
+    for (X, y), point in zip(clients[:4], found[:4], strict=True):
+        np.testing.assert_allclose(point, optimum(X, y), rtol=1e-7, atol=1e-9)
+
+
+def test_bad_messages_are_named() -> None:
+    good = np.random.default_rng(0).normal(size=(5, 3))
+    with pytest.raises(FixRecording, match="shape"):
+        fit_affine_map(good, good[:4])
+    bad = good.copy()
+    bad[2, 1] = np.nan
+    with pytest.raises(FixRecording, match="message 2"):
+        fit_affine_map(good, bad)
+    with pytest.raises(ListenLonger, match="1 message"):
+        fit_affine_map(good[:1], good[:1])
+    with pytest.raises(ListenLonger, match="noise"):
+        fit_affine_map(good, good)
+    with pytest.raises(FixRecording, match="more rounds than parameters"):
+        fixed_points(good[None, :3], good[None, :3])
