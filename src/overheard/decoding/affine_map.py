@@ -29,7 +29,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve, solve_triangular
-from scipy.linalg.lapack import dpotrf
+from scipy.linalg.lapack import dpotrf, dpotrs
 
 from overheard.errors import FixRecording, ListenLonger
 
@@ -206,16 +206,13 @@ def fixed_points(sent: Array, returned: Array) -> tuple[Array, Array]:
         centred = update - pull
         normal = centred.T @ centred
         scale = np.sqrt(np.diag(normal))
-        if not np.all(scale > 0):
-            continue
-        factor, info = dpotrf(normal / scale / scale[:, None], lower=0, clean=0)
-        if info or np.diag(factor).min() < 1e-5:
+        factor, info = dpotrf(normal, lower=0, clean=0)
+        if info or not np.all(np.diag(factor) > 1e-5 * scale):
             continue
         weights = np.full(rounds, 1.0 / rounds)
         left = pull
         for _ in range(3):  # iterative refinement on sum c_t D_t = 0
-            solved = cho_solve((factor, False), left / scale, check_finite=False) / scale
-            weights = weights - centred @ solved
+            weights = weights - centred @ dpotrs(factor, left)[0]
             left = weights @ update
         out[i], fine[i] = weights @ sent[i], True
     return out, fine
