@@ -1,1 +1,48 @@
-"""A folder per question an adversary asks, a file per published method."""
+"""The attacks: a folder per question, a file per method.
+
+A new attack is one new file: a frozen dataclass with the class attributes ``name``, ``paper``,
+``question`` and ``needs`` and a ``__call__(view, rng)``. It is found here by itself, shows up in
+``overheard attacks``, runs in audits, and is held to the contract suite.
+"""
+
+from __future__ import annotations
+
+import difflib
+import pkgutil
+from functools import cache
+from importlib import import_module
+from inspect import getmembers, isclass
+from typing import Any
+
+from overheard.errors import FixConfig
+from overheard.transcript.view import Attack
+
+
+@cache
+def all_attacks() -> dict[str, type[Any]]:
+    """Every attack class by its name, sorted by question and then by name."""
+    found: dict[str, type[Any]] = {}
+    for module in pkgutil.walk_packages(__path__, f"{__name__}."):
+        for _, thing in getmembers(import_module(module.name), isclass):
+            if thing.__module__ == module.name and {"question", "needs", "paper"} <= set(vars(thing)):
+                if thing.name in found:
+                    raise FixConfig(f"two attacks are called {thing.name!r}; rename one")
+                found[thing.name] = thing
+    return dict(sorted(found.items(), key=lambda item: (item[1].question, item[0])))
+
+
+def attack_named(name: str) -> Attack:
+    """The attack of this name with its default settings."""
+    known = all_attacks()
+    if name in known:
+        attack: Attack = known[name]()
+        return attack
+    near = difflib.get_close_matches(name, known, n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    raise FixConfig(f"unknown attack {name!r}; known: {', '.join(known)}{hint}")
+
+
+def words(attack: Attack | type[Any]) -> str:
+    """The first paragraph of an attack's docstring, on one line."""
+    text = (attack.__doc__ or "").strip().split("\n\n")[0]
+    return " ".join(text.split())

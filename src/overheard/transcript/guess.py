@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +12,6 @@ from overheard.errors import FixData
 from overheard.learning.records import Value
 
 Diagnostics = Mapping[str, float | int | str]
-_NONE: Diagnostics = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -27,7 +25,7 @@ class LocalModel:
     parameters: NDArray[np.float64]
     sd: NDArray[np.float64]
     identified: int
-    diagnostics: Diagnostics = field(default=_NONE)
+    diagnostics: Diagnostics = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -36,7 +34,7 @@ class AttributeValues:
 
     probabilities: NDArray[np.float64]
     values: tuple[Value, ...]
-    diagnostics: Diagnostics = field(default=_NONE)
+    diagnostics: Diagnostics = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         p = self.probabilities

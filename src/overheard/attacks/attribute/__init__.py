@@ -1,0 +1,1 @@
+"""Which value does the sensitive attribute have, for every record?"""

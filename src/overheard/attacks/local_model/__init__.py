@@ -1,0 +1,1 @@
+"""Which model would the client have trained alone?"""

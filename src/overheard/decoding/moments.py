@@ -1,0 +1,143 @@
+"""The sufficient statistics of a secret column, from updates of linear least squares.
+
+DECODERS 2: for squared error and a linear model the update depends on the secret only through
+the moments ``U_k = sum over records with value k of phi_i``, ``phi = [public inputs, 1, y]``.
+One step is linear in U; E steps are ``theta <- theta - c (H(U) theta - b(U))`` repeated, and the
+same few numbers follow from a small non-linear least squares. X_p'X_p is public, so two messages
+suffice where a fit of the whole map needs d + 1.
+
+The answer is kept as the linear measurement ``rows @ U = total`` with unit noise, so that a
+moment which the messages do not determine is never inverted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from overheard.errors import FixRecording
+
+Array = NDArray[np.float64]
+MAX_ITERATIONS = 50
+
+
+@dataclass(frozen=True)
+class Moments:
+    """``rows`` (r, (K-1) q) and ``total`` (r,): whitened equations for the moments of the values
+    1..K-1; ``estimate`` (K-1, q) their least-squares solution; ``chi2`` the residual variance in
+    units of the assumed noise (the equations are already inflated by it where it is above 1)."""
+
+    rows: Array
+    total: Array
+    estimate: Array
+    chi2: float
+
+
+def statistics(public: Array, labels: Array) -> Array:
+    """phi (m, q): public inputs with the secret's own set to zero, a one, and the label."""
+    return np.column_stack([public, np.ones(len(labels)), labels])
+
+
+def moments_of_secret(
+    sent: Array,
+    updates: Array,
+    noise: Array,
+    phi: Array,
+    blocks: Array,
+    step: float,
+    steps: int,
+    bias: bool,
+    proximal: float = 0.0,
+) -> Moments:
+    """Solve the messages for the secret's moments.
+
+    Args:
+        sent: (T, P) models sent, P = d inputs (+ 1 bias).
+        updates: (T, P) sent minus returned.
+        noise: (T, P) standard deviation of each update.
+        phi: (m, q) from `statistics`.
+        blocks: (K, d) what each value adds to the model's inputs.
+        step: c = 2 lr / m, the factor of one gradient step.
+        steps: number of local full-batch steps.
+        bias: whether the model has a bias (its inputs are then [x, 1]).
+        proximal: FedProx's coefficient times the learning rate.
+    """
+    law = _Law(phi, blocks, step, steps, bias, proximal)
+    guess = np.repeat(phi.sum(0, keepdims=True) / len(blocks), len(blocks) - 1, axis=0).ravel()
+    weight = 1.0 / noise
+
+    def evaluate(at: Array) -> tuple[float, Array, Array]:
+        predicted, slope = law(sent, at)
+        residual = ((updates - predicted) * weight).ravel()
+        return float(residual @ residual), residual, (slope * weight[..., None]).reshape(-1, len(at))
+
+    cost, residual, rows = evaluate(guess)
+    for _ in range(MAX_ITERATIONS):
+        # columns differ in scale by orders of magnitude: equilibrate before the solve
+        scale = np.maximum(np.linalg.norm(rows, axis=0), 1e-300)
+        move = np.linalg.lstsq(rows / scale, residual, rcond=1e-14)[0] / scale
+        trials = ((guess + move / 2**halving) for halving in range(10))
+        better = next((t for t in trials if evaluate(t)[0] < cost), None)
+        if better is None:
+            break
+        before, guess = cost, better
+        cost, residual, rows = evaluate(guess)
+        if before - cost < 1e-9 * before:
+            break
+    if not np.isfinite(cost):
+        raise FixRecording("the updates do not follow linear least squares; is the recipe right?")
+    freedom = max(len(residual) - len(guess), 1)
+    chi2 = cost / freedom
+    inflate = np.sqrt(max(chi2, 1.0))
+    q, r = np.linalg.qr(rows / inflate)
+    total = r @ guess + q.T @ (residual / inflate)
+    return Moments(r, total, guess.reshape(len(blocks) - 1, -1), chi2)
+
+
+class _Law:
+    """updates(sent; U) and its derivative by U, by forward differentiation of the local steps."""
+
+    def __init__(
+        self, phi: Array, blocks: Array, step: float, steps: int, bias: bool, proximal: float
+    ) -> None:
+        values, d = blocks.shape
+        q = phi.shape[1]
+        ones = [d] if bias else []
+        size = d + len(ones)
+        self.step, self.steps, self.proximal = step, steps, proximal
+        public = np.column_stack([phi[:, :d], *(phi[:, d : d + 1] for _ in ones)])
+        e = np.zeros((values, size))
+        e[:, :d] = blocks
+        # with all records at value 0: H0, b0; each moment of value k adds (e_k - e_0) terms
+        shifted = public + e[0]
+        self.h0 = shifted.T @ shifted
+        self.b0 = shifted.T @ phi[:, -1]
+        lift = np.zeros((q, size))  # phi -> public inputs of the model
+        lift[:d, :d] = np.eye(d)
+        for column in ones:
+            lift[d, column] = 1.0
+        self.dh = np.zeros((values - 1, q, size, size))
+        self.db = np.zeros((values - 1, q, size))
+        for k in range(1, values):
+            change = e[k] - e[0]
+            for a in range(q):
+                cross = np.outer(lift[a], change)
+                self.dh[k - 1, a] += cross + cross.T
+            self.dh[k - 1, d] += np.outer(e[k], e[k]) - np.outer(e[0], e[0])
+            self.db[k - 1, q - 1] += change
+        self.dh = self.dh.reshape(-1, size, size)
+        self.db = self.db.reshape(-1, size)
+
+    def __call__(self, sent: Array, moments: Array) -> tuple[Array, Array]:
+        h = self.h0 + np.tensordot(moments, self.dh, 1)
+        b = self.b0 + moments @ self.db
+        theta = sent.copy()
+        slope = np.zeros((*sent.shape, len(moments)))
+        for _ in range(self.steps):
+            pull = np.tensordot(theta, self.dh, ([1], [2])).swapaxes(1, 2) - self.db.T
+            turn = self.step * (h @ slope + pull) + self.proximal * slope
+            theta = theta - self.step * (theta @ h - b) - self.proximal * (theta - sent)
+            slope = slope - turn
+        return sent - theta, -slope

@@ -1,0 +1,91 @@
+"""Scores: functions of (guess, truth) that return one number per unit.
+
+One number per record, so that intervals can be made from them and clustered by client.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+
+from overheard.learning.dense import factors, predict, record_losses, weighted_gradient
+from overheard.learning.recipe import Recipe
+from overheard.learning.records import Records, Value, encode
+from overheard.transcript.guess import AttributeValues, LocalModel
+
+Array = NDArray[np.float64]
+
+
+def value_indices(column: NDArray[Any], values: tuple[Value, ...]) -> NDArray[np.int64]:
+    """Position of each record's value in the domain."""
+    return np.argmax(column[:, None] == np.asarray(values)[None, :], axis=1)
+
+
+def attribute_hits(guess: AttributeValues, column: NDArray[Any]) -> Array:
+    """1 where the most probable value is the true one, else 0."""
+    return (guess.choice() == value_indices(column, guess.values)).astype(np.float64)
+
+
+def attribute_bits(guess: AttributeValues, column: NDArray[Any]) -> Array:
+    """Bits that the guess gains on each record over the client's own shares of the values.
+
+    log2 p(true value) - log2 share(true value), with p floored at 1e-6: an attack that is sure
+    and wrong loses bits.
+    """
+    truth = value_indices(column, guess.values)
+    share = np.bincount(truth, minlength=len(guess.values)) / len(truth)
+    p = guess.probabilities[np.arange(len(truth)), truth]
+    return np.asarray(np.log2(np.maximum(p, 1e-6)) - np.log2(share[truth]))
+
+
+def calibration_error(guess: AttributeValues, column: NDArray[Any], bins: int = 10) -> float:
+    """Expected calibration error of the probability given to the chosen value."""
+    hits = attribute_hits(guess, column)
+    confidence = guess.probabilities.max(axis=1)
+    bin_of = np.minimum((confidence * bins).astype(int), bins - 1)
+    gaps = np.bincount(bin_of, hits - confidence, minlength=bins)
+    return float(np.abs(gaps).sum() / len(hits))
+
+
+def balanced_accuracy(guess: AttributeValues, column: NDArray[Any]) -> float:
+    """Mean over the values that occur of the share guessed right."""
+    truth, hits = value_indices(column, guess.values), attribute_hits(guess, column)
+    return float(np.mean([hits[truth == k].mean() for k in np.unique(truth)]))
+
+
+def client_losses(recipe: Recipe, theta: Array, records: Records) -> Array:
+    """Each record's loss under a model."""
+    inputs, labels = encode(recipe.encoding, records), recipe.target.encode(records)
+    return np.asarray(record_losses(recipe.loss, predict(recipe.model, theta, inputs), labels))
+
+
+def local_optimum(recipe: Recipe, records: Records, start: Array | None = None) -> Array:
+    """The model that minimises the client's own loss.
+
+    Linear least squares: in closed form (of least norm where there are many). Otherwise by
+    L-BFGS; for a network that is a local optimum reached from ``start``.
+    """
+    inputs, labels = encode(recipe.encoding, records), recipe.target.encode(records)
+    if recipe.linear_least_squares:
+        design = np.column_stack([inputs, np.ones(len(labels))]) if recipe.model.bias else inputs
+        return np.asarray(np.linalg.lstsq(design, labels, rcond=None)[0])
+    shares = np.full(len(labels), 1 / len(labels))
+
+    def objective(theta: Array) -> tuple[float, Array]:
+        losses = record_losses(recipe.loss, predict(recipe.model, theta, inputs), labels)
+        pairs = factors(recipe.model, recipe.loss, theta, inputs, labels)
+        return float(losses.mean()), np.asarray(weighted_gradient(recipe.model, pairs, shares))
+
+    begin = np.zeros(recipe.model.size) if start is None else start
+    options = {"maxiter": 5000, "maxfun": 20000, "ftol": 1e-14, "gtol": 1e-9}
+    return np.asarray(minimize(objective, begin, jac=True, method="L-BFGS-B", options=options).x)
+
+
+def excess_losses(recipe: Recipe, guess: LocalModel, optimum: Array, records: Records) -> Array:
+    """Each record's loss beyond the local optimum's, relative to the optimum's mean loss."""
+    best = client_losses(recipe, optimum, records)
+    mine = client_losses(recipe, guess.parameters, records)
+    return (mine - best) / max(float(best.mean()), 1e-12)
