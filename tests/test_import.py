@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import subprocess
 import sys
 
@@ -23,20 +22,11 @@ def heavy_after(statement: str) -> frozenset[str]:
     return HEAVY & set(loaded.split())
 
 
-needs_cli = pytest.mark.skipif(
-    importlib.util.find_spec("overheard.cli") is None, reason="overheard.cli is not written yet"
-)
-
-
-@pytest.mark.parametrize(
-    "package",
-    ["overheard", "overheard.errors", pytest.param("overheard.cli", marks=needs_cli)],
-)
+@pytest.mark.parametrize("package", ["overheard", "overheard.errors", "overheard.cli"])
 def test_import_is_light(package: str) -> None:
     assert heavy_after(f"import {package}") == set()
 
 
-@needs_cli
 def test_help_is_light() -> None:
     script = (
         "import sys\n"

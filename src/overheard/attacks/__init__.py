@@ -21,13 +21,16 @@ from overheard.transcript.view import Attack
 @cache
 def all_attacks() -> dict[str, type[Any]]:
     """Every attack class by its name, sorted by question and then by name."""
-    found: dict[str, type[Any]] = {}
+    found: dict[str, Any] = {}
     for module in pkgutil.walk_packages(__path__, f"{__name__}."):
         for _, thing in getmembers(import_module(module.name), isclass):
-            if thing.__module__ == module.name and {"question", "needs", "paper"} <= set(vars(thing)):
-                if thing.name in found:
-                    raise FixConfig(f"two attacks are called {thing.name!r}; rename one")
-                found[thing.name] = thing
+            attack: Any = thing
+            mine = attack.__module__ == module.name
+            if not (mine and {"question", "needs", "paper"} <= set(vars(attack))):
+                continue
+            if attack.name in found:
+                raise FixConfig(f"two attacks are called {attack.name!r}; rename one")
+            found[attack.name] = attack
     return dict(sorted(found.items(), key=lambda item: (item[1].question, item[0])))
 
 

@@ -19,9 +19,7 @@ from overheard.learning.records import Records
 LICENCE = "public domain"
 ORIGIN = "RAND Health Insurance Experiment (Cameron & Trivedi 2005), bundled in statsmodels"
 SENSITIVE = ("female", "black", "physlm")
-PUBLIC = (
-    "xage linc lfam educdec num disea ghindx mhi logc lpi fmde hlthg hlthf hlthp child".split()
-)
+PUBLIC = "xage linc lfam educdec num disea ghindx mhi logc lpi fmde hlthg hlthf hlthp child".split()
 
 
 def load(folder: Path | None = None) -> Dataset:

@@ -60,7 +60,9 @@ def audit(
         raise FixConfig(f"{recording.path}: no round was recorded; there is nothing to audit")
     recipe = recipe_of(recording)
     if recipe is None:
-        raise FixConfig(f"{recording.path}: has no training recipe, without which nothing is scored")
+        raise FixConfig(
+            f"{recording.path}: has no training recipe, without which nothing is scored"
+        )
     truth = recording.truth()
     chosen = [attack_named(name) for name in (tuple(attacks) or all_attacks())]
     names = tuple(clients) or recording.clients
@@ -95,7 +97,9 @@ def audit(
         findings=tuple(s.finding for s in scored),
         pooled=tuple(_pool(scored, seed)),
         skipped=tuple(skipped),
-        notes=() if recording.closed else ("The recording was not closed: its recorder was stopped.",),
+        notes=()
+        if recording.closed
+        else ("The recording was not closed: its recorder was stopped.",),
     )
 
 

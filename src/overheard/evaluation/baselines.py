@@ -70,7 +70,7 @@ def imputation_hits(
     best.fit(x, s)
     mine = _public(recipe, truth[client], column, values)
     wanted = value_indices(truth[client][column], values)
-    return (best.predict(mine) == wanted).astype(np.float64)
+    return np.asarray(best.predict(mine) == wanted, dtype=np.float64)
 
 
 def _public(recipe: Recipe, records: Records, column: str, values: tuple[Value, ...]) -> Array:

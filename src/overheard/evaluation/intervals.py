@@ -23,7 +23,9 @@ def share_interval(hits: Array, level: float = 0.95) -> tuple[float, float]:
     return float(found.low), float(found.high)
 
 
-def mean_interval(values: Array, rng: np.random.Generator, level: float = 0.95) -> tuple[float, float]:
+def mean_interval(
+    values: Array, rng: np.random.Generator, level: float = 0.95
+) -> tuple[float, float]:
     """Bootstrap-t interval of a mean: resampled means studentised by their own spread.
 
     It keeps its coverage on skewed scores, where the plain percentile interval is too short.

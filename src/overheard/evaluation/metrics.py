@@ -21,12 +21,12 @@ Array = NDArray[np.float64]
 
 def value_indices(column: NDArray[Any], values: tuple[Value, ...]) -> NDArray[np.int64]:
     """Position of each record's value in the domain."""
-    return np.argmax(column[:, None] == np.asarray(values)[None, :], axis=1)
+    return np.asarray(np.argmax(column[:, None] == np.asarray(values)[None, :], axis=1))
 
 
 def attribute_hits(guess: AttributeValues, column: NDArray[Any]) -> Array:
     """1 where the most probable value is the true one, else 0."""
-    return (guess.choice() == value_indices(column, guess.values)).astype(np.float64)
+    return np.asarray(guess.choice() == value_indices(column, guess.values), dtype=np.float64)
 
 
 def attribute_bits(guess: AttributeValues, column: NDArray[Any]) -> Array:

@@ -127,7 +127,9 @@ def read_audit(path: str | Path) -> Audit:
     try:
         raw = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise FixRecording(f"{file}: cannot be read; `overheard audit` writes audit.json") from error
+        raise FixRecording(
+            f"{file}: cannot be read; `overheard audit` writes audit.json"
+        ) from error
     try:
         audit = Audit.model_validate_json(raw)
     except ValidationError as error:

@@ -91,7 +91,9 @@ def _refuse_unknown_keys(content: dict[str, Any], spec: type[Spec], name: str, a
     for key, value in content.items():
         if key not in spec.model_fields:
             near = difflib.get_close_matches(key, spec.model_fields, n=1, cutoff=0.5)
-            hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(spec.model_fields)}"
+            hint = (
+                f"did you mean {near[0]!r}?" if near else f"known: {', '.join(spec.model_fields)}"
+            )
             raise FixConfig(f"{name}: unknown key {at}{key!r}; {hint}")
         inner = spec.model_fields[key].annotation
         if isinstance(value, dict) and isinstance(inner, type) and issubclass(inner, Spec):

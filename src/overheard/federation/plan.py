@@ -10,7 +10,7 @@ from overheard.data import catalogue
 from overheard.data.dataset import Dataset, domain_of
 from overheard.errors import FixConfig
 from overheard.federation.config import Config
-from overheard.learning.recipe import Dense, Recipe, Target
+from overheard.learning.recipe import Dense, Loss, Recipe, Target
 from overheard.learning.records import Encoding, OneHot, Records, Scaled, Value
 
 
@@ -42,7 +42,7 @@ def plan(config: Config) -> Plan:
     attributes = {column: domain_of(dataset.records, column) for column in sensitive}
     encoding = encoding_for(dataset, attributes)
     target = _target(dataset)
-    loss, outputs = _loss(config, dataset, target)
+    loss, outputs = _loss(config, target)
     training = config.training
     if config.model.name != "mlp" and config.model.hidden:
         raise FixConfig(f"model {config.model.name!r} has no hidden layers; use name = 'mlp'")
@@ -109,7 +109,7 @@ def _target(dataset: Dataset) -> Target:
     return Target(column=dataset.target, shift=float(values.mean()), scale=scale or 1.0)
 
 
-def _loss(config: Config, dataset: Dataset, target: Target) -> tuple[str, int]:
+def _loss(config: Config, target: Target) -> tuple[Loss, int]:
     name = config.model.name
     if name == "linear" and target.classes:
         raise FixConfig("model 'linear' predicts a number but the target is a class; use logistic")

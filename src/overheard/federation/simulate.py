@@ -51,7 +51,10 @@ def simulate(plan: Plan, out: str | Path, progress: Progress = lambda done, tota
             recorder.round(
                 number,
                 named(recipe.model.layout(), model),
-                {names[c]: named(recipe.model.layout(), r) for c, r in zip(chosen, returned, strict=True)},
+                {
+                    names[c]: named(recipe.model.layout(), r)
+                    for c, r in zip(chosen, returned, strict=True)
+                },
                 {names[c]: float(data.sizes[c]) for c in chosen},
             )
             model = aggregate(recipe, model, returned, data.sizes[chosen], training.weighting)

@@ -99,11 +99,12 @@ def factors(model: Dense, loss: str, theta: Array, inputs: Array, labels: Array)
 def output_error(loss: str, outputs: Array, labels: Array) -> Array:
     """Derivative of each record's loss by the model's outputs."""
     if loss == "squared_error":
-        return 2 * (outputs - labels[..., None])
+        return np.asarray(2 * (outputs - labels[..., None]))
     if outputs.shape[-1] == 1:
-        return expit(outputs) - labels[..., None]
+        return np.asarray(expit(outputs) - labels[..., None])
     classes = np.arange(outputs.shape[-1])
-    return softmax(outputs, axis=-1) - (labels[..., None] == classes).astype(outputs.dtype)
+    chosen = (labels[..., None] == classes).astype(outputs.dtype)
+    return np.asarray(softmax(outputs, axis=-1) - chosen)
 
 
 def record_losses(loss: str, outputs: Array, labels: Array) -> Array:
@@ -128,10 +129,8 @@ def weighted_gradient(model: Dense, pairs: Factors, weights: Array) -> Array:
     return np.concatenate(parts, axis=-1)
 
 
-def record_gradients(
-    model: Dense, loss: str, theta: Array, inputs: Array, labels: Array
-) -> Array:
-    """Gradients of each record's loss, flat (..., n, P). For small P; see the module's docstring."""
+def record_gradients(model: Dense, loss: str, theta: Array, inputs: Array, labels: Array) -> Array:
+    """Gradients of each record's loss, flat (..., n, P): for small P only."""
     parts: list[Array] = []
     for a, delta in factors(model, loss, theta, inputs, labels):
         grad = delta[..., :, None] * a[..., None, :]

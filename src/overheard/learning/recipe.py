@@ -20,6 +20,9 @@ Layout = tuple[tuple[str, tuple[int, ...]], ...]
 """Names and shapes of the parameters, in the order of the flat vector."""
 
 
+Loss = Literal["squared_error", "cross_entropy"]
+
+
 class Dense(Spec):
     """Dense layers with one activation between them. No hidden layer: a linear model."""
 
@@ -76,11 +79,11 @@ class Target(Spec):
     def encode_values(self, values: NDArray[np.generic]) -> NDArray[np.float64]:
         """`encode` for the bare column."""
         if not self.classes:
-            return (values.astype(np.float64) - self.shift) / self.scale
+            return np.asarray((values.astype(np.float64) - self.shift) / self.scale)
         hits = values[:, None] == np.asarray(self.classes)[None, :]
         if not hits.any(axis=1).all():
             raise FixRecording(f"target {self.column!r} has a class outside {self.classes}")
-        return hits.argmax(axis=1).astype(np.float64)
+        return np.asarray(hits.argmax(axis=1), dtype=np.float64)
 
 
 class Recipe(Spec):
@@ -88,7 +91,7 @@ class Recipe(Spec):
 
     algorithm: Literal["fedavg", "fedsgd", "fedprox"] = "fedavg"
     model: Dense
-    loss: Literal["squared_error", "cross_entropy"]
+    loss: Loss
     encoding: Encoding
     target: Target
     learning_rate: float = Field(gt=0)

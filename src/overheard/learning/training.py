@@ -50,9 +50,7 @@ def shards(inputs: Sequence[Array], labels: Sequence[Array], dtype: str = "float
     return Shards(block, targets, sizes)
 
 
-def local_training(
-    recipe: Recipe, start: Array, data: Shards, rng: np.random.Generator
-) -> Array:
+def local_training(recipe: Recipe, start: Array, data: Shards, rng: np.random.Generator) -> Array:
     """Models (C, P) after the recipe's local epochs from ``start`` ((P,) or (C, P)).
 
     The arithmetic is done in ``start``'s precision. FedSGD returns the full-batch gradient at
@@ -65,7 +63,7 @@ def local_training(
     for inputs, labels, weights in _batches(recipe, data, theta.dtype, rng):
         step = _gradient(recipe, theta, inputs, labels, weights)
         if recipe.algorithm == "fedprox":
-            busy = weights.any(axis=-1)[:, None]
+            busy = weights.any(axis=-1, keepdims=True)
             step = step + theta.dtype.type(recipe.proximal) * (theta - start) * busy
         theta = theta - rate * step
     return np.array(theta)

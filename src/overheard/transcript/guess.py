@@ -45,7 +45,7 @@ class AttributeValues:
 
     def choice(self) -> NDArray[np.int64]:
         """Index of the most probable value of each record (the first among equals)."""
-        return np.argmax(self.probabilities, axis=1)
+        return np.asarray(np.argmax(self.probabilities, axis=1))
 
 
 def certain(choice: NDArray[np.int64], values: tuple[Value, ...]) -> NDArray[np.float64]:

@@ -23,7 +23,7 @@ from overheard.transcript.ledger import Entry, listed_file, write_durably
 
 Arrays = Mapping[str, NDArray[Any]]
 Layout = list[list[Any]]  # [name, safetensors dtype, shape] of each array of a message
-_DTYPES = {
+_DTYPES: dict[str, np.dtype[Any]] = {
     "F64": np.dtype("<f8"),
     "F32": np.dtype("<f4"),
     "F16": np.dtype("<f2"),
@@ -38,7 +38,7 @@ _CLIENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9 _.+-]{0,99}")
 
 def check_client(client: str) -> str:
     """A client's name, if it is one that can stand in a recording."""
-    if not isinstance(client, str) or not _CLIENT.fullmatch(client):
+    if not _CLIENT.fullmatch(client):
         raise FixConfig(
             f"client name {client!r} is not allowed; use letters, digits, space, _ . + - (<= 100)"
         )
@@ -56,9 +56,7 @@ def layout_of(arrays: Arrays) -> Layout:
     return layout
 
 
-def write_round(
-    folder: Path, number: int, messages: Mapping[tuple[str, str], Arrays]
-) -> Entry:
+def write_round(folder: Path, number: int, messages: Mapping[tuple[str, str], Arrays]) -> Entry:
     """Write the messages, keyed (direction, client), of one round; returns the index entry.
 
     ``sent`` with client ``""`` is a broadcast. All messages must have one layout.
@@ -78,7 +76,7 @@ def write_round(
             )
         start, digest = end, hashlib.sha256()
         for (name, code, shape), array in zip(here, arrays.values(), strict=True):
-            blob = memoryview(np.ascontiguousarray(array, _DTYPES[code])).cast("B")
+            blob = np.ascontiguousarray(array, _DTYPES[code]).data.cast("B")
             header[f"{direction}:{client}:{name}"] = {
                 "dtype": code,
                 "shape": shape,

@@ -38,7 +38,9 @@ _CLIENT_COLUMN = "__client__"
 class Recorder:
     """Writes a new recording. Use as a context manager: leaving it closes the recording."""
 
-    def __init__(self, path: str | Path, payload: str = "model", about: Mapping[str, Any] | None = None):
+    def __init__(
+        self, path: str | Path, payload: str = "model", about: Mapping[str, Any] | None = None
+    ):
         root = Path(path)
         if root.exists():
             raise ChooseAnotherOutput(f"{root} exists already; choose another path or remove it")
@@ -48,7 +50,12 @@ class Recorder:
         self._root = root
         self._layout: list[Any] | None = None
         self._last = -1
-        header = {"kind": "header", "format": FORMAT, "payload": payload, "about": dict(about or {})}
+        header = {
+            "kind": "header",
+            "format": FORMAT,
+            "payload": payload,
+            "about": dict(about or {}),
+        }
         self._wire.append(header)
 
     def __enter__(self) -> Recorder:
@@ -82,7 +89,7 @@ class Recorder:
         layout = layout_of(next(iter(messages.values())))
         if self._layout is not None and layout != self._layout:
             raise FixData(
-                f"round {number}: names, types or shapes of the arrays changed since the first round"
+                f"round {number}: names, types or shapes of the arrays changed since the start"
             )
         self._layout = layout
         entry = write_round(self._wire.folder, number, messages)

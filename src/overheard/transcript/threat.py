@@ -71,4 +71,3 @@ def threat_named(name: str) -> Threat:
 def who_grants(kind: type[Any]) -> list[str]:
     """Names of the shipped threat models that grant a kind of knowledge."""
     return [t.name for t in THREATS.values() if kind in t.grants]
-

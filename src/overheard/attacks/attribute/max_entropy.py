@@ -114,4 +114,4 @@ def rounding(messages: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
     size, because a number that happens to be tiny was computed from ones that were not.
     """
     size = np.maximum(np.abs(messages), np.sqrt(np.mean(messages.astype(np.float64) ** 2)))
-    return np.spacing(size.astype(messages.dtype)).astype(np.float64)
+    return np.asarray(np.spacing(size.astype(messages.dtype)), dtype=np.float64)

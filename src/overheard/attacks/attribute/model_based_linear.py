@@ -60,7 +60,9 @@ class ModelBasedLinear:
         public = encode(recipe.encoding, records, {domain.column: domain.values[0]})
         public[:, inputs.start] = 0.0
         labels = recipe.target.encode_values(view.know(Labels).values)
-        scores = (solve_for_attribute(recipe, fit, inputs.start, public, labels) - low) / (high - low)
+        scores = (solve_for_attribute(recipe, fit, inputs.start, public, labels) - low) / (
+            high - low
+        )
         share = share_of_ones(recipe, fit, inputs.start, low, high)
         if share is None:
             chosen = (scores > 0.5).astype(np.int64)

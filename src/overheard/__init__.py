@@ -1,0 +1,80 @@
+"""overheard: what can somebody who only listens learn about each client's data?
+
+The public names below are loaded when they are first used, so that ``import overheard`` is
+quick and imports no heavy library.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from overheard.attacks import all_attacks, attack_named
+    from overheard.evaluation.audit import audit
+    from overheard.evaluation.record import Audit, read_audit
+    from overheard.federation.config import Config, parse_config, read_config
+    from overheard.federation.plan import plan
+    from overheard.federation.simulate import simulate
+    from overheard.report.html import write_report
+    from overheard.transcript.observe import observe
+    from overheard.transcript.store import Recorder, Recording
+    from overheard.transcript.target import Target
+    from overheard.transcript.threat import Threat, threat_named
+    from overheard.transcript.verify import verify
+    from overheard.transcript.view import Attack, View, launch
+
+_HOMES = {
+    "Attack": "transcript.view",
+    "Audit": "evaluation.record",
+    "Config": "federation.config",
+    "Recorder": "transcript.store",
+    "Recording": "transcript.store",
+    "Target": "transcript.target",
+    "Threat": "transcript.threat",
+    "View": "transcript.view",
+    "all_attacks": "attacks",
+    "attack_named": "attacks",
+    "audit": "evaluation.audit",
+    "launch": "transcript.view",
+    "observe": "transcript.observe",
+    "parse_config": "federation.config",
+    "plan": "federation.plan",
+    "read_audit": "evaluation.record",
+    "read_config": "federation.config",
+    "simulate": "federation.simulate",
+    "threat_named": "transcript.threat",
+    "verify": "transcript.verify",
+    "write_report": "report.html",
+}
+
+__version__ = "0.1.0"
+__all__ = [
+    "Attack",
+    "Audit",
+    "Config",
+    "Recorder",
+    "Recording",
+    "Target",
+    "Threat",
+    "View",
+    "all_attacks",
+    "attack_named",
+    "audit",
+    "launch",
+    "observe",
+    "parse_config",
+    "plan",
+    "read_audit",
+    "read_config",
+    "simulate",
+    "threat_named",
+    "verify",
+    "write_report",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(import_module(f"overheard.{_HOMES[name]}"), name)
+    raise AttributeError(f"module 'overheard' has no attribute {name!r}")

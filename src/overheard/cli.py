@@ -1,0 +1,317 @@
+"""The command line: thin commands, no logic. Every import that costs time happens inside."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+# One thread per process: on small problems more threads only wait for each other. Must be set
+# before numpy is first imported; a value that the user has set is kept.
+for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(_variable, "1")
+
+import typer  # noqa: E402  (after the threads are settled)
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+    from overheard.evaluation.record import Audit
+    from overheard.federation.config import Config
+
+app = typer.Typer(
+    name="overheard",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+    help="What can somebody who only listens learn about each client's data in federated learning?",
+)
+
+Seed = Annotated[int | None, typer.Option(help="Seed of every random choice.", show_default="0")]
+Out = Annotated[Path, typer.Option(help="Where to write; must not exist yet.")]
+
+
+@app.callback()
+def _options(
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show the traceback of an error (anywhere).")
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command(epilog="Example: `overheard demo --out demo-out`")
+def demo(
+    out: Out = Path("overheard-demo"),
+    seed: Seed = None,
+) -> None:
+    """Record and audit a federation of real people, and write the report.
+
+    Six sites of the RAND Health Insurance Experiment train a linear regression together; an
+    eavesdropper of each site's link asks who is female, black or physically limited.
+    """
+    import tomllib
+    from importlib import resources
+
+    from overheard.errors import ChooseAnotherOutput
+    from overheard.federation.config import parse_config
+    from overheard.report.html import write_report
+
+    if out.exists():
+        raise ChooseAnotherOutput(f"{out} exists already; choose another path or remove it")
+    text = (resources.files("overheard") / "demo.toml").read_text(encoding="utf-8")
+    config = parse_config(tomllib.loads(text), "demo.toml")
+    _simulate(_with_seed(config, seed), out / "run")
+    record = _audit(out / "run", "eavesdropper", [], [], [], config.seed if seed is None else seed)
+    _write(out / "audit.json", record.to_json())
+    write_report(record, out / "report.html")
+    _summary(record)
+    typer.echo(f"recording  {out / 'run'}\naudit      {out / 'audit.json'}")
+    typer.echo(f"report     {out / 'report.html'}")
+
+
+@app.command(epilog="Example: `overheard simulate federation.toml --out run`")
+def simulate(
+    config: Annotated[Path, typer.Argument(help="TOML file that describes the federation.")],
+    out: Out,
+    seed: Seed = None,
+) -> None:
+    """Run a federation on this machine and record everything that it sends."""
+    from overheard.federation.config import read_config
+
+    _simulate(_with_seed(read_config(config), seed), out)
+    typer.echo(f"recording  {out}\nnext       overheard audit {out} --out {out}-audit")
+
+
+@app.command(epilog="Example: `overheard audit run --threat eavesdropper --out audit`")
+def audit(
+    run: Annotated[Path, typer.Argument(help="A recording.")],
+    out: Out,
+    threat: Annotated[
+        str, typer.Option(help="Threat model: eavesdropper, server, secure-server.")
+    ] = "eavesdropper",
+    attack: Annotated[
+        list[str] | None, typer.Option(help="Attack to run (repeat); default: all that apply.")
+    ] = None,
+    client: Annotated[
+        list[str] | None, typer.Option(help="Client to attack (repeat); default: all.")
+    ] = None,
+    target: Annotated[
+        list[str] | None, typer.Option(help="Secret to ask about (repeat); default: all.")
+    ] = None,
+    seed: Seed = None,
+) -> None:
+    """Let an adversary loose on a recording and score what it learns."""
+    from overheard.errors import ChooseAnotherOutput
+
+    if out.exists():
+        raise ChooseAnotherOutput(f"{out} exists already; choose another path or remove it")
+    record = _audit(run, threat, attack or [], client or [], target or [], seed or 0)
+    out.mkdir(parents=True)
+    _write(out / "audit.json", record.to_json())
+    _summary(record)
+    typer.echo(f"audit      {out / 'audit.json'}")
+    typer.echo(f"next       overheard report {out / 'audit.json'} --out {out / 'report.html'}")
+
+
+@app.command(epilog="Example: `overheard report audit/audit.json --out report.html`")
+def report(
+    audit_file: Annotated[Path, typer.Argument(metavar="AUDIT.json", help="What an audit wrote.")],
+    out: Out,
+    seed: Annotated[int | None, typer.Option(hidden=True)] = None,
+) -> None:
+    """Write the report of an audit: one HTML file that opens offline."""
+    from overheard.evaluation.record import read_audit
+    from overheard.report.html import write_report
+
+    write_report(read_audit(audit_file), out)
+    typer.echo(f"report     {out}")
+
+
+@app.command(epilog="Example: `overheard verify run`")
+def verify(run: Annotated[Path, typer.Argument(help="A recording.")]) -> None:
+    """Check every byte of a recording against its index; exit 1 if anything is wrong."""
+    from overheard.transcript.verify import verify as check
+
+    found = check(run)
+    for line in found.problems:
+        typer.echo(f"damaged: {line}")
+    for line in found.unfinished:
+        typer.echo(f"unfinished: {line}")
+    state = "sound" if found.sound else "damaged" if found.problems else "unfinished"
+    typer.echo(f"{run}: {state} ({found.files} files, {found.rounds} rounds)")
+    if not found.sound:
+        raise typer.Exit(1)
+
+
+@app.command(epilog="Example: `overheard attacks`")
+def attacks() -> None:
+    """List the attacks: name, question, paper, what they need to know."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from overheard.attacks import all_attacks
+
+    table = Table("attack", "question", "paper", "needs")
+    for name, attack_class in all_attacks().items():
+        needs = ", ".join(sorted(kind.name for kind in attack_class.needs))
+        table.add_row(name, attack_class.question, attack_class.paper, needs)
+    Console().print(table)
+
+
+@app.command(epilog="Example: `overheard reproduce xu2021-table1 --out papers/xu2021 --quick`")
+def reproduce(
+    name: Annotated[str | None, typer.Argument(help="Experiment; leave out for the list.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder for NAME.json and NAME.svg.")] = Path(
+        "papers-out"
+    ),
+    quick: Annotated[bool, typer.Option(help="A small version that ends within a minute.")] = False,
+    seeds: Annotated[int | None, typer.Option(help="Repetitions; default: the paper's.")] = None,
+) -> None:
+    """Run a paper's experiment again and write claimed beside measured numbers."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from overheard.reproduce.catalogue import experiment_named, experiments
+    from overheard.reproduce.rows import write_reproduction
+
+    console = Console()
+    if name is None:
+        table = Table("experiment", "paper", "what it shows")
+        for known in experiments().values():
+            table.add_row(known.name, known.paper, known.words)
+        console.print(table)
+        return
+    experiment = experiment_named(name)
+    with _progress() as bar:
+        task = bar.add_task(name, total=None)
+
+        def show(what: str, done: int, total: int) -> None:
+            bar.update(task, completed=done, total=total, description=f"{name}: {what}")
+
+        outcome = experiment.run(quick, seeds or experiment.seeds, show)
+    paths = write_reproduction(experiment, outcome, out)
+    table = Table("setting", "client", "method", "measure", "claimed", "measured", "interval")
+    for row in outcome.rows:
+        span = "" if row.low is None or row.high is None else f"{row.low:.3g} - {row.high:.3g}"
+        claimed = "" if row.claimed is None else f"{row.claimed:.3g}"
+        cells = (row.setting, row.client, row.method, row.measure, claimed)
+        table.add_row(*cells, f"{row.measured:.4g}", span)
+    console.print(table)
+    for note in outcome.notes:
+        console.print(f"- {note}", markup=False, highlight=False)
+    for path in paths:
+        typer.echo(f"wrote      {path}")
+
+
+def _with_seed(config: Config, seed: int | None) -> Config:
+    return config if seed is None else config.model_copy(update={"seed": seed})
+
+
+def _simulate(config: Config, out: Path) -> None:
+    from overheard.federation.plan import plan
+    from overheard.federation.simulate import simulate as run
+
+    ready = plan(config)
+    with _progress() as bar:
+        task = bar.add_task("recording rounds", total=config.training.rounds)
+        run(ready, out, lambda done, total: bar.update(task, completed=done, total=total))
+
+
+def _audit(
+    run: Path, threat: str, attacks: list[str], clients: list[str], targets: list[str], seed: int
+) -> Audit:
+    from overheard.evaluation.audit import audit as run_audit
+    from overheard.transcript.store import Recording
+    from overheard.transcript.threat import threat_named
+
+    adversary = threat_named(threat)
+    recording = Recording.open(run)
+    with _progress() as bar:
+        task = bar.add_task("auditing", total=None)
+
+        def show(what: str, done: int, total: int) -> None:
+            bar.update(task, completed=done, total=total, description=f"auditing {what}")
+
+        return run_audit(recording, adversary, attacks, clients, targets, seed, show)
+
+
+def _progress() -> Progress:
+    from rich import progress
+    from rich.console import Console
+
+    return progress.Progress(
+        progress.TextColumn("{task.description}"),
+        progress.BarColumn(),
+        progress.MofNCompleteColumn(),
+        progress.TimeRemainingColumn(),
+        console=Console(stderr=True),
+    )
+
+
+def _summary(record: Audit) -> None:
+    """The pooled findings as a table, then the verdicts in words."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from overheard.report.verdict import headline
+
+    def percent(share: float | None) -> str:
+        return "" if share is None else f"{share:.1%}"
+
+    console = Console()
+    table = Table(title=f"what the {record.run.threat} learns, all clients together")
+    for column in (
+        "question",
+        "attack",
+        "measured",
+        "95% interval",
+        "majority",
+        "stranger",
+        "lift",
+    ):
+        table.add_column(column, justify="left" if column in ("question", "attack") else "right")
+    for row in record.pooled:
+        accuracy = row.metric == "accuracy"
+        number = percent if accuracy else (lambda x: f"{x:.1e} excess loss")
+        span = f"{row.low:.1%} - {row.high:.1%}" if accuracy else f"{row.low:.1e} - {row.high:.1e}"
+        table.add_row(
+            row.attribute or row.question,
+            row.attack,
+            number(row.value),
+            span,
+            percent(row.majority),
+            percent(row.imputation),
+            "" if row.lift is None else f"{row.lift:+.1%}",
+        )
+    console.print(table)
+    for sentence in headline(record):
+        console.print(f"- {sentence}", markup=False, highlight=False)
+    if record.skipped:
+        console.print(f"{len(record.skipped)} attack runs were skipped; the report says why.")
+
+
+def _write(path: Path, text: str) -> None:
+    from overheard.transcript.ledger import write_durably
+
+    write_durably(path, [text.encode()])
+
+
+def main() -> None:
+    """Entry point: one clear line on a user's error, the traceback only with ``--debug``."""
+    from overheard.errors import OverheardError
+
+    debug = "--debug" in sys.argv
+    sys.argv = [word for word in sys.argv if word != "--debug"]
+    try:
+        app()
+    except (OverheardError, OSError) as error:
+        if debug:
+            raise
+        words = " ".join(str(error).split())
+        typer.echo(f"error: {words}", err=True)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        typer.echo("stopped; what was finished is kept", err=True)
+        sys.exit(130)

@@ -1,0 +1,85 @@
+"""What a reproduction writes: rows of claimed and measured numbers, and how they were made."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+
+from overheard.errors import ChooseAnotherOutput
+from overheard.transcript.ledger import write_durably
+
+
+@dataclass(frozen=True)
+class Row:
+    """One cell of a paper's table or one point of its figure, and what we measured there.
+
+    ``measured`` is a mean over ``seeds`` repetitions with the 95% interval ``low`` to ``high``;
+    ``claimed`` is the paper's number (None where the paper has none); ``majority`` is what the
+    majority guess gets, where the measure is an accuracy.
+    """
+
+    setting: str
+    client: str
+    method: str
+    measure: str
+    measured: float
+    low: float | None = None
+    high: float | None = None
+    claimed: float | None = None
+    majority: float | None = None
+    seconds: float | None = None
+    seeds: int = 1
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """The outcome of one experiment."""
+
+    name: str
+    paper: str
+    rows: tuple[Row, ...]
+    data: str
+    notes: tuple[str, ...]
+    quick: bool
+    seeds: int
+    software: dict[str, str] = field(
+        default_factory=lambda: {n: version(n) for n in ("overheard", "numpy", "scipy")}
+    )
+
+    def measured(self, method: str, **where: str) -> list[float]:
+        """The measured numbers of a method, optionally in one setting or of one client."""
+        return [
+            row.measured
+            for row in self.rows
+            if row.method == method and all(getattr(row, k) == v for k, v in where.items())
+        ]
+
+
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A named experiment: ``run(quick, seeds, progress)`` and ``draw(reproduction, path)``."""
+
+    name: str
+    paper: str
+    words: str
+    seeds: int
+    run: Callable[[bool, int, Progress], Reproduction]
+    draw: Callable[[Reproduction, Path], None]
+
+
+def write_reproduction(experiment: Experiment, outcome: Reproduction, out: Path) -> Sequence[Path]:
+    """Write ``NAME.json`` and ``NAME.svg`` into ``out``; nothing is overwritten."""
+    out.mkdir(parents=True, exist_ok=True)
+    table, picture = out / f"{outcome.name}.json", out / f"{outcome.name}.svg"
+    for path in (table, picture):
+        if path.exists():
+            raise ChooseAnotherOutput(f"{path} exists already; choose another folder")
+    write_durably(table, [(json.dumps(asdict(outcome), indent=1) + "\n").encode()])
+    experiment.draw(outcome, picture)
+    return table, picture
