@@ -1,0 +1,201 @@
+"""What does a finding look like? Dots with intervals, drawn as inline SVG.
+
+A chart is a list of rows, one per client, each a small SVG whose horizontal positions are
+percentages: it fits a phone and a wide screen at the same letter size. Attacks differ by shape,
+place and colour, never by colour alone. Every text goes through `markupsafe`; there is no style
+attribute, because the page's Content-Security-Policy allows none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil, floor, log10
+
+from markupsafe import Markup, escape
+
+from overheard.report import words
+
+LANE = 22
+"""Height of one attack's lane in a row, in CSS pixels; page.css has the same number."""
+_MARGIN = 2.5  # per cent of the width kept free left and right, so that no marker is cut
+_SHAPES = (
+    "M-5,0a5,5 0 1,0 10,0a5,5 0 1,0 -10,0Z",  # disc
+    "M-4.5,-4.5H4.5V4.5H-4.5Z",  # square
+    "M0,-5.8L5.6,4.4H-5.6Z",  # triangle
+    "M0,-6.2L6.2,0L0,6.2L-6.2,0Z",  # diamond
+    "M0,5.8L5.6,-4.4H-5.6Z",  # triangle, point down
+    "M-2,-6H2V-2H6V2H2V6H-2V2H-6V-2H-2Z",  # cross
+)
+SERIES = 2 * len(_SHAPES)
+"""Distinct looks: each shape filled, then each hollow; after that they repeat."""
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Where a value stands on the axis, in per cent of the width."""
+
+    least: float
+    most: float
+    log: bool = False
+
+    def at(self, value: float) -> float:
+        """Position in [0, 100]; what is off the axis stands at its end."""
+        low, high = self.least, self.most
+        if self.log:
+            value = log10(value) if value > 0 else low
+        place = (min(max(value, low), high) - low) / (high - low)
+        return round(_MARGIN + place * (100 - 2 * _MARGIN), 2)
+
+    def ticks(self) -> list[tuple[float, str]]:
+        """Values with their labels, about six of them."""
+        if self.log:
+            step = max(1, ceil((self.most - self.least) / 6))
+            exponents = range(round(self.least), round(self.most) + 1)
+            return [(10.0**e, words.power_of_ten(e)) for e in exponents if (e + 2) % step == 0]
+        tenths = range(round(10 * self.least), round(10 * self.most) + 1)
+        step = 2 if len(tenths) > 7 else 1
+        return [(t / 10, f"{10 * t}%") for t in tenths if (tenths[-1] - t) % step == 0]
+
+
+@dataclass(frozen=True)
+class Lane:
+    """One attack in one row."""
+
+    attack: int
+    name: str
+    value: float
+    low: float
+    high: float
+    text: str
+    bound: float | None = None
+
+
+@dataclass(frozen=True)
+class Row:
+    """One client, or all of them pooled; ``client`` is its number, None for the pooled row."""
+
+    label: str
+    note: str
+    client: int | None
+    lanes: tuple[Lane, ...]
+    majority: float | None = None
+    imputation: float | None = None
+    limit: float | None = None
+
+    @property
+    def words(self) -> str:
+        """What the row shows, for those who do not see it."""
+        parts = [f"{lane.name} {lane.text}" for lane in self.lanes]
+        if self.majority is not None:
+            parts.append(f"always guessing the commonest value {words.percent(self.majority, 1)}")
+        if self.imputation is not None:
+            parts.append(f"a stranger without listening {words.percent(self.imputation, 1)}")
+        return "; ".join(parts)
+
+
+def tag(name: str, *children: str, **attributes: str | float | None) -> Markup:
+    """One element; names of attributes lose a trailing underscore, the others become hyphens."""
+    inside = Markup("").join(children)
+    given = Markup("").join(
+        Markup(' {}="{}"').format(key.rstrip("_").replace("_", "-"), value)
+        for key, value in attributes.items()
+        if value is not None
+    )
+    return Markup("<{0}{1}>{2}</{0}>").format(Markup(escape(name)), given, inside)
+
+
+def share_scale(values: Sequence[float]) -> Scale:
+    """An axis for shares, in whole tenths, that holds all the values."""
+    low, high = min(values, default=0.0), max(values, default=1.0)
+    least = max(0.0, floor(10 * low - 0.2) / 10)
+    most = min(1.0, ceil(10 * high + 0.2) / 10)
+    return Scale(least, most) if most > least else Scale(0.0, 1.0)
+
+
+def loss_scale(values: Sequence[float]) -> Scale:
+    """A logarithmic axis in whole decades; what is zero or below stands at its left end."""
+    positive = [v for v in values if v > 0]
+    least = floor(log10(min(positive))) if positive else -6
+    most = ceil(log10(max(positive))) if positive else 0
+    if len(positive) < len(values):
+        least -= 1
+    return Scale(max(least, -16), max(most, least + 1, -15), log=True)
+
+
+def key(attack: int) -> Markup:
+    """An attack's marker on its own, for the legend and for tables."""
+    mark = tag("path", d=_SHAPES[attack % len(_SHAPES)])
+    return tag(
+        "svg", mark, class_=f"key {_look(attack)}", viewBox="-8 -8 16 16", aria_hidden="true"
+    )
+
+
+def reference_key(kind: str) -> Markup:
+    """A reference line on its own, for the legend."""
+    line = tag("line", x1="0", x2="0", y1="-8", y2="8", class_=kind)
+    shapes = (line, tag("path", d=_REFERENCES[kind], class_=kind))
+    return tag("svg", *shapes, class_="key", viewBox="-8 -8 16 16", aria_hidden="true")
+
+
+def row_figure(row: Row, scale: Scale) -> Markup:
+    """The row's drawing: grey up to what takes no listening, then a dot and interval per attack."""
+    height = LANE * len(row.lanes) + 8
+    parts: list[Markup] = [tag("title", row.label), tag("desc", row.words)]
+    free = [v for v in (row.majority, row.imputation) if v is not None]
+    if free:
+        end = scale.at(max(free))
+        parts.append(tag("rect", x="0", y="0", width=f"{end}%", height=height, class_="free"))
+    parts += [_vertical(scale.at(value), height, "grid") for value, _ in scale.ticks()]
+    if row.limit is not None:
+        parts.append(_vertical(scale.at(row.limit), height, "limit"))
+    marks = (("majority", row.majority), ("imputation", row.imputation))
+    for kind, value in marks:
+        if value is not None:
+            title = tag("title", f"{_REFERENCE_NAMES[kind]}: {words.percent(value, 1)}")
+            head = tag("path", d=_REFERENCES[kind], class_=kind)
+            head = tag("svg", head, x=f"{scale.at(value)}%", y=6)
+            parts.append(tag("g", title, _vertical(scale.at(value), height, kind), head))
+    parts += [_lane(lane, scale, 4 + LANE * i + LANE // 2) for i, lane in enumerate(row.lanes)]
+    return tag("svg", *parts, class_="plot", height=height, role="img", aria_label=row.label)
+
+
+def axis(scale: Scale) -> Markup:
+    """The labels under the rows."""
+    labels = [
+        tag("text", label, x=f"{scale.at(value)}%", y="14", text_anchor="middle")
+        for value, label in scale.ticks()
+    ]
+    return tag("svg", *labels, class_="plot axis", height=20, aria_hidden="true")
+
+
+_REFERENCES = {"majority": "M-4.5,-6H4.5L0,1Z", "imputation": "M0,-6L4,-2L0,2L-4,-2Z"}
+_REFERENCE_NAMES = {
+    "majority": "always guessing the commonest value",
+    "imputation": "a stranger without listening",
+}
+
+
+def _look(attack: int) -> str:
+    hollow = " hollow" if attack % SERIES >= len(_SHAPES) else ""
+    return f"s{attack % len(_SHAPES)}{hollow}"
+
+
+def _vertical(place: float, height: int, kind: str) -> Markup:
+    return tag("line", x1=f"{place}%", x2=f"{place}%", y1="0", y2=height, class_=kind)
+
+
+def _lane(lane: Lane, scale: Scale, y: int) -> Markup:
+    low, high = f"{scale.at(lane.low)}%", f"{scale.at(lane.high)}%"
+    parts = [
+        tag("title", f"{lane.name}: {lane.text}"),
+        tag("line", x1=low, x2=high, y1=y, y2=y, class_="interval"),
+        *(tag("line", x1=x, x2=x, y1=y - 4, y2=y + 4, class_="end") for x in (low, high)),
+    ]
+    if lane.bound is not None:
+        place = f"{scale.at(lane.bound)}%"
+        bracket = tag("path", d="M4,-7H0V7H4", class_="bound")
+        parts.append(tag("svg", bracket, x=place, y=y))
+    mark = tag("path", d=_SHAPES[lane.attack % len(_SHAPES)], class_="mark")
+    parts.append(tag("svg", mark, x=f"{scale.at(lane.value)}%", y=y))
+    return tag("g", *parts, class_=f"lane {_look(lane.attack)}", data_a=str(lane.attack))

@@ -1,0 +1,310 @@
+"""How does an audit become one page that opens offline?
+
+The page is made of the typed record and of four files next to this one: a template, a style
+sheet, a script and nothing from elsewhere. Its Content-Security-Policy admits that style sheet
+and that script by their hashes and nothing else, so that a name which somebody chose to look like
+markup stays text. No record of any client is in the audit, hence none is in the page.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+
+import jinja2
+from markupsafe import Markup
+
+from overheard.errors import ChooseAnotherOutput
+from overheard.evaluation.record import Audit, Finding, Pooled, Skipped
+from overheard.report import charts, picture, verdict, words
+from overheard.report.verdict import Judged, Level, Topic
+
+CHART_CLIENTS = 30
+"""Up to this many clients a chart shows them all; beyond, the pooled row and the worst ones."""
+CHART_WORST = 20
+OPEN_CLIENTS = 12
+"""Up to this many clients their tables are unfolded from the start."""
+TABLE_ROWS = 2_000
+"""Rows in the tables of clients; the rest is in audit.json, and the page says so."""
+
+
+def render(audit: Audit) -> str:
+    """The page: one self-contained HTML document. Same audit, same bytes."""
+    style, script = _asset("page.css"), _asset("page.js")
+    environment = jinja2.Environment(
+        autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
+    )
+    page = _Page(audit)
+    return environment.from_string(_asset("page.html.j2")).render(
+        audit=audit,
+        page=page,
+        run=audit.run,
+        words=words,
+        levels=verdict.LEVELS,
+        style=Markup(style),
+        script=Markup(script),
+        policy=_policy(style, script),
+        picture=picture.threat(audit.run.threat),
+        reference_key=charts.reference_key,
+    )
+
+
+def write_report(audit: Audit, path: str | Path) -> Path:
+    """Write the page to a new file, whole or not at all; an existing file is never replaced."""
+    file = Path(path)
+    if os.path.lexists(file):
+        raise ChooseAnotherOutput(f"{file}: exists already and is kept; choose another name")
+    content = render(audit).encode("utf-8")
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)
+    except OSError as error:
+        raise ChooseAnotherOutput(
+            f"{file}: cannot be written ({error.strerror}); choose an existing, writable folder"
+        ) from error
+    temporary = Path(name)
+    try:
+        with os.fdopen(handle, "wb") as out:
+            out.write(content)
+            out.flush()
+            os.fsync(out.fileno())
+        temporary.chmod(0o644)
+        os.link(temporary, file)  # unlike a rename, refuses a name taken in the meantime
+    except FileExistsError as error:
+        raise ChooseAnotherOutput(
+            f"{file}: exists already and is kept; choose another name"
+        ) from error
+    except OSError as error:
+        raise ChooseAnotherOutput(
+            f"{file}: cannot be written ({error.strerror}); choose another place"
+        ) from error
+    finally:
+        temporary.unlink(missing_ok=True)
+    return file
+
+
+@dataclass(frozen=True)
+class _Chart:
+    """A question's chart, ready to be placed."""
+
+    topic: Topic
+    rows: tuple[tuple[charts.Row, Markup], ...]
+    axis: Markup
+    attacks: tuple[int, ...]
+    hidden: int
+    has_bound: bool
+
+
+@dataclass(frozen=True)
+class _Client:
+    """A client's table."""
+
+    number: int
+    name: str
+    rows: tuple[Judged, ...]
+    worst: Judged | None
+
+
+@dataclass(frozen=True)
+class _SkippedGroup:
+    """Attacks not run for the same reason."""
+
+    attack: str
+    reason: str
+    attributes: str
+    clients: tuple[str, ...]
+
+
+class _Page:
+    """What the template asks for: the record's fields, picked and put in order."""
+
+    def __init__(self, audit: Audit) -> None:
+        self.audit = audit
+        self.judged = verdict.judge(audit)
+        self.pooled = verdict.judge_pooled(audit)
+        self.topics = verdict.topics(audit)
+        self.verdicts = verdict.verdicts(audit)
+        self.attacks = words.unique(
+            [i.name for i in audit.attacks]
+            + [f.attack for f in verdict.everything(audit)]
+            + [s.attack for s in audit.skipped]
+        )
+        self.number = {name: i for i, name in enumerate(self.attacks)}
+        self.clients = words.unique([*audit.run.clients, *(f.client for f in audit.findings)])
+        self.client_number = {name: i for i, name in enumerate(self.clients)}
+        self.best: dict[tuple[str | None, Topic], Judged] = {}
+        for j in self.judged:
+            known = self.best.get((j.client, j.topic))
+            if known is None or j.strength > known.strength:
+                self.best[j.client, j.topic] = j
+        self.charts = [c for c in map(self._chart, self.topics) if c.rows]
+        self.tables = self._tables()
+        self.rows_hidden = len(self.judged) - sum(len(t.rows) for t in self.tables)
+        self.open = len(self.tables) <= OPEN_CLIENTS
+        self.skipped = _grouped(audit.skipped)
+
+    def key(self, attack: str) -> Markup:
+        """The attack's marker."""
+        return charts.key(self.number[attack])
+
+    def measured(self) -> list[Topic]:
+        """Questions with at least one finding."""
+        return [t for t in self.topics if any(j.topic == t for j in self.judged)]
+
+    def count(self, topic: Topic, level: Level) -> int:
+        """Clients whose worst finding on the topic has this level."""
+        return sum(j.level is level for (_, t), j in self.best.items() if t == topic)
+
+    def asked(self, topic: Topic) -> int:
+        """Clients with a finding on the topic."""
+        return sum(t == topic for _, t in self.best)
+
+    def pooled_about(self, topic: Topic) -> Judged | None:
+        """The strongest attack over all clients together."""
+        return verdict.strongest(j for j in self.pooled if j.topic == topic)
+
+    def value(self, found: Finding | Pooled, digits: int = 1) -> str:
+        """The measured value with its interval, as its metric is written."""
+        if found.metric == "excess_loss":
+            return words.scientific_interval(found.value, found.low, found.high)
+        return words.interval(found.value, found.low, found.high, digits)
+
+    def lead(self) -> str:
+        """The answer of the whole page in one sentence."""
+        who = words.capital(words.actor(self.audit.run.threat))
+        asked = [v for v in self.verdicts if v.level is not verdict.NOT_MEASURED]
+        if not asked:
+            return "Nothing was measured: no attack could be run."
+        exposed = sum(v.level is verdict.EXPOSED for v in asked)
+        clients = len({j.client for j in self.judged if j.level is verdict.EXPOSED})
+        if not exposed:
+            return (
+                f"{who} was not shown to learn any of the {words.count(len(asked), 'secret')} "
+                "asked about, with the attacks tried."
+            )
+        secrets = "the one secret" if len(asked) == 1 else f"{exposed} of the {len(asked)} secrets"
+        return (
+            f"{who} learns {secrets} asked about for at least one client; "
+            f"{clients} of {words.count(len(self.clients), 'client')} "
+            f"{'is' if clients == 1 else 'are'} exposed."
+        )
+
+    def _tables(self) -> list[_Client]:
+        tables, rows = [], 0
+        by_client: dict[str | None, list[Judged]] = {}
+        for j in self.judged:
+            by_client.setdefault(j.client, []).append(j)
+        order = [c for c in self.clients if c in by_client]
+        if len(self.judged) > TABLE_ROWS:
+            order.sort(key=lambda c: _strength(by_client[c]), reverse=True)
+        for name in order:
+            rows += len(by_client[name])
+            if rows > TABLE_ROWS:
+                break
+            about = sorted(by_client[name], key=lambda j: self.topics.index(j.topic))
+            worst = verdict.strongest(about)
+            tables.append(_Client(self.client_number[name], name, tuple(about), worst))
+        return tables
+
+    def _chart(self, topic: Topic) -> _Chart:
+        about = [j for j in self.judged if j.topic == topic]
+        pooled = [j for j in self.pooled if j.topic == topic]
+        by_client: dict[str | None, list[Judged]] = {}
+        for j in about:
+            by_client.setdefault(j.client, []).append(j)
+        order = sorted(by_client, key=lambda c: _strength(by_client[c]), reverse=True)
+        shown = order if len(order) <= CHART_CLIENTS else order[:CHART_WORST]
+        groups = ([pooled] if pooled else []) + [by_client[c] for c in shown]
+        rows = [self._row(group, topic) for group in groups]
+        scale = self._scale(topic.metric)
+        drawn = tuple((row, charts.row_figure(row, scale)) for row in rows if row.lanes)
+        lanes = [lane for row, _ in drawn for lane in row.lanes]
+        return _Chart(
+            topic=topic,
+            rows=drawn,
+            axis=charts.axis(scale),
+            attacks=tuple(sorted({lane.attack for lane in lanes})),
+            hidden=len(order) - len(shown),
+            has_bound=any(lane.bound is not None for lane in lanes),
+        )
+
+    def _row(self, group: list[Judged], topic: Topic) -> charts.Row:
+        # always guessing the commonest value is a reference line already, not a lane as well
+        loss = topic.metric == "excess_loss"
+        lanes = [j for j in group if loss or not j.baseline] or group
+        first = group[0].finding
+        client = group[0].client
+        pooled = "" if client is not None else "All clients together"
+        return charts.Row(
+            label=pooled or str(client),
+            note=words.count(first.n, "record"),
+            client=None if client is None else self.client_number[client],
+            lanes=tuple(self._lane(j.finding) for j in lanes),
+            majority=first.majority,
+            imputation=first.imputation,
+            limit=verdict.CLOSE if loss else None,
+        )
+
+    def _lane(self, found: Finding | Pooled) -> charts.Lane:
+        loss = found.metric == "excess_loss"
+        return charts.Lane(
+            attack=self.number[found.attack],
+            name=found.attack,
+            value=found.value,
+            low=found.low,
+            high=found.high,
+            text=words.scientific(found.value) if loss else self.value(found, digits=0),
+            bound=found.bound if isinstance(found, Finding) else None,
+        )
+
+    def _scale(self, metric: str) -> charts.Scale:
+        """One axis for all charts of a metric, so that they can be compared."""
+        values: list[float] = []
+        for found in verdict.everything(self.audit):
+            if found.metric == metric:
+                bound = found.bound if isinstance(found, Finding) else None
+                values += [found.value, found.low, found.high]
+                values += [v for v in (found.majority, found.imputation, bound) if v is not None]
+        if metric == "excess_loss":
+            return charts.loss_scale([*values, verdict.CLOSE])
+        return charts.share_scale(values)
+
+
+def _strength(group: Iterable[Judged]) -> tuple[bool, int, float]:
+    return max(j.strength for j in group)
+
+
+def _grouped(skipped: Iterable[Skipped]) -> list[_SkippedGroup]:
+    """Skipped attacks by attack and reason; clients and attributes of a group are listed once."""
+    groups: dict[tuple[str, str], list[Skipped]] = {}
+    for skip in skipped:
+        groups.setdefault((skip.attack, skip.reason), []).append(skip)
+    return [
+        _SkippedGroup(
+            attack,
+            reason,
+            words.joined(words.unique(s.attribute for s in group if s.attribute is not None)),
+            tuple(words.unique(s.client for s in group)),
+        )
+        for (attack, reason), group in groups.items()
+    ]
+
+
+def _asset(name: str) -> str:
+    return (resources.files("overheard.report") / name).read_text(encoding="utf-8")
+
+
+def _policy(style: str, script: str) -> str:
+    hashed = [
+        "'sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() + "'"
+        for text in (style, script)
+    ]
+    return (
+        f"default-src 'none'; style-src {hashed[0]}; script-src {hashed[1]}; "
+        "base-uri 'none'; form-action 'none'"
+    )

@@ -1,0 +1,303 @@
+"""Which secrets are exposed, by which rule, and how is that said in one sentence?
+
+The verdict picks fields of the audit's record and compares them; it estimates nothing. The rule
+is part of the page (`LEVELS`), so that nobody has to guess what "exposed" means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from markupsafe import Markup, escape
+
+from overheard.evaluation.record import AttackInfo, Audit, Finding, Pooled
+from overheard.report import words
+
+CLOSE = 0.01
+"""A model that loses at most this much more than the optimum counts as the client's own."""
+
+BASELINES = frozenset({"majority", "global_model"})
+"""Guesses that need no listening: what the attacks are measured against."""
+
+_PLAIN_READINGS = {"global_model": "the global model", "last_returned": "the model last returned"}
+
+
+class Level(NamedTuple):
+    """A risk level: a word and a sign, so that no reader depends on a colour."""
+
+    name: str
+    sign: str
+    rank: int
+    rule: str
+
+
+EXPOSED = Level(
+    "exposed",
+    "▲",
+    3,
+    "The whole 95% interval is better than every way of guessing without listening. Attributes: "
+    "above both always guessing the client's commonest value and a stranger's imputation. Own "
+    "model: below the excess loss of the global model, and at most 1%.",
+)
+UNCLEAR = Level(
+    "unclear",
+    "◆",
+    2,
+    "The measured value is better than guessing without listening, but the interval does not "
+    "exclude that it is not; or there is no such guess to compare with; or, for the client's own "
+    "model, the copy beats the global model but may be more than 1% off.",
+)
+NO_SIGN = Level(
+    "no sign",
+    "○",
+    1,
+    "The best attack tried does no better than guessing without listening. Not a proof that "
+    "nothing leaks: another attack may do better.",
+)
+NOT_MEASURED = Level("not measured", "–", 0, "No attack on this could be run.")
+LEVELS = (EXPOSED, UNCLEAR, NO_SIGN, NOT_MEASURED)
+
+
+class Topic(NamedTuple):
+    """One thing that was asked about every client."""
+
+    question: str
+    attribute: str | None
+    metric: str
+
+    @property
+    def name(self) -> str:
+        """The secret's name, as short as a column heading."""
+        if self.attribute is not None:
+            return self.attribute
+        return "own model" if self.question == "local_model" else self.question.replace("_", " ")
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A finding (of one client, or pooled) with its level and what it was compared with."""
+
+    finding: Finding | Pooled
+    topic: Topic
+    level: Level
+    baseline: bool
+    reference: float | None
+
+    @property
+    def client(self) -> str | None:
+        return self.finding.client if isinstance(self.finding, Finding) else None
+
+    @property
+    def strength(self) -> tuple[bool, int, float]:
+        """Orders what was learned, most last: level first, then the margin over guessing."""
+        found = self.finding
+        if found.metric == "excess_loss":
+            return not self.baseline, self.level.rank, -found.value
+        margin = found.lift if found.lift is not None else found.value - (self.reference or 0.0)
+        return not self.baseline, self.level.rank, margin
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One question, its level, and the sentence that answers it."""
+
+    topic: Topic
+    level: Level
+    pattern: str
+    names: Mapping[str, str]
+    worst: Judged | None = None
+
+    @property
+    def text(self) -> str:
+        """For a terminal: names of secrets in backquotes."""
+        quoted = {k: f"`{v}`" if k in _CODE else v for k, v in self.names.items()}
+        return self.pattern.format(**quoted)
+
+    @property
+    def html(self) -> Markup:
+        """For the page: everything escaped, secrets as code, the number and client in bold."""
+        tags = {k: "code" if k in _CODE else "strong" for k in self.names if k in _MARKED}
+        marked = {
+            k: Markup("<{0}>{1}</{0}>").format(tags[k], v) if k in tags else escape(v)
+            for k, v in self.names.items()
+        }
+        return Markup(self.pattern).format(**marked)
+
+
+_CODE = frozenset({"secret"})
+_MARKED = _CODE | {"value", "client"}
+
+
+def is_baseline(name: str, info: AttackInfo | None = None) -> bool:
+    """Is this one of the guesses that attacks are compared with, rather than an attack?"""
+    return name in BASELINES or (info is not None and info.paper.lower() in {"", "baseline"})
+
+
+def judge(audit: Audit) -> list[Judged]:
+    """Every finding with its level, in the record's order."""
+    return _judge(audit, audit.findings)
+
+
+def judge_pooled(audit: Audit) -> list[Judged]:
+    """Every pooled finding with its level, in the record's order."""
+    return _judge(audit, audit.pooled)
+
+
+def everything(audit: Audit) -> list[Finding | Pooled]:
+    """Findings of single clients, then pooled ones."""
+    return [*audit.findings, *audit.pooled]
+
+
+def topics(audit: Audit) -> list[Topic]:
+    """What was asked, people's attributes before the client's model; skipped ones included."""
+    infos = {info.name: info for info in audit.attacks}
+    seen = [_topic(f) for f in everything(audit)]
+    measured = {(t.question, t.attribute) for t in seen}
+    for skip in audit.skipped:
+        info = infos.get(skip.attack)
+        key = (info.question if info else skip.attack, skip.attribute)
+        if key not in measured and not is_baseline(skip.attack, info):
+            seen.append(Topic(*key, "skipped"))
+    return sorted(dict.fromkeys(seen), key=_place)
+
+
+def strongest(judged: Iterable[Judged]) -> Judged | None:
+    """What leaks most; the first of equals."""
+    return max(judged, key=lambda j: j.strength, default=None)
+
+
+def verdicts(audit: Audit) -> list[Verdict]:
+    """One verdict per question, or per attribute where the question is about attributes."""
+    judged = judge(audit)
+    answers = []
+    for topic in topics(audit):
+        about = [j for j in judged if j.topic == topic]
+        worst = strongest(about)
+        if worst is None or not isinstance(worst.finding, Finding):
+            pattern = "{secret} was not measured: every attack on it was skipped, for the reasons "
+            answers.append(
+                Verdict(topic, NOT_MEASURED, pattern + "listed.", {"secret": topic.name})
+            )
+        elif topic.metric == "excess_loss":
+            answers.append(_model_verdict(worst, worst.finding, about))
+        else:
+            answers.append(_share_verdict(worst, worst.finding))
+    return answers
+
+
+def headline(audit: Audit) -> list[str]:
+    """The verdicts as plain sentences, one per question or attribute."""
+    if not audit.findings and not audit.skipped:
+        return ["Nothing was measured: no attack was run."]
+    return [verdict.text for verdict in verdicts(audit)]
+
+
+def _place(topic: Topic) -> tuple[bool, bool]:
+    return topic.metric == "skipped", topic.question == "local_model"
+
+
+def _topic(found: Finding | Pooled) -> Topic:
+    return Topic(found.question, found.attribute, found.metric)
+
+
+def _unit(found: Finding | Pooled) -> str:
+    return found.client if isinstance(found, Finding) else ""
+
+
+def _judge(audit: Audit, findings: Sequence[Finding | Pooled]) -> list[Judged]:
+    infos = {info.name: info for info in audit.attacks}
+    free: dict[tuple[Topic, str], float] = {}
+    for f in findings:
+        if f.metric == "excess_loss" and is_baseline(f.attack, infos.get(f.attack)):
+            key = (_topic(f), _unit(f))
+            free[key] = min(f.value, free.get(key, f.value))
+    judged = []
+    for f in findings:
+        topic = _topic(f)
+        if f.metric == "excess_loss":
+            reference = free.get((topic, _unit(f)))
+            level = _loss_level(f, reference)
+        else:
+            guesses = [g for g in (f.majority, f.imputation) if g is not None]
+            reference = max(guesses, default=None)
+            level = _share_level(f, reference)
+        judged.append(
+            Judged(f, topic, level, is_baseline(f.attack, infos.get(f.attack)), reference)
+        )
+    return judged
+
+
+def _share_level(found: Finding | Pooled, reference: float | None) -> Level:
+    if reference is None:
+        return UNCLEAR
+    if found.low > reference:
+        return EXPOSED
+    return UNCLEAR if found.value > reference else NO_SIGN
+
+
+def _loss_level(found: Finding | Pooled, reference: float | None) -> Level:
+    best_free = float("inf") if reference is None else reference
+    if found.high < best_free and found.high <= CLOSE:
+        return EXPOSED
+    return UNCLEAR if found.value < best_free else NO_SIGN
+
+
+def _share_verdict(worst: Judged, found: Finding) -> Verdict:
+    names = _names(worst, found)
+    close = words.percent(found.value) == words.percent(worst.reference or 0.0)
+    digits = 1 if close and found.value != worst.reference else 0
+    names["value"] = words.interval(found.value, found.low, found.high, digits)
+    compared = []
+    if found.majority is not None:
+        names["majority"] = words.percent(found.majority, digits)
+        compared.append("always guessing the commonest value gets {majority}")
+    if found.imputation is not None:
+        names["imputation"] = words.percent(found.imputation, digits)
+        compared.append("a stranger without listening {imputation}")
+    told = "; ".join(filter(None, ["{value} of {client}'s {n}", ", ".join(compared)]))
+    pattern = {
+        EXPOSED: "{Actor} learns {secret} for ",
+        UNCLEAR: "{Actor} may learn {secret}: the best attack is right for ",
+        NO_SIGN: "Nothing suggests that {actor} learns {secret}: the best attack is right for ",
+    }[worst.level]
+    return Verdict(worst.topic, worst.level, f"{pattern}{told}.", names, worst)
+
+
+def _model_verdict(worst: Judged, found: Finding, about: list[Judged]) -> Verdict:
+    names = _names(worst, found)
+    names["value"] = words.excess_interval(found.value, found.low, found.high)
+    compared: list[str] = []
+    for other in about:
+        plain = _PLAIN_READINGS.get(other.finding.attack)
+        if plain and other.client == found.client and other is not worst:
+            free, loss = f"free{len(compared)}", f"loss{len(compared)}"
+            names[free], names[loss] = plain, words.excess(other.finding.value)
+            compared.append(f"{{{free}}} is {{{loss}}} above")
+    told = "; ".join(
+        filter(
+            None,
+            [
+                "the copy's loss on the client's {n} is {value} above the best possible",
+                ", ".join(compared),
+            ],
+        )
+    )
+    pattern = {
+        EXPOSED: "{Actor} rebuilds {client}'s own model: ",
+        UNCLEAR: "{Actor} may rebuild {client}'s own model: ",
+        NO_SIGN: "Nothing suggests that {actor} rebuilds {client}'s own model: ",
+    }[worst.level]
+    return Verdict(worst.topic, worst.level, f"{pattern}{told}.", names, worst)
+
+
+def _names(worst: Judged, found: Finding) -> dict[str, str]:
+    actor = words.actor(found.threat)
+    return {
+        "actor": actor,
+        "Actor": words.capital(actor),
+        "secret": worst.topic.name,
+        "client": found.client,
+        "n": words.count(found.n, "record"),
+    }
