@@ -12,6 +12,8 @@ from overheard.errors import FixConfig
 
 SOURCES: Mapping[str, str] = {
     "randhie": "overheard.data.randhie",
+    "adult": "overheard.data.adult",
+    "leaf_synthetic": "overheard.data.leaf_synthetic",
     "file": "overheard.data.file",
 }
 
