@@ -71,7 +71,11 @@ def moments_of_secret(
     def evaluate(at: Array) -> tuple[float, Array, Array]:
         predicted, slope = law(sent, at)
         residual = ((updates - predicted) * weight).ravel()
-        return float(residual @ residual), residual, (slope * weight[..., None]).reshape(-1, len(at))
+        return (
+            float(residual @ residual),
+            residual,
+            (slope * weight[..., None]).reshape(-1, len(at)),
+        )
 
     cost, residual, rows = evaluate(guess)
     for _ in range(MAX_ITERATIONS):

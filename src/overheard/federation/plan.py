@@ -25,13 +25,13 @@ class Plan:
     attributes: dict[str, tuple[Value, ...]]
 
 
-def plan(config: Config) -> Plan:
-    """Load the data and settle encoding, model and recipe.
+def plan(config: Config, dataset: Dataset | None = None) -> Plan:
+    """Load the data (or take the given dataset) and settle encoding, model and recipe.
 
     Scales are those of the pooled records: a federation agrees on them beforehand. Columns of
     zeros and ones stay as they are, text columns become one-hot blocks.
     """
-    dataset = _load(config)
+    dataset = dataset or _load(config)
     wanted = config.audit.attributes
     sensitive = dataset.sensitive if wanted is None else wanted
     for column in sensitive:

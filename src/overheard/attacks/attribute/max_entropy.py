@@ -95,7 +95,7 @@ def linear_moments(
     moments = moments_of_secret(
         link.sent[used].astype(np.float64),
         link.updates()[used],
-        rounding(link.returned[used]),
+        rounding(link)[used],
         phi,
         blocks,
         step=2 * rate / len(phi),
@@ -106,12 +106,18 @@ def linear_moments(
     return moments, phi
 
 
-def rounding(messages: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
+def rounding(link: Link) -> NDArray[np.float64]:
     """Standard deviation of the rounding of each number on the wire: a unit in the last place.
 
     A client's arithmetic has the same precision as its messages and rounds several times before
-    sending; one unit (instead of 1/sqrt(12)) allows for that. Floored at the message's typical
-    size, because a number that happens to be tiny was computed from ones that were not.
+    sending; one unit (instead of 1/sqrt(12)) allows for that. Floored at the typical size of the
+    numbers it was computed from: of a model, the model's own; of a gradient, the largest gradient
+    heard, because near the optimum a gradient is a small difference of large terms.
     """
-    size = np.maximum(np.abs(messages), np.sqrt(np.mean(messages.astype(np.float64) ** 2)))
-    return np.asarray(np.spacing(size.astype(messages.dtype)), dtype=np.float64)
+    messages = link.returned.astype(np.float64)
+    if link.payload == "gradient":
+        floor = np.abs(messages).max()
+    else:
+        floor = np.sqrt(np.mean(messages**2))
+    size = np.maximum(np.abs(messages), floor).astype(link.returned.dtype)
+    return np.asarray(np.spacing(size), dtype=np.float64)

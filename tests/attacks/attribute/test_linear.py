@@ -1,0 +1,232 @@
+"""Attributes from linear least squares: driouich2022 Algorithm 3 and the moments decoder."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from overheard.attacks.attribute.max_entropy import MaxEntropy, linear_moments
+from overheard.attacks.attribute.model_based_linear import ModelBasedLinear
+from overheard.errors import ChooseAnotherAttack
+from overheard.evaluation.bounds import algorithm3_bound
+from overheard.evaluation.metrics import attribute_hits
+from overheard.federation.config import parse_config
+from overheard.federation.plan import plan
+from overheard.federation.simulate import simulate
+from overheard.learning.dense import record_gradients
+from overheard.learning.recipe import Dense, Recipe, Target
+from overheard.learning.records import Encoding, Records, Scaled, encode
+from overheard.transcript.knowledge import (
+    AttributeDomain,
+    Labels,
+    Link,
+    LocalTraining,
+    PublicRecords,
+)
+from overheard.transcript.observe import observe, recipe_of
+from overheard.transcript.store import Recording
+from overheard.transcript.target import attribute
+from overheard.transcript.threat import EAVESDROPPER
+from overheard.transcript.view import View, launch
+
+SENSITIVE = ("female", "black", "physlm")
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory):
+    """The demo's federation for 1 and 5 local steps."""
+
+    def record(epochs):
+        config = parse_config(
+            {
+                "data": {"source": "randhie"},
+                "model": {"name": "linear"},
+                "training": {
+                    "rounds": 120,
+                    "learning_rate": 0.1,
+                    "participation": 0.5,
+                    "epochs": epochs,
+                },
+            }
+        )
+        path = tmp_path_factory.mktemp("demo") / "run"
+        return Recording.open(simulate(plan(config), path))
+
+    return {epochs: record(epochs) for epochs in (1, 5)}
+
+
+@pytest.mark.parametrize("epochs", [1, 5])
+@pytest.mark.parametrize("column", SENSITIVE)
+def test_two_messages_give_the_moments(demo, epochs, column):
+    """X_p's/m, s's/m and s'y/m to 1e-3 from two float32 messages, at every site."""
+    recording = demo[epochs]
+    recipe, truth = recipe_of(recording), recording.truth()
+    for client in recording.clients:
+        view = observe(recording, EAVESDROPPER, attribute(column), client)
+        whole = view.know(Link)
+        # the second and a later message: the very first is sent before anything was learned
+        link = Link(
+            whole.payload,
+            *(a[[1, 10]] for a in (whole.rounds, whole.sent, whole.returned, whole.weights)),
+        )
+        labels = recipe.target.encode_values(view.know(Labels).values)
+        records = view.know(PublicRecords).records
+        moments, phi = linear_moments(link, recipe, records, labels, column, (0.0, 1.0), 100)
+        s = truth[client][column]
+        assert moments.estimate[0] / len(s) == pytest.approx(phi.T @ s / len(s), abs=1e-3)
+
+
+@pytest.mark.parametrize("column", SENSITIVE)
+def test_max_entropy_is_ahead_of_algorithm_3_at_every_site(demo, column):
+    recording = demo[1]
+    truth = recording.truth()
+    for client in recording.clients:
+        view = observe(recording, EAVESDROPPER, attribute(column), client)
+        begin = time.process_time()
+        ours = launch(MaxEntropy(), view, 0)
+        seconds = time.process_time() - begin
+        theirs = launch(ModelBasedLinear(), view, 0)
+        secret = truth[client][column]
+        hits = attribute_hits(ours, secret).mean()
+        assert hits >= attribute_hits(theirs, secret).mean()
+        assert hits >= max(secret.mean(), 1 - secret.mean()) - 1e-9
+        assert seconds < 1.0
+        if column == "black" and client in ("site 5", "site 6"):
+            assert hits >= 0.75
+
+
+def test_the_adversary_fits_the_oracle_logistic_regression(demo):
+    """The decoder reaches the logistic regression that somebody holding the secret would fit."""
+    from sklearn.linear_model import LogisticRegression
+
+    recording = demo[1]
+    recipe, records = recipe_of(recording), recording.truth()["site 5"]
+    view = observe(recording, EAVESDROPPER, attribute("black"), "site 5")
+    ours = launch(MaxEntropy(), view, 0).probabilities[:, 1]
+    inputs = encode(recipe.encoding, records, {"black": 0.0})
+    design = np.column_stack([inputs, recipe.target.encode(records)])
+    oracle = LogisticRegression(C=1e6, max_iter=5000, tol=1e-8).fit(design, records["black"])
+    assert ours == pytest.approx(oracle.predict_proba(design)[:, 1], abs=0.01)
+
+
+@pytest.mark.parametrize("algorithm", ["fedavg", "fedsgd", "fedprox"])
+@pytest.mark.parametrize("wire", ["float32", "float64"])
+def test_every_algorithm_and_wire(federate, algorithm, wire):
+    extra = {"proximal": 0.5, "epochs": 3} if algorithm == "fedprox" else {}
+    recording = federate(algorithm=algorithm, wire=wire, **extra)
+    secret = recording.truth()["1"]["s"]
+    guess = launch(MaxEntropy(), observe(recording, EAVESDROPPER, attribute("s"), "1"), 0)
+    assert attribute_hits(guess, secret).mean() > max(secret.mean(), 1 - secret.mean()) + 0.05
+    assert guess.diagnostics["chi2"] < 3
+
+
+def test_categorical_attribute_and_scaled_values(federate):
+    """Three values (one-hot), and two values that are not 0 and 1."""
+    rng = np.random.default_rng(3)
+
+    def three(dataset):
+        kinds = np.array(["a", "b", "c"])[rng.integers(0, 3, len(dataset.records))]
+        y = dataset.records["y"] + 3.0 * (kinds == "b") - 3.0 * (kinds == "c")
+        records = Records({**dataset.records.columns, "kind": kinds, "y": y})
+        return type(dataset)(**{**vars(dataset), "records": records, "sensitive": ("kind",)})
+
+    recording = federate(change=three)
+    secret = recording.truth()["0"]["kind"]
+    view = observe(recording, EAVESDROPPER, attribute("kind"), "0")
+    guess = launch(MaxEntropy(), view, 0)
+    assert guess.values == ("a", "b", "c")
+    assert attribute_hits(guess, secret).mean() > 0.7
+    with pytest.raises(ChooseAnotherAttack, match="3 values"):
+        launch(ModelBasedLinear(), view, 0)
+
+    def shifted(dataset):
+        s = np.where(dataset.records["s"] == 1, 5.0, 2.0)
+        records = Records({**dataset.records.columns, "s": s})
+        return type(dataset)(**{**vars(dataset), "records": records})
+
+    plain, moved = federate(rounds=60), federate(change=shifted, rounds=60, learning_rate=0.03)
+    for attack in (MaxEntropy(), ModelBasedLinear()):
+        hits = [
+            attribute_hits(
+                launch(attack, observe(run, EAVESDROPPER, attribute("s"), "0"), 0),
+                run.truth()["0"]["s"],
+            ).mean()
+            for run in (plain, moved)
+        ]
+        assert hits[1] == pytest.approx(hits[0], abs=0.03)
+
+
+def exact_view(public, secret, labels, rounds=None, seed=0):
+    """What a listener hears of one client with these records: float64, one full-batch step."""
+    d = public.shape[1] + 1
+    names = [f"x{j}" for j in range(d - 1)]
+    encoding = Encoding(blocks=tuple(Scaled(column=c) for c in (*names, "s")))
+    recipe = Recipe(
+        model=Dense(inputs=d, bias=False),
+        loss="squared_error",
+        encoding=encoding,
+        target=Target(column="y"),
+        learning_rate=0.05,
+        wire="float64",
+    )
+    table = {name: public[:, j] for j, name in enumerate(names)}
+    inputs = np.column_stack([public, secret])
+    sent = np.random.default_rng(seed).normal(size=(rounds or d + 3, d))
+    gradient = np.stack(
+        [record_gradients(recipe.model, recipe.loss, t, inputs, labels).mean(0) for t in sent]
+    )
+    numbers = np.arange(len(sent))
+    link = Link("model", numbers, sent, sent - 0.05 * gradient, np.full(len(sent), len(labels)))
+    knowledge = {
+        Link: link,
+        LocalTraining: LocalTraining(recipe),
+        PublicRecords: PublicRecords(Records(table)),
+        Labels: Labels(labels),
+        AttributeDomain: AttributeDomain("s", (0.0, 1.0)),
+    }
+    truth = Records({**table, "s": secret, "y": labels})
+    return View("c", attribute("s"), "eavesdropper", knowledge), recipe, truth
+
+
+@given(
+    seed=st.integers(0, 10_000),
+    people=st.integers(12, 60),
+    columns=st.integers(1, 5),
+    noise=st.floats(0.01, 3.0),
+    effect=st.floats(-3.0, 3.0),
+    share=st.floats(0.1, 0.9),
+)
+def test_proposition_3_is_never_violated(seed, people, columns, noise, effect, share):
+    """driouich2022: Algorithm 3 is at least as accurate as its bound, whatever the data."""
+    rng = np.random.default_rng(seed)
+    public = rng.normal(size=(people, columns))
+    secret = (rng.random(people) < share).astype(float)
+    secret[:2] = 0.0, 1.0
+    labels = public @ rng.normal(size=columns) + effect * secret + noise * rng.normal(size=people)
+    view, recipe, truth = exact_view(public, secret, labels, seed=seed)
+    bound = algorithm3_bound(recipe, truth, "s", (0.0, 1.0))
+    assert bound is not None
+    guess = launch(ModelBasedLinear(), view, 0)
+    assert guess.diagnostics["share_of_ones"] == pytest.approx(secret.mean(), abs=1e-6)
+    assert attribute_hits(guess, secret).mean() >= bound - 1e-9
+
+
+@pytest.mark.parametrize("attack", [ModelBasedLinear(), MaxEntropy()])
+@given(seed=st.integers(0, 1000), half=st.integers(6, 25))
+def test_proposition_1_nobody_beats_a_coin_on_the_pair(attack, seed, half):
+    """Two data sets with opposite secrets and the same messages: at most 50% on average."""
+    rng = np.random.default_rng(seed)
+    block = rng.normal(size=(half, 2))
+    public = np.vstack([block, block])
+    first, second = rng.normal(size=half), rng.normal(size=half)
+    labels = np.concatenate([first, second - second.mean() + first.mean()])
+    secret = np.concatenate([np.ones(half), np.zeros(half)])
+    accuracies = []
+    for s in (secret, 1 - secret):
+        view, _, _ = exact_view(public, s, labels, seed=seed)
+        accuracies.append(attribute_hits(launch(attack, view, 0), s).mean())
+    assert np.mean(accuracies) <= 0.5 + 1e-9

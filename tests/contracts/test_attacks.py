@@ -1,0 +1,170 @@
+"""What every attack promises, whichever file it is in."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import shutil
+
+import numpy as np
+import pytest
+
+from overheard.attacks import all_attacks, attack_named, words
+from overheard.errors import DeclareKnowledge, GrantKnowledge, OverheardError
+from overheard.evaluation.audit import NOT_RUN
+from overheard.evaluation.baselines import imputation_hits, majority_share
+from overheard.evaluation.intervals import share_interval
+from overheard.evaluation.metrics import attribute_hits
+from overheard.learning.records import Records
+from overheard.transcript.knowledge import KINDS
+from overheard.transcript.observe import observe, recipe_of
+from overheard.transcript.target import QUESTIONS, Target
+from overheard.transcript.threat import EAVESDROPPER
+from overheard.transcript.view import launch
+
+NAMES = tuple(all_attacks())
+ATTRIBUTE = tuple(n for n, a in all_attacks().items() if a.question == "attribute")
+FEDERATIONS = {
+    "linear": ({"name": "linear"}, {}),
+    "logistic": ({"name": "logistic"}, {"learning_rate": 0.5}),
+    "mlp": ({"name": "mlp", "hidden": [8]}, {"learning_rate": 0.05}),
+    "mini-batches": ({"name": "linear"}, {"batch_size": 16}),
+}
+
+
+def target_of(attack, recording):
+    keys = [k for k in ("local_model", *recording.targets) if k.split(".")[0] == attack.question]
+    return Target.parse(keys[0]) if keys else None
+
+
+def same(a, b):
+    """Two guesses agree to the last bit."""
+    if isinstance(a, np.ndarray):
+        return a.dtype == b.dtype and np.array_equal(a, b, equal_nan=a.dtype.kind == "f")
+    if dataclasses.is_dataclass(a):
+        names = [f.name for f in dataclasses.fields(a) if f.name != "diagnostics"]
+        return all(same(getattr(a, n), getattr(b, n)) for n in names)
+    return a == b
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_describes_itself(name):
+    attack = attack_named(name)
+    assert re.fullmatch(r"[a-z0-9_]+", attack.name)
+    assert attack.question in QUESTIONS
+    assert attack.paper
+    assert attack.needs <= set(KINDS)
+    assert len(words(attack)) > 40
+    assert dataclasses.is_dataclass(attack)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        attack.name = "other"
+
+
+@pytest.mark.parametrize("federation", FEDERATIONS)
+def test_contract(federate, federation):
+    """Runs or says in one sentence why not; deterministic; needs what it says it needs."""
+    model, training = FEDERATIONS[federation]
+    recording = federate(model, **training)
+    ran, refusals = 0, []
+    for name in NAMES:
+        attack = attack_named(name)
+        target = target_of(attack, recording)
+        if target is None:
+            continue
+        view = observe(recording, EAVESDROPPER, target, recording.clients[0])
+        try:
+            first = launch(attack, view, 7)
+        except NOT_RUN as error:
+            refusals.append(str(error))
+            continue
+        ran += 1
+        assert same(first, launch(attack, view, 7))
+        for kind in attack.needs:
+            with pytest.raises(GrantKnowledge, match=kind.__name__):
+                launch(attack, view.narrowed(view.kinds - {kind}), 7)
+    assert ran >= 2
+    assert all(10 < len(text) < 400 for text in refusals)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_uses_nothing_undeclared(federate, name):
+    """`launch` narrows the view: reaching for anything else is an error."""
+    attack = attack_named(name)
+    recording = federate()
+    target = target_of(attack, recording)
+    if target is None:
+        pytest.skip(f"the small federation does not ask the question {attack.question}")
+    view = observe(recording, EAVESDROPPER, target, recording.clients[0])
+    seen = []
+    spy = dataclasses.make_dataclass(
+        "Spy",
+        [],
+        namespace={
+            "name": attack.name,
+            "needs": attack.needs,
+            "__call__": lambda self, narrowed, rng: seen.append(narrowed),
+        },
+    )()
+    try:
+        launch(spy, view, 0)
+    except GrantKnowledge:
+        pytest.skip("the small federation does not hold what the attack needs")
+    for kind in set(KINDS) - attack.needs:
+        with pytest.raises(DeclareKnowledge, match=kind.__name__):
+            seen[0].know(kind)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_never_sees_the_answer(federate, name):
+    """Take the truth away after recording: the guess stays the same to the last bit."""
+    attack = attack_named(name)
+    recording = federate()
+    target = target_of(attack, recording)
+    if target is None:
+        pytest.skip(f"the small federation does not ask the question {attack.question}")
+    before = observe(recording, EAVESDROPPER, target, recording.clients[0])
+    shutil.rmtree(recording.path / "truth")
+    after = observe(recording, EAVESDROPPER, target, recording.clients[0])
+    try:
+        first = launch(attack, before, 0)
+    except OverheardError:
+        pytest.skip("does not apply to linear least squares")
+    assert same(first, launch(attack, after, 0))
+
+
+@pytest.mark.parametrize("name", ATTRIBUTE)
+@pytest.mark.parametrize("federation", FEDERATIONS)
+def test_placebo(federate, federation, name):
+    """On a transcript of other people's secrets no attack beats not listening.
+
+    The federation trains on a permuted attribute; the guess is scored on the original one, about
+    which the transcript holds nothing. Public columns and labels still tell something: that is
+    the imputation. One client in six may stray beyond its interval by chance.
+    """
+    rng = np.random.default_rng(5)
+    real = {}
+
+    def permute(dataset):
+        columns = dict(dataset.records.columns)
+        real["s"] = columns["s"]
+        columns["s"] = rng.permutation(columns["s"])
+        return dataclasses.replace(dataset, records=Records(columns))
+
+    model, training = FEDERATIONS[federation]
+    recording = federate(model, change=permute, clients=6, **training)
+    recipe = recipe_of(recording)
+    truth = {
+        client: Records({**records.columns, "s": real["s"][int(client) :: 6]})
+        for client, records in recording.truth().items()
+    }
+    beaten = 0
+    for client, records in truth.items():
+        view = observe(recording, EAVESDROPPER, Target("attribute", "s"), client)
+        try:
+            guess = launch(attack_named(name), view, 0)
+        except NOT_RUN:
+            pytest.skip("does not apply to this federation")
+        low, _ = share_interval(attribute_hits(guess, records["s"]))
+        stranger = imputation_hits(recipe, truth, client, "s", (0.0, 1.0), 0).mean()
+        beaten += low > max(majority_share(records["s"], (0.0, 1.0)), stranger)
+    assert beaten <= 1

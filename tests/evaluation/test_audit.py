@@ -1,0 +1,99 @@
+"""The audit: everything that applies is run, scored and compared; the rest is listed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from overheard.attacks import all_attacks
+from overheard.errors import FixConfig, FixRecording
+from overheard.evaluation.audit import audit
+from overheard.evaluation.record import Audit, read_audit
+from overheard.transcript.threat import EAVESDROPPER, SECURE_SERVER
+
+
+def without_seconds(record):
+    return [f.model_copy(update={"seconds": 0.0}) for f in record.findings]
+
+
+def test_every_attack_is_either_found_or_skipped_with_a_reason(federate):
+    recording = federate()
+    record = audit(recording, EAVESDROPPER)
+    for name, attack in all_attacks().items():
+        if attack.question not in ("attribute", "local_model"):
+            continue
+        for client in recording.clients:
+            found = any(f.attack == name and f.client == client for f in record.findings)
+            skipped = [s for s in record.skipped if s.attack == name and s.client == client]
+            assert found != bool(skipped)
+            assert all(s.reason for s in skipped)
+
+
+def test_findings_carry_what_honesty_needs(federate):
+    record = audit(federate(), EAVESDROPPER)
+    for finding in record.findings:
+        assert finding.low <= finding.value <= finding.high
+        assert finding.n == 120
+        if finding.metric == "accuracy":
+            assert 0.5 <= finding.majority <= 1.0
+            assert 0.0 <= finding.imputation <= 1.0
+            best = max(finding.majority, finding.imputation)
+            assert finding.lift == pytest.approx(finding.value - best)
+    bounded = [f for f in record.findings if f.bound is not None]
+    assert {f.attack for f in bounded} == {"model_based_linear"}
+    assert all(f.value >= f.bound - 1e-9 for f in bounded)
+
+
+def test_pooled_rows_are_the_means_of_all_records(federate):
+    record = audit(federate(), EAVESDROPPER)
+    for row in record.pooled:
+        members = [
+            f for f in record.findings if (f.attack, f.attribute) == (row.attack, row.attribute)
+        ]
+        mean = np.average([f.value for f in members], weights=[f.n for f in members])
+        assert row.value == pytest.approx(mean)
+        assert row.low <= row.value <= row.high
+        assert row.clients == len(members)
+
+
+def test_same_seed_same_record(federate):
+    recording = federate()
+    first, second = (audit(recording, EAVESDROPPER, seed=3) for _ in range(2))
+    assert without_seconds(first) == without_seconds(second)
+    assert first.pooled == second.pooled
+    assert first.skipped == second.skipped
+
+
+def test_selection_and_its_errors(federate):
+    recording = federate()
+    record = audit(recording, EAVESDROPPER, ["max_entropy"], ["1"], ["s"])
+    assert [(f.attack, f.client, f.attribute) for f in record.findings] == [
+        ("max_entropy", "1", "s")
+    ]
+    with pytest.raises(FixConfig, match="did you mean 'max_entropy'"):
+        audit(recording, EAVESDROPPER, ["max_entrophy"])
+    with pytest.raises(FixConfig, match="no client '9'"):
+        audit(recording, EAVESDROPPER, clients=["9"])
+    with pytest.raises(FixConfig, match="no target 'age'"):
+        audit(recording, EAVESDROPPER, targets=["age"])
+
+
+def test_secure_aggregation_stops_attacks_on_single_updates(federate):
+    record = audit(federate(), SECURE_SERVER)
+    assert {f.attack for f in record.findings} <= {"majority"}
+    assert any("needs Link" in s.reason for s in record.skipped)
+
+
+def test_record_round_trip_and_damage(federate, tmp_path):
+    record = audit(federate(), EAVESDROPPER, clients=["0"])
+    path = tmp_path / "audit.json"
+    path.write_text(record.to_json())
+    assert read_audit(path) == record
+    path.write_text(record.to_json().replace('"findings"', '"fundings"', 1))
+    with pytest.raises(FixRecording, match="is not an audit"):
+        read_audit(path)
+    path.write_text(Audit.model_copy(record, update={"version": 99}).to_json())
+    with pytest.raises(FixRecording, match="version 99"):
+        read_audit(path)
+    with pytest.raises(FixRecording, match="cannot be read"):
+        read_audit(tmp_path / "nothing.json")

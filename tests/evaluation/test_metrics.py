@@ -1,0 +1,78 @@
+"""Scores against slow, obvious twins."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from overheard.evaluation import metrics
+from overheard.evaluation.baselines import imputation_hits, majority_share
+from overheard.evaluation.bounds import algorithm3_accuracy_bound
+from overheard.learning.records import Records
+from overheard.transcript.guess import AttributeValues, LocalModel
+from overheard.transcript.observe import recipe_of
+
+
+@given(seed=st.integers(0, 1000), m=st.integers(1, 40), k=st.integers(2, 4))
+def test_attribute_scores_match_a_loop(seed, m, k):
+    rng = np.random.default_rng(seed)
+    values = tuple(float(v) for v in range(k))
+    p = rng.dirichlet(np.ones(k), m)
+    truth = rng.integers(0, k, m).astype(float)
+    guess = AttributeValues(p, values)
+    hits = [float(max(range(k), key=lambda j: p[i, j]) == truth[i]) for i in range(m)]
+    assert metrics.attribute_hits(guess, truth).tolist() == hits
+    bits = [
+        np.log2(max(p[i, int(truth[i])], 1e-6)) - np.log2(np.mean(truth == truth[i]))
+        for i in range(m)
+    ]
+    assert metrics.attribute_bits(guess, truth) == pytest.approx(bits)
+    recalls = [np.mean([hits[i] for i in range(m) if truth[i] == v]) for v in set(truth)]
+    assert metrics.balanced_accuracy(guess, truth) == pytest.approx(np.mean(recalls))
+    assert majority_share(truth, values) == max(np.mean(truth == v) for v in values)
+
+
+def test_calibration_error_sees_overconfidence(rng):
+    truth = (rng.random(20_000) < 0.7).astype(float)
+    honest = np.tile([0.3, 0.7], (len(truth), 1))
+    boast = np.tile([0.01, 0.99], (len(truth), 1))
+    values = (0.0, 1.0)
+    assert metrics.calibration_error(AttributeValues(honest, values), truth) < 0.02
+    assert metrics.calibration_error(AttributeValues(boast, values), truth) > 0.25
+
+
+@pytest.mark.parametrize("name", ["linear", "logistic", "mlp"])
+def test_local_optimum_is_one(federate, name):
+    """No small step away from it lowers the client's loss."""
+    model = {"name": name, "hidden": [5]} if name == "mlp" else {"name": name}
+    recording = federate(model, rounds=1)
+    recipe, records = recipe_of(recording), recording.truth()["0"]
+    start = 0.3 * np.random.default_rng(0).normal(size=recipe.model.size)
+    optimum = metrics.local_optimum(recipe, records, start)
+    best = metrics.client_losses(recipe, optimum, records).mean()
+    for seed in range(20):
+        step = 1e-3 * np.random.default_rng(seed).normal(size=len(optimum))
+        assert metrics.client_losses(recipe, optimum + step, records).mean() >= best - 1e-9
+    guess = LocalModel(optimum, optimum, 0)
+    assert metrics.excess_losses(recipe, guess, optimum, records).mean() == 0.0
+
+
+def test_imputation_uses_the_others_only(federate):
+    """Changing the victim's own secrets changes its score but not what the stranger says."""
+    recording = federate()
+    recipe, truth = recipe_of(recording), recording.truth()
+    first = imputation_hits(recipe, truth, "0", "s", (0.0, 1.0), 0)
+    flipped = Records({**truth["0"].columns, "s": 1 - truth["0"]["s"]})
+    second = imputation_hits(recipe, {**truth, "0": flipped}, "0", "s", (0.0, 1.0), 0)
+    assert np.array_equal(first, 1 - second)
+    assert first.mean() > 0.7
+    assert imputation_hits(recipe, {"0": truth["0"]}, "0", "s", (0.0, 1.0), 0) is None
+
+
+def test_proposition_3_formula():
+    assert algorithm3_accuracy_bound(0.0, 1.0, 0.5) == 1.0
+    assert algorithm3_accuracy_bound(0.05, 1.0, 0.5) == pytest.approx(0.8)
+    assert algorithm3_accuracy_bound(10.0, 1.0, 0.9) == pytest.approx(0.8)
+    assert algorithm3_accuracy_bound(1.0, 0.0, 0.5) == 0.0
