@@ -54,7 +54,7 @@ class Scale:
             exponents = range(round(self.least), round(self.most) + 1)
             return [(10.0**e, words.power_of_ten(e)) for e in exponents if (e + 2) % step == 0]
         tenths = range(round(10 * self.least), round(10 * self.most) + 1)
-        step = 2 if len(tenths) > 7 else 1
+        step = 2 if len(tenths) > 6 else 1
         return [(t / 10, f"{10 * t}%") for t in tenths if (tenths[-1] - t) % step == 0]
 
 
@@ -96,13 +96,13 @@ class Row:
 
 def tag(name: str, *children: str, **attributes: str | float | None) -> Markup:
     """One element; names of attributes lose a trailing underscore, the others become hyphens."""
-    inside = Markup("").join(children)
-    given = Markup("").join(
-        Markup(' {}="{}"').format(key.rstrip("_").replace("_", "-"), value)
+    inside = "".join(escape(child) for child in children)
+    given = "".join(
+        f' {key.rstrip("_").replace("_", "-")}="{escape(value)}"'
         for key, value in attributes.items()
         if value is not None
     )
-    return Markup("<{0}{1}>{2}</{0}>").format(Markup(escape(name)), given, inside)
+    return Markup(f"<{name}{given}>{inside}</{name}>")
 
 
 def share_scale(values: Sequence[float]) -> Scale:

@@ -30,17 +30,27 @@ CHART_CLIENTS = 30
 CHART_WORST = 20
 OPEN_CLIENTS = 12
 """Up to this many clients their tables are unfolded from the start."""
-TABLE_ROWS = 2_000
-"""Rows in the tables of clients; the rest is in audit.json, and the page says so."""
+MOST_BYTES = 1_000_000
+TABLE_ROWS = (2_000, 1_000, 500, 200, 50)
+"""Rows in the tables: the first of these with which the page is small enough. What is left out
+is in audit.json, and the page says so."""
 
 
 def render(audit: Audit) -> str:
-    """The page: one self-contained HTML document. Same audit, same bytes."""
+    """The page: one self-contained HTML document of at most 1 MB. Same audit, same bytes."""
+    for rows in TABLE_ROWS:
+        page = _render(audit, rows)
+        if len(page.encode("utf-8")) <= MOST_BYTES:
+            break
+    return page
+
+
+def _render(audit: Audit, rows: int) -> str:
     style, script = _asset("page.css"), _asset("page.js")
     environment = jinja2.Environment(
         autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
     )
-    page = _Page(audit)
+    page = _Page(audit, rows)
     return environment.from_string(_asset("page.html.j2")).render(
         audit=audit,
         page=page,
@@ -123,7 +133,7 @@ class _SkippedGroup:
 class _Page:
     """What the template asks for: the record's fields, picked and put in order."""
 
-    def __init__(self, audit: Audit) -> None:
+    def __init__(self, audit: Audit, most_rows: int) -> None:
         self.audit = audit
         self.judged = verdict.judge(audit)
         self.pooled = verdict.judge_pooled(audit)
@@ -143,10 +153,12 @@ class _Page:
             if known is None or j.strength > known.strength:
                 self.best[j.client, j.topic] = j
         self.charts = [c for c in map(self._chart, self.topics) if c.rows]
-        self.tables = self._tables()
+        self.tables = self._tables(most_rows)
+        self.listed = self._listed(most_rows)
         self.rows_hidden = len(self.judged) - sum(len(t.rows) for t in self.tables)
         self.open = len(self.tables) <= OPEN_CLIENTS
-        self.skipped = _grouped(audit.skipped)
+        groups = _grouped(audit.skipped)
+        self.skipped, self.skipped_hidden = groups[:most_rows], len(groups[most_rows:])
 
     def key(self, attack: str) -> Markup:
         """The attack's marker."""
@@ -171,7 +183,7 @@ class _Page:
     def value(self, found: Finding | Pooled, digits: int = 1) -> str:
         """The measured value with its interval, as its metric is written."""
         if found.metric == "excess_loss":
-            return words.scientific_interval(found.value, found.low, found.high)
+            return words.loss_interval(found.value, found.low, found.high)
         return words.interval(found.value, found.low, found.high, digits)
 
     def lead(self) -> str:
@@ -187,24 +199,30 @@ class _Page:
                 f"{who} was not shown to learn any of the {words.count(len(asked), 'secret')} "
                 "asked about, with the attacks tried."
             )
-        secrets = "the one secret" if len(asked) == 1 else f"{exposed} of the {len(asked)} secrets"
+        some = f"{exposed} of the" if exposed < len(asked) else "all"
+        secrets = "the one secret" if len(asked) == 1 else f"{some} {len(asked)} secrets"
         return (
             f"{who} learns {secrets} asked about for at least one client; "
             f"{clients} of {words.count(len(self.clients), 'client')} "
             f"{'is' if clients == 1 else 'are'} exposed."
         )
 
-    def _tables(self) -> list[_Client]:
+    def _listed(self, most: int) -> list[str]:
+        """Clients of the overview: all in the record's order, or those where most was learned."""
+        if len(self.clients) <= most // 4:
+            return self.clients
+        strength = {c: _strength(group) for c, group in _by_client(self.judged).items()}
+        return sorted(strength, key=lambda c: strength[c], reverse=True)[: most // 4]
+
+    def _tables(self, most: int) -> list[_Client]:
         tables, rows = [], 0
-        by_client: dict[str | None, list[Judged]] = {}
-        for j in self.judged:
-            by_client.setdefault(j.client, []).append(j)
+        by_client = _by_client(self.judged)
         order = [c for c in self.clients if c in by_client]
-        if len(self.judged) > TABLE_ROWS:
+        if len(self.judged) > most:
             order.sort(key=lambda c: _strength(by_client[c]), reverse=True)
         for name in order:
             rows += len(by_client[name])
-            if rows > TABLE_ROWS:
+            if rows > most:
                 break
             about = sorted(by_client[name], key=lambda j: self.topics.index(j.topic))
             worst = verdict.strongest(about)
@@ -214,9 +232,7 @@ class _Page:
     def _chart(self, topic: Topic) -> _Chart:
         about = [j for j in self.judged if j.topic == topic]
         pooled = [j for j in self.pooled if j.topic == topic]
-        by_client: dict[str | None, list[Judged]] = {}
-        for j in about:
-            by_client.setdefault(j.client, []).append(j)
+        by_client = _by_client(about)
         order = sorted(by_client, key=lambda c: _strength(by_client[c]), reverse=True)
         shown = order if len(order) <= CHART_CLIENTS else order[:CHART_WORST]
         groups = ([pooled] if pooled else []) + [by_client[c] for c in shown]
@@ -258,7 +274,7 @@ class _Page:
             value=found.value,
             low=found.low,
             high=found.high,
-            text=words.scientific(found.value) if loss else self.value(found, digits=0),
+            text=words.loss(found.value) if loss else self.value(found, digits=0),
             bound=found.bound if isinstance(found, Finding) else None,
         )
 
@@ -273,6 +289,13 @@ class _Page:
         if metric == "excess_loss":
             return charts.loss_scale([*values, verdict.CLOSE])
         return charts.share_scale(values)
+
+
+def _by_client(judged: Iterable[Judged]) -> dict[str, list[Judged]]:
+    groups: dict[str, list[Judged]] = {}
+    for j in judged:
+        groups.setdefault(j.client or "", []).append(j)
+    return groups
 
 
 def _strength(group: Iterable[Judged]) -> tuple[bool, int, float]:

@@ -59,6 +59,16 @@
     controls.hidden = false;
   }
 
+  // On a phone the tables of clients are drawn as cards: folded, and still tables to a reader.
+  const roles = { TABLE: "table", THEAD: "rowgroup", TBODY: "rowgroup", TR: "row", TD: "cell" };
+  for (const table of all("table.results")) {
+    for (const part of [table, ...all("*", table)]) {
+      const role = part.tagName === "TH" ? part.scope + "header" : roles[part.tagName];
+      if (role) part.setAttribute("role", role === "colheader" ? "columnheader" : role);
+    }
+  }
+  if (matchMedia("(max-width: 40rem)").matches) all("details.client").forEach((d) => (d.open = false));
+
   // Printing shows what is folded.
   addEventListener("beforeprint", () => all("details").forEach((d) => (d.open = true)));
 })();

@@ -34,19 +34,17 @@ def threat(name: str) -> Markup | None:
             parts.append(_arrow(start, finish, link))
     if secure:
         parts += [_box(144, 68, 50, "sum", "node"), _arrow((196, 86), (238, 86), "link heard")]
-    parts.append(_box(240, 48, 92, "server", "node tapped" if at_server else "node"))
-    place = (286, 104) if at_server else (166, 34)
-    parts.append(tag("circle", cx=place[0], cy=place[1], r="11", class_="ear"))
-    parts.append(_ear(*place))
-    under = (286, 132) if at_server else (166, 14)
-    parts.append(_text("listens here", *under, "heard-label"))
+    parts.append(_box(240, 40, 92, "server", "node tapped" if at_server else "node", 92))
+    x, y = (286, 40) if at_server else (166, 45)
+    parts += [tag("circle", cx=x, cy=y, r="11", class_="ear"), _ear(x, y)]
+    parts.append(_text("listens here", x, y - 19, "heard-label"))
     return tag("svg", *parts, class_="picture", viewBox="0 0 340 160", role="img",
                aria_label=f"Threat model {name}: {_CAPTIONS[name]}")  # fmt: skip
 
 
-def _box(x: int, y: int, width: int, label: str, kind: str) -> Markup:
-    box = tag("rect", x=x, y=y, width=width, height=36, rx=6, class_=kind)
-    return tag("g", box, _text(label, x + width // 2, y + 22, "label"))
+def _box(x: int, y: int, width: int, label: str, kind: str, height: int = 36) -> Markup:
+    box = tag("rect", x=x, y=y, width=width, height=height, rx=6, class_=kind)
+    return tag("g", box, _text(label, x + width // 2, y + height // 2 + 4, "label"))
 
 
 def _text(words: str, x: int, y: int, kind: str) -> Markup:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
 from overheard.evaluation.record import AttackInfo, Audit, Finding, Pooled
 from overheard.report import words
@@ -118,16 +118,17 @@ class Verdict:
     @property
     def html(self) -> Markup:
         """For the page: everything escaped, secrets as code, the number and client in bold."""
-        tags = {k: "code" if k in _CODE else "strong" for k in self.names if k in _MARKED}
-        marked = {
-            k: Markup("<{0}>{1}</{0}>").format(tags[k], v) if k in tags else escape(v)
-            for k, v in self.names.items()
-        }
+        marked = {k: _MARKS.get(k, Markup("{}")).format(v) for k, v in self.names.items()}
         return Markup(self.pattern).format(**marked)
 
 
 _CODE = frozenset({"secret"})
-_MARKED = _CODE | {"value", "client"}
+_MARKS = {
+    "secret": Markup("<code>{}</code>"),
+    "client": Markup('<strong class="name">{}</strong>'),
+    "value": Markup("<strong>{}</strong>"),
+    "share": Markup('<strong class="unbroken">{}</strong>'),
+}
 
 
 def is_baseline(name: str, info: AttackInfo | None = None) -> bool:
@@ -248,7 +249,7 @@ def _share_verdict(worst: Judged, found: Finding) -> Verdict:
     names = _names(worst, found)
     close = words.percent(found.value) == words.percent(worst.reference or 0.0)
     digits = 1 if close and found.value != worst.reference else 0
-    names["value"] = words.interval(found.value, found.low, found.high, digits)
+    names["share"] = words.interval(found.value, found.low, found.high, digits)
     compared = []
     if found.majority is not None:
         names["majority"] = words.percent(found.majority, digits)
@@ -256,7 +257,7 @@ def _share_verdict(worst: Judged, found: Finding) -> Verdict:
     if found.imputation is not None:
         names["imputation"] = words.percent(found.imputation, digits)
         compared.append("a stranger without listening {imputation}")
-    told = "; ".join(filter(None, ["{value} of {client}'s {n}", ", ".join(compared)]))
+    told = "; ".join(filter(None, ["{share} of {client}'s {n}", ", ".join(compared)]))
     pattern = {
         EXPOSED: "{Actor} learns {secret} for ",
         UNCLEAR: "{Actor} may learn {secret}: the best attack is right for ",

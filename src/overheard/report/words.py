@@ -110,9 +110,14 @@ def seconds(value: float) -> str:
     return f"{value:.2g}" if value < 1 else f"{value:.1f}"
 
 
-def scientific_interval(value: float, low: float, high: float) -> str:
-    """The value of a loss with its interval, for a table cell."""
-    return f"{scientific(value)} ({scientific(low)} to {scientific(high)})"
+def loss(value: float) -> str:
+    """An excess loss for a table cell: two digits, whatever its size."""
+    return f"{value:#.2g}".replace("-", "−") if 1e-2 <= abs(value) < 10 else scientific(value)
+
+
+def loss_interval(value: float, low: float, high: float) -> str:
+    """The same with its interval."""
+    return f"{loss(value)} ({loss(low)} to {loss(high)})"
 
 
 def power_of_ten(exponent: int) -> str:

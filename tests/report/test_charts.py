@@ -1,0 +1,82 @@
+"""Charts are well-formed, escaped, and put values where they belong."""
+
+from __future__ import annotations
+
+from xml.etree import ElementTree
+
+import pytest
+
+from overheard.report import charts, picture
+from overheard.report.charts import Lane, Row, Scale
+
+EVIL = "</svg><script>\"'&"
+
+
+def lane(value: float = 0.7, attack: int = 0, bound: float | None = None) -> Lane:
+    return Lane(attack, EVIL, value, value - 0.05, value + 0.05, f"{value:.0%}", bound)
+
+
+def test_a_row_is_well_formed_whatever_the_names() -> None:
+    row = Row(EVIL, "10 records", 0, (lane(), lane(0.6, 1, bound=0.55)), 0.5, 0.6, 0.01)
+    root = ElementTree.fromstring(charts.row_figure(row, Scale(0.4, 1.0)))
+    assert root.get("role") == "img"
+    assert root.get("aria-label") == EVIL
+    assert root.findtext("title") == EVIL
+    assert "70%" in str(root.findtext("desc"))
+    assert not list(root.iter("script"))
+    assert not [e for e in root.iter() if "style" in e.attrib]
+
+
+def test_a_row_draws_every_lane_and_reference() -> None:
+    lanes = tuple(lane(0.6 + 0.05 * i, i) for i in range(4))
+    root = ElementTree.fromstring(charts.row_figure(Row("x", "", 0, lanes, 0.5, 0.6), Scale(0, 1)))
+    kinds = [e.get("class") for e in root.iter()]
+    assert kinds.count("mark") == kinds.count("interval") == 4
+    assert kinds.count("majority") == kinds.count("imputation") == 2  # a line and its head
+    assert kinds.count("free") == 1
+    assert int(root.get("height", "0")) >= 4 * charts.LANE
+
+
+def test_positions_grow_with_the_value_and_stay_inside() -> None:
+    scale = Scale(0.4, 1.0)
+    places = [scale.at(v) for v in (-1.0, 0.4, 0.5, 0.99, 1.0, 2.0)]
+    assert places == sorted(places)
+    assert 0 < places[0] == places[1]
+    assert places[-1] == places[-2] < 100
+
+
+def test_the_axis_of_losses_holds_zero_and_the_negative() -> None:
+    scale = charts.loss_scale([0.0, -1e-9, 1e-6, 0.3])
+    assert scale.at(0.0) == scale.at(-1.0) < scale.at(1e-6) < scale.at(0.3)
+    assert 4 <= len(scale.ticks()) <= 8
+
+
+@pytest.mark.parametrize("values", [[], [0.0], [0.5], [1.0], [0.0, 1.0], [0.999, 1.0]])
+def test_an_axis_of_shares_is_never_empty(values: list[float]) -> None:
+    scale = charts.share_scale(values)
+    assert 0 <= scale.least < scale.most <= 1
+    assert len(scale.ticks()) >= 2
+
+
+@pytest.mark.parametrize("values", [[], [0.0], [1e-300], [1.0], [1e9], [5e-324, 1e300]])
+def test_an_axis_of_losses_is_never_empty(values: list[float]) -> None:
+    scale = charts.loss_scale(values)
+    assert scale.least < scale.most
+    assert 0 < scale.at(1e-3) < 100
+
+
+def test_attacks_differ_by_shape_or_filling() -> None:
+    looks = {str(charts.key(i)) for i in range(charts.SERIES)}
+    assert len(looks) == charts.SERIES
+
+
+@pytest.mark.parametrize("name", ["eavesdropper", "server", "isolating-server", "secure-server"])
+def test_threat_models_are_drawn(name: str) -> None:
+    root = ElementTree.fromstring(str(picture.threat(name)))
+    assert root.findtext("title")
+    assert root.findtext("desc")
+    assert "listens here" in "".join(root.itertext())
+
+
+def test_an_unknown_threat_model_is_not_drawn() -> None:
+    assert picture.threat("ghost") is None

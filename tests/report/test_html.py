@@ -1,0 +1,305 @@
+"""The page: complete, escaped, self-contained, readable without a script, never overwritten."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import itertools
+import re
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from overheard.errors import ChooseAnotherOutput
+from overheard.evaluation.record import Audit, Skipped
+from overheard.report import headline, render, words, write_report
+
+VOID = {"meta", "br", "hr", "img", "input", "link", "wbr"}
+EVIL = "<script>alert('x')</script>"
+
+
+class Page(HTMLParser):
+    """What a reader of the markup sees: tags with attributes, text, and whether tags match."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.stack: list[str] = []
+        self.text: list[str] = []
+        self.raw: dict[str, list[str]] = {"script": [], "style": []}
+        self.feed(text)
+        self.close()
+        assert self.stack == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.stack.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.stack.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.stack and self.stack[-1] in self.raw:
+            self.raw[self.stack[-1]].append(data)
+        else:
+            self.text.append(data)
+
+    @property
+    def words(self) -> str:
+        return re.sub(r"\s+", " ", "".join(self.text))
+
+    def named(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.tags if name == tag]
+
+
+@pytest.fixture(scope="module")
+def page(audit: Audit) -> Page:
+    return Page(render(audit))
+
+
+def test_every_finding_is_in_the_page(audit: Audit, page: Page) -> None:
+    for f in audit.findings:
+        if f.metric == "accuracy":
+            assert f"{100 * f.value:.1f}" in page.words or f"{100 * f.value:.2f}" in page.words
+            assert f"({100 * f.low:.1f}–{100 * f.high:.1f})" in page.words
+        else:
+            assert words.loss_interval(f.value, f.low, f.high) in page.words
+        assert f.attack in page.words
+        assert f.client in page.words
+    assert "76.0% (73.0–79.0)" in page.words
+    assert "3.1×10⁻⁷ (1.0×10⁻⁷ to 9.3×10⁻⁷)" in page.words
+    assert "log loss 0.482" in page.words
+
+
+def test_the_verdict_is_in_the_page(audit: Audit, page: Page) -> None:
+    for sentence in headline(audit):
+        assert sentence.replace("`", "") in page.words
+    assert "An eavesdropper learns 3 of the 4 secrets asked about" in page.words
+    assert "The whole 95% interval is better than every way of guessing" in page.words
+
+
+def test_method_threat_attacks_and_notes_are_in_the_page(audit: Audit, page: Page) -> None:
+    run = audit.run
+    told = [run.threat_words, run.data, run.origin, run.recording, *run.knows, *audit.notes]
+    told += [text for info in audit.attacks for text in (info.name, info.words, info.paper)]
+    told += [text for package in run.software.items() for text in package]
+    told += ["learning rate", "0.05", "squared_error", "95% confidence intervals"]
+    for text in told:
+        assert text in page.words
+
+
+def test_what_was_skipped_is_grouped(page: Page) -> None:
+    assert page.words.count("needs a classifier; this is a regression") == 1
+    assert "all 6" in page.words
+
+
+def test_names_that_look_like_markup_stay_text(audit: Audit) -> None:
+    hostile = Audit.model_validate_json(
+        audit.to_json()
+        .replace('"black"', f'"{EVIL}"')
+        .replace("site 6", '\\"><img src=x onerror=alert(1)>{{ 7*7 }}')
+        .replace("max_entropy", "</style><b>")
+        .replace("needs a classifier", EVIL)
+        .replace("float32", EVIL)
+    )
+    before = Page(render(audit))
+    page = Page(render(hostile))
+    assert EVIL in page.words
+    assert "{{ 7*7 }}" in page.words
+    assert len(page.named("script")) == len(page.named("style")) == 1
+    assert not page.named("img")
+    assert page.raw == before.raw
+    assert [t for t, _ in page.tags] == [t for t, _ in before.tags]
+    assert not [a for _, a in page.tags if any(key.startswith("on") for key in a)]
+
+
+def test_the_policy_admits_our_style_and_script_only(page: Page) -> None:
+    (policy,) = [
+        str(m["content"])
+        for m in page.named("meta")
+        if m.get("http-equiv") == "Content-Security-Policy"
+    ]
+    assert policy.startswith("default-src 'none';")
+    assert "unsafe" not in policy
+    for kind, tag in (("style-src", "style"), ("script-src", "script")):
+        digest = hashlib.sha256("".join(page.raw[tag]).encode()).digest()
+        assert f"{kind} 'sha256-{base64.b64encode(digest).decode()}'" in policy
+    assert not [a for _, a in page.tags if "style" in a]
+
+
+def test_nothing_is_loaded_from_anywhere(audit: Audit, page: Page) -> None:
+    for _, attributes in page.tags:
+        for key in ("src", "srcset", "data", "action", "poster", "background", "xlink:href"):
+            assert key not in attributes
+        target = attributes.get("href")
+        assert target is None or target.startswith("#")
+    text = render(audit)
+    assert "http://" not in text
+    assert "https://" not in text
+    assert "url(" not in text
+    assert "@import" not in text
+
+
+def test_links_inside_the_page_arrive(page: Page) -> None:
+    ids = [a["id"] for _, a in page.tags if "id" in a]
+    assert len(ids) == len(set(ids))
+    for _, attributes in page.tags:
+        for key in ("href", "aria-labelledby"):
+            if key in attributes:
+                assert str(attributes[key]).removeprefix("#") in ids
+
+
+def test_headings_descend_one_step_at_a_time(page: Page) -> None:
+    steps = [int(tag[1]) for tag, _ in page.tags if re.fullmatch("h[1-6]", tag)]
+    assert steps[0] == 1
+    assert steps.count(1) == 1
+    assert all(b - a <= 1 for a, b in itertools.pairwise(steps))
+
+
+def test_tables_have_captions_and_scopes(page: Page) -> None:
+    assert len(page.named("table")) == len(page.named("caption")) > 6
+    assert all(th.get("scope") in {"col", "row"} for th in page.named("th"))
+
+
+def test_charts_have_words(page: Page) -> None:
+    drawn = [a for a in page.named("svg") if a.get("role") == "img"]
+    assert len(drawn) == 4 * 7 + 1  # four charts of six clients and the pooled row, one picture
+    assert all(a.get("aria-label") for a in drawn)
+    hidden = [a for a in page.named("svg") if a.get("aria-hidden") == "true"]
+    inside = [a for a in page.named("svg") if "class" not in a]  # markers inside a chart
+    assert len(hidden) + len(drawn) + len(inside) == len(page.named("svg"))
+
+
+def test_the_page_works_without_a_script(page: Page) -> None:
+    """Nothing but the filter, which would do nothing, waits for the script."""
+    assert [a.get("id") for _, a in page.tags if "hidden" in a] == ["controls"]
+    assert all("open" in a for a in page.named("details"))
+
+
+def test_both_themes_print_and_phone_are_styled(page: Page) -> None:
+    style = "".join(page.raw["style"])
+    for query in ("prefers-color-scheme: dark", "@media print", "max-width: 40rem"):
+        assert query in style
+
+
+def test_same_audit_same_bytes(audit: Audit) -> None:
+    assert render(audit) == render(Audit.model_validate_json(audit.to_json()))
+
+
+def test_a_hundred_clients_fit(large: Callable[..., Audit]) -> None:
+    text = render(large(100))
+    assert len(text.encode()) <= 1_000_000
+    page = Page(text)
+    pooled_and_worst = [a for a in page.named("svg") if a.get("role") == "img"]
+    assert len(pooled_and_worst) == 3 * 21 + 1
+    assert "The 20 clients where most was learned are drawn; 80 more" in page.words
+    assert "left out here" not in page.words
+
+
+def test_a_thousand_clients_are_cut_with_a_note(large: Callable[..., Audit]) -> None:
+    text = render(large(1000, attributes=1, attacks=4))
+    assert len(text.encode()) <= 1_000_000
+    page = Page(text)
+    assert "3,000 findings of the least exposed clients are left out here" in page.words
+    assert "The 250 clients where most was learned; audit.json has all 1,000." in page.words
+
+
+def test_long_diagnostics_do_not_make_the_page_too_large(large: Callable[..., Audit]) -> None:
+    audit = large(100)
+    details = {f"a diagnostic of the attack, number {i}": 1.25e-7 for i in range(12)}
+    findings = tuple(f.model_copy(update={"details": details}) for f in audit.findings)
+    assert len(render(audit.model_copy(update={"findings": findings})).encode()) <= 1_000_000
+
+
+def test_as_many_reasons_as_clients_are_cut_with_a_note(audit: Audit) -> None:
+    skips = tuple(
+        Skipped(attack="max_entropy", client=f"c{i}", reason=f"client c{i} was never heard")
+        for i in range(2_500)
+    )
+    page = Page(render(audit.model_copy(update={"skipped": skips})))
+    assert "500 more in audit.json" in page.words
+
+
+def test_a_small_page_is_small(audit: Audit) -> None:
+    assert len(render(audit).encode()) < 200_000
+
+
+def test_an_audit_without_findings(audit: Audit) -> None:
+    page = Page(render(audit.model_copy(update={"findings": (), "pooled": ()})))
+    assert "was not measured" in page.words
+    assert "needs a classifier" in page.words
+    empty = {"findings": (), "pooled": (), "skipped": (), "attacks": (), "notes": ()}
+    page = Page(render(audit.model_copy(update=empty)))
+    assert "Nothing was measured: no attack was run." in page.words
+    assert "Nothing was skipped." in page.words
+
+
+def test_an_audit_without_pooled_findings(audit: Audit) -> None:
+    page = Page(render(audit.model_copy(update={"pooled": ()})))
+    assert "All clients together" not in page.words
+    assert "76.0% (73.0–79.0)" in page.words
+
+
+def test_skips_of_some_clients_name_them(audit: Audit) -> None:
+    skips = tuple(
+        Skipped(attack="max_entropy", client=c, attribute=a, reason="the attribute is constant")
+        for c in ("site 2", "site 3")
+        for a in ("black", "income")
+    )
+    page = Page(render(audit.model_copy(update={"skipped": skips})))
+    assert page.words.count("the attribute is constant") == 1
+    assert "site 2 and site 3" in page.words
+    assert "black and income" in page.words
+
+
+def test_an_unfinished_recording_is_said_to_be_one(audit: Audit) -> None:
+    run = audit.run.model_copy(update={"closed": False, "threat": "ghost"})
+    page = Page(render(audit.model_copy(update={"run": run})))
+    assert "not closed" in page.words
+    assert "ghost" in page.words
+
+
+def test_the_report_is_written_once(audit: Audit, tmp_path: Path) -> None:
+    file = tmp_path / "report.html"
+    assert write_report(audit, file) == file
+    assert file.read_text(encoding="utf-8") == render(audit)
+    assert [p.name for p in tmp_path.iterdir()] == ["report.html"]
+    file.write_text("mine")
+    with pytest.raises(ChooseAnotherOutput, match=r"report\.html: exists already"):
+        write_report(audit, file)
+    assert file.read_text() == "mine"
+
+
+def test_a_dangling_link_is_not_followed(audit: Audit, tmp_path: Path) -> None:
+    link = tmp_path / "report.html"
+    link.symlink_to(tmp_path / "elsewhere.html")
+    with pytest.raises(ChooseAnotherOutput):
+        write_report(audit, link)
+    assert not (tmp_path / "elsewhere.html").exists()
+
+
+def test_a_name_taken_meanwhile_is_kept(
+    audit: Audit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "report.html"
+    file.write_text("theirs")
+    monkeypatch.setattr("os.path.lexists", lambda _: False)
+    with pytest.raises(ChooseAnotherOutput, match="exists already"):
+        write_report(audit, file)
+    assert file.read_text() == "theirs"
+    assert [p.name for p in tmp_path.iterdir()] == ["report.html"]
+
+
+def test_a_missing_folder_is_named(audit: Audit, tmp_path: Path) -> None:
+    with pytest.raises(ChooseAnotherOutput, match="cannot be written"):
+        write_report(audit, tmp_path / "nowhere" / "report.html")
+
+
+def test_the_title_names_the_data(audit: Audit) -> None:
+    run = audit.run.model_copy(update={"data": "a & <b>"})
+    text = render(audit.model_copy(update={"run": run}))
+    assert f"<title>What was overheard: {html.escape('a & <b>')}</title>" in text

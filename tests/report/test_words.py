@@ -1,0 +1,83 @@
+"""Numbers read honestly, in sentences and in tables."""
+
+from __future__ import annotations
+
+import pytest
+
+from overheard.report import words
+
+
+@pytest.mark.parametrize(
+    ("share", "text"),
+    [
+        (0.762, "76%"), (0.0, "0%"), (1.0, "100%"), (0.9997, "99.97%"), (0.996, "99.6%"),
+        (0.0004, "0.04%"), (0.999999, "99.9999%"), (0.5, "50%"),
+    ],
+)  # fmt: skip
+def test_a_percentage_never_rounds_to_a_certainty(share: float, text: str) -> None:
+    assert words.percent(share) == text
+
+
+def test_an_interval_carries_its_ends() -> None:
+    assert words.interval(0.762, 0.731, 0.79) == "76% (73–79)"
+    assert words.interval(0.762, 0.731, 0.79, 1) == "76.2% (73.1–79.0)"
+    assert words.interval(0.9997, 0.97, 1.0) == "99.97% (97–100)"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.123, "12%"), (3.5, "350%"), (12.5, "1,250%"), (3.1e-5, "0.0031%"), (0.012, "1.2%"),
+     (2e-9, "less than 0.0001%"), (0.0, "0%"), (-1e-12, "less than 0.0001%"), (-0.5, "−50%")],
+)  # fmt: skip
+def test_an_excess_loss_in_a_sentence(value: float, text: str) -> None:
+    assert words.excess(value) == text
+
+
+def test_a_vanishing_excess_loss_has_no_interval() -> None:
+    assert words.excess_interval(2e-9, 1e-9, 3e-9) == "less than 0.0001%"
+    assert words.excess_interval(0.012, 0.004, 0.036) == "1.2% (0.40% to 3.6%)"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(3.1e-6, "3.1×10⁻⁶"), (0.06, "0.060"), (0.0, "0"), (-2e-7, "−2.0×10⁻⁷"), (155.0, "155"),
+     (3.2e5, "3.2×10⁵")],
+)  # fmt: skip
+def test_a_loss_in_a_table(value: float, text: str) -> None:
+    assert words.loss(value) == text
+
+
+def test_differences_are_signed_points() -> None:
+    assert words.points(0.18) == "+18.0"
+    assert words.points(-0.021) == "−2.1"
+    assert words.points(-0.0001) == words.points(0.0) == "0.0"
+    assert words.points(None) == words.NOTHING
+
+
+def test_counts_and_lists() -> None:
+    assert words.count(1049, "record") == "1,049 records"
+    assert words.count(1, "client") == "1 client"
+    assert words.joined(["a"]) == "a"
+    assert words.joined(["a", "b", "c"]) == "a, b and c"
+    assert words.joined([str(i) for i in range(10)], most=3) == "0, 1, 2 and 7 more"
+    assert words.joined([]) == ""
+
+
+def test_a_recipe_is_flattened_and_long_values_are_cut() -> None:
+    recipe = {"model": {"hidden": [], "bias": True}, "batch_size": None, "x": ["c" * 500]}
+    lines = dict(words.settings(recipe))
+    assert lines["model · hidden"] == "none"
+    assert lines["model · bias"] == "yes"
+    assert lines["batch size"] == "none"
+    assert lines["x"].endswith("(whole in audit.json)")
+    assert len(lines["x"]) < 350
+
+
+def test_diagnostics_are_cut_with_a_note() -> None:
+    assert words.diagnostics({"log_loss": 0.48211, "moments": 18}) == "log loss 0.482; moments 18"
+    assert words.diagnostics({f"k{i}": i for i in range(20)}).endswith("8 more in audit.json")
+
+
+def test_an_unknown_threat_is_named() -> None:
+    assert words.actor("eavesdropper") == "an eavesdropper"
+    assert "ghost" in words.actor("ghost")
