@@ -44,11 +44,19 @@
       }
       for (const part of all("[data-a]")) {
         const off = attack.value !== "" && part.dataset.a !== attack.value;
-        if (part.tagName === "TR" || part.tagName === "LI") part.hidden = off;
+        if (part.tagName === "TR") part.hidden = off;
         else part.classList.toggle("dim", off);
+      }
+      for (const figure of all("[data-attacks]")) {
+        const has = figure.dataset.attacks.split(" ");
+        figure.hidden = attack.value !== "" && !has.includes(attack.value);
+      }
+      for (const table of all("table.results")) {
+        table.parentElement.hidden = [...table.tBodies[0].rows].every((row) => row.hidden);
       }
       const chosen = [client, attack].filter((s) => s.value).map((s) => s.selectedOptions[0].text);
       state.textContent = chosen.length ? "Showing only " + chosen.join(", ") + "." : "";
+      if (attack.value) state.textContent += " This table keeps the strongest attack.";
       if (client.value) all("details.client:not([hidden])").forEach((d) => (d.open = true));
     };
     for (const select of [client, attack]) select.addEventListener("change", apply);
