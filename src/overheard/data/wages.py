@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import zlib
 from collections.abc import Mapping
 from io import BytesIO
 from pathlib import Path
@@ -152,6 +153,6 @@ def _read(file: Path, names: tuple[str, ...]) -> dict[str, NDArray[Any]]:
             raise FixData(f"{file}: unpacks to more than {LARGEST} bytes")
         options = pyarrow.csv.ConvertOptions(include_columns=list(names))
         table = pyarrow.csv.read_csv(BytesIO(content), convert_options=options)
-    except (pa.ArrowException, KeyError, EOFError, OSError) as error:
+    except (pa.ArrowException, zlib.error, KeyError, EOFError, OSError) as error:
         raise FixData(f"{file}: cannot be read as a table of wages: {error}") from error
     return {n: as_column(table.column(n).to_numpy(zero_copy_only=False)) for n in names}
