@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from overheard.errors import FixRecording
+from overheard.errors import ChooseAnotherOutput, FixData, FixRecording
 
 INDEX = "index.jsonl"
 MAX_INDEX_BYTES = 1 << 30
@@ -42,9 +42,16 @@ def digest_line(previous: str, text: str) -> str:
 
 
 def read_ledger(folder: Path) -> Ledger:
-    """Read and check an index; raises `FixRecording` naming the first line that is wrong."""
+    """Read and check an index; raises `FixRecording` naming the first line that is wrong.
+
+    A folder that is still empty is what a writer leaves that is killed before its first line.
+    """
     path = folder / INDEX
     try:
+        if not any(folder.iterdir()):
+            return Ledger((), "", torn=True)
+        if path.is_symlink() or (path.exists() and not path.is_file()):
+            raise FixRecording(f"{path}: is not a plain file; restore it from a copy")
         if path.stat().st_size > MAX_INDEX_BYTES:
             raise FixRecording(f"{path}: larger than the limit of {MAX_INDEX_BYTES} bytes")
         raw = path.read_bytes()
@@ -53,7 +60,8 @@ def read_ledger(folder: Path) -> Ledger:
             f"{path}: cannot be read ({error.strerror}); is this a recording?"
         ) from error
     *whole, rest = raw.split(b"\n")
-    previous, entries = "", []
+    previous = ""
+    entries: list[Entry] = []
     for number, line in enumerate(whole, 1):
         digest, _, text = line.decode("utf-8", "replace").partition(" ")
         if digest != digest_line(previous, text):
@@ -64,6 +72,8 @@ def read_ledger(folder: Path) -> Ledger:
             raise FixRecording(f"{path}: line {number} is not JSON") from error
         if not isinstance(entry, dict) or not isinstance(entry.get("kind"), str):
             raise FixRecording(f"{path}: line {number} has no kind")
+        if entries and entries[-1]["kind"] == "end":
+            raise FixRecording(f"{path}: line {number} follows the end; a closed index never grows")
         entries.append(entry)
         previous = digest
     return Ledger(tuple(entries), previous, torn=bool(rest))
@@ -77,10 +87,11 @@ class LedgerWriter:
         self.folder = folder
         self._previous = ""
         self._file = (folder / INDEX).open("xb")
+        sync_folder(folder)
 
     def append(self, entry: Mapping[str, Any]) -> None:
         """Add a line; it is on the disk when this returns."""
-        text = json.dumps(entry, sort_keys=True, separators=(",", ":"), allow_nan=False)
+        text = as_json(entry)
         self._previous = digest_line(self._previous, text)
         self._file.write(f"{self._previous} {text}\n".encode())
         self._file.flush()
@@ -92,28 +103,62 @@ class LedgerWriter:
         self.append({"file": name, "size": size, "sha256": digest, **about})
 
     def close(self) -> None:
+        """Write the last line."""
         self.append({"kind": "end"})
+        self.release()
+
+    def release(self) -> None:
+        """Let go of the file and leave the index open-ended, as a killed writer would."""
         self._file.close()
 
 
+def as_json(content: Any) -> str:
+    """Compact JSON with sorted keys; what JSON cannot hold is refused."""
+    try:
+        return json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise FixData(f"not JSON: {error}; use text, finite numbers, lists and mappings") from error
+
+
 def write_durably(path: Path, pieces: Iterable[bytes | memoryview]) -> tuple[str, int]:
-    """Write ``path`` so that it exists whole or not at all; returns its sha256 and size."""
+    """Write a new file so that it exists whole or not at all; returns its sha256 and size.
+
+    An existing ``path`` is kept and refused. A failure (a full disk, an interrupt) removes the
+    temporary file; only a killed process leaves one behind, named ``*.part``.
+    """
+    if os.path.lexists(path):
+        raise ChooseAnotherOutput(f"{path} exists already; choose another path or remove it")
     digest, size = hashlib.sha256(), 0
     temporary = path.with_name(path.name + ".part")
-    with temporary.open("xb") as out:
-        for piece in pieces:
-            out.write(piece)
-            digest.update(piece)
-            size += len(piece)
-        out.flush()
-        os.fsync(out.fileno())
-    temporary.rename(path)
-    folder = os.open(path.parent, os.O_RDONLY)
     try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+        out = temporary.open("xb")
+    except FileExistsError as error:
+        raise ChooseAnotherOutput(
+            f"{temporary} is left from a stopped run; remove it or choose another path"
+        ) from error
+    try:
+        with out:
+            for piece in pieces:
+                out.write(piece)
+                digest.update(piece)
+                size += len(piece)
+            out.flush()
+            os.fsync(out.fileno())
+        temporary.rename(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    sync_folder(path.parent)
     return digest.hexdigest(), size
+
+
+def sync_folder(folder: Path) -> None:
+    """Make a new or renamed name in the folder survive a power cut."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def listed_file(folder: Path, entry: Entry) -> Path:

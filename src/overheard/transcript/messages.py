@@ -9,9 +9,12 @@ and touches nobody else's bytes.
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overheard.errors import FixConfig, FixData, FixRecording
-from overheard.transcript.ledger import Entry, listed_file, write_durably
+from overheard.transcript.ledger import INDEX, Entry, listed_file, write_durably
 
 Arrays = Mapping[str, NDArray[Any]]
 Layout = list[list[Any]]  # [name, safetensors dtype, shape] of each array of a message
@@ -34,6 +37,19 @@ _DTYPES: dict[str, np.dtype[Any]] = {
 }
 _CODES = {dtype: code for code, dtype in _DTYPES.items()}
 _CLIENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9 _.+-]{0,99}")
+MAX_HEADER_BYTES = 100_000_000  # the safetensors library's own limit
+
+
+@dataclass(frozen=True)
+class Round:
+    """A checked index line: which messages a round's file holds and where each lies."""
+
+    number: int
+    file: Entry
+    head: int
+    layout: Layout
+    spans: Mapping[tuple[str, str], tuple[int, int, str]]
+    weights: Mapping[str, float]
 
 
 def check_client(client: str) -> str:
@@ -76,7 +92,7 @@ def write_round(folder: Path, number: int, messages: Mapping[tuple[str, str], Ar
             )
         start, digest = end, hashlib.sha256()
         for (name, code, shape), array in zip(here, arrays.values(), strict=True):
-            blob = np.ascontiguousarray(array, _DTYPES[code]).data.cast("B")
+            blob = np.ascontiguousarray(array, _DTYPES[code]).reshape(-1).view(np.uint8).data
             header[f"{direction}:{client}:{name}"] = {
                 "dtype": code,
                 "shape": shape,
@@ -88,6 +104,11 @@ def write_round(folder: Path, number: int, messages: Mapping[tuple[str, str], Ar
         index.append([direction, client, start, end, digest.hexdigest()])
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
+    if len(text) > MAX_HEADER_BYTES:
+        raise FixData(
+            f"round {number}: {len(header)} arrays need a header of {len(text)} bytes, more than "
+            f"the {MAX_HEADER_BYTES} that safetensors allows; record fewer clients a round"
+        )
     head = len(text).to_bytes(8, "little") + text
     name = f"round-{number:06d}.safetensors"
     sha256, size = write_durably(folder / name, [head, *blobs])
@@ -103,21 +124,64 @@ def write_round(folder: Path, number: int, messages: Mapping[tuple[str, str], Ar
     }
 
 
-def read_message(folder: Path, entry: Entry, direction: str, client: str) -> bytes:
+def parse_round(folder: Path, entry: Entry) -> Round:
+    """An index line of kind ``round``, every field checked: the index may be a stranger's."""
+    number = entry.get("round")
+    try:
+        layout: Layout = [[str(n), str(c), list(map(int, k))] for n, c, k in entry["layout"]]
+        if any(k < 0 for _, _, shape in layout for k in shape):
+            raise ValueError("a shape is negative")
+        length = sum(prod(shape) * _DTYPES[code].itemsize for _, code, shape in layout)
+        spans: dict[tuple[str, str], tuple[int, int, str]] = {}
+        expected = 0
+        for way, who, start, end, digest in entry["messages"]:
+            known = (way == "sent" and who == "") or (
+                way in ("sent", "returned") and _CLIENT.fullmatch(who)
+            )
+            if not known or (way, who) in spans:
+                raise ValueError(f"message {way!r} of {who!r} is not allowed or stands twice")
+            if (start, end) != (expected, expected + length):
+                raise ValueError(f"message {way!r} of {who!r} is not where its layout puts it")
+            spans[way, who] = (expected, expected + length, str(digest))
+            expected += length
+        head, weights = entry["head"], {str(c): float(w) for c, w in entry["weights"].items()}
+        if type(number) is not int or number < 0 or type(head) is not int or head < 8:
+            raise ValueError("round and head must be whole numbers")
+        if head + expected != entry["size"]:
+            raise ValueError(f"messages end at {head + expected} of {entry['size']} bytes")
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        why = f"no {error}" if isinstance(error, KeyError) else str(error)
+        raise FixRecording(
+            f"{folder / INDEX}: the line of round {number!r} is not valid: {why}"
+        ) from error
+    return Round(number, entry, head, layout, spans, weights)
+
+
+def read_message(folder: Path, entry: Round, direction: str, client: str) -> bytes:
     """The raw bytes of one message, checked against its digest; reads nothing else."""
-    for way, who, start, end, digest in entry["messages"]:
-        if (way, who) == (direction, client):
-            path = listed_file(folder, entry)
-            with path.open("rb") as file:
-                file.seek(entry["head"] + start)
-                raw = file.read(end - start)
-            if hashlib.sha256(raw).hexdigest() != digest:
-                raise FixRecording(
-                    f"{path}: the message {direction} {client or 'to all'} does not match the "
-                    "index; restore the file from a copy"
-                )
-            return raw
-    raise FixRecording(f"{entry['file']}: holds no message {direction} {client or 'to all'}")
+    if (direction, client) not in entry.spans:
+        raise FixRecording(
+            f"{folder / INDEX}: round {entry.number} has no message {direction} "
+            f"{client or 'to all'}"
+        )
+    start, end, digest = entry.spans[direction, client]
+    path = listed_file(folder, entry.file)
+    with path.open("rb", buffering=0) as file:
+        file.seek(entry.head + start)
+        raw = b"".join(_chunks(file, end - start))
+    if hashlib.sha256(raw).hexdigest() != digest:
+        raise FixRecording(
+            f"{path}: the message {direction} {client or 'to all'} does not match the "
+            "index; restore the file from a copy"
+        )
+    return raw
+
+
+def _chunks(file: io.RawIOBase, count: int) -> Iterator[bytes]:
+    """The next ``count`` bytes, and not one more: no read-ahead into the neighbour's."""
+    while count > 0 and (chunk := file.read(count)):
+        yield chunk
+        count -= len(chunk)
 
 
 def message_arrays(layout: Layout, raw: bytes) -> Iterator[tuple[str, NDArray[Any]]]:
@@ -125,14 +189,9 @@ def message_arrays(layout: Layout, raw: bytes) -> Iterator[tuple[str, NDArray[An
     start = 0
     for name, code, shape in layout:
         dtype = _DTYPES[code]
-        count = int(np.prod(shape, dtype=np.int64))
+        count = prod(shape)
         yield name, np.frombuffer(raw, dtype, count, start).reshape(shape)
         start += count * dtype.itemsize
-
-
-def holds(entry: Entry, direction: str, client: str) -> bool:
-    """Whether a round has this message."""
-    return any((m[0], m[1]) == (direction, client) for m in entry["messages"])
 
 
 def _words(layout: Layout) -> str:

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from overheard.errors import FixConfig, FixRecording, ListenLonger
 from overheard.learning.recipe import Layout, Recipe
+from overheard.learning.records import Records
 from overheard.transcript.knowledge import (
     AttributeDomain,
     AttributePrior,
@@ -37,7 +38,13 @@ def observe(recording: Recording, threat: Threat, target: Target, client: str) -
     knowledge: dict[type[Any], Any] = {}
     for kind, load in _LOADERS.items():
         if kind in threat.grants:
-            piece = load(recording, target, client)
+            try:
+                piece = load(recording, target, client)
+            except (KeyError, TypeError, ValueError, AttributeError) as error:
+                raise FixRecording(
+                    f"{recording.path / 'side'}: {kind.__name__} for {target.key!r} is not what "
+                    f"the format says ({type(error).__name__}: {error}); record again"
+                ) from error
             if piece is not None:
                 knowledge[kind] = piece
     return View(client, target, threat.name, knowledge)
@@ -59,7 +66,10 @@ def recipe_of(recording: Recording) -> Recipe | None:
 def _link(recording: Recording, target: Target, client: str) -> Link:
     rounds, sent, returned, weights = recording.link(client)
     if not len(rounds):
-        raise ListenLonger(f"client {client!r} never took part; there is nothing to listen to")
+        raise ListenLonger(
+            f"client {client!r} never took part; there is nothing to listen to: record more "
+            "rounds or audit another client"
+        )
     recipe = recipe_of(recording)
     layout = recipe.model.layout() if recipe else tuple((n, a.shape[1:]) for n, a in sent.items())
     return Link(
@@ -67,8 +77,14 @@ def _link(recording: Recording, target: Target, client: str) -> Link:
         rounds,
         _flat(recording, client, rounds, layout, sent, "sent to"),
         _flat(recording, client, rounds, layout, returned, "returned by"),
-        np.array(weights),
+        _sealed(np.array(weights)),
     )
+
+
+def _sealed(array: NDArray[Any]) -> NDArray[Any]:
+    """The array, read-only: several attacks share a view, and none may change what others see."""
+    array.flags.writeable = False
+    return array
 
 
 def _flat(
@@ -94,7 +110,8 @@ def _flat(
                 f"{client!r} holds NaN or infinity (a diverged federation?); lower the learning "
                 "rate or audit fewer rounds"
             )
-    return np.concatenate([arrays[n].reshape(len(rounds), -1) for n, _ in layout], axis=1)
+    flat = [arrays[n].reshape(len(rounds), -1) for n, _ in layout]
+    return _sealed(np.concatenate(flat, axis=1))
 
 
 def _training(recording: Recording, target: Target, client: str) -> LocalTraining | None:
@@ -104,22 +121,35 @@ def _training(recording: Recording, target: Target, client: str) -> LocalTrainin
 
 def _records(recording: Recording, target: Target, client: str) -> PublicRecords | None:
     tables = recording.side("PublicRecords", target.key)
-    return PublicRecords(tables[client]) if tables and client in tables else None
+    if not tables or client not in tables:
+        return None
+    if target.column in tables[client].columns:
+        raise FixRecording(
+            f"{recording.path / 'side'}: the public records for {target.key!r} contain the "
+            f"sensitive column {target.column!r}; no attack may see it, so record again without it"
+        )
+    return PublicRecords(Records({n: _sealed(v) for n, v in tables[client].columns.items()}))
 
 
 def _labels(recording: Recording, target: Target, client: str) -> Labels | None:
     tables = recording.side("Labels", target.key)
-    return Labels(tables[client][LABEL_COLUMN]) if tables and client in tables else None
+    if not tables or client not in tables:
+        return None
+    return Labels(_sealed(tables[client][LABEL_COLUMN]))
 
 
 def _domain(recording: Recording, target: Target, client: str) -> AttributeDomain | None:
     content = recording.side("AttributeDomain", target.key)
-    return content and AttributeDomain(content["column"], tuple(content["values"]))
+    if content is None:
+        return None
+    if content["column"] != target.column:
+        raise ValueError(f"it is about {content['column']!r}")
+    return AttributeDomain(content["column"], tuple(content["values"]))
 
 
 def _prior(recording: Recording, target: Target, client: str) -> AttributePrior | None:
     content = recording.side("AttributePrior", target.key)
-    return content and AttributePrior(tuple(content["shares"]))
+    return None if content is None else AttributePrior(tuple(map(float, content["shares"])))
 
 
 _LOADERS: dict[type[Any], Callable[[Recording, Target, str], Any]] = {

@@ -11,6 +11,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -18,20 +19,29 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from overheard.errors import ChooseAnotherOutput, FixData, FixRecording
+from overheard.errors import ChooseAnotherOutput, FixConfig, FixData, FixRecording
 from overheard.learning.records import Records, as_column
-from overheard.transcript.ledger import INDEX, Entry, LedgerWriter, read_checked, read_ledger
+from overheard.transcript.ledger import (
+    INDEX,
+    Entry,
+    LedgerWriter,
+    as_json,
+    read_checked,
+    read_ledger,
+)
 from overheard.transcript.messages import (
     Arrays,
+    Round,
     check_client,
-    holds,
     layout_of,
     message_arrays,
+    parse_round,
     read_message,
     write_round,
 )
 
 FORMAT = 1
+PAYLOADS = ("model", "gradient")
 _CLIENT_COLUMN = "__client__"
 
 
@@ -44,18 +54,21 @@ class Recorder:
         root = Path(path)
         if root.exists():
             raise ChooseAnotherOutput(f"{root} exists already; choose another path or remove it")
-        self._wire = LedgerWriter(root / "wire")
-        self._side: LedgerWriter | None = None
-        self._truth: LedgerWriter | None = None
-        self._root = root
-        self._layout: list[Any] | None = None
-        self._last = -1
+        if payload not in PAYLOADS:
+            raise FixConfig(f"payload {payload!r} is not one of {', '.join(PAYLOADS)}")
         header = {
             "kind": "header",
             "format": FORMAT,
             "payload": payload,
             "about": dict(about or {}),
         }
+        as_json(header)  # refuse what cannot be written before anything is
+        self._wire = LedgerWriter(root / "wire")
+        self._side: LedgerWriter | None = None
+        self._truth: LedgerWriter | None = None
+        self._root = root
+        self._layout: list[Any] | None = None
+        self._last = -1
         self._wire.append(header)
 
     def __enter__(self) -> Recorder:
@@ -69,6 +82,9 @@ class Recorder:
     ) -> None:
         if kind is None:
             self.close()
+        else:
+            for ledger in self._ledgers():
+                ledger.release()
 
     def round(
         self,
@@ -78,6 +94,7 @@ class Recorder:
         weights: Mapping[str, float] | None = None,
     ) -> None:
         """Record one round: the broadcast (or one model per client) and what came back."""
+        number = int(number)
         if number <= self._last:
             raise FixData(f"round {number} comes after round {self._last}; rounds must increase")
         messages: dict[tuple[str, str], Arrays] = {}
@@ -89,13 +106,13 @@ class Recorder:
         layout = layout_of(next(iter(messages.values())))
         if self._layout is not None and layout != self._layout:
             raise FixData(
-                f"round {number}: names, types or shapes of the arrays changed since the start"
+                f"round {number}: names, types or shapes of the arrays changed since round "
+                f"{self._last}; a recording holds one model, so begin another"
             )
-        self._layout = layout
         entry = write_round(self._wire.folder, number, messages)
         known = {c: float(w) for c, w in (weights or {}).items() if np.isfinite(w)}
         self._wire.append({**entry, "weights": known})
-        self._last = number
+        self._layout, self._last = layout, number
 
     def side(self, holds_kind: str, content: Any, target: str = "") -> None:
         """Add side knowledge: a description (JSON) or a table per client (Parquet)."""
@@ -111,9 +128,11 @@ class Recorder:
 
     def close(self) -> None:
         """Mark the recording as finished."""
-        for ledger in (self._side, self._truth, self._wire):
-            if ledger is not None:
-                ledger.close()
+        for ledger in self._ledgers():
+            ledger.close()
+
+    def _ledgers(self) -> list[LedgerWriter]:
+        return [ledger for ledger in (self._side, self._truth, self._wire) if ledger is not None]
 
 
 def _add(ledger: LedgerWriter, kind: str, content: Any, target: str) -> None:
@@ -123,7 +142,7 @@ def _add(ledger: LedgerWriter, kind: str, content: Any, target: str) -> None:
         and bool(content)
         and all(isinstance(v, Records) for v in content.values())
     )
-    raw = write_tables(content) if tables else json.dumps(content, allow_nan=False).encode()
+    raw = write_tables(content) if tables else as_json(content).encode()
     name = f"{number:04d}-{kind.lower()}.{'parquet' if tables else 'json'}"
     ledger.file(name, [raw], kind="side", holds=kind, target=target)
 
@@ -139,11 +158,20 @@ def write_tables(tables: Mapping[str, Records]) -> bytes:
         columns = {_CLIENT_COLUMN: [check_client(client)] * len(records), **records.columns}
         table = pa.table({name: pa.array(values) for name, values in columns.items()})
         writer = writer or pq.ParquetWriter(out, table.schema)
+        if table.schema != writer.schema:
+            raise FixData(
+                f"client {client!r} has columns {_fields(table.schema)} where the first client has "
+                f"{_fields(writer.schema)}; give all clients the same columns"
+            )
         if len(table):
             writer.write_table(table)
     if writer is not None:
         writer.close()
     return out.getvalue()
+
+
+def _fields(schema: Any) -> str:
+    return ", ".join(f"{field.name} ({field.type})" for field in schema)
 
 
 def read_tables(raw: bytes) -> dict[str, Records]:
@@ -153,14 +181,14 @@ def read_tables(raw: bytes) -> dict[str, Records]:
 
     try:
         table = pq.read_table(pa.BufferReader(raw))
-    except (pa.ArrowException, OSError) as error:
-        raise FixRecording(f"a table cannot be read as Parquet: {error}") from error
-    names = np.asarray(table.column(_CLIENT_COLUMN).to_pylist(), dtype=str)
-    columns = {
-        name: as_column(table.column(name).to_numpy(zero_copy_only=False))
-        for name in table.column_names
-        if name != _CLIENT_COLUMN
-    }
+        names = np.asarray(table.column(_CLIENT_COLUMN).to_pylist(), dtype=str)
+        columns = {
+            name: as_column(table.column(name).to_numpy(zero_copy_only=False))
+            for name in table.column_names
+            if name != _CLIENT_COLUMN
+        }
+    except (pa.ArrowException, OSError, KeyError, ValueError) as error:
+        raise FixRecording(f"cannot be read as a Parquet table of clients: {error}") from error
     whole = Records(columns)
     return {client: whole.take(names == client) for client in dict.fromkeys(names.tolist())}
 
@@ -171,7 +199,7 @@ class Recording:
 
     path: Path
     header: Entry
-    rounds: tuple[Entry, ...]
+    rounds: tuple[Round, ...]
     closed: bool
 
     @staticmethod
@@ -181,19 +209,34 @@ class Recording:
             raise FixRecording(f"{root}: no such recording; `overheard simulate` makes one")
         ledger = read_ledger(root / "wire")
         if not ledger.entries or ledger.entries[0]["kind"] != "header":
-            raise FixRecording(f"{root / 'wire' / INDEX}: has no header line")
+            raise FixRecording(
+                f"{root / 'wire' / INDEX}: has no header line; the recorder was stopped before it "
+                "recorded anything: remove the folder and record again"
+            )
         header = ledger.entries[0]
         if header.get("format") != FORMAT:
             raise FixRecording(
                 f"{root}: format {header.get('format')!r} is not known to this version "
                 f"(it reads {FORMAT}); upgrade overheard"
             )
-        rounds = tuple(e for e in ledger.entries if e["kind"] == "round")
-        for entry in rounds:
-            if entry["layout"] != rounds[0]["layout"]:
+        if header.get("payload") not in PAYLOADS or not isinstance(header.get("about"), dict):
+            raise FixRecording(
+                f"{root / 'wire' / INDEX}: the header needs a payload ({' or '.join(PAYLOADS)}) "
+                "and an about"
+            )
+        rounds = tuple(
+            parse_round(root / "wire", e) for e in ledger.entries if e["kind"] == "round"
+        )
+        for before, entry in pairwise(rounds):
+            if entry.layout != before.layout:
                 raise FixRecording(
-                    f"{root}: the arrays of round {entry['round']} differ in name, type or shape "
-                    f"from those of round {rounds[0]['round']}; a recording holds one model"
+                    f"{root}: the arrays of round {entry.number} differ in name, type or shape "
+                    f"from those of round {before.number}; a recording holds one model"
+                )
+            if entry.number <= before.number:
+                raise FixRecording(
+                    f"{root}: round {entry.number} is listed after round {before.number}; rounds "
+                    "must increase"
                 )
         return Recording(root, header, rounds, ledger.closed)
 
@@ -208,30 +251,30 @@ class Recording:
     @cached_property
     def clients(self) -> tuple[str, ...]:
         """Every client that returned something or is named in the side knowledge."""
-        heard = {m[1]: None for e in self.rounds for m in e["messages"] if m[0] == "returned"}
-        described = dict.fromkeys(self.about.get("clients", []))
+        heard = {who: None for e in self.rounds for way, who in e.spans if way == "returned"}
+        described = dict.fromkeys(map(str, self.about.get("clients", [])))
         return tuple(described | heard)
 
     def link(
         self, client: str
     ) -> tuple[NDArray[np.int64], dict[str, NDArray[Any]], dict[str, NDArray[Any]], list[float]]:
         """Rounds, models sent, models returned (stacked by name) and weights of one client."""
-        mine = [e for e in self.rounds if holds(e, "returned", client)]
+        mine = [e for e in self.rounds if ("returned", client) in e.spans]
         folder = self.path / "wire"
         sent, returned = [], []
         for entry in mine:
-            way = client if holds(entry, "sent", client) else ""
+            way = client if ("sent", client) in entry.spans else ""
             sent.append(read_message(folder, entry, "sent", way))
             returned.append(read_message(folder, entry, "returned", client))
-        weights = [float(e["weights"].get(client, np.nan)) for e in mine]
-        numbers = np.array([e["round"] for e in mine], dtype=np.int64)
+        weights = [e.weights.get(client, np.nan) for e in mine]
+        numbers = np.array([e.number for e in mine], dtype=np.int64)
         return numbers, _stack(mine, sent), _stack(mine, returned), weights
 
     @cached_property
     def _side(self) -> tuple[Entry, ...]:
         if not (self.path / "side").is_dir():
             return ()
-        return tuple(e for e in read_ledger(self.path / "side").entries if e["kind"] == "side")
+        return _described(self.path / "side")
 
     def side(self, kind: str, target: str = "") -> Any | None:
         """Side knowledge of a kind for a target (or for every target); None if there is none."""
@@ -251,18 +294,34 @@ class Recording:
             raise FixRecording(
                 f"{self.path / 'truth'}: missing, so nothing can be scored; attacks can still run"
             )
-        for entry in read_ledger(self.path / "truth").entries:
-            if entry["kind"] == "side":
+        for entry in _described(self.path / "truth"):
+            if entry["holds"] == "Records" and str(entry["file"]).endswith(".parquet"):
                 content: dict[str, Records] = _content(self.path / "truth", entry)
                 return content
-        raise FixRecording(f"{self.path / 'truth' / INDEX}: lists no records")
+        raise FixRecording(
+            f"{self.path / 'truth' / INDEX}: lists no records; restore the folder from a copy"
+        )
+
+
+def _described(folder: Path) -> tuple[Entry, ...]:
+    """The checked entries of ``side/`` or ``truth/``."""
+    entries = tuple(e for e in read_ledger(folder).entries if e["kind"] == "side")
+    for entry in entries:
+        if not all(isinstance(entry.get(key), str) for key in ("file", "holds", "target")):
+            raise FixRecording(
+                f"{folder / INDEX}: a line lacks its file, what it holds or its target"
+            )
+    return entries
 
 
 def _content(folder: Path, entry: Entry) -> Any:
     raw = read_checked(folder, entry)
-    return read_tables(raw) if str(entry["file"]).endswith(".parquet") else json.loads(raw)
+    try:
+        return read_tables(raw) if str(entry["file"]).endswith(".parquet") else json.loads(raw)
+    except (FixRecording, ValueError, RecursionError) as error:
+        raise FixRecording(f"{folder / entry['file']}: {error}") from error
 
 
-def _stack(entries: list[Entry], raws: list[bytes]) -> dict[str, NDArray[Any]]:
-    rows = [dict(message_arrays(e["layout"], raw)) for e, raw in zip(entries, raws, strict=True)]
+def _stack(entries: list[Round], raws: list[bytes]) -> dict[str, NDArray[Any]]:
+    rows = [dict(message_arrays(e.layout, raw)) for e, raw in zip(entries, raws, strict=True)]
     return {name: np.stack([row[name] for row in rows]) for name in (rows[0] if rows else {})}

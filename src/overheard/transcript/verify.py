@@ -30,6 +30,8 @@ class Verification:
 def verify(path: str | Path) -> Verification:
     """Check every listed file, and that no file is there unlisted. ``truth/`` may be absent."""
     root = Path(path)
+    if not root.is_dir():
+        raise FixRecording(f"{root}: no such recording; `overheard simulate` makes one")
     problems: list[str] = []
     unfinished: list[str] = []
     files = rounds = 0
@@ -58,7 +60,9 @@ def verify(path: str | Path) -> Verification:
                 with actual.open("rb") as file:
                     digest = hashlib.file_digest(file, "sha256").hexdigest()
                 if digest != entry.get("sha256"):
-                    raise FixRecording(f"{actual}: its bytes do not match the index")
+                    raise FixRecording(
+                        f"{actual}: its bytes do not match the index; restore it from a copy"
+                    )
             except FixRecording as error:
                 problems.append(str(error))
         for stray in sorted(p for p in folder.iterdir() if p.name not in listed):
