@@ -29,10 +29,13 @@ class Dataset:
         for role, column in [("client", self.client), ("target", self.target)]:
             if column not in known:
                 raise FixData(f"{role} column {column!r} is not in the data: {', '.join(known)}")
+        if self.client == self.target:
+            raise FixData(f"{self.name}: {self.client!r} cannot be both client and target")
         if not len(self.records):
             raise FixData(f"{self.name}: there are no records")
-        for column in self.inputs():
-            values = known[column]
+        if not self.inputs():
+            raise FixData(f"{self.name}: no column is left to predict {self.target!r} from")
+        for column, values in known.items():
             if values.dtype.kind == "f" and not np.isfinite(values).all():
                 row = int(np.argmin(np.isfinite(values)))
                 raise FixData(
@@ -46,9 +49,16 @@ class Dataset:
 
     def by_client(self) -> dict[str, Records]:
         """Each client's records, without the client column, clients in order of their names."""
-        names = self.records[self.client].astype(str)
+        names = self.records[self.client]
         rest = self.records.without(self.client)
-        return {str(c): rest.take(names == c) for c in sorted(set(names.tolist()))}
+        found = sorted(set(names.tolist()))
+        # a number that is whole is written as one: client 2, not client 2.0
+        return {
+            str(int(c)) if isinstance(c, float) and c.is_integer() else str(c): rest.take(
+                names == c
+            )
+            for c in found
+        }
 
 
 def domain_of(records: Records, column: str, most: int = 32) -> tuple[Value, ...]:

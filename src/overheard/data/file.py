@@ -37,15 +37,26 @@ def load(
         table = reader(file)
     except (pa.ArrowException, OSError) as error:
         raise FixData(f"{file}: cannot be read: {error}") from error
+    names = table.column_names
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise FixData(f"{file}: column {twice!r} stands twice; rename one")
+    for name in (*sensitive, *drop):
+        if name not in names:
+            raise FixData(f"{file}: no column {name!r}; columns: {', '.join(names)}")
+    for name in names:
+        if name not in drop and table.column(name).null_count:
+            row = table.column(name).is_null().to_pylist().index(True)
+            raise FixData(
+                f"{file}: column {name!r} has a missing value (row {row}); impute it, drop the "
+                "row, or name the column in `drop`"
+            )
     columns = {
         name: as_column(table.column(name).to_numpy(zero_copy_only=False))
-        for name in table.column_names
+        for name in names
         if name not in drop
     }
     records = Records(columns)
-    for name in (*sensitive, *drop):
-        if name not in table.column_names:
-            raise FixData(f"{file}: no column {name!r}; columns: {', '.join(table.column_names)}")
     text_target = target in columns and columns[target].dtype.kind == "U"
     return Dataset(
         name=file.stem,

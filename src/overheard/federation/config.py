@@ -7,7 +7,7 @@ import tomllib
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field, PositiveInt, ValidationError
 
 from overheard.errors import FixConfig
 from overheard.learning.records import Spec
@@ -29,7 +29,7 @@ class ModelConfig(Spec):
     """``linear`` (squared error), ``logistic`` (cross-entropy) or ``mlp`` (by the task)."""
 
     name: Literal["linear", "logistic", "mlp"]
-    hidden: tuple[int, ...] = ()
+    hidden: tuple[PositiveInt, ...] = ()
     activation: Literal["relu", "tanh", "sigmoid"] = "relu"
     initial: Literal["uniform", "zeros"] = "uniform"
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from overheard.data import catalogue
 from overheard.data.dataset import Dataset, domain_of
-from overheard.errors import FixConfig
+from overheard.errors import FixConfig, FixData
 from overheard.federation.config import Config
 from overheard.learning.recipe import Dense, Loss, Recipe, Target
 from overheard.learning.records import Encoding, OneHot, Records, Scaled, Value
+from overheard.transcript.messages import check_client
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,9 @@ def plan(config: Config, dataset: Dataset | None = None) -> Plan:
             raise FixConfig(
                 f"attribute {column!r} is not an input; choose from {', '.join(dataset.inputs())}"
             )
+    clients = dataset.by_client()
+    for client in clients:
+        check_client(client)
     attributes = {column: domain_of(dataset.records, column) for column in sensitive}
     encoding = encoding_for(dataset, attributes)
     target = _target(dataset)
@@ -69,7 +75,7 @@ def plan(config: Config, dataset: Dataset | None = None) -> Plan:
         proximal=training.proximal,
         wire=training.wire,
     )
-    return Plan(config, dataset, recipe, dataset.by_client(), attributes)
+    return Plan(config, dataset, recipe, clients, attributes)
 
 
 def _load(config: Config) -> Dataset:
@@ -81,6 +87,12 @@ def _load(config: Config) -> Dataset:
         options |= {"path": data.path, "client": data.client, "target": data.target}
         options |= {"drop": data.drop, "task": data.task}
         options["sensitive"] = config.audit.attributes or ()
+    else:
+        for key in ("path", "client", "target", "task", "drop"):
+            if getattr(data, key):
+                raise FixConfig(
+                    f"data.{key} belongs to source = 'file'; {data.source!r} settles it by itself"
+                )
     return catalogue.load(data.source, **options)
 
 
@@ -96,17 +108,30 @@ def encoding_for(dataset: Dataset, attributes: dict[str, tuple[Value, ...]]) -> 
         elif domain or np.isin(values, (0.0, 1.0)).all():
             blocks.append(Scaled(column=column))
         else:
-            scale = float(values.std())
-            blocks.append(Scaled(column=column, shift=float(values.mean()), scale=scale or 1.0))
+            shift, scale = _spread(values)
+            blocks.append(Scaled(column=column, shift=shift, scale=scale))
     return Encoding(blocks=tuple(blocks))
+
+
+def _spread(values: NDArray[Any]) -> tuple[float, float]:
+    """Mean and standard deviation, the latter 1 for a column that does not vary."""
+    varies = values.min() < values.max()
+    return float(values.mean()), float(values.std()) if varies else 1.0
 
 
 def _target(dataset: Dataset) -> Target:
     values = dataset.records[dataset.target]
+    if len(set(values.tolist())) < 2:
+        raise FixData(
+            f"target {dataset.target!r} is constant ({values[0]}): there is nothing to learn; "
+            "choose another target"
+        )
     if dataset.task == "classification":
         return Target(column=dataset.target, classes=tuple(sorted(set(values.tolist()))))
-    scale = float(values.std())
-    return Target(column=dataset.target, shift=float(values.mean()), scale=scale or 1.0)
+    if values.dtype.kind not in "biuf":
+        raise FixConfig(f"target {dataset.target!r} holds text; use task = 'classification' for it")
+    shift, scale = _spread(values)
+    return Target(column=dataset.target, shift=shift, scale=scale)
 
 
 def _loss(config: Config, target: Target) -> tuple[Loss, int]:

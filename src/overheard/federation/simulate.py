@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from overheard.errors import FixData
+from overheard.errors import FixConfig, FixData
 from overheard.federation.plan import Plan
 from overheard.learning.dense import initial
 from overheard.learning.recipe import Layout, Recipe
@@ -80,7 +80,13 @@ def train_clients(
     for begin in range(0, len(chosen), CHUNK):
         part = by_size[begin : begin + CHUNK]
         rng = stream(seed, "batches", number, begin)
-        returned[part] = local_training(recipe, model, data.take(chosen[part]), rng)
+        with np.errstate(over="ignore", invalid="ignore"):
+            returned[part] = local_training(recipe, model, data.take(chosen[part]), rng)
+    if not np.isfinite(returned).all():
+        raise FixConfig(
+            f"round {number}: the training diverged to NaN or infinity; lower learning_rate "
+            f"(it is {recipe.learning_rate:g}); the rounds before are kept"
+        )
     return returned
 
 

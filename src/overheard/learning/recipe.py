@@ -41,6 +41,13 @@ class Dense(Spec):
             raise ValueError("hidden layers need at least one unit")
         return hidden
 
+    @model_validator(mode="after")
+    def _distinct(self) -> Dense:
+        names = [name for name, _ in self.layout()]
+        if len(set(names)) < len(names):
+            raise ValueError(f"wire_names give two parameters one name: {', '.join(names)}")
+        return self
+
     @property
     def sizes(self) -> tuple[int, ...]:
         return (self.inputs, *self.hidden, self.outputs)
@@ -72,12 +79,21 @@ class Target(Spec):
     shift: float = 0.0
     scale: float = 1.0
 
+    @field_validator("scale")
+    @classmethod
+    def _not_zero(cls, scale: float) -> float:
+        if scale == 0:
+            raise ValueError("scale must not be 0")
+        return scale
+
     def encode(self, records: Records) -> NDArray[np.float64]:
         """The labels as the loss sees them: scaled numbers, or class indices."""
         return self.encode_values(records[self.column])
 
     def encode_values(self, values: NDArray[np.generic]) -> NDArray[np.float64]:
         """`encode` for the bare column."""
+        if not self.classes and values.dtype.kind not in "biuf":
+            raise FixRecording(f"target {self.column!r} holds text where numbers are expected")
         if not self.classes:
             return np.asarray((values.astype(np.float64) - self.shift) / self.scale)
         hits = values[:, None] == np.asarray(self.classes)[None, :]
