@@ -37,6 +37,13 @@ def test_a_row_draws_every_lane_and_reference() -> None:
     assert int(root.get("height", "0")) >= 4 * charts.LANE
 
 
+def test_a_bound_that_is_off_the_axis_is_not_drawn() -> None:
+    for bound, drawn in ((0.3, 0), (0.55, 1)):
+        svg = charts.row_figure(Row("x", "", 0, (lane(bound=bound),)), Scale(0.4, 1.0))
+        kinds = [e.get("class") for e in ElementTree.fromstring(svg).iter()]
+        assert kinds.count("bound") == drawn
+
+
 def test_positions_grow_with_the_value_and_stay_inside() -> None:
     scale = Scale(0.4, 1.0)
     places = [scale.at(v) for v in (-1.0, 0.4, 0.5, 0.99, 1.0, 2.0)]

@@ -192,7 +192,7 @@ def _lane(lane: Lane, scale: Scale, y: int) -> Markup:
         tag("line", x1=low, x2=high, y1=y, y2=y, class_="interval"),
         *(tag("line", x1=x, x2=x, y1=y - 4, y2=y + 4, class_="end") for x in (low, high)),
     ]
-    if lane.bound is not None:
+    if lane.bound is not None and lane.bound >= scale.least:
         place = f"{scale.at(lane.bound)}%"
         bracket = tag("path", d="M4,-7H0V7H4", class_="bound")
         parts.append(tag("svg", bracket, x=place, y=y))

@@ -280,12 +280,12 @@ class _Page:
 
     def _scale(self, metric: str) -> charts.Scale:
         """One axis for all charts of a metric, so that they can be compared."""
+        # A bound may be far below; it must not squeeze what was measured.
         values: list[float] = []
         for found in verdict.everything(self.audit):
             if found.metric == metric:
-                bound = found.bound if isinstance(found, Finding) else None
                 values += [found.value, found.low, found.high]
-                values += [v for v in (found.majority, found.imputation, bound) if v is not None]
+                values += [v for v in (found.majority, found.imputation) if v is not None]
         if metric == "excess_loss":
             return charts.loss_scale([*values, verdict.CLOSE])
         return charts.share_scale(values)
