@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -32,6 +34,8 @@ app = typer.Typer(
 app.add_typer(data_app, name="data")
 
 Seed = Annotated[int | None, typer.Option(help="Seed of every random choice.", show_default="0")]
+# For commands that draw nothing at random: scripts may pass the same --seed to all of them.
+NoSeed = Annotated[int | None, typer.Option("--seed", hidden=True)]
 Out = Annotated[Path, typer.Option(help="Where to write; must not exist yet.")]
 
 
@@ -123,7 +127,7 @@ def audit(
 def report(
     audit_file: Annotated[Path, typer.Argument(metavar="AUDIT.json", help="What an audit wrote.")],
     out: Out,
-    seed: Annotated[int | None, typer.Option(hidden=True)] = None,
+    seed: NoSeed = None,
 ) -> None:
     """Write the report of an audit: one HTML file that opens offline."""
     from overheard.evaluation.record import read_audit
@@ -134,15 +138,15 @@ def report(
 
 
 @app.command(epilog="Example: `overheard verify run`")
-def verify(run: Annotated[Path, typer.Argument(help="A recording.")]) -> None:
+def verify(run: Annotated[Path, typer.Argument(help="A recording.")], seed: NoSeed = None) -> None:
     """Check every byte of a recording against its index; exit 1 if anything is wrong."""
     from overheard.transcript.verify import verify as check
 
     found = check(run)
     for line in found.problems:
-        typer.echo(f"damaged: {line}")
+        typer.echo(f"damaged: {line}", err=True)
     for line in found.unfinished:
-        typer.echo(f"unfinished: {line}")
+        typer.echo(f"unfinished: {line}", err=True)
     state = "sound" if found.sound else "damaged" if found.problems else "unfinished"
     typer.echo(f"{run}: {state} ({found.files} files, {found.rounds} rounds)")
     if not found.sound:
@@ -150,7 +154,7 @@ def verify(run: Annotated[Path, typer.Argument(help="A recording.")]) -> None:
 
 
 @app.command(epilog="Example: `overheard attacks`")
-def attacks() -> None:
+def attacks(seed: NoSeed = None) -> None:
     """List the attacks: name, question, paper, what they need to know."""
     from rich.console import Console
     from rich.table import Table
@@ -227,6 +231,7 @@ def _simulate(config: Config, out: Path) -> None:
 def _audit(
     run: Path, threat: str, attacks: list[str], clients: list[str], targets: list[str], seed: int
 ) -> Audit:
+    from overheard.errors import ChooseAnotherAttack
     from overheard.evaluation.audit import audit as run_audit
     from overheard.transcript.store import Recording
     from overheard.transcript.threat import threat_named
@@ -239,20 +244,31 @@ def _audit(
         def show(what: str, done: int, total: int) -> None:
             bar.update(task, completed=done, total=total, description=f"auditing {what}")
 
-        return run_audit(recording, adversary, attacks, clients, targets, seed, show)
+        record = run_audit(recording, adversary, attacks, clients, targets, seed, show)
+        if not record.findings:
+            reasons = "; ".join(dict.fromkeys(s.reason for s in record.skipped))
+            raise ChooseAnotherAttack(f"{run}: no attack could run: {reasons or 'none fits'}")
+        return record
 
 
-def _progress() -> Progress:
+@contextmanager
+def _progress() -> Iterator[Progress]:
+    """A bar on stderr; an error wipes it, so that only the error's own line remains."""
     from rich import progress
     from rich.console import Console
 
-    return progress.Progress(
+    with progress.Progress(
         progress.TextColumn("{task.description}"),
         progress.BarColumn(),
         progress.MofNCompleteColumn(),
         progress.TimeRemainingColumn(),
         console=Console(stderr=True),
-    )
+    ) as bar:
+        try:
+            yield bar
+        except BaseException:
+            bar.live.transient = True
+            raise
 
 
 def _summary(record: Audit) -> None:
@@ -294,7 +310,9 @@ def _summary(record: Audit) -> None:
     for sentence in headline(record):
         console.print(f"- {sentence}", markup=False, highlight=False)
     if record.skipped:
-        console.print(f"{len(record.skipped)} attack runs were skipped; the report says why.")
+        console.print(f"{len(record.skipped)} attack runs were skipped:")
+        for reason in dict.fromkeys(s.reason for s in record.skipped):
+            console.print(f"- {reason}", markup=False, highlight=False)
 
 
 def _write(path: Path, text: str) -> None:
@@ -305,18 +323,25 @@ def _write(path: Path, text: str) -> None:
 
 def main() -> None:
     """Entry point: one clear line on a user's error, the traceback only with ``--debug``."""
+    import click
+
     from overheard.errors import OverheardError
 
     debug = "--debug" in sys.argv
     sys.argv = [word for word in sys.argv if word != "--debug"]
     try:
-        app()
-    except (OverheardError, OSError) as error:
+        code = app(standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as help_text:
+        help_text.show()
+        sys.exit(2)
+    except (OverheardError, OSError, click.ClickException) as error:
         if debug:
             raise
-        words = " ".join(str(error).split())
-        typer.echo(f"error: {words}", err=True)
-        sys.exit(1)
-    except KeyboardInterrupt:
+        words, code = str(error), 1
+        if isinstance(error, click.UsageError):
+            path = error.ctx.command_path if error.ctx else "overheard"
+            words, code = f"{error.format_message()} See `{path} --help`.", 2
+        typer.echo(f"error: {' '.join(words.split())}", err=True)
+    if code == 130:
         typer.echo("stopped; what was finished is kept", err=True)
-        sys.exit(130)
+    sys.exit(code if isinstance(code, int) else 0)
