@@ -1,0 +1,239 @@
+"""An index in which every byte is accounted for, and file names that lead nowhere else."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from overheard.errors import ChooseAnotherOutput, FixData, FixRecording
+from overheard.transcript import ledger
+from overheard.transcript.ledger import (
+    INDEX,
+    LedgerWriter,
+    listed_file,
+    read_checked,
+    read_ledger,
+    write_durably,
+)
+
+Forge = Callable[[Path, Callable[[list[Any]], list[Any] | None]], None]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A closed folder with two files."""
+    writer = LedgerWriter(tmp_path / "folder")
+    writer.append({"kind": "header", "about": "Zürich \ufffd"})
+    writer.file("one.bin", [b"first ", memoryview(b"file")], kind="side")
+    writer.file("two.bin", [b"second file"], kind="side")
+    writer.close()
+    return tmp_path / "folder"
+
+
+def test_what_is_written_is_read(folder: Path) -> None:
+    found = read_ledger(folder)
+    assert [e["kind"] for e in found.entries] == ["header", "side", "side", "end"]
+    assert found.entries[0]["about"] == "Zürich \ufffd"
+    assert found.closed
+    assert not found.torn
+    assert [read_checked(folder, e) for e in found.entries[1:3]] == [b"first file", b"second file"]
+    assert sorted(p.name for p in folder.iterdir()) == [INDEX, "one.bin", "two.bin"]
+
+
+def test_cut_at_any_byte_the_whole_lines_remain(folder: Path) -> None:
+    whole = (folder / INDEX).read_bytes()
+    entries = read_ledger(folder).entries
+    for length in range(len(whole)):
+        (folder / INDEX).write_bytes(whole[:length])
+        found = read_ledger(folder)
+        lines = whole[:length].count(b"\n")
+        assert found.entries == entries[:lines]
+        assert found.torn == (length > 0 and not whole[:length].endswith(b"\n"))
+        assert not found.closed
+
+
+@pytest.mark.parametrize("mask", [0x01, 0x20, 0x80, 0xFF])
+def test_a_flipped_byte_is_noticed_wherever_it_is(folder: Path, mask: int) -> None:
+    whole = (folder / INDEX).read_bytes()
+    for at in range(len(whole)):
+        damaged = bytearray(whole)
+        damaged[at] ^= mask
+        (folder / INDEX).write_bytes(damaged)
+        if at == len(whole) - 1:  # the last newline: the last line is no longer whole
+            assert not read_ledger(folder).closed
+            assert read_ledger(folder).torn
+        else:
+            line = whole[:at].count(b"\n") + 1
+            with pytest.raises(FixRecording, match=rf"index\.jsonl: line {line} is damaged"):
+                read_ledger(folder)
+
+
+@pytest.mark.parametrize(
+    ("order", "line"),
+    [
+        ([0, 2, 1, 3], 2),  # reordered
+        ([0, 2, 3], 2),  # one removed
+        ([1, 2, 3], 1),  # the first removed
+        ([0, 1, 1, 2, 3], 3),  # one repeated
+        ([0, 1, 3], 3),  # the last before the end removed
+    ],
+)
+def test_removed_repeated_and_reordered_lines_are_noticed(
+    folder: Path, order: list[int], line: int
+) -> None:
+    lines = (folder / INDEX).read_text().splitlines(keepends=True)
+    (folder / INDEX).write_text("".join(lines[i] for i in order))
+    with pytest.raises(FixRecording, match=f"line {line} is damaged"):
+        read_ledger(folder)
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("no json", "line 5 is not JSON"),
+        ("[" * 100_000, "line 5 is not JSON"),
+        ('{"kind": ' + "9" * 5000 + "}", "line 5 is not JSON"),
+        ("[1]", "line 5 has no kind"),
+        ("{}", "line 5 has no kind"),
+        ('{"kind": 3}', "line 5 has no kind"),
+        ('{"kind": "side"}', "line 5 follows the end"),
+    ],
+)
+def test_a_line_with_the_right_digest_may_still_be_wrong(
+    folder: Path, forge: Forge, text: str, complaint: str
+) -> None:
+    forge(folder, lambda entries: [*entries, text])
+    with pytest.raises(FixRecording, match=complaint):
+        read_ledger(folder)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "../one.bin",
+        "..",
+        ".",
+        "",
+        "/etc/hostname",
+        "sub/one.bin",
+        "sub\\one.bin",
+        "one.bin.part",
+        ".hidden",
+        "One.bin",
+        "one.bin\n",
+        "one\x00.bin",
+        "x" * 101,
+        7,
+        None,
+        ["one.bin"],
+    ],
+)
+def test_names_that_lead_elsewhere_are_refused(folder: Path, forge: Forge, name: Any) -> None:
+    """Even where the name leads to a file that is there and the digests are right."""
+    (folder / "sub").mkdir()
+    for target in (folder / "sub" / "one.bin", folder.parent / "one.bin", folder / "one.bin.part"):
+        target.write_bytes(b"first file")
+
+    def rename(entries: list[Any]) -> None:
+        entries[1]["file"] = name
+
+    forge(folder, rename)
+    entry = read_ledger(folder).entries[1]
+    with pytest.raises(FixRecording, match="not an allowed file name"):
+        read_checked(folder, entry)
+
+
+def test_links_folders_and_missing_files_are_refused(folder: Path) -> None:
+    entry = read_ledger(folder).entries[1]
+    outside = folder.parent / "outside"
+    outside.write_bytes((folder / "one.bin").read_bytes())
+    (folder / "one.bin").unlink()
+    with pytest.raises(FixRecording, match=r"one\.bin: missing .* restore"):
+        listed_file(folder, entry)
+    (folder / "one.bin").symlink_to(outside)
+    with pytest.raises(FixRecording, match=r"one\.bin: missing \(or not a plain file\)"):
+        listed_file(folder, entry)
+    (folder / "one.bin").unlink()
+    (folder / "one.bin").mkdir()
+    with pytest.raises(FixRecording, match=r"one\.bin: missing \(or not a plain file\)"):
+        listed_file(folder, entry)
+
+
+@pytest.mark.parametrize("content", [b"", b"first fil", b"first file."])
+def test_a_file_of_another_length_is_truncated_or_changed(folder: Path, content: bytes) -> None:
+    (folder / "one.bin").write_bytes(content)
+    with pytest.raises(FixRecording, match=rf"has {len(content)} bytes where the index says 10"):
+        read_checked(folder, read_ledger(folder).entries[1])
+
+
+def test_a_file_with_other_bytes_is_refused(folder: Path) -> None:
+    (folder / "one.bin").write_bytes(b"First file")
+    with pytest.raises(FixRecording, match=r"one\.bin: its bytes do not match the index; restore"):
+        read_checked(folder, read_ledger(folder).entries[1])
+
+
+def test_an_index_must_be_a_plain_file_of_bounded_size(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ledger, "MAX_INDEX_BYTES", 10)
+    with pytest.raises(FixRecording, match="larger than the limit of 10 bytes"):
+        read_ledger(folder)
+    (folder / INDEX).rename(folder.parent / "elsewhere")
+    with pytest.raises(FixRecording, match="cannot be read"):
+        read_ledger(folder)
+    (folder / INDEX).symlink_to("/dev/zero")
+    with pytest.raises(FixRecording, match="not a plain file"):
+        read_ledger(folder)
+    (folder / INDEX).unlink()
+    os.mkfifo(folder / INDEX)
+    with pytest.raises(FixRecording, match="not a plain file"):  # and does not wait for a writer
+        read_ledger(folder)
+
+
+def test_a_writer_killed_before_its_first_line_leaves_an_empty_index(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    assert read_ledger(tmp_path / "empty").entries == ()
+    assert read_ledger(tmp_path / "empty").torn
+    with pytest.raises(FixRecording, match="cannot be read"):
+        read_ledger(tmp_path / "absent")
+
+
+@pytest.mark.parametrize("value", [float("nan"), {1, 2}, object()])
+def test_only_json_is_listed(tmp_path: Path, value: object) -> None:
+    writer = LedgerWriter(tmp_path / "folder")
+    with pytest.raises(FixData, match="not JSON"):
+        writer.append({"kind": "header", "value": value})
+    writer.append({"kind": "header"})
+    writer.close()
+    assert read_ledger(tmp_path / "folder").closed
+
+
+def test_nothing_is_overwritten(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    write_durably(path, [b"mine"])
+    with pytest.raises(ChooseAnotherOutput, match="exists already"):
+        write_durably(path, [b"yours"])
+    assert path.read_bytes() == b"mine"
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(ChooseAnotherOutput, match="exists already"):
+        write_durably(tmp_path / "link", [b"yours"])
+    with pytest.raises(FileExistsError):
+        LedgerWriter(tmp_path)
+
+
+def test_a_failed_write_leaves_nothing_and_a_killed_one_is_named(tmp_path: Path) -> None:
+    def pieces() -> Iterator[bytes]:
+        yield b"half"
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_durably(tmp_path / "file", pieces())
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "file.part").write_bytes(b"half")
+    with pytest.raises(ChooseAnotherOutput, match=r"file\.part is left from a stopped run"):
+        write_durably(tmp_path / "file", [b"whole"])
+    assert (tmp_path / "file.part").read_bytes() == b"half"
