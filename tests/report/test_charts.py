@@ -13,7 +13,7 @@ EVIL = "</svg><script>\"'&"
 
 
 def lane(value: float = 0.7, attack: int = 0, bound: float | None = None) -> Lane:
-    return Lane(attack, EVIL, value, value - 0.05, value + 0.05, f"{value:.0%}", bound)
+    return Lane(attack, attack, EVIL, value, value - 0.05, value + 0.05, f"{value:.0%}", bound)
 
 
 def test_a_row_is_well_formed_whatever_the_names() -> None:

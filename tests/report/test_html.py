@@ -177,7 +177,8 @@ def test_charts_have_words(page: Page) -> None:
 def test_the_page_works_without_a_script(page: Page) -> None:
     """Nothing but the filter, which would do nothing, waits for the script."""
     assert [a.get("id") for _, a in page.tags if "hidden" in a] == ["controls"]
-    assert all("open" in a for a in page.named("details"))
+    folded = [a for a in page.named("details") if "open" not in a]
+    assert all("class" not in a for a in folded)  # only an attack's own diagnostics
 
 
 def test_both_themes_print_and_phone_are_styled(page: Page) -> None:
@@ -242,6 +243,23 @@ def test_an_audit_without_pooled_findings(audit: Audit) -> None:
     page = Page(render(audit.model_copy(update={"pooled": ()})))
     assert "All clients together" not in page.words
     assert "76.0% (73.0–79.0)" in page.words
+
+
+def test_an_audit_of_some_clients_counts_those(audit: Audit) -> None:
+    some = tuple(f for f in audit.findings if f.client in {"site 5", "site 6"})
+    page = Page(render(audit.model_copy(update={"findings": some, "skipped": ()})))
+    assert "What an eavesdropper learns about 2 clients" in page.words
+    assert "2 of 2 clients are exposed" in page.words
+    assert "site 1" not in page.words
+
+
+def test_the_strongest_attack_is_drawn_on_top(audit: Audit) -> None:
+    backwards = audit.model_copy(update={"findings": audit.findings[::-1]})
+    for text in (render(audit), render(backwards)):
+        rows = re.findall(r'<ul class="values" aria-hidden="true">(.*?)</ul>', text)
+        assert any(
+            "76% (73–79)</li><li" in row and row.endswith("62% (59–65)</li>") for row in rows
+        )
 
 
 def test_skips_of_some_clients_name_them(audit: Audit) -> None:

@@ -35,6 +35,7 @@ def test_an_excess_loss_in_a_sentence(value: float, text: str) -> None:
 
 def test_a_vanishing_excess_loss_has_no_interval() -> None:
     assert words.excess_interval(2e-9, 1e-9, 3e-9) == "less than 0.0001%"
+    assert words.excess_interval(2e-9, -1e-4, 1e-4) == "less than 0.0001% (at most 0.010%)"
     assert words.excess_interval(0.012, 0.004, 0.036) == "1.2% (0.40% to 3.6%)"
 
 

@@ -16,7 +16,7 @@ from markupsafe import Markup, escape
 
 from overheard.report import words
 
-LANE = 22
+LANE = 18
 """Height of one attack's lane in a row, in CSS pixels; page.css has the same number."""
 _MARGIN = 2.5  # per cent of the width kept free left and right, so that no marker is cut
 _SHAPES = (
@@ -60,9 +60,10 @@ class Scale:
 
 @dataclass(frozen=True)
 class Lane:
-    """One attack in one row."""
+    """One attack in one row: its number in the page, its look in the chart, its values."""
 
     attack: int
+    look: int
     name: str
     value: float
     low: float
@@ -123,12 +124,10 @@ def loss_scale(values: Sequence[float]) -> Scale:
     return Scale(max(least, -16), max(most, least + 1, -15), log=True)
 
 
-def key(attack: int) -> Markup:
+def key(look: int) -> Markup:
     """An attack's marker on its own, for the legend and for tables."""
-    mark = tag("path", d=_SHAPES[attack % len(_SHAPES)])
-    return tag(
-        "svg", mark, class_=f"key {_look(attack)}", viewBox="-8 -8 16 16", aria_hidden="true"
-    )
+    mark = tag("path", d=_SHAPES[look % len(_SHAPES)])
+    return tag("svg", mark, class_=f"key {_look(look)}", viewBox="-8 -8 16 16", aria_hidden="true")
 
 
 def reference_key(kind: str) -> Markup:
@@ -176,9 +175,9 @@ _REFERENCE_NAMES = {
 }
 
 
-def _look(attack: int) -> str:
-    hollow = " hollow" if attack % SERIES >= len(_SHAPES) else ""
-    return f"s{attack % len(_SHAPES)}{hollow}"
+def _look(look: int) -> str:
+    hollow = " hollow" if look % SERIES >= len(_SHAPES) else ""
+    return f"s{look % len(_SHAPES)}{hollow}"
 
 
 def _vertical(place: float, height: int, kind: str) -> Markup:
@@ -196,6 +195,6 @@ def _lane(lane: Lane, scale: Scale, y: int) -> Markup:
         place = f"{scale.at(lane.bound)}%"
         bracket = tag("path", d="M4,-7H0V7H4", class_="bound")
         parts.append(tag("svg", bracket, x=place, y=y))
-    mark = tag("path", d=_SHAPES[lane.attack % len(_SHAPES)], class_="mark")
+    mark = tag("path", d=_SHAPES[lane.look % len(_SHAPES)], class_="mark")
     parts.append(tag("svg", mark, x=f"{scale.at(lane.value)}%", y=y))
-    return tag("g", *parts, class_=f"lane {_look(lane.attack)}", data_a=str(lane.attack))
+    return tag("g", *parts, class_=f"lane {_look(lane.look)}", data_a=str(lane.attack))

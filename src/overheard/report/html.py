@@ -145,6 +145,7 @@ class _Page:
             + [s.attack for s in audit.skipped]
         )
         self.number = {name: i for i, name in enumerate(self.attacks)}
+        self.look = self._looks()
         self.clients = words.unique([*audit.run.clients, *(f.client for f in audit.findings)])
         self.client_number = {name: i for i, name in enumerate(self.clients)}
         self.best: dict[tuple[str | None, Topic], Judged] = {}
@@ -152,6 +153,7 @@ class _Page:
             known = self.best.get((j.client, j.topic))
             if known is None or j.strength > known.strength:
                 self.best[j.client, j.topic] = j
+        self.audited = len({j.client for j in self.judged}) or len(self.clients)
         self.charts = [c for c in map(self._chart, self.topics) if c.rows]
         self.tables = self._tables(most_rows)
         self.listed = self._listed(most_rows)
@@ -162,7 +164,7 @@ class _Page:
 
     def key(self, attack: str) -> Markup:
         """The attack's marker."""
-        return charts.key(self.number[attack])
+        return charts.key(self.look[attack])
 
     def measured(self) -> list[Topic]:
         """Questions with at least one finding."""
@@ -200,17 +202,31 @@ class _Page:
                 "asked about, with the attacks tried."
             )
         some = f"{exposed} of the" if exposed < len(asked) else "all"
-        secrets = "the one secret" if len(asked) == 1 else f"{some} {len(asked)} secrets"
+        many = {1: "the one secret", 2: "both secrets" if exposed == 2 else "one of the 2 secrets"}
+        secrets = many.get(len(asked), f"{some} {len(asked)} secrets")
         return (
             f"{who} learns {secrets} asked about for at least one client; "
-            f"{clients} of {words.count(len(self.clients), 'client')} "
+            f"{clients} of {words.count(self.audited, 'client')} "
             f"{'is' if clients == 1 else 'are'} exposed."
         )
 
+    def _looks(self) -> dict[str, int]:
+        """A look per attack, distinct among those on the same question; attacks before guesses."""
+        asked = {f.attack: f.question for f in verdict.everything(self.audit)}
+        asked |= {info.name: info.question for info in self.audit.attacks}
+        taken: dict[str, int] = {}
+        looks = {}
+        for name in sorted(self.attacks, key=lambda name: name in verdict.BASELINES):
+            question = asked.get(name, "")
+            looks[name] = taken.get(question, 0)
+            taken[question] = looks[name] + 1
+        return looks
+
     def _listed(self, most: int) -> list[str]:
         """Clients of the overview: all in the record's order, or those where most was learned."""
+        known = {f.client for f in self.audit.findings} | {s.client for s in self.audit.skipped}
         if len(self.clients) <= most // 4:
-            return self.clients
+            return [c for c in self.clients if c in known]
         strength = {c: _strength(group) for c, group in _by_client(self.judged).items()}
         return sorted(strength, key=lambda c: strength[c], reverse=True)[: most // 4]
 
@@ -236,6 +252,10 @@ class _Page:
         order = sorted(by_client, key=lambda c: _strength(by_client[c]), reverse=True)
         shown = order if len(order) <= CHART_CLIENTS else order[:CHART_WORST]
         groups = ([pooled] if pooled else []) + [by_client[c] for c in shown]
+        order_of = {j.finding.attack: j.strength for j in sorted(about, key=lambda j: j.strength)}
+        order_of |= {j.finding.attack: j.strength for j in pooled}
+        for group in groups:  # the strongest attack on top, in the same order in every row
+            group.sort(key=lambda j: order_of[j.finding.attack], reverse=True)
         rows = [self._row(group, topic) for group in groups]
         scale = self._scale(topic.metric)
         drawn = tuple((row, charts.row_figure(row, scale)) for row in rows if row.lanes)
@@ -244,9 +264,9 @@ class _Page:
             topic=topic,
             rows=drawn,
             axis=charts.axis(scale),
-            attacks=tuple(sorted({lane.attack for lane in lanes})),
+            attacks=tuple(dict.fromkeys(lane.attack for lane in lanes)),
             hidden=len(order) - len(shown),
-            has_bound=any(lane.bound is not None for lane in lanes),
+            has_bound=any((lane.bound or -1) >= scale.least for lane in lanes),
         )
 
     def _row(self, group: list[Judged], topic: Topic) -> charts.Row:
@@ -270,6 +290,7 @@ class _Page:
         loss = found.metric == "excess_loss"
         return charts.Lane(
             attack=self.number[found.attack],
+            look=self.look[found.attack],
             name=found.attack,
             value=found.value,
             low=found.low,

@@ -78,5 +78,5 @@
   if (matchMedia("(max-width: 40rem)").matches) all("details.client").forEach((d) => (d.open = false));
 
   // Printing shows what is folded.
-  addEventListener("beforeprint", () => all("details").forEach((d) => (d.open = true)));
+  addEventListener("beforeprint", () => all("section > details").forEach((d) => (d.open = true)));
 })();

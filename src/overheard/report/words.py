@@ -94,6 +94,8 @@ def excess_interval(value: float, low: float, high: float) -> str:
     """The same with its interval; a vanishing one is not spelled out."""
     if abs(value) < 1e-6 and abs(high) < 1e-6:
         return excess(value)
+    if low <= 0:  # noise: no model beats the optimum
+        return f"{excess(value)} (at most {excess(high)})"
     return f"{excess(value)} ({excess(low)} to {excess(high)})"
 
 
@@ -112,7 +114,7 @@ def seconds(value: float) -> str:
 
 def loss(value: float) -> str:
     """An excess loss for a table cell: two digits, whatever its size."""
-    return f"{value:#.2g}".replace("-", "−") if 1e-2 <= abs(value) < 10 else scientific(value)
+    return f"{value:#.2g}".replace("-", "−") if 1e-3 <= abs(value) < 10 else scientific(value)
 
 
 def loss_interval(value: float, low: float, high: float) -> str:
