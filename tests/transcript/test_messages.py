@@ -165,9 +165,7 @@ def test_the_kernel_counts_few_bytes(tmp_path: Path, rng: np.random.Generator) -
     assert entry["size"] > 3 * len(raw)
 
 
-def test_a_flipped_byte_of_the_message_is_noticed(
-    tmp_path: Path, rng: np.random.Generator
-) -> None:
+def test_a_flipped_byte_of_the_message_is_noticed(tmp_path: Path, rng: np.random.Generator) -> None:
     entry = written(tmp_path, some_messages(rng))
     path = tmp_path / entry["file"]
     start, end, _ = parse_round(tmp_path, entry).spans["returned", "a"]

@@ -103,6 +103,8 @@ class Recorder:
         else:
             messages["sent", ""] = sent  # type: ignore[assignment]
         messages |= {("returned", check_client(c)): a for c, a in returned.items()}
+        order = [name for name, _, _ in self._layout or layout_of(next(iter(messages.values())))]
+        messages = {key: _in_order(arrays, order) for key, arrays in messages.items()}
         layout = layout_of(next(iter(messages.values())))
         if self._layout is not None and layout != self._layout:
             raise FixData(
@@ -133,6 +135,11 @@ class Recorder:
 
     def _ledgers(self) -> list[LedgerWriter]:
         return [ledger for ledger in (self._side, self._truth, self._wire) if ledger is not None]
+
+
+def _in_order(arrays: Arrays, names: list[str]) -> Arrays:
+    """The arrays in the order of the names: what was said does not depend on a dict's order."""
+    return {name: arrays[name] for name in names} if set(names) == set(arrays) else arrays
 
 
 def _add(ledger: LedgerWriter, kind: str, content: Any, target: str) -> None:

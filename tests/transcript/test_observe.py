@@ -1,0 +1,381 @@
+"""A view holds what the threat model grants and nothing through which more could be reached."""
+
+from __future__ import annotations
+
+import gc
+import types
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+from overheard.errors import (
+    DeclareKnowledge,
+    FixConfig,
+    FixRecording,
+    GrantKnowledge,
+    ListenLonger,
+)
+from overheard.learning.recipe import Dense, Recipe, Target
+from overheard.learning.records import Encoding, Records, Scaled
+from overheard.transcript.knowledge import (
+    KINDS,
+    AttributeDomain,
+    AttributePrior,
+    Labels,
+    Link,
+    LocalTraining,
+    PublicRecords,
+)
+from overheard.transcript.messages import Round
+from overheard.transcript.observe import LABEL_COLUMN, observe
+from overheard.transcript.store import Recorder, Recording
+from overheard.transcript.target import LOCAL_MODEL, attribute
+from overheard.transcript.threat import EAVESDROPPER, SECURE_SERVER, SERVER, Threat, threat_named
+from overheard.transcript.view import View, launch
+
+Federate = Callable[..., Recording]
+RECIPE = Recipe(
+    model=Dense(inputs=2),
+    loss="squared_error",
+    encoding=Encoding(blocks=(Scaled(column="x"), Scaled(column="s"))),
+    target=Target(column="y"),
+    learning_rate=0.1,
+)
+
+
+# --- nothing secret is within reach -----------------------------------------------------------
+
+
+def reachable(start: object) -> Iterator[object]:
+    """Everything that can be reached from an object without importing anything.
+
+    Follows attributes, containers, array bases and whatever else the garbage collector knows;
+    stops at classes, functions and modules, which every attack can name anyway.
+    """
+    seen: dict[int, object] = {}
+    todo = [start]
+    while todo:
+        thing = todo.pop()
+        if id(thing) in seen or isinstance(
+            thing, type | types.ModuleType | types.FunctionType | types.BuiltinFunctionType
+        ):
+            continue
+        seen[id(thing)] = thing
+        yield thing
+        todo += gc.get_referents(thing)
+        todo += getattr(thing, "__dict__", {}).values()
+        if isinstance(thing, np.ndarray):
+            todo.append(thing.base)
+            if thing.dtype == object:
+                todo += thing.tolist()
+
+
+def leaks(view: object, recording: Recording, secret: np.ndarray) -> set[str]:
+    """What of the recording or of the secret can be reached from a view."""
+    found: set[str] = set()
+    words = {"str": str(recording.path), "name": recording.path.name}
+    for thing in reachable(view):
+        if isinstance(thing, Recording | Recorder | Round):
+            found.add("recording")
+        if isinstance(thing, Path | types.TracebackType | types.FrameType):
+            found.add("path")
+        if isinstance(thing, str | bytes):
+            text = thing if isinstance(thing, str) else thing.decode("latin1")
+            if any(w in text for w in words.values()) or "truth" in text:
+                found.add("text of the path")
+            if len(secret.tobytes()) > 8 and secret.tobytes().decode("latin1") in text:
+                found.add("bytes of the secret")
+        if isinstance(thing, list | tuple) and len(thing) == len(secret):
+            array = np.asarray(thing, dtype=object)
+            if array.shape == secret.shape and (array == secret.astype(object)).all():
+                found.add("secret")
+        if isinstance(thing, np.ndarray) and thing.dtype.kind in "biufU":
+            for axis in range(thing.ndim):
+                rows = np.moveaxis(thing, axis, -1).reshape(-1, thing.shape[axis])
+                if rows.shape[1] == len(secret) and any(affine_copy(r, secret) for r in rows):
+                    found.add("secret")
+    return found
+
+
+def affine_copy(row: np.ndarray, secret: np.ndarray) -> bool:
+    """Is it the secret, or the secret scaled, shifted or turned into other words?"""
+    values = np.unique(secret)
+    return all(len(np.unique(row[secret == v])) == 1 for v in values) and len(
+        np.unique(row)
+    ) == len(values)
+
+
+@pytest.mark.parametrize("threat", [EAVESDROPPER, SERVER, SECURE_SERVER], ids=lambda t: t.name)
+@pytest.mark.parametrize("wire", ["float32", "float64"])
+def test_nothing_secret_can_be_reached_from_a_view(
+    federate: Federate, threat: Threat, wire: str
+) -> None:
+    recording = federate(rounds=4, participation=1.0, wire=wire)
+    truth = recording.truth()
+    for client in recording.clients:
+        secret = truth[client]["s"]
+        for target in (attribute("s"), LOCAL_MODEL):
+            view = observe(recording, threat, target, client)
+            assert leaks(view, recording, secret) == set()
+            assert leaks(view.narrowed(view.kinds), recording, secret) == set()
+
+
+def test_the_search_for_leaks_finds_what_is_there(federate: Federate) -> None:
+    """The test above could not fail if this one did."""
+    recording = federate(rounds=2, participation=1.0)
+    secret = recording.truth()["0"]["s"]
+    view = observe(recording, EAVESDROPPER, attribute("s"), "0")
+    records = view.know(PublicRecords).records
+    hidden: dict[str, Any] = {
+        "recording": recording,
+        "path": recording.path,
+        "text of the path": {"deep": [(str(recording.path / "wire"),)]},
+        "bytes of the secret": b"xx" + secret.tobytes(),
+        "secret": Records({**records.columns, "t": 3 - 2 * secret}),
+    }
+    for name, thing in hidden.items():
+        knowledge = {**view._knowledge, str: {"a": [thing]}}
+        assert name in leaks(replace(view, _knowledge=knowledge), recording, secret)
+    table = np.zeros((len(secret), 3))
+    table[:, 1] = secret
+    base = np.concatenate([secret, secret])
+    for thing in (table, table.T, base[: len(secret)], secret.tolist(), secret.astype(str)):
+        found = leaks(replace(view, _knowledge={str: thing}), recording, secret)
+        assert "secret" in found
+    assert leaks(replace(view, _knowledge={str: lambda: 1}), recording, secret) == set()
+
+
+def test_public_records_lack_the_secret_and_the_label(federate: Federate) -> None:
+    recording = federate(rounds=2, participation=1.0)
+    view = observe(recording, EAVESDROPPER, attribute("s"), "1")
+    assert list(view.know(PublicRecords).records.columns) == ["x0", "x1", "x2"]
+    assert view.know(AttributeDomain) == AttributeDomain("s", (0.0, 1.0))
+    truth = recording.truth()["1"]
+    assert np.array_equal(view.know(PublicRecords).records["x2"], truth["x2"])
+    assert np.array_equal(view.know(Labels).values, truth["y"])
+    everyone = np.concatenate([t["s"] for t in recording.truth().values()])
+    assert view.know(AttributePrior).shares[1] == pytest.approx(everyone.mean())
+    assert observe(recording, EAVESDROPPER, LOCAL_MODEL, "1").kinds == {Link, LocalTraining}
+
+
+@pytest.mark.parametrize("target", ["attribute.s", ""])
+def test_a_recorder_that_forgot_to_leave_the_secret_out_is_refused(
+    tmp_path: Path, target: str
+) -> None:
+    with Recorder(tmp_path / "run") as recorder:
+        table = Records({"x": np.zeros(2), "s": np.array([0.0, 1.0])})
+        recorder.side("PublicRecords", {"a": table}, target)
+        one_round(recorder)
+    recording = Recording.open(tmp_path / "run")
+    with pytest.raises(FixRecording, match=r"'attribute\.s' contain the sensitive column 's'"):
+        observe(recording, EAVESDROPPER, attribute("s"), "a")
+
+
+def test_an_attack_cannot_change_what_others_see(federate: Federate) -> None:
+    view = observe(federate(rounds=2, participation=1.0), EAVESDROPPER, attribute("s"), "0")
+    link = view.know(Link)
+    arrays = [link.rounds, link.sent, link.returned, link.weights, view.know(Labels).values]
+    arrays += view.know(PublicRecords).records.columns.values()
+    assert len(arrays) == 8
+    for array in arrays:
+        with pytest.raises(ValueError, match="read-only"):
+            array[:] = 0
+
+
+# --- knowledge must be declared and granted ---------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Curious:
+    """Needs the link, and reaches for something else as well."""
+
+    reach_for: type[Any]
+    name: ClassVar[str] = "curious"
+    paper: ClassVar[str] = "none"
+    question: ClassVar[str] = "attribute"
+    needs: ClassVar[frozenset[type[Any]]] = frozenset({Link, AttributeDomain})
+
+    def __call__(self, view: View, rng: np.random.Generator) -> Any:
+        return view.kinds, view.know(self.reach_for), rng.random()
+
+
+def test_undeclared_knowledge_cannot_be_reached(federate: Federate) -> None:
+    view = observe(federate(rounds=2, participation=1.0), EAVESDROPPER, attribute("s"), "0")
+    undeclared = view.kinds - Curious.needs
+    assert {LocalTraining, PublicRecords, Labels, AttributePrior} <= undeclared
+    for kind in undeclared | {Recording}:
+        with pytest.raises(DeclareKnowledge) as caught:
+            launch(Curious(kind), view, 0)
+        text = str(caught.value)
+        assert f"{kind.__name__} is not in this view" in text
+        assert "it holds: AttributeDomain, Link" in text
+        assert f"must list {kind.__name__} in its `needs`" in text
+
+
+def test_an_attack_gets_exactly_what_it_declares(federate: Federate) -> None:
+    view = observe(federate(rounds=2, participation=1.0), EAVESDROPPER, attribute("s"), "0")
+    kinds, domain, draw = launch(Curious(AttributeDomain), view, 5)
+    assert kinds == Curious.needs
+    assert domain.column == "s"
+    assert launch(Curious(AttributeDomain), view, 5)[2] == draw
+    assert launch(Curious(AttributeDomain), view, 6)[2] != draw
+
+
+@dataclass(frozen=True)
+class NeverCalled(Curious):
+    def __call__(self, view: View, rng: np.random.Generator) -> Any:
+        raise AssertionError("work was done before the needs were checked")
+
+
+def test_missing_knowledge_fails_first_and_says_who_grants_it(federate: Federate) -> None:
+    recording = federate(rounds=2, participation=1.0)
+    view = observe(recording, SECURE_SERVER, attribute("s"), "0")
+    with pytest.raises(GrantKnowledge) as caught:
+        launch(NeverCalled(Link), view, 0)
+    text = str(caught.value)
+    assert "attack 'curious' needs Link;" in text
+    assert "'secure-server' gives AttributeDomain, AttributePrior, Labels" in text
+    assert "granted by: eavesdropper, server" in text
+    poor = EAVESDROPPER.without(*KINDS)
+    with pytest.raises(GrantKnowledge, match=r"needs AttributeDomain, Link; .* gives nothing"):
+        launch(NeverCalled(Link), observe(recording, poor, attribute("s"), "0"), 0)
+    assert observe(recording, poor.granting(Link), attribute("s"), "0").kinds == {Link}
+
+
+def test_no_threat_grants_what_is_no_knowledge(federate: Federate) -> None:
+    @dataclass(frozen=True)
+    class Greedy(NeverCalled):
+        needs: ClassVar[frozenset[type[Any]]] = frozenset({Recording})
+
+    view = observe(federate(rounds=2, participation=1.0), SERVER, attribute("s"), "0")
+    with pytest.raises(GrantKnowledge, match=r"needs Recording.*no shipped threat model grants it"):
+        launch(Greedy(Link), view, 0)
+
+
+def test_threats_are_named_with_the_nearest() -> None:
+    assert threat_named("server") is SERVER
+    with pytest.raises(FixConfig, match=r"unknown threat model 'sever'.*did you mean 'server'"):
+        threat_named("sever")
+
+
+# --- what is wrong with the messages is named -------------------------------------------------
+
+
+def one_round(
+    recorder: Recorder,
+    number: int = 0,
+    sent: Any = (1.0, 2.0, 3.0),
+    returned: Any = (4.0, 5.0, 6.0),
+    client: str = "a",
+) -> None:
+    def message(values: Any) -> dict[str, np.ndarray]:
+        return {
+            "layers.0.weight": np.array([values[:2]], np.float32),
+            "layers.0.bias": np.array(values[2:], np.float32),
+        }
+
+    recorder.round(number, message(sent), {client: message(returned)})
+
+
+def recorded(path: Path, *rounds: dict[str, Any], recipe: Any = RECIPE) -> Recording:
+    with Recorder(path, about={"clients": ["a", "b", "idle"]}) as recorder:
+        recorder.side("LocalTraining", recipe.model_dump(mode="json"))
+        for number, values in enumerate(rounds):
+            one_round(recorder, number, **values)
+    return Recording.open(path)
+
+
+def test_the_link_is_flat_in_the_order_of_the_model(tmp_path: Path) -> None:
+    recording = recorded(tmp_path / "run", {}, {"client": "b"}, {"returned": (7.0, 8.0, 9.0)})
+    link = observe(recording, EAVESDROPPER, LOCAL_MODEL, "a").know(Link)
+    assert link.rounds.tolist() == [0, 2]
+    assert link.sent.tolist() == [[1, 2, 3], [1, 2, 3]]
+    assert link.returned.tolist() == [[4, 5, 6], [7, 8, 9]]
+    assert link.sent.dtype == np.float32
+    assert link.updates().tolist() == [[-3, -3, -3], [-6, -6, -6]]
+    assert np.isnan(link.weights).all()
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize(
+    ("way", "position", "array"),
+    [("sent", 0, "layers.0.weight"), ("returned", 1, "layers.0.weight"), ("sent", 2, "layers.0.b")],
+)
+def test_nan_and_infinity_are_named(
+    tmp_path: Path, bad: float, way: str, position: int, array: str
+) -> None:
+    values = [1.0, 2.0, 3.0]
+    values[position] = bad
+    recording = recorded(tmp_path / "run", {}, {}, {way: tuple(values)}, {"client": "b"})
+    side = "sent to" if way == "sent" else "returned by"
+    with pytest.raises(
+        FixRecording, match=rf"round 2: '{array}.*{side} client 'a' holds NaN or infinity.*lower"
+    ):
+        observe(recording, EAVESDROPPER, LOCAL_MODEL, "a")
+    observe(recording, EAVESDROPPER, LOCAL_MODEL, "b")  # another client's link is not read
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        Dense(inputs=2, bias=False),
+        Dense(inputs=2, hidden=(1,)),
+        Dense(inputs=2, wire_names={"layers.0.weight": "fc.weight"}),
+    ],
+)
+def test_messages_of_another_model_are_refused(tmp_path: Path, model: Dense) -> None:
+    recording = recorded(tmp_path / "run", {}, recipe=RECIPE.model_copy(update={"model": model}))
+    with pytest.raises(FixRecording, match=r"carry .*layers\.0\.weight.* but the declared model"):
+        observe(recording, EAVESDROPPER, LOCAL_MODEL, "a")
+
+
+def test_a_client_that_never_takes_part_is_named(tmp_path: Path) -> None:
+    recording = recorded(tmp_path / "run", {}, {"client": "b"})
+    assert recording.clients == ("a", "b", "idle")
+    with pytest.raises(ListenLonger, match=r"client 'idle' never took part.*record more rounds"):
+        observe(recording, EAVESDROPPER, LOCAL_MODEL, "idle")
+    assert observe(recording, SECURE_SERVER, LOCAL_MODEL, "idle").kinds == {LocalTraining}
+    with pytest.raises(FixConfig, match="no client 'nobody'; the clients are a, b, idle"):
+        observe(recording, EAVESDROPPER, LOCAL_MODEL, "nobody")
+    link = observe(recording, EAVESDROPPER, LOCAL_MODEL, "a").know(Link)
+    with pytest.raises(ListenLonger, match=r"heard in 1 round\(s\) but a map needs at least 2"):
+        link.require(2, "a map")
+
+
+@pytest.mark.parametrize(
+    ("kind", "content"),
+    [
+        ("AttributeDomain", {}),
+        ("AttributeDomain", ["s"]),
+        ("AttributeDomain", {"column": "s", "values": 3}),
+        ("AttributeDomain", {"column": "x", "values": [0, 1]}),
+        ("AttributePrior", {"shares": ["many"]}),
+        ("AttributePrior", 0.5),
+        ("PublicRecords", {"a": 1}),
+        ("Labels", {"a": {LABEL_COLUMN: [1]}}),
+    ],
+)
+def test_side_knowledge_of_another_form_is_named(tmp_path: Path, kind: str, content: Any) -> None:
+    with Recorder(tmp_path / "run") as recorder:
+        recorder.side(kind, content, "attribute.s")
+        one_round(recorder)
+    with pytest.raises(FixRecording, match=rf"side: {kind} for 'attribute\.s' is not what"):
+        observe(Recording.open(tmp_path / "run"), EAVESDROPPER, attribute("s"), "a")
+
+
+@pytest.mark.parametrize(
+    ("change", "where"),
+    [({"loss": "hinge"}, "loss"), ({"surprise": 1}, "surprise"), ({"learning_rate": -1}, "learn")],
+)
+def test_a_recipe_that_is_not_one_is_named(
+    tmp_path: Path, change: dict[str, Any], where: str
+) -> None:
+    with Recorder(tmp_path / "run") as recorder:
+        recorder.side("LocalTraining", RECIPE.model_dump(mode="json") | change)
+        one_round(recorder)
+    with pytest.raises(FixRecording, match=f"training recipe: {where}"):
+        observe(Recording.open(tmp_path / "run"), EAVESDROPPER, LOCAL_MODEL, "a")

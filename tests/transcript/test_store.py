@@ -1,0 +1,376 @@
+"""What was recorded is what is read, and a recorder killed at any byte loses at most a round."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from overheard.errors import ChooseAnotherOutput, FixConfig, FixData, FixRecording
+from overheard.learning.records import Records
+from overheard.transcript.ledger import INDEX
+from overheard.transcript.store import Recorder, Recording, read_tables, write_tables
+from overheard.transcript.verify import verify
+
+Forge = Callable[[Path, Callable[[list[Any]], list[Any] | None]], None]
+
+
+@settings(max_examples=20)
+@given(data=st.data())
+def test_round_trip(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    """Types, shapes and bits (NaN, infinity and -0 included) of every message."""
+    dtype = data.draw(st.sampled_from(["float32", "float64", "float16", "int64"]))
+    shapes = data.draw(st.lists(hnp.array_shapes(min_dims=0, max_dims=3, max_side=3), max_size=3))
+    arrays = st.fixed_dictionaries(
+        {f"p{i}": hnp.arrays(dtype, shape) for i, shape in enumerate(shapes)}
+    )
+    rounds = data.draw(st.lists(st.tuples(arrays, arrays, arrays), min_size=1, max_size=3))
+    path = tmp_path_factory.mktemp("runs") / "run"
+    with Recorder(path) as recorder:
+        for number, (sent, back, back2) in enumerate(rounds):
+            recorder.round(5 * number, sent, {"a": back, "b": back2}, {"a": 3})
+    recording = Recording.open(path)
+    assert recording.closed
+    assert recording.clients == ("a", "b")
+    for k, client in enumerate(("a", "b")):
+        numbers, sent_to, returned, weights = recording.link(client)
+        assert numbers.tolist() == [5 * i for i in range(len(rounds))]
+        assert weights == [3.0] * len(rounds) if client == "a" else np.isnan(weights).all()
+        for i, messages in enumerate(rounds):
+            for name in messages[0]:
+                assert sent_to[name].dtype == dtype
+                assert sent_to[name][i].tobytes() == messages[0][name].tobytes()
+                assert returned[name][i].tobytes() == messages[1 + k][name].tobytes()
+                assert returned[name][i].shape == messages[1 + k][name].shape
+
+
+def test_a_client_may_be_sent_a_model_of_its_own(tmp_path: Path) -> None:
+    with Recorder(tmp_path / "run") as recorder:
+        own = {"a": {"w": np.ones(2)}, "b": {"w": np.full(2, 2.0)}}
+        recorder.round(0, own, {"a": {"w": np.zeros(2)}, "b": {"w": np.zeros(2)}})
+        recorder.round(1, {"w": np.full(2, 9.0)}, {"a": {"w": np.zeros(2)}})
+    recording = Recording.open(tmp_path / "run")
+    assert recording.link("a")[1]["w"].tolist() == [[1, 1], [9, 9]]
+    assert recording.link("b")[1]["w"].tolist() == [[2, 2]]
+
+
+def test_tables_come_back(tmp_path: Path) -> None:
+    tables = {
+        "a": Records({"x": np.array([1.5, -0.0]), "t": np.array(["ü", ""])}),
+        "b 2": Records({"x": np.array([np.inf]), "t": np.array(["z" * 300])}),
+    }
+    back = read_tables(write_tables(tables))
+    assert list(back) == ["a", "b 2"]
+    for client, records in tables.items():
+        for name, values in records.columns.items():
+            assert np.array_equal(back[client][name], values)
+            assert back[client][name].dtype.kind == values.dtype.kind
+
+
+def test_clients_must_have_the_same_columns() -> None:
+    one, other = Records({"x": np.ones(2)}), Records({"x": np.array(["a", "b"])})
+    with pytest.raises(FixData, match=r"client 'b' has columns .*x \(string\).*same columns"):
+        write_tables({"a": one, "b": other})
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        {"w": np.zeros(4)},
+        {"w": np.zeros((3, 1))},
+        {"w": np.zeros(3, np.float32)},
+        {"v": np.zeros(3)},
+        {"w": np.zeros(3), "b": np.zeros(1)},
+    ],
+)
+def test_shapes_that_change_are_refused_and_nothing_is_lost(
+    tmp_path: Path, sent: dict[str, Any]
+) -> None:
+    with Recorder(tmp_path / "run") as recorder:
+        recorder.round(0, {"w": np.ones(3)}, {"a": {"w": np.ones(3)}})
+        with pytest.raises(FixData, match=r"round 1: names, types or shapes .* since round 0"):
+            recorder.round(1, sent, {"a": sent})
+        recorder.round(2, {"w": np.ones(3)}, {"a": {"w": np.ones(3)}})
+    assert Recording.open(tmp_path / "run").link("a")[0].tolist() == [0, 2]
+    assert verify(tmp_path / "run").sound
+
+
+@pytest.mark.parametrize("number", [2, 1, 0, -1])
+def test_rounds_must_increase(tmp_path: Path, number: int) -> None:
+    message = {"w": np.ones(3)}
+    with Recorder(tmp_path / "run") as recorder:
+        recorder.round(np.int64(2), message, {"a": message})
+        with pytest.raises(FixData, match=f"round {number} comes after round 2"):
+            recorder.round(number, message, {"a": message})
+    assert [r.number for r in Recording.open(tmp_path / "run").rounds] == [2]
+
+
+def test_what_cannot_be_recorded_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    with pytest.raises(FixConfig, match="payload 'modle' is not one of model, gradient"):
+        Recorder(tmp_path / "run", "modle")
+    with pytest.raises(FixData, match="not JSON"):
+        Recorder(tmp_path / "run", about={"lr": float("nan")})
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", ["recording", "empty folder", "file"])
+def test_a_recording_is_never_written_over(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "run"
+    if kind == "recording":
+        Recorder(path).close()
+    elif kind == "empty folder":
+        path.mkdir()
+    else:
+        path.write_text("precious")
+    before = sorted((p, p.read_bytes()) for p in tmp_path.rglob("*") if p.is_file())
+    with pytest.raises(ChooseAnotherOutput, match="exists already; choose another path"):
+        Recorder(path)
+    assert before == sorted((p, p.read_bytes()) for p in tmp_path.rglob("*") if p.is_file())
+
+
+def test_an_error_while_recording_leaves_the_rounds_before_it(tmp_path: Path) -> None:
+    def record() -> None:
+        with Recorder(tmp_path / "run") as recorder:
+            recorder.side("LocalTraining", {})
+            recorder.round(0, {"w": np.ones(3)}, {"a": {"w": np.ones(3)}})
+            raise RuntimeError("the client is gone")
+
+    with pytest.raises(RuntimeError, match="the client is gone"):
+        record()
+    gc.collect()  # a file left open would warn here, and a warning is an error
+    recording = Recording.open(tmp_path / "run")
+    assert not recording.closed
+    assert len(recording.rounds) == 1
+    assert verify(tmp_path / "run").problems == ()
+
+
+def test_killed_at_any_byte_of_the_index_the_recording_opens(
+    tmp_path: Path, make_recording: Callable[..., Path]
+) -> None:
+    """Every length that the index can have, with what the killed writer has written besides."""
+    path = make_recording(tmp_path / "run", rounds=3)
+    index = path / "wire" / INDEX
+    whole = index.read_bytes()
+    ends = [i + 1 for i, byte in enumerate(whole) if byte == 10]
+    truth = [Recording.open(path).link(c) for c in ("north", "south", "east")]
+    for length in range(ends[0], len(whole)):
+        index.write_bytes(whole[:length])
+        recording = Recording.open(path)
+        complete = sum(end <= length for end in ends) - 1
+        assert len(recording.rounds) == complete
+        assert not recording.closed
+        if length in ends or length + 1 in ends:
+            for client, link in zip(("north", "south", "east"), truth, strict=True):
+                heard = recording.link(client)
+                assert np.array_equal(heard[0], link[0][link[0] < complete])
+                for name in heard[1]:
+                    assert np.array_equal(heard[2][name], link[2][name][: len(heard[0])])
+            found = verify(path)
+            assert found.problems == ()
+            assert found.unfinished
+    for length in (0, 1, ends[0] - 1):
+        index.write_bytes(whole[:length])
+        with pytest.raises(FixRecording, match="no header line; the recorder was stopped"):
+            Recording.open(path)
+
+
+def test_killed_while_writing_a_file_the_recording_opens(
+    tmp_path: Path, make_recording: Callable[..., Path]
+) -> None:
+    path = make_recording(tmp_path / "run", rounds=3, close=False)
+    last = path / "wire" / "round-000002.safetensors"
+    whole = last.read_bytes()
+    for length in range(0, len(whole) + 1, 7):
+        (path / "wire" / "round-000003.safetensors.part").write_bytes(whole[:length])
+        assert len(Recording.open(path).rounds) == 3
+        found = verify(path)
+        assert found.problems == ()
+        assert any("round-000003.safetensors.part: written but not" in u for u in found.unfinished)
+    (path / "wire" / "round-000003.safetensors.part").rename(path / "wire" / "round-000003.st")
+    assert len(Recording.open(path).rounds) == 3
+    assert verify(path).problems == ()
+
+
+@pytest.mark.parametrize("folder", ["side", "truth"])
+def test_killed_between_a_folder_and_its_index_the_recording_opens(
+    tmp_path: Path, folder: str
+) -> None:
+    with Recorder(tmp_path / "run") as recorder:
+        recorder.round(0, {"w": np.ones(3)}, {"a": {"w": np.ones(3)}})
+    (tmp_path / "run" / folder).mkdir()
+    recording = Recording.open(tmp_path / "run")
+    assert recording.side("Labels") is None
+    assert recording.targets == ()
+    assert verify(tmp_path / "run").problems == ()
+    assert verify(tmp_path / "run").unfinished
+
+
+RECORD_FOREVER = """
+import sys, itertools, numpy as np
+from overheard.transcript.store import Recorder
+with Recorder(sys.argv[1], "model", {"clients": ["a", "b"]}) as recorder:
+    recorder.side("LocalTraining", {"anything": 1})
+    for n in itertools.count():
+        model = {"w": np.full((400, 100), n, np.float32)}
+        recorder.round(n, model, {c: model for c in ("a", "b")}, {"a": n})
+"""
+
+
+@pytest.mark.parametrize("after", [1, 4, 5])
+def test_killed_for_real(tmp_path: Path, after: int) -> None:
+    path = tmp_path / "run"
+    index = path / "wire" / INDEX
+    process = subprocess.Popen([sys.executable, "-c", RECORD_FOREVER, str(path)])
+    try:
+        deadline = time.monotonic() + 60
+        while not index.exists() or index.read_bytes().count(b"\n") < 1 + after:
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.002)
+        time.sleep(0.003 * after)
+    finally:
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+    recording = Recording.open(path)
+    found = verify(path)
+    assert found.problems == ()
+    assert found.unfinished
+    assert not recording.closed
+    numbers, sent, returned, weights = recording.link("a")
+    assert len(numbers) >= after
+    assert numbers.tolist() == list(range(len(numbers))) == weights
+    for arrays in (sent, returned):
+        assert (arrays["w"] == numbers[:, None, None]).all()
+    # at most the round that was being written is lost
+    written = {p.name.removesuffix(".part") for p in (path / "wire").glob("round-*")}
+    assert len(written) - len(numbers) in (0, 1)
+
+
+def test_clients_are_those_described_and_those_heard(run: Path) -> None:
+    recording = Recording.open(run)
+    assert recording.clients == ("north", "south", "east")
+    assert recording.link("north")[0].tolist() == [0, 2, 3]
+    assert recording.link("nobody")[0].tolist() == []
+    assert recording.targets == ("attribute.s",)
+    assert recording.side("AttributeDomain", "attribute.s")["values"] == ["a", "b"]
+    assert recording.side("AttributeDomain", "attribute.x") is None
+    assert "s" in recording.truth()["east"].columns
+    assert "s" not in recording.side("PublicRecords", "attribute.s")["east"].columns
+
+
+def test_a_missing_recording_or_truth_is_named(run: Path, tmp_path: Path) -> None:
+    with pytest.raises(FixRecording, match="nowhere: no such recording; `overheard simulate`"):
+        Recording.open(tmp_path / "nowhere")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(FixRecording, match="is this a recording"):
+        Recording.open(tmp_path / "empty")
+    for file in (run / "truth").iterdir():
+        file.unlink()
+    with pytest.raises(FixRecording, match=r"truth.* lists no records"):
+        Recording.open(run).truth()
+    (run / "truth").rmdir()
+    with pytest.raises(FixRecording, match="truth: missing, so nothing can be scored"):
+        Recording.open(run).truth()
+
+
+def at_line(number: int, **values: Any) -> Callable[[list[Any]], None]:
+    return lambda entries: entries[number].update(values)
+
+
+def swapped(entries: list[Any]) -> list[Any]:
+    return [entries[0], entries[2], entries[1], *entries[3:]]
+
+
+def reshaped(entries: list[Any]) -> None:
+    entries[2]["layout"] = [["w", "F32", [3, 2]], ["b", "F32", [2]]]
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        (at_line(0, format=2), "format 2 is not known to this version .*upgrade overheard"),
+        (at_line(0, format=None), "format None is not known"),
+        (at_line(0, payload="secrets"), "the header needs a payload"),
+        (at_line(0, about=[]), "the header needs a payload .* and an about"),
+        (at_line(0, kind="round"), "has no header line"),
+        (at_line(1, head="x"), "the line of round 0 is not valid"),
+        (swapped, "round 0 is listed after round 1"),
+        (reshaped, "the arrays of round 1 differ in name, type or shape from those of round 0"),
+    ],
+)
+def test_a_forged_index_is_refused(run: Path, forge: Forge, change: Any, complaint: str) -> None:
+    forge(run / "wire", change)
+    with pytest.raises(FixRecording, match=complaint):
+        Recording.open(run)
+
+
+def test_kinds_of_lines_from_later_versions_are_passed_over(run: Path, forge: Forge) -> None:
+    forge(run / "wire", lambda entries: [entries[0], {"kind": "remark"}, *entries[1:]])
+    assert len(Recording.open(run).rounds) == 4
+
+
+@pytest.mark.parametrize("content", [b"{", b"[" * 100_000, b"\xff\xfe"])
+def test_side_knowledge_that_is_not_json_is_named(run: Path, forge: Forge, content: bytes) -> None:
+    replace_side(run, forge, 0, content)
+    with pytest.raises(FixRecording, match=r"0001-attributedomain\.json: "):
+        Recording.open(run).side("AttributeDomain", "attribute.s")
+
+
+@pytest.mark.parametrize("content", [b"", b"PAR1", b"PAR1" + bytes(100) + b"PAR1"])
+def test_side_knowledge_that_is_not_parquet_is_named(
+    run: Path, forge: Forge, content: bytes
+) -> None:
+    replace_side(run, forge, 1, content)
+    with pytest.raises(FixRecording, match=r"0002-publicrecords\.parquet: cannot be read"):
+        Recording.open(run).side("PublicRecords", "attribute.s")
+
+
+def test_a_table_without_clients_is_named(run: Path, forge: Forge, tmp_path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    pq.write_table(pa.table({"x": [1.0]}), tmp_path / "table")
+    replace_side(run, forge, 1, (tmp_path / "table").read_bytes())
+    with pytest.raises(FixRecording, match=r"0002-publicrecords\.parquet: .*__client__"):
+        Recording.open(run).side("PublicRecords", "attribute.s")
+
+
+def test_a_side_line_must_say_what_it_holds(run: Path, forge: Forge) -> None:
+    forge(run / "side", at_line(0, holds=None))
+    with pytest.raises(FixRecording, match="lacks its file, what it holds or its target"):
+        Recording.open(run).side("AttributeDomain", "attribute.s")
+
+
+def replace_side(run: Path, forge: Forge, number: int, content: bytes) -> None:
+    """Put other bytes into a side file and make the index agree."""
+    import hashlib
+
+    def change(entries: list[Any]) -> None:
+        (run / "side" / entries[number]["file"]).write_bytes(content)
+        entries[number] |= {"size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+
+    forge(run / "side", change)
+
+
+def test_the_order_of_names_in_a_mapping_says_nothing(tmp_path: Path) -> None:
+    w, b = np.ones(2), np.zeros(1)
+    with Recorder(tmp_path / "run") as recorder:
+        recorder.round(0, {"w": w, "b": b}, {"a": {"b": b + 1, "w": w + 1}})
+        recorder.round(1, {"b": b + 2, "w": w + 2}, {"a": {"w": w + 3, "b": b + 3}})
+    _, sent, returned, _ = Recording.open(tmp_path / "run").link("a")
+    assert sent["w"][:, 0].tolist() == [1, 3]
+    assert sent["b"][:, 0].tolist() == [0, 2]
+    assert returned["w"][:, 0].tolist() == [2, 4]
+    assert returned["b"][:, 0].tolist() == [1, 3]

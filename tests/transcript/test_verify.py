@@ -1,0 +1,103 @@
+"""Every byte of a recording is accounted for, and what is wrong is named."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from overheard.errors import FixRecording
+from overheard.transcript.verify import verify
+
+
+def files(run: Path) -> list[Path]:
+    return sorted(p for p in run.rglob("*") if p.is_file())
+
+
+def test_a_whole_recording_is_sound(run: Path) -> None:
+    found = verify(run)
+    assert found.sound
+    assert (found.files, found.rounds) == (7, 4)
+    assert len(files(run)) == found.files + 3  # and the three indexes
+
+
+def test_every_flipped_byte_is_noticed(run: Path) -> None:
+    """All bytes of the indexes, and a sample of those of every other file, ends included."""
+    rng = np.random.default_rng(3)
+    missed, tried = [], 0
+    for path in files(run):
+        whole = path.read_bytes()
+        inner = rng.choice(len(whole), min(len(whole), 60), replace=False)
+        for at in {0, 7, 8, len(whole) - 1, *inner.tolist()}:
+            damaged = bytearray(whole)
+            damaged[at] ^= 1 << int(rng.integers(8))
+            path.write_bytes(damaged)
+            found = verify(run)
+            tried += 1
+            if found.sound or not any(path.name in p for p in (*found.problems, *found.unfinished)):
+                missed.append((path.name, at))
+        path.write_bytes(whole)
+    assert missed == []
+    assert tried > 500
+    assert verify(run).sound
+
+
+@pytest.mark.parametrize("change", ["missing", "shorter", "longer", "empty"])
+def test_every_file_that_is_missing_or_has_another_length_is_named(run: Path, change: str) -> None:
+    for path in files(run):
+        whole = path.read_bytes()
+        if change == "missing":
+            path.unlink()
+        else:
+            other = {"shorter": whole[:-1], "longer": whole + b"\n", "empty": b""}
+            path.write_bytes(other[change])
+        found = verify(run)
+        assert not found.sound
+        assert any(path.name in p for p in (*found.problems, *found.unfinished)), path
+        path.write_bytes(whole)
+    assert verify(run).sound
+
+
+@pytest.mark.parametrize("name", ["note.txt", "round-000099.safetensors", "x.part", ".hidden"])
+@pytest.mark.parametrize("folder", ["wire", "side", "truth"])
+def test_a_stray_file_is_named(run: Path, folder: str, name: str) -> None:
+    (run / folder / name).write_text("left behind")
+    (problem,) = verify(run).problems
+    assert problem == f"{run / folder / name}: is not listed in the index; remove it"
+
+
+def test_a_link_in_place_of_a_file_is_named(run: Path, tmp_path: Path) -> None:
+    file = run / "wire" / "round-000000.safetensors"
+    file.rename(tmp_path / "elsewhere")
+    file.symlink_to(tmp_path / "elsewhere")
+    (problem,) = verify(run).problems
+    assert "round-000000.safetensors: missing (or not a plain file)" in problem
+
+
+@pytest.mark.parametrize("folder", ["truth", "side"])
+def test_a_recording_may_be_shared_without_its_secrets(run: Path, folder: str) -> None:
+    shutil.rmtree(run / folder)
+    assert verify(run).sound
+
+
+def test_without_its_wire_it_is_no_recording(run: Path, tmp_path: Path) -> None:
+    shutil.rmtree(run / "wire")
+    assert any("wire" in p for p in verify(run).problems)
+    with pytest.raises(FixRecording, match="no such recording"):
+        verify(tmp_path / "nowhere")
+
+
+def test_stopped_is_not_damaged(tmp_path: Path, make_recording: Callable[..., Path]) -> None:
+    found = verify(make_recording(tmp_path / "stopped", close=False))
+    assert found.problems == ()
+    assert len(found.unfinished) == 3
+    assert all("not closed; the recorder was stopped" in u for u in found.unfinished)
+
+
+def test_all_damage_is_listed_not_only_the_first(run: Path) -> None:
+    for name in ("round-000001.safetensors", "round-000003.safetensors"):
+        (run / "wire" / name).write_bytes(b"")
+    assert len(verify(run).problems) == 2
