@@ -74,7 +74,7 @@ def _link(recording: Recording, target: Target, client: str) -> Link:
     layout = recipe.model.layout() if recipe else tuple((n, a.shape[1:]) for n, a in sent.items())
     return Link(
         recording.payload,
-        rounds,
+        _sealed(rounds),
         _flat(recording, client, rounds, layout, sent, "sent to"),
         _flat(recording, client, rounds, layout, returned, "returned by"),
         _sealed(np.array(weights)),
