@@ -49,9 +49,17 @@ class TrainingConfig(Spec):
 
 
 class AuditConfig(Spec):
-    """The secrets to ask about; by default the source's own sensitive columns."""
+    """The secrets to ask about; by default the source's own sensitive columns.
+
+    ``label`` asks about the labels too. ``group`` names the column whose groups' mean labels are
+    asked for, and ``auxiliary`` how many records are kept out of every client and given, with
+    their labels, to the adversary.
+    """
 
     attributes: tuple[str, ...] | None = None
+    label: bool = False
+    group: str = ""
+    auxiliary: int = Field(default=0, ge=0)
 
 
 class Config(Spec):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,17 @@ from overheard.errors import FixConfig, FixData
 from overheard.federation.config import Config
 from overheard.learning.recipe import Dense, Loss, Recipe, Target
 from overheard.learning.records import Encoding, OneHot, Records, Scaled, Value
+from overheard.randomness import stream
 from overheard.transcript.messages import check_client
+
+
+@dataclass(frozen=True)
+class LabelSecret:
+    """What the adversary who asks about labels is given: groups and records from elsewhere."""
+
+    group: str
+    values: tuple[Value, ...]
+    auxiliary: Records | None
 
 
 @dataclass(frozen=True)
@@ -26,6 +36,7 @@ class Plan:
     recipe: Recipe
     clients: dict[str, Records]
     attributes: dict[str, tuple[Value, ...]]
+    label: LabelSecret | None = None
 
 
 def plan(config: Config, dataset: Dataset | None = None) -> Plan:
@@ -42,7 +53,8 @@ def plan(config: Config, dataset: Dataset | None = None) -> Plan:
             raise FixConfig(
                 f"attribute {column!r} is not an input; choose from {', '.join(dataset.inputs())}"
             )
-    clients = dataset.by_client()
+    label, trained = _label_secret(config, dataset)
+    clients = trained.by_client()
     for client in clients:
         check_client(client)
     attributes = {column: domain_of(dataset.records, column) for column in sensitive}
@@ -75,7 +87,38 @@ def plan(config: Config, dataset: Dataset | None = None) -> Plan:
         proximal=training.proximal,
         wire=training.wire,
     )
-    return Plan(config, dataset, recipe, clients, attributes)
+    return Plan(config, dataset, recipe, clients, attributes, label)
+
+
+def _label_secret(config: Config, dataset: Dataset) -> tuple[LabelSecret | None, Dataset]:
+    """What is asked about labels, and the dataset without the records kept for the adversary."""
+    asked = config.audit
+    if not asked.label:
+        if asked.group or asked.auxiliary:
+            raise FixConfig("audit.group and audit.auxiliary belong to audit.label = true")
+        return None, dataset
+    if dataset.task == "classification":
+        raise FixConfig(
+            f"audit.label asks about numbers and {dataset.target!r} is a class; leave it out"
+        )
+    if asked.group and asked.group not in dataset.inputs():
+        known = ", ".join(dataset.inputs())
+        raise FixConfig(f"audit.group {asked.group!r} is not an input; choose from {known}")
+    values = domain_of(dataset.records, asked.group) if asked.group else ()
+    if not asked.auxiliary:
+        return LabelSecret(asked.group, values, None), dataset
+    rows = len(dataset.records)
+    if asked.auxiliary >= rows:
+        raise FixConfig(
+            f"audit.auxiliary = {asked.auxiliary} leaves nothing for the clients: there are "
+            f"{rows} records; ask for fewer"
+        )
+    order = stream(config.seed, "auxiliary").permutation(rows)
+    outside = np.zeros(rows, dtype=bool)
+    outside[order[: asked.auxiliary]] = True
+    auxiliary = dataset.records.take(outside).without(dataset.client)
+    kept = replace(dataset, records=dataset.records.take(~outside))
+    return LabelSecret(asked.group, values, auxiliary), kept
 
 
 def _load(config: Config) -> Dataset:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overheard.errors import FixConfig, FixData
-from overheard.federation.plan import Plan
+from overheard.federation.plan import LabelSecret, Plan
 from overheard.learning.dense import initial
 from overheard.learning.recipe import Layout, Recipe
 from overheard.learning.records import Records, encode
@@ -22,7 +22,7 @@ from overheard.learning.training import Shards, local_training, shards
 from overheard.randomness import stream
 from overheard.transcript.observe import LABEL_COLUMN
 from overheard.transcript.store import Recorder
-from overheard.transcript.target import attribute
+from overheard.transcript.target import LABEL, attribute
 
 CHUNK = 64
 Array = NDArray[np.floating[Any]]
@@ -137,3 +137,24 @@ def write_knowledge(recorder: Recorder, plan: Plan) -> None:
         recorder.side("Labels", labels, key)
         recorder.side("AttributeDomain", {"column": column, "values": list(values)}, key)
         recorder.side("AttributePrior", {"shares": shares}, key)
+    if plan.label is not None:
+        _write_label_knowledge(recorder, plan, plan.label)
+
+
+def _write_label_knowledge(recorder: Recorder, plan: Plan, secret: LabelSecret) -> None:
+    label = plan.recipe.target.column
+    recorder.side(
+        "PublicRecords", {c: r.without(label) for c, r in plan.clients.items()}, LABEL.key
+    )
+    if secret.auxiliary is not None:
+        outside = secret.auxiliary
+        table = Records({**outside.without(label).columns, LABEL_COLUMN: outside[label]})
+        recorder.side("AuxiliaryData", {"auxiliary": table}, LABEL.key)
+    if secret.group:
+        counts = {
+            c: [int(np.sum(r[secret.group] == v)) for v in secret.values]
+            for c, r in plan.clients.items()
+        }
+        groups = {"column": secret.group, "values": list(secret.values)}
+        recorder.side("Groups", groups, LABEL.key)
+        recorder.side("GroupCounts", counts, LABEL.key)

@@ -90,6 +90,10 @@ class Target(Spec):
         """The labels as the loss sees them: scaled numbers, or class indices."""
         return self.encode_values(records[self.column])
 
+    def decode_values(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Numbers as the loss sees them, back in the column's own units."""
+        return values * self.scale + self.shift
+
     def encode_values(self, values: NDArray[np.generic]) -> NDArray[np.float64]:
         """`encode` for the bare column."""
         if not self.classes and values.dtype.kind not in "biuf":

@@ -48,6 +48,41 @@ class AttributeValues:
         return np.asarray(np.argmax(self.probabilities, axis=1))
 
 
+@dataclass(frozen=True)
+class GroupMeans:
+    """The mean label of the client's records in each group, in the target's own units.
+
+    ``sd`` is the standard deviation that the attack claims (NaN: no claim); ``groups`` are the
+    values of the grouping column.
+    """
+
+    groups: tuple[Value, ...]
+    means: NDArray[np.float64]
+    sd: NDArray[np.float64]
+    diagnostics: Diagnostics = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.means.shape != (len(self.groups),) or self.sd.shape != self.means.shape:
+            raise FixData(f"means {self.means.shape} do not match {len(self.groups)} groups")
+        if not np.isfinite(self.means).all():
+            raise FixData("the means of the groups must be finite")
+
+
+@dataclass(frozen=True)
+class LabelValues:
+    """Every record's label, in the target's own units; ``sd`` as in `GroupMeans`."""
+
+    values: NDArray[np.float64]
+    sd: NDArray[np.float64]
+    diagnostics: Diagnostics = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.values.ndim != 1 or self.sd.shape != self.values.shape:
+            raise FixData(f"labels {self.values.shape} and sd {self.sd.shape} do not match")
+        if not np.isfinite(self.values).all():
+            raise FixData("labels must be finite")
+
+
 def certain(choice: NDArray[np.int64], values: tuple[Value, ...]) -> NDArray[np.float64]:
     """Probabilities of an attack that only decides: one for the chosen value."""
     return np.eye(len(values))[choice]

@@ -93,6 +93,35 @@ class AttributePrior:
     shares: tuple[float, ...]
 
 
+@dataclass(frozen=True)
+class AuxiliaryData:
+    """Labelled records from elsewhere: people like the client's, none of them the client's.
+
+    ``labels`` are in the target's own units, in the order of ``records``.
+    """
+
+    name: ClassVar[str] = "auxiliary data"
+    records: Records
+    labels: NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Groups:
+    """The column that sorts records into groups (leprovost2023's meta-classes), and its values."""
+
+    name: ClassVar[str] = "groups"
+    column: str
+    values: tuple[Value, ...]
+
+
+@dataclass(frozen=True)
+class GroupCounts:
+    """How many of the client's records are in each group, in the order of `Groups`."""
+
+    name: ClassVar[str] = "group counts"
+    counts: tuple[int, ...]
+
+
 KINDS: tuple[type[Any], ...] = (
     Link,
     LocalTraining,
@@ -100,4 +129,7 @@ KINDS: tuple[type[Any], ...] = (
     Labels,
     AttributeDomain,
     AttributePrior,
+    AuxiliaryData,
+    Groups,
+    GroupCounts,
 )

@@ -15,13 +15,16 @@ from overheard.learning.records import Records
 from overheard.transcript.knowledge import (
     AttributeDomain,
     AttributePrior,
+    AuxiliaryData,
+    GroupCounts,
+    Groups,
     Labels,
     Link,
     LocalTraining,
     PublicRecords,
 )
 from overheard.transcript.store import Recording
-from overheard.transcript.target import Target
+from overheard.transcript.target import LABEL, Target
 from overheard.transcript.threat import Threat
 from overheard.transcript.view import View
 
@@ -123,10 +126,14 @@ def _records(recording: Recording, target: Target, client: str) -> PublicRecords
     tables = recording.side("PublicRecords", target.key)
     if not tables or client not in tables:
         return None
-    if target.column in tables[client].columns:
+    secret = target.column
+    if target == LABEL:
+        recipe = recipe_of(recording)
+        secret = recipe.target.column if recipe else LABEL_COLUMN
+    if secret in tables[client].columns:
         raise FixRecording(
             f"{recording.path / 'side'}: the public records for {target.key!r} contain the "
-            f"sensitive column {target.column!r}; no attack may see it, so record again without it"
+            f"sensitive column {secret!r}; no attack may see it, so record again without it"
         )
     return PublicRecords(Records({n: _sealed(v) for n, v in tables[client].columns.items()}))
 
@@ -152,6 +159,27 @@ def _prior(recording: Recording, target: Target, client: str) -> AttributePrior 
     return None if content is None else AttributePrior(tuple(map(float, content["shares"])))
 
 
+def _auxiliary(recording: Recording, target: Target, client: str) -> AuxiliaryData | None:
+    tables = recording.side("AuxiliaryData", target.key)
+    if not tables:
+        return None
+    (records,) = tables.values()
+    sealed = Records({n: _sealed(v) for n, v in records.columns.items()})
+    return AuxiliaryData(sealed.without(LABEL_COLUMN), sealed[LABEL_COLUMN])
+
+
+def _groups(recording: Recording, target: Target, client: str) -> Groups | None:
+    content = recording.side("Groups", target.key)
+    return None if content is None else Groups(content["column"], tuple(content["values"]))
+
+
+def _counts(recording: Recording, target: Target, client: str) -> GroupCounts | None:
+    content = recording.side("GroupCounts", target.key)
+    if content is None or client not in content:
+        return None
+    return GroupCounts(tuple(map(int, content[client])))
+
+
 _LOADERS: dict[type[Any], Callable[[Recording, Target, str], Any]] = {
     Link: _link,
     LocalTraining: _training,
@@ -159,4 +187,7 @@ _LOADERS: dict[type[Any], Callable[[Recording, Target, str], Any]] = {
     Labels: _labels,
     AttributeDomain: _domain,
     AttributePrior: _prior,
+    AuxiliaryData: _auxiliary,
+    Groups: _groups,
+    GroupCounts: _counts,
 }

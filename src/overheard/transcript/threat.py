@@ -10,6 +10,8 @@ from overheard.errors import FixConfig
 from overheard.transcript.knowledge import (
     AttributeDomain,
     AttributePrior,
+    AuxiliaryData,
+    Groups,
     Labels,
     Link,
     LocalTraining,
@@ -35,7 +37,15 @@ class Threat:
 
 
 _AROUND: frozenset[type[Any]] = frozenset(
-    {LocalTraining, PublicRecords, Labels, AttributeDomain, AttributePrior}
+    {
+        LocalTraining,
+        PublicRecords,
+        Labels,
+        AttributeDomain,
+        AttributePrior,
+        AuxiliaryData,
+        Groups,
+    }
 )
 
 EAVESDROPPER = Threat(

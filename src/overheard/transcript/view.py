@@ -49,7 +49,11 @@ class View:
 
 
 class Attack(Protocol):
-    """A frozen dataclass whose fields are hyperparameters; data comes in the call."""
+    """A frozen dataclass whose fields are hyperparameters; data comes in the call.
+
+    An attack that can do without a kind of knowledge, but better with it, lists it in a class
+    attribute ``uses``: it gets it where the threat model grants it.
+    """
 
     @property
     def name(self) -> str: ...
@@ -84,4 +88,5 @@ def launch(attack: Attack, view: View, seed: int) -> Any:
             f"{held}; {remedy}"
         )
     rng = stream(seed, "attack", attack.name, view.target.key, view.client)
-    return attack(view.narrowed(attack.needs), rng)
+    uses: frozenset[type[Any]] = getattr(attack, "uses", frozenset())
+    return attack(view.narrowed(attack.needs | uses), rng)
