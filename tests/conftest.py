@@ -8,6 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+# Before anything imports numpy: more threads than cores only wait for each other.
+for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(variable, "1")
 # Before anything imports matplotlib: a chart in a test must not look for a screen.
 os.environ.setdefault("MPLBACKEND", "Agg")
 

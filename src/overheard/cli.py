@@ -108,6 +108,7 @@ def audit(
     target: Annotated[
         list[str] | None, typer.Option(help="Secret to ask about (repeat); default: all.")
     ] = None,
+    slow: Annotated[bool, typer.Option("--slow", help="Run slow searches as well.")] = False,
     seed: Seed = None,
 ) -> None:
     """Let an adversary loose on a recording and score what it learns."""
@@ -115,7 +116,7 @@ def audit(
 
     if out.exists():
         raise ChooseAnotherOutput(f"{out} exists already; choose another path or remove it")
-    record = _audit(run, threat, attack or [], client or [], target or [], seed or 0)
+    record = _audit(run, threat, attack or [], client or [], target or [], seed or 0, slow)
     out.mkdir(parents=True)
     _write(out / "audit.json", record.to_json())
     _summary(record)
@@ -229,7 +230,13 @@ def _simulate(config: Config, out: Path) -> None:
 
 
 def _audit(
-    run: Path, threat: str, attacks: list[str], clients: list[str], targets: list[str], seed: int
+    run: Path,
+    threat: str,
+    attacks: list[str],
+    clients: list[str],
+    targets: list[str],
+    seed: int,
+    slow: bool = False,
 ) -> Audit:
     from overheard.errors import ChooseAnotherAttack
     from overheard.evaluation.audit import audit as run_audit
@@ -244,7 +251,7 @@ def _audit(
         def show(what: str, done: int, total: int) -> None:
             bar.update(task, completed=done, total=total, description=f"auditing {what}")
 
-        record = run_audit(recording, adversary, attacks, clients, targets, seed, show)
+        record = run_audit(recording, adversary, attacks, clients, targets, seed, slow, show)
         if not record.findings:
             reasons = "; ".join(dict.fromkeys(s.reason for s in record.skipped))
             raise ChooseAnotherAttack(f"{run}: no attack could run: {reasons or 'none fits'}")

@@ -45,6 +45,11 @@ def attack_named(name: str) -> Attack:
     raise FixConfig(f"unknown attack {name!r}; known: {', '.join(known)}{hint}")
 
 
+def is_slow(attack: Attack | type[Any]) -> bool:
+    """Whether an audit runs it only when asked: searches that take minutes a client."""
+    return bool(getattr(attack, "slow", False))
+
+
 def words(attack: Attack | type[Any]) -> str:
     """The first paragraph of an attack's docstring, on one line."""
     text = (attack.__doc__ or "").strip().split("\n\n")[0]

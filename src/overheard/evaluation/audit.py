@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from overheard.attacks import all_attacks, attack_named, words
+from overheard.attacks import all_attacks, attack_named, is_slow, words
 from overheard.errors import ChooseAnotherAttack, FixConfig, FixData, GrantKnowledge, ListenLonger
 from overheard.evaluation import metrics
 from overheard.evaluation.baselines import imputation_hits, majority_share
@@ -34,6 +34,9 @@ Progress = Callable[[str, int, int], None]
 NOT_RUN = (ChooseAnotherAttack, GrantKnowledge, ListenLonger, FixData)
 
 
+SLOW = "a slow search, not run by default; name it with --attack, or run all with --slow"
+
+
 @dataclass(frozen=True)
 class _Scored:
     """A finding and the per-record scores behind it (kept to pool over clients)."""
@@ -50,9 +53,13 @@ def audit(
     clients: Iterable[str] = (),
     targets: Iterable[str] = (),
     seed: int = 0,
+    slow: bool = False,
     progress: Progress = lambda what, done, total: None,
 ) -> Audit:
     """Audit a recording under a threat model; empty selections mean everything there is.
+
+    Attacks that search for minutes (``slow``) run when named or with ``slow=True``; otherwise they
+    are listed as skipped.
 
     Same recording, selection and seed: the same record, the measured seconds aside.
     """
@@ -64,7 +71,8 @@ def audit(
             f"{recording.path}: has no training recipe, without which nothing is scored"
         )
     truth = recording.truth()
-    chosen = [attack_named(name) for name in (tuple(attacks) or all_attacks())]
+    named = tuple(attacks)
+    chosen = [attack_named(name) for name in (named or all_attacks())]
     names = tuple(clients) or recording.clients
     asked = _targets(recording, tuple(targets))
     scored: list[_Scored] = []
@@ -82,6 +90,9 @@ def audit(
             continue
         scorer = _scorer(recipe, truth, target, view, seed)
         for attack in matching:
+            if is_slow(attack) and not slow and attack.name not in named:
+                skipped.append(_skip(attack, client, target, SLOW))
+                continue
             begin = time.perf_counter()
             try:
                 guess = launch(attack, view, seed)

@@ -1,0 +1,282 @@
+"""Search for the attribute whose gradient looks like the one heard: the papers' baselines.
+
+`l2_lbfgs` follows Zhu et al. 2019 as lyu2021 and driouich2022 use it, `cos_matching` is lyu2021's
+Algorithm 1, `gumbel` is the same as driouich2022 runs it: with a grid over which rounds to match,
+the configuration of least objective being kept. No truth is involved in that choice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from overheard.errors import FixConfig
+from overheard.learning.records import encode
+from overheard.transcript.guess import AttributeValues, certain
+from overheard.transcript.knowledge import (
+    AttributeDomain,
+    AttributePrior,
+    Labels,
+    Link,
+    LocalTraining,
+    PublicRecords,
+)
+from overheard.transcript.view import View
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+NEEDS: frozenset[type[Any]] = frozenset(
+    {Link, LocalTraining, PublicRecords, Labels, AttributeDomain}
+)
+Rounds = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Matching:
+    """The gradients heard, and what a candidate attribute would have produced.
+
+    candidates: (K, m, d) inputs under each value; labels: (m,); thetas, heard: (T, P).
+    """
+
+    model: Any
+    loss: str
+    candidates: Tensor
+    labels: Tensor
+    thetas: Tensor
+    heard: Tensor
+
+    def virtual(self, shares: Tensor, rounds: Tensor) -> Tensor:
+        """Mean gradients (len(rounds), P) if record i had the mixture ``shares`` (m, K)."""
+        from overheard.learning.dense_torch import mean_gradients
+
+        inputs = (shares.T[:, :, None] * self.candidates).sum(dim=0)
+        return mean_gradients(self.model, self.loss, self.thetas[rounds], inputs, self.labels)
+
+
+def matching(view: View) -> Matching:
+    """Set up the search from what the adversary knows."""
+    import torch
+
+    recipe, link = view.know(LocalTraining).recipe, view.know(Link)
+    domain, records = view.know(AttributeDomain), view.know(PublicRecords).records
+    candidates = np.stack(
+        [encode(recipe.encoding, records, {domain.column: v}) for v in domain.values]
+    )
+    steps = 1.0
+    if link.payload == "model":
+        batches = 1 if recipe.batch_size is None else -(-len(records) // recipe.batch_size)
+        steps = recipe.learning_rate * recipe.epochs * batches
+    return Matching(
+        recipe.model,
+        recipe.loss,
+        torch.from_numpy(candidates),
+        torch.from_numpy(recipe.target.encode_values(view.know(Labels).values)),
+        torch.from_numpy(link.sent.astype(np.float64)),
+        torch.from_numpy(link.updates() / steps),
+    )
+
+
+def every_nth(heard: int, last: int, step: int) -> Rounds:
+    """driouich2022's choice: rounds {0, step, 2 step, ..., last}, as far as they were heard."""
+    return np.arange(0, min(last + 1, heard), step)
+
+
+def phase(heard: int, name: str) -> Rounds:
+    """lyu2021's choices of rounds (section 4.2), as far as they were heard."""
+    choices = {
+        "pre1": np.arange(1),
+        "pre2": np.arange(2),
+        "pre5": np.arange(5),
+        "gap10": np.array([10, 20, 30, 40, 50]) - 1,
+        "last5": np.arange(max(heard - 5, 0), heard),
+    }
+    if name not in choices:
+        raise FixConfig(f"unknown phase {name!r}; known: {', '.join(choices)}")
+    kept = choices[name][choices[name] < heard]
+    return kept if len(kept) else np.arange(1)
+
+
+def l2_search(problem: Matching, rounds: Rounds, start: Tensor, steps: int) -> tuple[Tensor, float]:
+    """Free shares (m, K - 1) that minimise the relative squared distance, by L-BFGS."""
+    import torch
+
+    chosen = torch.from_numpy(rounds)
+    heard = problem.heard[chosen]
+    size = (heard**2).sum()
+    free = start.clone().requires_grad_(True)
+    search = torch.optim.LBFGS(
+        [free],
+        max_iter=steps,
+        history_size=20,
+        line_search_fn="strong_wolfe",
+        tolerance_change=1e-14,
+    )
+
+    def shares() -> Tensor:
+        return torch.cat([1 - free.sum(dim=1, keepdim=True), free], dim=1)
+
+    def closure() -> Tensor:
+        search.zero_grad()
+        objective = ((problem.virtual(shares(), chosen) - heard) ** 2).sum() / size
+        objective.backward()  # type: ignore[no-untyped-call]
+        return objective
+
+    search.step(closure)  # type: ignore[no-untyped-call]
+    with torch.no_grad():
+        found = shares()
+        objective = ((problem.virtual(found, chosen) - heard) ** 2).sum() / size
+    return found, float(objective)
+
+
+def cosine_search(
+    problem: Matching, rounds: Rounds, start: Tensor, steps: int, rate: float, temperature: float
+) -> tuple[Tensor, float]:
+    """Logits (m, K) that maximise the summed cosine similarity, by Adam (lyu2021 Algorithm 1)."""
+    import torch
+
+    chosen = torch.from_numpy(rounds)
+    heard = problem.heard[chosen]
+    logits = start.clone().requires_grad_(True)
+    search = torch.optim.Adam([logits], lr=rate)
+    similarity = torch.nn.functional.cosine_similarity
+    best, least = logits.detach().clone(), float("inf")
+    for _ in range(steps):
+        search.zero_grad()
+        virtual = problem.virtual(torch.softmax(logits / temperature, dim=1), chosen)
+        objective = (1 - similarity(virtual, heard, dim=1)).mean()
+        if float(objective.detach()) < least:
+            best, least = logits.detach().clone(), float(objective.detach())
+        objective.backward()  # type: ignore[no-untyped-call]
+        search.step()
+    return best, least
+
+
+def best_of(
+    searches: Iterable[Callable[[], tuple[Tensor, float]]],
+) -> tuple[NDArray[np.int64], float]:
+    """Run the searches and keep the values of the one with the least objective."""
+    outcomes = [search() for search in searches]
+    scores, least = min(outcomes, key=lambda outcome: outcome[1])
+    return scores.argmax(dim=1).numpy(), least
+
+
+def _answer(choice: NDArray[np.int64], view: View, objective: float) -> AttributeValues:
+    values = view.know(AttributeDomain).values
+    return AttributeValues(certain(choice, values), values, {"objective": objective})
+
+
+@dataclass(frozen=True)
+class L2Lbfgs:
+    """Searches, by L-BFGS, for attribute values whose gradients are nearest to those heard in
+    Euclidean distance, then takes the nearest allowed value.
+
+    Settings: ``last`` and ``step``, the grid over which rounds to match (driouich2022 Table 7);
+    ``iterations`` of L-BFGS.
+    """
+
+    name: ClassVar[str] = "l2_lbfgs"
+    paper: ClassVar[str] = "Zhu et al. 2019"
+    question: ClassVar[str] = "attribute"
+    needs: ClassVar[frozenset[type[Any]]] = NEEDS
+    slow: ClassVar[bool] = True
+
+    last: tuple[int, ...] = (0, 100, 1000)
+    step: tuple[int, ...] = (10, 50)
+    iterations: int = 200
+
+    def __call__(self, view: View, rng: np.random.Generator) -> AttributeValues:
+        import torch
+
+        problem = matching(view)
+        values, people, _ = problem.candidates.shape
+        start = torch.from_numpy(rng.normal(size=(people, values - 1)))
+        choice, objective = best_of(
+            lambda rounds=rounds: l2_search(problem, rounds, start, self.iterations)  # type: ignore[misc]
+            for rounds in grid(len(problem.thetas), self.last, self.step)
+        )
+        return _answer(choice, view, objective)
+
+
+@dataclass(frozen=True)
+class CosMatching:
+    """Searches, by Adam, for a distribution over the attribute's values for each record whose
+    gradients point in the direction of those heard (lyu2021 Algorithm 1).
+
+    Settings: ``phases``, the choices of rounds to try; ``temperatures``, the softmax parameter's
+    grid; ``steps`` and ``rate`` of Adam; ``prior_known`` starts from the population's shares
+    instead of N(0, 1).
+    """
+
+    name: ClassVar[str] = "cos_matching"
+    paper: ClassVar[str] = "lyu2021"
+    question: ClassVar[str] = "attribute"
+    needs: ClassVar[frozenset[type[Any]]] = NEEDS | {AttributePrior}
+    slow: ClassVar[bool] = True
+
+    phases: tuple[str, ...] = ("pre1", "pre5", "gap10")
+    temperatures: tuple[float, ...] = (1.0, 0.3)
+    steps: int = 100
+    rate: float = 0.1
+    prior_known: bool = True
+
+    def __call__(self, view: View, rng: np.random.Generator) -> AttributeValues:
+        problem = matching(view)
+        start = _start(problem, view, rng, self.prior_known)
+        heard = len(problem.thetas)
+        options = [(phase(heard, p), t) for p in self.phases for t in self.temperatures]
+        choice, objective = best_of(
+            lambda o=o: cosine_search(problem, o[0], start, self.steps, self.rate, o[1])  # type: ignore[misc]
+            for o in options
+        )
+        return _answer(choice, view, objective)
+
+
+@dataclass(frozen=True)
+class Gumbel:
+    """Cos-matching as driouich2022 runs it: rounds {0, step, 2 step, ..., last} from a grid, the
+    configuration of greatest similarity kept, the prior unknown.
+
+    Settings: as in `l2_lbfgs` and `cos_matching`.
+    """
+
+    name: ClassVar[str] = "gumbel"
+    paper: ClassVar[str] = "driouich2022"
+    question: ClassVar[str] = "attribute"
+    needs: ClassVar[frozenset[type[Any]]] = NEEDS
+    slow: ClassVar[bool] = True
+
+    last: tuple[int, ...] = (0, 100, 1000)
+    step: tuple[int, ...] = (10, 50)
+    steps: int = 200
+    rate: float = 0.3
+    temperature: float = 1.0
+
+    def __call__(self, view: View, rng: np.random.Generator) -> AttributeValues:
+        problem = matching(view)
+        start = _start(problem, view, rng, prior_known=False)
+        choice, objective = best_of(
+            lambda r=r: cosine_search(problem, r, start, self.steps, self.rate, self.temperature)  # type: ignore[misc]
+            for r in grid(len(problem.thetas), self.last, self.step)
+        )
+        return _answer(choice, view, objective)
+
+
+def grid(heard: int, last: tuple[int, ...], step: tuple[int, ...]) -> list[Rounds]:
+    """The distinct choices of rounds in the grid."""
+    choices = {tuple(every_nth(heard, a, b).tolist()) for a in last for b in step}
+    return [np.array(c, dtype=np.int64) for c in sorted(choices, key=lambda c: (len(c), c))]
+
+
+def _start(problem: Matching, view: View, rng: np.random.Generator, prior_known: bool) -> Tensor:
+    import torch
+
+    values, people, _ = problem.candidates.shape
+    if not prior_known:
+        return torch.from_numpy(rng.normal(size=(people, values)))
+    shares = np.maximum(np.asarray(view.know(AttributePrior).shares), 1e-6)
+    return torch.from_numpy(np.tile(np.log(shares), (people, 1)))

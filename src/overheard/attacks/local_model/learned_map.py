@@ -1,0 +1,110 @@
+"""A network learns what the client does to a model; its fixed point is the guess.
+
+xu2021 Algorithm 3, with the network of its section 4.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from overheard.errors import ChooseAnotherAttack
+from overheard.transcript.guess import LocalModel
+from overheard.transcript.knowledge import Link
+from overheard.transcript.view import View
+
+Array = NDArray[np.float64]
+MOST_PARAMETERS = 5000
+
+
+@dataclass(frozen=True)
+class LearnedMap:
+    """Trains a network with one hidden layer to predict the client's update from the model sent,
+    then searches for the model that it would leave unchanged; Adam for both.
+
+    Settings: ``hidden`` units (1000 in the paper), Adam ``steps`` and ``rate`` for the map
+    (problem 9), ``search_steps`` and ``search_rate`` for the fixed point (problem 10). The search
+    starts at the last returned model.
+    """
+
+    name: ClassVar[str] = "learned_map"
+    paper: ClassVar[str] = "xu2021"
+    question: ClassVar[str] = "local_model"
+    needs: ClassVar[frozenset[type[Any]]] = frozenset({Link})
+    slow: ClassVar[bool] = True
+
+    hidden: int = 1000
+    steps: int = 2000
+    rate: float = 1e-3
+    search_steps: int = 1000
+    search_rate: float = 1e-2
+
+    def __call__(self, view: View, rng: np.random.Generator) -> LocalModel:
+        link = view.know(Link)
+        if link.sent.shape[1] > MOST_PARAMETERS:
+            raise ChooseAnotherAttack(
+                f"a map of {link.sent.shape[1]} parameters is too large; at most {MOST_PARAMETERS}"
+            )
+        link.require(2, "a learned map")
+        fixed, loss, left = learn_maps(
+            link.sent.astype(np.float64)[None], link.updates()[None], self, int(rng.integers(2**31))
+        )
+        unknown = np.full(fixed.shape[1], np.nan)
+        return LocalModel(
+            fixed[0], unknown, 0, {"map_loss": float(loss[0]), "update_left": float(left[0])}
+        )
+
+
+def learn_maps(
+    sent: Array, updates: Array, settings: LearnedMap, seed: int
+) -> tuple[Array, Array, Array]:
+    """Fixed points (C, P), final map losses (C,) and final squared updates (C,) of many clients.
+
+    ``sent`` and ``updates`` are (C, T, P). Models and updates are standardised per parameter
+    before the map is trained, as any practitioner would.
+    """
+    import torch
+
+    make = torch.Generator().manual_seed(seed)
+    centre, spread = sent.mean(1, keepdims=True), sent.std(1, keepdims=True) + 1e-12
+    middle = updates.mean(1, keepdims=True)
+    width = np.sqrt(((updates - middle) ** 2).mean((1, 2), keepdims=True)) + 1e-300
+    x = torch.from_numpy((sent - centre) / spread).float()
+    y = torch.from_numpy((updates - middle) / width).float()
+    clients, _, size = x.shape
+
+    def weights(fan_in: int, fan_out: int) -> torch.Tensor:
+        drawn = torch.rand((clients, fan_in, fan_out), generator=make) * 2 - 1
+        scaled: torch.Tensor = drawn / fan_in**0.5
+        return scaled.requires_grad_(True)
+
+    w1, w2 = weights(size, settings.hidden), weights(settings.hidden, size)
+    b1 = torch.zeros(clients, 1, settings.hidden, requires_grad=True)
+    b2 = torch.zeros(clients, 1, size, requires_grad=True)
+
+    def mapped(models: torch.Tensor) -> torch.Tensor:
+        return torch.relu(models @ w1 + b1) @ w2 + b2
+
+    # clients share no weight, so the sum of their losses trains each by itself
+    train = torch.optim.Adam([w1, b1, w2, b2], lr=settings.rate)
+    for _ in range(settings.steps):
+        train.zero_grad()
+        loss = ((mapped(x) - y) ** 2).mean((1, 2))
+        loss.sum().backward()  # type: ignore[no-untyped-call]
+        train.step()
+    for weight in (w1, b1, w2, b2):
+        weight.requires_grad_(False)
+    last = sent[:, -1:] - updates[:, -1:]
+    theta = torch.from_numpy((last - centre) / spread).float().requires_grad_(True)
+    offset = torch.from_numpy(middle / width).float()
+    search = torch.optim.Adam([theta], lr=settings.search_rate)
+    for _ in range(settings.search_steps):
+        search.zero_grad()
+        left = ((mapped(theta) + offset) ** 2).mean((1, 2))
+        left.sum().backward()  # type: ignore[no-untyped-call]
+        search.step()
+    fixed = theta.detach().double().numpy() * spread + centre
+    return fixed[:, 0], loss.detach().numpy().astype(float), left.detach().numpy().astype(float)

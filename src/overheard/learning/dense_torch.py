@@ -1,0 +1,72 @@
+"""Dense networks in torch, for adversaries who search: gradients that can be differentiated.
+
+The same formulas as `overheard.learning.dense` (tests compare them), written for torch so that a
+search can follow the derivative of a model's gradient by the records' inputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from overheard.learning.recipe import Dense
+
+_ACTIVATIONS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]] = {
+    "relu": (torch.relu, lambda out: (out > 0).to(out.dtype)),
+    "tanh": (torch.tanh, lambda out: 1 - out * out),
+    "sigmoid": (torch.sigmoid, lambda out: out * (1 - out)),
+}
+
+
+def layers(model: Dense, theta: Tensor) -> list[tuple[Tensor, Tensor | None]]:
+    """Weights (..., out, in) and biases (..., out) of each layer."""
+    parts, start = [], 0
+    for _, shape in model.layout():
+        size = 1
+        for side in shape:
+            size *= side
+        parts.append(theta[..., start : start + size].reshape(*theta.shape[:-1], *shape))
+        start += size
+    if not model.bias:
+        return [(weight, None) for weight in parts]
+    return [(parts[i], parts[i + 1]) for i in range(0, len(parts), 2)]
+
+
+def mean_gradients(
+    model: Dense, loss: str, thetas: Tensor, inputs: Tensor, labels: Tensor
+) -> Tensor:
+    """Gradients (T, P) of the mean loss at each of the models (T, P).
+
+    ``inputs`` (m, d); ``labels`` (m,) numbers or class indices, or (m, outputs) class shares.
+    Differentiable by inputs and labels.
+    """
+    activate, slope = _ACTIVATIONS[model.activation]
+    parts = layers(model, thetas)
+    trace = [inputs.expand(len(thetas), *inputs.shape)]
+    for layer, (weight, bias) in enumerate(parts):
+        out = trace[-1] @ weight.transpose(-1, -2)
+        if bias is not None:
+            out = out + bias[:, None, :]
+        trace.append(out if layer == model.depth - 1 else activate(out))
+    delta = _output_error(loss, trace[-1], labels) / len(inputs)
+    gradients: list[Tensor] = []
+    for layer in range(model.depth - 1, -1, -1):
+        weight, bias = parts[layer]
+        if bias is not None:
+            gradients.append(delta.sum(dim=1))
+        gradients.append((delta.transpose(-1, -2) @ trace[layer]).flatten(1))
+        if layer:
+            delta = (delta @ weight) * slope(trace[layer])
+    return torch.cat(gradients[::-1], dim=1)
+
+
+def _output_error(loss: str, outputs: Tensor, labels: Tensor) -> Tensor:
+    if loss == "squared_error":
+        return 2 * (outputs - labels[:, None])
+    if outputs.shape[-1] == 1:
+        return torch.sigmoid(outputs) - (labels[:, None] if labels.ndim == 1 else labels[:, 1:])
+    if labels.ndim == 1:
+        labels = torch.nn.functional.one_hot(labels.long(), outputs.shape[-1]).to(outputs.dtype)
+    return torch.softmax(outputs, dim=-1) - labels
