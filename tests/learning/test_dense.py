@@ -1,0 +1,216 @@
+"""Explicit factors against torch's autograd and against finite differences."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from overheard.learning.dense import (
+    factors,
+    forward,
+    initial,
+    output_error,
+    predict,
+    record_gradients,
+    record_losses,
+    split,
+    weighted_gradient,
+)
+from overheard.learning.recipe import Dense
+
+MODELS = [
+    ("squared_error", Dense(inputs=4)),
+    ("squared_error", Dense(inputs=4, bias=False)),
+    ("cross_entropy", Dense(inputs=4)),
+    ("cross_entropy", Dense(inputs=4, outputs=3)),
+    ("cross_entropy", Dense(inputs=4, outputs=3, bias=False)),
+    *(
+        (loss, Dense(inputs=4, hidden=hidden, outputs=outputs, activation=activation, bias=bias))
+        for activation in ("relu", "tanh", "sigmoid")
+        for loss, hidden, outputs, bias in [
+            ("squared_error", (5,), 1, True),
+            ("squared_error", (3, 2), 1, False),
+            ("cross_entropy", (5, 4), 1, True),
+            ("cross_entropy", (5,), 3, True),
+            ("cross_entropy", (5,), 3, False),
+        ]
+    ),
+]
+every_model = pytest.mark.parametrize(
+    ("loss", "model"), MODELS, ids=lambda v: str(v) if isinstance(v, str) else f"{v.sizes}"
+)
+
+
+def problem(
+    loss: str, model: Dense, seed: int = 0, clients: tuple[int, ...] = (), rows: int = 7
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Parameters, inputs and labels with the given leading axes."""
+    rng = np.random.default_rng(seed)
+    theta = rng.normal(size=(*clients, model.size))
+    inputs = rng.normal(size=(*clients, rows, model.inputs))
+    if loss == "squared_error":
+        return theta, inputs, rng.normal(size=(*clients, rows))
+    labels = rng.integers(max(2, model.outputs), size=(*clients, rows))
+    return theta, inputs, labels.astype(np.float64)
+
+
+@every_model
+def test_gradients_are_autograds(
+    loss: str,
+    model: Dense,
+    twin: Callable[..., Any],
+    loss_of: Callable[..., Any],
+    flattened: Callable[..., Any],
+) -> None:
+    theta, inputs, labels = problem(loss, model)
+    ours = record_gradients(model, loss, theta, inputs, labels)
+    outputs = predict(model, theta, inputs)
+    losses = record_losses(loss, outputs, labels)
+    for i in range(len(inputs)):
+        network = twin(model, theta)
+        x, y = torch.tensor(inputs[i : i + 1]), torch.tensor(labels[i : i + 1])
+        value = loss_of(loss, network(x), y)
+        value.backward()
+        assert np.allclose(network(x).detach(), outputs[i], rtol=1e-12, atol=1e-12)
+        assert np.isclose(value.item(), losses[i], rtol=1e-12, atol=1e-12)
+        assert np.allclose(flattened(network, gradient=True), ours[i], rtol=1e-10, atol=1e-12)
+
+
+@every_model
+def test_gradients_are_finite_differences(loss: str, model: Dense) -> None:
+    theta, inputs, labels = problem(loss, model, seed=1)
+    step = 1e-6
+    numeric = np.empty((len(inputs), model.size))
+    for p in range(model.size):
+        shift = step * np.eye(model.size)[p]
+        up = record_losses(loss, predict(model, theta + shift, inputs), labels)
+        down = record_losses(loss, predict(model, theta - shift, inputs), labels)
+        numeric[:, p] = (up - down) / (2 * step)
+    ours = record_gradients(model, loss, theta, inputs, labels)
+    assert np.allclose(numeric, ours, rtol=1e-5, atol=1e-7)
+    assert np.abs(ours).max() > 1e-3
+
+
+@every_model
+def test_a_weighted_sum_needs_no_gradients(loss: str, model: Dense) -> None:
+    theta, inputs, labels = problem(loss, model, seed=2)
+    weights = np.random.default_rng(2).normal(size=len(inputs))
+    pairs = factors(model, loss, theta, inputs, labels)
+    assert [a.shape[-1] for a, _ in pairs] == list(model.sizes[:-1])
+    assert [delta.shape[-1] for _, delta in pairs] == list(model.sizes[1:])
+    summed = weighted_gradient(model, pairs, weights)
+    each = record_gradients(model, loss, theta, inputs, labels)
+    assert np.allclose(summed, weights @ each, rtol=1e-12, atol=1e-12)
+    # inner products of gradients from the factors alone, as decoders take them
+    gram = sum((d @ d.T) * (a @ a.T + model.bias) for a, d in pairs)
+    assert np.allclose(gram, each @ each.T, rtol=1e-10, atol=1e-10)
+
+
+@every_model
+def test_many_clients_in_one_call_are_one_client_at_a_time(loss: str, model: Dense) -> None:
+    theta, inputs, labels = problem(loss, model, seed=3, clients=(2, 3))
+    weights = np.random.default_rng(3).random(labels.shape)
+    together = record_gradients(model, loss, theta, inputs, labels)
+    pairs = factors(model, loss, theta, inputs, labels)
+    steps = weighted_gradient(model, pairs, weights)
+    losses = record_losses(loss, forward(model, theta, inputs)[-1], labels)
+    for at in np.ndindex(2, 3):
+        alone = record_gradients(model, loss, theta[at], inputs[at], labels[at])
+        assert np.allclose(together[at], alone, rtol=1e-12, atol=1e-12)
+        assert np.allclose(steps[at], weights[at] @ alone, rtol=1e-12, atol=1e-12)
+        outputs = predict(model, theta[at], inputs[at])
+        assert np.allclose(losses[at], record_losses(loss, outputs, labels[at]), rtol=1e-12)
+
+
+@every_model
+def test_leading_axes_broadcast(loss: str, model: Dense) -> None:
+    """One model on many clients' records, and many models on one client's records."""
+    theta, inputs, labels = problem(loss, model, seed=4, clients=(3,))
+    weights = np.ones_like(labels)
+    one_model = weighted_gradient(model, factors(model, loss, theta[0], inputs, labels), weights)
+    one_client = weighted_gradient(
+        model, factors(model, loss, theta, inputs[0], labels[0]), weights[0]
+    )
+    for c in range(3):
+        expected = record_gradients(model, loss, theta[0], inputs[c], labels[c]).sum(0)
+        assert np.allclose(one_model[c], expected, rtol=1e-12, atol=1e-12)
+        expected = record_gradients(model, loss, theta[c], inputs[0], labels[0]).sum(0)
+        assert np.allclose(one_client[c], expected, rtol=1e-12, atol=1e-12)
+
+
+@every_model
+def test_single_precision_stays_single(loss: str, model: Dense) -> None:
+    theta, inputs, labels = (a.astype(np.float32) for a in problem(loss, model, seed=5))
+    pairs = factors(model, loss, theta, inputs, labels)
+    assert {a.dtype for pair in pairs for a in pair} == {np.dtype(np.float32)}
+    assert weighted_gradient(model, pairs, np.ones_like(labels)).dtype == np.float32
+    assert record_losses(loss, predict(model, theta, inputs), labels).dtype == np.float32
+
+
+@settings(max_examples=30)
+@given(st.integers(0, 2**32 - 1), st.sampled_from([1, 3]), st.floats(1, 700))
+def test_cross_entropy_is_finite_however_sure_the_model_is(
+    seed: int, outputs: int, size: float
+) -> None:
+    rng = np.random.default_rng(seed)
+    scores = size * rng.normal(size=(20, outputs))
+    labels = rng.integers(max(2, outputs), size=20).astype(np.float64)
+    losses = record_losses("cross_entropy", scores, labels)
+    errors = output_error("cross_entropy", scores, labels)
+    assert np.isfinite(losses).all()
+    assert (losses >= 0).all()
+    assert np.isfinite(errors).all()
+    assert (np.abs(errors) <= 1).all()
+    if outputs > 1:
+        assert np.allclose(errors.sum(1), 0, atol=1e-12)
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_squared_error_gradients_are_affine_in_the_model(seed: int) -> None:
+    """What exact_linear rests on: for linear least squares g(theta) = H theta - c."""
+    model = Dense(inputs=3)
+    rng = np.random.default_rng(seed)
+    theta, other = rng.normal(size=(2, model.size))
+    _, inputs, labels = problem("squared_error", model, seed)
+    t = rng.uniform(-2, 2)
+
+    def gradient(at: np.ndarray) -> Any:
+        return record_gradients(model, "squared_error", at, inputs, labels)
+
+    mixed = t * gradient(theta) + (1 - t) * gradient(other)
+    assert np.allclose(gradient(t * theta + (1 - t) * other), mixed, rtol=1e-9, atol=1e-9)
+
+
+def test_splitting_gives_views_in_the_order_of_the_layout() -> None:
+    model = Dense(inputs=2, hidden=(3,), outputs=2)
+    theta = np.arange(float(model.size))
+    (w0, b0), (w1, b1) = split(model, theta)
+    assert w0.tolist() == [[0, 1], [2, 3], [4, 5]]
+    assert b0 is not None
+    assert b1 is not None
+    assert (b0.tolist(), w1.shape, b1.tolist()) == ([6, 7, 8], (2, 3), [15, 16])
+    w0[0, 0] = -1
+    assert theta[0] == -1
+    assert [name for name, _ in model.layout()] == [
+        f"layers.{k}.{kind}" for k in range(2) for kind in ("weight", "bias")
+    ]
+
+
+def test_initial_models_are_repeatable_and_within_torchs_range() -> None:
+    model = Dense(inputs=16, hidden=(50,), outputs=3)
+    theta = initial(model, seed=4)
+    assert np.array_equal(theta, initial(model, seed=4))
+    assert not np.array_equal(theta, initial(model, seed=5))
+    assert not initial(model, 4, "zeros").any()
+    (w0, b0), (w1, b1) = split(model, theta)
+    for part, fan_in in [(w0, 16), (b0, 16), (w1, 50), (b1, 50)]:
+        assert part is not None
+        assert np.abs(part).max() <= fan_in**-0.5
+    assert np.abs(w0).max() > 0.98 / 4
+    assert abs(w0.mean()) < 0.02

@@ -1,0 +1,225 @@
+"""Local training, batched over clients, against plain torch.nn and SGD for one client."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from overheard.learning.recipe import Dense, Recipe, Target
+from overheard.learning.records import Encoding, Scaled
+from overheard.learning.training import Shards, batch_order, local_training, shards
+from overheard.randomness import stream
+
+SIZES = (9, 4, 1, 13)
+MODELS = {
+    "linear": ("squared_error", Dense(inputs=3)),
+    "logistic": ("cross_entropy", Dense(inputs=3)),
+    "softmax": ("cross_entropy", Dense(inputs=3, outputs=4)),
+    "tanh": ("squared_error", Dense(inputs=3, hidden=(5,), activation="tanh")),
+    "relu": ("cross_entropy", Dense(inputs=3, hidden=(4, 3), bias=False)),
+    "sigmoid": ("cross_entropy", Dense(inputs=3, hidden=(4,), outputs=3, activation="sigmoid")),
+}
+TRAINING: dict[str, dict[str, Any]] = {
+    "one full batch": {},
+    "five epochs": {"epochs": 5},
+    "mini-batches": {"batch_size": 4},
+    "mini-batches, epochs": {"batch_size": 4, "epochs": 3},
+    "single records": {"batch_size": 1},
+    "batch beyond the data": {"batch_size": 50, "epochs": 2},
+    "fedprox": {"algorithm": "fedprox", "proximal": 0.7, "epochs": 4},
+    "fedprox, mini-batches": {
+        "algorithm": "fedprox",
+        "proximal": 0.7,
+        "epochs": 2,
+        "batch_size": 4,
+    },
+    "fedprox without pull": {"algorithm": "fedprox", "epochs": 2},
+    "fedsgd": {"algorithm": "fedsgd"},
+}
+
+
+def recipe_for(model: str, **training: Any) -> Recipe:
+    loss, dense = MODELS[model]
+    columns = tuple(Scaled(column=f"x{k}") for k in range(dense.inputs))
+    return Recipe(
+        model=dense,
+        loss=loss,
+        encoding=Encoding(blocks=columns),
+        target=Target(column="y"),
+        learning_rate=0.15,
+        **training,
+    )
+
+
+def client_data(recipe: Recipe, sizes: tuple[int, ...], seed: int = 0) -> list[Any]:
+    rng = np.random.default_rng(seed)
+    classes = max(2, recipe.model.outputs)
+    return [
+        (
+            rng.normal(size=(m, recipe.model.inputs)),
+            rng.normal(size=m)
+            if recipe.loss == "squared_error"
+            else rng.integers(classes, size=m).astype(np.float64),
+        )
+        for m in sizes
+    ]
+
+
+def padded(data: list[Any], dtype: str = "float64") -> Shards:
+    return shards([x for x, _ in data], [y for _, y in data], dtype)
+
+
+def orders(recipe: Recipe, sizes: tuple[int, ...], rng: np.random.Generator) -> list[Any]:
+    """The order of records in each epoch, drawn as local_training draws it."""
+    if recipe.batch_size is None:
+        return [None] * recipe.epochs
+    return [batch_order(np.array(sizes), max(sizes), rng) for _ in range(recipe.epochs)]
+
+
+@pytest.mark.parametrize("training", TRAINING.values(), ids=TRAINING)
+@pytest.mark.parametrize("model", MODELS)
+def test_clients_do_what_torch_does(
+    model: str,
+    training: dict[str, Any],
+    twin: Callable[..., Any],
+    loss_of: Callable[..., Any],
+    flattened: Callable[..., Any],
+) -> None:
+    recipe = recipe_for(model, **training)
+    data = client_data(recipe, SIZES)
+    start = np.random.default_rng(1).normal(size=(len(SIZES), recipe.model.size))
+    returned = local_training(recipe, start, padded(data), stream(0, "order"))
+    epochs = orders(recipe, SIZES, stream(0, "order"))
+    for client, (x, y) in enumerate(data):
+        network = twin(recipe.model, start[client])
+        anchor = [p.detach().clone() for p in network.parameters()]
+        optimiser = torch.optim.SGD(network.parameters(), lr=recipe.learning_rate)
+        for order in epochs:
+            mine = np.arange(len(y)) if order is None else order[client, : len(y)]
+            size = recipe.batch_size or len(y)
+            for begin in range(0, len(y), size):
+                rows = mine[begin : begin + size]
+                optimiser.zero_grad()
+                value = loss_of(recipe.loss, network(torch.tensor(x[rows])), torch.tensor(y[rows]))
+                if recipe.algorithm == "fedprox":
+                    pulls = zip(network.parameters(), anchor, strict=True)
+                    away = sum(((p - a) ** 2).sum() for p, a in pulls)
+                    value = value + recipe.proximal / 2 * away
+                value.backward()
+                if recipe.algorithm != "fedsgd":
+                    optimiser.step()
+        expected = flattened(network, gradient=recipe.algorithm == "fedsgd")
+        assert np.allclose(returned[client], expected, rtol=1e-10, atol=1e-12), client
+
+
+@pytest.mark.parametrize("training", TRAINING.values(), ids=TRAINING)
+@pytest.mark.parametrize("model", MODELS)
+def test_together_or_alone_is_the_same(model: str, training: dict[str, Any]) -> None:
+    """A client's result does not depend on who is trained beside it, given the order of its
+    records: the first client's is drawn first, and for one epoch it is the same alone."""
+    recipe = recipe_for(model, **training)
+    data = client_data(recipe, SIZES)
+    start = np.random.default_rng(1).normal(size=recipe.model.size)
+    whole = padded(data)
+    if recipe.batch_size is not None:
+        recipe = recipe.model_copy(update={"epochs": 1})
+    together = local_training(recipe, start, whole, stream(0, "order"))
+    for client in range(1 if recipe.batch_size else len(SIZES)):
+        one = slice(client, client + 1)
+        alone = Shards(whole.inputs[one], whole.labels[one], whole.sizes[one])
+        result = local_training(recipe, start, alone, stream(0, "order"))
+        assert np.allclose(together[client], result[0], rtol=1e-12, atol=1e-12)
+
+
+@settings(max_examples=40)
+@given(
+    st.sampled_from(sorted(MODELS)),
+    st.sampled_from(sorted(TRAINING)),
+    st.integers(0, 2**32 - 1),
+    st.sampled_from([0.0, 1e3, -7.0]),
+)
+def test_padding_changes_nothing(model: str, training: str, seed: int, filler: float) -> None:
+    """Whatever stands in the padding, the result has the same bits."""
+    recipe = recipe_for(model, **TRAINING[training])
+    data = padded(client_data(recipe, SIZES, seed))
+    rows = np.arange(data.inputs.shape[1])
+    padding = rows >= data.sizes[:, None]
+    assert padding.any()
+    filled = Shards(data.inputs.copy(), data.labels.copy(), data.sizes)
+    filled.inputs[padding] = filler
+    filled.labels[padding] = abs(filler) % max(2, recipe.model.outputs)
+    start = np.random.default_rng(seed).normal(size=recipe.model.size)
+    one = local_training(recipe, start, data, stream(seed, "order"))
+    other = local_training(recipe, start, filled, stream(seed, "order"))
+    assert np.array_equal(one, other)
+
+
+@pytest.mark.parametrize("training", TRAINING.values(), ids=TRAINING)
+def test_more_padding_changes_nothing(training: dict[str, Any]) -> None:
+    recipe = recipe_for("tanh", **training)
+    if recipe.batch_size is not None:
+        recipe = recipe.model_copy(update={"batch_size": None})
+    data = padded(client_data(recipe, SIZES))
+    wide = Shards(
+        np.pad(data.inputs, ((0, 0), (0, 6), (0, 0))),
+        np.pad(data.labels, ((0, 0), (0, 6))),
+        data.sizes,
+    )
+    start = np.random.default_rng(1).normal(size=recipe.model.size)
+    one = local_training(recipe, start, data, stream(0, "order"))
+    other = local_training(recipe, start, wide, stream(0, "order"))
+    assert np.allclose(one, other, rtol=1e-12, atol=1e-13)
+
+
+@given(st.lists(st.integers(1, 12), min_size=1, max_size=5), st.integers(0, 2**32 - 1))
+def test_every_record_is_visited_once_an_epoch(sizes: list[int], seed: int) -> None:
+    order = batch_order(np.array(sizes), max(sizes), stream(seed, "order"))
+    for client, size in enumerate(sizes):
+        assert sorted(order[client, :size].tolist()) == list(range(size))
+
+
+def test_orders_differ_between_epochs_and_clients() -> None:
+    rng = stream(0, "order")
+    first, second = (batch_order(np.array([30, 30]), 30, rng) for _ in range(2))
+    assert not np.array_equal(first, second)
+    assert not np.array_equal(first[0], first[1])
+
+
+def test_the_precision_is_that_of_the_model_sent() -> None:
+    for model in MODELS:
+        recipe = recipe_for(model, batch_size=4)
+        data = padded(client_data(recipe, SIZES), "float32")
+        start = np.random.default_rng(1).normal(size=recipe.model.size)
+        single = local_training(recipe, start.astype(np.float32), data, stream(0, "order"))
+        double = local_training(
+            recipe, start, padded(client_data(recipe, SIZES)), stream(0, "order")
+        )
+        assert single.dtype == np.float32
+        assert np.allclose(single, double, rtol=1e-3, atol=1e-4)
+        assert not np.array_equal(single, double)
+
+
+def test_the_model_sent_is_not_written_to() -> None:
+    recipe = recipe_for("linear", epochs=2)
+    data = padded(client_data(recipe, SIZES))
+    start = np.ones(recipe.model.size)
+    start.flags.writeable = False
+    returned = local_training(recipe, start, data, stream(0, "order"))
+    assert returned.flags.writeable
+    assert not np.array_equal(returned[0], start)
+
+
+def test_taking_clients_pads_no_further_than_their_largest() -> None:
+    recipe = recipe_for("linear")
+    data = client_data(recipe, SIZES)
+    part = padded(data).take(np.array([2, 1]))
+    assert part.inputs.shape == (2, 4, 3)
+    assert np.array_equal(part.inputs[1], data[1][0])
+    assert np.array_equal(part.labels[0, :1], data[2][1])
+    assert len(part) == 2
