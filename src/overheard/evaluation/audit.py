@@ -101,7 +101,8 @@ def audit(
                 continue
             scored.append(scorer(attack, guess, time.perf_counter() - begin))
     progress("done", len(steps), len(steps))
-    used = [a for a in chosen if any(s.finding.attack == a.name for s in scored)]
+    heard_of = {s.finding.attack for s in scored} | {s.attack for s in skipped}
+    used = [a for a in chosen if a.name in heard_of]
     return Audit(
         run=_run(recording, threat, recipe, seed),
         attacks=tuple(_info(a) for a in used),

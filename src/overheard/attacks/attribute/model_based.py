@@ -7,7 +7,7 @@ model (the paper's OursGlobal, OursLastReturned and OursLocal).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -99,7 +99,7 @@ class ModelBasedLocal:
     needs: ClassVar[frozenset[type[Any]]] = NEEDS
     slow: ClassVar[bool] = True
 
-    learned_map: LearnedMap = LearnedMap()
+    learned_map: LearnedMap = field(default_factory=LearnedMap)
 
     def __call__(self, view: View, rng: np.random.Generator) -> AttributeValues:
         recipe = view.know(LocalTraining).recipe
