@@ -130,7 +130,7 @@ def _load(config: Config) -> Dataset:
         options |= {"path": data.path, "client": data.client, "target": data.target}
         options |= {"drop": data.drop, "task": data.task}
         options["sensitive"] = config.audit.attributes or ()
-    else:
+    elif data.source in catalogue.SOURCES:
         for key in ("path", "client", "target", "task", "drop"):
             if getattr(data, key):
                 raise FixConfig(

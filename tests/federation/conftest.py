@@ -1,0 +1,56 @@
+"""A small table of people on disk, and the config that trains on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+
+def write_people(path: Path, sizes: tuple[int, ...] = (12, 5, 9)) -> Path:
+    """Clients of different sizes; ``s`` and ``job`` are secrets, ``y`` and ``ill`` targets."""
+    rng = np.random.default_rng(11)
+    lines = ["at,age,job,s,y,ill"]
+    for client, size in enumerate(sizes):
+        for _ in range(size):
+            age, s = rng.normal(40, 12), int(rng.random() < 0.4)
+            y = 0.1 * age + s + rng.normal()
+            job = ("cook", "nurse", "smith")[rng.integers(3)]
+            lines.append(f"site {client},{age:.3f},{job},{s},{y:.4f},{'yes' if y > 4 else 'no'}")
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+@pytest.fixture
+def people(tmp_path: Path) -> Path:
+    return write_people(tmp_path / "people.csv")
+
+
+@pytest.fixture
+def settings_for() -> Callable[..., dict[str, Any]]:
+    """A config as a dict; keywords change the sections: ``settings_for(file, training={...})``."""
+
+    def make(file: Path, **changes: dict[str, Any]) -> dict[str, Any]:
+        content: dict[str, Any] = {
+            "data": {
+                "source": "file",
+                "path": str(file),
+                "client": "at",
+                "target": "y",
+                "drop": ["ill"],
+            },
+            "model": {"name": "linear"},
+            "training": {"rounds": 3, "learning_rate": 0.05},
+            "audit": {"attributes": ["s"]},
+        }
+        for section, values in changes.items():
+            if isinstance(values, dict):
+                content[section] = {**content.get(section, {}), **values}
+            else:
+                content[section] = values
+        return content
+
+    return make

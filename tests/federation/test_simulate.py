@@ -1,0 +1,250 @@
+"""The simulator against a loop that anybody would write, and the same bits for the same seed."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from overheard.errors import ChooseAnotherOutput, FixConfig, FixData
+from overheard.federation.config import parse_config
+from overheard.federation.plan import Plan, plan
+from overheard.federation.simulate import (
+    CHUNK,
+    aggregate,
+    client_shards,
+    participants,
+    simulate,
+    train_clients,
+)
+from overheard.learning.dense import initial
+from overheard.learning.records import Records, encode
+from overheard.transcript.knowledge import Link
+from overheard.transcript.observe import observe
+from overheard.transcript.store import Recording
+from overheard.transcript.target import LOCAL_MODEL
+from overheard.transcript.threat import EAVESDROPPER
+from overheard.transcript.verify import verify
+
+Settings = Callable[..., dict[str, Any]]
+
+
+def planned(content: dict[str, Any]) -> Plan:
+    return plan(parse_config(content))
+
+
+def digest(run: Path, *folders: str) -> str:
+    """One hash over all names and bytes of the folders."""
+    total = hashlib.sha256()
+    for path in sorted(p for f in folders for p in (run / f).rglob("*") if p.is_file()):
+        total.update(f"{path.relative_to(run)}\0{path.stat().st_size}\0".encode())
+        total.update(path.read_bytes())
+    return total.hexdigest()
+
+
+def all_bits(run: Path) -> str:
+    return digest(run, "wire", "side", "truth")
+
+
+TRAININGS: dict[str, dict[str, Any]] = {
+    "fedavg": {"participation": 0.7},
+    "fedavg, mini-batches": {"batch_size": 4, "epochs": 2, "participation": 0.7},
+    "fedsgd": {"algorithm": "fedsgd"},
+    "fedprox": {"algorithm": "fedprox", "proximal": 0.4, "epochs": 3},
+}
+
+
+@pytest.mark.parametrize("training", TRAININGS.values(), ids=TRAININGS)
+def test_same_seed_same_bits(
+    tmp_path: Path, people: Path, settings_for: Settings, training: dict[str, Any]
+) -> None:
+    content = settings_for(people, training=training, seed=3)
+    for name in ("one", "two"):
+        simulate(planned(content), tmp_path / name)
+    assert all_bits(tmp_path / "one") == all_bits(tmp_path / "two")
+    simulate(planned({**content, "seed": 4}), tmp_path / "other")
+    one, other = (
+        b"".join(p.read_bytes() for p in sorted((tmp_path / name / "wire").glob("round-*")))
+        for name in ("one", "other")
+    )
+    assert len(one) == len(other)
+    assert one != other
+    assert digest(tmp_path / "one", "truth") == digest(tmp_path / "other", "truth")
+    assert verify(tmp_path / "one").sound
+
+
+def test_the_rows_of_other_settings_do_not_shift_random_streams(
+    tmp_path: Path, people: Path, settings_for: Settings
+) -> None:
+    """More rounds are the same rounds and then more."""
+    short, long = (
+        simulate(planned(settings_for(people, training={"rounds": r, **t})), tmp_path / f"{r}")
+        for r, t in [(2, TRAININGS["fedavg, mini-batches"]), (5, TRAININGS["fedavg, mini-batches"])]
+    )
+    for number in range(2):
+        name = f"round-{number:06d}.safetensors"
+        assert (short / "wire" / name).read_bytes() == (long / "wire" / name).read_bytes()
+
+
+def naive_rounds(ready: Plan, who: list[list[int]]) -> list[tuple[Any, dict[str, Any]]]:
+    """Linear least squares, one client and one record at a time, in float64."""
+    recipe, training = ready.recipe, ready.config.training
+    tables = [(encode(recipe.encoding, r), recipe.target.encode(r)) for r in ready.clients.values()]
+    names = list(ready.clients)
+    model = initial(recipe.model, ready.config.seed)
+    history = []
+
+    def gradient(theta: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        total = np.zeros_like(theta)
+        for row, label in zip(x, y, strict=True):
+            seen = np.append(row, 1.0)
+            total += 2 * (seen @ theta - label) * seen / len(y)
+        return total
+
+    for chosen in who:
+        back = {}
+        for c in chosen:
+            x, y = tables[c]
+            theta = model.copy()
+            if training.algorithm == "fedsgd":
+                theta = gradient(model, x, y)
+            else:
+                for _ in range(training.epochs):
+                    step = gradient(theta, x, y) + training.proximal * (theta - model)
+                    theta = theta - training.learning_rate * step
+            back[names[c]] = theta
+        history.append((model, back))
+        sizes = [len(tables[c][1]) if training.weighting == "size" else 1 for c in chosen]
+        mean = np.average(list(back.values()), axis=0, weights=sizes)
+        fedsgd = training.algorithm == "fedsgd"
+        model = model - training.learning_rate * mean if fedsgd else mean
+    return history
+
+
+@pytest.mark.parametrize("weighting", ["size", "equal"])
+@pytest.mark.parametrize(
+    "training",
+    [
+        {},
+        {"epochs": 4},
+        {"participation": 0.67},
+        {"algorithm": "fedsgd"},
+        {"algorithm": "fedsgd", "participation": 0.3},
+        {"algorithm": "fedprox", "proximal": 0.8, "epochs": 3},
+    ],
+    ids=str,
+)
+def test_the_recording_is_what_a_naive_loop_gives(
+    tmp_path: Path, people: Path, settings_for: Settings, weighting: str, training: dict[str, Any]
+) -> None:
+    wish = {"rounds": 4, "wire": "float64", "weighting": weighting, **training}
+    ready = planned(settings_for(people, training=wish))
+    recording = Recording.open(simulate(ready, tmp_path / "run"))
+    assert recording.payload == ("gradient" if "fedsgd" in training.values() else "model")
+    names = list(ready.clients)
+    who = [
+        [names.index(c) for way, c in entry.spans if way == "returned"]
+        for entry in recording.rounds
+    ]
+    assert all(len(w) == max(1, round(3 * training.get("participation", 1))) for w in who)
+    naive = naive_rounds(ready, who)
+    for c, client in enumerate(names):
+        if not any(c in chosen for chosen in who):
+            continue
+        link = observe(recording, EAVESDROPPER, LOCAL_MODEL, client).know(Link)
+        assert link.weights.tolist() == [len(ready.clients[client])] * len(link)
+        for row, number in enumerate(link.rounds):
+            sent, back = naive[number]
+            assert np.allclose(link.sent[row], sent, rtol=1e-9, atol=1e-11)
+            assert np.allclose(link.returned[row], back[client], rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("weighting", ["size", "equal"])
+def test_weights_decide_the_mean(people: Path, settings_for: Settings, weighting: str) -> None:
+    recipe = planned(settings_for(people)).recipe
+    returned = np.array([[0.0, 4.0], [8.0, 0.0]], np.float32)
+    mean = aggregate(recipe, np.zeros(2, np.float32), returned, np.array([30, 10]), weighting)
+    assert mean.dtype == np.float32
+    assert mean.tolist() == ([2, 3] if weighting == "size" else [4, 2])
+
+
+def test_participation_is_uniform_and_without_replacement() -> None:
+    seen = np.zeros(10)
+    for number in range(2000):
+        chosen = participants(10, 0.3, 1, number)
+        assert len(set(chosen.tolist())) == 3
+        assert (np.diff(chosen) > 0).all()
+        seen[chosen] += 1
+    assert np.abs(seen / 2000 - 0.3).max() < 0.05  # five standard deviations
+    assert participants(10, 1.0, 1, 0).tolist() == list(range(10))
+    assert len(participants(10, 0.01, 1, 0)) == 1
+
+
+def test_many_clients_are_trained_in_chunks(people: Path, settings_for: Settings) -> None:
+    """More clients than fit one batch, of all sizes: each gets its own result back."""
+    ready = planned(settings_for(people, training={"wire": "float64", "epochs": 2}))
+    pool = Records(
+        {
+            n: np.concatenate([r[n] for r in ready.clients.values()])
+            for n in ("age", "job", "s", "y")
+        }
+    )
+    rng = np.random.default_rng(0)
+    clients = {f"c{k}": pool.take(rng.choice(len(pool), 1 + k % 17)) for k in range(2 * CHUNK + 5)}
+    data = client_shards(ready.recipe, clients)
+    chosen = np.arange(len(clients))[::-1].copy()
+    model = initial(ready.recipe.model, 0)
+    together = train_clients(ready.recipe, model, data, chosen, 0, 0)
+    for row, c in enumerate(chosen):
+        alone = train_clients(ready.recipe, model, data, np.array([c]), 0, 0)
+        assert np.allclose(together[row], alone[0], rtol=1e-12, atol=1e-13)
+
+
+def test_a_client_without_records_is_named(people: Path, settings_for: Settings) -> None:
+    ready = planned(settings_for(people))
+    clients = {**ready.clients, "empty": ready.clients["site 0"].take(np.array([], int))}
+    with pytest.raises(FixData, match="client 'empty' has no records; leave it out"):
+        client_shards(ready.recipe, clients)
+
+
+def test_divergence_stops_and_keeps_what_was_sent(
+    tmp_path: Path, people: Path, settings_for: Settings
+) -> None:
+    ready = planned(settings_for(people, training={"learning_rate": 1e9, "rounds": 50}))
+    with pytest.raises(FixConfig, match=r"round \d+: the training diverged .* lower learning_rate"):
+        simulate(ready, tmp_path / "run")
+    recording = Recording.open(tmp_path / "run")
+    assert 0 < len(recording.rounds) < 50
+    assert not recording.closed
+    assert verify(tmp_path / "run").problems == ()
+    assert np.isfinite(recording.link("site 0")[2]["layers.0.weight"]).all()
+
+
+def test_progress_is_told_and_nothing_is_overwritten(
+    tmp_path: Path, people: Path, settings_for: Settings
+) -> None:
+    told: list[tuple[int, int]] = []
+    ready = planned(settings_for(people))
+    simulate(ready, tmp_path / "run", lambda done, total: told.append((done, total)))
+    assert told == [(1, 3), (2, 3), (3, 3)]
+    before = all_bits(tmp_path / "run")
+    with pytest.raises(ChooseAnotherOutput, match="exists already"):
+        simulate(ready, tmp_path / "run")
+    assert all_bits(tmp_path / "run") == before
+
+
+def test_side_knowledge_leaves_the_secret_out(
+    tmp_path: Path, people: Path, settings_for: Settings
+) -> None:
+    content = settings_for(people, audit={"attributes": ["s", "job"]})
+    recording = Recording.open(simulate(planned(content), tmp_path / "run"))
+    assert recording.targets == ("attribute.s", "attribute.job")
+    for secret in ("s", "job"):
+        tables = recording.side("PublicRecords", f"attribute.{secret}")
+        others = {"age", "job", "s"} - {secret}
+        assert all(set(t.columns) == others for t in tables.values())
+    assert set(recording.truth()["site 1"].columns) == {"age", "job", "s", "y"}
