@@ -141,6 +141,25 @@ class Measurement:
             condition=min(self.condition, limit / float((singular * factor).min())),
         )
 
+    def given(self, known: NDArray[np.bool_], values: NDArray[np.intp]) -> Measurement:
+        """What remains to be decoded when some records are known (peeling).
+
+        known: (m,) mask; values: (m,) candidates, read where known. The rest is reduced again, so
+        directions that the known records dominated are seen at full precision. Directions that
+        only known records moved become spare rows: if ``spare_chi2`` grows by much more than
+        ``spare_rows`` then a value was wrong. Needs at least one unknown record.
+        """
+        if known.all():
+            raise FixData("all records are known; nothing remains to be measured")
+        taken = self.features[known, values[known]].sum(axis=0)
+        rest = _reduce(self.features[~known, 1:], self.total - taken, FLOOR)
+        return replace(
+            rest,
+            spare_rows=rest.spare_rows + self.spare_rows,
+            spare_chi2=rest.spare_chi2 + self.spare_chi2,
+            unresolved=self.unresolved,
+        )
+
     def chi2_per_equation(self, probabilities: Array) -> float:
         """Mean square of ``total`` minus its expectation; 0 for a measurement without rows."""
         if not self.rank:

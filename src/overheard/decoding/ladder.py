@@ -1,0 +1,76 @@
+"""Which decoder should be believed here? The rungs of DECODERS section 2, chosen without the truth.
+
+0. **enumeration**, when there are at most 2^22 possible answers: the exact posterior.
+1. **ridge**, when the equations reach the unknowns: taken if no record is ambiguous and the
+   rounded answer explains the total.
+2. **expectation propagation**, when its own checks pass: it settled, what it left unexplained is
+   noise, and what it calls certain was proved against the total.
+3. **maximum entropy**, otherwise: one convex problem, always solvable, never more confident than
+   the measurement forces it to be.
+
+The order of trial differs from the order of the rungs because the last one is the safe one. Before
+any of them the stated noise is checked against the rows that hold nothing else
+(:attr:`Measurement.misfit`), and raised if it was understated.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from overheard.decoding.enumeration import MOST_BITS, answer_bits, enumeration
+from overheard.decoding.expectation_propagation import BUDGET, expectation_propagation
+from overheard.decoding.max_entropy import Posterior, check_prior, count_unknowns, max_entropy
+from overheard.decoding.measurement import Measurement
+from overheard.decoding.ridge import fits, ridge
+
+_ENOUGH_SPARE = 20  # spare rows from which a noise level is estimated
+
+
+def decode(measurement: Measurement, prior: Any = None, *, budget: float = BUDGET) -> Posterior:
+    """Probabilities of each record's candidates; ``method`` names the rung that was taken.
+
+    prior: None (uniform), (K,) shared or (m, K) per record; zeros mask candidates. budget: the
+    floating-point operations that expectation propagation may spend before maximum entropy is
+    taken instead. Deterministic. Raises FixData on a prior of the wrong shape or sum.
+
+    ``method`` is "enumeration", "ridge", "expectation_propagation", "max_entropy", or "prior" when
+    no equation rises above the noise.
+    """
+    p0 = check_prior(prior, measurement.records, measurement.candidates)
+    unknowns = count_unknowns(p0)
+    measurement = believable(measurement)
+    if not measurement.rank or not unknowns:
+        chi2 = measurement.chi2_per_equation(p0)
+        return Posterior(p0, chi2, measurement.rank, unknowns, 0, True, "prior")
+    if answer_bits(p0) <= MOST_BITS:
+        listed = enumeration(measurement, p0)
+        if listed.converged:
+            return listed
+    if measurement.rank >= unknowns:
+        exact = ridge(measurement, p0)
+        if exact.converged:
+            return exact
+    rank = measurement.rank
+    correlated = expectation_propagation(measurement, p0, budget=budget)
+    if correlated.converged and fits(correlated.chi2_per_equation * rank, rank):
+        return correlated
+    safe = max_entropy(measurement, p0)
+    return replace(safe, iterations=safe.iterations + correlated.iterations)
+
+
+def believable(measurement: Measurement) -> Measurement:
+    """The measurement with its noise raised to what the spare rows show, if that is clearly more.
+
+    "Clearly": five standard errors of the mean square, at least 20 spare rows. Never lowered: rows
+    in which nothing varies may be quieter than the rest.
+    """
+    spare = measurement.spare_rows
+    if spare < _ENOUGH_SPARE:
+        return measurement
+    misfit = measurement.misfit
+    if misfit <= 1.0 + 5.0 * float(np.sqrt(2.0 / spare)):
+        return measurement
+    return measurement.inflated(float(np.sqrt(misfit)))
