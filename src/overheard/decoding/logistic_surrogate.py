@@ -9,7 +9,7 @@ reproduces the messages.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,8 +25,10 @@ from overheard.decoding.surrogate import LocalOptimum, _enough
 
 Array = NDArray[np.float64]
 
-EQUATIONS = 800  # about as many as one dense solve takes in some hundredths of a second
-LEVELS = (3.0, 1.0, 0.3, 0.1, 0.03, 0.01)  # relative error allowed, from a rough fit to a close one
+EQUATIONS = 600  # about as many as one dense solve takes in some hundredths of a second
+LEVELS = (3.0, 1.0, 0.3, 0.1, 0.03, 0.01, 0.01)  # relative error allowed, rough to close
+DOUBT = 0.5  # share of the way from the last model to theta* that is extrapolation
+TUNE_FROM = 0.1  # level at which the prior variance of theta* starts to follow the fit
 
 
 @dataclass(frozen=True)
@@ -34,20 +36,18 @@ class SurrogatePrior:
     """What is assumed before the updates are matched; all in units of the moments' scale.
 
     Attributes:
-        records: number of surrogate records.
+        records: number of surrogate records; at least twice the parameters are taken.
         alone: how far one record may move by itself.
-        together: how far all may move by a common affine map, when the moments are measured
-            on mini-batch noise.
-        blind: the same when they are not (full batches).
-        logit: root mean square of x'(theta* - last returned model) to expect.
+        together: how far all may move by a common affine map. Loose: the moments from the
+            noise are a start, not a fact (with several local steps they are crude).
+        logit: root mean square of x'(theta* - last returned model) to start from.
         draws: independent surrogates, averaged.
     """
 
     records: int = 50
-    alone: float = 0.3
-    together: float = 0.2
-    blind: float = 1.0
-    logit: float = 4.0
+    alone: float = 0.5
+    together: float = 1.0
+    logit: float = 8.0
     draws: int = 1
 
 
@@ -70,9 +70,10 @@ def decode_logistic(
         seed: of the surrogate records; one seed, one result.
         prior: settings; the defaults were fixed on simulations and serve every data set.
 
-    If theta* lies far outside the models sent, ``estimate`` extrapolates with the right
-    functional form but its length is then mostly the prior's (nearly separable records have
-    no finite optimum at all).
+    Without information ``estimate`` stays at the last model returned. If theta* lies far
+    outside the models sent, it extrapolates with the right functional form, but how far is
+    then mostly the prior's word (nearly separable records have no finite optimum at all);
+    the covariance adds half the way gone for that.
     """
     prior = prior or SurrogatePrior()
     sent, returned = _enough(sent, returned)
@@ -84,8 +85,7 @@ def decode_logistic(
     factor = noise_factor(recipe)
     pull = update / (recipe.learning_rate * recipe.steps)
     moments = pull.T @ pull / rounds
-    measured = factor > 0 and np.trace(noise) > 10.0 * size * floor**2
-    if measured:
+    if factor > 0 and np.trace(noise) > 10.0 * size * floor**2:
         moments = moments + noise / factor
         noise = noise + floor**2 * np.eye(size)
     else:
@@ -94,14 +94,16 @@ def decode_logistic(
     moments = 4.0 * moments if bias is None else moments / moments[bias, bias]
 
     rows = _contrasts(sent, smooth)
+    data = _Messages(sent, returned[-1], rows, rows.T @ update, noise, recipe)
     fits = []
     for draw in range(prior.draws):
         rng = np.random.default_rng([seed, draw])
-        cloud = _cloud(moments, bias, prior, measured, rng)
-        fits.append(_match(sent, returned, rows, noise, recipe, cloud, prior))
+        cloud = _cloud(moments, bias, prior, rounds, rng)
+        fits.append(_match(data, cloud))
     beta = np.mean([f[0] for f in fits], 0)
     covariance = np.mean([f[1] + np.outer(f[0] - beta, f[0] - beta) for f in fits], 0)
     records = np.concatenate([f[4] for f in fits])
+    covariance = covariance + _extrapolation(beta - returned[-1], records)
     trained = _replay(records, beta, returned[-1:], recipe.learning_rate, recipe.steps * rounds)[0]
     return LocalOptimum(
         estimate=beta,
@@ -110,13 +112,27 @@ def decode_logistic(
         identified=int(np.mean([f[2] for f in fits])),
         misfit=float(np.mean([f[3] for f in fits])),
         noise_sd=float(np.sqrt(np.trace(noise) / size)),
-        prior_spread=prior.together if measured else prior.blind,
+        prior_spread=prior.together,
     )
+
+
+def _extrapolation(move: Array, records: Array) -> Array:
+    """Covariance for what a surrogate cannot know: half the way gone, along it and across.
+
+    The Laplace covariance trusts the surrogate's form. Beyond the models sent, the length of
+    the move is an extrapolation; simulations are covered with half of it as one standard
+    deviation, and as much again spread over all directions in the metric of the records.
+    """
+    size = len(move)
+    second = records.T @ records / len(records)
+    second += 1e-3 * np.trace(second) / size * np.eye(size)
+    across = (move @ second @ move) / size * np.linalg.inv(second)
+    return DOUBT**2 * (np.outer(move, move) + across)
 
 
 @dataclass(frozen=True)
 class _Cloud:
-    """Surrogate records = base + (mix @ U) @ stretch for standard normal U; beta = last + width @ z."""
+    """Records = base + (mix @ U) @ stretch, theta* = last + width @ z; U, z standard normal."""
 
     base: Array  # (n, P)
     mix: Array  # (n, n)
@@ -143,13 +159,16 @@ def _cloud(
     moments: Array,
     bias: int | None,
     prior: SurrogatePrior,
-    measured: bool,
+    rounds: int,
     rng: np.random.Generator,
 ) -> _Cloud:
-    size, n = len(moments), prior.records
+    size = len(moments)
+    n = max(prior.records, 2 * size)
     free = np.arange(size) if bias is None else np.delete(np.arange(size), bias)
     mean = np.zeros(size) if bias is None else moments[bias]
     covariance = (moments - np.outer(mean, mean))[np.ix_(free, free)]
+    doubt = size / (size + rounds)  # sampling error makes small eigenvalues too small
+    covariance = (1.0 - doubt) * covariance + doubt * np.diag(np.diag(covariance))
     values, vectors = np.linalg.eigh(covariance)
     root = (vectors * np.sqrt(np.maximum(values, 1e-6 * max(values[-1], 1e-300)))).T
     stretch = np.zeros((len(free), size))
@@ -161,101 +180,124 @@ def _cloud(
     base = mean + normal @ stretch
     if bias is not None:
         base[:, bias] = 1.0
-    common = (prior.together if measured else prior.blind) ** 2
-    shared = common * (1.0 + normal @ normal.T / len(free)) + prior.alone**2 * np.eye(n)
+    shared = prior.together**2 * (1.0 + normal @ normal.T / len(free)) + prior.alone**2 * np.eye(n)
     second = base.T @ base / n
     values, vectors = np.linalg.eigh(second)
-    width = vectors / np.sqrt(np.maximum(values, 1e-6 * values[-1])) * prior.logit
-    return _Cloud(base, np.linalg.cholesky(shared), stretch, width)
+    width = (
+        vectors / np.sqrt(np.maximum(values, 1e-3 * values.mean())) * prior.logit / np.sqrt(size)
+    )
+    return _Cloud(base, np.asarray(np.linalg.cholesky(shared), dtype=np.float64), stretch, width)
 
 
-def _match(
-    sent: Array,
-    returned: Array,
-    rows: Array,
-    noise: Array,
-    recipe: LocalRecipe,
-    cloud: _Cloud,
-    prior: SurrogatePrior,
-) -> tuple[Array, Array, int, float, Array]:
-    """theta*, its covariance, identified directions, misfit, surrogate records.
+@dataclass(frozen=True)
+class _Messages:
+    """What is to be reproduced: contrasts of the updates, and how exactly."""
 
-    Levenberg-Marquardt for min |white(D - replay)|^2 + |U|^2 + |z|^2, solved in the space of
-    equations; the error allowed falls level by level, so that the fit is led, not thrown.
-    """
-    lr, steps = recipe.learning_rate, recipe.steps
-    target = rows.T @ (sent - returned)  # (K, P)
-    scale = np.sqrt(np.mean(target**2, 1))
-    noise_values, noise_vectors = np.linalg.eigh(noise)
-    n, size = cloud.base.shape
-    dims = len(cloud.stretch)
+    sent: Array  # (T, P)
+    last: Array  # (P,) the last model returned
+    rows: Array  # (T, K)
+    target: Array  # (K, P)
+    noise: Array  # (P, P)
+    recipe: LocalRecipe
 
-    def unpack(x: Array) -> tuple[Array, Array]:
-        moved = cloud.base + cloud.mix @ x[: n * dims].reshape(n, dims) @ cloud.stretch
-        return moved, returned[-1] + cloud.width @ x[n * dims :]
+    def whitener(self, level: float) -> Array:
+        """(K, P, P) inverse root of noise plus ``level`` times the size of each contrast."""
+        values, vectors = np.linalg.eigh(self.noise)
+        size = np.sqrt(np.mean(self.target**2, 1))
+        allowed = np.sqrt(np.maximum(values, 0.0) + (level * size[:, None]) ** 2)
+        return np.asarray((vectors / allowed[:, None, :]) @ vectors.T)
 
-    def residual(x: Array, white: Array) -> tuple[Array, Array, Array, list[Array]]:
-        records, beta = unpack(x)
-        end, path = _replay(records, beta, sent, lr, steps)
-        gap = target - rows.T @ (sent - end)
-        return np.einsum("kpq,kq->kp", white, gap).ravel(), records, beta, path
 
-    x = np.zeros(n * dims + size)
+@dataclass(frozen=True)
+class _Fit:
+    """A point of the search: coordinates, what they stand for, and how well that fits."""
+
+    x: Array  # (n F + P,) standard normal a priori
+    records: Array  # (n, P)
+    beta: Array  # (P,)
+    path: list[Array]
+    gap: Array  # (K P,) whitened
+    cost: float
+
+
+def _evaluate(x: Array, data: _Messages, cloud: _Cloud, white: Array) -> _Fit:
+    n, dims = len(cloud.base), len(cloud.stretch)
+    records = cloud.base + cloud.mix @ x[: n * dims].reshape(n, dims) @ cloud.stretch
+    beta = data.last + cloud.width @ x[n * dims :]
+    end, path = _replay(records, beta, data.sent, data.recipe.learning_rate, data.recipe.steps)
+    gap = data.target - data.rows.T @ (data.sent - end)
+    gap = np.einsum("kpq,kq->kp", white, gap).ravel()
+    return _Fit(x, records, beta, path, gap, float(gap @ gap + x @ x))
+
+
+def _descend(fit: _Fit, data: _Messages, cloud: _Cloud, white: Array, most: int) -> _Fit:
+    """Levenberg-Marquardt on |gap|^2 + |x|^2, solved in the space of equations."""
     damping = 0.1
-    for level in LEVELS:
-        allowed = noise_values + (level * scale[:, None]) ** 2
-        white = (noise_vectors / np.sqrt(allowed)[:, None, :]) @ noise_vectors.T
-        gap, records, beta, path = residual(x, white)
-        cost = float(gap @ gap + x @ x)
-        for _ in range(10 if level == LEVELS[-1] else 6):
-            slope = _slope(records, beta, path, rows, white, lr, cloud)
-            gram, shift = slope @ slope.T, slope @ x
-            improved = False
-            for _ in range(8):
-                system = gram / (1.0 + damping)
-                system[np.diag_indices_from(system)] += 1.0
-                dual = np.linalg.solve(system, gap + shift / (1.0 + damping))
-                trial = x + (slope.T @ dual - x) / (1.0 + damping)
-                new = residual(trial, white)
-                new_cost = float(new[0] @ new[0] + trial @ trial)
-                if new_cost < cost:
-                    improved = True
-                    break
-                damping = 6.0 * max(damping, 1e-3)
-            if not improved:
+    for _ in range(most):
+        slope = _slope(fit, data, cloud, white)
+        gram, shift = slope @ slope.T, slope @ fit.x
+        for _ in range(8):
+            system = gram / (1.0 + damping)
+            system[np.diag_indices_from(system)] += 1.0
+            dual = np.linalg.solve(system, fit.gap + shift / (1.0 + damping))
+            step = (slope.T @ dual - fit.x) / (1.0 + damping)
+            trial = _evaluate(fit.x + step, data, cloud, white)
+            if trial.cost < fit.cost:
                 break
-            gain = 1.0 - new_cost / cost
-            x, (gap, records, beta, path), cost = trial, new, new_cost
-            damping /= 6.0
-            if gain < (1e-2 if level == LEVELS[-1] else 0.05):
-                break
-    slope = _slope(records, beta, path, rows, white, lr, cloud)
+            damping = 6.0 * max(damping, 1e-3)
+        else:
+            return fit
+        gain = 1.0 - trial.cost / fit.cost
+        fit, damping = trial, damping / 6.0
+        if gain < 0.03:
+            break
+    return fit
+
+
+def _left_over(fit: _Fit, data: _Messages, cloud: _Cloud, white: Array) -> Array:
+    """(P, P) share of the prior variance of theta* that the messages leave (Laplace)."""
+    slope = _slope(fit, data, cloud, white)
     gram = slope @ slope.T
     gram[np.diag_indices_from(gram)] += 1.0
-    last = slope[:, n * dims :]
-    left_over = np.eye(size) - last.T @ np.linalg.solve(gram, last)  # of the prior's variance
-    misfit = float(np.mean(gap**2))
+    last = slope[:, -len(fit.beta) :]
+    share = np.eye(len(fit.beta)) - last.T @ np.linalg.solve(gram, last)
+    return np.asarray((share + share.T) / 2)
+
+
+def _match(data: _Messages, cloud: _Cloud) -> tuple[Array, Array, int, float, Array]:
+    """theta*, its covariance, identified directions, misfit, surrogate records.
+
+    The error allowed falls level by level, so that the fit is led, not thrown. Once it is
+    close, the prior variance of theta* is set to what the fit shows (one step of expectation
+    maximisation a level): theta* is near in some federations and far in others.
+    """
+    size = data.sent.shape[1]
+    x = np.zeros(cloud.mix.shape[0] * len(cloud.stretch) + size)
+    for level in LEVELS:
+        white = data.whitener(level)
+        fit = _descend(_evaluate(x, data, cloud, white), data, cloud, white, 6)
+        left_over, x = np.eye(size), fit.x
+        if level <= TUNE_FROM:
+            left_over = _left_over(fit, data, cloud, white)
+            far = np.sqrt((x[-size:] @ x[-size:] + np.trace(left_over)) / size)
+            far = float(np.clip(far, 0.3, 3.0))
+            x = np.concatenate([x[:-size], x[-size:] / far])
+            cloud = replace(cloud, width=cloud.width * far)
+    misfit = float(np.mean(fit.gap**2))
     covariance = max(1.0, misfit) * cloud.width @ left_over @ cloud.width.T
-    identified = int(np.sum(np.linalg.eigvalsh((left_over + left_over.T) / 2) < 0.5))
-    return beta, covariance, identified, misfit, records
+    identified = int(np.sum(np.linalg.eigvalsh(left_over) < 0.5))
+    return fit.beta, covariance, identified, misfit, fit.records
 
 
-def _slope(
-    records: Array,
-    beta: Array,
-    path: list[Array],
-    rows: Array,
-    white: Array,
-    lr: float,
-    cloud: _Cloud,
-) -> Array:
+def _slope(fit: _Fit, data: _Messages, cloud: _Cloud, white: Array) -> Array:
     """(K P, n F + P) derivative of the whitened contrasts of the replayed update.
 
     Exact for one local step. For more, the path is held fixed and the feedback of early on
     late steps enters through the mean Hessian: (I - (I - lr H)^S) / (S lr H).
     """
+    records, beta, path, rows = fit.records, fit.beta, fit.path, data.rows
     n, size = records.shape
-    steps = len(path)
+    lr, steps = data.recipe.learning_rate, len(path)
     ones = rows.sum(0)  # (K,)
     chosen = _sigmoid(records @ beta)
     slope_at_beta = chosen * (1.0 - chosen)
