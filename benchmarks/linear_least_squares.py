@@ -17,7 +17,8 @@ from pathlib import Path
 
 import numpy as np
 
-from overheard.attacks.attribute.max_entropy import MaxEntropy, linear_moments
+from overheard.attacks.attribute.linear_moments import linear_moments
+from overheard.attacks.attribute.max_entropy import MaxEntropy
 from overheard.attacks.attribute.model_based_linear import ModelBasedLinear
 from overheard.attacks.local_model.exact_linear import ExactLinear
 from overheard.evaluation.metrics import attribute_hits, excess_losses, local_optimum

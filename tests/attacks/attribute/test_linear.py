@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from overheard.attacks.attribute.max_entropy import MaxEntropy, linear_moments
+from overheard.attacks.attribute.linear_moments import linear_moments
+from overheard.attacks.attribute.max_entropy import MaxEntropy
 from overheard.attacks.attribute.model_based_linear import ModelBasedLinear
 from overheard.errors import ChooseAnotherAttack
 from overheard.evaluation.bounds import algorithm3_bound

@@ -1,4 +1,4 @@
-"""The least committal reading of the updates: solve for the secret's moments, then decode."""
+"""The least committal reading of the updates: a linear measurement of the secret, decoded."""
 
 from __future__ import annotations
 
@@ -6,14 +6,12 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from overheard.decoding.max_entropy import max_entropy
-from overheard.decoding.measurement import from_rows
-from overheard.decoding.moments import Moments, moments_of_secret, statistics
-from overheard.errors import ChooseAnotherAttack
-from overheard.learning.recipe import Recipe
-from overheard.learning.records import Records, Value, encode
+from overheard.attacks.attribute.dense_measurement import dense_measurement
+from overheard.attacks.attribute.linear_moments import linear_moments
+from overheard.decoding.ladder import decode
+from overheard.decoding.measurement import Measurement, from_rows
+from overheard.learning.records import encode
 from overheard.transcript.guess import AttributeValues
 from overheard.transcript.knowledge import (
     AttributeDomain,
@@ -28,8 +26,9 @@ from overheard.transcript.view import View
 @dataclass(frozen=True)
 class MaxEntropy:
     """Reads the updates as linear measurements of the attribute and returns the least committal
-    probabilities that reproduce them. On linear least squares two messages give what an oracle
-    holding the attribute would need to fit a logistic regression of it on everything else.
+    probabilities that reproduce them: exact where the measurements suffice, calibrated where not.
+    On linear least squares two messages give what an oracle holding the attribute would need to
+    fit a logistic regression of it on everything else.
 
     Settings: ``rounds``, how many of the rounds heard are used (spread evenly).
     """
@@ -44,80 +43,37 @@ class MaxEntropy:
     rounds: int = 100
 
     def __call__(self, view: View, rng: np.random.Generator) -> AttributeValues:
-        recipe = view.know(LocalTraining).recipe
-        if not (recipe.linear_least_squares and recipe.full_batch):
-            raise ChooseAnotherAttack("decodes linear least squares with full batches only")
-        domain = view.know(AttributeDomain)
-        records = view.know(PublicRecords).records
-        labels = recipe.target.encode_values(view.know(Labels).values)
-        moments, phi = linear_moments(
-            view.know(Link), recipe, records, labels, domain.column, domain.values, self.rounds
-        )
-        features = np.zeros((len(phi), len(domain.values), len(moments.total)))
-        width = phi.shape[1]
-        for k in range(1, len(domain.values)):
-            features[:, k] = phi @ moments.rows[:, (k - 1) * width : k * width].T
-        posterior = max_entropy(from_rows(features, moments.total, 1.0))
+        measurement = measure(view, self.rounds)
+        posterior = decode(measurement)
         return AttributeValues(
             posterior.probabilities,
-            domain.values,
+            view.know(AttributeDomain).values,
             {
+                "method": posterior.method,
                 "rank": posterior.rank,
                 "unknowns": posterior.unknowns,
-                "chi2": moments.chi2,
-                "bits_leaked": float(np.mean(posterior.bits_leaked())),
-                "method": posterior.method,
+                "chi2": posterior.chi2_per_equation,
+                "misfit": measurement.misfit,
+                "entropy_bits": float(np.mean(posterior.entropy_bits)),
             },
         )
 
 
-def linear_moments(
-    link: Link,
-    recipe: Recipe,
-    records: Records,
-    labels: NDArray[np.float64],
-    column: str,
-    values: tuple[Value, ...],
-    most: int,
-) -> tuple[Moments, NDArray[np.float64]]:
-    """The secret column's moments and each record's statistics (DECODERS section 2)."""
-    inputs = recipe.encoding.inputs_of(column)
-    public = encode(recipe.encoding, records, {column: values[0]})
-    blocks = np.zeros((len(values), recipe.encoding.width))
-    for k, value in enumerate(values):
-        one = encode(recipe.encoding, records.take(np.arange(1)), {column: value})
-        blocks[k, inputs] = one[0, inputs]
-    public[:, inputs] = 0.0
-    phi = statistics(public, labels)
-    used = np.unique(np.linspace(0, len(link) - 1, min(most, len(link))).round().astype(int))
-    gradient = link.payload == "gradient"
-    rate = 1.0 if gradient else recipe.learning_rate
-    moments = moments_of_secret(
-        link.sent[used].astype(np.float64),
-        link.updates()[used],
-        rounding(link)[used],
-        phi,
-        blocks,
-        step=2 * rate / len(phi),
-        steps=1 if gradient else recipe.epochs,
-        bias=recipe.model.bias,
-        proximal=recipe.proximal * rate,
+def measure(view: View, most: int) -> Measurement:
+    """What the messages say about the attribute, as a whitened linear measurement."""
+    recipe, link = view.know(LocalTraining).recipe, view.know(Link)
+    domain, records = view.know(AttributeDomain), view.know(PublicRecords).records
+    labels = recipe.target.encode_values(view.know(Labels).values)
+    if recipe.linear_least_squares and recipe.full_batch:
+        moments, phi = linear_moments(
+            link, recipe, records, labels, domain.column, domain.values, most
+        )
+        width = phi.shape[1]
+        features = np.zeros((len(phi), len(domain.values), len(moments.total)))
+        for k in range(1, len(domain.values)):
+            features[:, k] = phi @ moments.rows[:, (k - 1) * width : k * width].T
+        return from_rows(features, moments.total, 1.0)
+    candidates = np.stack(
+        [encode(recipe.encoding, records, {domain.column: v}) for v in domain.values]
     )
-    return moments, phi
-
-
-def rounding(link: Link) -> NDArray[np.float64]:
-    """Standard deviation of the rounding of each number on the wire: a unit in the last place.
-
-    A client's arithmetic has the same precision as its messages and rounds several times before
-    sending; one unit (instead of 1/sqrt(12)) allows for that. Floored at the typical size of the
-    numbers it was computed from: of a model, the model's own; of a gradient, the largest gradient
-    heard, because near the optimum a gradient is a small difference of large terms.
-    """
-    messages = link.returned.astype(np.float64)
-    if link.payload == "gradient":
-        floor = np.abs(messages).max()
-    else:
-        floor = np.sqrt(np.mean(messages**2))
-    size = np.maximum(np.abs(messages), floor).astype(link.returned.dtype)
-    return np.asarray(np.spacing(size), dtype=np.float64)
+    return dense_measurement(link, recipe, candidates, labels, most)

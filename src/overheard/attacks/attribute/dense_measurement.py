@@ -1,0 +1,99 @@
+"""Updates of dense networks as a linear measurement of the records' unknown values.
+
+One full-batch step sends ``(theta - theta') m / lr = sum_i g_i(s_i)``: exactly linear in the
+indicator of each record's value, however non-linear the network (DECODERS section 1). Rounds
+stack. With few parameters the gradients are rows; with many, only their inner products are made.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from overheard.attacks.wire import rounding, spread
+from overheard.decoding.factor_kernels import difference, explicit, gram, project
+from overheard.decoding.measurement import Measurement, from_differences, from_gram
+from overheard.errors import ChooseAnotherAttack
+from overheard.learning.dense import factors, split, weighted_gradient
+from overheard.learning.recipe import Recipe
+from overheard.transcript.knowledge import Link
+
+Array = NDArray[np.float64]
+MOST_ROW_NUMBERS = 60_000_000
+"""Gradients are built as rows up to this many numbers (480 MB); above, as inner products."""
+
+
+def dense_measurement(
+    link: Link, recipe: Recipe, candidates: Array, labels: Array, most: int
+) -> Measurement:
+    """The measurement of which candidate each record is, from ``most`` rounds.
+
+    candidates: (K, m, d) inputs of the m records under each of K values; labels: (m,) or (K, m).
+    """
+    if not recipe.full_batch or (link.payload == "model" and recipe.epochs != 1):
+        raise ChooseAnotherAttack("decodes one full-batch step a round; this recipe takes several")
+    values, people, _ = candidates.shape
+    used = spread(len(link), most)
+    rate = 1.0 if link.payload == "gradient" else recipe.learning_rate
+    scale = people / rate
+    updates = link.updates()[used] * scale
+    noise = rounding(link)[used] * scale
+    thetas = link.sent[used].astype(np.float64)
+    labels = np.broadcast_to(labels, (values, people))
+    unknowns = people * (values - 1)
+    if unknowns * thetas.size <= MOST_ROW_NUMBERS:
+        return _rows(recipe, thetas, updates, noise, candidates, labels)
+    return _inner_products(recipe, thetas, updates, noise, candidates, labels)
+
+
+def _at(recipe: Recipe, theta: Array, candidates: Array, labels: Array, update: Array):  # type: ignore[no-untyped-def]
+    """Differences to the first candidate, and what the update leaves unexplained by it."""
+    model, loss = recipe.model, recipe.loss
+    base = factors(model, loss, theta, candidates[0], labels[0])
+    left = update - weighted_gradient(model, base, np.ones(len(labels[0])))
+    others = [
+        difference(base, factors(model, loss, theta, x, y), model.bias)
+        for x, y in zip(candidates[1:], labels[1:], strict=True)
+    ]
+    return others, left
+
+
+def _rows(
+    recipe: Recipe, thetas: Array, updates: Array, noise: Array, candidates: Array, labels: Array
+) -> Measurement:
+    differences, residual = [], []
+    for theta, update in zip(thetas, updates, strict=True):
+        others, left = _at(recipe, theta, candidates, labels, update)
+        differences.append(np.stack([explicit(o, recipe.model.bias) for o in others], axis=1))
+        residual.append(left)
+    return from_differences(
+        np.concatenate(differences, axis=2), np.concatenate(residual), noise.ravel()
+    )
+
+
+def _inner_products(
+    recipe: Recipe, thetas: Array, updates: Array, noise: Array, candidates: Array, labels: Array
+) -> Measurement:
+    """Rounds are weighted by their own noise, so that the sum of Gram matrices has unit noise."""
+    values, people, _ = candidates.shape
+    unknowns = people * (values - 1)
+    # record-major: the K - 1 differences of a record stand side by side
+    products = np.zeros((people, values - 1, people, values - 1))
+    projections = np.zeros((people, values - 1))
+    for theta, update, sd in zip(thetas, updates, noise, strict=True):
+        precision = 1 / np.mean(sd**2)
+        others, left = _at(recipe, theta, candidates, labels, update)
+        blocks = [
+            weight if bias is None else np.column_stack([weight, bias])
+            for weight, bias in split(recipe.model, left)
+        ]
+        for a, one in enumerate(others):
+            projections[:, a] += precision * project(one, blocks)
+            for b, two in enumerate(others[: a + 1]):
+                part = precision * gram(one, two)
+                products[:, a, :, b] += part
+                if a != b:
+                    products[:, b, :, a] += part.T
+    return from_gram(
+        products.reshape(unknowns, unknowns), projections.ravel(), 1.0, candidates=values
+    )

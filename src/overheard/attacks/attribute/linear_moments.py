@@ -1,0 +1,47 @@
+"""The secret column's moments, read from updates of linear least squares (DECODERS section 2)."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from overheard.attacks.wire import rounding, spread
+from overheard.decoding.moments import Moments, moments_of_secret, statistics
+from overheard.learning.recipe import Recipe
+from overheard.learning.records import Records, Value, encode
+from overheard.transcript.knowledge import Link
+
+
+def linear_moments(
+    link: Link,
+    recipe: Recipe,
+    records: Records,
+    labels: NDArray[np.float64],
+    column: str,
+    values: tuple[Value, ...],
+    most: int,
+) -> tuple[Moments, NDArray[np.float64]]:
+    """The secret column's moments and each record's statistics (DECODERS section 2)."""
+    inputs = recipe.encoding.inputs_of(column)
+    public = encode(recipe.encoding, records, {column: values[0]})
+    blocks = np.zeros((len(values), recipe.encoding.width))
+    for k, value in enumerate(values):
+        one = encode(recipe.encoding, records.take(np.arange(1)), {column: value})
+        blocks[k, inputs] = one[0, inputs]
+    public[:, inputs] = 0.0
+    phi = statistics(public, labels)
+    used = spread(len(link), most)
+    gradient = link.payload == "gradient"
+    rate = 1.0 if gradient else recipe.learning_rate
+    moments = moments_of_secret(
+        link.sent[used].astype(np.float64),
+        link.updates()[used],
+        rounding(link)[used],
+        phi,
+        blocks,
+        step=2 * rate / len(phi),
+        steps=1 if gradient else recipe.epochs,
+        bias=recipe.model.bias,
+        proximal=recipe.proximal * rate,
+    )
+    return moments, phi

@@ -1,0 +1,32 @@
+"""What attacks need to know of numbers on a wire: how they were rounded, which rounds to use."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from overheard.transcript.knowledge import Link
+
+
+def spread(heard: int, most: int) -> NDArray[np.int64]:
+    """At most ``most`` of the rounds heard, evenly spread, the first and the last included."""
+    return np.unique(np.linspace(0, heard - 1, min(most, heard)).round().astype(np.int64))
+
+
+def rounding(link: Link) -> NDArray[np.float64]:
+    """Standard deviation (T, P) of the rounding error of each update heard.
+
+    A client that computes in the precision of the wire rounds the model it returns to the nearest
+    number (a uniform error: one unit in the last place over sqrt(12)), and before that its
+    gradient, whose terms add up to rounding errors in proportion to the update's typical size.
+    Where messages leave spare equations, decoders check this against them.
+    """
+    epsilon = float(np.finfo(link.returned.dtype).eps)
+    updates = link.updates()
+    typical = np.sqrt(np.mean(updates**2, axis=1, keepdims=True))
+    arithmetic = epsilon * np.maximum(np.abs(updates), typical)
+    if link.payload == "gradient":
+        # near the optimum a gradient is a small difference of large terms
+        return np.maximum(arithmetic, epsilon * typical.max())
+    last_place = np.spacing(np.abs(link.returned)).astype(np.float64) / np.sqrt(12)
+    return np.asarray(np.hypot(last_place, arithmetic))

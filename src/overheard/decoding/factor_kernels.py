@@ -1,0 +1,84 @@
+"""Inner products of per-record gradients of dense layers, without the gradients.
+
+The gradient of one record's loss by a dense layer's weights and bias is the outer product of its
+error ``delta`` and its input ``[a, 1]``. What a decoder needs is the difference between two
+candidate values of the same record,
+
+    delta_1 [a_1, 1]' - delta_0 [a_0, 1]' = (delta_1 - delta_0) [a_1, 1]' + delta_0 [a_1 - a_0, 0]',
+
+two outer products of factors that are differences themselves: nothing cancels later (computing
+K11 - 2 K10 + K00 instead would lose half the digits). An inner product of two such differences
+is four products of small matrices a layer (DECODERS section 1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+Factors = Sequence[tuple[NDArray[np.floating[Any]], NDArray[np.floating[Any]]]]
+"""Per layer: inputs a (n, fan_in) and errors delta (n, fan_out)."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One layer of n gradient differences: sum over both parts of ``errors ⊗ inputs``.
+
+    errors: (2, n, fan_out); inputs: (2, n, fan_in [+ 1 for the bias]).
+    """
+
+    errors: Array
+    inputs: Array
+
+
+def difference(base: Factors, other: Factors, bias: bool) -> list[Difference]:
+    """The layers of ``gradient(other) - gradient(base)`` for each record."""
+    layers = []
+    for (a0, d0), (a1, d1) in zip(base, other, strict=True):
+        inputs = np.stack([a1, a1 - a0]).astype(np.float64)
+        if bias:
+            ends = np.zeros((2, len(a0), 1))
+            ends[0] = 1.0
+            inputs = np.concatenate([inputs, ends], axis=2)
+        layers.append(Difference(np.stack([d1 - d0, d0]).astype(np.float64), inputs))
+    return layers
+
+
+def gram(left: Sequence[Difference], right: Sequence[Difference]) -> Array:
+    """Inner products (n_left, n_right) of two lists of gradient differences."""
+    total = np.zeros((left[0].errors.shape[1], right[0].errors.shape[1]))
+    for one, two in zip(left, right, strict=True):
+        for p in range(2):
+            for q in range(2):
+                total += (one.errors[p] @ two.errors[q].T) * (one.inputs[p] @ two.inputs[q].T)
+    return total
+
+
+def project(layers: Sequence[Difference], blocks: Sequence[Array]) -> Array:
+    """Inner products (n,) of gradient differences with one gradient.
+
+    ``blocks``: per layer the gradient as (fan_out, fan_in [+ 1 for the bias]).
+    """
+    total = np.zeros(layers[0].errors.shape[1])
+    for layer, block in zip(layers, blocks, strict=True):
+        for p in range(2):
+            total += np.einsum("nj,nj->n", layer.errors[p] @ block, layer.inputs[p])
+    return total
+
+
+def explicit(layers: Sequence[Difference], bias: bool) -> Array:
+    """The gradient differences themselves (n, P), weights before bias: for few parameters."""
+    parts = []
+    for layer in layers:
+        whole = np.einsum("pno,pni->noi", layer.errors, layer.inputs)
+        n = whole.shape[0]
+        if bias:
+            parts += [whole[:, :, :-1].reshape(n, -1), whole[:, :, -1]]
+        else:
+            parts.append(whole.reshape(n, -1))
+    return np.concatenate(parts, axis=1)
