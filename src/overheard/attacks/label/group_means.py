@@ -1,0 +1,164 @@
+"""Mean label of each group from one gradient of the last layer (leprovost2023, K > 1).
+
+The gradient of the last layer is a sum over records of residual times the layer's input. The paper
+puts the group's mean input, seen on auxiliary records, in the place of each record's, which leaves
+one unknown per group, and solves by pseudo-inverse (MP) or with Tikhonov regularisation (T). It
+does not say how strong the regularisation is; here it is what serves best on batches of auxiliary
+records whose means are known.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from overheard.attacks.label.heard import Outside, gradients, outside
+from overheard.errors import ChooseAnotherAttack
+from overheard.learning.dense import forward
+from overheard.learning.recipe import Recipe
+from overheard.transcript.guess import GroupMeans
+from overheard.transcript.knowledge import AuxiliaryData, GroupCounts, Groups, Link, LocalTraining
+from overheard.transcript.view import View
+
+Array = NDArray[np.float64]
+STRENGTHS = np.geomspace(1e-4, 1e2, 40)
+"""Tikhonov parameters that are tried, relative to the largest singular value."""
+
+
+@dataclass(frozen=True)
+class GroupMeansPinv:
+    """Puts the group's mean features in the place of each record's and solves the last layer's
+    gradient for one residual per group by pseudo-inverse (MP in the paper)."""
+
+    name: ClassVar[str] = "group_means_pinv"
+    paper: ClassVar[str] = "leprovost2023"
+    question: ClassVar[str] = "label"
+    needs: ClassVar[frozenset[type[Any]]] = frozenset({Link, LocalTraining, AuxiliaryData, Groups})
+    uses: ClassVar[frozenset[type[Any]]] = frozenset({GroupCounts})
+
+    def __call__(self, view: View, rng: np.random.Generator) -> GroupMeans:
+        recipe = view.know(LocalTraining).recipe
+        layer = last_layer(view, recipe)
+        means = layer.solve(layer.matrix[None], layer.total[None], np.zeros(1))[0, 0]
+        return answer(layer.known, recipe, layer.prediction - means, {})
+
+
+@dataclass(frozen=True)
+class GroupMeansTikhonov:
+    """The same with Tikhonov regularisation (T in the paper), of the strength that makes the
+    smallest error on simulated clients drawn from the auxiliary records.
+
+    Settings: ``draws``, how many clients are simulated.
+    """
+
+    name: ClassVar[str] = "group_means_tikhonov"
+    paper: ClassVar[str] = "leprovost2023"
+    question: ClassVar[str] = "label"
+    needs: ClassVar[frozenset[type[Any]]] = frozenset({Link, LocalTraining, AuxiliaryData, Groups})
+    uses: ClassVar[frozenset[type[Any]]] = frozenset({GroupCounts})
+
+    draws: int = 200
+
+    def __call__(self, view: View, rng: np.random.Generator) -> GroupMeans:
+        recipe = view.know(LocalTraining).recipe
+        layer = last_layer(view, recipe)
+        strength = calibrated(layer, self.draws, rng)
+        means = layer.solve(layer.matrix[None], layer.total[None], np.array([strength]))[0, 0]
+        return answer(layer.known, recipe, layer.prediction - means, {"strength": strength})
+
+
+@dataclass(frozen=True)
+class LastLayer:
+    """The linear system of the paper, and the auxiliary records behind it.
+
+    features: (n, h + 1) inputs of the last layer with a one; residuals: (n,); matrix: (h + 1, C)
+    mean features of each group; total: (h + 1,) K/2 times the gradient heard.
+    """
+
+    known: Outside
+    features: Array
+    residuals: Array
+    matrix: Array
+    prediction: Array
+    total: Array
+
+    def solve(self, matrices: Array, totals: Array, strengths: Array) -> Array:
+        """Mean residual of each group (b, s, C), for systems (b, h + 1, C) and strengths (s,)."""
+        left, singular, right = np.linalg.svd(matrices, full_matrices=False)
+        singular = singular[:, None, :]
+        top = singular[..., :1]
+        seen = np.einsum("bhc,bh->bc", left, totals)[:, None, :]
+        kept = singular > 1e-12 * np.maximum(top, 1e-300)
+        gain = np.where(kept, singular, 0) / np.where(
+            kept, singular**2 + (strengths[:, None] * top) ** 2, 1
+        )
+        sums = np.einsum("bdc,bsd->bsc", right, gain * seen)
+        counts = self.known.counts
+        return np.asarray(np.where(counts > 0, sums / np.where(counts > 0, counts, 1), 0))
+
+
+def last_layer(view: View, recipe: Recipe) -> LastLayer:
+    """The system at the last round heard."""
+    if not recipe.model.hidden:
+        raise ChooseAnotherAttack("needs a hidden layer: the last layer's inputs are its features")
+    known = outside(view, recipe)
+    heard = gradients(view.know(Link), recipe)
+    trace = forward(recipe.model, heard.models[-1], known.inputs)
+    columns = [trace[-2], np.ones((len(known.labels), 1))] if recipe.model.bias else [trace[-2]]
+    features = np.column_stack(columns).astype(np.float64)
+    outputs = trace[-1][:, 0].astype(np.float64)
+    matrix = known.mean(features).T * (known.counts > 0)
+    total = heard.means[-1, -features.shape[1] :] * known.size / 2
+    residuals = outputs - known.labels
+    return LastLayer(known, features, residuals, matrix, known.mean(outputs), total)
+
+
+def calibrated(layer: LastLayer, draws: int, rng: np.random.Generator) -> float:
+    """The Tikhonov parameter with the smallest mean error on clients drawn from elsewhere.
+
+    Each simulated client has the counts of the real one (or, if they are unknown, counts drawn
+    from the auxiliary shares); its own records are left out of the mean features. What it solves
+    for is the mean residual: predictions are shifted by the same amount at every strength.
+    """
+    known = layer.known
+    members = np.bincount(known.groups, minlength=len(known.values))
+    where = [np.flatnonzero(known.groups == c) for c in range(len(members))]
+    outer = layer.residuals[:, None] * layer.features
+    labels = known.labels
+    predictions = layer.residuals + labels
+    matrices, totals, truths, guesses = [], [], [], []
+    for _ in range(draws):
+        counts = known.counts if known.known else rng.multinomial(known.size, members / len(labels))
+        matrix, truth, guess = layer.matrix.copy(), np.full(len(members), np.nan), layer.prediction
+        guess = guess.copy()
+        drawn: list[NDArray[np.int64]] = []
+        for c, wanted in enumerate(np.asarray(counts, dtype=int)):
+            if not wanted:
+                continue
+            enough = wanted < members[c]
+            mine = rng.choice(where[c], wanted, replace=not enough)
+            drawn.append(mine)
+            truth[c] = labels[mine].mean()
+            if enough:
+                rest = members[c] - wanted
+                matrix[:, c] = (members[c] * matrix[:, c] - layer.features[mine].sum(axis=0)) / rest
+                guess[c] = (members[c] * guess[c] - predictions[mine].sum()) / rest
+        matrices.append(matrix * (known.counts > 0))
+        totals.append(outer[np.concatenate(drawn)].sum(axis=0))
+        truths.append(truth)
+        guesses.append(guess)
+    means = layer.solve(np.array(matrices), np.array(totals), STRENGTHS)
+    errors = np.abs(np.array(guesses)[:, None] - means - np.array(truths)[:, None])
+    return float(STRENGTHS[np.argmin(np.nanmean(errors, axis=2).mean(axis=0))])
+
+
+def answer(
+    known: Outside, recipe: Recipe, means: Array, diagnostics: dict[str, float | int | str]
+) -> GroupMeans:
+    """The means in the label's own units; these methods claim no uncertainty."""
+    groups = recipe.target.decode_values(means)
+    details = {**diagnostics, "counts": "known" if known.known else "estimated"}
+    return GroupMeans(known.values, groups, np.full(len(groups), np.nan), details)
