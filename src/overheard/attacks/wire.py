@@ -27,6 +27,6 @@ def rounding(link: Link) -> NDArray[np.float64]:
     arithmetic = epsilon * np.maximum(np.abs(updates), typical)
     if link.payload == "gradient":
         # near the optimum a gradient is a small difference of large terms
-        return np.maximum(arithmetic, epsilon * typical.max())
+        return np.asarray(np.maximum(arithmetic, epsilon * typical.max()))
     last_place = np.spacing(np.abs(link.returned)).astype(np.float64) / np.sqrt(12)
     return np.asarray(np.hypot(last_place, arithmetic))

@@ -84,7 +84,7 @@ def _inner_products(
         precision = 1 / np.mean(sd**2)
         others, left = _at(recipe, theta, candidates, labels, update)
         blocks = [
-            weight if bias is None else np.column_stack([weight, bias])
+            np.column_stack([weight, *(() if bias is None else (bias,))]).astype(np.float64)
             for weight, bias in split(recipe.model, left)
         ]
         for a, one in enumerate(others):
