@@ -176,8 +176,8 @@ def from_rows(features: Any, total: Any, noise: Any, *, floor: float = FLOOR) ->
     raised to it, so ``noise=0`` means "exact up to float64". Raises FixData on NaN, infinity,
     mismatched shapes, negative noise or a covariance that is not positive definite.
     """
-    f = _finite("features", features)
-    t = _finite("total", total)
+    f = finite("features", features)
+    t = finite("total", total)
     if f.ndim != 3 or f.shape[0] < 1 or f.shape[1] < 1:
         raise FixData(f"features have shape {f.shape}; expected (records, candidates, rows)")
     if t.shape != f.shape[2:]:
@@ -199,8 +199,8 @@ def from_differences(
     differences: (m, K - 1, R) or, for two candidates, (m, R): F[i, k] - F[i, 0];
     residual: (R,): the observed total minus sum_i F[i, 0]; noise: as in :func:`from_rows`.
     """
-    d = _finite("differences", differences)
-    b = _finite("residual", residual)
+    d = finite("differences", differences)
+    b = finite("residual", residual)
     if d.ndim == 2:
         d = d[:, None, :]
     if d.ndim != 3 or d.shape[0] < 1 or b.shape != d.shape[2:]:
@@ -226,8 +226,8 @@ def from_gram(
     dropped even when they lie above the noise (``unresolved`` counts them): use rows if it
     matters. There are no spare rows, so the noise cannot be checked.
     """
-    g = _finite("the Gram matrix", gram)
-    p = _finite("projections", projections)
+    g = finite("the Gram matrix", gram)
+    p = finite("projections", projections)
     n = p.size
     if candidates < 2 or n < 1 or n % (candidates - 1):
         raise FixData(f"{n} projections do not divide into records of {candidates} candidates")
@@ -316,7 +316,8 @@ def _with_reference(differences: Array) -> Array:
     return np.concatenate([np.zeros((m, 1, r)), differences], axis=1)
 
 
-def _finite(name: str, values: Any) -> Array:
+def finite(name: str, values: Any) -> Array:
+    """The values as float64; FixData names the array if they are not numbers or not finite."""
     try:
         array = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError) as error:
@@ -342,7 +343,7 @@ class _Whitener:
 
 
 def _whitener(noise: Any, rounding: Array) -> _Whitener:
-    sd = _finite("noise", noise)
+    sd = finite("noise", noise)
     rows = rounding.size
     if sd.ndim < 2:
         if sd.shape not in ((), (rows,)):
