@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import itertools
 import os
+import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 # Before anything imports numpy: more threads than cores only wait for each other.
-for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-    os.environ.setdefault(variable, "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ.setdefault("MKL_NUM_THREADS", "1")
 # Before anything imports matplotlib: a chart in a test must not look for a screen.
 os.environ.setdefault("MPLBACKEND", "Agg")
 
@@ -18,6 +25,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 
+from overheard.cli import main
 from overheard.data.dataset import Dataset
 from overheard.federation.config import parse_config
 from overheard.federation.plan import plan
@@ -100,3 +108,87 @@ def generated_people(
         origin="generated",
         licence="none",
     )
+
+
+class Workplace:
+    """A folder with a small federation's config, in which the command is run."""
+
+    TABLE = "people.csv"
+    CONFIG = """
+[data]
+source = "file"
+path = "people.csv"
+client = "at"
+target = "y"
+[model]
+name = "linear"
+[training]
+rounds = 8
+learning_rate = 0.1
+participation = 0.67
+[audit]
+attributes = ["s"]
+"""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        dataset = generated_people(clients=3, people=30, columns=2, seed=1)
+        columns = {n: v.tolist() for n, v in dataset.records.columns.items()}
+        columns["at"] = [f"site {c}" for c in columns["at"]]
+        rows = zip(*columns.values(), strict=True)
+        lines = [",".join(columns), *(",".join(map(str, row)) for row in rows)]
+        (path / self.TABLE).write_text("\n".join(lines) + "\n")
+        (path / "federation.toml").write_text(self.CONFIG)
+
+    SCREEN = {"COLUMNS": "100", "NO_COLOR": "1"}
+
+    def process(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """Run ``overheard WORDS`` here, as a user would: in a process of its own."""
+        return subprocess.run(
+            [str(Path(sys.executable).with_name("overheard")), *words],
+            cwd=self.path,
+            env={**os.environ, **self.SCREEN},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+    def overheard(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """The same in this process: the same entry point without a second's start."""
+        stdout, stderr = io.StringIO(), io.StringIO()
+        with (
+            mock.patch.dict(os.environ, self.SCREEN),
+            mock.patch.object(sys, "argv", ["overheard", *words]),
+            contextlib.chdir(self.path),
+            contextlib.redirect_stdout(stdout),
+            contextlib.redirect_stderr(stderr),
+            pytest.raises(SystemExit) as ended,
+        ):
+            main()
+        code = ended.value.code
+        return subprocess.CompletedProcess(words, code, stdout.getvalue(), stderr.getvalue())
+
+    def contents(self) -> dict[str, bytes]:
+        """Every file and its bytes; folders too."""
+        return {
+            str(p.relative_to(self.path)): p.read_bytes() if p.is_file() else b"folder"
+            for p in sorted(self.path.rglob("*"))
+        }
+
+
+@pytest.fixture(scope="session")
+def _recorded(tmp_path_factory: pytest.TempPathFactory) -> Workplace:
+    """A workplace with a recording ``run``, made once by the real command."""
+    place = Workplace(tmp_path_factory.mktemp("recorded"))
+    done = place.process("simulate", "federation.toml", "--out", "run")
+    assert done.returncode == 0, done.stderr
+    return place
+
+
+@pytest.fixture
+def workplace(tmp_path: Path, _recorded: Workplace) -> Workplace:
+    """A folder of one's own with ``federation.toml``, ``people.csv`` and the recording ``run``."""
+    place = Workplace(tmp_path)
+    shutil.copytree(_recorded.path / "run", tmp_path / "run")
+    return place

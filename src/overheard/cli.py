@@ -275,6 +275,8 @@ def _progress() -> Iterator[Progress]:
             yield bar
         except BaseException:
             bar.live.transient = True
+            bar.live.stop()
+            bar.disable = True  # or leaving prints an empty line
             raise
 
 

@@ -1,0 +1,387 @@
+"""Bad input gets one clear line that names the culprit and the remedy, and nothing is lost."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from overheard.learning.records import Records
+from overheard.transcript.ledger import INDEX, digest_line
+from overheard.transcript.store import Recorder, Recording
+
+Change = Callable[[Path], None]
+AUDIT = "audit run --out out --attack majority --attack exact_linear".split()
+ROUND = "run/wire/round-000003.safetensors"
+
+
+def refused(workplace: Any, words: list[str], *expected: str, start: str = "error: ") -> str:
+    """Run the command; it must fail in one line and leave every file as it was."""
+    before = workplace.contents()
+    done = workplace.overheard(*words)
+    assert done.returncode in (1, 2), done.stdout
+    lines = done.stderr.splitlines()
+    assert len(lines) == 1, done.stderr
+    assert lines[0].startswith(start)
+    for part in expected:
+        assert part in lines[0]
+    assert workplace.contents() == before
+    assert isinstance(lines[0], str)
+    return lines[0]
+
+
+def edit(file: str, old: str, new: str) -> Change:
+    def change(place: Path) -> None:
+        text = (place / file).read_text()
+        assert old in text
+        (place / file).write_text(text.replace(old, new, 1))
+
+    return change
+
+
+def flip(file: str, at: float) -> Change:
+    """Flip one bit of the byte at a share of the file's length."""
+
+    def change(place: Path) -> None:
+        raw = bytearray((place / file).read_bytes())
+        raw[int(at * len(raw))] ^= 1
+        (place / file).write_bytes(raw)
+
+    return change
+
+
+def cut(file: str) -> Change:
+    return lambda place: (place / file).write_bytes((place / file).read_bytes()[:-9]) and None
+
+
+def remove(path: str) -> Change:
+    def change(place: Path) -> None:
+        if (place / path).is_dir():
+            shutil.rmtree(place / path)
+        else:
+            (place / path).unlink()
+
+    return change
+
+
+def column(name: str, values: Callable[[list[str]], list[str]]) -> Change:
+    """Rewrite one column of the table."""
+
+    def change(place: Path) -> None:
+        file = place / "people.csv"
+        head, *rows = [line.split(",") for line in file.read_text().splitlines()]
+        at = head.index(name)
+        for row, value in zip(rows, values([row[at] for row in rows]), strict=True):
+            row[at] = value
+        file.write_text("\n".join(",".join(row) for row in [head, *rows]) + "\n")
+
+    return change
+
+
+TOML = "federation.toml"
+SIMULATE = ["simulate", TOML, "--out", "new"]
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (remove(TOML), ["federation.toml: cannot be read"]),
+        (edit(TOML, "[model]", "[model"), ["federation.toml: is not TOML", "line"]),
+        (edit(TOML, "rounds", "roundz"), ["unknown key training.'roundz'", "mean 'rounds'?"]),
+        (edit(TOML, "rounds = 8", "rounds = -8"), ["training.rounds", "greater than", "-8"]),
+        (edit(TOML, '"linear"', '"tree"'), ["model.name", "'linear'", "'tree'"]),
+        (edit(TOML, '"file"', '"fiel"'), ["unknown data source 'fiel'", "mean 'file'?"]),
+        (remove("people.csv"), ["people.csv: no such file", "`path`"]),
+        (edit("people.csv", "\n", ",z\n"), ["people.csv: cannot be read"]),
+        (edit(TOML, '["s"]', '["sex"]'), ["no column 'sex'", "columns: x0, x1, s, y, at"]),
+        (edit(TOML, '["s"]', '["y"]'), ["attribute 'y' is not an input", "choose from"]),
+        (edit(TOML, '"y"', '"z"'), ["target column 'z' is not in the data", "x0, x1"]),
+        (edit(TOML, '"at"', '"place"'), ["client column 'place' is not in the data"]),
+        (column("s", lambda v: ["1"] * len(v)), ["'s' is constant", "audit another column"]),
+        (column("y", lambda v: ["1"] * len(v)), ["'y' is constant", "choose another target"]),
+        (column("x1", lambda v: ["", *v[1:]]), ["column 'x1' has a missing", "(row 0)", "impute"]),
+        (column("y", lambda v: ["inf", *v[1:]]), ["column 'y' has a", "infinite", "impute it"]),
+        (column("at", lambda v: ["a/b", *v[1:]]), ["client name 'a/b' is not allowed; use"]),
+        (lambda place: (place / "new").mkdir(), ["new exists already; choose another path"]),
+    ],
+)
+def test_simulate(workplace: Any, change: Change, expected: list[str]) -> None:
+    change(workplace.path)
+    refused(workplace, SIMULATE, *expected)
+
+
+def test_a_truncated_parquet_table(workplace: Any) -> None:
+    import pyarrow.csv
+    import pyarrow.parquet
+
+    table = pyarrow.csv.read_csv(workplace.path / "people.csv")
+    pyarrow.parquet.write_table(table, workplace.path / "people.parquet")
+    edit(TOML, "people.csv", "people.parquet")(workplace.path)
+    cut("people.parquet")(workplace.path)
+    refused(workplace, SIMULATE, "people.parquet: cannot be read")
+
+
+def test_a_federation_that_diverges_keeps_its_rounds(workplace: Any) -> None:
+    edit(TOML, "learning_rate = 0.1", "learning_rate = 1e12")(workplace.path)
+    edit(TOML, "rounds = 8", "rounds = 80")(workplace.path)
+    done = workplace.overheard(*SIMULATE)
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("error: round ")
+    assert "lower learning_rate (it is 1e+12); the rounds before are kept" in line
+    assert 0 < len(Recording.open(workplace.path / "new").rounds) < 80
+
+
+@pytest.mark.parametrize(
+    ("change", "culprit", "remedy"),
+    [
+        (remove("run"), "run: no such recording", "`overheard simulate` makes one"),
+        (remove("run/wire"), "run/wire/index.jsonl: cannot be read", "is this a recording?"),
+        (remove(ROUND), f"{ROUND}: missing", "restore it from a copy"),
+        (cut(ROUND), f"{ROUND}: has ", "it is truncated or was changed; restore it from a copy"),
+        (flip(ROUND, 0.999), f"{ROUND}: the message returned site", "restore the file"),
+        (flip("run/wire/index.jsonl", 0.5), "run/wire/index.jsonl: line ", "restore the file"),
+        (flip("run/side/index.jsonl", 0.5), "run/side/index.jsonl: line ", "restore the file"),
+        (flip("run/truth/0001-records.parquet", 0.5), "truth/0001-records.parquet", "restore it"),
+        (
+            flip("run/side/0001-localtraining.json", 0.5),
+            "0001-localtraining.json: its bytes do not match the index",
+            "restore it from a copy",
+        ),
+        (remove("run/truth"), "run/truth: missing, so nothing can be scored", "attacks can still"),
+    ],
+)
+def test_audit_of_a_damaged_recording(
+    workplace: Any, change: Change, culprit: str, remedy: str
+) -> None:
+    change(workplace.path)
+    refused(workplace, AUDIT, culprit, remedy)
+
+
+@pytest.mark.parametrize(
+    ("words", "change", "line"),
+    [
+        (SIMULATE, remove(TOML), "error: federation.toml: cannot be read"),
+        (AUDIT, remove("run"), "error: run: no such recording"),
+        (["verify", "run"], cut(ROUND), f"damaged: {ROUND}: has "),
+        (["report", "audit.json", "--out", "x"], remove("run"), "error: audit.json: cannot be"),
+    ],
+)
+def test_a_process_of_its_own_says_the_same(
+    workplace: Any, words: list[str], change: Change, line: str
+) -> None:
+    change(workplace.path)
+    done = workplace.process(*words)
+    assert done.returncode == 1
+    assert len(done.stderr.splitlines()) == 1
+    assert done.stderr.startswith(line)
+
+
+@pytest.mark.parametrize(
+    ("change", "file"),
+    [
+        (flip(ROUND, 0.2), ROUND),
+        (cut("run/side/0002-publicrecords.parquet"), "run/side/0002-publicrecords.parquet"),
+        (remove("run/truth/0001-records.parquet"), "run/truth/0001-records.parquet"),
+        (flip("run/wire/index.jsonl", 0.3), "run/wire/index.jsonl"),
+        (lambda place: (place / "run/wire/x").write_text("y") and None, "run/wire/x"),
+    ],
+)
+def test_verify_names_the_broken_file(workplace: Any, change: Change, file: str) -> None:
+    change(workplace.path)
+    refused(workplace, ["verify", "run"], file, start="damaged: ")
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--threat", "eavesdroper"], ["unknown threat model 'eavesdroper'", "'eavesdropper'?"]),
+        (["--attack", "max_entropi"], ["unknown attack 'max_entropi'", "mean 'max_entropy'?"]),
+        (["--client", "site 9"], ["no client 'site 9'", "the clients are site 0, site 1"]),
+        (["--target", "x0"], ["no target 'x0'", "it has local_model, attribute.s"]),
+        (["--thret", "server"], ["No such option", "'--threat'", "See `overheard audit --help`"]),
+        (["--seed", "many"], ["--seed", "'many'", "See `overheard audit --help`"]),
+        (["--threat", "secure-server", "--target", "local_model"], ["needs Link", "granted by"]),
+    ],
+)
+def test_names_that_do_not_exist(workplace: Any, words: list[str], expected: list[str]) -> None:
+    refused(workplace, ["audit", "run", "--out", "out", *words], *expected)
+
+
+@pytest.mark.parametrize("words", [[], ["simulate", "--out", "x"], ["audit", "run"], ["nothing"]])
+def test_usage(workplace: Any, words: list[str]) -> None:
+    if words:
+        refused(workplace, words, "See `overheard")
+    else:
+        assert workplace.overheard().returncode == 2
+
+
+@pytest.mark.parametrize("kind", ["folder", "file"])
+def test_nothing_is_overwritten(workplace: Any, kind: str) -> None:
+    out = workplace.path / "out"
+    if kind == "folder":
+        out.mkdir()
+        (out / "audit.json").write_text("precious")
+    else:
+        out.write_text("precious")
+    refused(workplace, AUDIT, "out exists already; choose another path")
+    refused(workplace, ["simulate", TOML, "--out", "out"], "out exists already; choose another")
+    refused(workplace, ["demo", "--out", "out"], "out exists already; choose another")
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (None, ["audit.json: cannot be read", "`overheard audit` writes"]),
+        ("{", ["audit.json: is not an audit"]),
+        ('{"version": 1}', ["audit.json: is not an audit: run: Field required"]),
+        (b"\xff", ["audit.json: cannot be read"]),
+    ],
+)
+def test_report_of_what_is_no_audit(workplace: Any, content: Any, expected: list[str]) -> None:
+    if content is not None:
+        raw = content if isinstance(content, bytes) else content.encode()
+        (workplace.path / "audit.json").write_bytes(raw)
+    refused(workplace, ["report", "audit.json", "--out", "page.html"], *expected)
+
+
+def test_a_report_is_never_overwritten(workplace: Any) -> None:
+    done = workplace.overheard(*AUDIT[:5], "majority")
+    assert done.returncode == 0, done.stderr
+    (workplace.path / "page.html").write_text("precious")
+    words = ["report", "out/audit.json", "--out", "page.html"]
+    refused(workplace, words, "page.html", "exists already", "choose another")
+
+
+# --- recordings that are whole but cannot be used ---------------------------------------------
+
+
+def recorded_again(place: Path, change: Callable[[int, str, Any], None]) -> None:
+    """The recording ``run`` written anew: site 0's rounds, answered by sites 0 and 1 alike, with
+    the weights returned changed by ``change(round, client, weights)``."""
+    old = Recording.open(place / "run")
+    numbers, sent, returned, _ = old.link("site 0")
+    with Recorder(place / "again", old.payload, old.about) as recorder:
+        recorder.truth(old.truth())
+        recorder.side("LocalTraining", old.side("LocalTraining"))
+        for row, number in enumerate(numbers):
+            model = {name: array[row] for name, array in sent.items()}
+            back = {
+                client: {name: array[row].copy() for name, array in returned.items()}
+                for client in ("site 0", "site 1")
+            }
+            for client, arrays in back.items():
+                change(int(number), client, arrays["layers.0.weight"])
+            recorder.round(int(number), model, back)
+    shutil.rmtree(place / "run")
+    (place / "again").rename(place / "run")
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_nan_or_infinity_in_a_message(workplace: Any, bad: float) -> None:
+    number = int(Recording.open(workplace.path / "run").link("site 0")[0][2])
+
+    def spoil(at: int, client: str, weight: np.ndarray) -> None:
+        if (at, client) == (number, "site 1"):
+            weight[0, 1] = bad
+
+    recorded_again(workplace.path, spoil)
+    assert workplace.overheard("verify", "run").returncode == 0
+    culprit = f"run: round {number}: 'layers.0.weight' returned by client 'site 1' holds NaN or inf"
+    refused(workplace, AUDIT, culprit, "lower the learning rate")
+    others = workplace.overheard(*AUDIT, "--client", "site 0")
+    assert others.returncode == 0, others.stderr
+
+
+def test_a_client_that_never_takes_part(workplace: Any) -> None:
+    recorded_again(workplace.path, lambda number, client, weight: None)
+    one = ["--client", "site 2"]
+    words = "client 'site 2' never took part; there is nothing to listen to: record more rounds"
+    refused(workplace, [*AUDIT, *one], "run: no attack could run", words)
+    done = workplace.overheard(*AUDIT)
+    assert done.returncode == 0, done.stderr
+    assert words in " ".join(done.stdout.split())
+    record = json.loads((workplace.path / "out" / "audit.json").read_text())
+    assert {f["client"] for f in record["findings"]} == {"site 0", "site 1"}
+    assert {s["client"] for s in record["skipped"]} == {"site 2"}
+
+
+def test_shapes_that_change_between_rounds(workplace: Any) -> None:
+    """Our own recorder refuses to write it; a stranger's may have."""
+    folder = workplace.path / "run" / "wire"
+    lines = (folder / INDEX).read_text().splitlines()
+    entries = [json.loads(line.partition(" ")[2]) for line in lines]
+    for array in entries[3]["layout"]:
+        array[2] = [1, *array[2]]
+    previous, forged = "", ""
+    for entry in entries:
+        text = json.dumps(entry)
+        previous = digest_line(previous, text)
+        forged += f"{previous} {text}\n"
+    (folder / INDEX).write_text(forged)
+    culprit = "run: the arrays of round 2 differ in name, type or shape from those of round 1"
+    refused(workplace, AUDIT, culprit, "a recording holds one model")
+
+
+def test_another_model_than_the_recipe_says(workplace: Any) -> None:
+    side = workplace.path / "run" / "side"
+    file = side / "0001-localtraining.json"
+    content = file.read_bytes().replace(b'"bias":true', b'"bias":false')
+    file.write_bytes(content)
+    lines = (side / INDEX).read_text().splitlines()
+    previous, forged = "", ""
+    for line in lines:
+        entry = json.loads(line.partition(" ")[2])
+        if entry.get("file") == file.name:
+            entry |= {"size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+        text = json.dumps(entry)
+        previous = digest_line(previous, text)
+        forged += f"{previous} {text}\n"
+    (side / INDEX).write_text(forged)
+    refused(workplace, AUDIT, "the messages carry", "different model, or the recipe's wire_names")
+
+
+def test_an_unfinished_recording_is_audited_as_far_as_it_goes(workplace: Any) -> None:
+    index = workplace.path / "run" / "wire" / INDEX
+    index.write_bytes(index.read_bytes()[:-200])
+    checked = workplace.overheard("verify", "run")
+    assert checked.returncode == 1
+    assert "unfinished: run/wire/index.jsonl: not closed" in checked.stderr
+    assert "run: unfinished" in checked.stdout
+    done = workplace.overheard(*AUDIT)
+    assert done.returncode == 0, done.stderr
+    record = json.loads((workplace.path / "out" / "audit.json").read_text())
+    assert record["run"]["rounds"] == 7
+    assert record["run"]["closed"] is False
+    assert record["notes"]
+
+
+def test_a_recording_without_rounds(workplace: Any) -> None:
+    shutil.rmtree(workplace.path / "run")
+    with Recorder(workplace.path / "run") as recorder:
+        recorder.truth({"a": Records({"x": np.zeros(2)})})
+    refused(workplace, AUDIT, "run: no round was recorded")
+
+
+def test_fewer_records_than_parameters(workplace: Any) -> None:
+    """m < d is no reason to stop: attributes leak all the more, and nothing crashes."""
+    rng = np.random.default_rng(2)
+    head = [*(f"x{k}" for k in range(9)), "s", "y", "at"]
+    lines = [",".join(head)]
+    for row in range(4 + 4 + 40):
+        x, s = rng.normal(size=9).round(3), int(row % 2)
+        client = "a" if row < 4 else "b" if row < 8 else "c"
+        lines.append(",".join(map(str, [*x, s, (x.sum() + s).round(3), client])))
+    (workplace.path / "people.csv").write_text("\n".join(lines) + "\n")
+    assert workplace.overheard(*SIMULATE).returncode == 0
+    done = workplace.overheard("audit", "new", "--out", "out", "--client", "a", "--target", "s")
+    assert done.returncode == 0, done.stderr
+    record = json.loads((workplace.path / "out" / "audit.json").read_text())
+    assert {f["n"] for f in record["findings"]} == {4}
+    assert all(0 <= f["low"] <= f["value"] <= f["high"] <= 1 for f in record["findings"])

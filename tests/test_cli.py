@@ -1,0 +1,155 @@
+"""Every command: from a config to a report in real processes, and what --help says."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+COMMANDS = ["demo", "simulate", "audit", "report", "verify", "attacks", "reproduce"]
+QUICK = ["--attack", "exact_linear", "--attack", "majority", "--attack", "max_entropy"]
+
+
+def without_seconds(audit: Path) -> Any:
+    record = json.loads(audit.read_text())
+    for finding in record["findings"]:
+        assert finding.pop("seconds") >= 0
+    return record
+
+
+def test_from_a_config_to_a_report(workplace: Any) -> None:
+    simulated = workplace.process("simulate", "federation.toml", "--out", "new")
+    assert simulated.returncode == 0, simulated.stderr
+    assert "recording  new" in simulated.stdout
+    files = {p.name: p.read_bytes() for p in (workplace.path / "new" / "wire").iterdir()}
+    same = {p.name: p.read_bytes() for p in (workplace.path / "run" / "wire").iterdir()}
+    assert files == same  # the same seed in another process, the same bits
+
+    checked = workplace.process("verify", "new", "--seed", "1")
+    assert checked.returncode == 0
+    assert checked.stdout == "new: sound (14 files, 8 rounds)\n"
+    assert checked.stderr == ""
+
+    audited = workplace.process("audit", "new", "--out", "out", *QUICK)
+    assert audited.returncode == 0, audited.stderr
+    assert "what the eavesdropper learns" in audited.stdout
+    record = without_seconds(workplace.path / "out" / "audit.json")
+    assert record["run"]["recording"] == "new"
+    found = {(f["attack"], f["client"]) for f in record["findings"]}
+    sites = [f"site {k}" for k in range(3)]
+    names = [a for a in QUICK if not a.startswith("--")]
+    assert found == {(a, c) for a in names for c in sites}
+
+    next_step = re.search(r"next +overheard (report .*)", audited.stdout)
+    assert next_step is not None
+    reported = workplace.process(*shlex.split(next_step[1]))
+    assert reported.returncode == 0, reported.stderr
+    page = (workplace.path / "out" / "report.html").read_text()
+    assert page.lstrip().lower().startswith("<!doctype html>")
+    assert "max_entropy" in page or "max entropy" in page.lower()
+    assert str(workplace.path) not in page
+
+
+def test_same_seed_same_audit(workplace: Any) -> None:
+    for out, seed in [("one", "5"), ("two", "5"), ("three", "6")]:
+        run = workplace.process if out == "one" else workplace.overheard
+        done = run("audit", "run", "--out", out, "--seed", seed, *QUICK)
+        assert done.returncode == 0, done.stderr
+    one, two, three = (
+        without_seconds(workplace.path / out / "audit.json") for out in ("one", "two", "three")
+    )
+    assert one == two
+    assert one != three
+
+
+def test_the_seed_option_overrides_the_config(workplace: Any) -> None:
+    done = workplace.overheard("simulate", "federation.toml", "--out", "other", "--seed", "9")
+    assert done.returncode == 0, done.stderr
+    first = "wire/round-000000.safetensors"
+    contents = workplace.contents()
+    assert contents[f"run/{first}"] != contents[f"other/{first}"]
+    assert '"seed":9' in (workplace.path / "other/wire/index.jsonl").read_text()
+
+
+def test_selections_narrow_the_audit(workplace: Any) -> None:
+    done = workplace.overheard(
+        *("audit", "run", "--out", "out", "--threat", "secure-server", "--client", "site 1"),
+        *("--target", "s", "--attack", "majority", "--attack", "max_entropy"),
+    )
+    assert done.returncode == 0, done.stderr
+    record = without_seconds(workplace.path / "out" / "audit.json")
+    assert [(f["attack"], f["client"]) for f in record["findings"]] == [("majority", "site 1")]
+    (skipped,) = record["skipped"]
+    assert "needs Link" in skipped["reason"]
+    assert "granted by: eavesdropper, server" in skipped["reason"]
+    assert "needs Link" in " ".join(done.stdout.split())
+
+
+def test_attacks_are_listed(workplace: Any) -> None:
+    done = workplace.overheard("attacks")
+    assert done.returncode == 0
+    for word in ("exact_linear", "max_entropy", "majority", "local_model", "xu2021", "labels"):
+        assert word in done.stdout
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, "data list", "data fetch"])
+def test_help_has_an_example(workplace: Any, command: str) -> None:
+    done = workplace.overheard(*command.split(), "--help")
+    assert done.returncode == 0
+    assert f"Example: overheard {command}" in " ".join(done.stdout.split())
+    assert done.stderr == ""
+
+
+def test_help_lists_every_command(workplace: Any) -> None:
+    done = workplace.overheard("--help")
+    assert done.returncode == 0
+    listed = set(re.findall(r"^. +([a-z]+) ", done.stdout, re.MULTILINE))
+    assert set(COMMANDS) | {"data"} == listed
+    bare = workplace.overheard()
+    assert bare.returncode == 2
+    assert "Usage: overheard" in bare.stdout + bare.stderr
+
+
+@pytest.mark.parametrize("words", [["audit", "nowhere", "--out", "x"], ["verify", "nowhere"]])
+def test_debug_shows_where_it_happened(workplace: Any, words: list[str]) -> None:
+    quiet, loud = workplace.process(*words), workplace.process("--debug", *words)
+    assert quiet.returncode == loud.returncode == 1
+    assert "Traceback" not in quiet.stderr
+    assert "Traceback" in loud.stderr
+    assert "FixRecording: nowhere: no such recording" in loud.stderr
+
+
+def test_an_interrupt_is_no_traceback_and_keeps_the_rounds(workplace: Any) -> None:
+    config = workplace.path / "federation.toml"
+    config.write_text(config.read_text().replace("rounds = 8", "rounds = 1000000"))
+    command = [str(Path(sys.executable).with_name("overheard")), "simulate", str(config)]
+    process = subprocess.Popen(
+        [*command, "--out", "long"],
+        cwd=workplace.path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    index = workplace.path / "long" / "wire" / "index.jsonl"
+    deadline = time.monotonic() + 60
+    while not index.exists() or index.read_bytes().count(b"\n") < 5:
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert stderr.splitlines()[-1] == "stopped; what was finished is kept"
+    assert "Traceback" not in stderr
+    checked = workplace.overheard("verify", "long")
+    assert checked.returncode == 1
+    assert "damaged" not in checked.stdout + checked.stderr
+    assert "long: unfinished" in checked.stdout
