@@ -3,47 +3,30 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 from importlib.metadata import version
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from overheard.attacks import all_attacks, attack_named, is_slow, words
 from overheard.errors import ChooseAnotherAttack, FixConfig, FixData, GrantKnowledge, ListenLonger
-from overheard.evaluation import metrics
-from overheard.evaluation.baselines import imputation_hits, majority_share
-from overheard.evaluation.bounds import algorithm3_bound
-from overheard.evaluation.intervals import clustered_interval, mean_interval, share_interval
-from overheard.evaluation.record import AttackInfo, Audit, Finding, Pooled, Run, Skipped
+from overheard.evaluation.intervals import clustered_interval
+from overheard.evaluation.record import AttackInfo, Audit, Pooled, Run, Skipped
+from overheard.evaluation.scoring import Scored, scorer_of
 from overheard.learning.recipe import Recipe
-from overheard.learning.records import Records
 from overheard.randomness import stream
-from overheard.transcript.guess import AttributeValues, LocalModel
 from overheard.transcript.observe import observe, recipe_of
 from overheard.transcript.store import Recording
 from overheard.transcript.target import LOCAL_MODEL, Target
 from overheard.transcript.threat import Threat
-from overheard.transcript.view import Attack, View, launch
+from overheard.transcript.view import Attack, launch
 
-Array = NDArray[np.float64]
 Progress = Callable[[str, int, int], None]
 # an attack that raises one of these was not applicable; anything else is an error of the audit
 NOT_RUN = (ChooseAnotherAttack, GrantKnowledge, ListenLonger, FixData)
 
 
 SLOW = "a slow search, not run by default; name it with --attack, or run all with --slow"
-
-
-@dataclass(frozen=True)
-class _Scored:
-    """A finding and the per-record scores behind it (kept to pool over clients)."""
-
-    finding: Finding
-    units: Array
-    imputed: Array | None
 
 
 def audit(
@@ -75,7 +58,7 @@ def audit(
     chosen = [attack_named(name) for name in (named or all_attacks())]
     names = tuple(clients) or recording.clients
     asked = _targets(recording, tuple(targets))
-    scored: list[_Scored] = []
+    scored: list[Scored] = []
     skipped: list[Skipped] = []
     steps = [(t, c) for t in asked for c in names]
     for done, (target, client) in enumerate(steps):
@@ -88,7 +71,7 @@ def audit(
         except ListenLonger as error:
             skipped += [_skip(a, client, target, str(error)) for a in matching]
             continue
-        scorer = _scorer(recipe, truth, target, view, seed)
+        scorer = scorer_of(recipe, truth, target, view, seed)
         for attack in matching:
             if is_slow(attack) and not slow and attack.name not in named:
                 skipped.append(_skip(attack, client, target, SLOW))
@@ -128,89 +111,8 @@ def _targets(recording: Recording, keys: tuple[str, ...]) -> list[Target]:
     return [known[key] for key in keys]
 
 
-Scorer = Callable[[Attack, Any, float], _Scored]
-
-
-def _scorer(
-    recipe: Recipe, truth: Mapping[str, Records], target: Target, view: View, seed: int
-) -> Scorer:
-    """What scores guesses about this client; everything that does not depend on the attack is
-    computed once, here."""
-    records = truth[view.client]
-
-    def finding(attack: Attack, seconds: float, **scores: Any) -> Finding:
-        return Finding(
-            attack=attack.name,
-            paper=attack.paper,
-            question=target.question,
-            threat=view.threat,
-            client=view.client,
-            attribute=target.column or None,
-            n=len(records),
-            seconds=seconds,
-            seed=seed,
-            **scores,
-        )
-
-    if target.question == "local_model":
-        optimum = metrics.local_optimum(recipe, records)
-
-        def score_model(attack: Attack, guess: LocalModel, seconds: float) -> _Scored:
-            units = metrics.excess_losses(recipe, guess, optimum, records)
-            rng = stream(seed, "interval", attack.name, view.client)
-            low, high = mean_interval(units, rng)
-            distance = np.linalg.norm(guess.parameters - optimum) / np.linalg.norm(optimum)
-            details = {**guess.diagnostics, "relative_distance": float(distance)}
-            value = float(units.mean())
-            scores = {"value": value, "low": min(low, value), "high": max(high, value)}
-            return _Scored(
-                finding(attack, seconds, metric="excess_loss", details=_finite(details), **scores),
-                units,
-                None,
-            )
-
-        return score_model
-
-    column = records[target.column]
-    values = tuple(sorted({v for r in truth.values() for v in r[target.column].tolist()}))
-    majority = majority_share(column, values)
-    imputed = imputation_hits(recipe, truth, view.client, target.column, values, seed)
-    imputation = None if imputed is None else float(imputed.mean())
-    bound = algorithm3_bound(recipe, records, target.column, values)
-
-    def score_attribute(attack: Attack, guess: AttributeValues, seconds: float) -> _Scored:
-        hits = metrics.attribute_hits(guess, column)
-        low, high = share_interval(hits)
-        accuracy = float(hits.mean())
-        details: dict[str, float | int | str] = {
-            **guess.diagnostics,
-            "balanced_accuracy": metrics.balanced_accuracy(guess, column),
-            "bits_gained": float(metrics.attribute_bits(guess, column).mean()),
-            "calibration_error": metrics.calibration_error(guess, column),
-        }
-        return _Scored(
-            finding(
-                attack,
-                seconds,
-                metric="accuracy",
-                value=accuracy,
-                low=low,
-                high=high,
-                majority=majority,
-                imputation=imputation,
-                lift=accuracy - max(majority, imputation or 0.0),
-                bound=bound if attack.name == "model_based_linear" else None,
-                details=_finite(details),
-            ),
-            hits,
-            imputed,
-        )
-
-    return score_attribute
-
-
-def _pool(scored: list[_Scored], seed: int) -> Iterable[Pooled]:
-    groups: dict[tuple[str, str | None], list[_Scored]] = {}
+def _pool(scored: list[Scored], seed: int) -> Iterable[Pooled]:
+    groups: dict[tuple[str, str | None], list[Scored]] = {}
     for s in scored:
         groups.setdefault((s.finding.attack, s.finding.attribute), []).append(s)
     for (attack, attribute), members in groups.items():
@@ -228,6 +130,11 @@ def _pool(scored: list[_Scored], seed: int) -> Iterable[Pooled]:
             if len(imputed) == len(members):
                 shared["imputation"] = float(np.concatenate(imputed).mean())
             shared["lift"] = value - max(guess, shared["imputation"] or 0.0)
+        elif first.metric == "mean_absolute_error":
+            imputed = [m.imputed for m in members if m.imputed is not None]
+            if len(imputed) == len(members):
+                stranger = float(np.concatenate(imputed).mean())
+                shared |= {"imputation": stranger, "lift": stranger - value}
         yield Pooled(
             attack=attack,
             question=first.question,
@@ -275,14 +182,3 @@ def _skip(attack: Attack, client: str, target: Target, reason: str) -> Skipped:
     return Skipped(
         attack=attack.name, client=client, attribute=target.column or None, reason=reason
     )
-
-
-def _finite(details: Mapping[str, float | int | str]) -> dict[str, float | int | str]:
-    """Details as plain JSON values; NaN and infinity are left out."""
-    plain: dict[str, float | int | str] = {}
-    for key, value in details.items():
-        if isinstance(value, str):
-            plain[key] = value
-        elif np.isfinite(value):
-            plain[key] = int(value) if isinstance(value, int | np.integer) else float(value)
-    return plain

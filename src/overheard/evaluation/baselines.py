@@ -79,3 +79,63 @@ def _public(recipe: Recipe, records: Records, column: str, values: tuple[Value, 
     inside = recipe.encoding.inputs_of(column)
     public = np.delete(inputs, np.arange(inside.start, inside.stop), axis=1)
     return np.column_stack([public, recipe.target.encode(records)])
+
+
+def imputed_label_errors(
+    recipe: Recipe, truth: Mapping[str, Records], client: str, seed: int
+) -> Array | None:
+    """Absolute errors of a stranger who predicts this client's labels from its inputs.
+
+    A ridge regression and gradient-boosted trees of the label are trained on the OTHER clients'
+    records; the one that cross-validates better there is scored here, in the label's own units.
+    """
+    from sklearn.ensemble import HistGradientBoostingRegressor
+    from sklearn.linear_model import Ridge
+    from sklearn.model_selection import KFold, cross_val_score
+
+    others = [name for name in truth if name != client]
+    if not others:
+        return None
+    x = np.concatenate([encode(recipe.encoding, truth[o]) for o in others])
+    y = np.concatenate([truth[o][recipe.target.column] for o in others])
+    rng = stream(seed, "imputed labels", client)
+    if len(y) > MOST_RECORDS:
+        kept = rng.choice(len(y), MOST_RECORDS, replace=False)
+        x, y = x[kept], y[kept]
+    models = [
+        Ridge(1.0),
+        HistGradientBoostingRegressor(
+            max_iter=60, learning_rate=0.1, max_leaf_nodes=15, random_state=int(rng.integers(2**31))
+        ),
+    ]
+    best = models[0]
+    if len(y) >= 6:
+        split = KFold(3, shuffle=True, random_state=int(rng.integers(2**31)))
+        measure = "neg_mean_absolute_error"
+        scores = [cross_val_score(m, x, y, cv=split, scoring=measure).mean() for m in models]
+        best = models[int(np.argmax(scores))]
+    best.fit(x, y)
+    mine = truth[client]
+    predicted = best.predict(encode(recipe.encoding, mine))
+    return np.asarray(np.abs(predicted - mine[recipe.target.column]), dtype=np.float64)
+
+
+def strange_group_means(
+    recipe: Recipe,
+    truth: Mapping[str, Records],
+    client: str,
+    column: str,
+    values: tuple[Value, ...],
+) -> Array | None:
+    """The other clients' mean label in each group: what a stranger would guess for this client.
+
+    A group that no other client has gets the mean over all groups. None with a single client.
+    """
+    others = [records for name, records in truth.items() if name != client]
+    if not others:
+        return None
+    groups = np.concatenate([value_indices(r[column], values) for r in others])
+    labels = np.concatenate([r[recipe.target.column] for r in others])
+    counts = np.bincount(groups, minlength=len(values))
+    sums = np.bincount(groups, labels, minlength=len(values))
+    return np.where(counts > 0, sums / np.maximum(counts, 1), labels.mean())

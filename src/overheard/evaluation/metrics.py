@@ -11,10 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
+from overheard.errors import FixData
 from overheard.learning.dense import factors, predict, record_losses, weighted_gradient
 from overheard.learning.recipe import Recipe
 from overheard.learning.records import Records, Value, encode
-from overheard.transcript.guess import AttributeValues, LocalModel
+from overheard.transcript.guess import AttributeValues, LabelValues, LocalModel
 
 Array = NDArray[np.float64]
 
@@ -89,3 +90,25 @@ def excess_losses(recipe: Recipe, guess: LocalModel, optimum: Array, records: Re
     best = client_losses(recipe, optimum, records)
     mine = client_losses(recipe, guess.parameters, records)
     return (mine - best) / max(float(best.mean()), 1e-12)
+
+
+def label_errors(guess: LabelValues, labels: NDArray[Any]) -> Array:
+    """Absolute error of each record's label, in the label's own units."""
+    if guess.values.shape != labels.shape:
+        raise FixData(f"{len(guess.values)} labels were guessed for {len(labels)} records")
+    return np.asarray(np.abs(guess.values - labels), dtype=np.float64)
+
+
+def group_mean_errors(
+    means: Array, groups: tuple[Value, ...], column: NDArray[Any], labels: NDArray[Any]
+) -> Array:
+    """Absolute error of the mean label of each group that the client has, in the label's units."""
+    inside = column[:, None] == np.asarray(groups)[None, :]
+    there = inside.any(axis=0)
+    truth = (inside.T @ labels)[there] / inside.sum(axis=0)[there]
+    return np.asarray(np.abs(means[there] - truth), dtype=np.float64)
+
+
+def in_groups_present(values: Array, groups: tuple[Value, ...], column: NDArray[Any]) -> Array:
+    """The entries of the groups that the client has, in the order of `group_mean_errors`."""
+    return np.asarray(values[(column[:, None] == np.asarray(groups)[None, :]).any(axis=0)])

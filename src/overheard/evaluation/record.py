@@ -16,6 +16,9 @@ from overheard.errors import FixRecording
 VERSION = 1
 
 
+Metric = Literal["accuracy", "excess_loss", "mean_absolute_error"]
+
+
 class _Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -24,13 +27,16 @@ class Finding(_Part):
     """What one attack learned about one client.
 
     ``metric`` says what ``value`` is: ``accuracy`` (share of records whose attribute is guessed
-    right; larger leaks more) or ``excess_loss`` (how much worse than the client's own optimum the
+    right; larger leaks more), ``excess_loss`` (how much worse than the client's own optimum the
     reconstructed model does on the client's records, relative to the optimum's loss; smaller leaks
-    more). For ``accuracy``: ``majority`` is what always guessing the client's commonest value
-    gets, ``imputation`` what a stranger with the other clients' records gets without listening,
-    ``lift`` is value minus the better of the two, ``bound`` a theoretical lower bound on the
-    attack's accuracy where one is known. ``details`` holds the attack's own diagnostics and
-    secondary metrics.
+    more) or ``mean_absolute_error`` (of each record's label or, where ``attribute`` names a column,
+    of the mean label of each group of that column, in the label's own units; smaller leaks more).
+    For ``accuracy``: ``majority`` is what always guessing the client's commonest value gets,
+    ``imputation`` what a stranger with the other clients' records gets without listening, ``lift``
+    is value minus the better of the two, ``bound`` a theoretical lower bound on the attack's
+    accuracy where one is known. For ``mean_absolute_error``: ``imputation`` is such a stranger's
+    error and ``lift`` is how much smaller the attack's is. ``details`` holds the attack's own
+    diagnostics and secondary metrics.
     """
 
     attack: str
@@ -39,7 +45,7 @@ class Finding(_Part):
     threat: str
     client: str
     attribute: str | None = None
-    metric: Literal["accuracy", "excess_loss"]
+    metric: Metric
     value: float
     low: float
     high: float
@@ -59,7 +65,7 @@ class Pooled(_Part):
     attack: str
     question: str
     attribute: str | None = None
-    metric: Literal["accuracy", "excess_loss"]
+    metric: Metric
     value: float
     low: float
     high: float

@@ -1,0 +1,208 @@
+"""From a guess and the truth to a finding: one scorer per question.
+
+What does not depend on the attack (the optimum, the baselines) is computed once per client and
+target, when its scorer is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from overheard.evaluation import metrics
+from overheard.evaluation.baselines import (
+    imputation_hits,
+    imputed_label_errors,
+    majority_share,
+    strange_group_means,
+)
+from overheard.evaluation.bounds import algorithm3_bound
+from overheard.evaluation.intervals import mean_interval, share_interval
+from overheard.evaluation.record import Finding
+from overheard.learning.recipe import Recipe
+from overheard.learning.records import Records
+from overheard.randomness import stream
+from overheard.transcript.guess import AttributeValues, GroupMeans, LabelValues, LocalModel
+from overheard.transcript.knowledge import Groups
+from overheard.transcript.target import Target
+from overheard.transcript.view import Attack, View
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Scored:
+    """A finding and the scores behind it, one per unit (kept to pool over clients)."""
+
+    finding: Finding
+    units: Array
+    imputed: Array | None
+
+
+Scorer = Callable[[Attack, Any, float], Scored]
+
+
+@dataclass(frozen=True)
+class _About:
+    """One client under one target: what every finding about it shares."""
+
+    recipe: Recipe
+    truth: Mapping[str, Records]
+    target: Target
+    view: View
+    seed: int
+
+    @property
+    def records(self) -> Records:
+        return self.truth[self.view.client]
+
+    def finding(self, attack: Attack, seconds: float, **scores: Any) -> Finding:
+        shared = {
+            "attack": attack.name,
+            "paper": attack.paper,
+            "question": self.target.question,
+            "threat": self.view.threat,
+            "client": self.view.client,
+            "attribute": self.target.column or None,
+            "n": len(self.records),
+            "seconds": seconds,
+            "seed": self.seed,
+        }
+        return Finding(**(shared | scores))
+
+    def mean_of(self, units: Array, attack: Attack) -> dict[str, float]:
+        """The mean of per-unit scores with its interval."""
+        rng = stream(self.seed, "interval", attack.name, self.view.client)
+        low, high = mean_interval(units, rng)
+        value = float(units.mean())
+        return {"value": value, "low": min(low, value), "high": max(high, value)}
+
+
+def scorer_of(
+    recipe: Recipe, truth: Mapping[str, Records], target: Target, view: View, seed: int
+) -> Scorer:
+    """What scores guesses about this client and target."""
+    about = _About(recipe, truth, target, view, seed)
+    return {"local_model": _models, "attribute": _attributes, "label": _labels}[target.question](
+        about
+    )
+
+
+def _models(about: _About) -> Scorer:
+    recipe, records = about.recipe, about.records
+    optimum = metrics.local_optimum(recipe, records)
+
+    def score(attack: Attack, guess: LocalModel, seconds: float) -> Scored:
+        units = metrics.excess_losses(recipe, guess, optimum, records)
+        distance = np.linalg.norm(guess.parameters - optimum) / np.linalg.norm(optimum)
+        details = _finite({**guess.diagnostics, "relative_distance": float(distance)})
+        scores = about.mean_of(units, attack)
+        return Scored(
+            about.finding(attack, seconds, metric="excess_loss", details=details, **scores),
+            units,
+            None,
+        )
+
+    return score
+
+
+def _attributes(about: _About) -> Scorer:
+    recipe, truth, name = about.recipe, about.truth, about.target.column
+    column = about.records[name]
+    values = tuple(sorted({v for r in truth.values() for v in r[name].tolist()}))
+    majority = majority_share(column, values)
+    imputed = imputation_hits(recipe, truth, about.view.client, name, values, about.seed)
+    imputation = None if imputed is None else float(imputed.mean())
+    bound = algorithm3_bound(recipe, about.records, name, values)
+
+    def score(attack: Attack, guess: AttributeValues, seconds: float) -> Scored:
+        hits = metrics.attribute_hits(guess, column)
+        low, high = share_interval(hits)
+        accuracy = float(hits.mean())
+        details: dict[str, float | int | str] = {
+            **guess.diagnostics,
+            "balanced_accuracy": metrics.balanced_accuracy(guess, column),
+            "bits_gained": float(metrics.attribute_bits(guess, column).mean()),
+            "calibration_error": metrics.calibration_error(guess, column),
+        }
+        return Scored(
+            about.finding(
+                attack,
+                seconds,
+                metric="accuracy",
+                value=accuracy,
+                low=low,
+                high=high,
+                majority=majority,
+                imputation=imputation,
+                lift=accuracy - max(majority, imputation or 0.0),
+                bound=bound if attack.name == "model_based_linear" else None,
+                details=_finite(details),
+            ),
+            hits,
+            imputed,
+        )
+
+    return score
+
+
+def _labels(about: _About) -> Scorer:
+    """Errors of labels, or of groups' mean labels; a stranger's are the baseline of each."""
+    recipe, records, client = about.recipe, about.records, about.view.client
+    labels = records[recipe.target.column]
+    imputed = imputed_label_errors(recipe, about.truth, client, about.seed)
+    sorting = about.view.know(Groups) if Groups in about.view.kinds else None
+    strange: Array | None = None
+    if sorting is not None:
+        means = strange_group_means(recipe, about.truth, client, sorting.column, sorting.values)
+        if means is not None:
+            strange = metrics.group_mean_errors(
+                means, sorting.values, records[sorting.column], labels
+            )
+
+    def score(attack: Attack, guess: GroupMeans | LabelValues, seconds: float) -> Scored:
+        details = dict(guess.diagnostics)
+        if isinstance(guess, GroupMeans):
+            assert sorting is not None
+            column = records[sorting.column]
+            units = metrics.group_mean_errors(guess.means, guess.groups, column, labels)
+            claims = metrics.in_groups_present(guess.sd, guess.groups, column)
+            asked, stranger = sorting.column, strange
+        else:
+            units, claims = metrics.label_errors(guess, labels), guess.sd
+            asked, stranger = None, imputed
+        if np.isfinite(claims).all():
+            details["covered"] = float(np.mean(units <= 1.96 * claims))
+        scores = about.mean_of(units, attack)
+        baseline = None if stranger is None else float(stranger.mean())
+        return Scored(
+            about.finding(
+                attack,
+                seconds,
+                metric="mean_absolute_error",
+                attribute=asked,
+                imputation=baseline,
+                lift=None if baseline is None else baseline - scores["value"],
+                details=_finite(details),
+                **scores,
+            ),
+            units,
+            stranger,
+        )
+
+    return score
+
+
+def _finite(details: Mapping[str, float | int | str]) -> dict[str, float | int | str]:
+    """Details as plain JSON values; NaN and infinity are left out."""
+    plain: dict[str, float | int | str] = {}
+    for key, value in details.items():
+        if isinstance(value, str):
+            plain[key] = value
+        elif np.isfinite(value):
+            plain[key] = int(value) if isinstance(value, int | np.integer) else float(value)
+    return plain
