@@ -304,16 +304,16 @@ def _summary(record: Audit) -> None:
         table.add_column(column, justify="left" if column in ("question", "attack") else "right")
     for row in record.pooled:
         accuracy = row.metric == "accuracy"
-        number = percent if accuracy else (lambda x: f"{x:.1e} excess loss")
-        span = f"{row.low:.1%} - {row.high:.1%}" if accuracy else f"{row.low:.1e} - {row.high:.1e}"
+        number = percent if accuracy else (lambda x: "" if x is None else f"{x:.1e}")
+        unit = {"excess_loss": " excess loss", "mean_absolute_error": " off"}.get(row.metric, "")
         table.add_row(
             row.attribute or row.question,
             row.attack,
-            number(row.value),
-            span,
-            percent(row.majority),
-            percent(row.imputation),
-            "" if row.lift is None else f"{row.lift:+.1%}",
+            number(row.value) + unit,
+            f"{number(row.low)} - {number(row.high)}",
+            number(row.majority),
+            number(row.imputation),
+            "" if row.lift is None else f"{row.lift:+.1%}" if accuracy else f"{row.lift:+.1e}",
         )
     console.print(table)
     for sentence in headline(record):

@@ -184,7 +184,7 @@ class _Page:
 
     def value(self, found: Finding | Pooled, digits: int = 1) -> str:
         """The measured value with its interval, as its metric is written."""
-        if found.metric == "excess_loss":
+        if found.metric != "accuracy":
             return words.loss_interval(found.value, found.low, found.high)
         return words.interval(found.value, found.low, found.high, digits)
 
@@ -271,8 +271,8 @@ class _Page:
 
     def _row(self, group: list[Judged], topic: Topic) -> charts.Row:
         # always guessing the commonest value is a reference line already, not a lane as well
-        loss = topic.metric == "excess_loss"
-        lanes = [j for j in group if loss or not j.baseline] or group
+        share = topic.metric == "accuracy"
+        lanes = [j for j in group if not share or not j.baseline] or group
         first = group[0].finding
         client = group[0].client
         pooled = "" if client is not None else "All clients together"
@@ -281,13 +281,13 @@ class _Page:
             note=words.count(first.n, "record"),
             client=None if client is None else self.client_number[client],
             lanes=tuple(self._lane(j.finding) for j in lanes),
-            majority=first.majority,
-            imputation=first.imputation,
-            limit=verdict.CLOSE if loss else None,
+            majority=first.majority if share else None,
+            imputation=first.imputation if share else None,
+            limit=None if share else _limit(topic, first),
         )
 
     def _lane(self, found: Finding | Pooled) -> charts.Lane:
-        loss = found.metric == "excess_loss"
+        loss = found.metric != "accuracy"
         return charts.Lane(
             attack=self.number[found.attack],
             look=self.look[found.attack],
@@ -309,7 +309,14 @@ class _Page:
                 values += [v for v in (found.majority, found.imputation) if v is not None]
         if metric == "excess_loss":
             return charts.loss_scale([*values, verdict.CLOSE])
+        if metric == "mean_absolute_error":
+            return charts.loss_scale(values)
         return charts.share_scale(values)
+
+
+def _limit(topic: Topic, found: Finding | Pooled) -> float | None:
+    """The dashed line: a model as good as the client's own, or a stranger's error."""
+    return verdict.CLOSE if topic.metric == "excess_loss" else found.imputation
 
 
 def _by_client(judged: Iterable[Judged]) -> dict[str, list[Judged]]:

@@ -18,7 +18,7 @@ from overheard.report import words
 CLOSE = 0.01
 """A model that loses at most this much more than the optimum counts as the client's own."""
 
-BASELINES = frozenset({"majority", "global_model"})
+BASELINES = frozenset({"majority", "global_model", "naive", "auxiliary_mean"})
 """Guesses that need no listening: what the attacks are measured against."""
 
 _PLAIN_READINGS = {"global_model": "the global model", "last_returned": "the model last returned"}
@@ -39,7 +39,8 @@ EXPOSED = Level(
     3,
     "The whole 95% interval is better than every way of guessing without listening. Attributes: "
     "above both always guessing the client's commonest value and a stranger's imputation. Own "
-    "model: below the excess loss of the global model, and at most 1%.",
+    "model: below the excess loss of the global model, and at most 1%. Labels: an error below "
+    "that of a stranger's prediction and of every other guess.",
 )
 UNCLEAR = Level(
     "unclear",
@@ -70,6 +71,8 @@ class Topic(NamedTuple):
     @property
     def name(self) -> str:
         """The secret's name, as short as a column heading."""
+        if self.metric == "mean_absolute_error":
+            return "label" if self.attribute is None else f"mean label by {self.attribute}"
         if self.attribute is not None:
             return self.attribute
         return "own model" if self.question == "local_model" else self.question.replace("_", " ")
@@ -95,6 +98,9 @@ class Judged:
         found = self.finding
         if found.metric == "excess_loss":
             return not self.baseline, self.level.rank, -found.value
+        if found.metric == "mean_absolute_error":
+            share = found.value / self.reference if self.reference else found.value
+            return not self.baseline, self.level.rank, -share
         margin = found.lift if found.lift is not None else found.value - (self.reference or 0.0)
         return not self.baseline, self.level.rank, margin
 
@@ -183,6 +189,8 @@ def verdicts(audit: Audit) -> list[Verdict]:
             )
         elif topic.metric == "excess_loss":
             answers.append(_model_verdict(worst, worst.finding, about))
+        elif topic.metric == "mean_absolute_error":
+            answers.append(_error_verdict(worst, worst.finding))
         else:
             answers.append(_share_verdict(worst, worst.finding))
     return answers
@@ -211,7 +219,7 @@ def _judge(audit: Audit, findings: Sequence[Finding | Pooled]) -> list[Judged]:
     infos = {info.name: info for info in audit.attacks}
     free: dict[tuple[Topic, str], float] = {}
     for f in findings:
-        if f.metric == "excess_loss" and is_baseline(f.attack, infos.get(f.attack)):
+        if f.metric != "accuracy" and is_baseline(f.attack, infos.get(f.attack)):
             key = (_topic(f), _unit(f))
             free[key] = min(f.value, free.get(key, f.value))
     judged = []
@@ -220,6 +228,10 @@ def _judge(audit: Audit, findings: Sequence[Finding | Pooled]) -> list[Judged]:
         if f.metric == "excess_loss":
             reference = free.get((topic, _unit(f)))
             level = _loss_level(f, reference)
+        elif f.metric == "mean_absolute_error":
+            free_errors = [free.get((topic, _unit(f))), f.imputation]
+            reference = min((e for e in free_errors if e is not None), default=None)
+            level = _error_level(f, reference)
         else:
             guesses = [g for g in (f.majority, f.imputation) if g is not None]
             reference = max(guesses, default=None)
@@ -243,6 +255,29 @@ def _loss_level(found: Finding | Pooled, reference: float | None) -> Level:
     if found.high < best_free and found.high <= CLOSE:
         return EXPOSED
     return UNCLEAR if found.value < best_free else NO_SIGN
+
+
+def _error_level(found: Finding | Pooled, reference: float | None) -> Level:
+    if reference is None:
+        return UNCLEAR
+    if found.high < reference:
+        return EXPOSED
+    return UNCLEAR if found.value < reference else NO_SIGN
+
+
+def _error_verdict(worst: Judged, found: Finding) -> Verdict:
+    names = _names(worst, found)
+    names["value"] = words.loss_interval(found.value, found.low, found.high)
+    told = "off by {value} on average for {client}'s {n}"
+    if worst.reference is not None:
+        names["stranger"] = words.loss(worst.reference)
+        told += "; the best guess without listening by {stranger}"
+    pattern = {
+        EXPOSED: "{Actor} learns the {secret}: ",
+        UNCLEAR: "{Actor} may learn the {secret}: ",
+        NO_SIGN: "Nothing suggests that {actor} learns the {secret}: the best attack is ",
+    }[worst.level]
+    return Verdict(worst.topic, worst.level, f"{pattern}{told}.", names, worst)
 
 
 def _share_verdict(worst: Judged, found: Finding) -> Verdict:
