@@ -12,9 +12,11 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import binomtest
+from scipy.stats import t as student_t
 
 Array = NDArray[np.float64]
 RESAMPLES = 2000
+FEW = 10
 
 
 def share_interval(hits: Array, level: float = 0.95) -> tuple[float, float]:
@@ -29,11 +31,15 @@ def mean_interval(
     """Bootstrap-t interval of a mean: resampled means studentised by their own spread.
 
     It keeps its coverage on skewed scores, where the plain percentile interval is too short.
-    With no spread at all it is a point.
+    With no spread at all it is a point. Below ten values resampling says too little, and it is
+    Student's interval.
     """
     n, mean, spread = len(values), values.mean(), values.std(ddof=1) if len(values) > 1 else 0.0
     if spread == 0.0:
         return float(mean), float(mean)
+    if n < FEW:
+        reach = float(student_t.ppf((1 + level) / 2, n - 1) * spread / np.sqrt(n))
+        return float(mean - reach), float(mean + reach)
     draws = values[rng.integers(0, n, (RESAMPLES, n))]
     spreads = draws.std(axis=1, ddof=1)
     usable = spreads > 0

@@ -178,6 +178,7 @@ def _labels(about: _About) -> Scorer:
         if np.isfinite(claims).all():
             details["covered"] = float(np.mean(units <= 1.96 * claims))
         scores = about.mean_of(units, attack)
+        scores["low"] = max(scores["low"], 0.0)
         baseline = None if stranger is None else float(stranger.mean())
         return Scored(
             about.finding(
