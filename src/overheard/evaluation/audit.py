@@ -71,7 +71,10 @@ def audit(
         except ListenLonger as error:
             skipped += [_skip(a, client, target, str(error)) for a in matching]
             continue
-        scorer = scorer_of(recipe, truth, target, view, seed)
+        pools = None
+        if target.question == "membership":
+            pools = recording.truth("Membership", target.key)
+        scorer = scorer_of(recipe, truth, target, view, seed, pools)
         for attack in matching:
             if is_slow(attack) and not slow and attack.name not in named:
                 skipped.append(_skip(attack, client, target, SLOW))
@@ -102,7 +105,7 @@ def _targets(recording: Recording, keys: tuple[str, ...]) -> list[Target]:
     there = [LOCAL_MODEL, *(Target.parse(key) for key in recording.targets)]
     if not keys:
         return there
-    known = {t.key: t for t in there} | {t.column: t for t in there if t.column}
+    known = {t.column: t for t in there if t.question == "attribute"} | {t.key: t for t in there}
     for key in keys:
         if key not in known:
             raise FixConfig(

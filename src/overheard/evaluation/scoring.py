@@ -7,12 +7,13 @@ target, when its scorer is made.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from overheard.errors import FixData, FixRecording
 from overheard.evaluation import metrics
 from overheard.evaluation.baselines import (
     imputation_hits,
@@ -26,8 +27,15 @@ from overheard.evaluation.record import Finding
 from overheard.learning.recipe import Recipe
 from overheard.learning.records import Records
 from overheard.randomness import stream
-from overheard.transcript.guess import AttributeValues, GroupMeans, LabelValues, LocalModel
-from overheard.transcript.knowledge import Groups
+from overheard.transcript.guess import (
+    AttributeValues,
+    GroupMeans,
+    LabelValues,
+    LocalModel,
+    Membership,
+)
+from overheard.transcript.knowledge import Groups, PublicRecords
+from overheard.transcript.observe import MEMBER_COLUMN
 from overheard.transcript.target import Target
 from overheard.transcript.view import Attack, View
 
@@ -55,6 +63,7 @@ class _About:
     target: Target
     view: View
     seed: int
+    pools: Mapping[str, Records] | None = None
 
     @property
     def records(self) -> Records:
@@ -83,13 +92,28 @@ class _About:
 
 
 def scorer_of(
-    recipe: Recipe, truth: Mapping[str, Records], target: Target, view: View, seed: int
+    recipe: Recipe,
+    truth: Mapping[str, Records],
+    target: Target,
+    view: View,
+    seed: int,
+    pools: Mapping[str, Records] | None = None,
 ) -> Scorer:
-    """What scores guesses about this client and target."""
-    about = _About(recipe, truth, target, view, seed)
-    return {"local_model": _models, "attribute": _attributes, "label": _labels}[target.question](
-        about
-    )
+    """What scores guesses about this client and target; ``pools``: who is a member, by client.
+
+    An attribute is asked of the records that the adversary knows: the first ones of the truth.
+    """
+    if target.question == "attribute" and PublicRecords in view.kinds:
+        known, records = len(view.know(PublicRecords).records), truth[view.client]
+        truth = {**truth, view.client: records.take(np.arange(min(known, len(records))))}
+    about = _About(recipe, truth, target, view, seed, pools)
+    scorers = {
+        "local_model": _models,
+        "attribute": _attributes,
+        "label": _labels,
+        "membership": _members,
+    }
+    return scorers[target.question](about)
 
 
 def _models(about: _About) -> Scorer:
@@ -129,6 +153,9 @@ def _attributes(about: _About) -> Scorer:
             "bits_gained": float(metrics.attribute_bits(guess, column).mean()),
             "calibration_error": metrics.calibration_error(guess, column),
         }
+        if guess.labels is not None:
+            classes = about.records[recipe.target.column]
+            details["label_accuracy"] = float(metrics.attribute_hits(guess.labels, classes).mean())
         return Scored(
             about.finding(
                 attack,
@@ -145,6 +172,57 @@ def _attributes(about: _About) -> Scorer:
             ),
             hits,
             imputed,
+        )
+
+    return score
+
+
+def _members(about: _About) -> Scorer:
+    """Share of the pool sorted right into members and strangers, and the members' attribute."""
+    client, name = about.view.client, about.target.column
+    if about.pools is None or client not in about.pools:
+        raise FixRecording(f"truth/ does not say who of {client!r}'s pool is a member")
+    answers = about.pools[client]
+    member = answers[MEMBER_COLUMN] > 0.5
+    if member.all() or not member.any():
+        raise FixData(
+            f"{client!r}: the pool of {len(member)} records has {int(member.sum())} members; "
+            "give members and strangers, else there is nothing to tell apart"
+        )
+    majority = float(max(member.mean(), 1 - member.mean()))
+
+    def score(attack: Attack, guess: Membership, seconds: float) -> Scored:
+        if len(guess.probabilities) != len(member):
+            raise FixData(f"{len(guess.probabilities)} guesses for a pool of {len(member)}")
+        hits = np.asarray(guess.choice() == member, dtype=np.float64)
+        low, high = share_interval(hits)
+        accuracy = float(hits.mean())
+        details: dict[str, float | int | str] = {
+            **guess.diagnostics,
+            "members_found": float(hits[member].mean()),
+            "strangers_accused": float(1 - hits[~member].mean()),
+        }
+        if guess.attribute is not None and name:
+            column = answers[name][member]
+            values = guess.attribute.values
+            inside = replace(guess.attribute, probabilities=guess.attribute.probabilities[member])
+            details["attribute_accuracy"] = float(metrics.attribute_hits(inside, column).mean())
+            details["attribute_majority"] = majority_share(column, values)
+        return Scored(
+            about.finding(
+                attack,
+                seconds,
+                metric="accuracy",
+                value=accuracy,
+                low=low,
+                high=high,
+                majority=majority,
+                lift=accuracy - majority,
+                n=len(member),
+                details=_finite(details),
+            ),
+            hits,
+            None,
         )
 
     return score

@@ -54,12 +54,18 @@ class AuditConfig(Spec):
     ``label`` asks about the labels too. ``group`` names the column whose groups' mean labels are
     asked for, and ``auxiliary`` how many records are kept out of every client and given, with
     their labels, to the adversary.
+
+    ``membership``: how many records are kept out of every client and mixed, as strangers, into the
+    pool of candidates of each client. ``coverage``: the share of each client's records that the
+    adversary who asks about an attribute knows.
     """
 
     attributes: tuple[str, ...] | None = None
     label: bool = False
     group: str = ""
     auxiliary: int = Field(default=0, ge=0)
+    membership: int = Field(default=0, ge=0)
+    coverage: float = Field(default=1.0, gt=0, le=1)
 
 
 class Config(Spec):

@@ -12,6 +12,7 @@ from overheard.data import catalogue
 from overheard.data.dataset import Dataset, domain_of
 from overheard.errors import FixConfig, FixData
 from overheard.federation.config import Config
+from overheard.federation.pool import known_first, strangers
 from overheard.learning.recipe import Dense, Loss, Recipe, Target
 from overheard.learning.records import Encoding, OneHot, Records, Scaled, Value
 from overheard.randomness import stream
@@ -37,6 +38,7 @@ class Plan:
     clients: dict[str, Records]
     attributes: dict[str, tuple[Value, ...]]
     label: LabelSecret | None = None
+    strangers: Records | None = None
 
 
 def plan(config: Config, dataset: Dataset | None = None) -> Plan:
@@ -54,7 +56,8 @@ def plan(config: Config, dataset: Dataset | None = None) -> Plan:
                 f"attribute {column!r} is not an input; choose from {', '.join(dataset.inputs())}"
             )
     label, trained = _label_secret(config, dataset)
-    clients = trained.by_client()
+    outsiders, trained = strangers(trained, sensitive, config.audit.membership, config.seed)
+    clients = known_first(trained.by_client(), config.audit.coverage, config.seed)
     for client in clients:
         check_client(client)
     attributes = {column: domain_of(dataset.records, column) for column in sensitive}
@@ -87,7 +90,7 @@ def plan(config: Config, dataset: Dataset | None = None) -> Plan:
         proximal=training.proximal,
         wire=training.wire,
     )
-    return Plan(config, dataset, recipe, clients, attributes, label)
+    return Plan(config, dataset, recipe, clients, attributes, label, outsiders)
 
 
 def _label_secret(config: Config, dataset: Dataset) -> tuple[LabelSecret | None, Dataset]:

@@ -15,14 +15,15 @@ from numpy.typing import NDArray
 
 from overheard.errors import FixConfig, FixData
 from overheard.federation.plan import LabelSecret, Plan
+from overheard.federation.pool import Pool, known_count, pool_of
 from overheard.learning.dense import initial
 from overheard.learning.recipe import Layout, Recipe
 from overheard.learning.records import Records, encode
 from overheard.learning.training import Shards, local_training, shards
 from overheard.randomness import stream
-from overheard.transcript.observe import LABEL_COLUMN
+from overheard.transcript.observe import LABEL_COLUMN, MEMBER_COLUMN
 from overheard.transcript.store import Recorder
-from overheard.transcript.target import LABEL, attribute
+from overheard.transcript.target import LABEL, attribute, membership
 
 CHUNK = 64
 Array = NDArray[np.floating[Any]]
@@ -127,18 +128,51 @@ def write_knowledge(recorder: Recorder, plan: Plan) -> None:
     recorder.truth(plan.clients)
     recorder.side("LocalTraining", plan.recipe.model_dump(mode="json"))
     label = plan.recipe.target.column
-    for column, values in plan.attributes.items():
+    coverage = plan.config.audit.coverage
+    known = {c: r.take(np.arange(known_count(len(r), coverage))) for c, r in plan.clients.items()}
+    for column in plan.attributes:
         key = attribute(column).key
-        public = {c: r.without(column, label) for c, r in plan.clients.items()}
-        labels = {c: Records({LABEL_COLUMN: r[label]}) for c, r in plan.clients.items()}
-        pooled = plan.dataset.records[column]
-        shares = [float(np.mean(pooled == value)) for value in values]
+        public = {c: r.without(column, label) for c, r in known.items()}
+        labels = {c: Records({LABEL_COLUMN: r[label]}) for c, r in known.items()}
         recorder.side("PublicRecords", public, key)
         recorder.side("Labels", labels, key)
-        recorder.side("AttributeDomain", {"column": column, "values": list(values)}, key)
-        recorder.side("AttributePrior", {"shares": shares}, key)
+        _write_domain(recorder, plan, column, key)
+    if plan.strangers is not None:
+        pools = {
+            c: pool_of(r, plan.strangers, c, plan.config.seed) for c, r in plan.clients.items()
+        }
+        for column in plan.attributes or ("",):
+            _write_pools(recorder, plan, pools, column)
     if plan.label is not None:
         _write_label_knowledge(recorder, plan, plan.label)
+
+
+def _write_domain(recorder: Recorder, plan: Plan, column: str, key: str) -> None:
+    values, pooled = plan.attributes[column], plan.dataset.records[column]
+    shares = [float(np.mean(pooled == value)) for value in values]
+    recorder.side("AttributeDomain", {"column": column, "values": list(values)}, key)
+    recorder.side("AttributePrior", {"shares": shares}, key)
+
+
+def _write_pools(recorder: Recorder, plan: Plan, pools: dict[str, Pool], column: str) -> None:
+    """Each client's pool without the column and, for evaluation, who in it is a member."""
+    key, label = membership(column).key, plan.recipe.target.column
+    tables = {
+        c: Records({**p.records.without(column, label).columns, LABEL_COLUMN: p.records[label]})
+        for c, p in pools.items()
+    }
+    answers = {
+        c: Records({MEMBER_COLUMN: p.member.astype(np.float64)} | _column(p.records, column))
+        for c, p in pools.items()
+    }
+    recorder.side("CandidatePool", tables, key)
+    recorder.truth(answers, "Membership", key)
+    if column:
+        _write_domain(recorder, plan, column, key)
+
+
+def _column(records: Records, column: str) -> dict[str, NDArray[Any]]:
+    return {column: records[column]} if column else {}
 
 
 def _write_label_knowledge(recorder: Recorder, plan: Plan, secret: LabelSecret) -> None:

@@ -30,11 +30,15 @@ class LocalModel:
 
 @dataclass(frozen=True)
 class AttributeValues:
-    """A probability (m, K) for each record and each value of the domain."""
+    """A probability (m, K) for each record and each value of the domain.
+
+    ``labels``: the same for the records' classes, from attacks that did not know them.
+    """
 
     probabilities: NDArray[np.float64]
     values: tuple[Value, ...]
     diagnostics: Diagnostics = field(default_factory=dict)
+    labels: AttributeValues | None = None
 
     def __post_init__(self) -> None:
         p = self.probabilities
@@ -46,6 +50,29 @@ class AttributeValues:
     def choice(self) -> NDArray[np.int64]:
         """Index of the most probable value of each record (the first among equals)."""
         return np.asarray(np.argmax(self.probabilities, axis=1))
+
+
+@dataclass(frozen=True)
+class Membership:
+    """The probability (n,) that each record of the pool is the client's.
+
+    ``attribute``: probabilities of each record's value *if* it is a member, where one was asked.
+    """
+
+    probabilities: NDArray[np.float64]
+    attribute: AttributeValues | None = None
+    diagnostics: Diagnostics = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        p = self.probabilities
+        if p.ndim != 1 or not np.isfinite(p).all() or ((p < -1e-9) | (p > 1 + 1e-9)).any():
+            raise FixData("membership: give one probability between 0 and 1 per record of the pool")
+        if self.attribute is not None and len(self.attribute.probabilities) != len(p):
+            raise FixData(f"{len(self.attribute.probabilities)} attributes for {len(p)} records")
+
+    def choice(self) -> NDArray[np.bool_]:
+        """Who is called a member: those more likely than not."""
+        return np.asarray(self.probabilities > 0.5)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from overheard.errors import ListenLonger
+from overheard.errors import FixData, ListenLonger
 from overheard.learning.recipe import Recipe
 from overheard.learning.records import Records, Value
 
@@ -84,6 +84,14 @@ class AttributeDomain:
     column: str
     values: tuple[Value, ...]
 
+    def __post_init__(self) -> None:
+        if len(set(self.values)) != len(self.values) or len(self.values) < 2:
+            given = ", ".join(map(str, self.values)) or "none"
+            raise FixData(
+                f"attribute {self.column!r} has the values {given}; at least two different ones "
+                "are needed, else there is nothing to infer"
+            )
+
 
 @dataclass(frozen=True)
 class AttributePrior:
@@ -91,6 +99,33 @@ class AttributePrior:
 
     name: ClassVar[str] = "attribute prior"
     shares: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        total = sum(self.shares)
+        if not all(s >= 0 for s in self.shares) or not abs(total - 1) <= 1e-6:
+            raise FixData(
+                f"the attribute prior's shares {self.shares} sum to {total:g}; give "
+                "shares that are not negative and sum to one"
+            )
+
+
+@dataclass(frozen=True)
+class CandidatePool:
+    """Records of which some are the client's and the others strangers'; ``labels`` in their order.
+
+    As in `PublicRecords`, the attribute under audit is not among the columns.
+    """
+
+    name: ClassVar[str] = "candidate pool"
+    records: Records
+    labels: NDArray[Any]
+
+    def __post_init__(self) -> None:
+        if not len(self.labels) or len(self.records) not in (0, len(self.labels)):
+            raise FixData(
+                f"the pool has {len(self.records)} records and {len(self.labels)} labels; give "
+                "each candidate record one label"
+            )
 
 
 @dataclass(frozen=True)
@@ -129,6 +164,7 @@ KINDS: tuple[type[Any], ...] = (
     Labels,
     AttributeDomain,
     AttributePrior,
+    CandidatePool,
     AuxiliaryData,
     Groups,
     GroupCounts,

@@ -16,6 +16,7 @@ from overheard.transcript.knowledge import (
     AttributeDomain,
     AttributePrior,
     AuxiliaryData,
+    CandidatePool,
     GroupCounts,
     Groups,
     Labels,
@@ -29,6 +30,7 @@ from overheard.transcript.threat import Threat
 from overheard.transcript.view import View
 
 LABEL_COLUMN = "__label__"
+MEMBER_COLUMN = "__member__"  # in truth/ only
 
 
 def observe(recording: Recording, threat: Threat, target: Target, client: str) -> View:
@@ -126,16 +128,29 @@ def _records(recording: Recording, target: Target, client: str) -> PublicRecords
     tables = recording.side("PublicRecords", target.key)
     if not tables or client not in tables:
         return None
+    return PublicRecords(_without_secret(recording, target, tables[client]))
+
+
+def _without_secret(recording: Recording, target: Target, records: Records) -> Records:
+    """The records, read-only, after a check that what is asked for is not among them."""
     secret = target.column
     if target == LABEL:
         recipe = recipe_of(recording)
         secret = recipe.target.column if recipe else LABEL_COLUMN
-    if secret in tables[client].columns:
+    if secret in records.columns:
         raise FixRecording(
             f"{recording.path / 'side'}: the public records for {target.key!r} contain the "
             f"sensitive column {secret!r}; no attack may see it, so record again without it"
         )
-    return PublicRecords(Records({n: _sealed(v) for n, v in tables[client].columns.items()}))
+    return Records({n: _sealed(v) for n, v in records.columns.items()})
+
+
+def _pool(recording: Recording, target: Target, client: str) -> CandidatePool | None:
+    tables = recording.side("CandidatePool", target.key)
+    if not tables or client not in tables:
+        return None
+    records = _without_secret(recording, target, tables[client])
+    return CandidatePool(records.without(LABEL_COLUMN), records[LABEL_COLUMN])
 
 
 def _labels(recording: Recording, target: Target, client: str) -> Labels | None:
@@ -187,6 +202,7 @@ _LOADERS: dict[type[Any], Callable[[Recording, Target, str], Any]] = {
     Labels: _labels,
     AttributeDomain: _domain,
     AttributePrior: _prior,
+    CandidatePool: _pool,
     AuxiliaryData: _auxiliary,
     Groups: _groups,
     GroupCounts: _counts,

@@ -122,11 +122,13 @@ class Recorder:
             self._side = LedgerWriter(self._root / "side")
         _add(self._side, holds_kind, content, target)
 
-    def truth(self, tables: Mapping[str, Records]) -> None:
-        """Add the secrets: every client's whole records, for evaluation only."""
+    def truth(
+        self, tables: Mapping[str, Records], holds_kind: str = "Records", target: str = ""
+    ) -> None:
+        """Add secrets, for evaluation only: by default every client's whole records."""
         if self._truth is None:
             self._truth = LedgerWriter(self._root / "truth")
-        _add(self._truth, "Records", tables, "")
+        _add(self._truth, holds_kind, tables, target)
 
     def close(self) -> None:
         """Mark the recording as finished."""
@@ -196,8 +198,14 @@ def read_tables(raw: bytes) -> dict[str, Records]:
         }
     except (pa.ArrowException, OSError, KeyError, ValueError) as error:
         raise FixRecording(f"cannot be read as a Parquet table of clients: {error}") from error
+    clients, first, which = np.unique(names, return_index=True, return_inverse=True)
+    order = np.argsort(which, kind="stable")
+    rows = dict(
+        zip(clients.tolist(), np.split(order, np.bincount(which).cumsum()[:-1]), strict=True)
+    )
     whole = Records(columns)
-    return {client: whole.take(names == client) for client in dict.fromkeys(names.tolist())}
+    # copies, not slices: nobody who holds one client's rows can reach the others' through them
+    return {client: whole.take(rows[client]) for client in clients[np.argsort(first)].tolist()}
 
 
 @dataclass(frozen=True)
@@ -283,11 +291,18 @@ class Recording:
             return ()
         return _described(self.path / "side")
 
+    @cached_property
+    def _read(self) -> dict[str, Any]:
+        """Side files that were read already: a table holds all clients, and each asks for it."""
+        return {}
+
     def side(self, kind: str, target: str = "") -> Any | None:
         """Side knowledge of a kind for a target (or for every target); None if there is none."""
         for entry in self._side:
             if entry["holds"] == kind and entry["target"] in (target, ""):
-                return _content(self.path / "side", entry)
+                if entry["file"] not in self._read:
+                    self._read[entry["file"]] = _content(self.path / "side", entry)
+                return self._read[entry["file"]]
         return None
 
     @property
@@ -295,18 +310,21 @@ class Recording:
         """The targets for which side knowledge was written out."""
         return tuple(dict.fromkeys(e["target"] for e in self._side if e["target"]))
 
-    def truth(self) -> dict[str, Records]:
-        """Every client's whole records. For evaluation; attacks cannot reach this."""
+    def truth(self, holds_kind: str = "Records", target: str = "") -> dict[str, Records]:
+        """A secret per client, by default its whole records. Attacks cannot reach this."""
         if not (self.path / "truth").is_dir():
             raise FixRecording(
                 f"{self.path / 'truth'}: missing, so nothing can be scored; attacks can still run"
             )
         for entry in _described(self.path / "truth"):
-            if entry["holds"] == "Records" and str(entry["file"]).endswith(".parquet"):
+            wanted = entry["holds"] == holds_kind and entry["target"] == target
+            if wanted and str(entry["file"]).endswith(".parquet"):
                 content: dict[str, Records] = _content(self.path / "truth", entry)
                 return content
+        about = f" for {target!r}" if target else ""
         raise FixRecording(
-            f"{self.path / 'truth' / INDEX}: lists no records; restore the folder from a copy"
+            f"{self.path / 'truth' / INDEX}: lists no {holds_kind.lower()}{about}; restore the "
+            "folder from a copy"
         )
 
 

@@ -10,12 +10,16 @@ from dataclasses import dataclass
 
 from overheard.errors import FixConfig
 
-QUESTIONS = ("local_model", "attribute", "label")
+QUESTIONS = ("local_model", "attribute", "label", "membership")
+_WITH_COLUMN = {"attribute": True, "membership": None}  # must, may; the others must not
 
 
 @dataclass(frozen=True)
 class Target:
-    """A question, and for an attribute the sensitive column."""
+    """A question, and for an attribute the sensitive column.
+
+    For ``membership`` the column is the attribute that is unknown as well, if there is one.
+    """
 
     question: str
     column: str = ""
@@ -23,8 +27,12 @@ class Target:
     def __post_init__(self) -> None:
         if self.question not in QUESTIONS:
             raise FixConfig(f"unknown question {self.question!r}; known: {', '.join(QUESTIONS)}")
-        if (self.question == "attribute") != bool(self.column):
-            raise FixConfig("exactly the question 'attribute' names a sensitive column")
+        must = _WITH_COLUMN.get(self.question, False)
+        if must is not None and must != bool(self.column):
+            raise FixConfig(
+                "the question 'attribute' names a sensitive column, 'membership' may, others must "
+                f"not; given: {self.question!r} with {self.column!r}"
+            )
 
     @property
     def key(self) -> str:
@@ -44,3 +52,8 @@ LABEL = Target("label")
 def attribute(column: str) -> Target:
     """The question "which value does this column have, for every record?"."""
     return Target("attribute", column)
+
+
+def membership(column: str = "") -> Target:
+    """The question "which records of a pool are the client's?", a column being unknown too."""
+    return Target("membership", column)

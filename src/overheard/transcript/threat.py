@@ -11,6 +11,7 @@ from overheard.transcript.knowledge import (
     AttributeDomain,
     AttributePrior,
     AuxiliaryData,
+    CandidatePool,
     Groups,
     Labels,
     Link,
@@ -44,6 +45,7 @@ _AROUND: frozenset[type[Any]] = frozenset(
         AttributeDomain,
         AttributePrior,
         AuxiliaryData,
+        CandidatePool,
         Groups,
     }
 )

@@ -47,6 +47,10 @@ class View:
         """The same messages with these kinds of knowledge only."""
         return replace(self, _knowledge={k: v for k, v in self._knowledge.items() if k in kinds})
 
+    def knowing(self, *pieces: Any) -> View:
+        """The same view with these pieces of knowledge in place of those of their kinds."""
+        return replace(self, _knowledge={**self._knowledge, **{type(p): p for p in pieces}})
+
 
 class Attack(Protocol):
     """A frozen dataclass whose fields are hyperparameters; data comes in the call.

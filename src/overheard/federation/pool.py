@@ -1,0 +1,106 @@
+"""Whom the adversary must tell apart, and whom it knows: pools of candidates, and coverage."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from overheard.data.dataset import Dataset
+from overheard.errors import FixConfig, FixData
+from overheard.learning.records import Records
+from overheard.randomness import stream
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Candidate records in random order; ``member``: which are the client's."""
+
+    records: Records
+    member: NDArray[np.bool_]
+
+
+def strangers(
+    dataset: Dataset, sensitive: Iterable[str], count: int, seed: int
+) -> tuple[Records | None, Dataset]:
+    """Records kept out of every client, and the dataset without them; None where none are asked.
+
+    A stranger who agrees with somebody else in everything but the attribute under audit cannot be
+    told from that person by anybody, so only records without such a twin are taken.
+    """
+    if not count:
+        return None, dataset
+    rows = len(dataset.records)
+    if count >= rows:
+        raise FixConfig(
+            f"audit.membership = {count} leaves nothing for the clients: there are {rows} records; "
+            "ask for fewer"
+        )
+    seen = dataset.records.without(dataset.client)
+    single = np.ones(rows, dtype=bool)
+    for column in tuple(sensitive) or ("",):
+        group = same_records(seen.without(column))
+        single &= np.bincount(group)[group] == 1
+    order = stream(seed, "strangers").permutation(rows)
+    chosen = order[single[order]][:count]
+    if len(chosen) < count:
+        raise FixData(
+            f"audit.membership = {count}, but only {len(chosen)} records have no twin that agrees "
+            "in everything public; ask for fewer strangers"
+        )
+    outside = np.zeros(rows, dtype=bool)
+    outside[chosen] = True
+    return seen.take(outside), replace(dataset, records=dataset.records.take(~outside))
+
+
+def pool_of(members: Records, outsiders: Records, client: str, seed: int) -> Pool:
+    """The client's records and the strangers, shuffled."""
+    if not len(members) or not len(outsiders):
+        raise FixData(
+            f"client {client!r}: a pool of {len(members)} members and {len(outsiders)} strangers; "
+            "both are needed, else there is nothing to tell apart"
+        )
+    together = Records(
+        {
+            name: np.concatenate([values, outsiders[name]])
+            for name, values in members.columns.items()
+        }
+    )
+    group = same_records(together)
+    inside, outside = group[: len(members)], group[len(members) :]
+    twins = int(np.isin(outside, inside).sum())
+    if twins:
+        raise FixData(
+            f"client {client!r}: {twins} stranger(s) of the pool are among its own records; drop "
+            "the duplicates"
+        )
+    order = stream(seed, "pool", client).permutation(len(together))
+    return Pool(together.take(order), np.asarray(order < len(members)))
+
+
+def known_count(records: int, coverage: float) -> int:
+    """How many of a client's records the adversary knows: at least one."""
+    return max(1, round(coverage * records))
+
+
+def known_first(clients: dict[str, Records], coverage: float, seed: int) -> dict[str, Records]:
+    """Each client's records, a random share of them (those that are known) moved to the front."""
+    if coverage == 1.0:
+        return clients
+    moved = {}
+    for client, records in clients.items():
+        order = stream(seed, "coverage", client).permutation(len(records))
+        known = known_count(len(records), coverage)
+        moved[client] = records.take(np.concatenate([np.sort(order[:known]), order[known:]]))
+    return moved
+
+
+def same_records(records: Records) -> NDArray[Any]:
+    """A number per record, equal where all columns agree."""
+    codes = [np.unique(values, return_inverse=True)[1] for values in records.columns.values()]
+    if not codes:
+        return np.zeros(len(records), dtype=np.int64)
+    return np.unique(np.stack(codes, axis=1), axis=0, return_inverse=True)[1].ravel()
