@@ -114,7 +114,7 @@ def group_posterior(
         return np.asarray(parts * (centred * root)[:, None])
 
     truth = shares(labels)
-    own = 1 / (1 - 1 / members[groups])[:, None]
+    own = 1 / (1 - 1 / np.maximum(members[groups], 2))[:, None]
     nothing = ((truth * own) ** 2).sum(axis=0)
     counting = _within(labels - means[groups], groups, members)[asked]
     counting = counting * np.maximum(inverse - 1 / np.where(asked, expected, 1), 0)[asked]

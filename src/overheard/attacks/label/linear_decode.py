@@ -66,6 +66,7 @@ class LinearDecode:
             {
                 "identified": int(found.identified.sum()),
                 "records": len(inputs),
+                "prior_sd": found.tau * abs(target.scale),
                 "rank": found.rank,
                 "misfit": found.misfit,
                 "rounds": len(heard),
