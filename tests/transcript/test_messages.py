@@ -231,6 +231,17 @@ def setting(**values: Any) -> Callable[[Entry], None]:
     return lambda entry: entry.update(values)
 
 
+def trading_places(entry: Entry) -> None:
+    """Two messages swap their positions: every byte is still covered once."""
+    _, _, one, other = entry["messages"]
+    one[2:4], other[2:4] = other[2:4], one[2:4]
+
+
+def overlapping(entry: Entry) -> None:
+    """A client's message would be read from another's bytes."""
+    entry["messages"][2][2:4] = entry["messages"][1][2:4]
+
+
 def dropping(key: str) -> Callable[[Entry], None]:
     return lambda entry: entry.pop(key)
 
@@ -238,6 +249,8 @@ def dropping(key: str) -> Callable[[Entry], None]:
 @pytest.mark.parametrize(
     "change",
     [
+        trading_places,
+        overlapping,
         dropping("layout"),
         dropping("messages"),
         dropping("weights"),

@@ -374,3 +374,29 @@ def test_the_order_of_names_in_a_mapping_says_nothing(tmp_path: Path) -> None:
     assert sent["b"][:, 0].tolist() == [0, 2]
     assert returned["w"][:, 0].tolist() == [2, 4]
     assert returned["b"][:, 0].tolist() == [1, 3]
+
+
+def test_tables_of_interleaved_clients_and_of_nobody(tmp_path: Path) -> None:
+    import io
+
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    out = io.BytesIO()
+    names = ["b", "a", "b", "c", "a", "b"]
+    pq.write_table(pa.table({"__client__": names, "x": [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]}), out)
+    back = read_tables(out.getvalue())
+    assert {c: r["x"].tolist() for c, r in back.items()} == {"b": [0, 2, 5], "a": [1, 4], "c": [3]}
+    assert list(back) == ["b", "a", "c"]
+    assert all(r["x"].base is None for r in back.values())  # nothing leads to the others' rows
+    nobody = Records({"x": np.zeros(0)})
+    assert read_tables(write_tables({"a": nobody, "b": nobody})) == {}
+
+
+def test_a_side_file_is_read_and_checked_once(run: Path) -> None:
+    recording = Recording.open(run)
+    first = recording.side("PublicRecords", "attribute.s")
+    (run / "side" / "0002-publicrecords.parquet").write_bytes(b"")
+    assert recording.side("PublicRecords", "attribute.s") is first
+    with pytest.raises(FixRecording, match=r"0002-publicrecords\.parquet: has 0 bytes"):
+        Recording.open(run).side("PublicRecords", "attribute.s")

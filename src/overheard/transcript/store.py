@@ -200,9 +200,8 @@ def read_tables(raw: bytes) -> dict[str, Records]:
         raise FixRecording(f"cannot be read as a Parquet table of clients: {error}") from error
     clients, first, which = np.unique(names, return_index=True, return_inverse=True)
     order = np.argsort(which, kind="stable")
-    rows = dict(
-        zip(clients.tolist(), np.split(order, np.bincount(which).cumsum()[:-1]), strict=True)
-    )
+    parts = np.split(order, np.bincount(which, minlength=len(clients)).cumsum())[:-1]
+    rows = dict(zip(clients.tolist(), parts, strict=True))
     whole = Records(columns)
     # copies, not slices: nobody who holds one client's rows can reach the others' through them
     return {client: whole.take(rows[client]) for client in clients[np.argsort(first)].tolist()}
