@@ -6,7 +6,9 @@ rung 3). Plain expectation propagation can run into confident nonsense when the 
 precise in some directions and blind in others. Four safeguards, none of which sees the truth:
 
 1. **Capped precision.** Singular values are lowered to 30 (then 45, 68, ...): more noise in the
-   precise directions, which is always safe. Sites start from maximum entropy at the same cap.
+   precise directions, which is always safe. Sites start from maximum entropy at the same cap. If
+   that leads to no proof (below) the climb is repeated from 60 and from 15; without any proof the
+   accepted climbs are averaged, because each errs in its own way.
 2. **Checks.** A stage is accepted only if it settled and left a chi-square per equation below 1.5;
    otherwise it is run once more with heavier damping, and then the last accepted stage stands.
 3. **Peeling.** Records that are certain (probability above 1 - 1e-4) are set aside as known and
@@ -39,10 +41,11 @@ from overheard.decoding.ridge import cavities, fits, likely, moment_sites, tilt
 Array = NDArray[np.float64]
 Indices = NDArray[np.intp]
 
-BUDGET = 2e12
-"""Floating-point operations after which no further stage is begun (about a minute)."""
+BUDGET = 6e11
+"""Floating-point operations after which no further stage is begun (about 15 s)."""
 
-_CAP, _RAISE = 30.0, 1.5  # first cap on the singular values, and its growth when nothing peels
+_CAPS = (30.0, 60.0, 15.0)  # first caps on the singular values, tried until one leads to a proof
+_RAISE = 1.5  # growth of the cap when nothing can be set aside
 _WEAK = 0.3  # directions below this many noise units are left out of the sweeps (0.02 bits each)
 _DAMPING = (0.5, 0.2)
 _SWEEPS = (60, 150)
@@ -65,33 +68,66 @@ class _Stage:
     accepted: bool
 
 
+@dataclass(frozen=True)
+class _Climb:
+    """Stages from one first cap on. Proven: every record known, listed, or not measured at all."""
+
+    probabilities: Array
+    chi2_per_equation: float
+    sweeps: int
+    accepted: bool
+    proven: bool
+
+
 def expectation_propagation(
     measurement: Measurement, prior: Any = None, *, budget: float = BUDGET
 ) -> Posterior:
     """Posterior marginals by damped, capped, peeling expectation propagation (see the module).
 
-    ``converged`` is False when not even the first stage passed its checks, or when it would cost
-    more than ``budget`` floating-point operations: the probabilities are then those of maximum
-    entropy at the first cap and should not be used. ``chi2_per_equation`` is what the accepted
-    stages left, each at the precision it worked at. Cost per sweep O(m K r^2 + r^3), 20 to 60
-    sweeps on all records and cheaper ones on what remains.
+    ``converged`` is False when no first stage passed its checks, or when it would cost more than
+    ``budget`` floating-point operations: the probabilities are then those of maximum entropy at
+    the first cap and should not be used. ``chi2_per_equation`` is what the accepted stages left,
+    each at the precision it worked at. Cost per sweep O(m K r^2 + r^3), 20 to 60 sweeps on all
+    records and cheaper ones on what remains.
     """
     p0 = check_prior(prior, measurement.records, measurement.candidates)
-    unknowns, rank = count_unknowns(p0), measurement.rank
-    probabilities = p0.copy()
+    caps = [_CAPS[0], *(cap for cap in _CAPS[1:] if _strongest(measurement) > _CAPS[0])]
+    climbs: list[_Climb] = []
+    for cap in caps:  # each gets its share, or the first would spend all on a hopeless case
+        climbs.append(_climb(measurement, p0, cap, budget / len(caps)))
+        if climbs[-1].proven:
+            break
+    # A proof decides. Without one, each accepted climb may be wrong in its own way: average.
+    believed = [x for x in climbs if x.proven] or [x for x in climbs if x.accepted] or climbs[:1]
+    return Posterior(
+        np.mean([x.probabilities for x in believed], axis=0),
+        max(x.chi2_per_equation for x in believed),
+        measurement.rank,
+        count_unknowns(p0),
+        sum(x.sweeps for x in climbs),
+        believed[0].accepted,
+        "expectation_propagation",
+    )
+
+
+def _climb(measurement: Measurement, prior: Array, cap: float, budget: float) -> _Climb:
+    """Stages, setting records aside and raising the cap, until nothing is left or one fails."""
+    probabilities = prior.copy()
     # Records that the prior already decides are known from the start.
-    open_records = np.flatnonzero(p0.max(axis=1) < 1.0)
-    left = _set_aside(measurement, p0.max(axis=1) == 1.0, p0.argmax(axis=1))
-    cap, spent, sweeps, accepted = _CAP, 0.0, 0, False
+    decided = prior.max(axis=1) == 1.0
+    open_records = np.flatnonzero(~decided)
+    left = _set_aside(measurement, decided, prior.argmax(axis=1))
+    spent, sweeps, accepted, listed = 0.0, 0, False, False
     chi2, equations = 0.0, 0
     while left is not None and left.rank and spent < budget:
-        if accepted and answer_bits(p0[open_records]) <= MOST_BITS:
-            listed = enumeration(left, p0[open_records])
-            if listed.converged:
-                probabilities[open_records] = listed.probabilities
-                chi2, equations = listed.chi2_per_equation * left.rank, left.rank
+        if accepted and answer_bits(prior[open_records]) <= MOST_BITS:
+            exact = enumeration(left, prior[open_records])
+            listed = exact.converged
+            if listed:
+                probabilities[open_records] = exact.probabilities
+                chi2, equations = exact.chi2_per_equation * left.rank, left.rank
             break
-        stage, cost = _stage(left, p0[open_records], cap, budget - spent)
+        stage, cost = _stage(left, prior[open_records], cap, budget - spent)
         spent, sweeps = spent + cost, sweeps + stage.sweeps
         if not accepted or stage.accepted:
             probabilities[open_records] = stage.probabilities
@@ -99,8 +135,7 @@ def expectation_propagation(
             break
         accepted = True
         chi2, equations = stage.chi2, stage.equations
-        doubt = 1.0 - stage.probabilities.max(axis=1)
-        known = doubt < _KNOWN
+        known = 1.0 - stage.probabilities.max(axis=1) < _KNOWN
         if known.sum() >= max(1.0, _WORTHWHILE * known.size):
             proof = _prove(left, known, stage.probabilities.argmax(axis=1))
             if proof is not None:
@@ -111,25 +146,18 @@ def expectation_propagation(
         if cap >= _strongest(left):
             break
         cap *= _RAISE
-    spare = 0.0
-    if left is not None and not left.rank:
-        probabilities[open_records] = p0[open_records]  # nothing measured is left about them
+    proven = listed or left is None or not left.rank
     if left is None:
         answer = np.asarray(probabilities.argmax(axis=1), dtype=np.intp)
-        chi2 = measurement.chi2_per_equation(np.eye(measurement.candidates)[answer])
-        chi2, equations = chi2 * rank, rank
+        mean_square = measurement.chi2_per_equation(np.eye(measurement.candidates)[answer])
     else:
-        spare = left.spare_chi2 - measurement.spare_chi2
+        if not left.rank:  # nothing measured is left about the open records
+            probabilities[open_records] = prior[open_records]
+            chi2, equations = 0.0, 0
+        chi2 += left.spare_chi2 - measurement.spare_chi2
         equations += left.spare_rows - measurement.spare_rows
-    return Posterior(
-        probabilities,
-        (chi2 + spare) / equations if equations else 0.0,
-        rank,
-        unknowns,
-        sweeps,
-        accepted or not rank or not unknowns,
-        "expectation_propagation",
-    )
+        mean_square = chi2 / equations if equations else 0.0
+    return _Climb(probabilities, mean_square, sweeps, accepted or proven, proven)
 
 
 def _stage(
