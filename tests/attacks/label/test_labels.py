@@ -1,0 +1,417 @@
+"""Labels of single records and mean labels of groups, read off gradients."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from overheard.attacks import attack_named
+from overheard.attacks.label.bayes_groups import BayesGroups, inner_products, projections
+from overheard.attacks.label.group_means import GroupMeansTikhonov, calibrated, last_layer
+from overheard.attacks.label.heard import output_factors
+from overheard.attacks.label.linear_decode import LinearDecode
+from overheard.errors import ChooseAnotherAttack, FixConfig, FixData, FixRecording, GrantKnowledge
+from overheard.evaluation.audit import audit
+from overheard.federation.config import parse_config
+from overheard.federation.plan import plan
+from overheard.learning.dense import initial, record_gradients
+from overheard.learning.recipe import Dense
+from overheard.learning.records import Records
+from overheard.report.html import write_report
+from overheard.transcript.guess import GroupMeans, LabelValues
+from overheard.transcript.knowledge import (
+    AuxiliaryData,
+    GroupCounts,
+    Groups,
+    Labels,
+    Link,
+    LocalTraining,
+    PublicRecords,
+)
+from overheard.transcript.observe import observe
+from overheard.transcript.target import LABEL
+from overheard.transcript.threat import EAVESDROPPER
+from overheard.transcript.view import View, launch
+
+KNOWING = EAVESDROPPER.granting(GroupCounts)
+GROUP_ATTACKS = (
+    "naive", "auxiliary_mean", "group_means_pinv", "group_means_tikhonov", "bayes_groups"
+)  # fmt: skip
+ALL = (*GROUP_ATTACKS, "linear_decode", "single_record")
+
+
+def look(recording, client=0, threat=EAVESDROPPER):
+    return observe(recording, threat, LABEL, recording.clients[client])
+
+
+def knowing(view, **pieces):
+    """The view with some pieces of knowledge replaced, added or (None) taken away."""
+    kinds = {k.__name__: k for k in (Link, LocalTraining, PublicRecords, AuxiliaryData, Groups)}
+    kinds["GroupCounts"] = GroupCounts
+    held = {k: view.know(k) for k in view.kinds} | {kinds[n]: p for n, p in pieces.items()}
+    return View(view.client, view.target, view.threat, {k: p for k, p in held.items() if p})
+
+
+def wages(recording, client=0):
+    return recording.truth()[recording.clients[client]]["wage"]
+
+
+def group_errors(guess, records):
+    groups = [g for g in guess.groups if (records["diploma"] == g).any()]
+    truth = {g: records["wage"][records["diploma"] == g].mean() for g in groups}
+    means = dict(zip(guess.groups, guess.means, strict=True))
+    return np.mean([abs(means[g] - truth[g]) for g in groups])
+
+
+# what is known
+
+
+def test_nobody_who_asks_about_labels_sees_them(hire):
+    recording = hire()
+    view = look(recording)
+    assert Labels not in view.kinds
+    assert "wage" not in view.know(PublicRecords).records.columns
+    outside = view.know(AuxiliaryData)
+    assert len(outside.records) == len(outside.labels) == 400
+    # held out from every client: ages are continuous, so that equal ones are the same person
+    inside = np.concatenate([r["age"] for r in recording.truth().values()])
+    assert not np.isin(outside.records["age"], inside).any()
+    assert GroupCounts not in view.kinds
+    counts = look(recording, threat=KNOWING).know(GroupCounts).counts
+    column = recording.truth()[view.client]["diploma"]
+    assert counts == tuple(int((column == g).sum()) for g in view.know(Groups).values)
+
+
+def test_a_recording_that_leaks_the_label_is_refused(hire, monkeypatch):
+    monkeypatch.setattr(Records, "without", lambda self, *names: self)
+    recording = hire()
+    with pytest.raises(FixRecording, match="sensitive column 'wage'"):
+        look(recording)
+
+
+def test_configs(hire):
+    data = {"data": {"source": "file"}, "model": {"name": "linear"}}
+    training = {"training": {"rounds": 1, "learning_rate": 0.1}}
+
+    def ask(**settings):
+        return lambda dataset: plan(parse_config({**data, **training, "audit": settings}), dataset)
+
+    def refused(match, change=lambda d: d, **settings):
+        with pytest.raises(FixConfig, match=match):
+            hire(change=lambda d: ask(**settings)(change(d)))
+
+    refused("belong to audit.label", group="diploma")
+    refused("belong to audit.label", auxiliary=5)
+    refused("'degree' is not an input", label=True, group="degree")
+    refused("leaves nothing", label=True, auxiliary=100_000)
+    refused("is a class", lambda d: replace(d, task="classification"), label=True)
+
+
+# one record
+
+
+@pytest.mark.parametrize("algorithm", ["fedsgd", "fedavg"])
+def test_a_single_record_gives_its_label_away(hire, algorithm):
+    alone = lambda d: replace(d, records=d.records.take(np.arange(4)))  # noqa: E731
+    recording = hire(people=1, outside=0, group="", change=alone, algorithm=algorithm)
+    for client in range(4):
+        guess = launch(attack_named("single_record"), look(recording, client), 0)
+        assert isinstance(guess, LabelValues)
+        np.testing.assert_allclose(guess.values, wages(recording, client), rtol=2e-4)
+        assert abs(guess.values - wages(recording, client)) <= 10 * guess.sd + 1e-6
+
+
+def test_single_record_says_why_not(hire):
+    attack = attack_named("single_record")
+    with pytest.raises(ChooseAnotherAttack, match="for one record; the client has"):
+        launch(attack, look(hire()), 0)
+    alone = lambda d: replace(d, records=d.records.take(np.arange(4)))  # noqa: E731
+    view = look(hire(people=1, outside=0, group="", change=alone))
+    link = view.know(Link)
+    still = replace(link, returned=np.zeros_like(link.returned))
+    with pytest.raises(ChooseAnotherAttack, match="already predicts"):
+        launch(attack, knowing(view, Link=still), 0)
+
+
+# every label
+
+
+@pytest.mark.parametrize("algorithm", ["fedsgd", "fedavg", "fedprox"])
+def test_one_float32_gradient_gives_all_labels(hire, algorithm):
+    """49 last-layer parameters, about 40 records, inputs known."""
+    recording = hire(algorithm=algorithm)
+    for client in range(4):
+        guess = launch(LinearDecode(), look(recording, client), 0)
+        truth = wages(recording, client)
+        assert np.max(np.abs(guess.values - truth) / truth) <= 1e-3
+        assert guess.diagnostics["identified"] == len(truth)
+        assert np.mean(np.abs(guess.values - truth) <= 1.96 * guess.sd) > 0.9
+
+
+def test_equal_inputs_are_told_apart_by_nobody(hire):
+    def twins(dataset):
+        columns = {n: v.copy() for n, v in dataset.records.columns.items()}
+        for n in ("diploma", "age", "female", "skill"):
+            columns[n][4:20:4] = columns[n][0]  # five people of firm 0
+        return replace(dataset, records=Records(columns))
+
+    recording = hire(change=twins, outside=0, group="")
+    guess = launch(LinearDecode(), look(recording), 0)
+    truth = wages(recording)
+    assert guess.diagnostics["identified"] == 35
+    assert np.max(np.abs(guess.values - truth)[5:] / truth[5:]) <= 1e-3
+    assert guess.values[:5].mean() == pytest.approx(truth[:5].mean(), rel=1e-3)
+    assert (guess.sd[:5] > 0.1).all()
+
+
+def test_fewer_equations_than_records_are_counted_and_more_rounds_help(hire):
+    recording = hire(hidden=(), people=60, rounds=3)
+    guess = launch(LinearDecode(), look(recording), 0)
+    assert guess.diagnostics["rank"] == 7  # 7 inputs and a bias, the four diplomas sum to it
+    assert guess.diagnostics["identified"] < 10
+    one_layer = hire(hidden=(3,), people=60, rounds=12, learning_rate=0.3)
+    ranks = [launch(LinearDecode(rounds=r), look(one_layer), 0).diagnostics["rank"] for r in (1, 6)]
+    assert ranks[1] > ranks[0]
+
+
+def test_linear_decode_wants_the_records_that_were_trained_on(hire):
+    view = look(hire())
+    fewer = PublicRecords(view.know(PublicRecords).records.take(np.arange(10)))
+    with pytest.raises(FixData, match="10 records are known but the client reported"):
+        launch(LinearDecode(), knowing(view, PublicRecords=fewer), 0)
+
+
+# group means
+
+
+def test_group_means_in_the_order_that_the_papers_promise(hire):
+    recording = hire(clients=16, rounds=4, learning_rate=0.02, hidden=(32,))
+    found = {name: [] for name in GROUP_ATTACKS}
+    covered = []
+    for client, name in enumerate(recording.clients):
+        view, records = look(recording, client, KNOWING), recording.truth()[name]
+        for attack in GROUP_ATTACKS:
+            guess = launch(attack_named(attack), view, 0)
+            assert isinstance(guess, GroupMeans)
+            found[attack].append(group_errors(guess, records))
+            if attack == "bayes_groups":
+                assert guess.diagnostics["counts"] == "known"
+                truth = np.array(
+                    [records["wage"][records["diploma"] == g].mean() for g in guess.groups]
+                )
+                covered += (np.abs(guess.means - truth) <= 1.96 * guess.sd).tolist()
+    error = {name: np.median(values) for name, values in found.items()}
+    assert min(error["group_means_pinv"], error["group_means_tikhonov"]) < error["auxiliary_mean"]
+    papers = min(error["group_means_pinv"], error["group_means_tikhonov"])
+    assert error["bayes_groups"] <= 0.65 * papers
+    assert np.mean(covered) >= 0.85  # 64 groups: three standard errors below 0.95
+
+
+def test_counts_are_used_only_if_they_are_granted(hire):
+    recording = hire()
+    for name in ("group_means_pinv", "group_means_tikhonov", "bayes_groups"):
+        attack = attack_named(name)
+        blind, sighted = (
+            launch(attack, look(recording), 0),
+            launch(attack, look(recording, threat=KNOWING), 0),
+        )
+        assert (blind.diagnostics["counts"], sighted.diagnostics["counts"]) == (
+            "estimated", "known"
+        )  # fmt: skip
+        assert not np.allclose(blind.means, sighted.means)
+    assert (
+        launch(BayesGroups(), look(recording), 0).sd.mean()
+        > launch(BayesGroups(), look(recording, threat=KNOWING), 0).sd.mean()
+    )
+
+
+def test_a_group_that_the_client_lacks(hire):
+    def no_doctors(dataset):
+        table = dict(dataset.records.columns)
+        firm, diploma = table["firm"], table["diploma"].copy()
+        diploma[(firm == "firm 1") & (diploma == "PhD")] = "master"
+        return replace(dataset, records=Records({**table, "diploma": diploma}))
+
+    view = look(hire(change=no_doctors), 1, KNOWING)
+    lacking = view.know(Groups).values.index("PhD")
+    assert view.know(GroupCounts).counts[lacking] == 0
+    for name in GROUP_ATTACKS:
+        guess = launch(attack_named(name), view, 0)
+        assert np.isfinite(guess.means).all()
+    assert np.isnan(launch(BayesGroups(), view, 0).sd[lacking])
+
+
+def test_more_rounds_tell_more(hire):
+    recording = hire(rounds=40, learning_rate=0.1)
+    view = look(recording, threat=KNOWING)
+    last = knowing(view, Link=_only(view.know(Link), -1))
+    one, many = launch(BayesGroups(), last, 0), launch(BayesGroups(), view, 0)
+    assert many.diagnostics["rounds"] == 8
+    assert many.sd.mean() < 0.7 * one.sd.mean()
+
+
+def _only(link, row):
+    rows = [range(len(link))[row]]
+    return Link(
+        link.payload, link.rounds[rows], link.sent[rows], link.returned[rows], link.weights[rows]
+    )
+
+
+def test_baselines_are_plain_means(hire):
+    view = look(hire(), threat=KNOWING)
+    outside, groups = view.know(AuxiliaryData), view.know(Groups).values
+    column = outside.records["diploma"]
+    guess = launch(attack_named("auxiliary_mean"), view, 0)
+    np.testing.assert_allclose(guess.means, [outside.labels[column == g].mean() for g in groups])
+    # far in the tail of regularisation the answer is the naive one
+    layer = last_layer(view, view.know(LocalTraining).recipe)
+    flat = layer.solve(layer.matrix[None], layer.total[None], np.array([1e9]))[0, 0]
+    np.testing.assert_allclose(flat, 0, atol=1e-6)
+    naive = launch(attack_named("naive"), view, 0)
+    target = view.know(LocalTraining).recipe.target
+    np.testing.assert_allclose(naive.means, target.decode_values(layer.prediction))
+
+
+def test_tikhonov_solves_the_penalised_problem(hire):
+    view = look(hire(), threat=KNOWING)
+    layer = last_layer(view, view.know(LocalTraining).recipe)
+    a, t = layer.matrix, layer.total
+    for strength in (0.0, 0.01, 1.0):
+        penalty = (strength * np.linalg.norm(a, 2)) ** 2 * np.eye(a.shape[1])
+        sums = np.linalg.solve(a.T @ a + penalty, a.T @ t)
+        means = layer.solve(a[None], t[None], np.array([strength]))[0, 0]
+        np.testing.assert_allclose(means, sums / layer.known.counts, rtol=1e-6)
+    strength = calibrated(layer, 50, np.random.default_rng(0))
+    guess = launch(GroupMeansTikhonov(), view, 0)
+    assert guess.diagnostics["strength"] > 0
+    assert 1e-4 <= strength <= 1e2
+
+
+def test_inner_products_never_built_are_those_that_are(rng):
+    model = Dense(inputs=3, hidden=(5, 4), activation="tanh")
+    theta, inputs = initial(model, 1), rng.normal(size=(6, 3))
+    outputs, pairs = output_factors(model, theta, inputs)
+    whole = record_gradients(model, "squared_error", theta, inputs, outputs - 0.5)
+    np.testing.assert_allclose(inner_products(model, pairs), whole @ whole.T, rtol=1e-9)
+    flat = rng.normal(size=model.size)
+    np.testing.assert_allclose(projections(model, pairs, flat), whole @ flat, rtol=1e-9)
+    last = whole[:, -5:]
+    np.testing.assert_allclose(inner_products(model, pairs[-1:]), last @ last.T, rtol=1e-9)
+    np.testing.assert_allclose(projections(model, pairs[-1:], flat), last @ flat[-5:], rtol=1e-9)
+
+
+# what cannot be done
+
+
+@pytest.mark.parametrize(
+    "training",
+    [{"algorithm": "fedavg", "epochs": 3}, {"algorithm": "fedavg", "batch_size": 8}],
+)
+def test_more_than_one_step_is_refused(hire, training):
+    view = look(hire(**training))
+    for name in set(ALL) - {"auxiliary_mean"}:
+        with pytest.raises(ChooseAnotherAttack, match="one step on all records"):
+            launch(attack_named(name), view, 0)
+
+
+def test_a_batch_as_large_as_the_client_is_the_whole_client(hire):
+    recording = hire(algorithm="fedavg", batch_size=64)
+    guess = launch(LinearDecode(), look(recording), 0)
+    np.testing.assert_allclose(guess.values, wages(recording), rtol=1e-3)
+
+
+def test_linear_models_have_no_features(hire):
+    view = look(hire(hidden=()))
+    for name in ("group_means_pinv", "group_means_tikhonov"):
+        with pytest.raises(ChooseAnotherAttack, match="hidden layer"):
+            launch(attack_named(name), view, 0)
+    assert np.isfinite(launch(BayesGroups(), view, 0).means).all()
+
+
+@pytest.mark.parametrize("name", [n for n in GROUP_ATTACKS if n != "auxiliary_mean"])
+def test_auxiliary_data_that_do_not_fit(hire, name):
+    view, attack = look(hire()), attack_named(name)
+    good = view.know(AuxiliaryData)
+
+    def refused(match, auxiliary):
+        with pytest.raises(FixData, match=match):
+            launch(attack, knowing(view, AuxiliaryData=auxiliary), 0)
+
+    refused("auxiliary data: no column 'age'", replace(good, records=good.records.without("age")))
+    refused("auxiliary labels for", replace(good, labels=good.labels[:5]))
+    refused("not finite", replace(good, labels=good.labels * np.nan))
+    rows = good.records["diploma"] != "PhD"
+    refused(
+        "fewer than two records of group PhD",
+        AuxiliaryData(good.records.take(rows), good.labels[rows]),
+    )
+    three = Groups("diploma", view.know(Groups).values[:3])
+    with pytest.raises(FixData, match="unknown group"):
+        launch(attack, knowing(view, Groups=three), 0)
+    with pytest.raises(GrantKnowledge, match="AuxiliaryData"):
+        launch(attack, knowing(view, AuxiliaryData=None), 0)
+
+
+def test_without_any_count_of_records(hire):
+    view = look(hire())
+    silent = replace(view.know(Link), weights=np.array([np.nan]))
+    with pytest.raises(ChooseAnotherAttack, match="GroupCounts"):
+        launch(BayesGroups(), knowing(view, Link=silent), 0)
+    with_counts = knowing(look(hire(), threat=KNOWING), Link=silent)
+    assert np.isfinite(launch(BayesGroups(), with_counts, 0).means).all()
+    wrong = knowing(look(hire(), threat=KNOWING), GroupCounts=GroupCounts((1, 2)))
+    with pytest.raises(FixData, match="2 group counts for 4 groups"):
+        launch(BayesGroups(), wrong, 0)
+
+
+# the whole way
+
+
+def test_an_audit_of_labels(hire, tmp_path):
+    recording = hire(rounds=2)
+    record = audit(recording, KNOWING, targets=["label"])
+    by_attack = {p.attack: p for p in record.pooled}
+    assert set(by_attack) == set(ALL) - {"single_record"}
+    assert {p.metric for p in record.pooled} == {"mean_absolute_error"}
+    ours, labels = by_attack["bayes_groups"], by_attack["linear_decode"]
+    assert (ours.attribute, labels.attribute) == ("diploma", None)
+    assert ours.value < by_attack["auxiliary_mean"].value
+    assert labels.value < 1e-3 < 0.1 < labels.imputation
+    assert labels.lift == pytest.approx(labels.imputation - labels.value)
+    mine = [f for f in record.findings if f.attack == "bayes_groups"]
+    assert all(f.low <= f.value <= f.high and f.low >= 0 for f in mine)
+    assert all("covered" in f.details for f in mine)
+    assert {s.attack for s in record.skipped} == {"single_record"}
+    write_report(record, tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text()
+    assert "mean label by diploma" in page
+    assert "learns the <code>label</code>" in page
+
+
+def test_a_placebo_teaches_nothing(hire):
+    """Trained on other labels, scored on the real ones: no attack beats the auxiliary mean."""
+    rng, real = np.random.default_rng(0), {}
+
+    def shuffle(dataset):
+        table = dict(dataset.records.columns)
+        real["age"], real["wage"] = table["age"], table["wage"]
+        own = np.arange(len(table["wage"]))
+        for group in set(table["diploma"].tolist()):
+            rows = np.flatnonzero(table["diploma"] == group)
+            own[rows] = rng.permutation(rows)
+        return replace(dataset, records=Records({**table, "wage": table["wage"][own]}))
+
+    recording = hire(clients=12, change=shuffle)
+    wage_of = dict(zip(real["age"].tolist(), real["wage"].tolist(), strict=True))
+    errors = {name: [] for name in GROUP_ATTACKS}
+    for client, name in enumerate(recording.clients):
+        records = recording.truth()[name]
+        original = np.array([wage_of[a] for a in records["age"].tolist()])
+        truth = Records({**records.columns, "wage": original})
+        for attack in GROUP_ATTACKS:
+            guess = launch(attack_named(attack), look(recording, client, KNOWING), 0)
+            errors[attack].append(group_errors(guess, truth))
+    least = np.mean(errors["auxiliary_mean"])
+    assert all(np.mean(values) > 0.9 * least for values in errors.values())
