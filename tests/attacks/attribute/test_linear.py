@@ -122,7 +122,7 @@ def test_every_algorithm_and_wire(federate, algorithm, wire):
     secret = recording.truth()["1"]["s"]
     guess = launch(MaxEntropy(), observe(recording, EAVESDROPPER, attribute("s"), "1"), 0)
     assert attribute_hits(guess, secret).mean() > max(secret.mean(), 1 - secret.mean()) + 0.05
-    assert guess.diagnostics["chi2"] < 3
+    assert guess.diagnostics["misfit"] < 3
 
 
 def test_categorical_attribute_and_scaled_values(federate):

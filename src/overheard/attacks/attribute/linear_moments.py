@@ -31,12 +31,14 @@ def linear_moments(
     public[:, inputs] = 0.0
     phi = statistics(public, labels)
     used = spread(len(link), most)
+    # the solver's own float64 arithmetic, which matters where the wire is as precise
+    solver = 64 * np.finfo(np.float64).eps * np.abs(link.sent[used]).max()
     gradient = link.payload == "gradient"
     rate = 1.0 if gradient else recipe.learning_rate
     moments = moments_of_secret(
         link.sent[used].astype(np.float64),
         link.updates()[used],
-        rounding(link)[used],
+        np.hypot(rounding(link)[used], solver),
         phi,
         blocks,
         step=2 * rate / len(phi),
