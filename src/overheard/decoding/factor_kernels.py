@@ -27,9 +27,10 @@ Factors = Sequence[tuple[NDArray[np.floating[Any]], NDArray[np.floating[Any]]]]
 
 @dataclass(frozen=True)
 class Difference:
-    """One layer of n gradient differences: sum over both parts of ``errors ⊗ inputs``.
+    """One layer of n gradient differences: sum over the parts of ``errors ⊗ inputs``.
 
-    errors: (2, n, fan_out); inputs: (2, n, fan_in [+ 1 for the bias]).
+    errors: (2, n, fan_out); inputs: (2, n, fan_in [+ 1 for the bias]). One part instead of two for
+    a gradient by itself.
     """
 
     errors: Array
@@ -53,8 +54,8 @@ def gram(left: Sequence[Difference], right: Sequence[Difference]) -> Array:
     """Inner products (n_left, n_right) of two lists of gradient differences."""
     total = np.zeros((left[0].errors.shape[1], right[0].errors.shape[1]))
     for one, two in zip(left, right, strict=True):
-        for p in range(2):
-            for q in range(2):
+        for p in range(len(one.errors)):
+            for q in range(len(two.errors)):
                 total += (one.errors[p] @ two.errors[q].T) * (one.inputs[p] @ two.inputs[q].T)
     return total
 
@@ -66,7 +67,7 @@ def project(layers: Sequence[Difference], blocks: Sequence[Array]) -> Array:
     """
     total = np.zeros(layers[0].errors.shape[1])
     for layer, block in zip(layers, blocks, strict=True):
-        for p in range(2):
+        for p in range(len(layer.errors)):
             total += np.einsum("nj,nj->n", layer.errors[p] @ block, layer.inputs[p])
     return total
 

@@ -1,0 +1,88 @@
+"""Very many records: the first layer's equations alone, in chunks, without a Gram matrix.
+
+The attribute enters the first layer directly, and a wide first layer has far more parameters than
+there are records. Its equations are used; the other layers' factors are made chunk by chunk and
+let go (DECODERS section 4: 20,000 records, 1.5 million parameters).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from overheard.attacks.wire import rounding
+from overheard.decoding.counts import same_rows
+from overheard.decoding.matrix_free import OuterProducts, Part, decode_matrix_free
+from overheard.decoding.max_entropy import Posterior
+from overheard.learning.dense import factors, split
+from overheard.learning.recipe import Recipe
+from overheard.learning.records import Records, Value, encode
+from overheard.transcript.knowledge import Link
+
+Array = NDArray[np.float64]
+
+MOST_UNKNOWNS = 6000
+"""Above this many unknowns a Gram matrix and its eigenvectors take minutes and gigabytes."""
+_CHUNK = 1024
+
+
+def applies(link: Link, recipe: Recipe, unknowns: int) -> bool:
+    """One full-batch step, very many unknowns, and a first layer with more parameters than that."""
+    one_step = recipe.full_batch and (link.payload == "gradient" or recipe.epochs == 1)
+    width = recipe.model.sizes[1] * (recipe.model.sizes[0] + recipe.model.bias)
+    return one_step and unknowns > MOST_UNKNOWNS and width > 2 * unknowns
+
+
+def decode_first_layer(
+    link: Link,
+    recipe: Recipe,
+    records: Records,
+    labels: Array,
+    column: str,
+    values: tuple[Value, ...],
+) -> tuple[Posterior, NDArray[np.intp]]:
+    """The posterior from the first round's first layer, and the numbers of records alike."""
+    people, bias = len(labels), recipe.model.bias
+    theta = link.sent[0].astype(np.float64)
+    scale = people / (1.0 if link.payload == "gradient" else recipe.learning_rate)
+    residual = _first(recipe, link.updates()[0] * scale)
+    noise = float(np.sqrt(np.mean(_first(recipe, rounding(link)[:1][0] * scale) ** 2)))
+    base = encode(recipe.encoding, records, {column: values[0]})
+    own = recipe.encoding.inputs_of(column)
+    ends = np.ones((people, 1 if bias else 0))
+    delta0 = np.empty((people, recipe.model.sizes[1]))
+    deltas = [np.empty_like(delta0) for _ in values[1:]]
+    others = [
+        encode(recipe.encoding, records.take(np.arange(1)), {column: v})[0, own] for v in values
+    ]
+    for start in range(0, people, _CHUNK):
+        rows = slice(start, start + _CHUNK)
+        x, y = base[rows].copy(), labels[rows]
+        delta0[rows] = factors(recipe.model, recipe.loss, theta, x, y)[0][1]
+        weighted = delta0[rows].T @ np.column_stack([x, ends[rows]])
+        residual = residual - weighted
+        for delta, inputs in zip(deltas, others[1:], strict=True):
+            x[:, own] = inputs
+            delta[rows] = factors(recipe.model, recipe.loss, theta, x, y)[0][1]
+            delta[rows] -= delta0[rows]
+    inside = np.arange(own.start, own.stop)
+    design = np.column_stack([base, ends])
+    features = []
+    for delta, inputs in zip(deltas, others[1:], strict=True):
+        # (delta_1 - delta_0) [a_1, 1]' + delta_0 [a_1 - a_0, 0]', the latter in few columns
+        moved = np.tile(inputs - others[0], (people, 1))
+        features.append(
+            (
+                Part(delta, design, np.arange(design.shape[1])),
+                Part(delta, moved, inside),
+                Part(delta0, moved, inside),
+            )
+        )
+    groups = same_rows(np.column_stack([base, labels]))
+    operator = OuterProducts(features, (residual.shape[0], residual.shape[1]))
+    return decode_matrix_free(operator, residual, noise, groups), groups
+
+
+def _first(recipe: Recipe, flat: Array) -> Array:
+    weight, bias = split(recipe.model, flat)[0]
+    return np.asarray(np.column_stack([weight, *(() if bias is None else (bias,))]))

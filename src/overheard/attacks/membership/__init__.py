@@ -1,0 +1,1 @@
+"""Which records of a pool of candidates are the client's?"""

@@ -1,0 +1,146 @@
+"""Members and strangers told apart, and the members' attribute, by the same linear solve."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from overheard.attacks.membership.pool import (
+    Candidates,
+    candidates_of,
+    members_reported,
+    pool_products,
+    pool_rows,
+)
+from overheard.attacks.wire import spread
+from overheard.decoding.counts import decode_tied, same_rows, solve_counts, tie_diagnostics
+from overheard.decoding.max_entropy import Posterior, count_unknowns
+from overheard.errors import ChooseAnotherAttack, FixData
+from overheard.transcript.guess import AttributeValues, Membership
+from overheard.transcript.knowledge import (
+    AttributeDomain,
+    AttributePrior,
+    CandidatePool,
+    Link,
+    LocalTraining,
+)
+from overheard.transcript.view import View
+
+Array = NDArray[np.float64]
+MOST_ROW_NUMBERS = 4_000_000
+MOST_UNKNOWNS = 10_000
+
+
+@dataclass(frozen=True)
+class CandidateDecode:
+    """Reads the client's updates as a sum over the pool in which strangers add nothing, and solves
+    for who is in the sum and with which value of the attribute: exact where the update has at least
+    as many independent numbers as the pool has candidates, calibrated where not.
+
+    Settings: ``rounds``, how many of the rounds heard may be used (the first alone is tried first).
+    """
+
+    name: ClassVar[str] = "candidate_decode"
+    paper: ClassVar[str] = "overheard"
+    question: ClassVar[str] = "membership"
+    needs: ClassVar[frozenset[type[Any]]] = frozenset({Link, LocalTraining, CandidatePool})
+    uses: ClassVar[frozenset[type[Any]]] = frozenset({AttributeDomain, AttributePrior})
+
+    rounds: int = 20
+
+    def __call__(self, view: View, rng: np.random.Generator) -> Membership:
+        recipe, link = view.know(LocalTraining).recipe, view.know(Link)
+        pool = candidates_of(view)
+        values, people, _ = pool.inputs.shape
+        count = members_reported(link, people)
+        if values * people > MOST_UNKNOWNS:
+            raise ChooseAnotherAttack(
+                f"{people} candidate records with {values} values each are more than "
+                f"{MOST_UNKNOWNS} unknowns; audit a smaller pool"
+            )
+        prior = _prior(view, values, count / people)
+        groups = same_rows(np.column_stack([pool.inputs[0], pool.labels]))
+        posterior, used = None, 0
+        for rounds in dict.fromkeys((1, min(self.rounds, len(link)))):
+            chosen = spread(len(link), rounds)
+            posterior, used = self._decode(view, pool, chosen, count, prior, groups), len(chosen)
+            if posterior.method in ("counts", "ridge", "enumeration"):
+                break
+        assert posterior is not None
+        return _guess(posterior, pool, groups, used, recipe.model.size)
+
+    def _decode(
+        self,
+        view: View,
+        pool: Candidates,
+        used: NDArray[np.int64],
+        count: int,
+        prior: Array,
+        groups: NDArray[np.intp],
+    ) -> Posterior:
+        recipe, link = view.know(LocalTraining).recipe, view.know(Link)
+        values, people, _ = pool.inputs.shape
+        priors = np.tile(prior, (people, 1))
+        if people * values * recipe.model.size * len(used) <= MOST_ROW_NUMBERS:
+            return decode_tied(pool_rows(link, recipe, pool, used, count), groups, priors)
+        heard = pool_products(link, recipe, pool, used, count)
+        first = np.unique(groups, return_index=True)[1]
+        inside = (first[:, None] * values + np.arange(values)).ravel()
+        found = solve_counts(
+            heard.products[np.ix_(inside, inside)],
+            heard.projections[inside],
+            heard.energy,
+            heard.equations,
+            np.bincount(groups),
+            priors[first],
+        )
+        if found.exact:
+            return Posterior(
+                found.shares[groups],
+                found.chi2_per_equation,
+                len(inside),
+                count_unknowns(priors),
+                1,
+                True,
+                "counts",
+            )
+        return decode_tied(heard.measurement(), groups, priors)
+
+
+def _prior(view: View, values: int, share: float) -> Array:
+    """Absent, then each value: the client's share of the pool times the population's shares."""
+    shares = np.full(values, 1 / values)
+    if AttributePrior in view.kinds and AttributeDomain in view.kinds:
+        shares = np.asarray(view.know(AttributePrior).shares, dtype=np.float64)
+        if len(shares) != values:
+            raise FixData(f"the attribute prior has {len(shares)} shares for {values} values")
+        # a value that the prior calls impossible may still be there: the messages decide
+        shares = (shares + 1e-6) / (1 + 1e-6 * values)
+    return np.concatenate([[1 - share], share * shares])
+
+
+def _guess(
+    posterior: Posterior, pool: Candidates, groups: NDArray[np.intp], rounds: int, size: int
+) -> Membership:
+    p = posterior.probabilities
+    member = np.clip(1 - p[:, 0], 0.0, 1.0)
+    attribute = None
+    if pool.domain is not None:
+        inside = p[:, 1:] + 1e-12
+        attribute = AttributeValues(inside / inside.sum(axis=1, keepdims=True), pool.domain.values)
+    return Membership(
+        member,
+        attribute,
+        {
+            "method": posterior.method,
+            "rank": posterior.rank,
+            "unknowns": posterior.unknowns,
+            "chi2": posterior.chi2_per_equation,
+            "rounds_used": rounds,
+            "parameters": size,
+            **tie_diagnostics(groups, p),
+        },
+    )

@@ -1,0 +1,81 @@
+"""Membership from how well the model already fits each candidate (lyu2021 section 3.3)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from overheard.attacks.membership.pool import candidates_of
+from overheard.errors import ChooseAnotherAttack
+from overheard.learning.dense import factors
+from overheard.learning.recipe import Recipe
+from overheard.transcript.guess import Membership
+from overheard.transcript.knowledge import AttributeDomain, CandidatePool, Link, LocalTraining
+from overheard.transcript.view import View
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class GradientVarianceGmm:
+    """Fits a mixture of two Gaussians to the variance of the last layer's gradient, one per
+    candidate record and value of the attribute, at the last model the client returned; members are
+    the component whose variances are nearer to zero (lyu2021 section 3.3). A record's probability
+    is the mean over its values.
+
+    Settings: ``starts``, random restarts of the mixture.
+    """
+
+    name: ClassVar[str] = "gradient_variance_gmm"
+    paper: ClassVar[str] = "lyu2021"
+    question: ClassVar[str] = "membership"
+    needs: ClassVar[frozenset[type[Any]]] = frozenset({Link, LocalTraining, CandidatePool})
+    uses: ClassVar[frozenset[type[Any]]] = frozenset({AttributeDomain})
+
+    starts: int = 5
+
+    def __call__(self, view: View, rng: np.random.Generator) -> Membership:
+        from sklearn.mixture import GaussianMixture
+
+        recipe, link = view.know(LocalTraining).recipe, view.know(Link)
+        pool = candidates_of(view)
+        model = _last_model(link, recipe)
+        variances = np.stack(
+            [last_layer_variances(recipe, model, x, pool.labels) for x in pool.inputs]
+        )
+        values = variances.reshape(-1, 1)
+        scale = float(values.std())
+        if len(np.unique(values)) < 2 or scale == 0:
+            raise ChooseAnotherAttack("all candidates have the same gradient variance here")
+        mixture = GaussianMixture(
+            2, n_init=self.starts, random_state=int(rng.integers(2**31)), reg_covar=1e-9
+        ).fit(values / scale)
+        member = int(np.argmin(mixture.means_[:, 0]))
+        p = mixture.predict_proba(values / scale)[:, member].reshape(variances.shape).mean(axis=0)
+        return Membership(
+            np.clip(np.asarray(p, dtype=np.float64), 0.0, 1.0),
+            diagnostics={
+                "member_variance": float(mixture.means_[member, 0]) * scale,
+                "stranger_variance": float(mixture.means_[1 - member, 0]) * scale,
+            },
+        )
+
+
+def _last_model(link: Link, recipe: Recipe) -> Array:
+    """The model after the client's last step: what it returned, or one step along its gradient."""
+    returned = link.returned[-1].astype(np.float64)
+    if link.payload == "model":
+        return np.asarray(returned)
+    return np.asarray(link.sent[-1].astype(np.float64) - recipe.learning_rate * returned)
+
+
+def last_layer_variances(recipe: Recipe, theta: Array, inputs: Array, labels: Array) -> Array:
+    """Variance (n,) over the entries of each record's gradient by the last layer's weights."""
+    a, delta = factors(recipe.model, recipe.loss, theta, inputs, labels)[-1]
+    entries = a.shape[1] * delta.shape[1]
+    square = (a**2).sum(axis=1) * (delta**2).sum(axis=1) / entries
+    mean = a.sum(axis=1) * delta.sum(axis=1) / entries
+    return np.asarray(np.maximum(square - mean**2, 0.0), dtype=np.float64)

@@ -1,0 +1,211 @@
+"""Tens of thousands of records: the linear solve without a Gram matrix.
+
+A dense layer's share of the update is ``sum_i delta_i [a_i, 1]'``, so applying the equations to a
+guess, and their transpose to a residual, are products of matrices that hold one row per record.
+Conjugate gradients on the normal equations need nothing else. Two things make a handful of steps
+enough: the preconditioner (each record's own block of the Gram matrix), and that the answer is
+discrete: once it can be rounded, the residual of the rounded answer proves it or shows where it is
+wrong, and the next steps solve for the corrections only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from overheard.decoding.max_entropy import Posterior, check_prior, count_unknowns
+from overheard.decoding.ridge import moment_sites
+
+Array = NDArray[np.float64]
+
+_CLOSE = 0.02  # typical error of an indicator at which a solve may be rounded
+_STEPS = 60  # conjugate-gradient steps before an attempt to round
+_ATTEMPTS = 6
+_SIGNIFICANT = 7.0  # standard deviations: what noise leaves along no record's feature
+_ENOUGH = 1e-6
+
+
+@dataclass(frozen=True)
+class Part:
+    """Outer products ``errors_i inputs_i'`` of one layer, in the columns that are not all zero.
+
+    errors: (m, fan_out); inputs: (m, len(columns)); columns: their positions among the layer's.
+    """
+
+    errors: Array
+    inputs: Array
+    columns: NDArray[np.intp]
+
+
+@dataclass(frozen=True)
+class OuterProducts:
+    """Equations of one dense layer about m records with K candidates, never built.
+
+    features[k]: the parts whose sum is candidate k + 1's difference from candidate 0.
+    """
+
+    features: Sequence[Sequence[Part]]
+    shape: tuple[int, int]
+
+    @property
+    def records(self) -> int:
+        return len(self.features[0][0].errors)
+
+    def apply(self, z: Array) -> Array:
+        """The sum over records (fan_out, fan_in) for indicators z (m, K - 1)."""
+        out = np.zeros(self.shape)
+        for k, parts in enumerate(self.features):
+            for part in parts:
+                # the narrower factor is the one that is scaled
+                if part.inputs.shape[1] <= part.errors.shape[1]:
+                    out[:, part.columns] += part.errors.T @ (part.inputs * z[:, k, None])
+                else:
+                    out[:, part.columns] += (part.errors * z[:, k, None]).T @ part.inputs
+        return out
+
+    def adjoint(self, block: Array) -> Array:
+        """Inner products (m, K - 1) of every difference with a block (fan_out, fan_in)."""
+        out = np.zeros((self.records, len(self.features)))
+        for k, parts in enumerate(self.features):
+            for part in parts:
+                inner = part.errors @ block[:, part.columns]
+                out[:, k] += np.einsum("ij,ij->i", inner, part.inputs)
+        return out
+
+    def own_blocks(self) -> Array:
+        """Each record's Gram matrix of its own differences (m, K - 1, K - 1)."""
+        free = len(self.features)
+        out = np.zeros((self.records, free, free))
+        for a, left in enumerate(self.features):
+            for b, right in enumerate(self.features[: a + 1]):
+                for one in left:
+                    for two in right:
+                        shared, i, j = np.intersect1d(
+                            one.columns, two.columns, assume_unique=True, return_indices=True
+                        )
+                        if not len(shared):
+                            continue
+                        x, y = one.inputs, two.inputs
+                        if len(i) < x.shape[1]:
+                            x = x[:, i]
+                        if len(j) < y.shape[1]:
+                            y = y[:, j]
+                        out[:, a, b] += np.einsum("ij,ij->i", one.errors, two.errors) * np.einsum(
+                            "ij,ij->i", x, y
+                        )
+                out[:, b, a] = out[:, a, b]
+        return out
+
+
+def decode_matrix_free(
+    features: OuterProducts,
+    residual: Array,
+    noise: float,
+    groups: NDArray[np.intp] | None = None,
+    prior: Array | None = None,
+) -> Posterior:
+    """Probabilities from conjugate gradients, rounding and proof; deterministic.
+
+    residual: (fan_out, fan_in), the observed sum less every record's candidate 0; noise: its
+    standard deviation; groups: (m,) numbers of records that cannot be told apart; prior: (m, K).
+
+    Method "conjugate_gradients". ``converged``: the rounded answer leaves, along every record's
+    feature, nothing but noise (7 standard deviations of what is left over overall). If not, the
+    probabilities are those of Gaussian errors as large as the last solve's distance from whole
+    numbers: a first approximation, and ``chi2_per_equation`` says how far off.
+    """
+    m, free = features.records, len(features.features)
+    p0 = check_prior(prior, m, free + 1)
+    ties = np.arange(m, dtype=np.intp) if groups is None else groups
+    precision, _ = moment_sites(p0)
+    blocks = features.own_blocks()
+    norms = np.sqrt(np.maximum(np.einsum("ikk->ik", blocks), 1e-300))
+    ridge = noise**2 * precision
+    preconditioner = np.linalg.inv(blocks + ridge + 1e-12 * np.eye(free) * blocks.max())
+    z, answer = np.tile(p0.mean(axis=0)[1:], (m, 1)), None
+    steps, proven, chi2 = 0, False, np.inf
+    for _ in range(_ATTEMPTS):
+        left = residual - features.apply(z)
+        change, used = _solve(features, left, ridge, preconditioner)
+        z = z + change
+        steps += used
+        answer = _nearest(z, ties)
+        left = residual - features.apply(answer)
+        spread = float(np.sqrt(np.mean(left**2)))
+        chi2 = (spread / noise) ** 2
+        scores = np.abs(features.adjoint(left)) / (norms * max(spread, noise))
+        if float(scores.max(initial=0.0)) < _SIGNIFICANT:
+            proven = True
+            break
+        z = answer if float(np.mean(scores > _SIGNIFICANT)) < 0.1 else z
+    assert answer is not None
+    # without proof an answer is as doubtful as the solves were far from whole numbers
+    error = 0.0 if proven else max(float(np.mean((z - answer) ** 2)), 0.05)
+    return Posterior(
+        _probabilities(z, answer, p0, ties, error),
+        float(chi2),
+        m * free,
+        count_unknowns(p0),
+        steps,
+        proven,
+        "conjugate_gradients",
+    )
+
+
+def _solve(
+    features: OuterProducts, residual: Array, ridge: Array, preconditioner: Array
+) -> tuple[Array, int]:
+    """Conjugate gradients for (A'A + ridge) x = A' residual, until x can be rounded."""
+    right = features.adjoint(residual)
+    x = np.zeros_like(right)
+    rest = right
+    step = (preconditioner @ rest[:, :, None])[:, :, 0]
+    direction, strength = step, float(np.sum(rest * step))
+    for used in range(1, _STEPS + 1):
+        if strength <= 0.0:
+            return x, used
+        image = features.adjoint(features.apply(direction))
+        image += (ridge @ direction[:, :, None])[:, :, 0]
+        length = strength / float(np.sum(direction * image))
+        x = x + length * direction
+        rest = rest - length * image
+        step = (preconditioner @ rest[:, :, None])[:, :, 0]
+        moved = float(np.sqrt(np.mean((length * direction) ** 2)))
+        if max(float(np.sqrt(np.mean(step**2))), moved) < _CLOSE:
+            return x, used
+        renewed = float(np.sum(rest * step))
+        direction, strength = step + (renewed / strength) * direction, renewed
+    return x, _STEPS
+
+
+def _nearest(z: Array, groups: NDArray[np.intp]) -> Array:
+    """Indicators (shares of a group, for ties) rounded to what records can have."""
+    sizes = np.bincount(groups)
+    alone = sizes[groups] == 1
+    full = np.column_stack([1 - z.sum(axis=1), z])
+    best = np.eye(full.shape[1])[full.argmax(axis=1)][:, 1:]
+    if alone.all():
+        return np.asarray(best)
+    mean = np.stack([np.bincount(groups, column) for column in z.T], axis=1) / sizes[:, None]
+    counts = np.clip((mean * sizes[:, None]).round(), 0, sizes[:, None])
+    return np.where(alone[:, None], best, (counts / sizes[:, None])[groups])
+
+
+def _probabilities(
+    z: Array, answer: Array, prior: Array, groups: NDArray[np.intp], error: float
+) -> Array:
+    shares = np.column_stack([np.maximum(1 - answer.sum(axis=1), 0.0), answer])
+    if not error:
+        return np.asarray(shares / shares.sum(axis=1, keepdims=True))
+    corners = np.eye(prior.shape[1])[:, 1:]
+    far = ((z[:, None, :] - corners) ** 2).sum(axis=2)
+    with np.errstate(divide="ignore"):
+        logits = np.log(np.maximum(prior, _ENOUGH)) - far / (2 * error)
+    p = np.exp(logits - logits.max(axis=1, keepdims=True))
+    p /= p.sum(axis=1, keepdims=True)
+    sizes = np.bincount(groups)
+    means = np.stack([np.bincount(groups, column) for column in p.T], axis=1) / sizes[:, None]
+    return np.asarray(means[groups], dtype=np.float64)
