@@ -102,3 +102,12 @@ def test_record_round_trip_and_damage(federate, tmp_path):
         read_audit(path)
     with pytest.raises(FixRecording, match="cannot be read"):
         read_audit(tmp_path / "nothing.json")
+
+
+def test_models_that_have_no_optimum_of_their_own_are_not_scored(federate):
+    few = audit(federate(people=4, columns=3), EAVESDROPPER, ["last_returned"])
+    assert not few.findings
+    assert "4 records for 5 parameters" in few.skipped[0].reason
+    network = audit(federate({"name": "mlp", "hidden": [3]}), EAVESDROPPER, ["last_returned"])
+    assert not network.findings
+    assert "not unique" in network.skipped[0].reason

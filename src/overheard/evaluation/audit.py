@@ -68,13 +68,13 @@ def audit(
             continue
         try:
             view = observe(recording, threat, target, client)
-        except ListenLonger as error:
+            pools = None
+            if target.question == "membership":
+                pools = recording.truth("Membership", target.key)
+            scorer = scorer_of(recipe, truth, target, view, seed, pools)
+        except (ListenLonger, FixData) as error:
             skipped += [_skip(a, client, target, str(error)) for a in matching]
             continue
-        pools = None
-        if target.question == "membership":
-            pools = recording.truth("Membership", target.key)
-        scorer = scorer_of(recipe, truth, target, view, seed, pools)
         for attack in matching:
             if is_slow(attack) and not slow and attack.name not in named:
                 skipped.append(_skip(attack, client, target, SLOW))
@@ -126,6 +126,7 @@ def _pool(scored: list[Scored], seed: int) -> Iterable[Pooled]:
         low, high = clustered_interval(units, stream(seed, "pooled", attack, attribute))
         shared: dict[str, float | None] = {"majority": None, "imputation": None, "lift": None}
         if first.metric == "accuracy":
+            low, high = max(low, 0.0), min(high, 1.0)
             sizes = np.array([m.finding.n for m in members])
             guess = float(np.average([m.finding.majority or 0.0 for m in members], weights=sizes))
             shared["majority"] = guess

@@ -103,6 +103,8 @@ def scorer_of(
 
     An attribute is asked of the records that the adversary knows: the first ones of the truth.
     """
+    if view.client not in truth:
+        raise FixData(f"truth/ has no records of client {view.client!r}, so nothing is scored")
     if target.question == "attribute" and PublicRecords in view.kinds:
         known, records = len(view.know(PublicRecords).records), truth[view.client]
         truth = {**truth, view.client: records.take(np.arange(min(known, len(records))))}
@@ -118,6 +120,13 @@ def scorer_of(
 
 def _models(about: _About) -> Scorer:
     recipe, records = about.recipe, about.records
+    if recipe.model.hidden:
+        raise FixData("a network's own optimum is not unique, so a guess at it cannot be scored")
+    if len(records) <= recipe.model.size:
+        raise FixData(
+            f"client {about.view.client!r} has {len(records)} records for {recipe.model.size} "
+            "parameters: its own optimum is not unique, so a guess at it cannot be scored"
+        )
     optimum = metrics.local_optimum(recipe, records)
 
     def score(attack: Attack, guess: LocalModel, seconds: float) -> Scored:
