@@ -39,7 +39,8 @@ class SurrogatePrior:
         records: number of surrogate records; at least twice the parameters are taken.
         alone: how far one record may move by itself.
         together: how far all may move by a common affine map. Loose: the moments from the
-            noise are a start, not a fact (with several local steps they are crude).
+            noise are a start, not a fact. Both are doubled where the client makes whole passes
+            in about equal batches: first-order noise then cancels and what is left is crude.
         logit: root mean square of x'(theta* - last returned model) to start from.
         draws: independent surrogates, averaged.
     """
@@ -76,13 +77,16 @@ def decode_logistic(
     the covariance adds half the way gone for that.
     """
     prior = prior or SurrogatePrior()
+    factor = noise_factor(recipe)
+    independent = recipe.learning_rate**2 * recipe.steps / recipe.batch
+    if recipe.batch < recipe.records <= recipe.steps * recipe.batch and factor < independent:
+        prior = replace(prior, alone=2.0 * prior.alone, together=2.0 * prior.together)
     sent, returned = _enough(sent, returned)
     rounds, size = sent.shape
     update = sent - returned
     floor = rounding_scale(sent, returned)
     smooth = trend(rounds, 12)
     noise = residual_covariance(sent, update, smooth)
-    factor = noise_factor(recipe)
     pull = update / (recipe.learning_rate * recipe.steps)
     moments = pull.T @ pull / rounds
     if factor > 0 and np.trace(noise) > 10.0 * size * floor**2:
