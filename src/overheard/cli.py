@@ -19,6 +19,8 @@ import typer  # noqa: E402  (after the threads are settled)
 from overheard.data_cli import DataDir, data_app  # noqa: E402
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rich.progress import Progress
 
     from overheard.evaluation.record import Audit
@@ -108,6 +110,10 @@ def audit(
     target: Annotated[
         list[str] | None, typer.Option(help="Secret to ask about (repeat); default: all.")
     ] = None,
+    grant: Annotated[
+        list[str] | None,
+        typer.Option(help='Knowledge beyond the threat model (repeat), e.g. "group counts".'),
+    ] = None,
     slow: Annotated[bool, typer.Option("--slow", help="Run slow searches as well.")] = False,
     seed: Seed = None,
 ) -> None:
@@ -116,7 +122,8 @@ def audit(
 
     if out.exists():
         raise ChooseAnotherOutput(f"{out} exists already; choose another path or remove it")
-    record = _audit(run, threat, attack or [], client or [], target or [], seed or 0, slow)
+    chosen = (attack or [], client or [], target or [])
+    record = _audit(run, threat, *chosen, seed or 0, slow, grant or [])
     out.mkdir(parents=True)
     _write(out / "audit.json", record.to_json())
     _summary(record)
@@ -237,13 +244,14 @@ def _audit(
     targets: list[str],
     seed: int,
     slow: bool = False,
+    grant: Sequence[str] = (),
 ) -> Audit:
     from overheard.errors import ChooseAnotherAttack
     from overheard.evaluation.audit import audit as run_audit
     from overheard.transcript.store import Recording
-    from overheard.transcript.threat import threat_named
+    from overheard.transcript.threat import granting_named, threat_named
 
-    adversary = threat_named(threat)
+    adversary = granting_named(threat_named(threat), grant)
     recording = Recording.open(run)
     with _progress() as bar:
         task = bar.add_task("auditing", total=None)

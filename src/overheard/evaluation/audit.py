@@ -135,6 +135,7 @@ def _pool(scored: list[Scored], seed: int) -> Iterable[Pooled]:
                 shared["imputation"] = float(np.concatenate(imputed).mean())
             shared["lift"] = value - max(guess, shared["imputation"] or 0.0)
         elif first.metric == "mean_absolute_error":
+            low = max(low, 0.0)
             imputed = [m.imputed for m in members if m.imputed is not None]
             if len(imputed) == len(members):
                 stranger = float(np.concatenate(imputed).mean())

@@ -410,7 +410,7 @@ def draw(outcome: Reproduction, path: Path) -> None:
     from matplotlib import pyplot as plt
 
     matplotlib.rcParams["svg.hashsalt"] = "overheard"
-    figure, axes = plt.subplots(figsize=(7, 4.2), layout="constrained")
+    figure, axes = plt.subplots(figsize=(7, 4.6), layout="constrained")
     losses = axes.twinx()
     for method, (colour, style, words) in LINES.items():
         points = sorted(
@@ -436,7 +436,7 @@ def draw(outcome: Reproduction, path: Path) -> None:
     axes.minorticks_off()
     axes.set_ylim(bottom=0)
     axes.grid(axis="y", alpha=0.3)
-    axes.legend(fontsize=8, frameon=False, ncols=2, loc="upper right")
+    figure.legend(fontsize=8, frameon=False, ncols=3, loc="outside lower center")
     axes.set_title(
         "leprovost2023, figure 1, on other data: batches of 40, four groups", fontsize=10
     )

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
 from overheard.errors import FixConfig
 from overheard.transcript.knowledge import (
+    KINDS,
     AttributeDomain,
     AttributePrior,
     AuxiliaryData,
@@ -78,6 +80,20 @@ def threat_named(name: str) -> Threat:
     near = difflib.get_close_matches(name, THREATS, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
     raise FixConfig(f"unknown threat model {name!r}; known: {', '.join(THREATS)}{hint}")
+
+
+def granting_named(threat: Threat, names: Iterable[str]) -> Threat:
+    """The threat model with further kinds of knowledge, by name ("group counts")."""
+    known = {kind.name: kind for kind in KINDS}
+    for name in names:
+        plain = name.replace("-", " ").replace("_", " ").lower()
+        if plain not in known:
+            near = difflib.get_close_matches(plain, known, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}"
+            raise FixConfig(f"unknown kind of knowledge {name!r}; {hint}")
+        words = f"{threat.words} Knows also: {plain}."
+        threat = replace(threat.granting(known[plain]), words=words)
+    return threat
 
 
 def who_grants(kind: type[Any]) -> list[str]:

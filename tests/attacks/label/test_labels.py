@@ -32,7 +32,7 @@ from overheard.transcript.knowledge import (
 )
 from overheard.transcript.observe import observe
 from overheard.transcript.target import LABEL
-from overheard.transcript.threat import EAVESDROPPER
+from overheard.transcript.threat import EAVESDROPPER, granting_named
 from overheard.transcript.view import View, launch
 
 KNOWING = EAVESDROPPER.granting(GroupCounts)
@@ -82,6 +82,14 @@ def test_nobody_who_asks_about_labels_sees_them(hire):
     counts = look(recording, threat=KNOWING).know(GroupCounts).counts
     column = recording.truth()[view.client]["diploma"]
     assert counts == tuple(int((column == g).sum()) for g in view.know(Groups).values)
+
+
+def test_knowledge_is_granted_by_name():
+    more = granting_named(EAVESDROPPER, ["group-counts"])
+    assert more.grants == KNOWING.grants
+    assert more.words.endswith("Knows also: group counts.")
+    with pytest.raises(FixConfig, match="did you mean 'group counts'"):
+        granting_named(EAVESDROPPER, ["group count"])
 
 
 def test_a_recording_that_leaks_the_label_is_refused(hire, monkeypatch):
@@ -384,6 +392,7 @@ def test_an_audit_of_labels(hire, tmp_path):
     assert all(f.low <= f.value <= f.high and f.low >= 0 for f in mine)
     assert all("covered" in f.details for f in mine)
     assert {s.attack for s in record.skipped} == {"single_record"}
+    assert all(0 <= p.low <= p.value <= p.high for p in record.pooled)
     write_report(record, tmp_path / "report.html")
     page = (tmp_path / "report.html").read_text()
     assert "mean label by diploma" in page
