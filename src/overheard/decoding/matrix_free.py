@@ -4,14 +4,16 @@ A dense layer's share of the update is ``sum_i delta_i [a_i, 1]'``, so applying 
 guess, and their transpose to a residual, are products of matrices that hold one row per record.
 Conjugate gradients on the normal equations need nothing else. Two things make a handful of steps
 enough: the preconditioner (each record's own block of the Gram matrix), and that the answer is
-discrete: once it can be rounded, the residual of the rounded answer proves it or shows where it is
-wrong, and the next steps solve for the corrections only.
+discrete. Once it can be rounded, the residual of the rounded answer proves it or shows where it is
+wrong, and the next steps solve for the corrections only. Steps are taken in float32, residuals in
+float64.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,8 +37,8 @@ class Part:
     errors: (m, fan_out); inputs: (m, len(columns)); columns: their positions among the layer's.
     """
 
-    errors: Array
-    inputs: Array
+    errors: NDArray[np.floating[Any]]
+    inputs: NDArray[np.floating[Any]]
     columns: NDArray[np.intp]
 
 
@@ -54,9 +56,23 @@ class OuterProducts:
     def records(self) -> int:
         return len(self.features[0][0].errors)
 
+    def single(self) -> OuterProducts:
+        """The same in float32: enough for the steps of a solve whose residual is float64."""
+        made: dict[int, NDArray[np.floating[Any]]] = {}  # factors that parts share stay shared
+
+        def cast(array: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
+            return made.setdefault(id(array), array.astype(np.float32))
+
+        features = [
+            [Part(cast(p.errors), cast(p.inputs), p.columns) for p in parts]
+            for parts in self.features
+        ]
+        return OuterProducts(features, self.shape)
+
     def apply(self, z: Array) -> Array:
         """The sum over records (fan_out, fan_in) for indicators z (m, K - 1)."""
         out = np.zeros(self.shape)
+        z = z.astype(self.features[0][0].errors.dtype)
         for k, parts in enumerate(self.features):
             for part in parts:
                 # the narrower factor is the one that is scaled
@@ -69,6 +85,7 @@ class OuterProducts:
     def adjoint(self, block: Array) -> Array:
         """Inner products (m, K - 1) of every difference with a block (fan_out, fan_in)."""
         out = np.zeros((self.records, len(self.features)))
+        block = block.astype(self.features[0][0].errors.dtype)
         for k, parts in enumerate(self.features):
             for part in parts:
                 inner = part.errors @ block[:, part.columns]
@@ -125,11 +142,14 @@ def decode_matrix_free(
     norms = np.sqrt(np.maximum(np.einsum("ikk->ik", blocks), 1e-300))
     ridge = noise**2 * precision
     preconditioner = np.linalg.inv(blocks + ridge + 1e-12 * np.eye(free) * blocks.max())
+    quick = features.single()
     z, answer = np.tile(p0.mean(axis=0)[1:], (m, 1)), None
     steps, proven, chi2 = 0, False, np.inf
-    for _ in range(_ATTEMPTS):
+    for attempt in range(_ATTEMPTS):
         left = residual - features.apply(z)
-        change, used = _solve(features, left, ridge, preconditioner)
+        # after the first rounding few records are left to correct: the typical one is right
+        close = _CLOSE * 0.1**attempt
+        change, used = _solve(quick, left, ridge, preconditioner, close)
         z = z + change
         steps += used
         answer = _nearest(z, ties)
@@ -156,9 +176,9 @@ def decode_matrix_free(
 
 
 def _solve(
-    features: OuterProducts, residual: Array, ridge: Array, preconditioner: Array
+    features: OuterProducts, residual: Array, ridge: Array, preconditioner: Array, close: float
 ) -> tuple[Array, int]:
-    """Conjugate gradients for (A'A + ridge) x = A' residual, until x can be rounded."""
+    """Conjugate gradients for (A'A + ridge) x = A' residual, until x moves by less than close."""
     right = features.adjoint(residual)
     x = np.zeros_like(right)
     rest = right
@@ -174,7 +194,7 @@ def _solve(
         rest = rest - length * image
         step = (preconditioner @ rest[:, :, None])[:, :, 0]
         moved = float(np.sqrt(np.mean((length * direction) ** 2)))
-        if max(float(np.sqrt(np.mean(step**2))), moved) < _CLOSE:
+        if max(float(np.sqrt(np.mean(step**2))), moved) < close:
             return x, used
         renewed = float(np.sum(rest * step))
         direction, strength = step + (renewed / strength) * direction, renewed

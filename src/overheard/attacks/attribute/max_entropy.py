@@ -6,12 +6,15 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from overheard.attacks.attribute.dense_measurement import dense_measurement
+from overheard.attacks.attribute.first_layer import applies, decode_first_layer
 from overheard.attacks.attribute.linear_moments import linear_moments
-from overheard.decoding.ladder import decode
+from overheard.decoding.counts import decode_tied, same_rows, tie_diagnostics
 from overheard.decoding.max_entropy import max_entropy
 from overheard.decoding.measurement import Measurement, from_rows
+from overheard.errors import FixData
 from overheard.learning.records import encode
 from overheard.transcript.guess import AttributeValues
 from overheard.transcript.knowledge import (
@@ -44,12 +47,17 @@ class MaxEntropy:
     rounds: int = 100
 
     def __call__(self, view: View, rng: np.random.Generator) -> AttributeValues:
+        all_known(view.know(Link), len(view.know(Labels).values))
+        very_many = _very_many(view)
+        if very_many is not None:
+            return very_many
         measurement, misfit = measure(view, self.rounds)
         # Least squares tells d + 2 numbers however long one listens, and opposite secrets may
         # share them (driouich2022 Proposition 1): only the convex problem says so honestly.
         few = measurement.rank < measurement.unknowns
         moments_only = few and view.know(LocalTraining).recipe.linear_least_squares
-        posterior = max_entropy(measurement) if moments_only else decode(measurement)
+        ties = public_ties(view)
+        posterior = max_entropy(measurement) if moments_only else decode_tied(measurement, ties)
         return AttributeValues(
             posterior.probabilities,
             view.know(AttributeDomain).values,
@@ -60,8 +68,58 @@ class MaxEntropy:
                 "chi2": posterior.chi2_per_equation,
                 "misfit": misfit,
                 "entropy_bits": float(np.mean(posterior.entropy_bits)),
+                **tie_diagnostics(ties, posterior.probabilities),
             },
         )
+
+
+def all_known(link: Link, known: int) -> None:
+    """Refuse when the client trained on more records than are known: the rest would be blamed."""
+    counts = link.weights[np.isfinite(link.weights)]
+    if len(counts) and counts.max() > known:
+        raise FixData(
+            f"{known} records are known but the client reported {counts.max():g}; decode with "
+            "partial_decode, or give all records that it trained on"
+        )
+
+
+def _very_many(view: View) -> AttributeValues | None:
+    """Too many records for a Gram matrix: the first layer's equations, matrix-free."""
+    recipe, link, domain = (
+        view.know(LocalTraining).recipe,
+        view.know(Link),
+        view.know(AttributeDomain),
+    )
+    labels = recipe.target.encode_values(view.know(Labels).values)
+    if not applies(link, recipe, len(labels) * (len(domain.values) - 1)):
+        return None
+    records = view.know(PublicRecords).records
+    posterior, ties = decode_first_layer(
+        link, recipe, records, labels, domain.column, domain.values
+    )
+    return AttributeValues(
+        posterior.probabilities,
+        domain.values,
+        {
+            "method": posterior.method,
+            "proven": str(posterior.converged),
+            "unknowns": posterior.unknowns,
+            "iterations": posterior.iterations,
+            "chi2": posterior.chi2_per_equation,
+            "entropy_bits": float(np.mean(posterior.entropy_bits)),
+            **tie_diagnostics(ties, posterior.probabilities),
+        },
+    )
+
+
+def public_ties(view: View) -> NDArray[np.intp]:
+    """Numbers of records that agree in everything public and in the label."""
+    recipe, domain = view.know(LocalTraining).recipe, view.know(AttributeDomain)
+    public = encode(
+        recipe.encoding, view.know(PublicRecords).records, {domain.column: domain.values[0]}
+    )
+    labels = recipe.target.encode_values(view.know(Labels).values)
+    return same_rows(np.column_stack([public, labels]))
 
 
 def measure(view: View, most: int) -> tuple[Measurement, float]:

@@ -1,0 +1,93 @@
+"""Attribute and label at once: the candidates of a record are pairs of a value and a class."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from overheard.attacks.attribute.dense_measurement import dense_measurement
+from overheard.attacks.attribute.max_entropy import all_known
+from overheard.decoding.counts import decode_tied, same_rows, tie_diagnostics
+from overheard.errors import ChooseAnotherAttack, FixData
+from overheard.learning.records import encode
+from overheard.transcript.guess import AttributeValues
+from overheard.transcript.knowledge import (
+    AttributeDomain,
+    AttributePrior,
+    Link,
+    LocalTraining,
+    PublicRecords,
+)
+from overheard.transcript.view import View
+
+MOST_UNKNOWNS = 6000
+
+
+@dataclass(frozen=True)
+class JointDecode:
+    """Decodes the attribute without knowing the labels: every pair of a value and a class is a
+    candidate, and the update is as linear in these as in the values alone. Returns the classes too.
+
+    Settings: ``rounds``, how many of the rounds heard are used (spread evenly).
+    """
+
+    name: ClassVar[str] = "joint_decode"
+    paper: ClassVar[str] = "overheard"
+    question: ClassVar[str] = "attribute"
+    needs: ClassVar[frozenset[type[Any]]] = frozenset(
+        {Link, LocalTraining, PublicRecords, AttributeDomain}
+    )
+    uses: ClassVar[frozenset[type[Any]]] = frozenset({AttributePrior})
+
+    rounds: int = 5
+
+    def __call__(self, view: View, rng: np.random.Generator) -> AttributeValues:
+        recipe, link = view.know(LocalTraining).recipe, view.know(Link)
+        domain, records = view.know(AttributeDomain), view.know(PublicRecords).records
+        classes = recipe.target.classes
+        if not classes:
+            raise ChooseAnotherAttack(
+                "labels are numbers here, so they cannot be listed as candidates; works for classes"
+            )
+        if not recipe.full_batch or (link.payload == "model" and recipe.epochs != 1):
+            raise ChooseAnotherAttack(
+                "decodes one full-batch step a round; this recipe takes several"
+            )
+        all_known(link, len(records))
+        values, people = len(domain.values), len(records)
+        pairs = values * len(classes)
+        if people * (pairs - 1) > MOST_UNKNOWNS:
+            raise ChooseAnotherAttack(
+                f"{people} records with {pairs} pairs of value and class are more than "
+                f"{MOST_UNKNOWNS} unknowns; audit a smaller client or grant the labels"
+            )
+        inputs = [encode(recipe.encoding, records, {domain.column: v}) for v in domain.values]
+        # value-major: all classes of the first value, then of the next
+        candidates = np.repeat(np.stack(inputs), len(classes), axis=0)
+        labels = np.tile(np.arange(len(classes), dtype=np.float64), values)
+        measurement = dense_measurement(
+            link, recipe, candidates, np.repeat(labels[:, None], people, axis=1), self.rounds
+        )
+        ties = same_rows(inputs[0])
+        prior = np.full(values, 1 / values)
+        if AttributePrior in view.kinds:
+            prior = np.asarray(view.know(AttributePrior).shares, dtype=np.float64) + 1e-6
+            if len(prior) != values:
+                raise FixData(f"the attribute prior has {len(prior)} shares for {values} values")
+        pair_prior = np.repeat(prior / prior.sum(), len(classes)) / len(classes)
+        posterior = decode_tied(measurement, ties, np.tile(pair_prior, (people, 1)))
+        joint = posterior.probabilities.reshape(people, values, len(classes))
+        return AttributeValues(
+            joint.sum(axis=2),
+            domain.values,
+            {
+                "method": posterior.method,
+                "rank": posterior.rank,
+                "unknowns": posterior.unknowns,
+                "chi2": posterior.chi2_per_equation,
+                **tie_diagnostics(ties, posterior.probabilities),
+            },
+            AttributeValues(joint.sum(axis=1), classes),
+        )

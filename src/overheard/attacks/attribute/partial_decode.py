@@ -1,0 +1,253 @@
+"""When only some of the client's records are known: decode those against the unknown rest.
+
+The unknown ``n_u`` records add ``n_u`` times the mean gradient, plus noise with ``n_u`` times the
+covariance of one record's gradient (DECODERS section 3). Mean and covariance are those of the known
+records, each value of the attribute weighed by its probability, so the mean's own error adds
+``n_u^2 / n_k`` times the covariance. The known records are then decoded by generalised least
+squares. Few records show few directions of a covariance in tens of thousands of dimensions; for
+what they do not show, each dense layer has the product form ``E[delta delta'] x E[a a']`` mixed in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import linalg
+
+from overheard.attacks.attribute.max_entropy import public_ties
+from overheard.attacks.wire import rounding, spread
+from overheard.decoding.counts import decode_tied, tie_diagnostics
+from overheard.decoding.max_entropy import Posterior
+from overheard.decoding.measurement import Measurement, from_gram
+from overheard.errors import ChooseAnotherAttack, FixData
+from overheard.learning.dense import Factors, factors, split
+from overheard.learning.recipe import Recipe
+from overheard.learning.records import encode
+from overheard.transcript.guess import AttributeValues
+from overheard.transcript.knowledge import (
+    AttributeDomain,
+    AttributePrior,
+    Labels,
+    Link,
+    LocalTraining,
+    PublicRecords,
+)
+from overheard.transcript.view import View
+
+Array = NDArray[np.float64]
+MOST_UNKNOWNS = 4000
+_BLOCK = 8_000_000  # numbers of whitened gradients that are made at once
+
+
+@dataclass(frozen=True)
+class PartialDecode:
+    """Decodes the records that are known while the client trained on more: what the unknown ones
+    add is modelled as Gaussian, with mean and covariance of the known records' gradients, and the
+    equations are weighed against it (generalised least squares).
+
+    Settings: ``rounds``, how many of the rounds heard are used (spread evenly); ``product``, the
+    weight of the product form in the covariance; ``passes``, how often mean and covariance are
+    made again from what was decoded.
+    """
+
+    name: ClassVar[str] = "partial_decode"
+    paper: ClassVar[str] = "overheard"
+    question: ClassVar[str] = "attribute"
+    needs: ClassVar[frozenset[type[Any]]] = frozenset(
+        {Link, LocalTraining, PublicRecords, Labels, AttributeDomain}
+    )
+    uses: ClassVar[frozenset[type[Any]]] = frozenset({AttributePrior})
+
+    rounds: int = 1
+    product: float = 0.3
+    passes: int = 2
+
+    def __call__(self, view: View, rng: np.random.Generator) -> AttributeValues:
+        recipe, link = view.know(LocalTraining).recipe, view.know(Link)
+        domain, records = view.know(AttributeDomain), view.know(PublicRecords).records
+        labels = recipe.target.encode_values(view.know(Labels).values)
+        unknown = _unknown(link, recipe, len(labels))
+        values = len(domain.values)
+        if len(labels) * (values - 1) > MOST_UNKNOWNS:
+            raise ChooseAnotherAttack(
+                f"{len(labels)} known records are too many to weigh against an unknown rest "
+                f"(at most {MOST_UNKNOWNS // (values - 1)}); give fewer, or all: max_entropy"
+            )
+        inputs = np.stack(
+            [encode(recipe.encoding, records, {domain.column: v}) for v in domain.values]
+        )
+        prior = _prior(view, values)
+        ties = public_ties(view)
+        shares = np.tile(prior, (len(labels), 1))
+        posterior: Posterior | None = None
+        for _ in range(self.passes):
+            heard = _measure(
+                link, recipe, inputs, labels, unknown, shares, self.product, self.rounds
+            )
+            posterior = decode_tied(heard, ties, np.tile(prior, (len(labels), 1)))
+            shares = posterior.probabilities
+        assert posterior is not None
+        return AttributeValues(
+            posterior.probabilities,
+            domain.values,
+            {
+                "method": posterior.method,
+                "known": len(labels),
+                "unknown": unknown,
+                "coverage": len(labels) / (len(labels) + unknown),
+                "rank": posterior.rank,
+                "unknowns": posterior.unknowns,
+                "chi2": posterior.chi2_per_equation,
+                "entropy_bits": float(np.mean(posterior.entropy_bits)),
+                **tie_diagnostics(ties, posterior.probabilities),
+            },
+        )
+
+
+def _unknown(link: Link, recipe: Recipe, known: int) -> int:
+    """How many records the client trained on that are not known."""
+    if not recipe.full_batch or (link.payload == "model" and recipe.epochs != 1):
+        raise ChooseAnotherAttack("decodes one full-batch step a round; this recipe takes several")
+    reported = np.unique(link.weights[np.isfinite(link.weights)])
+    if len(reported) != 1:
+        raise ChooseAnotherAttack(
+            "the client reported no number of records, or several; how many are unknown must be "
+            "known"
+        )
+    if reported[0] < known:
+        raise FixData(
+            f"{known} records are known but the client reported {reported[0]:g}; drop the records "
+            "that it did not train on"
+        )
+    if known < 2:
+        raise FixData("one known record says nothing about the others; give at least two")
+    return int(reported[0]) - known
+
+
+def _prior(view: View, values: int) -> Array:
+    if AttributePrior not in view.kinds:
+        return np.full(values, 1 / values)
+    shares = np.asarray(view.know(AttributePrior).shares, dtype=np.float64)
+    if len(shares) != values:
+        raise FixData(f"the attribute prior has {len(shares)} shares for {values} values")
+    return np.asarray((shares + 1e-6) / (1 + 1e-6 * values))
+
+
+def _measure(
+    link: Link,
+    recipe: Recipe,
+    inputs: Array,
+    labels: Array,
+    unknown: int,
+    shares: Array,
+    product: float,
+    most: int,
+) -> Measurement:
+    """The known records' differences, weighed against rounding and the unknown rest.
+
+    Rounds are weighed as if the unknown records' deviations were new in each: with few rounds
+    that is near enough, and never uses more than the rounds say.
+    """
+    values, known, _ = inputs.shape
+    used = spread(len(link), most)
+    scale = (known + unknown) / (1.0 if link.payload == "gradient" else recipe.learning_rate)
+    products = np.zeros((known * (values - 1),) * 2)
+    projections = np.zeros(known * (values - 1))
+    for theta, update, sd in zip(
+        link.sent[used].astype(np.float64),
+        link.updates()[used] * scale,
+        rounding(link)[used] * scale,
+        strict=True,
+    ):
+        pairs = [factors(recipe.model, recipe.loss, theta, x, labels) for x in inputs]
+        variance = float(np.mean(sd**2))
+        part = _whitened(recipe, pairs, update, variance, unknown, shares, product)
+        products += part[0]
+        projections += part[1]
+    # rounds of one client repeat the same deviations: together they are worth one
+    return from_gram(products / len(used), projections / len(used), 1.0, candidates=values)
+
+
+def _whitened(
+    recipe: Recipe,
+    pairs: list[Factors],
+    update: Array,
+    rounding_variance: float,
+    unknown: int,
+    shares: Array,
+    product: float,
+) -> tuple[Array, Array]:
+    """Inner products of differences, and with the residual, under the inverse covariance.
+
+    The covariance is ``c ((1 - product) S + product K) + rounding``: S the sample covariance, of
+    low rank, taken in by Woodbury's identity after whitening by the rest.
+    """
+    known, values = shares.shape
+    times = unknown * (1 + unknown / known)
+    weights = np.sqrt(times * (1 - product) * shares / known)
+    free = known * (values - 1)
+    every = free + known * values + 1
+    inner = np.zeros((every, every))
+    for rows, target in _blocks(recipe, pairs, update, shares, times * product, rounding_variance):
+        # rows: (known, values, block) whitened gradients of every candidate
+        mean = np.einsum("ik,ikb->b", shares, rows) / known
+        base = rows[:, 0]
+        left = target - base.sum(axis=0) - unknown * mean
+        centred = (rows - mean) * weights[:, :, None]
+        stacked = np.concatenate(
+            [
+                (rows[:, 1:] - base[:, None]).reshape(free, -1),
+                centred.reshape(known * values, -1),
+                left[None],
+            ]
+        )
+        inner += stacked @ stacked.T
+    low = inner[free:-1, free:-1] + np.eye(known * values)
+    factor = linalg.cho_factor(low, lower=True)
+    cross = inner[:free, free:-1]
+    products = inner[:free, :free] - cross @ linalg.cho_solve(factor, cross.T)
+    projections = inner[:free, -1] - cross @ linalg.cho_solve(factor, inner[free:-1, -1])
+    return (products + products.T) / 2, projections
+
+
+def _blocks(
+    recipe: Recipe,
+    pairs: list[Factors],
+    update: Array,
+    shares: Array,
+    times: float,
+    rounding_variance: float,
+) -> Iterator[tuple[Array, Array]]:
+    """Gradients (known, values, block) and update (block,), whitened by product form + rounding.
+
+    In the eigenvectors of ``E[delta delta']`` and ``E[a a']`` the product form is diagonal.
+    """
+    known, values = shares.shape
+    for layer, (weight, bias) in enumerate(split(recipe.model, update)):
+        a = np.stack([p[layer][0] for p in pairs], axis=1).astype(np.float64)
+        delta = np.stack([p[layer][1] for p in pairs], axis=1).astype(np.float64)
+        target = weight
+        if bias is not None:
+            a = np.concatenate([a, np.ones((known, values, 1))], axis=2)
+            target = np.column_stack([weight, bias])
+        of_a, turn_a = _moments(a, shares)
+        of_delta, turn_delta = _moments(delta, shares)
+        a, delta = a @ turn_a, delta @ turn_delta
+        target = turn_delta.T @ target @ turn_a
+        sd = np.sqrt(times * np.outer(of_delta, of_a) + rounding_variance)
+        units = max(1, _BLOCK // (known * values * a.shape[2]))
+        for start in range(0, delta.shape[2], units):
+            part = slice(start, start + units)
+            rows = delta[:, :, part, None] * (a[:, :, None, :] / sd[part])
+            yield rows.reshape(known, values, -1), (target[part] / sd[part]).ravel()
+
+
+def _moments(v: Array, shares: Array) -> tuple[Array, Array]:
+    """Eigenvalues and eigenvectors of the second moments of v (known, values, d)."""
+    weighted = (v * (shares / len(shares))[:, :, None]).reshape(-1, v.shape[2])
+    found, vectors = np.linalg.eigh(weighted.T @ v.reshape(-1, v.shape[2]))
+    return np.maximum(found, 0.0), vectors
