@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from overheard.errors import FixData
 from overheard.learning.records import Records
 from overheard.reproduce import leprovost2023 as paper
 from overheard.reproduce.catalogue import experiment_named
-from overheard.reproduce.rows import Reproduction, write_reproduction
+from overheard.reproduce.rows import Reproduction, Row, write_reproduction
 
 QUICK = paper.Protocol(train=2000, auxiliary=300, epochs=(0, 2, 5), per_training=8)
 PLOTTED = ("epoch 2", "epoch 5")
@@ -109,3 +110,24 @@ def test_without_the_data_one_line_says_what_to_do(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     with pytest.raises(FixData, match="overheard data fetch wages"):
         experiment_named("leprovost2023-fig1").run(True, 10, lambda what, done, total: None)
+
+
+MEASURED = Path(__file__).parents[2] / "papers" / "leprovost2023" / "leprovost2023-fig1.json"
+
+
+@pytest.mark.skipif(not MEASURED.is_file(), reason="the measured numbers come with the repository")
+def test_what_papers_says_was_measured() -> None:
+    """The promises on real wages, read off the committed full run."""
+    content = json.loads(MEASURED.read_text())
+    assert (content["quick"], content["seeds"]) == (False, 100)
+    outcome = Reproduction(**content | {"rows": tuple(Row(**r) for r in content["rows"])})
+    for epoch in (1, 2, 5, 10, 20):
+        setting = f"epoch {epoch}"
+        paper_best = min(
+            value(outcome, f"group_means_{name}", setting) for name in ("pinv", "tikhonov")
+        )
+        assert paper_best < value(outcome, "naive", setting)
+        assert paper_best < value(outcome, "auxiliary_mean", setting)
+        assert value(outcome, "bayes_groups", setting) <= 0.65 * paper_best
+        assert 0.92 <= value(outcome, "bayes_groups", setting, paper.COVERAGE) <= 0.99
+        assert value(outcome, paper.NO_TWINS, setting, paper.WORST) <= 1e-3
