@@ -16,9 +16,9 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 MARKERS = "os^Dv<>P"
 
 
-def by_client(outcome: Reproduction, path: Path, measure: str) -> None:
+def by_client(outcome: Reproduction, path: Path, label: str, measure: str = "accuracy") -> None:
     """One panel per setting: a mark per client and method, claimed numbers hollow."""
-    rows = [r for r in outcome.rows if r.measure == "accuracy"]
+    rows = [r for r in outcome.rows if r.measure == measure]
     settings = list(dict.fromkeys(r.setting for r in rows))
     figure, axes = _panels(len(settings), height=3.6)
     for axis, setting in zip(axes, settings, strict=True):
@@ -41,7 +41,7 @@ def by_client(outcome: Reproduction, path: Path, measure: str) -> None:
                 axis.hlines(majority, at - 0.4, at + 0.4, color="grey", linestyles="dashed")
         axis.set_xticks(range(len(clients)), clients, rotation=30, ha="right")
         axis.set_title(f"{setting} (dashed: majority; hollow: claimed)", fontsize=9)
-        axis.set_ylabel(measure)
+        axis.set_ylabel(label)
         axis.legend(fontsize=7, ncols=3)
     _save(figure, path)
 
