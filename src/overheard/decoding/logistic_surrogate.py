@@ -108,7 +108,10 @@ def decode_logistic(
     covariance = np.mean([f[1] + np.outer(f[0] - beta, f[0] - beta) for f in fits], 0)
     records = np.concatenate([f[4] for f in fits])
     covariance = covariance + _extrapolation(beta - returned[-1], records)
-    trained = _replay(records, beta, returned[-1:], recipe.learning_rate, recipe.steps * rounds)[0]
+    budget = recipe.learning_rate * recipe.steps * rounds
+    steepest = np.linalg.eigvalsh(records.T @ records / len(records))[-1] / 4.0
+    count = max(1, int(np.ceil(budget / max(recipe.learning_rate, 0.5 / steepest))))
+    trained = _replay(records, beta, returned[-1:], budget / count, count)[0]
     return LocalOptimum(
         estimate=beta,
         trained=trained[0],
@@ -219,7 +222,7 @@ class _Fit:
     x: Array  # (n F + P,) standard normal a priori
     records: Array  # (n, P)
     beta: Array  # (P,)
-    path: list[Array]
+    path: list[tuple[Array, Array]]
     gap: Array  # (K P,) whitened
     cost: float
 
@@ -308,13 +311,11 @@ def _slope(fit: _Fit, data: _Messages, cloud: _Cloud, white: Array) -> Array:
     first = -steps * np.outer(ones, chosen)  # (K, n): sum of sigma, minus its optimum's
     second = -steps * ones[:, None, None] * (slope_at_beta[:, None] * beta)  # (K, n, P)
     hessian = np.zeros((size, size))
-    for models in path:
-        s = _sigmoid(models @ records.T)
+    for models, s in path:
         d = s * (1.0 - s)
         first += rows.T @ s
-        second += ((rows[:, :, None] * d[:, None]).reshape(len(d), -1).T @ models).reshape(
-            second.shape
-        )
+        spread = (rows[:, :, None] * models[:, None]).reshape(len(d), -1)
+        second += (d.T @ spread).reshape(n, -1, size).transpose(1, 0, 2)
         hessian += (records.T * d.mean(0)) @ records / n
     values, vectors = np.linalg.eigh(lr * hessian / steps)
     values = np.clip(values, 1e-12, 1.9)
@@ -333,14 +334,15 @@ def _slope(fit: _Fit, data: _Messages, cloud: _Cloud, white: Array) -> Array:
 
 def _replay(
     records: Array, beta: Array, models: Array, lr: float, steps: int
-) -> tuple[Array, list[Array]]:
-    """Models after full-batch steps on the surrogate, and where each step was taken."""
+) -> tuple[Array, list[tuple[Array, Array]]]:
+    """Models after full-batch steps on the surrogate; where each was taken, and sigma there."""
     n = len(records)
     wanted = _sigmoid(records @ beta) @ records / n
     path = []
     for _ in range(steps):
-        path.append(models)
-        models = models - lr * (_sigmoid(models @ records.T) @ records / n - wanted)
+        s = _sigmoid(models @ records.T)
+        path.append((models, s))
+        models = models - lr * (s @ records / n - wanted)
     return models, path
 
 
