@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from overheard.attacks.attribute.dense_measurement import dense_measurement
 from overheard.attacks.attribute.first_layer import applies, decode_first_layer
 from overheard.attacks.attribute.linear_moments import linear_moments
+from overheard.attacks.attribute.local_epochs import decode_local_steps, takes_several_steps
 from overheard.decoding.counts import decode_tied, same_rows, tie_diagnostics
 from overheard.decoding.max_entropy import max_entropy
 from overheard.decoding.measurement import Measurement, from_rows
@@ -51,6 +52,9 @@ class MaxEntropy:
         very_many = _very_many(view)
         if very_many is not None:
             return very_many
+        recipe = view.know(LocalTraining).recipe
+        if takes_several_steps(view.know(Link), recipe):
+            return _several_steps(view, self.rounds, rng)
         measurement, misfit = measure(view, self.rounds)
         # Least squares tells d + 2 numbers however long one listens, and opposite secrets may
         # share them (driouich2022 Proposition 1): only the convex problem says so honestly.
@@ -81,6 +85,34 @@ def all_known(link: Link, known: int) -> None:
             f"{known} records are known but the client reported {counts.max():g}; decode with "
             "partial_decode, or give all records that it trained on"
         )
+
+
+def _several_steps(view: View, most: int, rng: np.random.Generator) -> AttributeValues:
+    """The model moved while the client trained: mini-batches or several local epochs."""
+    recipe, domain = view.know(LocalTraining).recipe, view.know(AttributeDomain)
+    records = view.know(PublicRecords).records
+    labels = recipe.target.encode_values(view.know(Labels).values)
+    candidates = np.stack(
+        [encode(recipe.encoding, records, {domain.column: v}) for v in domain.values]
+    )
+    ties = public_ties(view)
+    found = decode_local_steps(view.know(Link), recipe, candidates, labels, ties, most, rng)
+    posterior = found.posterior
+    return AttributeValues(
+        posterior.probabilities,
+        domain.values,
+        {
+            "method": posterior.method,
+            "fit": found.fit,
+            "rank": posterior.rank,
+            "unknowns": posterior.unknowns,
+            "chi2": posterior.chi2_per_equation,
+            "misfit": found.misfit,
+            "passes": found.passes,
+            "entropy_bits": float(np.mean(posterior.entropy_bits)),
+            **tie_diagnostics(ties, posterior.probabilities),
+        },
+    )
 
 
 def _very_many(view: View) -> AttributeValues | None:

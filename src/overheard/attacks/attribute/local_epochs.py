@@ -1,0 +1,271 @@
+"""Decoding a client that takes many local steps between two messages.
+
+Mini-batches, several local epochs, or both (DECODERS section 3). Each pass places the records on
+the client's path (:mod:`local_path`), makes linear equations of the updates and decodes them.
+The first pass knows only the two ends of the path. Later passes replay the local training on
+values drawn from the last posterior: that gives the bend of the path and, because a replay's
+values are known, the true size of the noise. The pass that explains the updates best is kept.
+
+Which equations: the attribute's own columns of the first layer, the records' errors conditioned
+on the public columns (:mod:`overheard.decoding.column_measurement`); or the whole update where
+it is short, as in logistic regression, or where nothing is random (full batches).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from overheard.attacks.attribute.local_path import replay, segment, timetable
+from overheard.attacks.wire import rounding, spread
+from overheard.decoding.column_measurement import (
+    Columns,
+    Equations,
+    order_moments,
+    pooled,
+    stacked,
+    usage,
+    whole_equations,
+)
+from overheard.decoding.counts import averaged, decode_tied
+from overheard.decoding.ladder import believable, decode
+from overheard.decoding.max_entropy import Posterior
+from overheard.decoding.measurement import Measurement
+from overheard.decoding.ridge import ridge
+from overheard.learning.dense import factors, record_gradients, split
+from overheard.learning.recipe import Recipe
+from overheard.transcript.knowledge import Link
+
+Array = NDArray[np.float64]
+Wire = NDArray[np.floating[Any]]
+
+PASSES, REPLAYS, ROUNDS = 3, 3, 24
+"""Passes at most; replays of each round in a pass; rounds used at most."""
+
+MOST_ROW_NUMBERS = 30_000_000
+MOST_RANDOM_ROWS = 600
+"""Whole updates are decoded up to so many numbers, with random batches up to so many rows."""
+
+_PRIOR_STRENGTH = 1.0  # pseudo-records that keep the estimated share of a value off zero
+_GOOD_FIT = 3.0  # noise variance, in units of what replays show, of a fit that is called good
+_ENOUGH = 0.8  # equations per unknown from which the first pass needs no more than a linear solve
+_SPARE = 1.2  # equations per unknown from which they show the size of their own noise
+_QUIETEST = 0.1  # least noise, in units of what is stated, that replays may claim
+_WHOLE_SHRINK = 0.02
+_CAP = 30.0  # precision, in noise units, beyond which nothing is asked of a noisy measurement
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """The best pass. ``likelihood``: of the updates (nats); ``misfit``: noise variance in units of
+    what replays of the recipe show (about 1 when all is well).
+    """
+
+    posterior: Posterior
+    likelihood: float
+    misfit: float
+    passes: int
+
+    @property
+    def fit(self) -> str:
+        """ "good", or "poor": the probabilities should then not be relied on."""
+        return "good" if self.misfit <= _GOOD_FIT else "poor"
+
+
+def takes_several_steps(link: Link, recipe: Recipe) -> bool:
+    """Does the client move its model more than once between two messages?
+
+    Linear least squares with full batches has its own exact solution, whatever the epochs.
+    """
+    one_solve = recipe.full_batch and (recipe.epochs == 1 or recipe.linear_least_squares)
+    return link.payload == "model" and not one_solve
+
+
+def decode_local_steps(
+    link: Link,
+    recipe: Recipe,
+    candidates: Array,
+    labels: Array,
+    ties: NDArray[np.intp],
+    most: int,
+    rng: np.random.Generator,
+) -> Decoded:
+    """Probabilities of each record's candidates from updates of many local steps.
+
+    candidates: (K, m, d) inputs of the m records under each of K values; labels: (m,); ties:
+    (m,) numbers of records that agree in everything public. Nothing is assumed of how common a
+    value is: its share is estimated along with the records' values.
+    """
+    values, people, _ = candidates.shape
+    heard = spread(len(link), min(most, ROUNDS))
+    scene = _Scene(link, recipe, candidates, np.broadcast_to(labels, (values, people)), heard)
+    share = np.full(values, 1 / values)
+    belief = np.broadcast_to(share, (people, values))
+    best: Decoded | None = None
+    for number in range(PASSES):
+        rounds, scales = scene.equations(belief, rng, straight=number == 0)
+        measurement = scene.measurement(rounds, scales)
+        posterior = (
+            _decode(measurement, ties, share, first=number == 0)
+            if scene.random
+            else decode_tied(measurement, ties, share)
+        )
+        belief, share = posterior.probabilities, _shares(posterior.probabilities)
+        likelihood = sum(
+            one.log_likelihood(belief, scale) for one, scale in zip(rounds, scales, strict=True)
+        )
+        misfit = measurement.misfit if measurement.spare_rows else posterior.chi2_per_equation
+        found = Decoded(posterior, likelihood, misfit, number + 1)
+        if best is None or found.likelihood > best.likelihood:
+            best = found
+        if posterior.method == "ridge" and posterior.converged and misfit <= _GOOD_FIT:
+            return found
+    assert best is not None
+    return best
+
+
+def _decode(
+    measurement: Measurement, ties: NDArray[np.intp], share: Array, first: bool
+) -> Posterior:
+    """The ladder without its search for proofs: where noise is left there is nothing to prove."""
+    exact = ridge(believable(measurement), share)
+    if exact.converged or (first and measurement.rank >= _ENOUGH * measurement.unknowns):
+        return exact
+    return averaged(decode(measurement.capped(_CAP), share), ties)
+
+
+def _shares(probabilities: Array) -> Array:
+    """How common each value is, estimated; never quite zero."""
+    counts = probabilities.sum(axis=0) + _PRIOR_STRENGTH / probabilities.shape[1]
+    return np.asarray(counts / counts.sum())
+
+
+class _Scene:
+    """One client's rounds, ready to be written as equations for any belief."""
+
+    def __init__(
+        self,
+        link: Link,
+        recipe: Recipe,
+        candidates: Array,
+        labels: Array,
+        heard: NDArray[np.int64],
+    ) -> None:
+        values, people, _ = candidates.shape
+        self.people, self.recipe, self.times = (
+            people,
+            recipe,
+            timetable(people, recipe.batch_size, recipe.epochs),
+        )
+        self.used = usage(people, recipe.batch_size, recipe.epochs)
+        self.sent, self.returned = link.sent[heard], link.returned[heard]
+        self.noise = rounding(link)[heard] / recipe.learning_rate
+        precision = link.returned.dtype
+        self.inputs, self.labels = candidates.astype(precision), labels.astype(precision)
+        self.varies = np.ptp(candidates, axis=0).max(axis=0) > 0
+        self.direct = candidates[:, :, self.varies]
+        public = candidates[0][:, ~self.varies]
+        self.public = np.column_stack([public, np.ones(people)]) if recipe.model.bias else public
+        unknowns = people * (values - 1)
+        numbers = unknowns * max(self.sent.size, 2 * recipe.model.size * self.times.shares.size)
+        self.whole = numbers <= MOST_ROW_NUMBERS and (
+            not self.random or recipe.model.size <= MOST_RANDOM_ROWS
+        )
+        equations = recipe.model.sizes[1] * int(self.varies.sum()) * len(heard)
+        self.blind = self.whole or equations < _SPARE * unknowns
+
+    def equations(
+        self, belief: Array, rng: np.random.Generator, straight: bool
+    ) -> tuple[list[Equations], list[float]]:
+        """The rounds' equations, and how much larger than stated their noise is.
+
+        The latter from replays, whose values and ends are known. On a straight path only where
+        the equations themselves could not show it.
+        """
+        rounds, scales = [], []
+        one_hot = np.eye(belief.shape[1])
+        for sent, returned, noise in zip(self.sent, self.returned, self.noise, strict=True):
+            shown = []
+            if straight:
+                path = segment(self.times, sent, returned)
+                if self.blind:
+                    chosen = self._draw(belief, 1, rng)
+                    _, ends = self._replay(sent, chosen, rng)
+                    again = segment(self.times, sent, ends[0])
+                    one = self._maker(again, belief, noise)(self._total(sent, ends[0], again))
+                    shown.append(one.chi2(one_hot[chosen[0]]))
+                make = self._maker(path, belief, noise)
+            else:
+                chosen = self._draw(belief, REPLAYS, rng)
+                path, ends = self._replay(sent, chosen, rng)
+                make = self._maker(path, belief, noise)
+                for end, values in zip(ends, chosen, strict=True):
+                    shown.append(make(self._total(sent, end, path)).chi2(one_hot[values]))
+            rounds.append(make(self._total(sent, returned, path)))
+            scales.append(max(float(np.sqrt(np.mean(shown))), _QUIETEST) if shown else 1.0)
+        return rounds, scales
+
+    def measurement(self, rounds: list[Equations], scales: list[float]) -> Measurement:
+        """All rounds together."""
+        return (stacked if self.whole else pooled)(rounds, scales)
+
+    @property
+    def random(self) -> bool:
+        """Does chance decide when a record is used?"""
+        return bool(self.used.mean * self.people > 1)
+
+    def _draw(self, belief: Array, count: int, rng: np.random.Generator) -> NDArray[np.int64]:
+        draws = rng.random((count, len(belief), 1))
+        above = (draws > belief.cumsum(axis=1)).sum(axis=2)
+        return np.asarray(np.minimum(above, belief.shape[1] - 1), dtype=np.int64)
+
+    def _replay(
+        self, sent: Wire, chosen: NDArray[np.int64], rng: np.random.Generator
+    ) -> tuple[Array, Wire]:
+        return replay(self.recipe, self.times, sent, self.inputs, self.labels, chosen, rng)
+
+    def _total(self, sent: Wire, returned: Wire, path: Array) -> Array:
+        """Sum of the gradients of all local steps."""
+        recipe, start = self.recipe, sent.astype(np.float64)
+        total = (start - returned.astype(np.float64)) / recipe.learning_rate
+        if recipe.algorithm == "fedprox":
+            middle = np.einsum("gq,gqp->p", self.times.shares, path)
+            total = total - recipe.proximal * self.times.steps * (middle - start)
+        return total
+
+    def _maker(self, path: Array, belief: Array, noise: Array) -> Callable[[Array], Equations]:
+        """What turns a sum of gradients along this path into equations."""
+        recipe, shares = self.recipe, self.times.shares
+        if self.whole:
+            gradients = self._nodes(path, lambda *at: record_gradients(recipe.model, *at))
+            moments = order_moments(gradients, shares, self.used, belief, _WHOLE_SHRINK)
+            return lambda total: whole_equations(moments, total, noise)
+        theta = path.astype(self.inputs.dtype)
+        errors = self._nodes(theta, lambda *at: factors(recipe.model, *at)[0][1])
+        moments = order_moments(errors, shares, self.used, belief)
+        layer = split(recipe.model, noise)[0][0]
+        columns = Columns(
+            moments, self.public, self.direct, belief, float(np.sqrt(np.mean(layer**2)))
+        )
+
+        def make(total: Array) -> Equations:
+            weight, bias = split(recipe.model, total)[0]
+            public = [weight[:, ~self.varies], *(() if bias is None else (bias,))]
+            return columns.equations(
+                np.asarray(weight[:, self.varies], dtype=np.float64),
+                np.column_stack(public).astype(np.float64),
+            )
+
+        return make
+
+    def _nodes(self, path: Wire, what: Callable[[str, Wire, Wire, Wire], Wire]) -> Array:
+        """Something of every record under every candidate (G, Q, K, m, ...) along the path."""
+        found = [
+            what(self.recipe.loss, path, x, y)
+            for x, y in zip(self.inputs, self.labels, strict=True)
+        ]
+        return np.stack(found, axis=2).astype(np.float64)
