@@ -223,3 +223,33 @@ def test_taking_clients_pads_no_further_than_their_largest() -> None:
     assert np.array_equal(part.inputs[1], data[1][0])
     assert np.array_equal(part.labels[0, :1], data[2][1])
     assert len(part) == 2
+
+
+@pytest.mark.parametrize("epochs", [1, 3])
+def test_as_many_steps_as_batches_are_epochs(epochs: int) -> None:
+    """One client, 13 records in batches of 4: 4 steps are an epoch, to the last bit."""
+    by_epochs = recipe_for("logistic", batch_size=4, epochs=epochs)
+    by_steps = recipe_for("logistic", batch_size=4, steps=4 * epochs)
+    data = padded(client_data(by_epochs, (13,)))
+    start = np.full(by_epochs.model.size, 0.1)
+    first, second = (local_training(r, start, data, stream(1, "x")) for r in (by_epochs, by_steps))
+    assert np.array_equal(first, second)
+    assert by_steps.local_steps(13) == by_epochs.local_steps(13) == 4 * epochs
+
+
+def test_every_client_takes_the_same_number_of_steps() -> None:
+    """With few steps the small client is on its second pass while the large one is on its first."""
+    recipe = recipe_for("linear", batch_size=4, steps=3)
+    data = client_data(recipe, (4, 13))
+    start = np.zeros(recipe.model.size)
+    together = local_training(recipe, start, padded(data), stream(1, "x"))
+    rng = stream(1, "x")
+    order = [batch_order(np.array([4, 13]), 13, rng) for _ in range(3)]
+    for client, (x, y) in enumerate(data):
+        theta = start.copy()
+        passes = -(-len(y) // 4)
+        for step in range(3):
+            rows = order[step // passes][client][: len(y)][4 * (step % passes) :][:4]
+            design = np.column_stack([x[rows], np.ones(len(rows))])
+            theta -= 0.15 * 2 * design.T @ (design @ theta - y[rows]) / len(rows)
+        assert together[client] == pytest.approx(theta, abs=1e-12)

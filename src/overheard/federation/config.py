@@ -35,13 +35,15 @@ class ModelConfig(Spec):
 
 
 class TrainingConfig(Spec):
-    """The federation's recipe; ``batch_size = 0`` is the full batch."""
+    """The federation's recipe; ``batch_size = 0`` is the full batch, ``steps`` counts mini-batches
+    in place of epochs."""
 
     algorithm: Literal["fedavg", "fedsgd", "fedprox"] = "fedavg"
     rounds: int = Field(ge=1)
     learning_rate: float = Field(gt=0)
     epochs: int = Field(default=1, ge=1)
     batch_size: int = Field(default=0, ge=0)
+    steps: int = Field(default=0, ge=0)
     proximal: float = Field(default=0.0, ge=0)
     participation: float = Field(default=1.0, gt=0, le=1)
     weighting: Literal["size", "equal"] = "size"

@@ -71,6 +71,8 @@ def plan(config: Config, dataset: Dataset | None = None) -> Plan:
         raise FixConfig("model 'mlp' needs hidden layers, for example hidden = [64]")
     if training.algorithm == "fedsgd" and (training.epochs != 1 or training.batch_size):
         raise FixConfig("fedsgd sends one full-batch gradient; leave epochs and batch_size out")
+    if training.steps and (not training.batch_size or training.epochs != 1):
+        raise FixConfig("steps counts mini-batches: set batch_size and leave epochs out")
     if training.proximal and training.algorithm != "fedprox":
         raise FixConfig("proximal belongs to algorithm = 'fedprox'")
     recipe = Recipe(
@@ -87,6 +89,7 @@ def plan(config: Config, dataset: Dataset | None = None) -> Plan:
         learning_rate=training.learning_rate,
         epochs=training.epochs,
         batch_size=training.batch_size or None,
+        steps=training.steps or None,
         proximal=training.proximal,
         wire=training.wire,
     )

@@ -7,6 +7,7 @@ It contains no record and no secret. This module does not import torch.
 
 from __future__ import annotations
 
+from math import ceil
 from typing import Literal
 
 import numpy as np
@@ -117,6 +118,7 @@ class Recipe(Spec):
     learning_rate: float = Field(gt=0)
     epochs: int = Field(default=1, ge=1)
     batch_size: int | None = Field(default=None, ge=1)
+    steps: int | None = Field(default=None, ge=1)
     proximal: float = Field(default=0.0, ge=0)
     wire: Literal["float32", "float64"] = "float32"
 
@@ -127,6 +129,8 @@ class Recipe(Spec):
                 f"the model takes {self.model.inputs} inputs but the encoding gives "
                 f"{self.encoding.width}"
             )
+        if self.steps is not None and (self.batch_size is None or self.epochs != 1):
+            raise ValueError("steps counts mini-batches instead of epochs: it needs a batch_size")
         if self.loss == "squared_error" and self.model.outputs != 1:
             raise ValueError("squared error needs a model with one output")
         return self
@@ -134,6 +138,14 @@ class Recipe(Spec):
     @property
     def full_batch(self) -> bool:
         return self.batch_size is None
+
+    def local_steps(self, records: int) -> int:
+        """Gradient steps that a client with this many records takes in a round."""
+        if self.algorithm == "fedsgd":
+            return 1
+        if self.steps is not None:
+            return self.steps
+        return self.epochs * (1 if self.batch_size is None else ceil(records / self.batch_size))
 
     @property
     def linear_least_squares(self) -> bool:

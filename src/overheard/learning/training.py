@@ -89,15 +89,29 @@ def _batches(
         for _ in range(recipe.epochs):
             yield data.inputs, data.labels, shares
         return
-    clients = np.arange(len(data))[:, None]
-    for _ in range(recipe.epochs):
-        order = batch_order(data.sizes, data.inputs.shape[1], rng)
-        for begin in range(0, order.shape[1], recipe.batch_size):
-            chosen = order[:, begin : begin + recipe.batch_size]
-            left = np.clip(data.sizes - begin, 0, recipe.batch_size)
-            real = np.arange(chosen.shape[1]) < left[:, None]
-            weights = (real / np.maximum(left, 1)[:, None]).astype(dtype)
-            yield data.inputs[clients, chosen], data.labels[clients, chosen], weights
+    longest, batch = data.inputs.shape[1], recipe.batch_size
+    clients, within = np.arange(len(data))[:, None], np.arange(min(batch, longest))
+    passes = -(-data.sizes // batch)  # batches in one pass over a client's records
+    if recipe.steps is None:
+        schedule = [
+            (np.full(len(data), epoch), np.full(len(data), number))
+            for epoch in range(recipe.epochs)
+            for number in range(int(passes.max()))
+        ]
+    else:
+        schedule = [(step // passes, step % passes) for step in range(recipe.steps)]
+    orders = np.empty((0, len(data), longest), dtype=np.int64)
+    for epoch, number in schedule:
+        while len(orders) <= epoch.max():
+            fresh = batch_order(data.sizes, longest, rng)
+            orders = np.concatenate([orders, fresh[None]])
+        begin = number * batch
+        left = np.clip(data.sizes - begin, 0, batch)
+        places = np.minimum(begin[:, None] + within, longest - 1)
+        chosen = orders[epoch[:, None], clients, places]
+        real = within < left[:, None]
+        weights = (real / np.maximum(left, 1)[:, None]).astype(dtype)
+        yield data.inputs[clients, chosen], data.labels[clients, chosen], weights
 
 
 def batch_order(

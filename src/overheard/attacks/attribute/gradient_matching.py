@@ -69,8 +69,7 @@ def matching(view: View) -> Matching:
     )
     steps = 1.0
     if link.payload == "model":
-        batches = 1 if recipe.batch_size is None else -(-len(records) // recipe.batch_size)
-        steps = recipe.learning_rate * recipe.epochs * batches
+        steps = recipe.learning_rate * recipe.local_steps(len(records))
     return Matching(
         recipe.model,
         recipe.loss,

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from overheard.attacks.attribute import single_layer
 from overheard.attacks.attribute.dense_measurement import dense_measurement
 from overheard.attacks.attribute.first_layer import applies, decode_first_layer
 from overheard.attacks.attribute.linear_moments import linear_moments
@@ -15,7 +16,7 @@ from overheard.attacks.attribute.local_epochs import decode_local_steps, takes_s
 from overheard.decoding.counts import decode_tied, same_rows, tie_diagnostics
 from overheard.decoding.max_entropy import max_entropy
 from overheard.decoding.measurement import Measurement, from_rows
-from overheard.errors import FixData
+from overheard.errors import ChooseAnotherAttack, FixData
 from overheard.learning.records import encode
 from overheard.transcript.guess import AttributeValues
 from overheard.transcript.knowledge import (
@@ -35,7 +36,8 @@ class MaxEntropy:
     On linear least squares two messages give what an oracle holding the attribute would need to
     fit a logistic regression of it on everything else.
 
-    Settings: ``rounds``, how many of the rounds heard are used (spread evenly).
+    Settings: ``rounds``, how many of the rounds heard are used (spread evenly); of models
+    without hidden layers all are.
     """
 
     name: ClassVar[str] = "max_entropy"
@@ -48,6 +50,10 @@ class MaxEntropy:
     rounds: int = 100
 
     def __call__(self, view: View, rng: np.random.Generator) -> AttributeValues:
+        if view.know(LocalTraining).recipe.steps is not None:
+            raise ChooseAnotherAttack(
+                "decodes whole passes over the records; these clients stop after some mini-batches"
+            )
         all_known(view.know(Link), len(view.know(Labels).values))
         very_many = _very_many(view)
         if very_many is not None:
@@ -175,5 +181,8 @@ def measure(view: View, most: int) -> tuple[Measurement, float]:
     candidates = np.stack(
         [encode(recipe.encoding, records, {domain.column: v}) for v in domain.values]
     )
-    measurement = dense_measurement(link, recipe, candidates, labels, most)
+    if single_layer.applies(link, recipe):
+        measurement = single_layer.single_layer_measurement(link, recipe, candidates, labels)
+    else:
+        measurement = dense_measurement(link, recipe, candidates, labels, most)
     return measurement, measurement.misfit

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil
 from typing import Any, ClassVar
 
 import numpy as np
@@ -73,5 +72,4 @@ def local_recipe(link: Link, recipe: Recipe) -> LocalRecipe:
     if link.payload == "gradient":
         return LocalRecipe(1.0, 1, records, records)
     batch = min(recipe.batch_size or records, records)
-    steps = recipe.epochs * ceil(records / batch)
-    return LocalRecipe(recipe.learning_rate, steps, batch, records)
+    return LocalRecipe(recipe.learning_rate, recipe.local_steps(records), batch, records)

@@ -1,0 +1,74 @@
+"""All rounds of a logistic or softmax regression as one measurement of the secret.
+
+Without hidden layers a record's gradient is its residual times its input, so that the residuals
+of all rounds span a few dozen curves in time: every round is used, at the price of a few
+(`overheard.decoding.rounds`).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from overheard.attacks.wire import rounding, spread
+from overheard.decoding.measurement import Measurement, stack
+from overheard.decoding.rounds import float32_noise, from_factors
+from overheard.learning.dense import output_error, predict
+from overheard.learning.recipe import Recipe
+from overheard.transcript.knowledge import Link
+
+Array = NDArray[np.float64]
+MOST_RESIDUALS = 40_000_000
+"""Residuals (records x values x outputs x rounds) held at once, 320 MB."""
+
+
+def applies(link: Link, recipe: Recipe) -> bool:
+    """One full-batch step a round of a classifier without hidden layers."""
+    one_step = link.payload == "gradient" or recipe.epochs == 1
+    plain = recipe.algorithm in ("fedavg", "fedsgd")
+    return not recipe.model.hidden and recipe.full_batch and one_step and plain
+
+
+def single_layer_measurement(
+    link: Link, recipe: Recipe, candidates: Array, labels: Array
+) -> Measurement:
+    """The measurement of which candidate each record is.
+
+    candidates: (K, m, d) inputs under each of K values; labels: (m,). Rounds with an all-zero
+    model are left out: equal residuals make float32 sums err in one direction.
+    """
+    values, people, _ = candidates.shape
+    outputs = recipe.model.outputs
+    told = np.flatnonzero(np.abs(link.sent).max(axis=1) > 0)
+    most = max(MOST_RESIDUALS // (values * people * outputs), 1)
+    used = told[spread(len(told), most)] if len(told) else np.arange(1)
+    rate = 1.0 if link.payload == "gradient" else recipe.learning_rate
+    scale = people / rate
+    thetas = link.sent[used].astype(np.float64)
+    # (T, K, m, outputs) -> (outputs, m, K, T)
+    raw = predict(recipe.model, thetas[:, None, :], candidates)
+    residuals = np.moveaxis(
+        np.asarray(output_error(recipe.loss, raw, labels)), (3, 2, 1), (0, 1, 2)
+    )
+    inputs = candidates.transpose(1, 0, 2)
+    if recipe.model.bias:
+        inputs = np.concatenate([inputs, np.ones((people, values, 1))], axis=2)
+    totals = _by_output(recipe, link.updates()[used] * scale)
+    returned = _by_output(recipe, link.returned[used].astype(np.float64))
+    stated = _by_output(recipe, rounding(link)[used] * scale)
+    parts = []
+    for unit in range(outputs):
+        noise = stated[unit]
+        if link.returned.dtype == np.float32:
+            noise = float32_noise(returned[unit], residuals[unit], inputs, scale)
+        parts.append(from_factors(residuals[unit], inputs, totals[unit], noise))
+    return parts[0] if outputs == 1 else stack(parts)
+
+
+def _by_output(recipe: Recipe, flat: Array) -> Array:
+    """(T, P) parameters as (outputs, T, d [+ 1])."""
+    outputs, width = recipe.model.outputs, recipe.model.inputs
+    weights = flat[:, : outputs * width].reshape(len(flat), outputs, width)
+    if recipe.model.bias:
+        weights = np.concatenate([weights, flat[:, outputs * width :, None]], axis=2)
+    return weights.transpose(1, 0, 2)
