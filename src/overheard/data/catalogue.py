@@ -26,6 +26,10 @@ SOURCES: Mapping[str, str] = {
     "flights": "overheard.data.flights",
     "leaf_synthetic": "overheard.data.leaf_synthetic",
     "wages": "overheard.data.wages",
+    "location30": "overheard.data.location30",
+    "splice": "overheard.data.splice",
+    "purchase100": "overheard.data.purchase100",
+    "digits": "overheard.data.digits",
     "file": "overheard.data.file",
 }
 

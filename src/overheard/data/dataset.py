@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -13,7 +13,10 @@ from overheard.learning.records import Records, Value
 
 @dataclass(frozen=True)
 class Dataset:
-    """Records and the roles of their columns; every other column is a public attribute."""
+    """Records and the roles of their columns; every other column is a public attribute.
+
+    ``outside``: records of the same population, without a client column, that no client holds.
+    """
 
     name: str
     records: Records
@@ -23,6 +26,7 @@ class Dataset:
     sensitive: tuple[str, ...]
     origin: str
     licence: str
+    outside: Records | None = None
 
     def __post_init__(self) -> None:
         known = self.records.columns
@@ -46,6 +50,17 @@ class Dataset:
     def inputs(self) -> tuple[str, ...]:
         """The columns that a model sees: all but the client's name and the target."""
         return tuple(c for c in self.records.columns if c not in (self.client, self.target))
+
+    def population(self) -> Dataset:
+        """The same with the records outside put among the others, as of the client ""."""
+        if self.outside is None:
+            return self
+        nobody = np.full(len(self.outside), "")
+        together = {
+            name: np.concatenate([values, self.outside[name] if name != self.client else nobody])
+            for name, values in self.records.columns.items()
+        }
+        return replace(self, records=Records(together), outside=None)
 
     def by_client(self) -> dict[str, Records]:
         """Each client's records, without the client column, clients in order of their names."""

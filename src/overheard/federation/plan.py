@@ -30,7 +30,10 @@ class LabelSecret:
 
 @dataclass(frozen=True)
 class Plan:
-    """A federation that is ready to run. ``attributes``: sensitive column to its values."""
+    """A federation that is ready to run. ``attributes``: sensitive column to its values.
+
+    ``auxiliary``: records that no client holds, for who asks about an attribute.
+    """
 
     config: Config
     dataset: Dataset
@@ -39,6 +42,7 @@ class Plan:
     attributes: dict[str, tuple[Value, ...]]
     label: LabelSecret | None = None
     strangers: Records | None = None
+    auxiliary: Records | None = None
 
 
 def plan(config: Config, dataset: Dataset | None = None) -> Plan:
@@ -60,6 +64,7 @@ def plan(config: Config, dataset: Dataset | None = None) -> Plan:
     clients = known_first(trained.by_client(), config.audit.coverage, config.seed)
     for client in clients:
         check_client(client)
+    auxiliary, dataset = dataset.outside, dataset.population()
     attributes = {column: domain_of(dataset.records, column) for column in sensitive}
     encoding = encoding_for(dataset, attributes)
     target = _target(dataset)
@@ -93,7 +98,7 @@ def plan(config: Config, dataset: Dataset | None = None) -> Plan:
         proximal=training.proximal,
         wire=training.wire,
     )
-    return Plan(config, dataset, recipe, clients, attributes, label, outsiders)
+    return Plan(config, dataset, recipe, clients, attributes, label, outsiders, auxiliary)
 
 
 def _label_secret(config: Config, dataset: Dataset) -> tuple[LabelSecret | None, Dataset]:

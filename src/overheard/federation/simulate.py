@@ -136,6 +136,8 @@ def write_knowledge(recorder: Recorder, plan: Plan) -> None:
         labels = {c: Records({LABEL_COLUMN: r[label]}) for c, r in known.items()}
         recorder.side("PublicRecords", public, key)
         recorder.side("Labels", labels, key)
+        if plan.auxiliary is not None:
+            recorder.side("AuxiliaryData", _with_labels(plan.auxiliary, label), key)
         _write_domain(recorder, plan, column, key)
     if plan.strangers is not None:
         pools = {
@@ -175,15 +177,18 @@ def _column(records: Records, column: str) -> dict[str, NDArray[Any]]:
     return {column: records[column]} if column else {}
 
 
+def _with_labels(outside: Records, label: str) -> dict[str, Records]:
+    table = Records({**outside.without(label).columns, LABEL_COLUMN: outside[label]})
+    return {"auxiliary": table}
+
+
 def _write_label_knowledge(recorder: Recorder, plan: Plan, secret: LabelSecret) -> None:
     label = plan.recipe.target.column
     recorder.side(
         "PublicRecords", {c: r.without(label) for c, r in plan.clients.items()}, LABEL.key
     )
     if secret.auxiliary is not None:
-        outside = secret.auxiliary
-        table = Records({**outside.without(label).columns, LABEL_COLUMN: outside[label]})
-        recorder.side("AuxiliaryData", {"auxiliary": table}, LABEL.key)
+        recorder.side("AuxiliaryData", _with_labels(secret.auxiliary, label), LABEL.key)
     if secret.group:
         counts = {
             c: [int(np.sum(r[secret.group] == v)) for v in secret.values]
