@@ -36,7 +36,11 @@ class ModelConfig(Spec):
 
 class TrainingConfig(Spec):
     """The federation's recipe; ``batch_size = 0`` is the full batch, ``steps`` counts mini-batches
-    in place of epochs."""
+    in place of epochs.
+
+    ``isolate`` names a client to which the server sends its own returned model in place of the
+    global one, which is made without it (lyu2021's isolate = 1).
+    """
 
     algorithm: Literal["fedavg", "fedsgd", "fedprox"] = "fedavg"
     rounds: int = Field(ge=1)
@@ -48,6 +52,7 @@ class TrainingConfig(Spec):
     participation: float = Field(default=1.0, gt=0, le=1)
     weighting: Literal["size", "equal"] = "size"
     wire: Literal["float32", "float64"] = "float32"
+    isolate: str = ""
 
 
 class AuditConfig(Spec):

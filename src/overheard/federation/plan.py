@@ -78,6 +78,10 @@ def plan(config: Config, dataset: Dataset | None = None) -> Plan:
         raise FixConfig("fedsgd sends one full-batch gradient; leave epochs and batch_size out")
     if training.steps and (not training.batch_size or training.epochs != 1):
         raise FixConfig("steps counts mini-batches: set batch_size and leave epochs out")
+    if training.isolate and training.isolate not in clients:
+        raise FixConfig(
+            f"training.isolate names {training.isolate!r}; the clients are {', '.join(clients)}"
+        )
     if training.proximal and training.algorithm != "fedprox":
         raise FixConfig("proximal belongs to algorithm = 'fedprox'")
     recipe = Recipe(

@@ -42,23 +42,39 @@ def simulate(plan: Plan, out: str | Path, progress: Progress = lambda done, tota
         "seed": seed,
         "config": plan.config.model_dump(mode="json"),
     }
+    if training.isolate:
+        about["isolated"] = training.isolate
     payload = "gradient" if recipe.algorithm == "fedsgd" else "model"
     with Recorder(out, payload, about) as recorder:
         write_knowledge(recorder, plan)
         model = initial(recipe.model, seed, plan.config.model.initial).astype(recipe.wire)
+        own = model  # of the isolated client
         for number in range(training.rounds):
             chosen = participants(len(names), training.participation, seed, number)
-            returned = train_clients(recipe, model, data, chosen, seed, number)
+            alone = np.array([names[c] == training.isolate for c in chosen])
+            sent = np.broadcast_to(model, (len(chosen), len(model)))
+            if alone.any():
+                sent = np.where(alone[:, None], own, sent)
+            returned = train_clients(recipe, sent, data, chosen, seed, number)
             recorder.round(
                 number,
-                named(recipe.model.layout(), model),
+                {
+                    names[c]: named(recipe.model.layout(), s)
+                    for c, s in zip(chosen, sent, strict=True)
+                }
+                if training.isolate
+                else named(recipe.model.layout(), model),
                 {
                     names[c]: named(recipe.model.layout(), r)
                     for c, r in zip(chosen, returned, strict=True)
                 },
                 {names[c]: float(data.sizes[c]) for c in chosen},
             )
-            model = aggregate(recipe, model, returned, data.sizes[chosen], training.weighting)
+            sizes, weighting = data.sizes[chosen], training.weighting
+            if not alone.all():
+                model = aggregate(recipe, model, returned[~alone], sizes[~alone], weighting)
+            if alone.any():
+                own = aggregate(recipe, own, returned[alone], sizes[alone], weighting)
             progress(number + 1, training.rounds)
     return Path(out)
 
@@ -73,16 +89,19 @@ def participants(clients: int, share: float, seed: int, number: int) -> NDArray[
 
 
 def train_clients(
-    recipe: Recipe, model: Array, data: Shards, chosen: NDArray[np.int64], seed: int, number: int
+    recipe: Recipe, sent: Array, data: Shards, chosen: NDArray[np.int64], seed: int, number: int
 ) -> Array:
-    """What the chosen clients return (len(chosen), P), clients of similar size in one batch."""
-    returned = np.empty((len(chosen), len(model)), model.dtype)
+    """What the chosen clients return for what they are sent, both (len(chosen), P).
+
+    Clients of similar size are trained in one batch.
+    """
+    returned = np.empty(sent.shape, sent.dtype)
     by_size = np.argsort(data.sizes[chosen], kind="stable")
     for begin in range(0, len(chosen), CHUNK):
         part = by_size[begin : begin + CHUNK]
         rng = stream(seed, "batches", number, begin)
         with np.errstate(over="ignore", invalid="ignore"):
-            returned[part] = local_training(recipe, model, data.take(chosen[part]), rng)
+            returned[part] = local_training(recipe, sent[part], data.take(chosen[part]), rng)
     if not np.isfinite(returned).all():
         raise FixConfig(
             f"round {number}: the training diverged to NaN or infinity; lower learning_rate "

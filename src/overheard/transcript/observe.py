@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from overheard.errors import FixConfig, FixRecording, ListenLonger
+from overheard.errors import FixConfig, FixData, FixRecording, ListenLonger
 from overheard.learning.recipe import Layout, Recipe
 from overheard.learning.records import Records
 from overheard.transcript.knowledge import (
@@ -40,6 +40,8 @@ def observe(recording: Recording, threat: Threat, target: Target, client: str) -
     """
     if client not in recording.clients:
         raise FixConfig(f"no client {client!r}; the clients are {', '.join(recording.clients)}")
+    if threat.isolates:
+        _check_isolated(recording, threat, client)
     knowledge: dict[type[Any], Any] = {}
     for kind, load in _LOADERS.items():
         if kind in threat.grants:
@@ -53,6 +55,19 @@ def observe(recording: Recording, threat: Threat, target: Target, client: str) -
             if piece is not None:
                 knowledge[kind] = piece
     return View(client, target, threat.name, knowledge)
+
+
+def _check_isolated(recording: Recording, threat: Threat, client: str) -> None:
+    isolated = recording.about.get("isolated", "")
+    if not isolated:
+        raise FixConfig(
+            f"{recording.path}: no client was isolated here, so {threat.name!r} was not at work; "
+            "audit as 'server', or record with training.isolate"
+        )
+    if client != isolated:
+        raise FixData(
+            f"client {client!r} was not isolated, only {isolated!r} was; audit it as 'server'"
+        )
 
 
 def recipe_of(recording: Recording) -> Recipe | None:

@@ -24,11 +24,15 @@ from overheard.transcript.knowledge import (
 
 @dataclass(frozen=True)
 class Threat:
-    """``grants`` says which messages are heard (`Link`: individual updates) and what is known."""
+    """``grants`` says which messages are heard (`Link`: individual updates) and what is known.
+
+    ``isolates``: the adversary also acts, and sends a client its own model back.
+    """
 
     name: str
     grants: frozenset[type[Any]]
     words: str
+    isolates: bool = False
 
     def granting(self, *kinds: type[Any]) -> Threat:
         """The same adversary with more knowledge."""
@@ -64,13 +68,21 @@ SERVER = Threat(
     "is the server, or hears all links: every client's own update in every round. Knows the "
     "training recipe and, of each client's records, the public attributes and the labels.",
 )
+ISOLATING_SERVER = Threat(
+    "isolating-server",
+    _AROUND | {Link},
+    "is a server that cheats: it sends one client that client's own returned model in place of the "
+    "global one, so that no other client's data disturb what it hears. Knows the training recipe "
+    "and, of the client's records, the public attributes and the labels.",
+    isolates=True,
+)
 SECURE_SERVER = Threat(
     "secure-server",
     _AROUND,
     "is the server of a federation with secure aggregation: it sees who took part and the sum of "
     "their updates, never a single one.",
 )
-THREATS = {t.name: t for t in (EAVESDROPPER, SERVER, SECURE_SERVER)}
+THREATS = {t.name: t for t in (EAVESDROPPER, SERVER, ISOLATING_SERVER, SECURE_SERVER)}
 
 
 def threat_named(name: str) -> Threat:
