@@ -99,7 +99,8 @@ def audit(
     run: Annotated[Path, typer.Argument(help="A recording.")],
     out: Out,
     threat: Annotated[
-        str, typer.Option(help="Threat model: eavesdropper, server, isolating-server, secure-server.")
+        str,
+        typer.Option(help="Threat model: eavesdropper, server, isolating-server, secure-server."),
     ] = "eavesdropper",
     attack: Annotated[
         list[str] | None, typer.Option(help="Attack to run (repeat); default: all that apply.")

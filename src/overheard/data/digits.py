@@ -33,7 +33,7 @@ def load(
     public: int = 500,
     attributes: Sequence[str] = SENSITIVE,
 ) -> Dataset:
-    """A victim of so many digits; ``seed`` shuffles, ``attributes`` are the sensitive columns."""
+    """A victim of so many digits; ``seed`` shuffles, ``attributes`` the sensitive columns."""
     from sklearn.datasets import load_digits
 
     pixels, labels = load_digits(return_X_y=True)

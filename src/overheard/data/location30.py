@@ -52,7 +52,7 @@ def load(
     public: int = 1000,
     attributes: Sequence[str] = SENSITIVE,
 ) -> Dataset:
-    """A victim of so many users; ``seed`` shuffles, ``attributes`` are the sensitive columns."""
+    """A victim of so many users; ``seed`` shuffles, ``attributes`` the sensitive columns."""
     (file,) = lookup.locate("location30", FILES, REMEDY, folder)
     columns, labels = read_binary(file, "bangkok", COLUMNS, CLASSES, LARGEST)
     source = Source("location30", ORIGIN, LICENCE)
@@ -71,7 +71,7 @@ def read_binary(
         table = pyarrow.csv.read_csv(BytesIO(_content(file, member, largest)), read_options=options)
         cells = np.column_stack([c.to_numpy() for c in table.columns]).astype(np.float64)
     except (pa.ArrowException, ValueError) as error:
-        raise FixData(f"{file}: is not a table of a label and {columns} columns: {error}") from error
+        raise FixData(f"{file}: no label and {columns} columns a line: {error}") from error
     labels, values = cells[:, 0], cells[:, 1:]
     right = np.isin(values, (0, 1)).all() and np.isin(labels, np.arange(1, classes + 1)).all()
     if values.shape[1] != columns or not right:

@@ -61,7 +61,7 @@ def load(
     generated: bool | None = None,
     attributes: Sequence[str] = SENSITIVE,
 ) -> Dataset:
-    """A victim of so many customers; ``seed`` shuffles, ``attributes`` are the sensitive columns."""
+    """A victim of so many customers; ``seed`` shuffles, ``attributes`` the sensitive columns."""
     if classes not in (2, CLASSES):
         raise FixConfig(f"purchase100: classes = {classes} is neither 2 nor {CLASSES}")
     if generated is None:

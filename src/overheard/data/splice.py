@@ -62,7 +62,7 @@ def load(
     classes: int = 3,
     attributes: Sequence[str] = SENSITIVE,
 ) -> Dataset:
-    """A victim of so many sequences; ``seed`` shuffles, ``attributes`` are the sensitive columns."""
+    """A victim of so many sequences; ``seed`` shuffles, ``attributes`` the sensitive columns."""
     if classes not in (2, 3):
         raise FixConfig(f"splice: classes = {classes} is neither 2 (junction or not) nor 3")
     (file,) = lookup.locate("splice", FILES, REMEDY, folder)
