@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import stats
 
 from overheard.decoding.group_posterior import SHARE_OF_RECORDS, group_posterior
 from overheard.errors import FixData
@@ -67,6 +68,7 @@ def slow(psi, labels, predictions, groups, how_many, size, counts, total):
     if best[1] is None:
         return means, None
     weights, sd = best[1]
+    sd = sd * stats.t.ppf(0.975, members[asked] - 1) / stats.norm.ppf(0.975)
     means[asked] += weights.T @ (total - expectation)
     return means, sd
 

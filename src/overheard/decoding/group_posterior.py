@@ -44,8 +44,9 @@ Indices = NDArray[np.int64]
 RESOLVED = 1e-11
 """Eigenvalues of the Gram matrix below this fraction of the largest are rounding."""
 MOST_DIRECTIONS = 200
-SHARE_OF_RECORDS = 3
-"""At most one direction for every so many auxiliary records."""
+SHARE_OF_RECORDS = 5
+"""At most one direction for every so many auxiliary records: with more, a record that is left out
+has already shaped the directions, and intervals come out too short."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,8 @@ class GroupPosterior:
     A group in which the client has no record has a NaN ``sd`` and the prior's mean. ``prior_sd``
     is what is uncertain without listening; ``directions`` counts the principal directions used;
     ``regressed`` is -1 where labels were regressed, and else says to which of the given
-    predictions the regressed residuals belong.
+    predictions the regressed residuals belong. Both sd are widened, by Student's quantiles, for
+    groups of which there are few auxiliary records: 1.96 sd make a 95% interval.
     """
 
     means: Array
@@ -119,6 +121,8 @@ def group_posterior(
     counting = _within(labels - means[groups], groups, members)[asked]
     counting = counting * np.maximum(inverse - 1 / np.where(asked, expected, 1), 0)[asked]
     values, vectors, heard = _principal(gram, overlap, cells, cell_members, cell_counts, root)
+    # a spread seen on few records is itself unsure: 1.96 sd are to be Student's 95%
+    wider = stats.t.ppf(0.975, members[asked] - 1) / stats.norm.ppf(0.975)
     posterior = means.copy()
     variance, score, directions, regressed = nothing, float(np.sqrt(nothing).sum()), 0, -1
     leverage = np.cumsum(vectors**2, axis=1) + 1 / cell_members[cells][:, None]
@@ -139,8 +143,8 @@ def group_posterior(
             weights = loadings[:directions] / values[:directions, None]
             posterior[asked] = means[asked] + weights.T @ heard[:directions]
     sd, prior_sd = np.full(how_many_groups, np.nan), np.full(how_many_groups, np.nan)
-    sd[asked] = np.sqrt(variance + counting)
-    prior_sd[asked] = np.sqrt(nothing + counting)
+    sd[asked] = wider * np.sqrt(variance + counting)
+    prior_sd[asked] = wider * np.sqrt(nothing + counting)
     return GroupPosterior(posterior, sd, means, prior_sd, directions, regressed)
 
 
