@@ -76,6 +76,19 @@ class Dataset:
         }
 
 
+def bins_of(records: Records, column: str, bins: int) -> tuple[float, ...]:
+    """Representatives of a numeric column: the means of ``bins`` groups of equal size."""
+    ordered = np.sort(records[column].astype(np.float64))
+    middles = [float(part.mean()) for part in np.array_split(ordered, bins)]
+    return tuple(sorted(set(middles)))
+
+
+def is_numeric(records: Records, column: str, most: int = 32) -> bool:
+    """Whether a column is a number rather than a code: more than ``most`` distinct values."""
+    values = records[column]
+    return values.dtype.kind == "f" and len(np.unique(values)) > most
+
+
 def domain_of(records: Records, column: str, most: int = 32) -> tuple[Value, ...]:
     """The values that a column takes, sorted."""
     found = sorted(set(records[column].tolist()))

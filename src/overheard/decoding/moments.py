@@ -50,6 +50,7 @@ def moments_of_secret(
     steps: int,
     bias: bool,
     proximal: float = 0.0,
+    within: Array | None = None,
 ) -> Moments:
     """Solve the messages for the secret's moments.
 
@@ -63,8 +64,10 @@ def moments_of_secret(
         steps: number of local full-batch steps.
         bias: whether the model has a bias (its inputs are then [x, 1]).
         proximal: FedProx's coefficient times the learning rate.
+        within: (K, d) variance of the inputs among records of one value (binned numbers).
     """
-    law = _Law(phi, blocks, step, steps, bias, proximal)
+    within = np.zeros_like(blocks) if within is None else within
+    law = _Law(phi, blocks, within, step, steps, bias, proximal)
     guess = np.repeat(phi.sum(0, keepdims=True) / len(blocks), len(blocks) - 1, axis=0).ravel()
     weight = 1.0 / noise
 
@@ -104,7 +107,14 @@ class _Law:
     """updates(sent; U) and its derivative by U, by forward differentiation of the local steps."""
 
     def __init__(
-        self, phi: Array, blocks: Array, step: float, steps: int, bias: bool, proximal: float
+        self,
+        phi: Array,
+        blocks: Array,
+        within: Array,
+        step: float,
+        steps: int,
+        bias: bool,
+        proximal: float,
     ) -> None:
         values, d = blocks.shape
         q = phi.shape[1]
@@ -116,7 +126,10 @@ class _Law:
         e[:, :d] = blocks
         # with all records at value 0: H0, b0; each moment of value k adds (e_k - e_0) terms
         shifted = public + e[0]
-        self.h0 = shifted.T @ shifted
+        inside = np.zeros((values, size))
+        inside[:, :d] = within
+        square = e[:, :, None] * e[:, None, :] + inside[:, :, None] * np.eye(size)
+        self.h0 = shifted.T @ shifted + len(phi) * np.diag(inside[0])
         self.b0 = shifted.T @ phi[:, -1]
         lift = np.zeros((q, size))  # phi -> public inputs of the model
         lift[:d, :d] = np.eye(d)
@@ -129,7 +142,7 @@ class _Law:
             for a in range(q):
                 cross = np.outer(lift[a], change)
                 self.dh[k - 1, a] += cross + cross.T
-            self.dh[k - 1, d] += np.outer(e[k], e[k]) - np.outer(e[0], e[0])
+            self.dh[k - 1, d] += square[k] - square[0]
             self.db[k - 1, q - 1] += change
         self.dh = self.dh.reshape(-1, size, size)
         self.db = self.db.reshape(-1, size)

@@ -14,7 +14,7 @@ from scipy.optimize import minimize
 from overheard.errors import FixData
 from overheard.learning.dense import factors, predict, record_losses, weighted_gradient
 from overheard.learning.recipe import Recipe
-from overheard.learning.records import Records, Value, encode
+from overheard.learning.records import Records, Value, encode, positions
 from overheard.transcript.guess import AttributeValues, LabelValues, LocalModel
 
 Array = NDArray[np.float64]
@@ -22,7 +22,7 @@ Array = NDArray[np.float64]
 
 def value_indices(column: NDArray[Any], values: tuple[Value, ...]) -> NDArray[np.int64]:
     """Position of each record's value in the domain."""
-    return np.asarray(np.argmax(column[:, None] == np.asarray(values)[None, :], axis=1))
+    return positions(column, values)
 
 
 def attribute_hits(guess: AttributeValues, column: NDArray[Any]) -> Array:

@@ -34,7 +34,7 @@ from overheard.transcript.guess import (
     LocalModel,
     Membership,
 )
-from overheard.transcript.knowledge import Groups, PublicRecords
+from overheard.transcript.knowledge import AttributeDomain, Groups, PublicRecords
 from overheard.transcript.observe import MEMBER_COLUMN
 from overheard.transcript.target import Target
 from overheard.transcript.view import Attack, View
@@ -146,7 +146,10 @@ def _models(about: _About) -> Scorer:
 def _attributes(about: _About) -> Scorer:
     recipe, truth, name = about.recipe, about.truth, about.target.column
     column = about.records[name]
-    values = tuple(sorted({v for r in truth.values() for v in r[name].tolist()}))
+    if AttributeDomain in about.view.kinds:
+        values = about.view.know(AttributeDomain).values
+    else:
+        values = tuple(sorted({v for r in truth.values() for v in r[name].tolist()}))
     majority = majority_share(column, values)
     imputed = imputation_hits(recipe, truth, about.view.client, name, values, about.seed)
     imputation = None if imputed is None else float(imputed.mean())

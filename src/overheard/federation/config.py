@@ -68,6 +68,7 @@ class AuditConfig(Spec):
     """
 
     attributes: tuple[str, ...] | None = None
+    bins: int = Field(default=4, ge=2, le=32)
     label: bool = False
     group: str = ""
     auxiliary: int = Field(default=0, ge=0)

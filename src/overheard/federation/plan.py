@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overheard.data import catalogue
-from overheard.data.dataset import Dataset, domain_of
+from overheard.data.dataset import Dataset, bins_of, domain_of, is_numeric
 from overheard.errors import FixConfig, FixData
 from overheard.federation.config import Config
 from overheard.federation.pool import known_first, strangers
 from overheard.learning.recipe import Dense, Loss, Recipe, Target
-from overheard.learning.records import Encoding, OneHot, Records, Scaled, Value
+from overheard.learning.records import Encoding, OneHot, Records, Scaled, Value, encode
 from overheard.randomness import stream
 from overheard.transcript.messages import check_client
 
@@ -65,8 +65,10 @@ def plan(config: Config, dataset: Dataset | None = None) -> Plan:
     for client in clients:
         check_client(client)
     auxiliary, dataset = dataset.outside, dataset.population()
-    attributes = {column: domain_of(dataset.records, column) for column in sensitive}
+    attributes = {c: _values(dataset, c, config.audit.bins) for c in sensitive}
     encoding = encoding_for(dataset, attributes)
+    for column in attributes:
+        _refuse_function_of_public(dataset, encoding, column)
     target = _target(dataset)
     loss, outputs = _loss(config, target)
     training = config.training
@@ -154,12 +156,38 @@ def _load(config: Config) -> Dataset:
     return catalogue.load(data.source, **options)
 
 
+def _values(dataset: Dataset, column: str, bins: int) -> tuple[Value, ...]:
+    """The values an attribute may take; of a numeric one, the middles of its bins."""
+    if is_numeric(dataset.records, column):
+        return bins_of(dataset.records, column, bins)
+    return domain_of(dataset.records, column)
+
+
+def _refuse_function_of_public(dataset: Dataset, encoding: Encoding, column: str) -> None:
+    """Refuse an attribute that anybody can compute from the public inputs."""
+    inputs = encode(encoding, dataset.records)
+    inside = encoding.inputs_of(column)
+    secret = inputs[:, inside]
+    public = np.delete(inputs, np.arange(inside.start, inside.stop), axis=1)
+    design = np.column_stack([public, np.ones(len(public))])
+    if len(design) <= design.shape[1]:
+        return
+    left = secret - design @ np.linalg.lstsq(design, secret, rcond=None)[0]
+    if np.abs(left).max() <= 1e-8 * max(float(np.abs(secret).max()), 1e-300):
+        raise FixData(
+            f"attribute {column!r} is a linear function of the public columns: anybody who has "
+            "those can compute it, so there is nothing to infer; audit another column or drop "
+            "the columns that give it away"
+        )
+
+
 def encoding_for(dataset: Dataset, attributes: dict[str, tuple[Value, ...]]) -> Encoding:
     """The usual encoding of a table; attributes under audit with two numbers stay one input."""
     blocks: list[Scaled | OneHot] = []
     for column in dataset.inputs():
         values = dataset.records[column]
-        domain = attributes.get(column, ())
+        binned = is_numeric(dataset.records, column)
+        domain = () if binned else attributes.get(column, ())
         if values.dtype.kind != "f" or len(domain) > 2:
             known = domain or tuple(sorted(set(values.tolist())))
             blocks.append(OneHot(column=column, values=known))

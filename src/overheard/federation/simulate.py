@@ -13,12 +13,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from overheard.data.dataset import is_numeric
 from overheard.errors import FixConfig, FixData
 from overheard.federation.plan import LabelSecret, Plan
 from overheard.federation.pool import Pool, known_count, pool_of
 from overheard.learning.dense import initial
 from overheard.learning.recipe import Layout, Recipe
-from overheard.learning.records import Records, encode
+from overheard.learning.records import Records, encode, positions
 from overheard.learning.training import Shards, local_training, shards
 from overheard.randomness import stream
 from overheard.transcript.observe import LABEL_COLUMN, MEMBER_COLUMN
@@ -170,8 +171,14 @@ def write_knowledge(recorder: Recorder, plan: Plan) -> None:
 
 def _write_domain(recorder: Recorder, plan: Plan, column: str, key: str) -> None:
     values, pooled = plan.attributes[column], plan.dataset.records[column]
-    shares = [float(np.mean(pooled == value)) for value in values]
-    recorder.side("AttributeDomain", {"column": column, "values": list(values)}, key)
+    which = positions(pooled, values)
+    shares = [float(np.mean(which == k)) for k in range(len(values))]
+    domain: dict[str, Any] = {"column": column, "values": list(values)}
+    if is_numeric(plan.dataset.records, column):
+        middles = np.asarray(values, dtype=np.float64)
+        left = (pooled - middles[which]) ** 2
+        domain["spread"] = [float(np.sqrt(left[which == k].mean())) for k in range(len(values))]
+    recorder.side("AttributeDomain", domain, key)
     recorder.side("AttributePrior", {"shares": shares}, key)
 
 

@@ -60,6 +60,14 @@ def as_column(values: Any) -> NDArray[Any]:
     return array.astype(str)
 
 
+def positions(column: NDArray[Any], values: tuple[Value, ...]) -> NDArray[np.int64]:
+    """Which of the values each record has; of numbers, the nearest (the bin it falls into)."""
+    domain = np.asarray(values)
+    if column.dtype.kind == "f" and domain.dtype.kind in "iuf":
+        return np.asarray(np.abs(column[:, None] - domain[None, :]).argmin(axis=1))
+    return np.asarray((column[:, None] == domain[None, :]).argmax(axis=1))
+
+
 class Spec(BaseModel):
     """A frozen piece of description that travels as JSON; unknown fields are refused."""
 

@@ -306,7 +306,7 @@ def prop1(quick: bool, seeds: int, progress: Progress) -> Reproduction:
                 "training": {"rounds": 30, "learning_rate": 0.1, "wire": "float64"},
             }
             with recorded(config, dataset) as recording:
-                for score in attribute_scores(recording, "s", attacks, ["0.0"], pair):
+                for score in attribute_scores(recording, "s", attacks, ["0"], pair):
                     outcome[score.method].append(score.value)
         for method, both in outcome.items():
             values[method].append(float(np.mean(both)))

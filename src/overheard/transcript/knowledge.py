@@ -78,11 +78,16 @@ class Labels:
 
 @dataclass(frozen=True)
 class AttributeDomain:
-    """The sensitive column's name and the values it may take."""
+    """The sensitive column's name and the values it may take.
+
+    Of a numeric column ``values`` are the middles of bins, and ``spread`` is the standard
+    deviation of its values within each bin (empty for a column of few values).
+    """
 
     name: ClassVar[str] = "attribute domain"
     column: str
     values: tuple[Value, ...]
+    spread: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         if len(set(self.values)) != len(self.values) or len(self.values) < 2:

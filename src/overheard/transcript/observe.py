@@ -181,7 +181,8 @@ def _domain(recording: Recording, target: Target, client: str) -> AttributeDomai
         return None
     if content["column"] != target.column:
         raise ValueError(f"it is about {content['column']!r}")
-    return AttributeDomain(content["column"], tuple(content["values"]))
+    spread = tuple(map(float, content.get("spread", ())))
+    return AttributeDomain(content["column"], tuple(content["values"]), spread)
 
 
 def _prior(recording: Recording, target: Target, client: str) -> AttributePrior | None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from overheard.attacks.attribute.linear_moments import linear_moments
 from overheard.attacks.attribute.max_entropy import MaxEntropy
 from overheard.attacks.attribute.model_based_linear import ModelBasedLinear
-from overheard.errors import ChooseAnotherAttack
+from overheard.errors import ChooseAnotherAttack, FixData
 from overheard.evaluation.bounds import algorithm3_bound
 from overheard.evaluation.metrics import attribute_hits
 from overheard.federation.config import parse_config
@@ -231,3 +231,35 @@ def test_proposition_1_nobody_beats_a_coin_on_the_pair(attack, seed, half):
         view, _, _ = exact_view(public, s, labels, seed=seed)
         accuracies.append(attribute_hits(launch(attack, view, 0), s).mean())
     assert np.mean(accuracies) <= 0.5 + 1e-9
+
+
+def test_numeric_attribute_by_bins(federate):
+    """A number that drives the label is decoded to its bin far better than by guessing."""
+
+    def number(dataset):
+        z = np.random.default_rng(8).normal(size=len(dataset.records))
+        y = dataset.records["y"] + 4.0 * z
+        records = Records({**dataset.records.columns, "z": z, "y": y})
+        return type(dataset)(**{**vars(dataset), "records": records, "sensitive": ("z",)})
+
+    recording = federate(change=number)
+    view = observe(recording, EAVESDROPPER, attribute("z"), "0")
+    domain = view.know(AttributeDomain)
+    assert len(domain.values) == len(domain.spread) == 4
+    guess = launch(MaxEntropy(), view, 0)
+    hits = attribute_hits(guess, recording.truth()["0"]["z"])
+    assert hits.mean() > 0.55
+    assert guess.probabilities.max(axis=1).mean() < hits.mean() + 0.1
+    network = federate({"name": "mlp", "hidden": [4]}, change=number)
+    with pytest.raises(ChooseAnotherAttack, match="is a number"):
+        launch(MaxEntropy(), observe(network, EAVESDROPPER, attribute("z"), "0"), 0)
+
+
+def test_an_attribute_that_anybody_can_compute_is_refused(federate):
+    def copy(dataset):
+        twice = 2 * dataset.records["s"] - dataset.records["x1"]
+        records = Records({**dataset.records.columns, "give_away": twice})
+        return type(dataset)(**{**vars(dataset), "records": records})
+
+    with pytest.raises(FixData, match="linear function of the public columns"):
+        federate(change=copy)

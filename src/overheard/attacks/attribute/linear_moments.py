@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from overheard.attacks.wire import rounding, spread
 from overheard.decoding.moments import Moments, moments_of_secret, statistics
 from overheard.learning.recipe import Recipe
-from overheard.learning.records import Records, Value, encode
+from overheard.learning.records import Records, Scaled, Value, encode
 from overheard.transcript.knowledge import Link
 
 
@@ -20,8 +20,12 @@ def linear_moments(
     column: str,
     values: tuple[Value, ...],
     most: int,
+    within: tuple[float, ...] = (),
 ) -> tuple[Moments, NDArray[np.float64]]:
-    """The secret column's moments and each record's statistics (DECODERS section 2)."""
+    """The secret column's moments and each record's statistics (DECODERS section 2).
+
+    ``within``: standard deviation of the column within each bin, if it is a binned number.
+    """
     inputs = recipe.encoding.inputs_of(column)
     public = encode(recipe.encoding, records, {column: values[0]})
     blocks = np.zeros((len(values), recipe.encoding.width))
@@ -29,6 +33,9 @@ def linear_moments(
         one = encode(recipe.encoding, records.take(np.arange(1)), {column: value})
         blocks[k, inputs] = one[0, inputs]
     public[:, inputs] = 0.0
+    variance = np.zeros_like(blocks)
+    for k, deviation in enumerate(within):
+        variance[k, inputs] = (deviation / scale_of(recipe, column)) ** 2
     phi = statistics(public, labels)
     used = spread(len(link), most)
     # the solver's own float64 arithmetic, which matters where the wire is as precise
@@ -45,5 +52,12 @@ def linear_moments(
         steps=1 if gradient else recipe.epochs,
         bias=recipe.model.bias,
         proximal=recipe.proximal * rate,
+        within=variance,
     )
     return moments, phi
+
+
+def scale_of(recipe: Recipe, column: str) -> float:
+    """By how much a number is divided before the model sees it."""
+    block = next(b for b in recipe.encoding.blocks if b.column == column)
+    return block.scale if isinstance(block, Scaled) else 1.0

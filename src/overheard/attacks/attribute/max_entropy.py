@@ -11,12 +11,13 @@ from numpy.typing import NDArray
 from overheard.attacks.attribute import single_layer
 from overheard.attacks.attribute.dense_measurement import dense_measurement
 from overheard.attacks.attribute.first_layer import applies, decode_first_layer
-from overheard.attacks.attribute.linear_moments import linear_moments
+from overheard.attacks.attribute.linear_moments import linear_moments, scale_of
 from overheard.attacks.attribute.local_epochs import decode_local_steps, takes_several_steps
 from overheard.decoding.counts import decode_tied, same_rows, tie_diagnostics
 from overheard.decoding.max_entropy import max_entropy
 from overheard.decoding.measurement import Measurement, from_rows
 from overheard.errors import ChooseAnotherAttack, FixData
+from overheard.learning.recipe import Recipe
 from overheard.learning.records import encode
 from overheard.transcript.guess import AttributeValues
 from overheard.transcript.knowledge import (
@@ -160,6 +161,20 @@ def public_ties(view: View) -> NDArray[np.intp]:
     return same_rows(np.column_stack([public, labels]))
 
 
+def _within_bins(
+    features: NDArray[np.float64], recipe: Recipe, domain: AttributeDomain
+) -> NDArray[np.float64]:
+    """Noise of a binned number: where a value lies within its bin is not decoded.
+
+    To first order a record's features move along the chord from the first bin to the last.
+    """
+    scale = scale_of(recipe, domain.column)
+    reach = (float(domain.values[-1]) - float(domain.values[0])) / scale
+    slope = (features[:, -1] - features[:, 0]) / reach
+    variance = float(np.mean(np.square(domain.spread))) / scale**2
+    return np.asarray(variance * slope.T @ slope)
+
+
 def measure(view: View, most: int) -> tuple[Measurement, float]:
     """What the messages say about the attribute, as a whitened linear measurement.
 
@@ -171,13 +186,20 @@ def measure(view: View, most: int) -> tuple[Measurement, float]:
     labels = recipe.target.encode_values(view.know(Labels).values)
     if recipe.linear_least_squares and recipe.full_batch:
         moments, phi = linear_moments(
-            link, recipe, records, labels, domain.column, domain.values, most
+            link, recipe, records, labels, domain.column, domain.values, most, domain.spread
         )
         width = phi.shape[1]
         features = np.zeros((len(phi), len(domain.values), len(moments.total)))
         for k in range(1, len(domain.values)):
             features[:, k] = phi @ moments.rows[:, (k - 1) * width : k * width].T
-        return from_rows(features, moments.total, 1.0), moments.chi2
+        noise = np.eye(len(moments.total))
+        if domain.spread:
+            noise += _within_bins(features, recipe, domain)
+        return from_rows(features, moments.total, noise), moments.chi2
+    if domain.spread:
+        raise ChooseAnotherAttack(
+            f"{domain.column!r} is a number; numbers are decoded for linear least squares only"
+        )
     candidates = np.stack(
         [encode(recipe.encoding, records, {domain.column: v}) for v in domain.values]
     )
