@@ -2,10 +2,13 @@
 
 One full-batch step sends ``(theta - theta') m / lr = sum_i g_i(s_i)``: exactly linear in the
 indicator of each record's value, however non-linear the network (DECODERS section 1). Rounds
-stack. With few parameters the gradients are rows; with many, only their inner products are made.
+stack. With few parameters the gradients are rows; with many, or where that is sharp enough already,
+only their inner products are made.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +24,9 @@ from overheard.transcript.knowledge import Link
 Array = NDArray[np.float64]
 MOST_ROW_NUMBERS = 60_000_000
 """Gradients are built as rows up to this many numbers (480 MB); above, as inner products."""
+
+_FEW_ROW_NUMBERS = 1_000_000  # rows of so many numbers cost next to nothing
+_SHARP = 30.0  # least singular value, in noise units, from which finer weighting adds nothing
 
 
 def dense_measurement(
@@ -41,9 +47,20 @@ def dense_measurement(
     thetas = link.sent[used].astype(np.float64)
     labels = np.broadcast_to(labels, (values, people))
     unknowns = people * (values - 1)
-    if unknowns * thetas.size <= MOST_ROW_NUMBERS:
-        return _rows(recipe, thetas, updates, noise, candidates, labels)
-    return _inner_products(recipe, thetas, updates, noise, candidates, labels)
+    numbers = unknowns * thetas.size
+    if numbers > _FEW_ROW_NUMBERS and (thetas.size > unknowns or numbers > MOST_ROW_NUMBERS):
+        products = _inner_products(recipe, thetas, updates, noise, candidates, labels)
+        if numbers > MOST_ROW_NUMBERS or _sharp(products):
+            return products
+    return _rows(recipe, thetas, updates, noise, candidates, labels)
+
+
+def _sharp(measurement: Measurement) -> bool:
+    """Is every unknown seen far above the noise, so that weighting each row adds nothing?"""
+    if measurement.unresolved or measurement.rank < measurement.unknowns:
+        return False
+    features = measurement.features
+    return float(np.einsum("ikr,ikr->r", features, features).min()) >= _SHARP**2
 
 
 def _at(recipe: Recipe, theta: Array, candidates: Array, labels: Array, update: Array):  # type: ignore[no-untyped-def]
@@ -80,9 +97,11 @@ def _inner_products(
     # record-major: the K - 1 differences of a record stand side by side
     products = np.zeros((people, values - 1, people, values - 1))
     projections = np.zeros((people, values - 1))
+    energy = 0.0
     for theta, update, sd in zip(thetas, updates, noise, strict=True):
         precision = 1 / np.mean(sd**2)
         others, left = _at(recipe, theta, candidates, labels, update)
+        energy += precision * float(left @ left)
         blocks = [
             np.column_stack([weight, *(() if bias is None else (bias,))]).astype(np.float64)
             for weight, bias in split(recipe.model, left)
@@ -94,6 +113,12 @@ def _inner_products(
                 products[:, a, :, b] += part
                 if a != b:
                     products[:, b, :, a] += part.T
-    return from_gram(
+    measurement = from_gram(
         products.reshape(unknowns, unknowns), projections.ravel(), 1.0, candidates=values
     )
+    spare = thetas.size - measurement.rank
+    if spare <= 0:
+        return measurement
+    # what the differences cannot explain; a difference of sums, so never quite negative
+    left_over = max(energy - float(measurement.total @ measurement.total), 0.0)
+    return replace(measurement, spare_rows=spare, spare_chi2=left_over)
