@@ -99,7 +99,7 @@ def _inner_products(
     projections = np.zeros((people, values - 1))
     energy = 0.0
     for theta, update, sd in zip(thetas, updates, noise, strict=True):
-        precision = 1 / np.mean(sd**2)
+        precision = float(1 / np.mean(sd**2))
         others, left = _at(recipe, theta, candidates, labels, update)
         energy += precision * float(left @ left)
         blocks = [
