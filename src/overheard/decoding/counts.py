@@ -10,7 +10,7 @@ makes it the quick first try for gradients that were never built.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from scipy import linalg
 from overheard.decoding.ladder import decode
 from overheard.decoding.max_entropy import PRECISION, Posterior, check_prior, count_unknowns
 from overheard.decoding.measurement import Measurement
-from overheard.decoding.ridge import CERTAIN, fits, moment_sites, tilt
+from overheard.decoding.ridge import CERTAIN, fits, moment_sites, ridge, tilt
 from overheard.errors import FixData
 
 Array = NDArray[np.float64]
@@ -180,19 +180,30 @@ def decode_tied(measurement: Measurement, groups: Groups, prior: Any = None) -> 
     return averaged(answer, groups)
 
 
+def decode_dependent(measurement: Measurement, groups: Groups, prior: Any = None) -> Posterior:
+    """As :func:`decode_tied`, for records whose own candidates are linearly dependent.
+
+    With one output the gradients of (value, class) pairs are multiples of one vector per value: two
+    numbers a record, though there are three free indicators. Those numbers suffice, because the
+    answer is one of four points of the plane: the linear solve is tried when there are equations
+    enough for them, and taken under the same proof as in :mod:`ridge`.
+    """
+    p0 = check_prior(prior, measurement.records, measurement.candidates)
+    lengths = np.linalg.svd(measurement.features[:, 1:], compute_uv=False)
+    dimensions = int((lengths > 1e-9 * lengths.max(axis=1, keepdims=True)).sum())
+    if len(np.unique(groups)) == len(groups) and measurement.rank >= dimensions > 0:
+        solved = ridge(measurement, p0)
+        certain = float(1.0 - solved.probabilities.max(axis=1).min()) <= CERTAIN
+        if certain and fits(solved.chi2_per_equation * solved.rank, solved.rank):
+            return replace(solved, converged=True)
+    return decode_tied(measurement, groups, p0)
+
+
 def averaged(posterior: Posterior, groups: Groups) -> Posterior:
     """The posterior with each group's probabilities replaced by their mean."""
     sizes = np.bincount(groups)
     sums = np.stack([np.bincount(groups, p) for p in posterior.probabilities.T], axis=1)
-    return Posterior(
-        (sums / sizes[:, None])[groups],
-        posterior.chi2_per_equation,
-        posterior.rank,
-        posterior.unknowns,
-        posterior.iterations,
-        posterior.converged,
-        posterior.method,
-    )
+    return replace(posterior, probabilities=(sums / sizes[:, None])[groups])
 
 
 def tie_diagnostics(groups: Groups, probabilities: Array) -> dict[str, int]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from overheard.attacks.attribute.dense_measurement import dense_measurement
 from overheard.attacks.attribute.max_entropy import all_known
-from overheard.decoding.counts import decode_tied, same_rows, tie_diagnostics
+from overheard.decoding.counts import decode_dependent, same_rows, tie_diagnostics
 from overheard.errors import ChooseAnotherAttack, FixData
 from overheard.learning.records import encode
 from overheard.transcript.guess import AttributeValues
@@ -41,7 +41,7 @@ class JointDecode:
     )
     uses: ClassVar[frozenset[type[Any]]] = frozenset({AttributePrior})
 
-    rounds: int = 5
+    rounds: int = 1
 
     def __call__(self, view: View, rng: np.random.Generator) -> AttributeValues:
         recipe, link = view.know(LocalTraining).recipe, view.know(Link)
@@ -77,7 +77,7 @@ class JointDecode:
             if len(prior) != values:
                 raise FixData(f"the attribute prior has {len(prior)} shares for {values} values")
         pair_prior = np.repeat(prior / prior.sum(), len(classes)) / len(classes)
-        posterior = decode_tied(measurement, ties, np.tile(pair_prior, (people, 1)))
+        posterior = decode_dependent(measurement, ties, np.tile(pair_prior, (people, 1)))
         joint = posterior.probabilities.reshape(people, values, len(classes))
         return AttributeValues(
             joint.sum(axis=2),

@@ -19,9 +19,8 @@ from numpy.typing import NDArray
 from scipy import linalg
 
 from overheard.attacks.attribute.max_entropy import public_ties
-from overheard.attacks.wire import rounding, spread
+from overheard.attacks.wire import rounding
 from overheard.decoding.counts import decode_tied, tie_diagnostics
-from overheard.decoding.max_entropy import Posterior
 from overheard.decoding.measurement import Measurement, from_gram
 from overheard.errors import ChooseAnotherAttack, FixData
 from overheard.learning.dense import Factors, factors, split
@@ -49,9 +48,8 @@ class PartialDecode:
     add is modelled as Gaussian, with mean and covariance of the known records' gradients, and the
     equations are weighed against it (generalised least squares).
 
-    Settings: ``rounds``, how many of the rounds heard are used (spread evenly); ``product``, the
-    weight of the product form in the covariance; ``passes``, how often mean and covariance are
-    made again from what was decoded.
+    Settings: ``product``, the weight of the product form in the covariance. The first round heard
+    is used: the unknown records deviate in the same way in every round, so more add little.
     """
 
     name: ClassVar[str] = "partial_decode"
@@ -62,9 +60,7 @@ class PartialDecode:
     )
     uses: ClassVar[frozenset[type[Any]]] = frozenset({AttributePrior})
 
-    rounds: int = 1
-    product: float = 0.3
-    passes: int = 2
+    product: float = 0.6
 
     def __call__(self, view: View, rng: np.random.Generator) -> AttributeValues:
         recipe, link = view.know(LocalTraining).recipe, view.know(Link)
@@ -83,14 +79,8 @@ class PartialDecode:
         prior = _prior(view, values)
         ties = public_ties(view)
         shares = np.tile(prior, (len(labels), 1))
-        posterior: Posterior | None = None
-        for _ in range(self.passes):
-            heard = _measure(
-                link, recipe, inputs, labels, unknown, shares, self.product, self.rounds
-            )
-            posterior = decode_tied(heard, ties, np.tile(prior, (len(labels), 1)))
-            shares = posterior.probabilities
-        assert posterior is not None
+        heard = _measure(link, recipe, inputs, labels, unknown, shares, self.product)
+        posterior = decode_tied(heard, ties, shares)
         return AttributeValues(
             posterior.probabilities,
             domain.values,
@@ -145,31 +135,15 @@ def _measure(
     unknown: int,
     shares: Array,
     product: float,
-    most: int,
 ) -> Measurement:
-    """The known records' differences, weighed against rounding and the unknown rest.
-
-    Rounds are weighed as if the unknown records' deviations were new in each: with few rounds
-    that is near enough, and never uses more than the rounds say.
-    """
-    values, known, _ = inputs.shape
-    used = spread(len(link), most)
-    scale = (known + unknown) / (1.0 if link.payload == "gradient" else recipe.learning_rate)
-    products = np.zeros((known * (values - 1),) * 2)
-    projections = np.zeros(known * (values - 1))
-    for theta, update, sd in zip(
-        link.sent[used].astype(np.float64),
-        link.updates()[used] * scale,
-        rounding(link)[used] * scale,
-        strict=True,
-    ):
-        pairs = [factors(recipe.model, recipe.loss, theta, x, labels) for x in inputs]
-        variance = float(np.mean(sd**2))
-        part = _whitened(recipe, pairs, update, variance, unknown, shares, product)
-        products += part[0]
-        projections += part[1]
-    # rounds of one client repeat the same deviations: together they are worth one
-    return from_gram(products / len(used), projections / len(used), 1.0, candidates=values)
+    """The known records' differences, weighed against rounding and the unknown rest."""
+    scale = (len(labels) + unknown) / (1.0 if link.payload == "gradient" else recipe.learning_rate)
+    theta = link.sent[0].astype(np.float64)
+    pairs = [factors(recipe.model, recipe.loss, theta, x, labels) for x in inputs]
+    variance = float(np.mean((rounding(link)[0] * scale) ** 2))
+    update = link.updates()[0] * scale
+    products, projections = _whitened(recipe, pairs, update, variance, unknown, shares, product)
+    return from_gram(products, projections, 1.0, candidates=len(inputs))
 
 
 def _whitened(

@@ -26,7 +26,7 @@ class GradientVarianceGmm:
     the component whose variances are nearer to zero (lyu2021 section 3.3). A record's probability
     is the mean over its values.
 
-    Settings: ``starts``, random restarts of the mixture.
+    Settings: ``start``, the quantiles (from either end) at which the components start.
     """
 
     name: ClassVar[str] = "gradient_variance_gmm"
@@ -35,7 +35,7 @@ class GradientVarianceGmm:
     needs: ClassVar[frozenset[type[Any]]] = frozenset({Link, LocalTraining, CandidatePool})
     uses: ClassVar[frozenset[type[Any]]] = frozenset({AttributeDomain})
 
-    starts: int = 5
+    start: float = 0.1
 
     def __call__(self, view: View, rng: np.random.Generator) -> Membership:
         from sklearn.mixture import GaussianMixture
@@ -50,8 +50,10 @@ class GradientVarianceGmm:
         scale = float(values.std())
         if len(np.unique(values)) < 2 or scale == 0:
             raise ChooseAnotherAttack("all candidates have the same gradient variance here")
+        # one component starts where the paper expects members, near zero, the other far from it
+        ends = np.quantile(values / scale, [self.start, 1 - self.start])[:, None]
         mixture = GaussianMixture(
-            2, n_init=self.starts, random_state=int(rng.integers(2**31)), reg_covar=1e-9
+            2, means_init=ends, random_state=int(rng.integers(2**31)), reg_covar=1e-9, max_iter=500
         ).fit(values / scale)
         member = int(np.argmin(mixture.means_[:, 0]))
         p = mixture.predict_proba(values / scale)[:, member].reshape(variances.shape).mean(axis=0)
