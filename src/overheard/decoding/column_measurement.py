@@ -144,14 +144,6 @@ class Equations:
         white = self._whiten(self.misses(probabilities))
         return float(white @ white) / white.size
 
-    def log_likelihood(self, probabilities: Array, scale: float) -> float:
-        """Of this round's equations at the expected values (nats, up to a constant), the noise
-        being ``scale`` times what is stated. Comparable between beliefs about the same update."""
-        deviations = self.root if self.root.ndim == 1 else np.diag(self.root)
-        fit = self.chi2(probabilities) / scale**2
-        spread = float(np.log(deviations).sum()) + deviations.size * float(np.log(scale))
-        return -0.5 * deviations.size * fit - spread
-
 
 def whole_equations(moments: Moments, total: Array, rounding: Array) -> Equations:
     """Equations of a whole update, its entries in place of the H errors.

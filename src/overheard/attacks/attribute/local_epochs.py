@@ -4,7 +4,7 @@ Mini-batches, several local epochs, or both (DECODERS section 3). Each pass plac
 the client's path (:mod:`local_path`), makes linear equations of the updates and decodes them.
 The first pass knows only the two ends of the path. Later passes replay the local training on
 values drawn from the last posterior: that gives the bend of the path and, because a replay's
-values are known, the true size of the noise. The pass that explains the updates best is kept.
+values are known, the true size of the noise. The pass that leaves the least noise, in these units, is kept.
 
 Which equations: the attribute's own columns of the first layer, the records' errors conditioned
 on the public columns (:mod:`overheard.decoding.column_measurement`); or the whole update where
@@ -32,9 +32,10 @@ from overheard.decoding.column_measurement import (
     whole_equations,
 )
 from overheard.decoding.counts import averaged, decode_tied
-from overheard.decoding.ladder import believable, decode
+from overheard.decoding.ladder import believable
 from overheard.decoding.max_entropy import Posterior
 from overheard.decoding.measurement import Measurement
+from overheard.decoding.noisy import noisy_posterior
 from overheard.decoding.ridge import ridge
 from overheard.learning.dense import factors, record_gradients, split
 from overheard.learning.recipe import Recipe
@@ -51,22 +52,20 @@ MOST_RANDOM_ROWS = 600
 """Whole updates are decoded up to so many numbers, with random batches up to so many rows."""
 
 _PRIOR_STRENGTH = 1.0  # pseudo-records that keep the estimated share of a value off zero
-_GOOD_FIT = 3.0  # noise variance, in units of what replays show, of a fit that is called good
-_ENOUGH = 0.8  # equations per unknown from which the first pass needs no more than a linear solve
+_GOOD_FIT = 4.0  # noise variance, in units of what replays show, of a fit that is called good
 _SPARE = 1.2  # equations per unknown from which they show the size of their own noise
 _QUIETEST = 0.1  # least noise, in units of what is stated, that replays may claim
-_WHOLE_SHRINK = 0.02
-_CAP = 30.0  # precision, in noise units, beyond which nothing is asked of a noisy measurement
+_WHOLE_SHRINK = 0.02  # as SHRINK, for whole updates: their covariance is better known
+_SETTLED = 1e-3  # mean change of a probability between passes that ends them
 
 
 @dataclass(frozen=True)
 class Decoded:
-    """The best pass. ``likelihood``: of the updates (nats); ``misfit``: noise variance in units of
-    what replays of the recipe show (about 1 when all is well).
+    """The best pass. ``misfit``: noise variance in units of what replays of the recipe show (about
+    1 when all is well).
     """
 
     posterior: Posterior
-    likelihood: float
     misfit: float
     passes: int
 
@@ -108,34 +107,37 @@ def decode_local_steps(
     best: Decoded | None = None
     for number in range(PASSES):
         rounds, scales = scene.equations(belief, rng, straight=number == 0)
-        measurement = scene.measurement(rounds, scales)
-        posterior = (
-            _decode(measurement, ties, share, first=number == 0)
-            if scene.random
-            else decode_tied(measurement, ties, share)
-        )
+        posterior, misfit = _decode(scene.measurement(rounds, scales), ties, share, scene.random)
+        settled = _settled(posterior.probabilities, belief)
         belief, share = posterior.probabilities, _shares(posterior.probabilities)
-        likelihood = sum(
-            one.log_likelihood(belief, scale) for one, scale in zip(rounds, scales, strict=True)
-        )
-        misfit = measurement.misfit if measurement.spare_rows else posterior.chi2_per_equation
-        found = Decoded(posterior, likelihood, misfit, number + 1)
-        if best is None or found.likelihood > best.likelihood:
+        found = Decoded(posterior, misfit, number + 1)
+        # the first pass has seen no replay: its misfit is in other units
+        if best is None or number == 1 or misfit < best.misfit:
             best = found
-        if posterior.method == "ridge" and posterior.converged and misfit <= _GOOD_FIT:
+        if misfit <= _GOOD_FIT and (settled or posterior.method == "ridge"):
             return found
     assert best is not None
     return best
 
 
 def _decode(
-    measurement: Measurement, ties: NDArray[np.intp], share: Array, first: bool
-) -> Posterior:
-    """The ladder without its search for proofs: where noise is left there is nothing to prove."""
-    exact = ridge(believable(measurement), share)
-    if exact.converged or (first and measurement.rank >= _ENOUGH * measurement.unknowns):
-        return exact
-    return averaged(decode(measurement.capped(_CAP), share), ties)
+    measurement: Measurement, ties: NDArray[np.intp], share: Array, random: bool
+) -> tuple[Posterior, float]:
+    """The posterior, and the variance of the noise in units of what replays show."""
+    spare = max(measurement.misfit, 1.0) if measurement.spare_rows else 1.0
+    if not random:
+        posterior = decode_tied(measurement, ties, share)
+        return posterior, spare * max(posterior.chi2_per_equation, 1.0)
+    trusted = believable(measurement)
+    exact = ridge(trusted, share)
+    if exact.converged:
+        return exact, spare
+    posterior, raised = noisy_posterior(trusted, share)
+    return averaged(posterior, ties), spare * raised
+
+
+def _settled(now: Array, before: Array) -> bool:
+    return float(np.abs(now - before).mean()) < _SETTLED
 
 
 def _shares(probabilities: Array) -> Array:

@@ -1,0 +1,97 @@
+"""Expectation propagation where the size of the noise is itself only roughly known.
+
+:mod:`overheard.decoding.expectation_propagation` proves answers from nearly exact messages.
+Behind mini-batches there is nothing to prove: the noise is large, smooth, and stated up to a
+factor. So the sites are swept from the prior at full precision. While the answer leaves more than
+the stated noise, the noise is raised to what it leaves (DECODERS section 3: inflation by
+max(1, chi-square)); while the sweeps do not come to rest, which is what understated noise does to
+them, it is doubled. If that does not help, maximum entropy answers instead.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import linalg
+
+from overheard.decoding.max_entropy import PRECISION, Posterior, check_prior, count_unknowns
+from overheard.decoding.max_entropy import max_entropy as safe_answer
+from overheard.decoding.measurement import Measurement
+from overheard.decoding.ridge import cavities, moment_sites, tilt
+
+Array = NDArray[np.float64]
+
+_INFLATIONS = 6
+_RESTLESS = 2.0  # factor on the noise's variance when sweeps do not settle
+_ENOUGH = 1.2  # chi-square per equation that is let pass
+_DAMPING, _SWEEPS = 0.5, 30
+_PATIENCE = 12  # sweeps after which a small mean change suffices
+_SETTLED = 1e-2  # largest change of a probability at which sweeps stop
+_SITE_FLOOR = 1e-2  # smallest precision of a site: moments may ask for less than none
+
+
+def noisy_posterior(measurement: Measurement, prior: Any = None) -> tuple[Posterior, float]:
+    """Posterior, and the variance of the noise in units of what was stated (one or more).
+
+    ``method`` is "expectation_propagation", or "max_entropy" where that did not settle.
+    ``chi2_per_equation`` is in units of the raised noise. Cost per sweep O(m K r^2 + r^3), some
+    tens of sweeps in all.
+    """
+    p0 = check_prior(prior, measurement.records, measurement.candidates)
+    unknowns = count_unknowns(p0)
+    if not measurement.rank or not unknowns:
+        return Posterior(p0, 0.0, measurement.rank, unknowns, 0, True, "prior"), 1.0
+    measurement = measurement.capped(PRECISION)
+    variance, sweeps = 1.0, 0
+    for _ in range(_INFLATIONS):
+        probabilities, used, settled = _sweep(measurement, p0)
+        sweeps += used
+        chi2 = measurement.chi2_per_equation(probabilities)
+        if settled and chi2 <= _ENOUGH:
+            return Posterior(
+                probabilities,
+                chi2,
+                measurement.rank,
+                unknowns,
+                sweeps,
+                True,
+                "expectation_propagation",
+            ), variance
+        more = chi2 if settled else _RESTLESS
+        variance *= more
+        measurement = measurement.inflated(float(np.sqrt(more)))
+    safe = safe_answer(measurement, p0)
+    return replace(safe, iterations=safe.iterations + sweeps), variance
+
+
+def _sweep(measurement: Measurement, prior: Array) -> tuple[Array, int, bool]:
+    """Probabilities after parallel updates of all sites, how many, and whether they settled."""
+    features = np.ascontiguousarray(measurement.features[:, 1:])
+    precision, shift = moment_sites(prior)
+    p = prior
+    for count in range(1, _SWEEPS + 1):
+        try:
+            cavity = cavities(features, measurement.total, precision, shift)
+        except linalg.LinAlgError:  # a site lost positive definiteness: confident nonsense
+            return p, count, False
+        new = tilt(prior, *cavity)
+        change, p = np.abs(new - p), new
+        # a handful of records that swing for ever do not matter to the others
+        if change.max() < _SETTLED or (count >= _PATIENCE and change.mean() < _SETTLED / 20):
+            return p, count, True
+        site, site_shift = _matching_sites(p, *cavity)
+        precision = (1 - _DAMPING) * precision + _DAMPING * site
+        shift = (1 - _DAMPING) * shift + _DAMPING * site_shift
+    return p, _SWEEPS, False
+
+
+def _matching_sites(probabilities: Array, precision: Array, shift: Array) -> tuple[Array, Array]:
+    """Sites that give the Gaussian posterior the moments of cavity times discrete prior."""
+    site = moment_sites(probabilities)[0] - precision
+    values, vectors = np.linalg.eigh(site)
+    site = (vectors * np.maximum(values, _SITE_FLOOR)[:, None, :]) @ np.swapaxes(vectors, 1, 2)
+    mean = probabilities[:, 1:, None]
+    return site, ((precision + site) @ mean)[:, :, 0] - shift
