@@ -74,7 +74,7 @@ def load(
         source = Source("purchase100", ORIGIN, "not stated")
         values, labels = read_binary(file, "dataset_purchase", COLUMNS, CLASSES, LARGEST)
     if classes == 2:
-        labels = 1.0 + (labels > CLASSES // 2)
+        labels = np.where(labels > CLASSES // 2, 2.0, 1.0)
     return deal(source, list(values.T), labels, attributes, victim, participants, public, seed)
 
 
@@ -89,4 +89,4 @@ def make() -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     profiles *= share / profiles.mean(axis=0)
     profile = rng.integers(0, PROFILES, CUSTOMERS)
     bought = rng.random((CUSTOMERS, COLUMNS)) < profiles[profile]
-    return bought.astype(np.float64), 1.0 + profile % CLASSES
+    return bought.astype(np.float64), (1 + profile % CLASSES).astype(np.float64)
