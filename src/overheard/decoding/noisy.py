@@ -47,10 +47,12 @@ def noisy_posterior(measurement: Measurement, prior: Any = None) -> tuple[Poster
     measurement = measurement.capped(PRECISION)
     variance, sweeps = 1.0, 0
     for _ in range(_INFLATIONS):
-        probabilities, used, settled = _sweep(measurement, p0)
+        probabilities, open_share, used, settled = _sweep(measurement, p0)
         sweeps += used
         chi2 = measurement.chi2_per_equation(probabilities)
-        if settled and chi2 <= _ENOUGH:
+        # what the mean leaves is less than the noise: the part that undecided records absorbed
+        shown = chi2 + open_share
+        if settled and shown <= _ENOUGH:
             return Posterior(
                 probabilities,
                 chi2,
@@ -60,15 +62,16 @@ def noisy_posterior(measurement: Measurement, prior: Any = None) -> tuple[Poster
                 True,
                 "expectation_propagation",
             ), variance
-        more = chi2 if settled else _RESTLESS
+        more = shown if settled else _RESTLESS
         variance *= more
         measurement = measurement.inflated(float(np.sqrt(more)))
     safe = safe_answer(measurement, p0)
     return replace(safe, iterations=safe.iterations + sweeps), variance
 
 
-def _sweep(measurement: Measurement, prior: Array) -> tuple[Array, int, bool]:
-    """Probabilities after parallel updates of all sites, how many, and whether they settled."""
+def _sweep(measurement: Measurement, prior: Array) -> tuple[Array, float, int, bool]:
+    """Probabilities after parallel updates of all sites; the variance per equation that undecided
+    records could still explain (0 when all are decided); sweeps; and whether they settled."""
     features = np.ascontiguousarray(measurement.features[:, 1:])
     precision, shift = moment_sites(prior)
     p = prior
@@ -76,16 +79,27 @@ def _sweep(measurement: Measurement, prior: Array) -> tuple[Array, int, bool]:
         try:
             cavity = cavities(features, measurement.total, precision, shift)
         except linalg.LinAlgError:  # a site lost positive definiteness: confident nonsense
-            return p, count, False
+            return p, 0.0, count, False
         new = tilt(prior, *cavity)
         change, p = np.abs(new - p), new
         # a handful of records that swing for ever do not matter to the others
         if change.max() < _SETTLED or (count >= _PATIENCE and change.mean() < _SETTLED / 20):
-            return p, count, True
+            return p, _open_share(features, precision), count, True
         site, site_shift = _matching_sites(p, *cavity)
         precision = (1 - _DAMPING) * precision + _DAMPING * site
         shift = (1 - _DAMPING) * shift + _DAMPING * site_shift
-    return p, _SWEEPS, False
+    return p, 0.0, _SWEEPS, False
+
+
+def _open_share(features: Array, precision: Array) -> float:
+    """tr(F' Q F) / r for the posterior covariance Q of Gaussian sites: between 0 and 1."""
+    n, k, r = features.shape
+    root = np.linalg.cholesky(np.linalg.inv(precision))
+    scaled = (np.swapaxes(root, 1, 2) @ features).reshape(n * k, r)
+    inner = scaled.T @ scaled
+    inner[np.diag_indices(r)] += 1.0
+    kept = float(np.trace(linalg.inv(inner, check_finite=False)))
+    return 1.0 - kept / float(r)
 
 
 def _matching_sites(probabilities: Array, precision: Array, shift: Array) -> tuple[Array, Array]:

@@ -4,7 +4,8 @@ Mini-batches, several local epochs, or both (DECODERS section 3). Each pass plac
 the client's path (:mod:`local_path`), makes linear equations of the updates and decodes them.
 The first pass knows only the two ends of the path. Later passes replay the local training on
 values drawn from the last posterior: that gives the bend of the path and, because a replay's
-values are known, the true size of the noise. The pass that leaves the least noise, in these units, is kept.
+values are known, the true size of the noise. The pass that leaves the least noise, in these units,
+is kept.
 
 Which equations: the attribute's own columns of the first layer, the records' errors conditioned
 on the public columns (:mod:`overheard.decoding.column_measurement`); or the whole update where
@@ -56,7 +57,7 @@ _GOOD_FIT = 4.0  # noise variance, in units of what replays show, of a fit that 
 _SPARE = 1.2  # equations per unknown from which they show the size of their own noise
 _QUIETEST = 0.1  # least noise, in units of what is stated, that replays may claim
 _WHOLE_SHRINK = 0.02  # as SHRINK, for whole updates: their covariance is better known
-_SETTLED = 1e-3  # mean change of a probability between passes that ends them
+_SETTLED = 5e-3  # mean change of a probability between passes that ends them
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,157 @@
+"""Clients that take many local steps between two messages do not hide their records by it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from overheard.attacks.attribute.local_path import replay, segment, timetable
+from overheard.attacks.attribute.max_entropy import MaxEntropy
+from overheard.data.dataset import Dataset
+from overheard.evaluation.metrics import attribute_hits, balanced_accuracy, calibration_error
+from overheard.federation.config import parse_config
+from overheard.federation.plan import plan
+from overheard.federation.simulate import simulate
+from overheard.learning.records import Records
+from overheard.learning.training import local_training, shards
+from overheard.transcript.observe import observe, recipe_of
+from overheard.transcript.store import Recording
+from overheard.transcript.target import attribute
+from overheard.transcript.threat import EAVESDROPPER
+from overheard.transcript.view import launch
+
+
+def visits(people: int, columns: int, classes: int, seed: int = 0) -> Dataset:
+    """Binary records in classes, like check-ins: one client, whose column ``v0`` is secret."""
+    rng = np.random.default_rng(seed)
+    rates = rng.beta(0.4, 1.2, (classes, columns))
+    label = np.arange(people) % classes
+    table = (rng.random((people, columns)) < rates[label]).astype(np.float64)
+    table[:, 0] = rng.random(people) < 0.15
+    return Dataset(
+        name="visits",
+        records=Records(
+            {
+                "client": np.array(["a"] * people),
+                "label": label.astype(np.float64),
+                **{f"v{j}": table[:, j] for j in range(columns)},
+            }
+        ),
+        client="client",
+        target="label",
+        task="classification",
+        sensitive=("v0",),
+        origin="generated",
+        licence="none",
+    )
+
+
+def recorded(tmp_path, dataset, hidden=(32,), **training):
+    model = {"name": "mlp", "hidden": list(hidden)} if hidden else {"name": "logistic"}
+    config = parse_config({"data": {"source": "file"}, "model": model, "training": training})
+    return Recording.open(simulate(plan(config, dataset), tmp_path / "run"))
+
+
+def attacked(recording, secret="v0", client="a", attack=None):
+    view = observe(recording, EAVESDROPPER, attribute(secret), client)
+    return launch(attack or MaxEntropy(), view, 0), recording.truth()[client][secret]
+
+
+@pytest.mark.parametrize("batch", [8, 32])
+@pytest.mark.parametrize("rate", [0.01, 0.1])
+def test_random_batches_hide_nothing_when_public_columns_are_many(tmp_path, batch, rate):
+    """As many public columns as people: what each contributed follows from them alone."""
+    dataset = visits(people=100, columns=120, classes=6)
+    guess, secret = attacked(
+        recorded(tmp_path, dataset, rounds=12, learning_rate=rate, batch_size=batch)
+    )
+    assert attribute_hits(guess, secret).mean() == 1.0
+    assert calibration_error(guess, secret) <= 0.05
+    assert guess.diagnostics["fit"] == "good"
+
+
+def test_random_batches_of_more_people_than_columns(tmp_path):
+    dataset = visits(people=300, columns=60, classes=6)
+    guess, secret = attacked(
+        recorded(tmp_path, dataset, rounds=20, learning_rate=0.01, batch_size=8)
+    )
+    assert attribute_hits(guess, secret).mean() >= 0.99
+    assert balanced_accuracy(guess, secret) >= 0.98
+    assert calibration_error(guess, secret) <= 0.05
+
+
+def test_several_local_epochs_of_batches(tmp_path):
+    dataset = visits(people=150, columns=80, classes=6)
+    guess, secret = attacked(
+        recorded(tmp_path, dataset, rounds=15, learning_rate=0.01, batch_size=32, epochs=5)
+    )
+    assert attribute_hits(guess, secret).mean() >= 0.99
+    assert guess.diagnostics["fit"] == "good"
+
+
+@pytest.mark.parametrize("model", [{"name": "mlp", "hidden": [16]}, {"name": "logistic"}])
+def test_several_full_batch_epochs(federate, model):
+    """Nothing is random: replaying the path leaves rounding only (least-squares network), and
+    a logistic regression is read better than by a guess."""
+    recording = federate(
+        model, clients=1, people=60, columns=8, rounds=20, epochs=4, participation=1.0
+    )
+    guess, secret = attacked(recording, "s", "0")
+    hits = attribute_hits(guess, secret).mean()
+    majority = max(secret.mean(), 1 - secret.mean())
+    assert hits >= (0.99 if model["name"] == "mlp" else majority + 0.1)
+    assert guess.diagnostics["fit"] == "good"
+
+
+def test_updates_of_other_people_are_flagged_or_unsure(tmp_path):
+    """Records that are not the client's: no confident answer without a flag."""
+    mine, other = visits(100, 60, 6, seed=1), visits(100, 60, 6, seed=2)
+    training = {"rounds": 10, "learning_rate": 0.1, "batch_size": 8}
+    recording = recorded(tmp_path, mine, **training)
+    (tmp_path / "other").mkdir()
+    false = recorded(tmp_path / "other", other, **training)
+    view = observe(false, EAVESDROPPER, attribute("v0"), "a")
+    from overheard.transcript.knowledge import Link
+
+    true_view = observe(recording, EAVESDROPPER, attribute("v0"), "a")
+    knowledge = {kind: view.know(kind) for kind in view.kinds}
+    knowledge[Link] = true_view.know(Link)
+    mixed = type(view)(view.client, view.target, view.threat, knowledge)
+    guess = launch(MaxEntropy(), mixed, 0)
+    sure = guess.probabilities.max(axis=1).mean()
+    assert guess.diagnostics["fit"] == "poor" or sure < 0.8
+
+
+def test_replay_is_the_clients_own_training(tmp_path):
+    """Full batches leave no choice: a replay on the true values ends where the client ended."""
+    recording = recorded(
+        tmp_path, visits(40, 20, 4), rounds=2, learning_rate=0.1, epochs=3, batch_size=40
+    )
+    recipe = recipe_of(recording)
+    truth = recording.truth()["a"]
+    from overheard.learning.records import encode
+
+    inputs = encode(recipe.encoding, truth)[None].astype(np.float32)
+    labels = recipe.target.encode(truth)[None].astype(np.float32)
+    start = np.random.default_rng(0).normal(0, 0.1, recipe.model.size).astype(np.float32)
+    times = timetable(40, 40, 3)
+    path, ends = replay(
+        recipe, times, start, inputs, labels, np.zeros((2, 40), int), np.random.default_rng(1)
+    )
+    client = local_training(
+        recipe, start, shards([inputs[0]], [labels[0]], "float32"), np.random.default_rng(2)
+    )
+    assert ends == pytest.approx(np.repeat(client, 2, axis=0), abs=1e-6)
+    assert path[0, 0] == pytest.approx(start)
+
+
+@pytest.mark.parametrize(("records", "batch", "epochs"), [(10, 3, 1), (10, None, 20), (7, 2, 11)])
+def test_every_step_is_on_the_timetable_once(records, batch, epochs):
+    times = timetable(records, batch, epochs)
+    steps = np.concatenate([group for epoch in times.groups for group in epoch])
+    assert sorted(steps) == list(range(times.steps))
+    assert times.shares.sum() == pytest.approx(1)
+    straight = segment(times, np.zeros(1), np.ones(1))
+    assert np.sum(times.shares * straight[..., 0]) == pytest.approx(
+        np.mean(np.arange(times.steps) / times.steps)
+    )
