@@ -57,7 +57,7 @@ def rng() -> np.random.Generator:
 
 @pytest.fixture
 def federate(tmp_path: Path) -> Callable[..., Recording]:
-    """Record a small federation of generated people: ``federate(rows, model, **training)``.
+    """Record a small federation of generated people: ``federate(model, **training)``.
 
     Its attribute ``s`` (0 or 1) moves both a public column and the label, so there is something
     to learn; ``change`` may alter the records before training.
@@ -71,12 +71,19 @@ def federate(tmp_path: Path) -> Callable[..., Recording]:
         people: int = 120,
         columns: int = 3,
         seed: int = 0,
+        audit: dict[str, Any] | None = None,
         **training: Any,
     ) -> Recording:
         model = {"name": "linear"} if model is None else model
         recipe = {"rounds": 30, "learning_rate": 0.1, "participation": 0.5, **training}
         config = parse_config(
-            {"seed": seed, "data": {"source": "file"}, "model": model, "training": recipe}
+            {
+                "seed": seed,
+                "data": {"source": "file"},
+                "model": model,
+                "training": recipe,
+                "audit": audit or {},
+            }
         )
         classify = model["name"] == "logistic"
         dataset = change(generated_people(clients, people, columns, seed, classify))

@@ -43,6 +43,7 @@ def attack_named(name):
 
 NAMES = tuple(all_attacks())
 ATTRIBUTE = tuple(n for n, a in all_attacks().items() if a.question == "attribute")
+EVERY_QUESTION = {"membership": 30}
 FEDERATIONS = {
     "linear": ({"name": "linear"}, {}),
     "logistic": ({"name": "logistic"}, {"learning_rate": 0.5}),
@@ -83,7 +84,7 @@ def test_describes_itself(name):
 def test_contract(federate, federation):
     """Runs or says in one sentence why not; deterministic; needs what it says it needs."""
     model, training = FEDERATIONS[federation]
-    recording = federate(model, **training)
+    recording = federate(model, audit=EVERY_QUESTION, **training)
     ran, refusals = 0, []
     for name in NAMES:
         attack = attack_named(name)
@@ -109,7 +110,7 @@ def test_contract(federate, federation):
 def test_uses_nothing_undeclared(federate, name):
     """`launch` narrows the view: reaching for anything else is an error."""
     attack = attack_named(name)
-    recording = federate()
+    recording = federate(audit=EVERY_QUESTION)
     target = target_of(attack, recording)
     if target is None:
         pytest.skip(f"the small federation does not ask the question {attack.question}")
@@ -137,7 +138,7 @@ def test_uses_nothing_undeclared(federate, name):
 def test_never_sees_the_answer(federate, name):
     """Take the truth away after recording: the guess stays the same to the last bit."""
     attack = attack_named(name)
-    recording = federate()
+    recording = federate(audit=EVERY_QUESTION)
     target = target_of(attack, recording)
     if target is None:
         pytest.skip(f"the small federation does not ask the question {attack.question}")

@@ -28,6 +28,7 @@ _STEPS = 60  # conjugate-gradient steps before an attempt to round
 _ATTEMPTS = 6
 _SIGNIFICANT = 7.0  # standard deviations: what noise leaves along no record's feature
 _WHOLE = 0.25  # distance from a whole number at which a correction is none
+_DOUBT = 0.05  # least variance of an indicator that was not proven
 _SMALLEST = 1e-6  # a candidate that the prior calls impossible keeps this much
 
 
@@ -132,9 +133,9 @@ def decode_matrix_free(
 
     Method "conjugate_gradients". ``converged``: the rounded answer leaves, along every record's
     feature, nothing but noise (7 standard deviations of what is left over overall), or solving for
-    corrections to it leads back to it. If not, the
-    probabilities are those of Gaussian errors as large as the last solve's distance from whole
-    numbers: a first approximation, and ``chi2_per_equation`` says how far off.
+    corrections to it leads back to it; and every record's feature stands 7 times above the noise
+    that is left. If not, the probabilities are those of Gaussian errors as large as the last
+    solve's distance from whole numbers: an approximation; ``chi2_per_equation`` says how far off.
     """
     m, free = features.records, len(features.features)
     p0 = check_prior(prior, m, free + 1)
@@ -147,7 +148,7 @@ def decode_matrix_free(
     quick = features.single()
     z = np.tile(p0.mean(axis=0)[1:], (m, 1))
     answer: Array | None = None
-    steps, proven, chi2 = 0, False, np.inf
+    steps, proven, chi2, spread = 0, False, np.inf, np.inf
     for attempt in range(_ATTEMPTS):
         left = residual - features.apply(z)
         # after the first rounding few records are left to correct: the typical one is right
@@ -173,15 +174,19 @@ def decode_matrix_free(
             break
         z = answer if float(np.mean(scores > _SIGNIFICANT)) < 0.1 else z
     assert answer is not None
-    # without proof an answer is as doubtful as the solves were far from whole numbers
-    error = 0.0 if proven else max(float(np.mean((z - answer) ** 2)), 0.05)
+    # How far the noise that is left may have moved each record: nothing, for most. Without proof an
+    # answer is also as doubtful as the solves were far from whole numbers.
+    error = (spread / norms.min(axis=1)) ** 2
+    error = np.where(error * _SIGNIFICANT**2 < 1.0, 0.0, np.maximum(error, _DOUBT))
+    if not proven:
+        error = np.maximum(error, max(float(np.mean((z - answer) ** 2)), _DOUBT))
     return Posterior(
         _probabilities(z, answer, p0, ties, error),
         float(chi2),
         m * free,
         count_unknowns(p0),
         steps,
-        proven,
+        bool(proven and not error.any()),
         "conjugate_gradients",
     )
 
@@ -226,17 +231,18 @@ def _nearest(z: Array, groups: NDArray[np.intp]) -> Array:
 
 
 def _probabilities(
-    z: Array, answer: Array, prior: Array, groups: NDArray[np.intp], error: float
+    z: Array, answer: Array, prior: Array, groups: NDArray[np.intp], error: Array
 ) -> Array:
     shares = np.column_stack([np.maximum(1 - answer.sum(axis=1), 0.0), answer])
-    if not error:
-        return np.asarray(shares / shares.sum(axis=1, keepdims=True))
+    shares /= shares.sum(axis=1, keepdims=True)
+    doubtful = error > 0
+    if not doubtful.any():
+        return np.asarray(shares)
     corners = np.eye(prior.shape[1])[:, 1:]
-    far = ((z[:, None, :] - corners) ** 2).sum(axis=2)
-    with np.errstate(divide="ignore"):
-        logits = np.log(np.maximum(prior, _SMALLEST)) - far / (2 * error)
+    far = ((z[doubtful, None, :] - corners) ** 2).sum(axis=2)
+    logits = np.log(np.maximum(prior[doubtful], _SMALLEST)) - far / (2 * error[doubtful, None])
     p = np.exp(logits - logits.max(axis=1, keepdims=True))
-    p /= p.sum(axis=1, keepdims=True)
+    shares[doubtful] = p / p.sum(axis=1, keepdims=True)
     sizes = np.bincount(groups)
-    means = np.stack([np.bincount(groups, column) for column in p.T], axis=1) / sizes[:, None]
-    return np.asarray(means[groups], dtype=np.float64)
+    means = np.stack([np.bincount(groups, column) for column in shares.T], axis=1)
+    return np.asarray((means / sizes[:, None])[groups], dtype=np.float64)

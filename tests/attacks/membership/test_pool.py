@@ -1,0 +1,196 @@
+"""Who is in the pool: exact from one update, refused where the question is empty."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from overheard.attacks.membership.baseline import Coin
+from overheard.attacks.membership.candidate_decode import CandidateDecode
+from overheard.attacks.membership.gradient_variance_gmm import (
+    GradientVarianceGmm,
+    last_layer_variances,
+)
+from overheard.attacks.membership.pool import Candidates, pool_products, pool_rows
+from overheard.errors import ChooseAnotherAttack, FixConfig, FixData, FixRecording
+from overheard.evaluation.audit import audit
+from overheard.federation.pool import pool_of
+from overheard.learning.dense import record_gradients
+from overheard.learning.records import Records
+from overheard.transcript.knowledge import CandidatePool, Link
+from overheard.transcript.observe import MEMBER_COLUMN, observe
+from overheard.transcript.target import Target, membership
+from overheard.transcript.threat import EAVESDROPPER
+from overheard.transcript.view import launch
+
+MLP = {"name": "mlp", "hidden": [24]}
+
+
+@pytest.fixture
+def pooled(federate):
+    def record(strangers=40, **options):
+        return federate(
+            MLP, people=50, clients=2, columns=6, audit={"membership": strangers}, rounds=1,
+            participation=1.0, **options,
+        )  # fmt: skip
+
+    return record
+
+
+def look(recording, client="0"):
+    view = observe(recording, EAVESDROPPER, membership("s"), client)
+    return view, recording.truth("Membership", "membership.s")[client]
+
+
+def test_members_and_their_attribute_from_one_update(pooled):
+    recording = pooled()
+    for client in recording.clients:
+        view, truth = look(recording, client)
+        guess = launch(CandidateDecode(), view, 0)
+        member = truth[MEMBER_COLUMN] == 1
+        assert 0.3 < member.mean() < 0.7
+        assert np.array_equal(guess.choice(), member)
+        assert np.array_equal(guess.attribute.choice()[member], truth["s"][member])
+
+
+def test_inner_products_say_what_rows_say(pooled, rng):
+    recording = pooled()
+    view, _ = look(recording)
+    recipe, link, pool = _inside(view)
+    used = np.array([0])
+    rows = pool_rows(link, recipe, pool, used, 40)
+    heard = pool_products(link, recipe, pool, used, 40)
+    # whitened by one noise level: compare the equations on random indicators
+    naive = np.stack(
+        [record_gradients(recipe.model, recipe.loss, link.sent[0].astype(float), x, pool.labels)
+         for x in pool.inputs], axis=1,
+    ).reshape(heard.products.shape[0], -1)  # fmt: skip
+    precision = (heard.products - 1e4)[0, 0] / (naive[0] @ naive[0])
+    assert np.allclose(heard.products - 1e4, precision * naive @ naive.T, rtol=1e-6, atol=1e-3)
+    assert rows.records == len(pool.labels)
+    assert rows.candidates == 3
+
+
+def _inside(view):
+    from overheard.attacks.membership.pool import candidates_of
+    from overheard.transcript.knowledge import LocalTraining
+
+    pool = candidates_of(view)
+    assert isinstance(pool, Candidates)
+    return view.know(LocalTraining).recipe, view.know(Link), pool
+
+
+def test_the_pool_says_nothing_of_who_is_in_it(pooled):
+    recording = pooled()
+    view, truth = look(recording)
+    pool = view.know(CandidatePool)
+    assert "s" not in pool.records.columns
+    assert MEMBER_COLUMN not in pool.records.columns
+    member = truth[MEMBER_COLUMN] == 1
+    assert member[: len(member) // 2].any()
+    assert member[len(member) // 2 :].any()
+
+
+def test_a_pool_of_other_people_is_not_sorted(pooled):
+    """Placebo: the updates of another client say nothing about this pool."""
+    recording = pooled()
+    view, truth = look(recording, "0")
+    other, _ = look(recording, "1")
+    guess = launch(CandidateDecode(), view.knowing(other.know(Link)), 0)
+    # its own members are strangers now, and the real strangers are strangers still
+    assert np.mean(guess.choice() == (truth[MEMBER_COLUMN] == 1)) < 0.75
+
+
+def test_variances_are_those_of_the_gradient_entries(pooled):
+    recipe, link, pool = _inside(look(pooled())[0])
+    theta = link.returned[0].astype(float)
+    naive = record_gradients(recipe.model, recipe.loss, theta, pool.inputs[0], pool.labels)
+    last = naive[:, -(24 + 1) : -1]  # the last layer's weights, without its bias
+    fast = last_layer_variances(recipe, theta, pool.inputs[0], pool.labels)
+    assert np.allclose(fast, last.var(axis=1))
+
+
+def test_mixture_finds_records_that_the_model_has_learned_by_heart(federate):
+    recording = federate(
+        {"name": "mlp", "hidden": [64]}, clients=1, people=16, columns=12, rounds=1500,
+        learning_rate=0.05, participation=1.0, audit={"membership": 8},
+    )  # fmt: skip
+    view, truth = look(recording)
+    guess = launch(GradientVarianceGmm(), view, 0)
+    assert np.mean(guess.choice() == (truth[MEMBER_COLUMN] == 1)) >= 0.8
+
+
+def test_audit_scores_members_against_the_majority(pooled):
+    found = audit(pooled(), EAVESDROPPER, targets=["membership.s"], clients=["0"])
+    by = {f.attack: f for f in found.findings}
+    assert by["candidate_decode"].value == 1.0
+    assert by["candidate_decode"].details["attribute_accuracy"] == 1.0
+    assert by["candidate_decode"].n == 71
+    assert by["coin"].majority == pytest.approx(40 / 71)
+    assert by["coin"].lift < 0.2
+
+
+def test_a_coin_claims_nothing(pooled):
+    guess = launch(Coin(), look(pooled())[0], 3)
+    assert 0.3 < guess.choice().mean() < 0.7
+    assert np.abs(guess.probabilities - 0.5).max() < 1e-3
+
+
+def resized(view, keep):
+    pool = view.know(CandidatePool)
+    return view.knowing(CandidatePool(pool.records.take(keep), pool.labels[keep]))
+
+
+def test_empty_questions_are_refused(pooled):
+    view, truth = look(pooled())
+    member = np.flatnonzero(truth[MEMBER_COLUMN] == 1)
+    with pytest.raises(FixData, match="all are members"):
+        launch(CandidateDecode(), resized(view, member), 0)
+    with pytest.raises(FixData, match="some members are not in"):
+        launch(CandidateDecode(), resized(view, member[:10]), 0)
+    with pytest.raises(FixData, match="each candidate record one label"):
+        resized(view, member[:0])
+    unsaid = dataclasses.replace(view.know(Link), weights=np.array([np.nan]))
+    with pytest.raises(ChooseAnotherAttack, match="no number of records"):
+        launch(CandidateDecode(), view.knowing(unsaid), 0)
+
+
+def test_pools_need_members_and_strangers_and_no_twins():
+    people = Records({"a": np.arange(4.0), "y": np.ones(4)})
+    nobody = people.take(np.arange(0))
+    with pytest.raises(FixData, match="0 members and 4 strangers"):
+        pool_of(nobody, people, "c", 0)
+    with pytest.raises(FixData, match="4 members and 0 strangers"):
+        pool_of(people, nobody, "c", 0)
+    with pytest.raises(FixData, match=r"2 stranger\(s\) of the pool are among its own"):
+        pool_of(people, people.take(np.array([1, 2])), "c", 0)
+
+
+def test_too_many_strangers(pooled):
+    with pytest.raises(FixConfig, match="leaves nothing for the clients"):
+        pooled(strangers=100)
+
+
+def test_truth_without_members_or_strangers_is_not_scored(pooled):
+    from overheard.evaluation.scoring import scorer_of
+    from overheard.transcript.observe import recipe_of
+
+    recording = pooled()
+    view, truth = look(recording)
+    whole = recording.truth()
+    recipe = recipe_of(recording)
+    for value in (0.0, 1.0):
+        wrong = Records({**truth.columns, MEMBER_COLUMN: np.full(len(truth), value)})
+        with pytest.raises(FixData, match="nothing to tell apart"):
+            scorer_of(recipe, whole, view.target, view, 0, {"0": wrong})
+    with pytest.raises(FixRecording, match="does not say who"):
+        scorer_of(recipe, whole, view.target, view, 0, None)
+
+
+def test_the_question_may_name_a_column():
+    assert Target.parse("membership.s") == membership("s")
+    assert Target.parse("membership") == membership()
+    with pytest.raises(FixConfig, match="names a sensitive column"):
+        Target("label", "s")

@@ -1,0 +1,107 @@
+"""Counts of ties against brute force, and conjugate gradients against the dense solve."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from overheard.decoding.counts import decode_tied, same_rows, solve_counts
+from overheard.decoding.ladder import decode
+from overheard.decoding.matrix_free import OuterProducts, Part, decode_matrix_free
+from overheard.decoding.measurement import from_rows
+from overheard.errors import FixData
+
+
+def test_same_rows():
+    table = np.array([[0.0, 1.0], [2.0, 1.0], [-0.0, 1.0], [2.0, 1.0], [2.0, 3.0]])
+    groups = same_rows(table)
+    assert groups[0] == groups[2]
+    assert groups[1] == groups[3]
+    assert len(set(groups.tolist())) == 3
+    assert np.array_equal(same_rows(np.zeros((3, 0))), [0, 0, 0])
+
+
+@pytest.mark.parametrize("candidates", [2, 3])
+def test_counts_are_those_of_an_exhaustive_search(rng, candidates):
+    groups = np.array([0, 0, 0, 1, 2, 2, 3])
+    distinct = rng.normal(size=(4, candidates, 30))
+    features = distinct[groups]
+    truth = rng.integers(0, candidates, 7)
+    total = features[np.arange(7), truth].sum(axis=0)
+    posterior = decode_tied(from_rows(features, total, 1e-6), groups)
+    best = min(
+        itertools.product(range(candidates), repeat=7),
+        key=lambda z: np.sum((features[np.arange(7), list(z)].sum(axis=0) - total) ** 2),
+    )
+    for group in range(4):
+        inside = groups == group
+        counts = np.bincount(np.array(best)[inside], minlength=candidates) / inside.sum()
+        assert np.allclose(posterior.probabilities[inside], counts, atol=1e-4)
+
+
+def test_without_ties_it_is_the_ladder(rng):
+    features, truth = rng.normal(size=(30, 2, 40)), rng.integers(0, 2, 30)
+    total = features[np.arange(30), truth].sum(axis=0)
+    measurement = from_rows(features, total, 1e-3)
+    tied = decode_tied(measurement, np.arange(30))
+    assert np.array_equal(tied.probabilities, decode(measurement).probabilities)
+
+
+def test_noise_that_was_understated_is_noticed(rng):
+    rows, truth = rng.normal(size=(20, 400)), rng.integers(0, 2, 20)
+    total = truth @ rows + rng.normal(0, 8.0, 400)
+    prior = np.full((20, 2), 0.5)
+    found = solve_counts(rows @ rows.T, rows @ total, total @ total, 400, np.ones(20), prior)
+    assert 6 < found.noise < 10
+    assert not found.exact
+    with pytest.raises(FixData, match="do not fit Gram"):
+        solve_counts(rows @ rows.T, rows @ total, 1.0, 400, np.ones(3), prior[:3])
+
+
+def outer(rng, m, fan_out, fan_in, candidates):
+    errors = [rng.normal(size=(m, fan_out)) for _ in range(candidates - 1)]
+    inputs = rng.normal(size=(m, fan_in))
+    few = rng.normal(size=(m, 1))
+    operator = OuterProducts(
+        [
+            (Part(e, inputs, np.arange(fan_in)), Part(e + 1, few, np.array([2])))
+            for e in errors
+        ],
+        (fan_out, fan_in),
+    )  # fmt: skip
+    dense = np.stack([np.einsum("io,ij->ioj", e, inputs) for e in errors], axis=1)
+    for k, e in enumerate(errors):
+        dense[:, k, :, 2] += (e + 1) * few
+    return operator, dense
+
+
+@pytest.mark.parametrize("candidates", [2, 3])
+def test_operator_is_the_matrix(rng, candidates):
+    operator, dense = outer(rng, 9, 4, 6, candidates)
+    z, block = rng.normal(size=(9, candidates - 1)), rng.normal(size=(4, 6))
+    assert np.allclose(operator.apply(z), np.einsum("ik,ikoj->oj", z, dense))
+    assert np.allclose(operator.adjoint(block), np.einsum("ikoj,oj->ik", dense, block))
+    own = np.einsum("iaoj,iboj->iab", dense, dense)
+    assert np.allclose(operator.own_blocks(), own)
+    assert np.allclose(operator.single().apply(z), operator.apply(z), atol=1e-4)
+
+
+@pytest.mark.parametrize("candidates", [2, 3])
+def test_conjugate_gradients_find_and_prove_the_answer(rng, candidates):
+    operator, dense = outer(rng, 200, 20, 40, candidates)
+    truth = rng.integers(0, candidates, 200)
+    z = np.eye(candidates)[truth][:, 1:]
+    residual = np.einsum("ik,ikoj->oj", z, dense) + rng.normal(0, 0.01, (20, 40))
+    found = decode_matrix_free(operator, residual, 0.01)
+    assert found.converged
+    assert np.array_equal(found.guess, truth)
+
+
+def test_conjugate_gradients_do_not_prove_nonsense(rng):
+    operator, _ = outer(rng, 200, 20, 40, 2)
+    found = decode_matrix_free(operator, rng.normal(0, 300.0, (20, 40)), 0.01)
+    assert not found.converged
+    assert found.chi2_per_equation > 100
+    assert found.confidence.min() < 0.99
