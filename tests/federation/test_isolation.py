@@ -1,0 +1,111 @@
+"""A client that is fed its own model back, and the threat model that says so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from overheard.data import digits
+from overheard.data.victim import VICTIM
+from overheard.errors import FixConfig, FixData
+from overheard.federation.config import parse_config
+from overheard.federation.plan import plan
+from overheard.federation.simulate import simulate
+from overheard.transcript.knowledge import AuxiliaryData, Link
+from overheard.transcript.observe import observe
+from overheard.transcript.store import Recording
+from overheard.transcript.target import attribute
+from overheard.transcript.threat import EAVESDROPPER, ISOLATING_SERVER, SERVER, threat_named
+
+ASKED = attribute("c043")
+Record = Callable[..., Recording]
+
+
+@pytest.fixture
+def record(tmp_path: Path) -> Record:
+    def make(participants: int = 3, **training: Any) -> Recording:
+        config = parse_config(
+            {
+                "data": {"source": "digits"},
+                "model": {"name": "mlp", "hidden": [6]},
+                "training": {"rounds": 4, "learning_rate": 0.5, **training},
+            }
+        )
+        data = digits.load(victim=30, participants=participants, attributes=("c043",))
+        path = tmp_path / f"run-{participants}-{len(training)}"
+        return Recording.open(simulate(plan(config, data), path))
+
+    return make
+
+
+def heard(recording: Recording, client: str) -> Link:
+    return observe(recording, SERVER, ASKED, client).know(Link)
+
+
+def test_the_victim_gets_its_own_model_back(record: Record) -> None:
+    link = heard(record(isolate=VICTIM), VICTIM)
+    np.testing.assert_array_equal(link.sent[1:], link.returned[:-1])
+
+
+def test_the_victim_trains_as_if_it_were_alone(record: Record) -> None:
+    isolated, alone = heard(record(isolate=VICTIM), VICTIM), heard(record(participants=1), VICTIM)
+    np.testing.assert_array_equal(isolated.returned, alone.returned)
+
+
+def test_the_others_train_without_the_victim(record: Record) -> None:
+    recording = record(isolate=VICTIM)
+    two, three = (heard(recording, f"participant {i}") for i in (2, 3))
+    np.testing.assert_array_equal(two.sent, three.sent)
+    both = (two.returned[0].astype(np.float64) + three.returned[0]) / 2
+    np.testing.assert_allclose(two.sent[1], both, rtol=1e-6, atol=1e-7)
+
+
+def test_without_isolation_all_get_the_same(record: Record) -> None:
+    recording = record()
+    np.testing.assert_array_equal(
+        heard(recording, VICTIM).sent, heard(recording, "participant 2").sent
+    )
+    assert "isolated" not in recording.about
+
+
+def test_gradients_move_the_isolated_client_too(record: Record) -> None:
+    link = heard(record(isolate=VICTIM, algorithm="fedsgd"), VICTIM)
+    moved = link.sent[0] - np.float32(0.5) * link.returned[0]
+    np.testing.assert_allclose(link.sent[1], moved, rtol=1e-6, atol=1e-7)
+
+
+def test_a_victim_that_rests_finds_its_own_model_again(record: Record) -> None:
+    link = heard(record(participants=4, isolate=VICTIM, participation=0.5, rounds=12), VICTIM)
+    assert 1 < len(link) < 12
+    np.testing.assert_array_equal(link.sent[1:], link.returned[:-1])
+
+
+def test_the_threat_model_refuses_a_recording_without_isolation(record: Record) -> None:
+    with pytest.raises(FixConfig, match="no client was isolated"):
+        observe(record(), ISOLATING_SERVER, ASKED, VICTIM)
+
+
+def test_the_threat_model_says_which_client_was_isolated(record: Record) -> None:
+    recording = record(isolate=VICTIM)
+    assert recording.about["isolated"] == VICTIM
+    assert observe(recording, ISOLATING_SERVER, ASKED, VICTIM).threat == "isolating-server"
+    with pytest.raises(FixData, match="only 'victim' was"):
+        observe(recording, ISOLATING_SERVER, ASKED, "participant 2")
+    assert threat_named("isolating-server").words
+    assert ISOLATING_SERVER.granting(Link).isolates
+
+
+def test_isolating_nobody_is_refused(record: Record) -> None:
+    with pytest.raises(FixConfig, match="'vicitm'; the clients are"):
+        record(isolate="vicitm")
+
+
+def test_records_outside_are_known_to_who_asks_about_an_attribute(record: Record) -> None:
+    view = observe(record(), EAVESDROPPER, ASKED, VICTIM)
+    outside = view.know(AuxiliaryData)
+    assert len(outside.records) == len(outside.labels) == 500
+    assert "c043" in outside.records.columns
