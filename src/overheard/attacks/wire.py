@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -11,6 +13,17 @@ from overheard.transcript.knowledge import Link
 def spread(heard: int, most: int) -> NDArray[np.int64]:
     """At most ``most`` of the rounds heard, evenly spread, the first and the last included."""
     return np.unique(np.linspace(0, heard - 1, min(most, heard)).round().astype(np.int64))
+
+
+def only(link: Link, used: NDArray[np.int64]) -> Link:
+    """The link as if it had been heard in these rounds alone: long ones are costly to unpack."""
+    return replace(
+        link,
+        rounds=link.rounds[used],
+        sent=link.sent[used],
+        returned=link.returned[used],
+        weights=link.weights[used],
+    )
 
 
 def rounding(link: Link) -> NDArray[np.float64]:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from scipy import linalg
 
 from overheard.attacks.attribute.max_entropy import public_ties
-from overheard.attacks.wire import rounding
+from overheard.attacks.wire import only, rounding
 from overheard.decoding.counts import decode_tied, tie_diagnostics
 from overheard.decoding.measurement import Measurement, from_gram
 from overheard.errors import ChooseAnotherAttack, FixData
@@ -138,6 +138,7 @@ def _measure(
 ) -> Measurement:
     """The known records' differences, weighed against rounding and the unknown rest."""
     scale = (len(labels) + unknown) / (1.0 if link.payload == "gradient" else recipe.learning_rate)
+    link = only(link, np.arange(1))
     theta = link.sent[0].astype(np.float64)
     pairs = [factors(recipe.model, recipe.loss, theta, x, labels) for x in inputs]
     variance = float(np.mean((rounding(link)[0] * scale) ** 2))

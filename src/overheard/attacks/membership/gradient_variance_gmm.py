@@ -17,6 +17,7 @@ from overheard.transcript.knowledge import AttributeDomain, CandidatePool, Link,
 from overheard.transcript.view import View
 
 Array = NDArray[np.float64]
+FLOOR = 1e-9  # least variance of a component, relative to that of all candidates
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ class GradientVarianceGmm:
     the component whose variances are nearer to zero (lyu2021 section 3.3). A record's probability
     is the mean over its values.
 
-    Settings: ``start``, the quantiles (from either end) at which the components start.
+    Settings: ``start``, the share of the candidates with which the members' component starts.
     """
 
     name: ClassVar[str] = "gradient_variance_gmm"
@@ -35,7 +36,7 @@ class GradientVarianceGmm:
     needs: ClassVar[frozenset[type[Any]]] = frozenset({Link, LocalTraining, CandidatePool})
     uses: ClassVar[frozenset[type[Any]]] = frozenset({AttributeDomain})
 
-    start: float = 0.1
+    start: float = 0.5
 
     def __call__(self, view: View, rng: np.random.Generator) -> Membership:
         from sklearn.mixture import GaussianMixture
@@ -50,10 +51,18 @@ class GradientVarianceGmm:
         scale = float(values.std())
         if len(np.unique(values)) < 2 or scale == 0:
             raise ChooseAnotherAttack("all candidates have the same gradient variance here")
-        # one component starts where the paper expects members, near zero, the other far from it
-        ends = np.quantile(values / scale, [self.start, 1 - self.start])[:, None]
+        # one component starts where the paper expects members: the variances nearest to zero
+        ordered = np.sort(values[:, 0] / scale)
+        cut = min(max(1, round(self.start * len(ordered))), len(ordered) - 1)
+        halves = (ordered[:cut], ordered[cut:])
         mixture = GaussianMixture(
-            2, means_init=ends, random_state=int(rng.integers(2**31)), reg_covar=1e-9, max_iter=500
+            2,
+            weights_init=[cut / len(ordered), 1 - cut / len(ordered)],
+            means_init=[[half.mean()] for half in halves],
+            precisions_init=[[[1 / (half.var() + FLOOR)]] for half in halves],
+            reg_covar=FLOOR,
+            max_iter=500,
+            random_state=int(rng.integers(2**31)),
         ).fit(values / scale)
         member = int(np.argmin(mixture.means_[:, 0]))
         p = mixture.predict_proba(values / scale)[:, member].reshape(variances.shape).mean(axis=0)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from overheard.attacks.wire import rounding
+from overheard.attacks.wire import only, rounding
 from overheard.decoding.factor_kernels import Difference, gram, project
 from overheard.decoding.measurement import Measurement, from_differences, from_gram
 from overheard.errors import ChooseAnotherAttack, FixData
@@ -89,7 +89,8 @@ def _sums(link: Link, recipe: Recipe, used: NDArray[np.int64], count: int) -> tu
     if not recipe.full_batch or (link.payload == "model" and recipe.epochs != 1):
         raise ChooseAnotherAttack("decodes one full-batch step a round; this recipe takes several")
     rate = 1.0 if link.payload == "gradient" else recipe.learning_rate
-    return link.updates()[used] * count / rate, rounding(link)[used] * count / rate
+    heard = only(link, used)
+    return heard.updates() * count / rate, rounding(heard) * count / rate
 
 
 def pool_rows(
