@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from overheard.attacks.wire import rounding, spread
+from overheard.attacks.wire import only, rounding, spread
 from overheard.decoding.factor_kernels import difference, explicit, gram, project
 from overheard.decoding.measurement import Measurement, from_differences, from_gram
 from overheard.errors import ChooseAnotherAttack
@@ -42,8 +42,11 @@ def dense_measurement(
     used = spread(len(link), most)
     rate = 1.0 if link.payload == "gradient" else recipe.learning_rate
     scale = people / rate
-    updates = link.updates()[used] * scale
-    noise = rounding(link)[used] * scale
+    # how a gradient was rounded is judged by all rounds, so those are kept
+    heard = link if link.payload == "gradient" else only(link, used)
+    updates, noise = heard.updates() * scale, rounding(heard) * scale
+    if len(heard) > len(used):
+        updates, noise = updates[used], noise[used]
     thetas = link.sent[used].astype(np.float64)
     labels = np.broadcast_to(labels, (values, people))
     unknowns = people * (values - 1)
