@@ -12,7 +12,7 @@ import base64
 import hashlib
 import os
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -23,6 +23,7 @@ from markupsafe import Markup
 from overheard.errors import ChooseAnotherOutput
 from overheard.evaluation.record import Audit, Finding, Pooled, Skipped
 from overheard.report import charts, picture, verdict, words
+from overheard.report.beside import compared
 from overheard.report.verdict import Judged, Level, Topic
 
 CHART_CLIENTS = 30
@@ -36,16 +37,19 @@ TABLE_ROWS = (2_000, 1_000, 500, 200, 50)
 is in audit.json, and the page says so."""
 
 
-def render(audit: Audit) -> str:
-    """The page: one self-contained HTML document of at most 1 MB. Same audit, same bytes."""
+def render(audit: Audit, beside: Sequence[Audit] = ()) -> str:
+    """The page: one self-contained HTML document of at most 1 MB. Same audit, same bytes.
+
+    ``beside``: audits of other federations of the same secrets, compared in a chart of their own.
+    """
     for rows in TABLE_ROWS:
-        page = _render(audit, rows)
+        page = _render(audit, rows, beside)
         if len(page.encode("utf-8")) <= MOST_BYTES:
             break
     return page
 
 
-def _render(audit: Audit, rows: int) -> str:
+def _render(audit: Audit, rows: int, beside: Sequence[Audit]) -> str:
     style, script = _asset("page.css"), _asset("page.js")
     environment = jinja2.Environment(
         autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
@@ -62,15 +66,16 @@ def _render(audit: Audit, rows: int) -> str:
         policy=_policy(style, script),
         picture=picture.threat(audit.run.threat),
         reference_key=charts.reference_key,
+        compared=compared([*beside, audit]),
     )
 
 
-def write_report(audit: Audit, path: str | Path) -> Path:
+def write_report(audit: Audit, path: str | Path, beside: Sequence[Audit] = ()) -> Path:
     """Write the page to a new file, whole or not at all; an existing file is never replaced."""
     file = Path(path)
     if os.path.lexists(file):
         raise ChooseAnotherOutput(f"{file}: exists already and is kept; choose another name")
-    content = render(audit).encode("utf-8")
+    content = render(audit, beside).encode("utf-8")
     try:
         handle, name = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)
     except OSError as error:
