@@ -55,10 +55,11 @@ def demo(
     out: Out = Path("overheard-demo"),
     seed: Seed = None,
 ) -> None:
-    """Record and audit a federation of real people, and write the report.
+    """Record and audit two federations of real people, and write the report.
 
-    Six sites of the RAND Health Insurance Experiment train a linear regression together; an
-    eavesdropper of each site's link asks who is female, black or physically limited.
+    Six sites of the RAND Health Insurance Experiment train a linear regression together, then a
+    small network; an eavesdropper of each site's link asks who is female, black or physically
+    limited.
     """
     import tomllib
     from importlib import resources
@@ -69,15 +70,34 @@ def demo(
 
     if out.exists():
         raise ChooseAnotherOutput(f"{out} exists already; choose another path or remove it")
-    text = (resources.files("overheard") / "demo.toml").read_text(encoding="utf-8")
-    config = parse_config(tomllib.loads(text), "demo.toml")
-    _simulate(_with_seed(config, seed), out / "run")
-    record = _audit(out / "run", "eavesdropper", [], [], [], config.seed if seed is None else seed)
-    _write(out / "audit.json", record.to_json())
-    write_report(record, out / "report.html")
-    _summary(record)
-    typer.echo(f"recording  {out / 'run'}\naudit      {out / 'audit.json'}")
+    records: list[Audit] = []
+    for name, attacks in DEMO.items():
+        file = f"demo-{name}.toml"
+        text = (resources.files("overheard") / file).read_text(encoding="utf-8")
+        config = _with_seed(parse_config(tomllib.loads(text), file), seed)
+        _simulate(config, out / name / "run")
+        record = _audit(out / name / "run", "eavesdropper", attacks, [], [], config.seed)
+        _write(out / name / "audit.json", record.to_json())
+        write_report(record, out / name / "report.html")
+        records.append(record)
+        _summary(record, title=f"{name}: what the eavesdropper learns, all clients together")
+    write_report(records[-1], out / "report.html", beside=records[:-1])
+    typer.echo(f"recordings {out}/*/run\naudits     {out}/*/audit.json")
     typer.echo(f"report     {out / 'report.html'}")
+
+
+DEMO = {
+    "linear": [
+        "exact_linear",
+        "last_returned",
+        "global_model",
+        "majority",
+        "model_based_linear",
+        "max_entropy",
+    ],
+    "network": ["majority", "model_based_global", "model_based_last_returned", "max_entropy"],
+}
+"""The demo's federations and the attacks it runs on each: those that take seconds."""
 
 
 @app.command(epilog="Example: `overheard simulate federation.toml --out run`")
@@ -289,7 +309,7 @@ def _progress() -> Iterator[Progress]:
             raise
 
 
-def _summary(record: Audit) -> None:
+def _summary(record: Audit, title: str = "") -> None:
     """The pooled findings as a table, then the verdicts in words."""
     from rich.console import Console
     from rich.table import Table
@@ -300,7 +320,8 @@ def _summary(record: Audit) -> None:
         return "" if share is None else f"{share:.1%}"
 
     console = Console()
-    table = Table(title=f"what the {record.run.threat} learns, all clients together")
+    usual = f"what the {record.run.threat} learns, all clients together"
+    table = Table(title=title or usual)
     for column in (
         "question",
         "attack",

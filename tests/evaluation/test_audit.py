@@ -111,3 +111,12 @@ def test_models_that_have_no_optimum_of_their_own_are_not_scored(federate):
     network = audit(federate({"name": "mlp", "hidden": [3]}), EAVESDROPPER, ["last_returned"])
     assert not network.findings
     assert "not unique" in network.skipped[0].reason
+
+
+def test_pooled_certainty_keeps_an_interval(federate):
+    """A network gives everything away; all records right is still not "exactly 100%"."""
+    recording = federate({"name": "mlp", "hidden": [64]}, rounds=1, participation=1.0)
+    record = audit(recording, EAVESDROPPER, ["max_entropy"])
+    (row,) = record.pooled
+    assert row.value == row.high == 1.0
+    assert 0.98 < row.low < 1.0

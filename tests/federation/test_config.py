@@ -40,7 +40,7 @@ def test_a_config_is_read_with_its_defaults(tmp_path: Path) -> None:
 
 
 def test_the_demos_config_is_valid() -> None:
-    with resources.as_file(resources.files("overheard") / "demo.toml") as path:
+    with resources.as_file(resources.files("overheard") / "demo-linear.toml") as path:
         assert read_config(path).data.source == "randhie"
 
 

@@ -3,9 +3,11 @@
 0. **enumeration**, when there are at most 2^22 possible answers: the exact posterior.
 1. **ridge**, when the equations reach the unknowns: taken if no record is ambiguous and the
    rounded answer explains the total.
-2. **expectation propagation**, when its own checks pass: it settled, what it left unexplained is
+2. **successive decisions**, when a few equations are missing: taken if every record is decided and
+   the answer explains the total.
+3. **expectation propagation**, when its own checks pass: it settled, what it left unexplained is
    noise, and what it calls certain was proved against the total.
-3. **maximum entropy**, otherwise: one convex problem, always solvable, never more confident than
+4. **maximum entropy**, otherwise: one convex problem, always solvable, never more confident than
    the measurement forces it to be.
 
 The order of trial differs from the order of the rungs because the last one is the safe one. Before
@@ -25,7 +27,9 @@ from overheard.decoding.expectation_propagation import BUDGET, expectation_propa
 from overheard.decoding.max_entropy import Posterior, check_prior, count_unknowns, max_entropy
 from overheard.decoding.measurement import Measurement
 from overheard.decoding.ridge import fits, ridge
+from overheard.decoding.successive import successive
 
+_NEARLY = 0.5  # equations per unknown from which deciding record by record may succeed
 _ENOUGH_SPARE = 20  # spare rows from which a noise level is estimated
 
 
@@ -36,8 +40,8 @@ def decode(measurement: Measurement, prior: Any = None, *, budget: float = BUDGE
     floating-point operations that expectation propagation may spend before maximum entropy is
     taken instead. Deterministic. Raises FixData on a prior of the wrong shape or sum.
 
-    ``method`` is "enumeration", "ridge", "expectation_propagation", "max_entropy", or "prior" when
-    no equation rises above the noise.
+    ``method`` is "enumeration", "ridge", "successive", "expectation_propagation", "max_entropy",
+    or "prior" when no equation rises above the noise.
     """
     p0 = check_prior(prior, measurement.records, measurement.candidates)
     unknowns = count_unknowns(p0)
@@ -54,6 +58,10 @@ def decode(measurement: Measurement, prior: Any = None, *, budget: float = BUDGE
         if exact.converged:
             return exact
     rank = measurement.rank
+    if rank >= _NEARLY * unknowns:
+        decided = successive(measurement, p0)
+        if decided.converged:
+            return decided
     correlated = expectation_propagation(measurement, p0, budget=budget)
     if correlated.converged and fits(correlated.chi2_per_equation * rank, rank):
         return correlated

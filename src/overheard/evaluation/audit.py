@@ -10,7 +10,7 @@ import numpy as np
 
 from overheard.attacks import all_attacks, attack_named, is_slow, words
 from overheard.errors import ChooseAnotherAttack, FixConfig, FixData, GrantKnowledge, ListenLonger
-from overheard.evaluation.intervals import clustered_interval
+from overheard.evaluation.intervals import clustered_interval, share_interval
 from overheard.evaluation.record import AttackInfo, Audit, Pooled, Run, Skipped
 from overheard.evaluation.scoring import Scored, scorer_of
 from overheard.learning.recipe import Recipe
@@ -126,7 +126,9 @@ def _pool(scored: list[Scored], seed: int) -> Iterable[Pooled]:
         low, high = clustered_interval(units, stream(seed, "pooled", attack, attribute))
         shared: dict[str, float | None] = {"majority": None, "imputation": None, "lift": None}
         if first.metric == "accuracy":
-            low, high = max(low, 0.0), min(high, 1.0)
+            # where all clients agree a bootstrap over them shrinks to a point; shares never do
+            least, most = share_interval(np.concatenate(units))
+            low, high = max(min(low, least), 0.0), min(max(high, most), 1.0)
             sizes = np.array([m.finding.n for m in members])
             guess = float(np.average([m.finding.majority or 0.0 for m in members], weights=sizes))
             shared["majority"] = guess
