@@ -14,7 +14,7 @@ So the whole inference is one regression, and three things come for free:
 
 * **an honest interval**: the error on a record that was left out of the regression, summed over
   as many records as the client has. Closed form (leverages); nothing is refitted;
-* **no tuning parameter**: how many principal directions of ``psi`` are used, and whether the
+* **nothing to tune per client**: how many principal directions of ``psi`` are used, and whether the
   regression is for the label or for the residual (with the auxiliary mean of the predictions
   added), is whatever makes that left-out error smallest. The client plays no part in it;
 * **any size of model**: only inner products ``psi_i . psi_j`` and ``psi_i . t`` are needed.
@@ -46,7 +46,8 @@ RESOLVED = 1e-11
 MOST_DIRECTIONS = 200
 SHARE_OF_RECORDS = 5
 """At most one direction for every so many auxiliary records: with more, a record that is left out
-has already shaped the directions, and intervals come out too short."""
+has already shaped the directions, and intervals come out too short. Chosen among 3, 5 and 8 by
+coverage on real wages (papers/leprovost2023)."""
 
 
 @dataclass(frozen=True)
