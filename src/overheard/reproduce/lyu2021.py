@@ -498,16 +498,15 @@ def table6(quick: bool) -> list[Setting]:
         one = Setting(f"{source}, {column}", at, source, column, 100, attacks, claims)
         return [replace(one, batch=sizes[at], rate=0.01, rounds=20)]
 
-    if quick:
-        return [s for s in across(lines, make) if s.source == "location30"]
     settings = across(lines, make)
-    for column in ("c001", "c069"):
-        for size in (100, 300, 1000):
-            for batch, rate, epochs in ((8, 0.01, 1), (32, 0.01, 1), (8, 0.1, 1), (32, 0.1, 1)):
-                settings.append(_beyond(column, size, batch, rate, epochs))
-        settings.append(_beyond(column, 300, 8, 0.01, 5))
-        settings.append(_beyond(column, 300, 32, 0.01, 5))
-    return settings
+    beyond = [(300, 8, 0.01, 1), (300, 32, 0.01, 1), (300, 8, 0.1, 1), (1000, 32, 0.01, 1)]
+    beyond.append((1000, 8, 0.01, 1))
+    if quick:
+        settings = [s for s in settings if s.source == "location30"]
+    else:
+        beyond += [(1000, 32, 0.1, 1), (1000, 8, 0.1, 1), (300, 8, 0.01, 5), (300, 32, 0.01, 5)]
+        settings += [_beyond("c069", *way) for way in beyond if way[0] == 300]
+    return settings + [_beyond("c001", *way) for way in beyond]
 
 
 def _beyond(column: str, size: int, batch: int, rate: float, epochs: int) -> Setting:
