@@ -7,11 +7,12 @@ We add a stranger's guess (the auxiliary records' mean label), our posterior, an
 single records where the inputs are known.
 
 The paper names neither its data, nor the network, nor the group counts that the attack assumes.
-Here (what was tried before is told in papers/leprovost2023): the `wages` source; hidden layers of 64 and 32, ReLU, plain steps of
-0.01 on batches of 40 (each batch is a client's round), labels in the units of the paper's picture
-(tens of dollars an hour for its tens of thousands a year), float32 gradients, known counts (and
-unknown ones in rows of their own); 5,500 records drawn with groups as even as the table allows,
-because one in fifty has a PhD and a batch of 40 in the natural mix would mostly hold none.
+Here (papers/leprovost2023 tells what was tried before): the `wages` source; hidden layers of 64
+and 32, ReLU, plain steps of 0.01 on batches of 40 (each batch is a client's round), labels in
+the units of the paper's picture (tens of dollars an hour for its tens of thousands a year),
+float32 gradients, known counts (and unknown ones in rows of their own); 5,500 records drawn
+with groups as even as the table allows, because one in fifty has a PhD and a batch of 40
+in the natural mix would mostly hold none.
 """
 
 from __future__ import annotations
