@@ -53,9 +53,7 @@ def simulate(plan: Plan, out: str | Path, progress: Progress = lambda done, tota
         for number in range(training.rounds):
             chosen = participants(len(names), training.participation, seed, number)
             alone = np.array([names[c] == training.isolate for c in chosen])
-            sent = np.broadcast_to(model, (len(chosen), len(model)))
-            if alone.any():
-                sent = np.where(alone[:, None], own, sent)
+            sent = np.where(alone[:, None], own, model) if training.isolate else model
             returned = train_clients(recipe, sent, data, chosen, seed, number)
             recorder.round(
                 number,
@@ -92,10 +90,11 @@ def participants(clients: int, share: float, seed: int, number: int) -> NDArray[
 def train_clients(
     recipe: Recipe, sent: Array, data: Shards, chosen: NDArray[np.int64], seed: int, number: int
 ) -> Array:
-    """What the chosen clients return for what they are sent, both (len(chosen), P).
+    """What the chosen clients return (len(chosen), P), clients of similar size in one batch.
 
-    Clients of similar size are trained in one batch.
+    ``sent``: one model (P,) for all, or one for each (len(chosen), P).
     """
+    sent = np.broadcast_to(sent, (len(chosen), sent.shape[-1]))
     returned = np.empty(sent.shape, sent.dtype)
     by_size = np.argsort(data.sizes[chosen], kind="stable")
     for begin in range(0, len(chosen), CHUNK):
