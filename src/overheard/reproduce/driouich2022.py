@@ -307,7 +307,8 @@ def prop1(quick: bool, seeds: int, progress: Progress) -> Reproduction:
             }
             with recorded(config, dataset) as recording:
                 for score in attribute_scores(recording, "s", attacks, ["0"], pair):
-                    outcome[score.method].append(score.value)
+                    if score.method in outcome:
+                        outcome[score.method].append(score.value)
         for method, both in outcome.items():
             values[method].append(float(np.mean(both)))
     rows = [
