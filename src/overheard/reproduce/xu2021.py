@@ -62,7 +62,7 @@ def local_accuracy(recipe: Recipe, theta: Array, records: Records) -> float:
 
 @dataclass(frozen=True)
 class Model:
-    """One method's guess at one client's local model."""
+    """One method's guess at one client's local model; ``seconds`` are of the processor."""
 
     method: str
     client: str
@@ -78,17 +78,17 @@ def models(
     views = {c: observe(recording, EAVESDROPPER, LOCAL_MODEL, c) for c in names}
     for client, view in views.items():
         for attack in (GlobalModel(), LastReturned(), Structured()):
-            begin = time.perf_counter()
+            begin = time.process_time()
             guess = launch(attack, view, seed)
-            yield Model(attack.name, client, guess.parameters, time.perf_counter() - begin)
+            yield Model(attack.name, client, guess.parameters, time.process_time() - begin)
     if learned is None:
         return
     links = [view.know(Link) for view in views.values()]
     sent = np.stack([link.sent.astype(np.float64) for link in links])
     updates = np.stack([link.updates() for link in links])
-    begin = time.perf_counter()
+    begin = time.process_time()
     fixed, _, _ = learn_maps(sent, updates, learned, seed)
-    each = (time.perf_counter() - begin) / len(links)
+    each = (time.process_time() - begin) / len(links)
     for client, theta in zip(names, fixed, strict=True):
         yield Model("learned_map", client, theta, each)
 
