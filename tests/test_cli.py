@@ -89,7 +89,7 @@ def test_selections_narrow_the_audit(workplace: Any) -> None:
     assert [(f["attack"], f["client"]) for f in record["findings"]] == [("majority", "site 1")]
     (skipped,) = record["skipped"]
     assert "needs Link" in skipped["reason"]
-    assert "granted by: eavesdropper, server" in skipped["reason"]
+    assert "granted by: eavesdropper, isolating-server, server" in skipped["reason"]
     assert "needs Link" in " ".join(done.stdout.split())
 
 

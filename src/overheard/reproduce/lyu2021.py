@@ -112,7 +112,7 @@ class Outcome:
 
 
 def score(setting: Setting, seed: int) -> tuple[list[Outcome], list[str]]:
-    """What every attack of a setting gets right, and why others did not run."""
+    """What every attack of a setting gets right, and which did not run, and why."""
     with recorded(setting.config(seed)) as recording:
         column = setting.column
         asked = membership(column) if setting.question == "membership" else attribute(column)
@@ -128,7 +128,7 @@ def score(setting: Setting, seed: int) -> tuple[list[Outcome], list[str]]:
             try:
                 guess = launch(attack, view, seed)
             except ChooseAnotherAttack as error:
-                notes.append(f"{setting.panel}, {setting.at}: no {method}: {error}.")
+                notes.append(f"{method} was not run: {error}.")
                 continue
             seconds = perf_counter() - begin
             outcomes.append(judge(recording, setting, method, guess, seconds))
@@ -232,7 +232,7 @@ def run_table(
 ) -> Reproduction:
     """Every setting in every repetition, as rows."""
     warm_up()
-    notes: dict[str, None] = {}
+    notes: dict[str, dict[str, None]] = {}
     outcomes: list[list[Outcome]] = [[] for _ in settings]
     total = seeds * len(settings)
     for seed in range(seeds):
@@ -246,7 +246,8 @@ def run_table(
                 mine = imputed[: setting.records]
                 outcomes[at].append(Outcome(STRANGER, mine, made[0].majority, 0.0))
             outcomes[at] += made
-            notes |= dict.fromkeys(refused)
+            for note in refused:
+                notes.setdefault(note, {})[f"{setting.panel}, {setting.at}"] = None
     rows = [
         row
         for setting, made in zip(settings, outcomes, strict=True)
@@ -255,15 +256,15 @@ def run_table(
     sources = list(dict.fromkeys(s.source for s in settings))
     shown = [catalogue.load(s, victim=1).name for s in sources]
     about = [catalogue.about(s).note for s in sources]
-    all_notes = (*about, *NOTES, training_words(settings), *notes)
+    refusals = [f"{note} ({'; '.join(where)})" for note, where in notes.items()]
+    all_notes = (*about, *NOTES, training_words(settings), *refusals)
     return Reproduction(name, PAPER, tuple(rows), ", ".join(shown), all_notes, quick, seeds)
 
 
 def training_words(settings: Sequence[Setting]) -> str:
     """How the victims were trained, for whoever reads the numbers."""
     ways = dict.fromkeys(
-        f"B={s.batch or 'all'}, {s.epochs} local epoch(s), rate {s.rate}, {s.rounds} rounds heard"
-        + (f" ({s.records} records)" if s.question == "membership" else "")
+        f"B={s.batch or 'all'}, {s.epochs} local epoch(s), rate {s.rate}, {s.rounds} rounds"
         for s in settings
     )
     return f"Trained by SGD with: {'; '.join(ways)}."
