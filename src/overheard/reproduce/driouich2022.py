@@ -65,12 +65,14 @@ FLIGHT_MEANS["local"] = 0.769
 
 def methods(quick: bool, linear: bool) -> dict[str, Attack]:
     """The paper's five methods and ours."""
-    grid: dict[str, Any] = {"last": (0, 300), "step": (30,)} if quick else {}
+    grid: dict[str, Any] = (
+        {"last": (0, 300), "step": (30,)} if quick else {"last": (100, 1000), "step": (50,)}
+    )
     short = LearnedMap(hidden=200, steps=200, search_steps=200) if quick else LearnedMap()
     local: Attack = ModelBasedLinear() if linear else ModelBasedLocal(short)
     return {
-        "l2_lbfgs": L2Lbfgs(**grid, iterations=40 if quick else 200),
-        "gumbel": Gumbel(**grid, steps=60 if quick else 200),
+        "l2_lbfgs": L2Lbfgs(**grid, iterations=40 if quick else 100),
+        "gumbel": Gumbel(**grid, steps=60 if quick else 100),
         "global": ModelBasedGlobal(),
         "last returned": ModelBasedLastReturned(),
         "local": local,

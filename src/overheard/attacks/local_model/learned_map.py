@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from overheard.attacks.wire import spread
 from overheard.errors import ChooseAnotherAttack
 from overheard.transcript.guess import LocalModel
 from overheard.transcript.knowledge import Link
@@ -27,7 +28,7 @@ class LearnedMap:
 
     Settings: ``hidden`` units (1000 in the paper), Adam ``steps`` and ``rate`` for the map
     (problem 9), ``search_steps`` and ``search_rate`` for the fixed point (problem 10). The search
-    starts at the last returned model.
+    starts at the last returned model. ``rounds``: at most so many of those heard, evenly spread.
     """
 
     name: ClassVar[str] = "learned_map"
@@ -41,6 +42,7 @@ class LearnedMap:
     rate: float = 1e-3
     search_steps: int = 1000
     search_rate: float = 1e-2
+    rounds: int = 300
 
     def __call__(self, view: View, rng: np.random.Generator) -> LocalModel:
         link = view.know(Link)
@@ -49,9 +51,9 @@ class LearnedMap:
                 f"a map of {link.sent.shape[1]} parameters is too large; at most {MOST_PARAMETERS}"
             )
         link.require(2, "a learned map")
-        fixed, loss, left = learn_maps(
-            link.sent.astype(np.float64)[None], link.updates()[None], self, int(rng.integers(2**31))
-        )
+        used = spread(len(link), self.rounds)
+        sent, updates = link.sent[used].astype(np.float64), link.updates()[used]
+        fixed, loss, left = learn_maps(sent[None], updates[None], self, int(rng.integers(2**31)))
         unknown = np.full(fixed.shape[1], np.nan)
         return LocalModel(
             fixed[0], unknown, 0, {"map_loss": float(loss[0]), "update_left": float(left[0])}
