@@ -369,7 +369,7 @@ def main() -> None:
     debug = "--debug" in sys.argv
     sys.argv = [word for word in sys.argv if word != "--debug"]
     try:
-        code = app(standalone_mode=False)
+        code = app(prog_name="overheard", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as help_text:
         help_text.show()
         sys.exit(2)
