@@ -250,7 +250,12 @@ def fig1(quick: bool, seeds: int, progress: Progress) -> Reproduction:
                 "seed": seed,
                 "data": {"source": "adult", "options": {"seed": seed}},
                 "model": {"name": "logistic"},
-                "training": {"rounds": 300, "learning_rate": 0.001, "batch_size": batch},
+                "training": {
+                    "rounds": 300,
+                    "learning_rate": 0.001,
+                    "batch_size": batch,
+                    "steps": 1 if batch else 0,
+                },
             }
             with recorded(config) as recording:
                 truth, recipe = truth_and_recipe(recording)
