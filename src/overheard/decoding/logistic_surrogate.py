@@ -27,6 +27,7 @@ Array = NDArray[np.float64]
 
 EQUATIONS = 600  # about as many as one dense solve takes in some hundredths of a second
 LEVELS = (3.0, 1.0, 0.3, 0.1, 0.03, 0.01, 0.01)  # relative error allowed, rough to close
+REPLAYED = 8  # local steps that a replay takes at most
 DOUBT = 0.5  # share of the way from the last model to theta* that is extrapolation
 TUNE_FROM = 0.1  # level at which the prior variance of theta* starts to follow the fit
 
@@ -98,7 +99,7 @@ def decode_logistic(
     moments = 4.0 * moments if bias is None else moments / moments[bias, bias]
 
     rows = _contrasts(sent, smooth)
-    data = _Messages(sent, returned[-1], rows, rows.T @ update, noise, recipe)
+    data = _Messages(sent, returned[-1], rows, rows.T @ update, noise, _shortened(recipe))
     fits = []
     for draw in range(prior.draws):
         rng = np.random.default_rng([seed, draw])
@@ -121,6 +122,12 @@ def decode_logistic(
         noise_sd=float(np.sqrt(np.trace(noise) / size)),
         prior_spread=prior.together,
     )
+
+
+def _shortened(recipe: LocalRecipe) -> LocalRecipe:
+    """The same way in at most `REPLAYED` longer steps: their error is of second order in lr."""
+    steps = min(recipe.steps, REPLAYED)
+    return replace(recipe, steps=steps, learning_rate=recipe.learning_rate * recipe.steps / steps)
 
 
 def _extrapolation(move: Array, records: Array) -> Array:
