@@ -60,7 +60,7 @@ def balanced_accuracy(guess: AttributeValues, column: NDArray[Any]) -> float:
 def client_losses(recipe: Recipe, theta: Array, records: Records) -> Array:
     """Each record's loss under a model."""
     inputs, labels = encode(recipe.encoding, records), recipe.target.encode(records)
-    return np.asarray(record_losses(recipe.loss, predict(recipe.model, theta, inputs), labels))
+    return np.asarray(record_losses(recipe.loss, predict(recipe.dense, theta, inputs), labels))
 
 
 def local_optimum(recipe: Recipe, records: Records, start: Array | None = None) -> Array:
@@ -71,14 +71,14 @@ def local_optimum(recipe: Recipe, records: Records, start: Array | None = None) 
     """
     inputs, labels = encode(recipe.encoding, records), recipe.target.encode(records)
     if recipe.linear_least_squares:
-        design = np.column_stack([inputs, np.ones(len(labels))]) if recipe.model.bias else inputs
+        design = np.column_stack([inputs, np.ones(len(labels))]) if recipe.dense.bias else inputs
         return np.asarray(np.linalg.lstsq(design, labels, rcond=None)[0])
     shares = np.full(len(labels), 1 / len(labels))
 
     def objective(theta: Array) -> tuple[float, Array]:
-        losses = record_losses(recipe.loss, predict(recipe.model, theta, inputs), labels)
-        pairs = factors(recipe.model, recipe.loss, theta, inputs, labels)
-        return float(losses.mean()), np.asarray(weighted_gradient(recipe.model, pairs, shares))
+        losses = record_losses(recipe.loss, predict(recipe.dense, theta, inputs), labels)
+        pairs = factors(recipe.dense, recipe.loss, theta, inputs, labels)
+        return float(losses.mean()), np.asarray(weighted_gradient(recipe.dense, pairs, shares))
 
     begin = np.zeros(recipe.model.size) if start is None else start
     options = {"maxiter": 5000, "maxfun": 20000, "ftol": 1e-14, "gtol": 1e-9}

@@ -48,7 +48,7 @@ def simulate(plan: Plan, out: str | Path, progress: Progress = lambda done, tota
     payload = "gradient" if recipe.algorithm == "fedsgd" else "model"
     with Recorder(out, payload, about) as recorder:
         write_knowledge(recorder, plan)
-        model = initial(recipe.model, seed, plan.config.model.initial).astype(recipe.wire)
+        model = initial(recipe.dense, seed, plan.config.model.initial).astype(recipe.wire)
         own = model  # of the isolated client
         for number in range(training.rounds):
             chosen = participants(len(names), training.participation, seed, number)

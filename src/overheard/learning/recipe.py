@@ -8,13 +8,13 @@ It contains no record and no secret. This module does not import torch.
 from __future__ import annotations
 
 from math import ceil
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, field_validator, model_validator
 
-from overheard.errors import FixRecording
+from overheard.errors import ChooseAnotherAttack, FixRecording
 from overheard.learning.records import Encoding, Records, Spec, Value
 
 Layout = tuple[tuple[str, tuple[int, ...]], ...]
@@ -72,6 +72,61 @@ class Dense(Spec):
         return sum(int(np.prod(shape)) for _, shape in self.layout())
 
 
+class LeNet(Spec):
+    """Two 5x5 convolutions, each followed by ReLU and 2x2 max pooling; then dense layers with ReLU.
+
+    ``dropout`` stands before the first dense layer and between the dense layers (0: none). The
+    input is an image (channels, height, width), flattened row by row; no padding.
+    """
+
+    architecture: Literal["lenet"] = "lenet"
+    image: tuple[int, int, int]
+    filters: tuple[int, int] = (10, 20)
+    hidden: tuple[int, ...] = (50,)
+    outputs: int = Field(default=10, ge=2)
+    dropout: float = Field(default=0.0, ge=0, lt=1)
+    wire_names: dict[str, str] = {}
+
+    @model_validator(mode="after")
+    def _large_enough(self) -> LeNet:
+        if min(self.image, default=0) < 1 or min(self.image[1:]) < 16:
+            raise ValueError(f"an image of {self.image} is too small for two 5x5 convolutions")
+        if min((*self.filters, *self.hidden), default=1) < 1:
+            raise ValueError("every layer needs at least one filter or unit")
+        return self
+
+    @property
+    def inputs(self) -> int:
+        return int(np.prod(self.image))
+
+    @property
+    def flattened(self) -> int:
+        """Inputs of the first dense layer."""
+        height, width = (((side - 4) // 2 - 4) // 2 for side in self.image[1:])
+        return self.filters[1] * height * width
+
+    def layout(self) -> Layout:
+        """Names on the wire and shapes, layer by layer, weight before bias."""
+        named: list[tuple[str, tuple[int, ...]]] = []
+        channels = (self.image[0], *self.filters)
+        for number, (before, after) in enumerate(zip(channels, channels[1:], strict=False), 1):
+            named.append((f"conv{number}.weight", (after, before, 5, 5)))
+            named.append((f"conv{number}.bias", (after,)))
+        widths = (self.flattened, *self.hidden, self.outputs)
+        for number, (before, after) in enumerate(zip(widths, widths[1:], strict=False), 1):
+            named.append((f"fc{number}.weight", (after, before)))
+            named.append((f"fc{number}.bias", (after,)))
+        return tuple((self.wire_names.get(name, name), shape) for name, shape in named)
+
+    @property
+    def size(self) -> int:
+        """Number of parameters."""
+        return sum(int(np.prod(shape)) for _, shape in self.layout())
+
+
+Architecture = Annotated[Dense | LeNet, Field(discriminator="architecture")]
+
+
 class Target(Spec):
     """What the model predicts: a scaled number, or one of several classes."""
 
@@ -111,7 +166,7 @@ class Recipe(Spec):
     """Model, loss and local update rule."""
 
     algorithm: Literal["fedavg", "fedsgd", "fedprox"] = "fedavg"
-    model: Dense
+    model: Architecture
     loss: Loss
     encoding: Encoding
     target: Target
@@ -136,6 +191,15 @@ class Recipe(Spec):
         return self
 
     @property
+    def dense(self) -> Dense:
+        """The model, for who can deal with dense layers only."""
+        if not isinstance(self.model, Dense):
+            raise ChooseAnotherAttack(
+                f"works on dense layers only, and the model is a {self.model.architecture!r}"
+            )
+        return self.model
+
+    @property
     def full_batch(self) -> bool:
         return self.batch_size is None
 
@@ -150,4 +214,4 @@ class Recipe(Spec):
     @property
     def linear_least_squares(self) -> bool:
         """Squared error on a model without hidden layers."""
-        return self.loss == "squared_error" and not self.model.hidden
+        return self.loss == "squared_error" and not self.dense.hidden

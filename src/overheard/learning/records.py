@@ -22,7 +22,10 @@ Value = float | str
 
 @dataclass(frozen=True)
 class Records:
-    """Columns of equal length. Numeric columns are float64, all others are text."""
+    """Columns of equal length. Numeric columns are float64, all others are text.
+
+    A column of images has two dimensions: records, and the numbers of one image.
+    """
 
     columns: Mapping[str, NDArray[Any]]
 
@@ -106,7 +109,28 @@ class OneHot(Spec):
         return len(self.values)
 
 
-Block = Annotated[Scaled | OneHot, Field(discriminator="block")]
+class Pixels(Spec):
+    """An image: a column with so many numbers a record, each ``(value - shift) / scale``."""
+
+    block: Literal["pixels"] = "pixels"
+    column: str
+    shape: tuple[int, int, int]
+    shift: float = 0.0
+    scale: float = 1.0
+
+    @property
+    def width(self) -> int:
+        return int(np.prod(self.shape))
+
+    @field_validator("scale")
+    @classmethod
+    def _not_zero(cls, scale: float) -> float:
+        if scale == 0:
+            raise ValueError("scale must not be 0")
+        return scale
+
+
+Block = Annotated[Scaled | OneHot | Pixels, Field(discriminator="block")]
 
 
 class Encoding(Spec):
@@ -152,7 +176,14 @@ def encode(
     return inputs
 
 
-def _encode_block(block: Scaled | OneHot, values: NDArray[Any]) -> NDArray[np.float64]:
+def _encode_block(block: Scaled | OneHot | Pixels, values: NDArray[Any]) -> NDArray[np.float64]:
+    if isinstance(block, Pixels):
+        if values.ndim != 2 or values.shape[1] != block.width:
+            raise FixData(
+                f"column {block.column!r} has shape {values.shape}; an image of {block.shape} "
+                f"needs {block.width} numbers a record"
+            )
+        return (values.astype(np.float64) - block.shift) / block.scale
     if isinstance(block, Scaled):
         if values.dtype.kind not in "biuf":
             raise FixData(

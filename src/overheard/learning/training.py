@@ -70,8 +70,8 @@ def local_training(recipe: Recipe, start: Array, data: Shards, rng: np.random.Ge
 
 
 def _gradient(recipe: Recipe, theta: Array, inputs: Array, labels: Array, weights: Array) -> Array:
-    pairs = factors(recipe.model, recipe.loss, theta, inputs, labels)
-    return weighted_gradient(recipe.model, pairs, weights)
+    pairs = factors(recipe.dense, recipe.loss, theta, inputs, labels)
+    return weighted_gradient(recipe.dense, pairs, weights)
 
 
 def _shares(data: Shards, dtype: np.dtype[Any]) -> Array:

@@ -180,13 +180,13 @@ class _World:
 
     def with_hidden(self, hidden: tuple[int, ...]) -> _World:
         """Another network, and the clients no two of whose records have equal inputs."""
-        model = self.recipe.model.model_copy(update={"hidden": hidden})
+        model = self.recipe.dense.model_copy(update={"hidden": hidden})
         recipe = self.recipe.model_copy(update={"model": model})
         return replace(self, recipe=recipe, clients=self.different)
 
     def test_loss(self, model: NDArray[np.float32]) -> float:
         """Mean squared error on the auxiliary records, which are the paper's test set."""
-        outputs = predict(self.recipe.model, model, encode(self.recipe.encoding, self.outside))
+        outputs = predict(self.recipe.dense, model, encode(self.recipe.encoding, self.outside))
         return float(np.mean((outputs[:, 0] - self.recipe.target.encode(self.outside)) ** 2))
 
     def gradients(self, model: NDArray[np.float32], epoch: int) -> Link:
@@ -284,7 +284,7 @@ def _training(
     recipe = world.recipe
     inputs = encode(recipe.encoding, world.train).astype(recipe.wire)
     labels = recipe.target.encode(world.train).astype(recipe.wire)
-    model = initial(recipe.model, PUBLIC_SEED + number).astype(recipe.wire)
+    model = initial(recipe.dense, PUBLIC_SEED + number).astype(recipe.wire)
     rng = stream(PUBLIC_SEED, "order", number)
     rate = model.dtype.type(recipe.learning_rate)
     for epoch in range(max(protocol.epochs) + 1):

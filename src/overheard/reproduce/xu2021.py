@@ -54,7 +54,7 @@ def claims(steps: int) -> dict[tuple[str, str], float]:
 
 def local_accuracy(recipe: Recipe, theta: Array, records: Records) -> float:
     """Share of a client's own records that a model classifies right."""
-    outputs = predict(recipe.model, theta, encode(recipe.encoding, records))
+    outputs = predict(recipe.dense, theta, encode(recipe.encoding, records))
     labels = recipe.target.encode(records)
     chosen = outputs[:, 0] > 0 if outputs.shape[1] == 1 else outputs.argmax(axis=1)
     return float(np.mean(chosen == labels))

@@ -68,7 +68,7 @@ def _sharp(measurement: Measurement) -> bool:
 
 def _at(recipe: Recipe, theta: Array, candidates: Array, labels: Array, update: Array):  # type: ignore[no-untyped-def]
     """Differences to the first candidate, and what the update leaves unexplained by it."""
-    model, loss = recipe.model, recipe.loss
+    model, loss = recipe.dense, recipe.loss
     base = factors(model, loss, theta, candidates[0], labels[0])
     left = update - weighted_gradient(model, base, np.ones(len(labels[0])))
     others = [
@@ -84,7 +84,7 @@ def _rows(
     differences, residual = [], []
     for theta, update in zip(thetas, updates, strict=True):
         others, left = _at(recipe, theta, candidates, labels, update)
-        differences.append(np.stack([explicit(o, recipe.model.bias) for o in others], axis=1))
+        differences.append(np.stack([explicit(o, recipe.dense.bias) for o in others], axis=1))
         residual.append(left)
     return from_differences(
         np.concatenate(differences, axis=2), np.concatenate(residual), noise.ravel()
@@ -107,7 +107,7 @@ def _inner_products(
         energy += precision * float(left @ left)
         blocks = [
             np.column_stack([weight, *(() if bias is None else (bias,))]).astype(np.float64)
-            for weight, bias in split(recipe.model, left)
+            for weight, bias in split(recipe.dense, left)
         ]
         for a, one in enumerate(others):
             projections[:, a] += precision * project(one, blocks)

@@ -29,7 +29,7 @@ _CHUNK = 1024
 def applies(link: Link, recipe: Recipe, unknowns: int) -> bool:
     """One full-batch step, very many unknowns, and a first layer with more parameters than that."""
     one_step = recipe.full_batch and (link.payload == "gradient" or recipe.epochs == 1)
-    width = recipe.model.sizes[1] * (recipe.model.sizes[0] + recipe.model.bias)
+    width = recipe.dense.sizes[1] * (recipe.dense.sizes[0] + recipe.dense.bias)
     return one_step and unknowns > MOST_UNKNOWNS and width > 2 * unknowns
 
 
@@ -42,7 +42,7 @@ def decode_first_layer(
     values: tuple[Value, ...],
 ) -> tuple[Posterior, NDArray[np.intp]]:
     """The posterior from the first round's first layer, and the numbers of records alike."""
-    people, bias = len(labels), recipe.model.bias
+    people, bias = len(labels), recipe.dense.bias
     theta = link.sent[0].astype(np.float64)
     scale = people / (1.0 if link.payload == "gradient" else recipe.learning_rate)
     residual = _first(recipe, link.updates()[0] * scale)
@@ -50,7 +50,7 @@ def decode_first_layer(
     base = encode(recipe.encoding, records, {column: values[0]})
     own = recipe.encoding.inputs_of(column)
     ends = np.ones((people, 1 if bias else 0))
-    delta0 = np.empty((people, recipe.model.sizes[1]))
+    delta0 = np.empty((people, recipe.dense.sizes[1]))
     deltas = [np.empty_like(delta0) for _ in values[1:]]
     others = [
         encode(recipe.encoding, records.take(np.arange(1)), {column: v})[0, own] for v in values
@@ -58,12 +58,12 @@ def decode_first_layer(
     for start in range(0, people, _CHUNK):
         rows = slice(start, start + _CHUNK)
         x, y = base[rows].copy(), labels[rows]
-        delta0[rows] = factors(recipe.model, recipe.loss, theta, x, y)[0][1]
+        delta0[rows] = factors(recipe.dense, recipe.loss, theta, x, y)[0][1]
         weighted = delta0[rows].T @ np.column_stack([x, ends[rows]])
         residual = residual - weighted
         for delta, inputs in zip(deltas, others[1:], strict=True):
             x[:, own] = inputs
-            delta[rows] = factors(recipe.model, recipe.loss, theta, x, y)[0][1]
+            delta[rows] = factors(recipe.dense, recipe.loss, theta, x, y)[0][1]
             delta[rows] -= delta0[rows]
     inside = np.arange(own.start, own.stop)
     design = np.column_stack([base, ends])
@@ -84,5 +84,5 @@ def decode_first_layer(
 
 
 def _first(recipe: Recipe, flat: Array) -> Array:
-    weight, bias = split(recipe.model, flat)[0]
+    weight, bias = split(recipe.dense, flat)[0]
     return np.asarray(np.column_stack([weight, *(() if bias is None else (bias,))]))

@@ -71,7 +71,7 @@ def matching(view: View) -> Matching:
     if link.payload == "model":
         steps = recipe.learning_rate * recipe.local_steps(len(records))
     return Matching(
-        recipe.model,
+        recipe.dense,
         recipe.loss,
         torch.from_numpy(candidates),
         torch.from_numpy(recipe.target.encode_values(view.know(Labels).values)),

@@ -50,7 +50,7 @@ def linear_moments(
         blocks,
         step=2 * rate / len(phi),
         steps=1 if gradient else recipe.epochs,
-        bias=recipe.model.bias,
+        bias=recipe.dense.bias,
         proximal=recipe.proximal * rate,
         within=variance,
     )

@@ -172,13 +172,13 @@ class _Scene:
         self.varies = np.ptp(candidates, axis=0).max(axis=0) > 0
         self.direct = candidates[:, :, self.varies]
         public = candidates[0][:, ~self.varies]
-        self.public = np.column_stack([public, np.ones(people)]) if recipe.model.bias else public
+        self.public = np.column_stack([public, np.ones(people)]) if recipe.dense.bias else public
         unknowns = people * (values - 1)
         numbers = unknowns * max(self.sent.size, 2 * recipe.model.size * self.times.shares.size)
         self.whole = numbers <= MOST_ROW_NUMBERS and (
             not self.random or recipe.model.size <= MOST_RANDOM_ROWS
         )
-        equations = recipe.model.sizes[1] * int(self.varies.sum()) * len(heard)
+        equations = recipe.dense.sizes[1] * int(self.varies.sum()) * len(heard)
         self.blind = self.whole or equations < _SPARE * unknowns
 
     def equations(
@@ -244,19 +244,19 @@ class _Scene:
         """What turns a sum of gradients along this path into equations."""
         recipe, shares = self.recipe, self.times.shares
         if self.whole:
-            gradients = self._nodes(path, lambda *at: record_gradients(recipe.model, *at))
+            gradients = self._nodes(path, lambda *at: record_gradients(recipe.dense, *at))
             moments = order_moments(gradients, shares, self.used, belief, _WHOLE_SHRINK)
             return lambda total: whole_equations(moments, total, noise)
         theta = path.astype(self.inputs.dtype)
-        errors = self._nodes(theta, lambda *at: factors(recipe.model, *at)[0][1])
+        errors = self._nodes(theta, lambda *at: factors(recipe.dense, *at)[0][1])
         moments = order_moments(errors, shares, self.used, belief)
-        layer = split(recipe.model, noise)[0][0]
+        layer = split(recipe.dense, noise)[0][0]
         columns = Columns(
             moments, self.public, self.direct, belief, float(np.sqrt(np.mean(layer**2)))
         )
 
         def make(total: Array) -> Equations:
-            weight, bias = split(recipe.model, total)[0]
+            weight, bias = split(recipe.dense, total)[0]
             public = [weight[:, ~self.varies], *(() if bias is None else (bias,))]
             return columns.equations(
                 np.asarray(weight[:, self.varies], dtype=np.float64),

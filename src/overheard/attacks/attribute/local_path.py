@@ -96,10 +96,10 @@ def replay(
             chosen = order[:, begin : begin + size]
             value = values[every, chosen]
             pairs = factors(
-                recipe.model, recipe.loss, theta, candidates[value, chosen], labels[value, chosen]
+                recipe.dense, recipe.loss, theta, candidates[value, chosen], labels[value, chosen]
             )
             weights = np.full(chosen.shape, 1 / chosen.shape[1], sent.dtype)
-            gradient = weighted_gradient(recipe.model, pairs, weights)
+            gradient = weighted_gradient(recipe.dense, pairs, weights)
             if recipe.algorithm == "fedprox":
                 gradient = gradient + sent.dtype.type(recipe.proximal) * (theta - sent)
             theta = theta - rate * gradient

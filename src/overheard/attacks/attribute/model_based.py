@@ -50,7 +50,7 @@ def best_values(view: View, parameters: Array) -> AttributeValues:
 
 def squared_errors(recipe: Recipe, parameters: Array, candidates: Array, labels: Array) -> Array:
     """||F(theta, x, s) - y||^2 (K, m); F gives probabilities where the target is a class."""
-    outputs = np.asarray(predict(recipe.model, parameters, candidates))
+    outputs = np.asarray(predict(recipe.dense, parameters, candidates))
     if recipe.loss == "squared_error":
         return np.asarray((outputs[..., 0] - labels) ** 2)
     if outputs.shape[-1] == 1:

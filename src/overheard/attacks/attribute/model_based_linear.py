@@ -86,11 +86,11 @@ def solve_for_attribute(
 ) -> NDArray[np.float64]:
     """Line 3 of Algorithm 3: (y - X_p theta_p) / theta_s for every record."""
     theta = fit.fixed_point
-    offset = theta[-1] if recipe.model.bias else 0.0
+    offset = theta[-1] if recipe.dense.bias else 0.0
     weight = theta[position]
     if weight == 0.0:
         raise ChooseAnotherAttack("the local model does not use the attribute at all")
-    return np.asarray((labels - public @ theta[: recipe.model.inputs] - offset) / weight)
+    return np.asarray((labels - public @ theta[: recipe.dense.inputs] - offset) / weight)
 
 
 def share_of_ones(
@@ -105,7 +105,7 @@ def share_of_ones(
         return None
     rate = 1.0 if recipe.algorithm == "fedsgd" else recipe.learning_rate
     second_moments = fit.W / (2 * rate)
-    if recipe.model.bias:
+    if recipe.dense.bias:
         mean = second_moments[position, -1]
         share = (mean - low) / (high - low)
     elif low == 0.0:

@@ -140,7 +140,7 @@ def _measure(
     scale = (len(labels) + unknown) / (1.0 if link.payload == "gradient" else recipe.learning_rate)
     link = only(link, np.arange(1))
     theta = link.sent[0].astype(np.float64)
-    pairs = [factors(recipe.model, recipe.loss, theta, x, labels) for x in inputs]
+    pairs = [factors(recipe.dense, recipe.loss, theta, x, labels) for x in inputs]
     variance = float(np.mean((rounding(link)[0] * scale) ** 2))
     update = link.updates()[0] * scale
     products, projections = _whitened(recipe, pairs, update, variance, unknown, shares, product)
@@ -202,7 +202,7 @@ def _blocks(
     In the eigenvectors of ``E[delta delta']`` and ``E[a a']`` the product form is diagonal.
     """
     known, values = shares.shape
-    for layer, (weight, bias) in enumerate(split(recipe.model, update)):
+    for layer, (weight, bias) in enumerate(split(recipe.dense, update)):
         a = np.stack([p[layer][0] for p in pairs], axis=1).astype(np.float64)
         delta = np.stack([p[layer][1] for p in pairs], axis=1).astype(np.float64)
         target = weight

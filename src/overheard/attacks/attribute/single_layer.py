@@ -26,7 +26,7 @@ def applies(link: Link, recipe: Recipe) -> bool:
     """One full-batch step a round of a classifier without hidden layers."""
     one_step = link.payload == "gradient" or recipe.epochs == 1
     plain = recipe.algorithm in ("fedavg", "fedsgd")
-    return not recipe.model.hidden and recipe.full_batch and one_step and plain
+    return not recipe.dense.hidden and recipe.full_batch and one_step and plain
 
 
 def single_layer_measurement(
@@ -38,7 +38,7 @@ def single_layer_measurement(
     model are left out: equal residuals make float32 sums err in one direction.
     """
     values, people, _ = candidates.shape
-    outputs = recipe.model.outputs
+    outputs = recipe.dense.outputs
     told = np.flatnonzero(np.abs(link.sent).max(axis=1) > 0)
     most = max(MOST_RESIDUALS // (values * people * outputs), 1)
     used = told[spread(len(told), most)] if len(told) else np.arange(1)
@@ -46,12 +46,12 @@ def single_layer_measurement(
     scale = people / rate
     thetas = link.sent[used].astype(np.float64)
     # (T, K, m, outputs) -> (outputs, m, K, T)
-    raw = predict(recipe.model, thetas[:, None, :], candidates)
+    raw = predict(recipe.dense, thetas[:, None, :], candidates)
     residuals = np.moveaxis(
         np.asarray(output_error(recipe.loss, raw, labels)), (3, 2, 1), (0, 1, 2)
     )
     inputs = candidates.transpose(1, 0, 2)
-    if recipe.model.bias:
+    if recipe.dense.bias:
         inputs = np.concatenate([inputs, np.ones((people, values, 1))], axis=2)
     totals = _by_output(recipe, link.updates()[used] * scale)
     returned = _by_output(recipe, link.returned[used].astype(np.float64))
@@ -67,8 +67,8 @@ def single_layer_measurement(
 
 def _by_output(recipe: Recipe, flat: Array) -> Array:
     """(T, P) parameters as (outputs, T, d [+ 1])."""
-    outputs, width = recipe.model.outputs, recipe.model.inputs
+    outputs, width = recipe.dense.outputs, recipe.dense.inputs
     weights = flat[:, : outputs * width].reshape(len(flat), outputs, width)
-    if recipe.model.bias:
+    if recipe.dense.bias:
         weights = np.concatenate([weights, flat[:, outputs * width :, None]], axis=2)
     return weights.transpose(1, 0, 2)

@@ -51,7 +51,7 @@ def statistic_matrices(recipe: Recipe, models: Array, candidates: Array, labels:
 
 
 def _statistics(recipe: Recipe, theta: Array, candidates: Array, labels: Array) -> Array:
-    outputs = np.asarray(predict(recipe.model, theta, candidates), dtype=np.float64)
+    outputs = np.asarray(predict(recipe.dense, theta, candidates), dtype=np.float64)
     if outputs.shape[-1] == 1:
         odds = expit(outputs[..., 0])
         chances = np.stack([1 - odds, odds], axis=-1)
@@ -66,9 +66,9 @@ def _statistics(recipe: Recipe, theta: Array, candidates: Array, labels: Array) 
         np.stack([record_losses(recipe.loss, out, labels) for out in outputs]),
     ]
     norms, leading = [], []
-    bias = float(recipe.model.bias)
+    bias = float(recipe.dense.bias)
     for inputs in candidates:
-        a, delta = factors(recipe.model, recipe.loss, theta, inputs, labels)[-1]
+        a, delta = factors(recipe.dense, recipe.loss, theta, inputs, labels)[-1]
         norms.append(np.sqrt((a**2).sum(axis=1) + bias) * np.sqrt((delta**2).sum(axis=1)))
         # one output stands for two classes: towards the true one its error is |p - y|
         error = delta[people, true] if delta.shape[1] > 1 else -np.abs(delta[:, 0])

@@ -28,7 +28,7 @@ class Naive:
         recipe = view.know(LocalTraining).recipe
         known = outside(view, recipe)
         model = gradients(view.know(Link), recipe).models[-1]
-        means = known.mean(predict(recipe.model, model, known.inputs)[:, 0].astype(np.float64))
+        means = known.mean(predict(recipe.dense, model, known.inputs)[:, 0].astype(np.float64))
         return _no_claim(known.values, recipe.target.decode_values(means))
 
 

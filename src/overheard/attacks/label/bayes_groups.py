@@ -48,16 +48,16 @@ class BayesGroups:
         gram, overlap, noise = np.zeros((n, n)), np.zeros(n), 0.0
         predictions = []
         for model, mean, rounding in zip(heard.models, heard.means, heard.noise, strict=True):
-            outputs, pairs = output_factors(recipe.model, model, known.inputs)
+            outputs, pairs = output_factors(recipe.dense, model, known.inputs)
             predictions.append(outputs)
             residuals = outputs - known.labels
             used = pairs[-1:] if self.layers == "last" else pairs
-            inner = inner_products(recipe.model, used) * np.outer(residuals, residuals)
+            inner = inner_products(recipe.dense, used) * np.outer(residuals, residuals)
             # every round has the same weight, however large its residuals are
             scale = 1 / max(float(np.trace(inner)) / n, 1e-300)
             gram += inner * scale
             total = mean * known.size / 2
-            overlap += residuals * projections(recipe.model, used, total) * scale
+            overlap += residuals * projections(recipe.dense, used, total) * scale
             noise += scale * (known.size / 2) ** 2 * float(np.mean(rounding**2)) / len(heard)
         posterior = group_posterior(
             gram,

@@ -102,12 +102,12 @@ class LastLayer:
 
 def last_layer(view: View, recipe: Recipe) -> LastLayer:
     """The system at the last round heard."""
-    if not recipe.model.hidden:
+    if not recipe.dense.hidden:
         raise ChooseAnotherAttack("needs a hidden layer: the last layer's inputs are its features")
     known = outside(view, recipe)
     heard = gradients(view.know(Link), recipe)
-    trace = forward(recipe.model, heard.models[-1], known.inputs)
-    columns = [trace[-2], np.ones((len(known.labels), 1))] if recipe.model.bias else [trace[-2]]
+    trace = forward(recipe.dense, heard.models[-1], known.inputs)
+    columns = [trace[-2], np.ones((len(known.labels), 1))] if recipe.dense.bias else [trace[-2]]
     features = np.column_stack(columns).astype(np.float64)
     outputs = trace[-1][:, 0].astype(np.float64)
     matrix = known.mean(features).T * (known.counts > 0)

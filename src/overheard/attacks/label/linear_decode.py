@@ -52,7 +52,7 @@ class LinearDecode:
                 if len(sizes)
                 else "the client has no known records; there is nothing to decode"
             )
-        reference, _ = output_factors(recipe.model, heard.models[0], inputs)
+        reference, _ = output_factors(recipe.dense, heard.models[0], inputs)
         precision = float(np.finfo(link.returned.dtype).eps)
         found = solve_residuals(_rows(recipe, heard, inputs, reference, precision), len(inputs))
         if found.tau == 0.0:
@@ -84,10 +84,10 @@ def _rows(
     """
     size = len(inputs)
     for model, mean, rounding in zip(heard.models, heard.means, heard.noise, strict=True):
-        outputs, pairs = output_factors(recipe.model, model, inputs)
+        outputs, pairs = output_factors(recipe.dense, model, inputs)
         moved = outputs - reference
-        spread = split(recipe.model, rounding)
-        layers = split(recipe.model, mean)
+        spread = split(recipe.dense, rounding)
+        layers = split(recipe.dense, mean)
         loudest = float(np.sqrt(np.mean(outputs**2)) + np.sqrt(size) * _typical(mean, pairs))
         for (a, delta), (weight, bias), (weight_sd, bias_sd) in zip(
             pairs, layers, spread, strict=True

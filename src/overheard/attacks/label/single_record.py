@@ -28,7 +28,7 @@ class SingleRecord:
     def __call__(self, view: View, rng: np.random.Generator) -> LabelValues:
         recipe, link = view.know(LocalTraining).recipe, view.know(Link)
         heard = gradients(link, recipe)
-        if not recipe.model.bias:
+        if not recipe.dense.bias:
             raise ChooseAnotherAttack("the formula needs the last layer's bias; there is none")
         sizes = link.weights[np.isfinite(link.weights)]
         if (sizes != 1).any():
@@ -43,8 +43,8 @@ class SingleRecord:
                 "the gradient of the last bias is zero: the model already predicts this record's "
                 "label, and nothing shows which it is"
             )
-        weight, bias = split(recipe.model, heard.models[best])[-1]
-        moved, _ = split(recipe.model, heard.means[best])[-1]
+        weight, bias = split(recipe.dense, heard.models[best])[-1]
+        moved, _ = split(recipe.dense, heard.means[best])[-1]
         assert bias is not None
         features = moved[0] / slope
         label = float(weight[0] @ features + bias[0] - slope / 2)

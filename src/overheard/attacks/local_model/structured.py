@@ -47,8 +47,8 @@ class Structured:
 
 def decode(link: Link, recipe: Recipe, seed: int) -> LocalOptimum:
     """The surrogate's optimum for a client's link."""
-    logistic = recipe.loss == "cross_entropy" and recipe.model.outputs == 1
-    if recipe.model.hidden or not (logistic or recipe.linear_least_squares):
+    logistic = recipe.loss == "cross_entropy" and recipe.dense.outputs == 1
+    if recipe.dense.hidden or not (logistic or recipe.linear_least_squares):
         raise ChooseAnotherAttack(
             "knows the form of least squares and of two-class logistic regression only"
         )
@@ -58,7 +58,7 @@ def decode(link: Link, recipe: Recipe, seed: int) -> LocalOptimum:
     sent = link.sent.astype(np.float64)
     returned = sent - link.updates()
     if logistic:
-        bias = recipe.model.size - 1 if recipe.model.bias else None
+        bias = recipe.model.size - 1 if recipe.dense.bias else None
         return decode_logistic(sent, returned, local, bias, seed)
     return decode_least_squares(sent, returned, local)
 

@@ -85,7 +85,7 @@ def _last_model(link: Link, recipe: Recipe) -> Array:
 
 def last_layer_variances(recipe: Recipe, theta: Array, inputs: Array, labels: Array) -> Array:
     """Variance (n,) over the entries of each record's gradient by the last layer's weights."""
-    a, delta = factors(recipe.model, recipe.loss, theta, inputs, labels)[-1]
+    a, delta = factors(recipe.dense, recipe.loss, theta, inputs, labels)[-1]
     entries = a.shape[1] * delta.shape[1]
     square = (a**2).sum(axis=1) * (delta**2).sum(axis=1) / entries
     mean = a.sum(axis=1) * delta.sum(axis=1) / entries

@@ -102,7 +102,7 @@ def pool_rows(
         np.stack(
             [
                 record_gradients(
-                    recipe.model, recipe.loss, theta.astype(np.float64), x, pool.labels
+                    recipe.dense, recipe.loss, theta.astype(np.float64), x, pool.labels
                 )
                 for x in pool.inputs
             ],
@@ -133,7 +133,7 @@ def pool_products(
         layers = [_gradients(recipe, theta, x, pool.labels) for x in pool.inputs]
         blocks = [
             np.column_stack([weight, *(() if bias is None else (bias,))])
-            for weight, bias in split(recipe.model, total)
+            for weight, bias in split(recipe.dense, total)
         ]
         for a, one in enumerate(layers):
             projections[:, a] += precision * project(one, blocks)
@@ -149,7 +149,7 @@ def pool_products(
 def _gradients(recipe: Recipe, theta: Array, inputs: Array, labels: Array) -> list[Difference]:
     """Gradients as differences from "absent", which is zero: one outer product a layer."""
     layers = []
-    for a, delta in factors(recipe.model, recipe.loss, theta, inputs, labels):
-        ends = np.ones((len(a), 1 if recipe.model.bias else 0))
+    for a, delta in factors(recipe.dense, recipe.loss, theta, inputs, labels):
+        ends = np.ones((len(a), 1 if recipe.dense.bias else 0))
         layers.append(Difference(delta[None].astype(np.float64), np.column_stack([a, ends])[None]))
     return layers
