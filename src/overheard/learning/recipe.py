@@ -7,12 +7,13 @@ It contains no record and no secret. This module does not import torch.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from math import ceil
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, field_validator, model_validator
+from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
 from overheard.errors import ChooseAnotherAttack, FixRecording
 from overheard.learning.records import Encoding, Records, Spec, Value
@@ -109,11 +110,11 @@ class LeNet(Spec):
         """Names on the wire and shapes, layer by layer, weight before bias."""
         named: list[tuple[str, tuple[int, ...]]] = []
         channels = (self.image[0], *self.filters)
-        for number, (before, after) in enumerate(zip(channels, channels[1:], strict=False), 1):
+        for number, (before, after) in enumerate(pairwise(channels), 1):
             named.append((f"conv{number}.weight", (after, before, 5, 5)))
             named.append((f"conv{number}.bias", (after,)))
         widths = (self.flattened, *self.hidden, self.outputs)
-        for number, (before, after) in enumerate(zip(widths, widths[1:], strict=False), 1):
+        for number, (before, after) in enumerate(pairwise(widths), 1):
             named.append((f"fc{number}.weight", (after, before)))
             named.append((f"fc{number}.bias", (after,)))
         return tuple((self.wire_names.get(name, name), shape) for name, shape in named)
@@ -124,7 +125,14 @@ class LeNet(Spec):
         return sum(int(np.prod(shape)) for _, shape in self.layout())
 
 
-Architecture = Annotated[Dense | LeNet, Field(discriminator="architecture")]
+def _architecture(model: Any) -> str:
+    named = model.get("architecture", "dense") if isinstance(model, dict) else model.architecture
+    return str(named)
+
+
+Architecture = Annotated[
+    Annotated[Dense, Tag("dense")] | Annotated[LeNet, Tag("lenet")], Discriminator(_architecture)
+]
 
 
 class Target(Spec):
