@@ -5,11 +5,13 @@ from __future__ import annotations
 import difflib
 import tomllib
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, PositiveInt, ValidationError
+from pydantic import BeforeValidator, Field, PositiveInt, SerializeAsAny, ValidationError
 
 from overheard.errors import FixConfig
+from overheard.federation.defences.catalogue import parse_defence
+from overheard.federation.defences.contract import DefenceConfig
 from overheard.learning.records import Spec
 
 
@@ -76,14 +78,18 @@ class AuditConfig(Spec):
     coverage: float = Field(default=1.0, gt=0, le=1)
 
 
+AnyDefence = Annotated[SerializeAsAny[DefenceConfig], BeforeValidator(parse_defence)]
+
+
 class Config(Spec):
-    """A whole simulation."""
+    """A whole simulation. ``defence``: what clients and server do, in this order."""
 
     seed: int = 0
     data: DataConfig
     model: ModelConfig
     training: TrainingConfig
     audit: AuditConfig = AuditConfig()
+    defence: tuple[AnyDefence, ...] = ()
 
 
 def read_config(path: str | Path) -> Config:

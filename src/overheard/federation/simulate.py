@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 
 from overheard.data.dataset import is_numeric
 from overheard.errors import FixConfig, FixData
+from overheard.federation.defences.catalogue import build_all
+from overheard.federation.defences.contract import Defence, State, told
 from overheard.federation.plan import LabelSecret, Plan
 from overheard.federation.pool import Pool, known_count, pool_of
 from overheard.learning.dense import initial
@@ -34,6 +36,7 @@ Progress = Callable[[int, int], None]
 def simulate(plan: Plan, out: str | Path, progress: Progress = lambda done, total: None) -> Path:
     """Run the federation and write its recording to ``out``; returns the path."""
     recipe, training, seed = plan.recipe, plan.config.training, plan.config.seed
+    defence = build_all(plan.config.defence)
     data = client_shards(recipe, plan.clients)
     names = list(plan.clients)
     about = {
@@ -48,6 +51,9 @@ def simulate(plan: Plan, out: str | Path, progress: Progress = lambda done, tota
     payload = "gradient" if recipe.algorithm == "fedsgd" else "model"
     with Recorder(out, payload, about) as recorder:
         write_knowledge(recorder, plan)
+        if defence.claim:
+            recorder.side("AppliedDefence", told(defence.claim))
+        state = defence.init(len(names), recipe.model.size)
         model = initial(recipe.dense, seed, plan.config.model.initial).astype(recipe.wire)
         own = model  # of the isolated client
         for number in range(training.rounds):
@@ -55,6 +61,9 @@ def simulate(plan: Plan, out: str | Path, progress: Progress = lambda done, tota
             alone = np.array([names[c] == training.isolate for c in chosen])
             sent = np.where(alone[:, None], own, model) if training.isolate else model
             returned = train_clients(recipe, sent, data, chosen, seed, number)
+            if defence.claim:
+                rng = stream(seed, "defence", number)
+                returned, state = uploaded(defence, state, payload, sent, returned, chosen, rng)
             recorder.round(
                 number,
                 {
@@ -74,6 +83,9 @@ def simulate(plan: Plan, out: str | Path, progress: Progress = lambda done, tota
                 model = aggregate(recipe, model, returned[~alone], sizes[~alone], weighting)
             if alone.any():
                 own = aggregate(recipe, own, returned[alone], sizes[alone], weighting)
+            if defence.claim:
+                noisy, state = defence.broadcast(state, model.astype(np.float64), rng)
+                model = noisy.astype(recipe.wire)
             progress(number + 1, training.rounds)
     return Path(out)
 
@@ -108,6 +120,26 @@ def train_clients(
             f"(it is {recipe.learning_rate:g}); the rounds before are kept"
         )
     return returned
+
+
+def uploaded(
+    defence: Defence,
+    state: State,
+    payload: str,
+    sent: Array,
+    returned: Array,
+    chosen: NDArray[np.int64],
+    rng: np.random.Generator,
+) -> tuple[Array, State]:
+    """What the clients return once the defence has changed their updates, in the wire's precision.
+
+    The update is what a listener sees of a client: ``sent - returned``, or the gradient it sends.
+    """
+    start = np.zeros(()) if payload == "gradient" else sent.astype(np.float64)
+    sign = 1.0 if payload == "gradient" else -1.0
+    updates = sign * (returned.astype(np.float64) - start)
+    changed, state = defence.upload(state, updates, chosen, rng)
+    return (start + sign * changed).astype(returned.dtype), state
 
 
 def aggregate(

@@ -162,6 +162,28 @@ class GroupCounts:
     counts: tuple[int, ...]
 
 
+@dataclass(frozen=True)
+class AppliedDefence:
+    """What clients and server do against listeners, as every participant is told.
+
+    ``clip_norm``: updates longer than this were scaled down to it (None: none were). ``noise_sd``:
+    standard deviation of the Gaussian noise on each coordinate of an update (0: none), in the
+    update's own units. Which updates were clipped, and by how much, is not told.
+    """
+
+    name: ClassVar[str] = "applied defence"
+    names: tuple[str, ...]
+    clip_norm: float | None = None
+    noise_sd: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.noise_sd < np.inf or not (self.clip_norm is None or self.clip_norm > 0):
+            raise FixData(
+                f"the applied defence has noise_sd {self.noise_sd} and clip_norm {self.clip_norm}; "
+                "give a noise that is not negative and a norm that is positive, or leave them out"
+            )
+
+
 KINDS: tuple[type[Any], ...] = (
     Link,
     LocalTraining,
@@ -173,4 +195,5 @@ KINDS: tuple[type[Any], ...] = (
     AuxiliaryData,
     Groups,
     GroupCounts,
+    AppliedDefence,
 )

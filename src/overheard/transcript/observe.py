@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from overheard.errors import FixConfig, FixData, FixRecording, ListenLonger
 from overheard.learning.recipe import Layout, Recipe
 from overheard.learning.records import Records
 from overheard.transcript.knowledge import (
+    AppliedDefence,
     AttributeDomain,
     AttributePrior,
     AuxiliaryData,
@@ -23,6 +24,11 @@ from overheard.transcript.knowledge import (
     Link,
     LocalTraining,
     PublicRecords,
+    RoundSum,
+    ShardSize,
+    Sums,
+    SuspectedBehaviour,
+    TargetRecord,
 )
 from overheard.transcript.store import Recording
 from overheard.transcript.target import LABEL, Target
@@ -31,14 +37,22 @@ from overheard.transcript.view import View
 
 LABEL_COLUMN = "__label__"
 MEMBER_COLUMN = "__member__"  # in truth/ only
+POSITIVE_COLUMN = "__positive__"  # in truth/ only
+EVERYBODY = ""  # the client of a view of the whole federation
 
 
 def observe(recording: Recording, threat: Threat, target: Target, client: str) -> View:
     """What the adversary of ``threat`` holds when it asks ``target`` about ``client``.
 
-    Kinds that are granted but absent from the recording are simply not in the view.
+    Kinds that are granted but absent from the recording are simply not in the view. A property is
+    asked of all clients at once: ``client`` is "" then.
     """
-    if client not in recording.clients:
+    if (target.question == "property") != (client == EVERYBODY):
+        raise FixConfig(
+            f"{target.key!r} is asked of {client!r}; a property is asked of the whole federation "
+            "(client ''), anything else of one client"
+        )
+    if client != EVERYBODY and client not in recording.clients:
         raise FixConfig(f"no client {client!r}; the clients are {', '.join(recording.clients)}")
     if threat.isolates:
         _check_isolated(recording, threat, client)
@@ -83,7 +97,14 @@ def recipe_of(recording: Recording) -> Recipe | None:
         raise FixRecording(f"{recording.path}: training recipe: {where}: {first['msg']}") from error
 
 
-def _link(recording: Recording, target: Target, client: str) -> Link:
+def _link(recording: Recording, target: Target, client: str) -> Link | None:
+    if client == EVERYBODY:
+        return None
+    if any(entry.aggregated for entry in recording.rounds):
+        raise ListenLonger(
+            f"{recording.path} holds sums of updates only, under secure aggregation: there is no "
+            "link to listen to; audit as 'secure-server'"
+        )
     rounds, sent, returned, weights = recording.link(client)
     if not len(rounds):
         raise ListenLonger(
@@ -99,6 +120,54 @@ def _link(recording: Recording, target: Target, client: str) -> Link:
         _flat(recording, client, rounds, layout, returned, "returned by"),
         _sealed(np.array(weights)),
     )
+
+
+def _sums(recording: Recording, target: Target, client: str) -> Sums | None:
+    if target.question != "property":
+        return None
+    recipe = recipe_of(recording)
+    names = recording.clients
+    place = {name: position for position, name in enumerate(names)}
+
+    def heard() -> Iterator[RoundSum]:
+        for entry, sent, total in recording.aggregates():
+            if entry.participants is None:
+                raise ListenLonger(
+                    f"{recording.path}: round {entry.number} does not say who took part; without "
+                    "the participants of every round nobody can tell which client did what: "
+                    "record them"
+                )
+            layout = (
+                recipe.model.layout() if recipe else tuple((n, a.shape) for n, a in sent.items())
+            )
+            row = np.array([entry.number])
+            flat = [
+                _flat(recording, "all", row, layout, {n: a[None] for n, a in arrays.items()}, way)
+                for arrays, way in ((sent, "sent to"), (total, "summed over"))
+            ]
+            who = np.array([place[c] for c in entry.participants], dtype=np.int64)
+            yield RoundSum(entry.number, flat[0][0], flat[1][0], np.sort(who))
+
+    return Sums.of(names, heard())
+
+
+def _target_record(recording: Recording, target: Target, client: str) -> TargetRecord | None:
+    tables = recording.side("TargetRecord", target.key)
+    if not tables:
+        return None
+    (records,) = tables.values()
+    sealed = Records({n: _sealed(v) for n, v in records.columns.items()})
+    return TargetRecord(sealed.without(LABEL_COLUMN), sealed[LABEL_COLUMN])
+
+
+def _behaviour(recording: Recording, target: Target, client: str) -> SuspectedBehaviour | None:
+    content = recording.side("SuspectedBehaviour", target.key)
+    return None if content is None else SuspectedBehaviour(str(content["name"]))
+
+
+def _shard_size(recording: Recording, target: Target, client: str) -> ShardSize | None:
+    content = recording.side("ShardSize", target.key)
+    return None if content is None else ShardSize(int(content["records"]))
 
 
 def _sealed(array: NDArray[Any]) -> NDArray[Any]:
@@ -211,6 +280,18 @@ def _counts(recording: Recording, target: Target, client: str) -> GroupCounts | 
     return GroupCounts(tuple(map(int, content[client])))
 
 
+def _defence(recording: Recording, target: Target, client: str) -> AppliedDefence | None:
+    content = recording.side("AppliedDefence")
+    if content is None:
+        return None
+    norm = content["clip_norm"]
+    return AppliedDefence(
+        tuple(map(str, content["names"])),
+        None if norm is None else float(norm),
+        float(content["noise_sd"]),
+    )
+
+
 _LOADERS: dict[type[Any], Callable[[Recording, Target, str], Any]] = {
     Link: _link,
     LocalTraining: _training,
@@ -222,4 +303,9 @@ _LOADERS: dict[type[Any], Callable[[Recording, Target, str], Any]] = {
     AuxiliaryData: _auxiliary,
     Groups: _groups,
     GroupCounts: _counts,
+    Sums: _sums,
+    TargetRecord: _target_record,
+    SuspectedBehaviour: _behaviour,
+    ShardSize: _shard_size,
+    AppliedDefence: _defence,
 }

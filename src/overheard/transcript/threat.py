@@ -10,6 +10,7 @@ from typing import Any
 from overheard.errors import FixConfig
 from overheard.transcript.knowledge import (
     KINDS,
+    AppliedDefence,
     AttributeDomain,
     AttributePrior,
     AuxiliaryData,
@@ -46,6 +47,7 @@ class Threat:
 _AROUND: frozenset[type[Any]] = frozenset(
     {
         LocalTraining,
+        AppliedDefence,
         PublicRecords,
         Labels,
         AttributeDomain,

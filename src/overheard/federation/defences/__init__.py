@@ -1,0 +1,1 @@
+"""What clients and server may do so that less is overheard; small pieces, joined by ``chain``."""

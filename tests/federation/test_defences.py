@@ -1,0 +1,117 @@
+"""Defences in a chain, in a config, and on the wire."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from overheard.errors import FixConfig
+from overheard.federation.config import parse_config
+from overheard.federation.defences.catalogue import build_all
+from overheard.federation.defences.clip import clip
+from overheard.federation.defences.contract import chain, told
+from overheard.federation.defences.gaussian import gaussian
+from overheard.federation.plan import plan
+from overheard.federation.simulate import simulate
+from overheard.transcript.knowledge import AppliedDefence, Link
+from overheard.transcript.observe import observe
+from overheard.transcript.store import Recording
+from overheard.transcript.target import attribute
+from overheard.transcript.threat import EAVESDROPPER
+
+Settings = Callable[..., dict[str, Any]]
+
+
+def test_an_order_that_voids_a_claim_is_refused() -> None:
+    with pytest.raises(FixConfig, match=r"'clip' after 'gaussian' voids .* put 'clip' before it"):
+        chain(gaussian(0.1), clip(1.0))
+    with pytest.raises(FixConfig, match="voids"):
+        chain(clip(2.0), chain(gaussian(0.1), clip(1.0)))
+
+
+def test_claims_add_up() -> None:
+    said = told(chain(clip(2.0), clip(1.0), gaussian(0.3), gaussian(0.4)).claim)
+    assert said["names"] == ["clip", "clip", "gaussian", "gaussian"]
+    assert said["clip_norm"] == 1.0
+    assert said["noise_sd"] == pytest.approx(0.5)
+    assert told(gaussian(0.3, "server").claim)["noise_sd"] == 0.0
+
+
+def test_noise_in_units_of_the_clip_norm(people: Path, settings_for: Settings) -> None:
+    config = parse_config(
+        settings_for(people)
+        | {"defence": [{"name": "clip", "norm": 0.2}, {"name": "gaussian", "times_clip": 3.0}]}
+    )
+    assert told(build_all(config.defence).claim)["noise_sd"] == pytest.approx(0.6)
+
+
+@pytest.mark.parametrize(
+    ("defences", "complaint"),
+    [
+        ([{"name": "clp", "norm": 1.0}], r"unknown defence 'clp'; did you mean 'clip'\?"),
+        ([{"norm": 1.0}], r"unknown defence None; known: clip, gaussian"),
+        ([{"name": "clip", "nrm": 1.0}], r"defence 'clip': unknown key 'nrm'; did you mean 'norm'"),
+        ([{"name": "clip", "norm": -1.0}], r"norm.*greater than 0 \(given: -1\.0\)"),
+        ([{"name": "clip"}], r"norm.*Field required"),
+        ([{"name": "gaussian"}], "give either sd or times_clip"),
+        ([{"name": "gaussian", "sd": 1.0, "times_clip": 1.0}], "give either sd or times_clip"),
+        (["clip"], r"defence\.0"),
+    ],
+)
+def test_a_wrong_defence_is_refused(
+    people: Path, settings_for: Settings, defences: Any, complaint: str
+) -> None:
+    with pytest.raises(FixConfig, match=complaint):
+        parse_config(settings_for(people) | {"defence": defences})
+
+
+def test_noise_in_units_of_no_clip_norm_is_refused_before_anything_is_written(
+    people: Path, settings_for: Settings, tmp_path: Path
+) -> None:
+    config = parse_config(
+        settings_for(people) | {"defence": [{"name": "gaussian", "times_clip": 1.0}]}
+    )
+    with pytest.raises(FixConfig, match="no 'clip' before it; add one, or give sd"):
+        simulate(plan(config), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("training", [{}, {"algorithm": "fedsgd"}, {"wire": "float64"}])
+def test_what_goes_over_the_wire_is_defended(
+    people: Path, settings_for: Settings, tmp_path: Path, training: dict[str, Any]
+) -> None:
+    def heard(name: str, *defences: dict[str, Any]) -> tuple[Link, frozenset[type[Any]]]:
+        content = settings_for(people, training={**training, "rounds": 2})
+        config = parse_config(content | {"defence": list(defences)})
+        recording = Recording.open(simulate(plan(config), tmp_path / name))
+        view = observe(recording, EAVESDROPPER, attribute("s"), "site 0")
+        if AppliedDefence in view.kinds:
+            assert view.know(AppliedDefence).names == tuple(d["name"] for d in defences)
+        return view.know(Link), view.kinds
+
+    bare, known = heard("bare")
+    assert AppliedDefence not in known
+    length = float(np.linalg.norm(bare.updates()[0]))
+    clipped, known = heard("clipped", {"name": "clip", "norm": length / 4})
+    assert AppliedDefence in known
+    np.testing.assert_allclose(clipped.updates()[0], bare.updates()[0] / 4, rtol=1e-4, atol=1e-7)
+    loose, _ = heard("loose", {"name": "clip", "norm": length * 1e6})
+    np.testing.assert_allclose(loose.returned, bare.returned, rtol=1e-6)
+    noisy, _ = heard("noisy", {"name": "gaussian", "sd": 0.5})
+    assert 0.1 < np.std(noisy.updates()[0] - bare.updates()[0]) < 1.5
+    assert noisy.returned.dtype == bare.returned.dtype
+
+
+def test_the_server_may_add_the_noise(people: Path, settings_for: Settings, tmp_path: Path) -> None:
+    content = settings_for(people, training={"rounds": 2, "participation": 1.0})
+    links = []
+    for name, defences in (("a", []), ("b", [{"name": "gaussian", "sd": 0.5, "at": "server"}])):
+        config = parse_config(content | {"defence": defences})
+        recording = Recording.open(simulate(plan(config), tmp_path / name))
+        links.append(observe(recording, EAVESDROPPER, attribute("s"), "site 0").know(Link))
+    np.testing.assert_array_equal(links[0].returned[0], links[1].returned[0])
+    assert np.abs(links[0].sent[1] - links[1].sent[1]).max() > 0.05
