@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overheard.learning.dense import factors, weighted_gradient
-from overheard.learning.recipe import Recipe
+from overheard.learning.recipe import LeNet, Recipe
 
 Array = NDArray[np.floating[Any]]
 
@@ -56,11 +56,15 @@ def local_training(recipe: Recipe, start: Array, data: Shards, rng: np.random.Ge
     The arithmetic is done in ``start``'s precision. FedSGD returns the full-batch gradient at
     ``start`` instead of a model; FedProx adds ``proximal * (theta - start)`` to each gradient.
     """
+    if isinstance(recipe.model, LeNet):
+        from overheard.learning import lenet  # torch: only where a model needs it
+
+        return lenet.local_training(recipe, start, data, rng)
     theta = np.broadcast_to(start, (len(data), start.shape[-1]))
     rate = theta.dtype.type(recipe.learning_rate)
     if recipe.algorithm == "fedsgd":
-        return _gradient(recipe, theta, data.inputs, data.labels, _shares(data, theta.dtype))
-    for inputs, labels, weights in _batches(recipe, data, theta.dtype, rng):
+        return _gradient(recipe, theta, data.inputs, data.labels, shares(data, theta.dtype))
+    for inputs, labels, weights in training_batches(recipe, data, theta.dtype, rng):
         step = _gradient(recipe, theta, inputs, labels, weights)
         if recipe.algorithm == "fedprox":
             busy = weights.any(axis=-1, keepdims=True)
@@ -74,20 +78,20 @@ def _gradient(recipe: Recipe, theta: Array, inputs: Array, labels: Array, weight
     return weighted_gradient(recipe.dense, pairs, weights)
 
 
-def _shares(data: Shards, dtype: np.dtype[Any]) -> Array:
+def shares(data: Shards, dtype: np.dtype[Any]) -> Array:
     """1/size for a client's records, 0 for padding."""
     real = np.arange(data.inputs.shape[1]) < data.sizes[:, None]
     return (real / data.sizes[:, None]).astype(dtype)
 
 
-def _batches(
+def training_batches(
     recipe: Recipe, data: Shards, dtype: np.dtype[Any], rng: np.random.Generator
 ) -> Iterator[tuple[Array, Array, Array]]:
     """Inputs, labels and weights of each local step; a client that is done weighs nothing."""
     if recipe.batch_size is None:
-        shares = _shares(data, dtype)
+        equal = shares(data, dtype)
         for _ in range(recipe.epochs):
-            yield data.inputs, data.labels, shares
+            yield data.inputs, data.labels, equal
         return
     longest, batch = data.inputs.shape[1], recipe.batch_size
     clients, within = np.arange(len(data))[:, None], np.arange(min(batch, longest))

@@ -1,0 +1,292 @@
+"""LeNet (kerkouche2023 section 6.2): forward, local training and per-record gradients, in torch.
+
+Everything is batched. From one common model the gradients of many records come from one forward
+and one backward pass: for a dense layer the pair (input, error), for a convolution the product of
+unfolded patches and errors. Where clients have moved apart, their models are batched by vmap.
+Dropout masks are drawn with the numpy generator that is passed in, so the same generator gives the
+same bits.
+
+Parameters are flat vectors (..., P) in the order of `LeNet.layout`; arrays go in and come out as
+numpy's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.func import grad, vmap
+from torch.nn import functional as F
+
+from overheard.errors import ChooseAnotherAttack
+from overheard.learning.gradient_rows import GradientRows, Outer, Written, stacked
+from overheard.learning.recipe import LeNet, Recipe
+from overheard.learning.training import Shards, shares, training_batches
+from overheard.randomness import stream
+
+Array = NDArray[np.floating[Any]]
+CHUNK = 500
+"""Records in one pass; a convolution's patches are about 30,000 numbers a record."""
+CLIENTS = 50
+"""Clients whose own models are trained in one call of vmap."""
+
+
+def initial(model: LeNet, seed: int, scheme: str = "uniform") -> NDArray[np.float64]:
+    """Starting parameters: ``zeros``, or ``uniform`` in +-1/sqrt(fan_in) (torch's own start)."""
+    if scheme == "zeros":
+        return np.zeros(model.size)
+    rng = stream(seed, "initial model")
+    parts: list[Array] = []
+    reach = 0.0
+    for _, shape in model.layout():
+        if len(shape) > 1:
+            reach = 1 / np.sqrt(np.prod(shape[1:]))  # a layer's weight stands before its bias
+        parts.append(rng.uniform(-reach, reach, int(np.prod(shape))))
+    return np.concatenate(parts)
+
+
+def predict(model: LeNet, theta: Array, inputs: Array) -> Array:
+    """Raw outputs (..., n, outputs) without dropout, for theta (P,) or (C, P)."""
+    if theta.ndim > 1:
+        data = np.broadcast_to(inputs, (len(theta), *inputs.shape[-2:]))
+        return np.stack([predict(model, t, x) for t, x in zip(theta, data, strict=True)])
+    parts, images = split(model, _tensor(theta)), _tensor(inputs, theta.dtype)
+    with torch.no_grad():
+        made = [forward(model, parts, chunk, None) for chunk in torch.split(images, 2 * CHUNK)]
+    return np.asarray(torch.cat(made).numpy())
+
+
+def split(model: LeNet, theta: Tensor) -> list[Tensor]:
+    """The named parameters, in order, as views of the flat vector (P,)."""
+    sizes = [int(np.prod(shape)) for _, shape in model.layout()]
+    pieces = torch.split(theta, sizes)
+    return [p.reshape(shape) for p, (_, shape) in zip(pieces, model.layout(), strict=True)]
+
+
+def forward(
+    model: LeNet, parts: list[Tensor], inputs: Tensor, masks: list[Tensor] | None
+) -> Tensor:
+    """Outputs (n, outputs) of images (n, d); ``masks`` multiply each dense layer's input."""
+    x = inputs.reshape(-1, *model.image)
+    for weight, bias in ((parts[0], parts[1]), (parts[2], parts[3])):
+        x = F.max_pool2d(torch.relu(F.conv2d(x, weight, bias)), 2)
+    x = x.flatten(1)
+    dense = list(zip(parts[4::2], parts[5::2], strict=True))
+    for layer, (weight, bias) in enumerate(dense):
+        if masks is not None:
+            x = x * masks[layer]
+        x = F.linear(x, weight, bias)
+        if layer < len(dense) - 1:
+            x = torch.relu(x)
+    return x
+
+
+def dropout_masks(
+    model: LeNet, shape: tuple[int, ...], dtype: Any, rng: np.random.Generator
+) -> list[Array] | None:
+    """For each dense layer the factors (*shape, width) of its inputs: 0, or 1/(1 - dropout)."""
+    if not model.dropout:
+        return None
+    keep = 1 - model.dropout
+    return [
+        ((rng.random((*shape, width), dtype=np.float32) < keep) / keep).astype(dtype)
+        for width in (model.flattened, *model.hidden)
+    ]
+
+
+def local_training(recipe: Recipe, start: Array, data: Shards, rng: np.random.Generator) -> Array:
+    """As `overheard.learning.training.local_training`: models (C, P) after the local epochs."""
+    model = lenet_of(recipe)
+    theta = np.broadcast_to(start, (len(data), start.shape[-1]))
+    rate = theta.dtype.type(recipe.learning_rate)
+    if recipe.algorithm == "fedsgd":
+        weights = shares(data, theta.dtype)
+        return client_gradients(model, theta, data.inputs, data.labels, weights, rng)
+    for inputs, labels, weights in training_batches(recipe, data, theta.dtype, rng):
+        step = client_gradients(model, theta, inputs, labels, weights, rng)
+        if recipe.algorithm == "fedprox":
+            busy = weights.any(axis=-1, keepdims=True)
+            step = step + theta.dtype.type(recipe.proximal) * (theta - start) * busy
+        theta = theta - rate * step
+    return np.array(theta)
+
+
+def client_gradients(
+    model: LeNet,
+    theta: Array,
+    inputs: Array,
+    labels: Array,
+    weights: Array,
+    rng: np.random.Generator,
+) -> Array:
+    """Weighted sums of gradients (C, P): theta (C, P), inputs (C, n, d), labels and weights (C, n).
+
+    Clients that still have one common model share one pass.
+    """
+    masks = dropout_masks(model, weights.shape, theta.dtype, rng)
+    if len(theta) > 1 and (theta == theta[0]).all():
+        return _from_one_model(model, theta[0], inputs, labels, weights, masks)
+    return _from_own_models(model, theta, inputs, labels, weights, masks)
+
+
+def _from_one_model(
+    model: LeNet,
+    theta: Array,
+    inputs: Array,
+    labels: Array,
+    weights: Array,
+    masks: list[Array] | None,
+) -> Array:
+    clients, records = weights.shape
+    together = max(1, CHUNK // records)
+    made = np.empty((clients, model.size), theta.dtype)
+    for begin in range(0, clients, together):
+        part = slice(begin, begin + together)
+        chosen = [m[part].reshape(-1, m.shape[-1]) for m in masks] if masks else None
+        x = inputs[part].reshape(-1, inputs.shape[-1])
+        rows = _rows(model, theta, x, labels[part].ravel(), chosen)
+        share = weights[part].astype(theta.dtype)
+        made[part] = np.concatenate([_sums(layer, share) for layer in rows.layers], axis=1)
+    return made
+
+
+def _sums(layer: Outer | Written, weights: Array) -> Array:
+    """Weighted sums over each client's records, the rows of a client standing together."""
+    clients, records = weights.shape
+    if isinstance(layer, Written):
+        rows = layer.rows.reshape(clients, records, -1)
+        return np.asarray((weights[:, None, :] @ rows)[:, 0])
+    errors = layer.errors.reshape(clients, records, -1) * weights[:, :, None]
+    inputs = layer.inputs.reshape(clients, records, -1)
+    products = (errors.transpose(0, 2, 1) @ inputs).reshape(clients, -1)
+    return np.concatenate([products, errors.sum(axis=1)], axis=1)
+
+
+def _from_own_models(
+    model: LeNet,
+    theta: Array,
+    inputs: Array,
+    labels: Array,
+    weights: Array,
+    masks: list[Array] | None,
+) -> Array:
+    def loss(flat: Tensor, x: Tensor, y: Tensor, share: Tensor, drop: list[Tensor]) -> Tensor:
+        outputs = forward(model, split(model, flat), x, drop or None)
+        return (F.cross_entropy(outputs, y, reduction="none") * share).sum()
+
+    each = vmap(grad(loss))
+    made = np.empty((len(theta), model.size), theta.dtype)
+    for begin in range(0, len(theta), CLIENTS):
+        part = slice(begin, begin + CLIENTS)
+        drop = [_tensor(m[part]) for m in masks or ()]
+        made[part] = each(
+            _tensor(theta[part]),
+            _tensor(inputs[part], theta.dtype),
+            torch.as_tensor(labels[part].astype(np.int64)),
+            _tensor(weights[part], theta.dtype),
+            drop,
+        ).numpy()
+    return made
+
+
+def record_rows(
+    model: LeNet,
+    theta: Array,
+    inputs: Array,
+    labels: Array,
+    rng: np.random.Generator | None = None,
+) -> GradientRows:
+    """Gradients of n records at one model (P,): factored for dense layers, written for the others.
+
+    With ``rng`` every record has dropout masks of its own; without it there is no dropout.
+    """
+    blocks = []
+    for part in _chunks(len(labels)):
+        x, y = inputs[part], labels[part]
+        masks = None if rng is None else dropout_masks(model, (len(y),), theta.dtype, rng)
+        blocks.append(_rows(model, theta, x, y, masks))
+    return blocks[0] if len(blocks) == 1 else stacked(blocks)
+
+
+def _chunks(count: int) -> Iterator[slice]:
+    for begin in range(0, max(count, 1), CHUNK):
+        yield slice(begin, min(begin + CHUNK, count))
+
+
+def _rows(
+    model: LeNet, theta: Array, inputs: Array, labels: Array, masks: list[Array] | None
+) -> GradientRows:
+    """One forward and one backward pass; the errors of every layer are kept record by record."""
+    parts = split(model, _tensor(theta))
+    x = _tensor(inputs, theta.dtype).reshape(-1, *model.image)
+    n = len(x)
+    heard: list[tuple[Tensor, Tensor]] = []  # a layer's input and what it gives, before ReLU
+    for weight, bias in ((parts[0], parts[1]), (parts[2], parts[3])):
+        out = F.conv2d(x, weight, bias).requires_grad_()
+        heard.append((x, out))
+        x = F.max_pool2d(torch.relu(out), 2)
+    x = x.flatten(1)
+    for layer, (weight, bias) in enumerate(zip(parts[4::2], parts[5::2], strict=True)):
+        if layer:
+            x = torch.relu(x)
+        if masks is not None:
+            x = x * _tensor(masks[layer])
+        out = F.linear(x, weight, bias).requires_grad_()
+        heard.append((x, out))
+        x = out
+    target = torch.as_tensor(np.asarray(labels).astype(np.int64))
+    total = F.cross_entropy(x, target, reduction="sum")
+    errors = torch.autograd.grad(total, [out for _, out in heard])
+    layers: list[Outer | Written] = []
+    with torch.no_grad():
+        for (before, _), error in zip(heard[:2], errors[:2], strict=True):
+            patches = F.unfold(before, 5)
+            flat = error.flatten(2)
+            weight = torch.bmm(flat, patches.transpose(1, 2)).reshape(n, -1)
+            layers.append(Written(torch.cat([weight, flat.sum(dim=2)], dim=1).numpy()))
+        for (before, _), error in zip(heard[2:], errors[2:], strict=True):
+            layers.append(Outer(error.numpy(), before.detach().numpy()))
+    return GradientRows(tuple(layers))
+
+
+def explicit_gradients(
+    model: LeNet,
+    theta: Array,
+    inputs: Array,
+    labels: Array,
+    rng: np.random.Generator | None = None,
+) -> Array:
+    """The same gradients (n, P) written out, by vmap over autograd: for few records.
+
+    With the same generator in the same state it draws the masks that `record_rows` draws.
+    """
+
+    def loss(flat: Tensor, x: Tensor, y: Tensor, drop: list[Tensor]) -> Tensor:
+        outputs = forward(model, split(model, flat), x[None], [m[None] for m in drop] or None)
+        return F.cross_entropy(outputs, y[None], reduction="sum")
+
+    each = vmap(grad(loss), in_dims=(None, 0, 0, 0))
+    made = []
+    for part in _chunks(len(labels)):
+        y = torch.as_tensor(np.asarray(labels[part]).astype(np.int64))
+        masks = None if rng is None else dropout_masks(model, (len(y),), theta.dtype, rng)
+        drop = [_tensor(m) for m in masks or ()]
+        made.append(each(_tensor(theta), _tensor(inputs[part], theta.dtype), y, drop))
+    return np.asarray(torch.cat(made).numpy())
+
+
+def lenet_of(recipe: Recipe) -> LeNet:
+    """The recipe's LeNet, or an error."""
+    if not isinstance(recipe.model, LeNet):
+        raise ChooseAnotherAttack(f"works on a LeNet; the model is {recipe.model.architecture!r}")
+    return recipe.model
+
+
+def _tensor(array: Array, dtype: Any = None) -> Tensor:
+    """A tensor of the array's or the given precision; shares memory where it can."""
+    made = np.ascontiguousarray(array, dtype=dtype)
+    return torch.from_numpy(made if made.flags.writeable else made.copy())

@@ -1,0 +1,222 @@
+"""LeNet, batched over records and clients, against torch.nn one record and one client at a time."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from overheard.learning import lenet
+from overheard.learning.dense import record_losses
+from overheard.learning.gradient_rows import GradientRows, dense_rows, stacked
+from overheard.learning.recipe import Dense, LeNet, Recipe, Target
+from overheard.learning.records import Encoding, Pixels
+from overheard.learning.training import local_training, shards, training_batches
+
+SMALL = LeNet(image=(1, 16, 16), filters=(3, 4), hidden=(6,), outputs=3)
+COLOUR = LeNet(image=(2, 16, 18), filters=(2, 3), hidden=(7, 5), outputs=4, dropout=0.4)
+MODELS = {"small": SMALL, "colour": COLOUR}
+
+
+def recipe_of(model: LeNet, **training: Any) -> Recipe:
+    pixels = Pixels(column="image", shape=model.image)
+    return Recipe(
+        model=model,
+        loss="cross_entropy",
+        encoding=Encoding(blocks=(pixels,)),
+        target=Target(column="y", classes=tuple(float(k) for k in range(model.outputs))),
+        learning_rate=0.3,
+        **training,
+    )
+
+
+def some(model: LeNet, n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    theta = lenet.initial(model, seed)
+    return (
+        theta,
+        rng.normal(size=(n, model.inputs)),
+        rng.integers(model.outputs, size=n).astype(float),
+    )
+
+
+class Twin(nn.Module):
+    """The network as a torch user writes it, from torch's own layers, without dropout."""
+
+    def __init__(self, model: LeNet, theta: np.ndarray) -> None:
+        super().__init__()
+        channels = (model.image[0], *model.filters)
+        self.image = model.image
+        self.convs = nn.ModuleList(nn.Conv2d(a, b, 5) for a, b in pairwise(channels))
+        widths = (model.flattened, *model.hidden, model.outputs)
+        self.dense = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(widths))
+        self.double()
+        nn.utils.vector_to_parameters(torch.tensor(theta), self.parameters())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x.reshape(-1, *self.image)
+        for conv in self.convs:
+            x = nn.functional.max_pool2d(torch.relu(conv(x)), 2)
+        x = x.flatten(1)
+        for k, layer in enumerate(self.dense):
+            x = layer(torch.relu(x) if k else x)
+        return x
+
+
+def twin_gradient(model: LeNet, theta: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Gradient of the mean loss of a batch, by autograd."""
+    twin = Twin(model, theta)
+    loss = nn.functional.cross_entropy(twin(torch.tensor(x)), torch.tensor(y).long())
+    made = torch.autograd.grad(loss, list(twin.parameters()))
+    return np.concatenate([g.numpy().ravel() for g in made])
+
+
+def test_the_papers_sizes() -> None:
+    assert LeNet(image=(1, 28, 28), dropout=0.5).size == 21_840
+    assert LeNet(image=(3, 32, 32), filters=(6, 16), hidden=(120, 84)).size == 62_006
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_predictions_are_torchs(name: str) -> None:
+    model = MODELS[name]
+    theta, x, _ = some(model, 5)
+    expected = Twin(model, theta)(torch.tensor(x)).detach().numpy()
+    np.testing.assert_allclose(lenet.predict(model, theta, x), expected, atol=1e-12)
+    both = lenet.predict(model, np.stack([theta, 2 * theta]), x)
+    assert both.shape == (2, 5, model.outputs)
+    np.testing.assert_allclose(both[0], expected, atol=1e-12)
+
+
+def test_start_is_within_torchs_bounds() -> None:
+    theta = lenet.initial(COLOUR, 3)
+    widths = {n: int(np.prod(s[1:])) for n, s in COLOUR.layout() if n.endswith("weight")}
+    start = 0
+    for name, shape in COLOUR.layout():
+        size = int(np.prod(shape))
+        reach = 1 / np.sqrt(widths[name.replace("bias", "weight")])
+        part = theta[start : start + size]
+        assert np.abs(part).max() <= reach
+        assert np.abs(part).max() > reach / 3
+        start += size
+    assert (theta != lenet.initial(COLOUR, 4)).all()
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_rows_are_autograds(name: str) -> None:
+    model = MODELS[name]
+    theta, x, y = some(model, 6)
+    expected = [twin_gradient(model, theta, x[[i]], y[[i]]) for i in range(6)]
+    rows = lenet.record_rows(model, theta, x, y)
+    np.testing.assert_allclose(rows.explicit(), expected, atol=1e-12)
+    np.testing.assert_allclose(lenet.explicit_gradients(model, theta, x, y), expected, atol=1e-12)
+
+
+def test_rows_with_dropout(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The factored and the explicit way draw the same masks, and differ from no dropout."""
+    monkeypatch.setattr(lenet, "CHUNK", 4)
+    theta, x, y = some(COLOUR, 10)
+    rows = lenet.record_rows(COLOUR, theta, x, y, np.random.default_rng(1)).explicit()
+    slow = lenet.explicit_gradients(COLOUR, theta, x, y, np.random.default_rng(1))
+    np.testing.assert_allclose(rows, slow, atol=1e-12)
+    assert np.abs(rows - lenet.record_rows(COLOUR, theta, x, y).explicit()).max() > 1e-3
+
+
+def test_rows_by_finite_differences() -> None:
+    theta, x, y = some(SMALL, 2)
+    rows = lenet.record_rows(SMALL, theta, x, y).explicit()
+    rng = np.random.default_rng(0)
+    for direction in rng.normal(size=(5, SMALL.size)) * 1e-6:
+        up, down = (
+            record_losses("cross_entropy", lenet.predict(SMALL, theta + s * direction, x), y)
+            for s in (1, -1)
+        )
+        np.testing.assert_allclose(rows @ direction, (up - down) / 2, rtol=1e-3, atol=1e-11)
+
+
+@pytest.mark.parametrize("vectors", [1, 3])
+@pytest.mark.parametrize("kind", ["lenet", "dense", "dense without bias"])
+def test_products_are_those_of_the_written_matrix(kind: str, vectors: int) -> None:
+    rng = np.random.default_rng(vectors)
+    if kind == "lenet":
+        theta, x, y = some(SMALL, 7)
+        rows = lenet.record_rows(SMALL, theta, x, y)
+    else:
+        model = Dense(inputs=5, hidden=(4,), outputs=3, bias=kind == "dense")
+        y = rng.integers(3, size=7).astype(float)
+        theta, x = rng.normal(size=model.size), rng.normal(size=(7, 5))
+        rows = dense_rows(model, "cross_entropy", theta, x, y)
+    written = rows.explicit()
+    assert written.shape == (len(rows), rows.size) == (7, len(theta))
+    v, u = rng.normal(size=(rows.size, vectors)), rng.normal(size=(7, vectors))
+    np.testing.assert_allclose(rows.times(v), written @ v, atol=1e-12)
+    np.testing.assert_allclose(rows.transposed(u), written.T @ u, atol=1e-12)
+    np.testing.assert_allclose(rows.squares(), (written**2).sum(axis=0), atol=1e-12)
+    some_rows = np.array([4, 1])
+    np.testing.assert_array_equal(rows.take(some_rows).explicit(), written[some_rows])
+    np.testing.assert_array_equal(stacked([rows, rows]).explicit(), np.tile(written, (2, 1)))
+    assert isinstance(rows, GradientRows)
+
+
+TRAINING: dict[str, dict[str, Any]] = {
+    "one full batch": {},
+    "mini-batches": {"batch_size": 4},
+    "mini-batches, epochs": {"batch_size": 4, "epochs": 2},
+    "steps": {"batch_size": 3, "steps": 3},
+    "fedprox": {"algorithm": "fedprox", "proximal": 0.5, "epochs": 3},
+    "fedsgd": {"algorithm": "fedsgd"},
+}
+
+
+@pytest.mark.parametrize("training", TRAINING)
+def test_training_is_that_of_one_client_at_a_time(training: str) -> None:
+    recipe = recipe_of(SMALL, **TRAINING[training])
+    sizes = (6, 3, 9)
+    theta = lenet.initial(SMALL, 1)
+    clients = [some(SMALL, n, seed)[1:] for seed, n in enumerate(sizes)]
+    data = shards([x for x, _ in clients], [y for _, y in clients])
+    made = local_training(recipe, theta, data, np.random.default_rng(5))
+    rng = np.random.default_rng(5)
+    if recipe.algorithm == "fedsgd":
+        expected = [twin_gradient(SMALL, theta, x, y) for x, y in clients]
+    else:
+        expected = [theta.copy() for _ in clients]
+        for inputs, labels, weights in training_batches(recipe, data, np.dtype(float), rng):
+            for c in range(len(clients)):
+                real = weights[c] > 0
+                if real.any():
+                    step = twin_gradient(SMALL, expected[c], inputs[c, real], labels[c, real])
+                    step = step + recipe.proximal * (expected[c] - theta)
+                    expected[c] = expected[c] - recipe.learning_rate * step
+    np.testing.assert_allclose(made, expected, atol=1e-10)
+
+
+def test_training_with_dropout_is_the_same_however_it_is_batched() -> None:
+    """A common model's pass and vmap over own models agree; float32 stays float32."""
+    theta, _, _ = some(COLOUR, 1)
+    clients = [some(COLOUR, n, seed)[1:] for seed, n in enumerate((4, 7))]
+    data = shards([x for x, _ in clients], [y for _, y in clients])
+    recipe = recipe_of(COLOUR)
+    together = local_training(recipe, theta, data, np.random.default_rng(2))
+    apart = np.stack([theta, theta])
+    apart[1, -1] += 1e-13  # no longer one model, and yet the same
+    alone = local_training(recipe, apart, data, np.random.default_rng(2))
+    np.testing.assert_allclose(together, alone, atol=1e-10)
+    other = local_training(recipe, theta, data, np.random.default_rng(3))
+    assert np.abs(together - other).max() > 1e-4
+    single = local_training(recipe, theta.astype(np.float32), data, np.random.default_rng(2))
+    assert single.dtype == np.float32
+    np.testing.assert_allclose(single, together, atol=1e-5)
+
+
+def test_dropout_keeps_the_mean() -> None:
+    masks = lenet.dropout_masks(COLOUR, (4000,), np.float64, np.random.default_rng(0))
+    assert masks is not None
+    assert [m.shape[1] for m in masks] == [COLOUR.flattened, *COLOUR.hidden]
+    for mask in masks:
+        assert set(np.unique(mask)) == {0.0, 1 / 0.6}
+        assert abs(mask.mean() - 1) < 0.02
+    assert lenet.dropout_masks(SMALL, (3,), np.float64, np.random.default_rng(0)) is None
