@@ -54,3 +54,11 @@ def words(attack: Attack | type[Any]) -> str:
     """The first paragraph of an attack's docstring, on one line."""
     text = (attack.__doc__ or "").strip().split("\n\n")[0]
     return " ".join(text.split())
+
+
+def equation(attack: Attack | type[Any]) -> str:
+    """The equation an attack solves and where its paper has it; its own, or that of the table."""
+    from overheard.attacks.equations import EQUATIONS
+
+    own = getattr(attack, "equation", None)
+    return own if isinstance(own, str) else EQUATIONS.get(attack.name, "")

@@ -8,11 +8,12 @@ from importlib.metadata import version
 
 import numpy as np
 
-from overheard.attacks import all_attacks, attack_named, is_slow, words
+from overheard.attacks import all_attacks, attack_named, equation, is_slow, words
 from overheard.errors import ChooseAnotherAttack, FixConfig, FixData, GrantKnowledge, ListenLonger
 from overheard.evaluation.intervals import clustered_interval, share_interval
 from overheard.evaluation.record import AttackInfo, Audit, Pooled, Run, Skipped
 from overheard.evaluation.scoring import Scored, scorer_of
+from overheard.evaluation.sureness import sureness, together
 from overheard.learning.recipe import Recipe
 from overheard.randomness import stream
 from overheard.transcript.observe import observe, recipe_of
@@ -38,11 +39,13 @@ def audit(
     seed: int = 0,
     slow: bool = False,
     progress: Progress = lambda what, done, total: None,
+    rows: bool = False,
 ) -> Audit:
     """Audit a recording under a threat model; empty selections mean everything there is.
 
     Attacks that search for minutes (``slow``) run when named or with ``slow=True``; otherwise they
-    are listed as skipped.
+    are listed as skipped. ``rows``: put the row numbers of the records known beyond 99% into the
+    record, a few per client; by default it holds nothing about single records.
 
     Same recording, selection and seed: the same record, the measured seconds aside.
     """
@@ -71,7 +74,7 @@ def audit(
             pools = None
             if target.question == "membership":
                 pools = recording.truth("Membership", target.key)
-            scorer = scorer_of(recipe, truth, target, view, seed, pools)
+            scorer = scorer_of(recipe, truth, target, view, seed, pools, rows)
         except (ListenLonger, FixData) as error:
             skipped += [_skip(a, client, target, str(error)) for a in matching]
             continue
@@ -124,6 +127,7 @@ def _pool(scored: list[Scored], seed: int) -> Iterable[Pooled]:
         first = members[0].finding
         value = float(np.concatenate(units).mean())
         low, high = clustered_interval(units, stream(seed, "pooled", attack, attribute))
+        posteriors = [m.posterior for m in members if m.posterior is not None]
         shared: dict[str, float | None] = {"majority": None, "imputation": None, "lift": None}
         if first.metric == "accuracy":
             # where all clients agree a bootstrap over them shrinks to a point; shares never do
@@ -152,6 +156,7 @@ def _pool(scored: list[Scored], seed: int) -> Iterable[Pooled]:
             high=max(high, value),
             clients=len(members),
             n=n,
+            sure=sureness(together(posteriors), bins=True) if posteriors else None,
             **shared,
         )
 
@@ -182,6 +187,7 @@ def _info(attack: Attack) -> AttackInfo:
         paper=attack.paper,
         needs=needs,
         words=words(attack),
+        equation=equation(attack),
     )
 
 

@@ -1,7 +1,8 @@
 """The audit's record: what was asked, found and skipped, as typed data in ``audit.json``.
 
-Version 1. The report is made from this and nothing else. Every share is in [0, 1]; ``low`` and
-``high`` bound a 95% confidence interval; fields that do not apply are null, never NaN.
+Version 2 (1 had neither `Sureness` nor `Heard`, and is still read). The report is made from this
+and nothing else. Every share is in [0, 1]; ``low`` and ``high`` bound a 95% confidence interval;
+fields that do not apply are null, never NaN.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from overheard.errors import FixRecording
 
-VERSION = 1
+VERSION = 2
+READS = (1, 2)
 
 
 Metric = Literal["accuracy", "excess_loss", "mean_absolute_error"]
@@ -21,6 +23,37 @@ Metric = Literal["accuracy", "excess_loss", "mean_absolute_error"]
 
 class _Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class Bin(_Part):
+    """Records whose chosen value got a probability above ``least`` and up to ``most``.
+
+    ``confidence`` is the mean of those probabilities, ``right`` the share guessed right, with its
+    interval: a calibrated attack has the two alike.
+    """
+
+    least: float
+    most: float
+    n: int
+    confidence: float
+    right: float
+    low: float
+    high: float
+
+
+class Sureness(_Part):
+    """How sure the adversary is of its guesses.
+
+    ``bits``: gained per record over the client's own shares of the values; ``certain``: records
+    whose value has a probability beyond 99%, of which ``certain_right`` are right; ``rows``: row
+    numbers of such records in the client's table, from 0, only where the audit was asked for them.
+    """
+
+    bits: float
+    certain: int
+    certain_right: int
+    bins: tuple[Bin, ...] = ()
+    rows: tuple[int, ...] = ()
 
 
 class Finding(_Part):
@@ -57,6 +90,7 @@ class Finding(_Part):
     seconds: float
     seed: int
     details: dict[str, float | int | str] = {}
+    sure: Sureness | None = None
 
 
 class Pooled(_Part):
@@ -74,6 +108,21 @@ class Pooled(_Part):
     lift: float | None = None
     clients: int
     n: int
+    sure: Sureness | None = None
+
+
+class Heard(_Part):
+    """What an attack learned about one client from its first ``rounds`` rounds alone."""
+
+    attack: str
+    question: str
+    client: str
+    attribute: str | None = None
+    metric: Metric
+    rounds: int
+    value: float
+    low: float
+    high: float
 
 
 class Skipped(_Part):
@@ -93,6 +142,7 @@ class AttackInfo(_Part):
     paper: str
     needs: tuple[str, ...]
     words: str
+    equation: str = ""
 
 
 class Run(_Part):
@@ -121,6 +171,7 @@ class Audit(_Part):
     findings: tuple[Finding, ...]
     pooled: tuple[Pooled, ...]
     skipped: tuple[Skipped, ...]
+    heard: tuple[Heard, ...] = ()
     notes: tuple[str, ...] = Field(default=())
 
     def to_json(self) -> str:
@@ -142,6 +193,7 @@ def read_audit(path: str | Path) -> Audit:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"])) or "top level"
         raise FixRecording(f"{file}: is not an audit: {where}: {first['msg']}") from error
-    if audit.version != VERSION:
-        raise FixRecording(f"{file}: audit version {audit.version} is not known (reads {VERSION})")
+    if audit.version not in READS:
+        known = " and ".join(map(str, READS))
+        raise FixRecording(f"{file}: audit version {audit.version} is not known (reads {known})")
     return audit

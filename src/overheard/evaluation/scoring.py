@@ -24,6 +24,7 @@ from overheard.evaluation.baselines import (
 from overheard.evaluation.bounds import algorithm3_bound
 from overheard.evaluation.intervals import mean_interval, share_interval
 from overheard.evaluation.record import Finding
+from overheard.evaluation.sureness import Posterior, sureness
 from overheard.learning.recipe import Recipe
 from overheard.learning.records import Records
 from overheard.randomness import stream
@@ -49,6 +50,7 @@ class Scored:
     finding: Finding
     units: Array
     imputed: Array | None
+    posterior: Posterior | None = None
 
 
 Scorer = Callable[[Attack, Any, float], Scored]
@@ -64,6 +66,7 @@ class _About:
     view: View
     seed: int
     pools: Mapping[str, Records] | None = None
+    rows: bool = False
 
     @property
     def records(self) -> Records:
@@ -98,8 +101,10 @@ def scorer_of(
     view: View,
     seed: int,
     pools: Mapping[str, Records] | None = None,
+    rows: bool = False,
 ) -> Scorer:
     """What scores guesses about this client and target; ``pools``: who is a member, by client.
+    ``rows``: name the rows of the records known for certain.
 
     An attribute is asked of the records that the adversary knows: the first ones of the truth.
     """
@@ -108,7 +113,7 @@ def scorer_of(
     if target.question == "attribute" and PublicRecords in view.kinds:
         known, records = len(view.know(PublicRecords).records), truth[view.client]
         truth = {**truth, view.client: records.take(np.arange(min(known, len(records))))}
-    about = _About(recipe, truth, target, view, seed, pools)
+    about = _About(recipe, truth, target, view, seed, pools, rows)
     scorers = {
         "local_model": _models,
         "attribute": _attributes,
@@ -159,10 +164,12 @@ def _attributes(about: _About) -> Scorer:
         hits = metrics.attribute_hits(guess, column)
         low, high = share_interval(hits)
         accuracy = float(hits.mean())
+        bits = metrics.attribute_bits(guess, column)
+        posterior = Posterior(guess.probabilities.max(axis=1), hits, bits)
         details: dict[str, float | int | str] = {
             **guess.diagnostics,
             "balanced_accuracy": metrics.balanced_accuracy(guess, column),
-            "bits_gained": float(metrics.attribute_bits(guess, column).mean()),
+            "bits_gained": float(bits.mean()),
             "calibration_error": metrics.calibration_error(guess, column),
         }
         if guess.labels is not None:
@@ -181,9 +188,11 @@ def _attributes(about: _About) -> Scorer:
                 lift=accuracy - max(majority, imputation or 0.0),
                 bound=bound if attack.name == "model_based_linear" else None,
                 details=_finite(details),
+                sure=sureness(posterior, rows=about.rows),
             ),
             hits,
             imputed,
+            posterior,
         )
 
     return score
@@ -209,6 +218,7 @@ def _members(about: _About) -> Scorer:
         hits = np.asarray(guess.choice() == member, dtype=np.float64)
         low, high = share_interval(hits)
         accuracy = float(hits.mean())
+        posterior = _of_members(guess, member, hits)
         details: dict[str, float | int | str] = {
             **guess.diagnostics,
             "members_found": float(hits[member].mean()),
@@ -232,12 +242,22 @@ def _members(about: _About) -> Scorer:
                 lift=accuracy - majority,
                 n=len(member),
                 details=_finite(details),
+                sure=sureness(posterior, rows=about.rows),
             ),
             hits,
             None,
+            posterior,
         )
 
     return score
+
+
+def _of_members(guess: Membership, member: NDArray[np.bool_], hits: Array) -> Posterior:
+    """Bits as of an attribute: log2 of what was given to the truth over its share in the pool."""
+    p = np.clip(guess.probabilities, 0.0, 1.0)
+    given = np.maximum(np.where(member, p, 1 - p), 1e-6)
+    share = np.where(member, member.mean(), 1 - member.mean())
+    return Posterior(np.maximum(p, 1 - p), hits, np.log2(given) - np.log2(share))
 
 
 def _labels(about: _About) -> Scorer:

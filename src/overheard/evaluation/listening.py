@@ -1,0 +1,116 @@
+"""How much longer must one listen? What the strongest attack learns from the first rounds alone.
+
+For every secret of an audit: the attack that learned most over all clients, on the client where it
+learned most, with the rounds heard cut to 1, 2, 5, 10, ... The rest of the adversary's knowledge
+stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from overheard.attacks import attack_named
+from overheard.attacks.wire import only
+from overheard.errors import FixRecording
+from overheard.evaluation.audit import NOT_RUN
+from overheard.evaluation.record import Audit, Finding, Heard
+from overheard.evaluation.scoring import scorer_of
+from overheard.transcript.knowledge import Link
+from overheard.transcript.observe import observe, recipe_of
+from overheard.transcript.store import Recording
+from overheard.transcript.target import LOCAL_MODEL, Target
+from overheard.transcript.threat import Threat
+from overheard.transcript.view import View, launch
+
+Progress = Callable[[str, int, int], None]
+FREE = frozenset({"baseline", ""})
+
+
+def prefixes(rounds: int) -> tuple[int, ...]:
+    """1, 2, 5, 10, 20, 50, ... below ``rounds``."""
+    steps = (digit * 10**decade for decade in range(9) for digit in (1, 2, 5))
+    return tuple(step for step in steps if step < rounds)
+
+
+def first_rounds(view: View, rounds: int) -> View:
+    """The same adversary, who stopped listening after so many rounds with the client."""
+    return view.knowing(only(view.know(Link), np.arange(rounds)))
+
+
+def by_rounds(
+    recording: Recording,
+    threat: Threat,
+    audit: Audit,
+    progress: Progress = lambda what, done, total: None,
+) -> tuple[Heard, ...]:
+    """What the strongest attack on each secret learns from ever more rounds, the last: all of them.
+
+    A number of rounds with which the attack cannot run is left out.
+    """
+    recipe = recipe_of(recording)
+    if recipe is None:
+        raise FixRecording(f"{recording.path}: has no training recipe; nothing is scored")
+    chosen = [f for f in _strongest(audit) if f.paper not in FREE]
+    truth = recording.truth()
+    found: list[Heard] = []
+    for done, best in enumerate(chosen):
+        target = _target(recording, best)
+        if target is None:
+            continue
+        progress(f"{target.key}, round by round", done, len(chosen))
+        view = observe(recording, threat, target, best.client)
+        if Link not in view.kinds:
+            continue
+        pools = (
+            recording.truth("Membership", target.key) if target.question == "membership" else None
+        )
+        scorer = scorer_of(recipe, truth, target, view, audit.run.seed, pools)
+        attack = attack_named(best.attack)
+        heard = len(view.know(Link))
+        for rounds in prefixes(heard):
+            try:
+                guess = launch(attack, first_rounds(view, rounds), audit.run.seed)
+            except NOT_RUN:
+                continue
+            found.append(_heard(scorer(attack, guess, 0.0).finding, rounds))
+        found.append(_heard(best, heard))
+    progress("rounds", len(chosen), len(chosen))
+    return tuple(found)
+
+
+def _heard(finding: Finding, rounds: int) -> Heard:
+    shared = ("attack", "question", "client", "attribute", "metric", "value", "low", "high")
+    return Heard(rounds=rounds, **{name: getattr(finding, name) for name in shared})
+
+
+def _learned(value: float, metric: str) -> float:
+    return value if metric in ("accuracy", "f1") else -value
+
+
+def _strongest(audit: Audit) -> list[Finding]:
+    """Per secret: the attack best over all clients, where it is best over them."""
+    papers = {info.name: info.paper for info in audit.attacks}
+    best: dict[tuple[str, str | None, str], tuple[float, str]] = {}
+    for row in audit.pooled:
+        key = (row.question, row.attribute, row.metric)
+        score = _learned(row.value, row.metric)
+        if papers.get(row.attack, "") not in FREE and score > best.get(key, (-np.inf, ""))[0]:
+            best[key] = (score, row.attack)
+    chosen = []
+    for asked, (_, attack) in best.items():
+        of = [
+            f
+            for f in audit.findings
+            if (f.question, f.attribute, f.metric) == asked and f.attack == attack
+        ]
+        chosen.append(max(of, key=lambda f: f.lift if f.lift is not None else -f.value))
+    return chosen
+
+
+def _target(recording: Recording, found: Finding) -> Target | None:
+    there = [LOCAL_MODEL, *(Target.parse(key) for key in recording.targets)]
+    asked = [t for t in there if t.question == found.question]
+    same = [t for t in asked if (t.column or None) == found.attribute]
+    return next(iter(same or asked), None)

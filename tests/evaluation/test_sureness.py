@@ -1,0 +1,110 @@
+"""How sure the adversary is: every record in one bin, with the shares of its records."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from overheard.evaluation.audit import audit
+from overheard.evaluation.listening import by_rounds, first_rounds, prefixes
+from overheard.evaluation.record import Audit, read_audit
+from overheard.evaluation.sureness import Posterior, sureness, together
+from overheard.transcript.knowledge import Link
+from overheard.transcript.observe import observe
+from overheard.transcript.target import attribute
+from overheard.transcript.threat import EAVESDROPPER
+
+
+def posterior(rng, records=500):
+    confidence = rng.uniform(0.5, 1.0, records)
+    hits = (rng.random(records) < confidence).astype(float)
+    return Posterior(confidence, hits, np.log2(confidence) + 1)
+
+
+def test_bins_hold_every_record_once(rng):
+    found = posterior(rng)
+    bins = sureness(found, bins=True).bins
+    assert sum(b.n for b in bins) == 500
+    for b in bins:
+        inside = (found.confidence > b.least) & (found.confidence <= b.most)
+        assert b.n == inside.sum()
+        assert b.right == pytest.approx(found.hits[inside].mean())
+        assert b.least < b.confidence <= b.most
+        assert b.low <= b.right <= b.high
+
+
+def test_beyond_99_is_counted_and_rows_only_on_request(rng):
+    found = Posterior(
+        np.array([0.6, 0.995, 1.0, 0.99, 0.999]),
+        np.array([1.0, 1.0, 1.0, 1.0, 0.0]),
+        np.array([0.1, 0.9, 1.0, 0.9, -5.0]),
+    )
+    quiet, asked = sureness(found, bins=True), sureness(found, rows=True)
+    assert (quiet.certain, quiet.certain_right, quiet.rows) == (3, 2, ())
+    assert quiet.bins[-1].n == 3  # 99% itself is not beyond 99%
+    assert asked.rows == (2, 1)  # the one that is sure and wrong is not known
+
+
+def test_clients_together(rng):
+    parts = [posterior(rng), posterior(rng, 30)]
+    whole = sureness(together(parts))
+    assert whole.certain == sum(sureness(p).certain for p in parts)
+    assert whole.bits == pytest.approx(np.concatenate([p.bits for p in parts]).mean())
+
+
+def test_an_audit_carries_it_and_names_rows_only_when_asked(federate):
+    recording = federate()
+    record = audit(recording, EAVESDROPPER, ["max_entropy", "exact_linear"])
+    for row in record.pooled:
+        assert (row.sure is not None) == (row.metric == "accuracy")
+        if row.sure is not None:
+            assert sum(b.n for b in row.sure.bins) == row.n
+    assert '"rows":[' not in record.model_dump_json().replace('"rows":[]', "")
+    model = {"name": "mlp", "hidden": [60]}
+    sharp = audit(federate(model, rounds=1), EAVESDROPPER, ["max_entropy"], rows=True)
+    assert all(f.sure.rows for f in sharp.findings)
+    assert all(r < f.n for f in sharp.findings for r in f.sure.rows)
+
+
+def test_an_audit_of_version_one_is_read(federate, tmp_path):
+    record = audit(federate(), EAVESDROPPER, ["majority"])
+    plain = record.model_dump(exclude={"heard": True})
+    plain["version"] = 1
+    for part in (*plain["findings"], *plain["pooled"]):
+        part.pop("sure")
+    for info in plain["attacks"]:
+        info.pop("equation")
+    file = tmp_path / "audit.json"
+    file.write_text(Audit.model_validate(plain).model_dump_json(exclude_defaults=True))
+    old = read_audit(file)
+    assert old.heard == ()
+    assert old.findings[0].sure is None
+
+
+def test_rounds_one_by_one():
+    assert prefixes(1) == ()
+    assert prefixes(10) == (1, 2, 5)
+    assert prefixes(120) == (1, 2, 5, 10, 20, 50, 100)
+
+
+def test_listening_longer_tells_more_and_the_last_point_is_the_finding(federate):
+    recording = federate(rounds=12, participation=1.0)
+    record = audit(recording, EAVESDROPPER, ["max_entropy", "exact_linear", "majority"])
+    heard = by_rounds(recording, EAVESDROPPER, record)
+    assert {h.attack for h in heard} == {"max_entropy", "exact_linear"}
+    for name in ("max_entropy", "exact_linear"):
+        line = [h for h in heard if h.attack == name]
+        assert [h.rounds for h in line] == sorted(h.rounds for h in line)
+        assert line[-1].rounds == 12
+        (same,) = [f for f in record.findings if f.attack == name and f.client == line[0].client]
+        assert (line[-1].value, line[-1].low) == (same.value, same.low)
+    model = [h for h in heard if h.attack == "exact_linear"]
+    assert model[0].value > 100 * max(model[-1].value, 1e-9)
+
+
+def test_fewer_rounds_are_fewer_messages(federate):
+    recording = federate(rounds=6, participation=1.0)
+    view = observe(recording, EAVESDROPPER, attribute("s"), recording.clients[0])
+    short, whole = first_rounds(view, 2).know(Link), view.know(Link)
+    assert len(short) == 2
+    np.testing.assert_array_equal(short.returned, whole.returned[:2])
