@@ -29,7 +29,7 @@ from overheard.learning.training import Shards, shares, training_batches
 from overheard.randomness import stream
 
 Array = NDArray[np.floating[Any]]
-CHUNK = 500
+CHUNK = 100
 """Records in one pass; a convolution's patches are about 30,000 numbers a record."""
 CLIENTS = 50
 """Clients whose own models are trained in one call of vmap."""
