@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import types
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -29,11 +30,13 @@ from overheard.transcript.knowledge import (
     Link,
     LocalTraining,
     PublicRecords,
+    Sums,
 )
 from overheard.transcript.messages import Round
 from overheard.transcript.observe import LABEL_COLUMN, observe
 from overheard.transcript.store import Recorder, Recording
-from overheard.transcript.target import LOCAL_MODEL, attribute
+from overheard.transcript.tape import Tape
+from overheard.transcript.target import LOCAL_MODEL, attribute, client_property
 from overheard.transcript.threat import EAVESDROPPER, SECURE_SERVER, SERVER, Threat, threat_named
 from overheard.transcript.view import View, launch
 
@@ -122,6 +125,30 @@ def test_nothing_secret_can_be_reached_from_a_view(
             view = observe(recording, threat, target, client)
             assert leaks(view, recording, secret) == set()
             assert leaks(view.narrowed(view.kinds), recording, secret) == set()
+
+
+def test_nothing_but_sums_can_be_reached_from_a_view_of_everybody(federate: Federate) -> None:
+    """Not the recording, not the truth, not one client's own update."""
+    recording = federate(rounds=4, participation=0.7)
+    view = observe(recording, SECURE_SERVER, client_property("membership"), "")
+    sums = view.know(Sums)
+    heard = list(sums)  # what an attack may keep of the rounds is walked as well
+    singles = []
+    for client in recording.clients:
+        _, sent, returned, _ = recording.link(client)
+        for name, models in returned.items():
+            singles += [*models.astype(float), *(sent[name].astype(float) - models)]
+    for client, records in recording.truth().items():
+        assert leaks((view, heard), recording, records["s"]) == set(), client
+    arrays = [a for a in reachable((view, heard)) if isinstance(a, np.ndarray) and a.size > 1]
+    raw = [b for b in reachable((view, heard)) if isinstance(b, bytes)]
+    for handle in (t._file for t in reachable(view) if isinstance(t, Tape)):
+        raw.append(os.pread(handle, 1 << 24, 0))
+    assert len(raw) > len(heard)
+    for single in singles:
+        for array in arrays:
+            assert not np.array_equal(np.ravel(array), single.ravel())
+        assert not any(single.astype(t).tobytes() in b for b in raw for t in ("f4", "f8"))
 
 
 def test_the_search_for_leaks_finds_what_is_there(federate: Federate) -> None:

@@ -300,7 +300,7 @@ def reshaped(entries: list[Any]) -> None:
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        (at_line(0, format=2), "format 2 is not known to this version .*upgrade overheard"),
+        (at_line(0, format=3), "format 3 is not known to this version .*upgrade overheard"),
         (at_line(0, format=None), "format None is not known"),
         (at_line(0, payload="secrets"), "the header needs a payload"),
         (at_line(0, about=[]), "the header needs a payload .* and an about"),

@@ -110,6 +110,44 @@ class LabelValues:
             raise FixData("labels must be finite")
 
 
+@dataclass(frozen=True)
+class ClientProperty:
+    """The probability (N,) that each client has the property, and who is said to have it.
+
+    ``chosen`` (N,) may be nobody. ``evidence`` (T, N): the probabilities after so many rounds.
+    ``contribution`` (N,): how much each client's updates helped, where the attack can tell.
+    """
+
+    probabilities: NDArray[np.float64]
+    chosen: NDArray[np.bool_] | tuple[bool, ...]
+    clients: tuple[str, ...]
+    diagnostics: Diagnostics = field(default_factory=dict)
+    evidence: NDArray[np.float64] | None = None
+    contribution: NDArray[np.float64] | None = None
+
+    def __post_init__(self) -> None:
+        count = len(self.clients)
+        p, e, c = self.probabilities, self.evidence, self.contribution
+        if p.shape != (count,) or np.shape(self.chosen) != (count,):
+            raise FixData(
+                f"{p.shape} probabilities and {np.shape(self.chosen)} decisions for {count} clients"
+            )
+        if not _shares(p) or (e is not None and not _shares(e)):
+            raise FixData("a property: give each client one probability between 0 and 1")
+        if e is not None and (e.ndim != 2 or e.shape[1] != count):
+            raise FixData(f"evidence {e.shape} does not have a column for each of {count} clients")
+        if c is not None and (c.shape != (count,) or not np.isfinite(c).all()):
+            raise FixData(f"contribution {c.shape}: give one finite number for each client")
+
+    def choice(self) -> NDArray[np.bool_]:
+        """Who is said to have the property."""
+        return np.asarray(self.chosen, dtype=bool)
+
+
+def _shares(p: NDArray[np.float64]) -> bool:
+    return bool(np.isfinite(p).all() and not ((p < -1e-9) | (p > 1 + 1e-9)).any())
+
+
 def certain(choice: NDArray[np.int64], values: tuple[Value, ...]) -> NDArray[np.float64]:
     """Probabilities of an attack that only decides: one for the chosen value."""
     return np.eye(len(values))[choice]

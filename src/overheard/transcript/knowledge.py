@@ -7,7 +7,8 @@ not contain the sensitive column at all.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 from overheard.errors import FixData, ListenLonger
 from overheard.learning.recipe import Recipe
 from overheard.learning.records import Records, Value
+from overheard.transcript.tape import Tape
 
 
 @dataclass(frozen=True)
@@ -24,7 +26,8 @@ class Link:
 
     ``sent`` and ``returned`` are (T, P) in the precision of the wire; ``returned`` holds models,
     or gradients if ``payload`` says so. ``weights`` are the record counts that the client
-    reported (NaN where it reported none).
+    reported (NaN where it reported none). ``noise_sd``: noise that is known to be on every coordinate
+    of ``returned`` beside rounding; 0 as heard, set by who was told of a defence.
     """
 
     name: ClassVar[str] = "individual updates"
@@ -33,6 +36,7 @@ class Link:
     sent: NDArray[np.floating[Any]]
     returned: NDArray[np.floating[Any]]
     weights: NDArray[np.float64]
+    noise_sd: float = 0.0
 
     def __len__(self) -> int:
         return len(self.rounds)
@@ -49,6 +53,78 @@ class Link:
             raise ListenLonger(
                 f"the client was heard in {len(self)} round(s) but {purpose} needs at least "
                 f"{least}; record more rounds"
+            )
+
+
+@dataclass(frozen=True)
+class RoundSum:
+    """A round under secure aggregation: the model ``sent`` (P,), in the precision of the wire, and
+    ``total`` (P,), the sum over ``participants`` (positions in the clients' names) of sent minus
+    returned, or of the gradients where gradients are sent."""
+
+    number: int
+    sent: NDArray[np.floating[Any]]
+    total: NDArray[np.float64]
+    participants: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Sums:
+    """The sum of each round's updates and who took part; never a single update.
+
+    Iterating reads one round after the other, so that memory does not grow with their number.
+    ``participation`` (T, N) is 1 where the client of the column took part in the round of the row.
+    """
+
+    name: ClassVar[str] = "sums of updates"
+    clients: tuple[str, ...]
+    rounds: NDArray[np.int64]
+    participation: NDArray[np.float64]
+    _tape: Tape
+
+    @staticmethod
+    def of(clients: tuple[str, ...], heard: Iterable[RoundSum]) -> Sums:
+        """Copy the rounds onto a tape, one by one."""
+        numbers: list[int] = []
+        rows: list[NDArray[np.float64]] = []
+
+        def noted() -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
+            for one in heard:
+                row = np.zeros(len(clients))
+                row[one.participants] = 1.0
+                rows.append(row)
+                numbers.append(one.number)
+                yield one.sent, one.total
+
+        tape = Tape(noted())
+        rounds = np.array(numbers, dtype=np.int64)
+        participation = np.array(rows).reshape(len(rows), len(clients))
+        rounds.flags.writeable = participation.flags.writeable = False
+        return Sums(clients, rounds, participation, tape)
+
+    def __len__(self) -> int:
+        return len(self.rounds)
+
+    def __getitem__(self, row: int) -> RoundSum:
+        if not 0 <= row < len(self):
+            raise IndexError(f"round {row} of {len(self)}")
+        sent, total = self._tape.read(row)
+        who = np.flatnonzero(self.participation[row])
+        return RoundSum(int(self.rounds[row]), sent, total, who)
+
+    def __iter__(self) -> Iterator[RoundSum]:
+        return (self[row] for row in range(len(self)))
+
+    def first(self, rounds: int) -> Sums:
+        """What was heard after so many rounds."""
+        return replace(self, rounds=self.rounds[:rounds], participation=self.participation[:rounds])
+
+    def require(self, least: int, purpose: str) -> None:
+        """Fail clearly when fewer rounds were heard than an attack can work with."""
+        if len(self) < least:
+            raise ListenLonger(
+                f"{len(self)} round(s) were heard but {purpose} needs at least {least}; record "
+                "more rounds"
             )
 
 
@@ -143,6 +219,52 @@ class AuxiliaryData:
     name: ClassVar[str] = "auxiliary data"
     records: Records
     labels: NDArray[Any]
+
+
+@dataclass(frozen=True)
+class TargetRecord:
+    """The record whose holders are looked for: one row, and its label (1,)."""
+
+    name: ClassVar[str] = "target record"
+    records: Records
+    labels: NDArray[Any]
+
+    def __post_init__(self) -> None:
+        if len(self.records) != 1 or len(self.labels) != 1:
+            raise FixData(
+                f"the target is one record with its label; given: {len(self.records)} records "
+                f"and {len(self.labels)} labels"
+            )
+
+
+BEHAVIOURS = ("inversion", "ascent", "free-rider")
+
+
+@dataclass(frozen=True)
+class SuspectedBehaviour:
+    """What a dishonest client is thought to do (kerkouche2023 section 4).
+
+    ``inversion``: sends its update negated; ``ascent``: climbs the loss in place of descending;
+    ``free-rider``: does not train, and returns the model as it was, or noise.
+    """
+
+    name: str = "suspected behaviour"  # of the kind; every piece of knowledge names one above
+
+    def __post_init__(self) -> None:
+        if self.name not in BEHAVIOURS:
+            raise FixData(f"unknown behaviour {self.name!r}; known: {', '.join(BEHAVIOURS)}")
+
+
+@dataclass(frozen=True)
+class ShardSize:
+    """How many records each client holds (kerkouche2023's |D_i|, the same for all)."""
+
+    name: ClassVar[str] = "shard size"
+    records: int
+
+    def __post_init__(self) -> None:
+        if self.records < 1:
+            raise FixData(f"a client holds at least one record; given: {self.records}")
 
 
 @dataclass(frozen=True)

@@ -37,12 +37,16 @@ _DTYPES: dict[str, np.dtype[Any]] = {
 }
 _CODES = {dtype: code for code, dtype in _DTYPES.items()}
 _CLIENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9 _.+-]{0,99}")
+TOTAL = ("total", "")
 MAX_HEADER_BYTES = 100_000_000  # the safetensors library's own limit
 
 
 @dataclass(frozen=True)
 class Round:
-    """A checked index line: which messages a round's file holds and where each lies."""
+    """A checked index line: which messages a round's file holds and where each lies.
+
+    ``participants``: who took part; None where only a total was heard and nobody said of whom.
+    """
 
     number: int
     file: Entry
@@ -50,6 +54,12 @@ class Round:
     layout: Layout
     spans: Mapping[tuple[str, str], tuple[int, int, str]]
     weights: Mapping[str, float]
+    participants: tuple[str, ...] | None = ()
+
+    @property
+    def aggregated(self) -> bool:
+        """Whether it holds a total in place of what each client returned."""
+        return TOTAL in self.spans
 
 
 def check_client(client: str) -> str:
@@ -75,7 +85,8 @@ def layout_of(arrays: Arrays) -> Layout:
 def write_round(folder: Path, number: int, messages: Mapping[tuple[str, str], Arrays]) -> Entry:
     """Write the messages, keyed (direction, client), of one round; returns the index entry.
 
-    ``sent`` with client ``""`` is a broadcast. All messages must have one layout.
+    ``sent`` with client ``""`` is a broadcast, ``total`` with client ``""`` the sum of the round's
+    updates. All messages must have one layout, but a total is float64.
     """
     layout: Layout | None = None
     header: dict[str, Any] = {}
@@ -85,7 +96,7 @@ def write_round(folder: Path, number: int, messages: Mapping[tuple[str, str], Ar
     for (direction, client), arrays in messages.items():
         here = layout_of(arrays)
         layout = here if layout is None else layout
-        if here != layout:
+        if here != layout_for(layout, direction):
             raise FixData(
                 f"round {number}: the message {direction} {client or 'to all'} has arrays "
                 f"{_words(here)} where the first message has {_words(layout)}"
@@ -124,6 +135,15 @@ def write_round(folder: Path, number: int, messages: Mapping[tuple[str, str], Ar
     }
 
 
+def layout_for(layout: Layout, direction: str) -> Layout:
+    """The layout of a message that goes this way: totals are float64, whatever the wire carries."""
+    return [[n, "F64", k] for n, _, k in layout] if direction == TOTAL[0] else layout
+
+
+def _length(layout: Layout) -> int:
+    return sum(prod(shape) * _DTYPES[code].itemsize for _, code, shape in layout)
+
+
 def parse_round(folder: Path, entry: Entry) -> Round:
     """An index line of kind ``round``, every field checked: the index may be a stranger's."""
     number = entry.get("round")
@@ -131,15 +151,16 @@ def parse_round(folder: Path, entry: Entry) -> Round:
         layout: Layout = [[str(n), str(c), list(map(int, k))] for n, c, k in entry["layout"]]
         if any(k < 0 for _, _, shape in layout for k in shape):
             raise ValueError("a shape is negative")
-        length = sum(prod(shape) * _DTYPES[code].itemsize for _, code, shape in layout)
+        lengths = {w: _length(layout_for(layout, w)) for w in ("sent", "returned", "total")}
         spans: dict[tuple[str, str], tuple[int, int, str]] = {}
         expected = 0
         for way, who, start, end, digest in entry["messages"]:
-            known = (way == "sent" and who == "") or (
+            known = (way in ("sent", "total") and who == "") or (
                 way in ("sent", "returned") and _CLIENT.fullmatch(who)
             )
             if not known or (way, who) in spans:
                 raise ValueError(f"message {way!r} of {who!r} is not allowed or stands twice")
+            length = lengths[way]
             if (start, end) != (expected, expected + length):
                 raise ValueError(f"message {way!r} of {who!r} is not where its layout puts it")
             spans[way, who] = (expected, expected + length, str(digest))
@@ -149,12 +170,30 @@ def parse_round(folder: Path, entry: Entry) -> Round:
             raise ValueError("round and head must be whole numbers")
         if head + expected != entry["size"]:
             raise ValueError(f"messages end at {head + expected} of {entry['size']} bytes")
+        participants = _participants(entry, spans)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         why = f"no {error}" if isinstance(error, KeyError) else str(error)
         raise FixRecording(
             f"{folder / INDEX}: the line of round {number!r} is not valid: {why}"
         ) from error
-    return Round(number, entry, head, layout, spans, weights)
+    return Round(number, entry, head, layout, spans, weights, participants)
+
+
+def _participants(
+    entry: Entry, spans: Mapping[tuple[str, str], tuple[int, int, str]]
+) -> tuple[str, ...] | None:
+    """Who took part: whoever returned something or, of a total, whoever the index lists."""
+    returned = tuple(who for way, who in spans if way == "returned")
+    if TOTAL not in spans:
+        return returned
+    if returned or ("sent", "") not in spans:
+        raise ValueError("a total stands beside the broadcast, without single returns")
+    named = entry["participants"]
+    if named is None:
+        return None
+    if not named or len(set(named)) < len(named) or not all(map(_CLIENT.fullmatch, named)):
+        raise ValueError("participants must be different clients, at least one")
+    return tuple(named)
 
 
 def read_message(folder: Path, entry: Round, direction: str, client: str) -> bytes:

@@ -6,9 +6,8 @@ killed leaves one that opens, minus at most the unfinished round. FORMAT.md has 
 
 from __future__ import annotations
 
-import io
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -20,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overheard.errors import ChooseAnotherOutput, FixConfig, FixData, FixRecording
-from overheard.learning.records import Records, as_column
+from overheard.learning.records import Records
 from overheard.transcript.ledger import (
     INDEX,
     Entry,
@@ -30,19 +29,22 @@ from overheard.transcript.ledger import (
     read_ledger,
 )
 from overheard.transcript.messages import (
+    TOTAL,
     Arrays,
     Round,
     check_client,
+    layout_for,
     layout_of,
     message_arrays,
     parse_round,
     read_message,
     write_round,
 )
+from overheard.transcript.tables import read_tables, write_tables
 
-FORMAT = 1
+FORMAT = 2
+READABLE = (1, 2)
 PAYLOADS = ("model", "gradient")
-_CLIENT_COLUMN = "__client__"
 
 
 class Recorder:
@@ -94,15 +96,41 @@ class Recorder:
         weights: Mapping[str, float] | None = None,
     ) -> None:
         """Record one round: the broadcast (or one model per client) and what came back."""
-        number = int(number)
-        if number <= self._last:
-            raise FixData(f"round {number} comes after round {self._last}; rounds must increase")
         messages: dict[tuple[str, str], Arrays] = {}
         if sent and all(isinstance(v, Mapping) for v in sent.values()):
             messages |= {("sent", check_client(c)): a for c, a in sent.items()}  # type: ignore[misc]
         else:
             messages["sent", ""] = sent  # type: ignore[assignment]
         messages |= {("returned", check_client(c)): a for c, a in returned.items()}
+        known = {c: float(w) for c, w in (weights or {}).items() if np.isfinite(w)}
+        self._write(int(number), messages, {"weights": known})
+
+    def aggregated(
+        self,
+        number: int,
+        sent: Arrays,
+        total: Arrays,
+        participants: Iterable[str] | None,
+    ) -> None:
+        """Record one round under secure aggregation: the broadcast, the sum over the participants
+        of sent minus returned (or of their gradients), and who they were.
+
+        ``participants=None``: nobody said who took part, and few questions can be asked then.
+        """
+        if participants is not None:
+            participants = [check_client(c) for c in participants]
+            if not participants or len(set(participants)) < len(participants):
+                raise FixData(
+                    f"round {number}: the participants {participants} must be different clients, "
+                    "at least one"
+                )
+        wide = {name: np.asarray(array, np.float64) for name, array in total.items()}
+        messages: dict[tuple[str, str], Arrays] = {("sent", ""): sent, TOTAL: wide}
+        self._write(int(number), messages, {"weights": {}, "participants": participants})
+
+    def _write(self, number: int, messages: Mapping[tuple[str, str], Arrays], about: Entry) -> None:
+        if number <= self._last:
+            raise FixData(f"round {number} comes after round {self._last}; rounds must increase")
         order = [name for name, _, _ in self._layout or layout_of(next(iter(messages.values())))]
         messages = {key: _in_order(arrays, order) for key, arrays in messages.items()}
         layout = layout_of(next(iter(messages.values())))
@@ -112,8 +140,7 @@ class Recorder:
                 f"{self._last}; a recording holds one model, so begin another"
             )
         entry = write_round(self._wire.folder, number, messages)
-        known = {c: float(w) for c, w in (weights or {}).items() if np.isfinite(w)}
-        self._wire.append({**entry, "weights": known})
+        self._wire.append({**entry, **about})
         self._layout, self._last = layout, number
 
     def side(self, holds_kind: str, content: Any, target: str = "") -> None:
@@ -156,57 +183,6 @@ def _add(ledger: LedgerWriter, kind: str, content: Any, target: str) -> None:
     ledger.file(name, [raw], kind="side", holds=kind, target=target)
 
 
-def write_tables(tables: Mapping[str, Records]) -> bytes:
-    """One Parquet table for all clients, a row group per client."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    out = io.BytesIO()
-    writer = None
-    for client, records in tables.items():
-        columns = {_CLIENT_COLUMN: [check_client(client)] * len(records), **records.columns}
-        table = pa.table({name: pa.array(values) for name, values in columns.items()})
-        writer = writer or pq.ParquetWriter(out, table.schema)
-        if table.schema != writer.schema:
-            raise FixData(
-                f"client {client!r} has columns {_fields(table.schema)} where the first client has "
-                f"{_fields(writer.schema)}; give all clients the same columns"
-            )
-        if len(table):
-            writer.write_table(table)
-    if writer is not None:
-        writer.close()
-    return out.getvalue()
-
-
-def _fields(schema: Any) -> str:
-    return ", ".join(f"{field.name} ({field.type})" for field in schema)
-
-
-def read_tables(raw: bytes) -> dict[str, Records]:
-    """The inverse of `write_tables`."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        table = pq.read_table(pa.BufferReader(raw))
-        names = np.asarray(table.column(_CLIENT_COLUMN).to_pylist(), dtype=str)
-        columns = {
-            name: as_column(table.column(name).to_numpy(zero_copy_only=False))
-            for name in table.column_names
-            if name != _CLIENT_COLUMN
-        }
-    except (pa.ArrowException, OSError, KeyError, ValueError) as error:
-        raise FixRecording(f"cannot be read as a Parquet table of clients: {error}") from error
-    clients, first, which = np.unique(names, return_index=True, return_inverse=True)
-    order = np.argsort(which, kind="stable")
-    parts = np.split(order, np.bincount(which, minlength=len(clients)).cumsum())[:-1]
-    rows = dict(zip(clients.tolist(), parts, strict=True))
-    whole = Records(columns)
-    # copies, not slices: nobody who holds one client's rows can reach the others' through them
-    return {client: whole.take(rows[client]) for client in clients[np.argsort(first)].tolist()}
-
-
 @dataclass(frozen=True)
 class Recording:
     """A recording opened for reading. Its index is checked on opening, files when read."""
@@ -228,10 +204,10 @@ class Recording:
                 "recorded anything: remove the folder and record again"
             )
         header = ledger.entries[0]
-        if header.get("format") != FORMAT:
+        if header.get("format") not in READABLE:
             raise FixRecording(
                 f"{root}: format {header.get('format')!r} is not known to this version "
-                f"(it reads {FORMAT}); upgrade overheard"
+                f"(it reads {' and '.join(map(str, READABLE))}); upgrade overheard"
             )
         if header.get("payload") not in PAYLOADS or not isinstance(header.get("about"), dict):
             raise FixRecording(
@@ -265,7 +241,7 @@ class Recording:
     @cached_property
     def clients(self) -> tuple[str, ...]:
         """Every client that returned something or is named in the side knowledge."""
-        heard = {who: None for e in self.rounds for way, who in e.spans if way == "returned"}
+        heard = {who: None for e in self.rounds for who in e.participants or ()}
         described = dict.fromkeys(map(str, self.about.get("clients", [])))
         return tuple(described | heard)
 
@@ -283,6 +259,31 @@ class Recording:
         weights = [e.weights.get(client, np.nan) for e in mine]
         numbers = np.array([e.number for e in mine], dtype=np.int64)
         return numbers, _stack(mine, sent), _stack(mine, returned), weights
+
+    def aggregates(self) -> Iterator[tuple[Round, dict[str, NDArray[Any]], dict[str, Any]]]:
+        """Each round's broadcast and the sum of its updates (see `Recorder.aggregated`), one round
+        after the other. Where single returns were recorded they are summed here."""
+        folder = self.path / "wire"
+        for entry in self.rounds:
+            if ("sent", "") not in entry.spans:
+                raise FixRecording(
+                    f"{folder / INDEX}: round {entry.number} has no broadcast: every client was "
+                    "sent a model of its own, so the sum of their updates says nothing"
+                )
+            sent = self._message(entry, "sent", "")
+            if entry.aggregated:
+                yield entry, sent, self._message(entry, *TOTAL)
+                continue
+            total = {name: np.zeros(array.shape) for name, array in sent.items()}
+            for who in entry.participants or ():
+                for name, array in self._message(entry, "returned", who).items():
+                    wide = array.astype(np.float64)
+                    total[name] += wide if self.payload == "gradient" else sent[name] - wide
+            yield entry, sent, total
+
+    def _message(self, entry: Round, way: str, who: str) -> dict[str, NDArray[Any]]:
+        raw = read_message(self.path / "wire", entry, way, who)
+        return dict(message_arrays(layout_for(entry.layout, way), raw))
 
     @cached_property
     def _side(self) -> tuple[Entry, ...]:

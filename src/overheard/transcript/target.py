@@ -6,19 +6,25 @@ recording serves every target and nothing secret is within an attack's reach.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from overheard.errors import FixConfig
 
-QUESTIONS = ("local_model", "attribute", "label", "membership")
-_WITH_COLUMN = {"attribute": True, "membership": None}  # must, may; the others must not
+QUESTIONS = ("local_model", "attribute", "label", "membership", "property")
+_WITH_COLUMN = {"attribute": True, "membership": None, "property": True}  # must, may, must
+PROPERTIES = ("membership", "poisoning", "free-rider")
+_PROPERTY = re.compile(r"membership(-[1-9][0-9]{0,3})?|poisoning|free-rider")
 
 
 @dataclass(frozen=True)
 class Target:
     """A question, and for an attribute the sensitive column.
 
-    For ``membership`` the column is the attribute that is unknown as well, if there is one.
+    For ``membership`` the column is the attribute that is unknown as well, if there is one. For
+    ``property``, which is asked of all clients at once, it is what a client may have or do: hold
+    the target record (``membership``; ``membership-2`` and so on for further records),
+    ``poisoning`` or being a ``free-rider``.
     """
 
     question: str
@@ -30,8 +36,14 @@ class Target:
         must = _WITH_COLUMN.get(self.question, False)
         if must is not None and must != bool(self.column):
             raise FixConfig(
-                "the question 'attribute' names a sensitive column, 'membership' may, others must "
-                f"not; given: {self.question!r} with {self.column!r}"
+                "the question 'attribute' names a sensitive column and 'property' one of "
+                f"{', '.join(PROPERTIES)}; 'membership' may name a column, others must not; given: "
+                f"{self.question!r} with {self.column!r}"
+            )
+        if self.question == "property" and not _PROPERTY.fullmatch(self.column):
+            raise FixConfig(
+                f"unknown property {self.column!r}; known: {', '.join(PROPERTIES)} (and "
+                "membership-2, membership-3, ... for further target records)"
             )
 
     @property
@@ -57,3 +69,8 @@ def attribute(column: str) -> Target:
 def membership(column: str = "") -> Target:
     """The question "which records of a pool are the client's?", a column being unknown too."""
     return Target("membership", column)
+
+
+def client_property(column: str) -> Target:
+    """The question "which clients have this property?", asked of the whole federation."""
+    return Target("property", column)

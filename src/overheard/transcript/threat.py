@@ -20,6 +20,10 @@ from overheard.transcript.knowledge import (
     Link,
     LocalTraining,
     PublicRecords,
+    ShardSize,
+    Sums,
+    SuspectedBehaviour,
+    TargetRecord,
 )
 
 
@@ -80,9 +84,10 @@ ISOLATING_SERVER = Threat(
 )
 SECURE_SERVER = Threat(
     "secure-server",
-    _AROUND,
+    _AROUND | {Sums, TargetRecord, SuspectedBehaviour, ShardSize},
     "is the server of a federation with secure aggregation: it sees who took part and the sum of "
-    "their updates, never a single one.",
+    "their updates, never a single one. Knows the training recipe and records like the clients'. "
+    "A server that hears every link can sum by itself, so what is found here it finds as well.",
 )
 THREATS = {t.name: t for t in (EAVESDROPPER, SERVER, ISOLATING_SERVER, SECURE_SERVER)}
 

@@ -1,0 +1,117 @@
+"""Tables of records in a recording: one Parquet file for all clients, a row group per client.
+
+Numbers and text are plain columns. A column of images is a fixed-size list, which keeps its own
+precision (bytes stay bytes).
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from overheard.errors import FixData, FixRecording
+from overheard.learning.records import Records, as_column
+from overheard.transcript.messages import check_client
+
+_CLIENT_COLUMN = "__client__"
+_IMAGE_TYPES = ("uint8", "float", "double")
+MAX_IMAGE_NUMBERS = 1 << 20  # in one image
+MAX_TABLE_NUMBERS = 1 << 30  # in one column of images
+
+
+def write_tables(tables: Mapping[str, Records]) -> bytes:
+    """One Parquet table for all clients, a row group per client."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    out = io.BytesIO()
+    writer = None
+    for client, records in tables.items():
+        columns = {_CLIENT_COLUMN: [check_client(client)] * len(records), **records.columns}
+        table = pa.table({name: _as_arrow(name, values) for name, values in columns.items()})
+        writer = writer or pq.ParquetWriter(out, table.schema)
+        if table.schema != writer.schema:
+            raise FixData(
+                f"client {client!r} has columns {_fields(table.schema)} where the first client has "
+                f"{_fields(writer.schema)}; give all clients the same columns"
+            )
+        if len(table):
+            writer.write_table(table)
+    if writer is not None:
+        writer.close()
+    return out.getvalue()
+
+
+def read_tables(raw: bytes) -> dict[str, Records]:
+    """The inverse of `write_tables`."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        file = pq.ParquetFile(pa.BufferReader(raw))
+        for field in file.schema_arrow:
+            _check_image(field, file.metadata.num_rows)
+        table = file.read()
+        names = np.asarray(table.column(_CLIENT_COLUMN).to_pylist(), dtype=str)
+        columns = {
+            name: _as_numpy(table.column(name))
+            for name in table.column_names
+            if name != _CLIENT_COLUMN
+        }
+    except (pa.ArrowException, OSError, KeyError, ValueError) as error:
+        raise FixRecording(f"cannot be read as a Parquet table of clients: {error}") from error
+    clients, first, which = np.unique(names, return_index=True, return_inverse=True)
+    order = np.argsort(which, kind="stable")
+    parts = np.split(order, np.bincount(which, minlength=len(clients)).cumsum())[:-1]
+    rows = dict(zip(clients.tolist(), parts, strict=True))
+    whole = Records(columns)
+    # copies, not slices: nobody who holds one client's rows can reach the others' through them
+    return {client: whole.take(rows[client]) for client in clients[np.argsort(first)].tolist()}
+
+
+def _fields(schema: Any) -> str:
+    return ", ".join(f"{field.name} ({field.type})" for field in schema)
+
+
+def _as_arrow(name: str, values: Any) -> Any:
+    import pyarrow as pa
+
+    if not (isinstance(values, np.ndarray) and values.ndim > 1):
+        return pa.array(values)
+    if values.ndim > 2 or values.dtype not in (np.uint8, np.float32, np.float64):
+        raise FixData(
+            f"column {name!r} has shape {values.shape} of {values.dtype}; an image is a row of "
+            "uint8, float32 or float64"
+        )
+    flat = pa.array(np.ascontiguousarray(values).reshape(-1))
+    return pa.FixedSizeListArray.from_arrays(flat, values.shape[1])
+
+
+def _check_image(field: Any, rows: int) -> None:
+    """Refuse a list column that is not images, or more than anybody means to read."""
+    import pyarrow as pa
+
+    if not pa.types.is_nested(field.type):
+        return
+    fixed = pa.types.is_fixed_size_list(field.type)
+    if not fixed or str(field.type.value_type) not in _IMAGE_TYPES:
+        raise ValueError(f"column {field.name!r} has the type {field.type}, which is not allowed")
+    width = field.type.list_size
+    if not 1 <= width <= MAX_IMAGE_NUMBERS or width * rows > MAX_TABLE_NUMBERS:
+        raise ValueError(f"column {field.name!r} has {rows} images of {width} numbers: too many")
+
+
+def _as_numpy(column: Any) -> NDArray[Any]:
+    import pyarrow as pa
+
+    if not pa.types.is_fixed_size_list(column.type):
+        return as_column(column.to_numpy(zero_copy_only=False))
+    whole = column.combine_chunks()
+    values = whole.flatten()
+    if whole.null_count or values.null_count:
+        raise ValueError("an image has missing numbers")
+    return np.array(values).reshape(len(column), column.type.list_size)

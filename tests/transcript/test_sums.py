@@ -1,0 +1,361 @@
+"""Rounds of sums: recorded, read one at a time, and nothing but the sum within reach."""
+
+from __future__ import annotations
+
+import gc
+import io
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from overheard.errors import FixConfig, FixData, FixRecording, ListenLonger
+from overheard.learning.records import Records
+from overheard.transcript.guess import ClientProperty
+from overheard.transcript.knowledge import (
+    AuxiliaryData,
+    Link,
+    RoundSum,
+    ShardSize,
+    Sums,
+    SuspectedBehaviour,
+    TargetRecord,
+)
+from overheard.transcript.observe import LABEL_COLUMN, observe
+from overheard.transcript.store import Recorder, Recording, read_tables, write_tables
+from overheard.transcript.tape import Tape
+from overheard.transcript.target import LOCAL_MODEL, Target, client_property
+from overheard.transcript.threat import EAVESDROPPER, SECURE_SERVER, SERVER
+from overheard.transcript.verify import verify
+
+CLIENTS = ("a", "b", "c", "idle")
+MEMBERSHIP = client_property("membership")
+
+
+def message(rng: np.random.Generator, dtype: Any = np.float32) -> dict[str, np.ndarray]:
+    return {"w": rng.normal(size=(2, 3)).astype(dtype), "b": rng.normal(size=3).astype(dtype)}
+
+
+def flat(arrays: dict[str, np.ndarray]) -> np.ndarray:
+    return np.concatenate([arrays[n].ravel() for n in ("w", "b")])
+
+
+def aggregated(path: Path, rounds: int = 5, close: bool = True) -> tuple[Recording, list[Any]]:
+    """Rounds of sums of clients "a", "b", "c", two at a time; returns what was recorded."""
+    rng = np.random.default_rng(3)
+    said = []
+    recorder = Recorder(path, "model", {"clients": list(CLIENTS)})
+    for number in range(rounds):
+        sent, total = message(rng), message(rng, np.float64)
+        who = [CLIENTS[number % 3], CLIENTS[(number + 1) % 3]]
+        recorder.aggregated(2 * number, sent, total, who)
+        said.append((2 * number, flat(sent), flat(total), who))
+    if close:
+        recorder.close()
+    else:
+        for ledger in recorder._ledgers():
+            ledger.release()
+    return Recording.open(path), said
+
+
+def test_sums_come_back_as_they_were_recorded(tmp_path: Path) -> None:
+    recording, said = aggregated(tmp_path / "run")
+    assert recording.clients == CLIENTS
+    view = observe(recording, SECURE_SERVER, MEMBERSHIP, "")
+    assert view.client == ""
+    sums = view.know(Sums)
+    assert sums.clients == CLIENTS
+    assert sums.rounds.tolist() == [0, 2, 4, 6, 8]
+    assert sums.participation.sum(axis=0).tolist() == [3, 4, 3, 0]
+    assert len(sums) == 5
+    for heard, (number, sent, total, who) in zip(sums, said, strict=True):
+        assert heard.number == number
+        assert heard.sent.dtype == np.float32
+        assert heard.total.dtype == np.float64
+        assert np.array_equal(heard.sent, sent)
+        assert np.array_equal(heard.total, total)
+        assert [CLIENTS[k] for k in heard.participants] == sorted(who)
+        with pytest.raises(ValueError, match="read-only"):
+            heard.total[0] = 1
+    early = sums.first(2)
+    assert [one.number for one in early] == [0, 2]
+    assert early.participation.shape == (2, 4)
+    with pytest.raises(IndexError):
+        sums[5]
+    with pytest.raises(ListenLonger, match=r"2 round\(s\) were heard but this needs at least 3"):
+        early.require(3, "this")
+    assert verify(tmp_path / "run").sound
+
+
+def test_single_returns_are_summed_in_float64(tmp_path: Path) -> None:
+    rng = np.random.default_rng(5)
+    with Recorder(tmp_path / "run") as recorder:
+        sent = message(rng)
+        returned = {c: message(rng) for c in ("a", "b", "c")}
+        recorder.round(0, sent, returned)
+    (heard,) = observe(Recording.open(tmp_path / "run"), SECURE_SERVER, MEMBERSHIP, "").know(Sums)
+    expected = sum(flat(sent).astype(float) - flat(r) for r in returned.values())
+    assert np.array_equal(heard.total, expected)
+    with Recorder(tmp_path / "gradients", "gradient") as recorder:
+        recorder.round(0, sent, returned)
+    view = observe(Recording.open(tmp_path / "gradients"), SECURE_SERVER, MEMBERSHIP, "")
+    expected = sum(flat(r).astype(float) for r in returned.values())
+    assert np.array_equal(next(iter(view.know(Sums))).total, expected)
+
+
+def test_the_tape_has_no_name_and_holds_the_sums_only(tmp_path: Path) -> None:
+    rng = np.random.default_rng(5)
+    with Recorder(tmp_path / "run") as recorder:
+        sent, returned = message(rng), {c: message(rng) for c in ("a", "b")}
+        recorder.round(0, sent, returned)
+    sums = observe(Recording.open(tmp_path / "run"), SECURE_SERVER, MEMBERSHIP, "").know(Sums)
+    handle = sums._tape._file
+    assert os.fstat(handle).st_nlink == 0
+    heard = sums[0]
+    whole = os.pread(handle, 1 << 20, 0)
+    assert whole == heard.sent.tobytes() + heard.total.tobytes()
+    for single in returned.values():
+        for array in single.values():
+            assert array.tobytes() not in whole
+            assert array.astype(float).tobytes() not in whole
+    del sums
+    gc.collect()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(handle)
+
+
+def test_memory_does_not_grow_with_the_rounds() -> None:
+    import tracemalloc
+
+    size = 20_000
+
+    def heard(rounds: int) -> Any:
+        for number in range(rounds):
+            one = np.full(size, float(number))
+            yield RoundSum(number, one.astype(np.float32), one, np.array([0]))
+
+    def peak(rounds: int) -> int:
+        tracemalloc.start()
+        sums = Sums.of(("a",), heard(rounds))
+        total = sum(float(one.total[0]) for one in sums)
+        assert total == rounds * (rounds - 1) / 2
+        most = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return most
+
+    peak(2)  # imports
+    assert peak(60) < peak(6) + size * 8
+    with pytest.raises(FixData, match="round 1 has"):
+        Tape([(np.zeros(2), np.zeros(2)), (np.zeros(3), np.zeros(3))])
+
+
+def test_a_stopped_recorder_keeps_its_rounds(tmp_path: Path) -> None:
+    recording, _ = aggregated(tmp_path / "run", close=False)
+    assert not recording.closed
+    assert len(observe(recording, SECURE_SERVER, MEMBERSHIP, "").know(Sums)) == 5
+
+
+def test_nobody_hears_a_link_in_a_recording_of_sums(tmp_path: Path) -> None:
+    recording, _ = aggregated(tmp_path / "run")
+    for threat in (EAVESDROPPER, SERVER):
+        with pytest.raises(ListenLonger, match=r"holds sums of updates only.*'secure-server'"):
+            observe(recording, threat, LOCAL_MODEL, "a")
+        assert observe(recording, threat, MEMBERSHIP, "").kinds == frozenset()
+    assert Link not in SECURE_SERVER.grants
+    assert observe(recording, SECURE_SERVER, LOCAL_MODEL, "a").kinds == frozenset()
+
+
+def test_a_property_is_asked_of_everybody(tmp_path: Path) -> None:
+    recording, _ = aggregated(tmp_path / "run")
+    with pytest.raises(FixConfig, match="asked of the whole federation"):
+        observe(recording, SECURE_SERVER, MEMBERSHIP, "a")
+    with pytest.raises(FixConfig, match="anything else of one client"):
+        observe(recording, SECURE_SERVER, LOCAL_MODEL, "")
+
+
+def test_unknown_participation_is_said(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    with Recorder(tmp_path / "run", about={"clients": ["a", "b"]}) as recorder:
+        recorder.aggregated(0, message(rng), message(rng), ["a"])
+        recorder.aggregated(1, message(rng), message(rng), None)
+    recording = Recording.open(tmp_path / "run")
+    assert recording.rounds[1].participants is None
+    with pytest.raises(ListenLonger, match=r"round 1 does not say who took part.*record them"):
+        observe(recording, SECURE_SERVER, MEMBERSHIP, "")
+
+
+def test_what_is_wrong_with_a_round_of_sums_is_refused(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    with Recorder(tmp_path / "run") as recorder:
+        for who in ([], ["a", "a"]):
+            with pytest.raises(FixData, match="must be different clients, at least one"):
+                recorder.aggregated(0, message(rng), message(rng), who)
+        with pytest.raises(FixData, match="has arrays"):
+            recorder.aggregated(0, message(rng), {"w": np.zeros((2, 3))}, ["a"])
+        recorder.aggregated(0, message(rng), message(rng), ["a"])
+        with pytest.raises(FixData, match="round 0 comes after round 0"):
+            recorder.aggregated(0, message(rng), message(rng), ["a"])
+        bad = message(rng, np.float64)
+        bad["b"][1] = np.nan
+        recorder.aggregated(1, message(rng), bad, ["a"])
+    with pytest.raises(FixRecording, match=r"round 1: 'b' summed over client 'all' holds NaN"):
+        observe(Recording.open(tmp_path / "run"), SECURE_SERVER, MEMBERSHIP, "")
+
+
+def _without_participants(entry: dict[str, Any]) -> None:
+    del entry["participants"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        _without_participants,
+        lambda e: e.update(participants=[]),
+        lambda e: e.update(participants=["a", "a"]),
+        lambda e: e.update(participants=["../x"]),
+        lambda e: e.update(participants=[3]),
+        lambda e: e.update(participants=7),
+        lambda e: e["messages"][1].__setitem__(1, "a"),
+        lambda e: e["messages"][0].__setitem__(1, "a"),
+        lambda e: e["messages"][1].__setitem__(0, "returned"),
+    ],
+)
+def test_a_forged_round_of_sums_is_refused(tmp_path: Path, forge: Any, change: Any) -> None:
+    aggregated(tmp_path / "run")
+    forge(tmp_path / "run" / "wire", lambda lines: change(lines[1]))
+    with pytest.raises(FixRecording, match="the line of round 0 is not valid"):
+        Recording.open(tmp_path / "run")
+
+
+def test_a_recording_of_version_1_still_opens(run: Path, forge: Any) -> None:
+    forge(run / "wire", lambda lines: lines[0].update(format=1))
+    recording = Recording.open(run)
+    assert recording.header["format"] == 1
+    assert len(recording.link("north")[0])
+    assert [len(e.participants or ()) for e in recording.rounds] == [2, 2, 2, 2]
+
+
+def test_what_the_property_needs_is_read_for_its_target_only(tmp_path: Path) -> None:
+    images = Records({"image": np.arange(12, dtype=np.uint8).reshape(3, 4)})
+    labels = np.array([1.0, 2.0, 3.0])
+    table = Records({**images.columns, LABEL_COLUMN: labels})
+    one = table.take(np.array([1]))
+    rng = np.random.default_rng(0)
+    with Recorder(tmp_path / "run") as recorder:
+        recorder.aggregated(0, message(rng), message(rng), ["a"])
+        recorder.side("AuxiliaryData", {"auxiliary": table}, "property.membership")
+        recorder.side("TargetRecord", {"target": one}, "property.membership")
+        recorder.side("ShardSize", {"records": 10}, "property.membership")
+        recorder.side("SuspectedBehaviour", {"name": "ascent"}, "property.poisoning")
+        recorder.side("ShardSize", {"records": 0}, "property.poisoning")
+        recorder.side("SuspectedBehaviour", {"behaviour": "ascent"}, "property.free-rider")
+    recording = Recording.open(tmp_path / "run")
+    view = observe(recording, SECURE_SERVER, MEMBERSHIP, "")
+    assert view.kinds == {Sums, AuxiliaryData, TargetRecord, ShardSize}
+    target = view.know(TargetRecord)
+    assert target.records["image"].tolist() == [[4, 5, 6, 7]]
+    assert target.records["image"].dtype == np.uint8
+    assert target.labels.tolist() == [2.0]
+    assert view.know(AuxiliaryData).records["image"].shape == (3, 4)
+    assert view.know(ShardSize).records == 10
+    with pytest.raises(FixData, match="holds at least one record"):
+        observe(recording, SECURE_SERVER, client_property("poisoning"), "")
+    with pytest.raises(FixRecording, match=r"SuspectedBehaviour for .property\.free-rider. is not"):
+        observe(recording, SECURE_SERVER, client_property("free-rider"), "")
+
+
+def test_kinds_have_names_and_pieces_are_checked() -> None:
+    assert SuspectedBehaviour.name == "suspected behaviour"
+    assert SuspectedBehaviour("inversion").name == "inversion"
+    with pytest.raises(FixData, match="unknown behaviour 'theft'; known: inversion, ascent, free"):
+        SuspectedBehaviour("theft")
+    two = Records({"x": np.zeros(2)})
+    with pytest.raises(FixData, match="2 records and 1 labels"):
+        TargetRecord(two, np.zeros(1))
+
+
+def test_targets_of_the_question() -> None:
+    for key in ("property.membership", "property.membership-2", "property.free-rider"):
+        assert Target.parse(key).key == key
+    for column in ("", "theft", "membership-0", "poisoning-2"):
+        with pytest.raises(FixConfig, match="membership, poisoning, free-rider"):
+            Target("property", column)
+
+
+def test_a_guess_is_checked() -> None:
+    clients = ("a", "b")
+    half = np.full(2, 0.5)
+    guess = ClientProperty(half, (True, False), clients, evidence=np.zeros((3, 2)))
+    assert guess.choice().tolist() == [True, False]
+    for bad in (
+        {"probabilities": np.full(3, 0.5)},
+        {"probabilities": np.array([0.5, 1.5])},
+        {"probabilities": np.array([0.5, np.nan])},
+        {"chosen": (True,)},
+        {"evidence": np.zeros((3, 1))},
+        {"evidence": np.full((3, 2), 2.0)},
+        {"contribution": np.zeros(3)},
+        {"contribution": np.array([np.inf, 0])},
+    ):
+        good: dict[str, Any] = {"probabilities": half, "chosen": (True, False), "clients": clients}
+        with pytest.raises(FixData):
+            ClientProperty(**(good | bad))
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32, np.float64])
+def test_images_keep_their_precision(dtype: Any) -> None:
+    rng = np.random.default_rng(1)
+    tables = {
+        c: Records({"image": (rng.random((n, 6)) * 9).astype(dtype), "y": np.arange(float(n))})
+        for c, n in (("a", 3), ("b", 1), ("c", 2))
+    }
+    back = read_tables(write_tables(tables))
+    assert list(back) == ["a", "b", "c"]
+    for client, records in tables.items():
+        assert back[client]["image"].dtype == dtype
+        assert np.array_equal(back[client]["image"], records["image"])
+        assert back[client]["image"].base is None or len(back[client]["image"].base) == len(records)
+
+
+def test_columns_that_are_no_images_are_refused() -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    for bad in (np.zeros((2, 3, 4)), np.zeros((2, 3), np.int64)):
+        with pytest.raises(FixData, match="an image is a row of uint8, float32 or float64"):
+            write_tables({"a": Records({"image": bad})})
+    fixed = pa.list_(pa.uint8(), 2)
+    for column in (
+        pa.array([[1], [1, 2]]),
+        pa.array([[1, 2], None], fixed),
+        pa.array([[1, 2], [3, None]], fixed),
+        pa.array([["a", "b"], ["c", "d"]], pa.list_(pa.string(), 2)),
+        pa.array([{"x": 1}, {"x": 2}]),
+    ):
+        out = io.BytesIO()
+        pq.write_table(pa.table({"__client__": ["a", "a"], "image": column}), out)
+        with pytest.raises(FixRecording, match="cannot be read as a Parquet table"):
+            read_tables(out.getvalue())
+
+
+def test_an_image_too_large_is_refused_before_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    raw = write_tables({"a": Records({"image": np.zeros((4, 8), np.uint8)})})
+    monkeypatch.setattr("overheard.transcript.tables.MAX_TABLE_NUMBERS", 31)
+    with pytest.raises(FixRecording, match="4 images of 8 numbers: too many"):
+        read_tables(raw)
+
+
+def test_the_index_of_sums_is_plain_json(tmp_path: Path) -> None:
+    aggregated(tmp_path / "run", rounds=1)
+    line = (tmp_path / "run" / "wire" / "index.jsonl").read_text().splitlines()[1]
+    entry = json.loads(line.partition(" ")[2])
+    assert entry["participants"] == ["a", "b"]
+    assert [m[:2] for m in entry["messages"]] == [["sent", ""], ["total", ""]]
+    from safetensors.numpy import load_file
+
+    arrays = load_file(tmp_path / "run" / "wire" / entry["file"])
+    assert arrays["total::w"].dtype == np.float64
+    assert arrays["sent::w"].dtype == np.float32
