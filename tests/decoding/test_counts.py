@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from overheard.decoding.counts import decode_tied, same_rows, solve_counts
+from overheard.decoding.counts import decode_tied, same_rows, solve_counts, solve_dependent
 from overheard.decoding.ladder import decode
 from overheard.decoding.matrix_free import OuterProducts, Part, decode_matrix_free
 from overheard.decoding.measurement import from_rows
@@ -47,6 +47,28 @@ def test_without_ties_it_is_the_ladder(rng):
     measurement = from_rows(features, total, 1e-3)
     tied = decode_tied(measurement, np.arange(30))
     assert np.array_equal(tied.probabilities, decode(measurement).probabilities)
+
+
+@pytest.mark.parametrize("groups", [range(9), [0, 0, 1, 2, 3, 4, 5, 6, 6]])
+def test_dependent_candidates_are_those_of_an_exhaustive_search(rng, groups):
+    """Pairs of value and class: multiples of one vector per value, and records alike."""
+    groups = np.array(groups)
+    errors = rng.uniform(0.2, 0.8, (9, 2))[groups]
+    vectors = rng.normal(size=(9, 2, 1, 40))[groups]
+    multiples = np.stack([errors, errors - 1], axis=2)[:, :, :, None]
+    features = (multiples * vectors).reshape(len(groups), 4, 40)
+    truth = rng.integers(0, 4, len(groups))
+    total = features[np.arange(len(groups)), truth].sum(axis=0)
+    measurement = from_rows(features, total, 1e-6)
+    assert measurement.rank < measurement.unknowns
+    found = solve_dependent(measurement, groups)
+    assert found is not None
+    shares = np.zeros((groups.max() + 1, 4))
+    np.add.at(shares, (groups, truth), 1 / np.bincount(groups)[groups])
+    assert np.allclose(found.probabilities, shares[groups], atol=1e-6)
+    wrong = from_rows(features, total + 0.1 * rng.normal(size=40), 1e-6)
+    assert solve_dependent(wrong, groups) is None
+    assert solve_dependent(from_rows(features[:, :, :9], total[:9], 1e-6), groups) is None
 
 
 def test_noise_that_was_understated_is_noticed(rng):

@@ -11,22 +11,25 @@ makes it the quick first try for gradients that were never built.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import combinations_with_replacement
+from math import comb
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import linalg
+from scipy import linalg, special
 
 from overheard.decoding.ladder import decode
 from overheard.decoding.max_entropy import PRECISION, Posterior, check_prior, count_unknowns
 from overheard.decoding.measurement import Measurement
-from overheard.decoding.ridge import CERTAIN, fits, moment_sites, ridge, tilt
+from overheard.decoding.ridge import CERTAIN, cavities, fits, moment_sites, tilt
 from overheard.errors import FixData
 
 Array = NDArray[np.float64]
 Groups = NDArray[np.intp]
 
 _ENOUGH_SPARE = 20
+_MOST_MULTISETS = 20_000  # of candidates, for the largest group of records alike
 _RETRIES = 4  # a Gram matrix that cannot be factorised is given 100 times more noise, this often
 
 
@@ -185,18 +188,64 @@ def decode_dependent(measurement: Measurement, groups: Groups, prior: Any = None
 
     With one output the gradients of (value, class) pairs are multiples of one vector per value: two
     numbers a record, though there are three free indicators. Those numbers suffice, because the
-    answer is one of four points of the plane: the linear solve is tried when there are equations
-    enough for them, and taken under the same proof as in :mod:`ridge`.
+    answer is one of four points of the plane (:func:`solve_dependent`).
     """
     p0 = check_prior(prior, measurement.records, measurement.candidates)
-    lengths = np.linalg.svd(measurement.features[:, 1:], compute_uv=False)
-    dimensions = int((lengths > 1e-9 * lengths.max(axis=1, keepdims=True)).sum())
-    if len(np.unique(groups)) == len(groups) and measurement.rank >= dimensions > 0:
-        solved = ridge(measurement, p0)
-        certain = float(1.0 - solved.probabilities.max(axis=1).min()) <= CERTAIN
-        if certain and fits(solved.chi2_per_equation * solved.rank, solved.rank):
-            return replace(solved, converged=True)
-    return decode_tied(measurement, groups, p0)
+    return solve_dependent(measurement, groups, p0) or decode_tied(measurement, groups, p0)
+
+
+def solve_dependent(
+    measurement: Measurement, groups: Groups, prior: Any = None
+) -> Posterior | None:
+    """The linear solve alone; None unless it is proven, as in :mod:`overheard.decoding.ridge`.
+
+    Tried when there are equations enough for the dimensions that the distinct records' candidates
+    span. A group of ``g`` records alike is one of the multisets of ``g`` candidates.
+    """
+    p0 = check_prior(prior, measurement.records, measurement.candidates)
+    first, sizes = np.unique(groups, return_index=True)[1], np.bincount(groups)
+    lengths = np.linalg.svd(measurement.features[first, 1:], compute_uv=False)
+    dimensions = int((lengths > 1e-9 * lengths.max(axis=1, keepdims=True, initial=0.0)).sum())
+    most = comb(measurement.candidates + int(sizes.max()) - 1, int(sizes.max()))
+    if not measurement.rank >= dimensions > 0 or most > _MOST_MULTISETS:
+        return None
+    capped = measurement.capped(PRECISION)
+    features = capped.features[first]
+    sites, shift = moment_sites(p0[first])
+    precision, shift = cavities(features[:, 1:], capped.total, sites / sizes[:, None, None], shift)
+    shares = tilt(p0[first], precision, shift)
+    sure = np.asarray(shares.max(axis=1), dtype=np.float64)
+    for group in np.flatnonzero(sizes > 1):
+        shares[group], sure[group] = _tilt_counts(
+            p0[first[group]], int(sizes[group]), precision[group], shift[group]
+        )
+    if float(1.0 - sure.min()) > CERTAIN:
+        return None
+    counts = (shares * sizes[:, None]).round()
+    left = capped.total - np.tensordot(counts, features, 2)
+    chi2 = float(left @ left)
+    if not fits(chi2, capped.rank):
+        return None
+    return Posterior(
+        shares[groups],
+        chi2 / capped.rank,
+        measurement.rank,
+        count_unknowns(p0),
+        1,
+        True,
+        "ridge" if len(first) == len(groups) else "counts",
+    )
+
+
+def _tilt_counts(prior: Array, size: int, precision: Array, shift: Array) -> tuple[Array, float]:
+    """Shares (K,) of candidates among ``size`` records alike, and the best multiset's chance."""
+    listed = np.array(list(combinations_with_replacement(range(len(prior)), size)))
+    counts = (listed[:, :, None] == np.arange(len(prior))).sum(axis=1).astype(np.float64)
+    free = counts[:, 1:]
+    logits = counts @ np.log(np.maximum(prior, 1e-300)) - special.gammaln(counts + 1).sum(axis=1)
+    logits += free @ shift - 0.5 * np.einsum("na,ab,nb->n", free, precision, free)
+    chances = special.softmax(logits)
+    return chances @ counts / size, float(chances.max())
 
 
 def averaged(posterior: Posterior, groups: Groups) -> Posterior:

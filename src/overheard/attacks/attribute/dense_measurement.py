@@ -30,11 +30,18 @@ _SHARP = 30.0  # least singular value, in noise units, from which finer weightin
 
 
 def dense_measurement(
-    link: Link, recipe: Recipe, candidates: Array, labels: Array, most: int
+    link: Link,
+    recipe: Recipe,
+    candidates: Array,
+    labels: Array,
+    most: int,
+    *,
+    products_only: bool = False,
 ) -> Measurement:
     """The measurement of which candidate each record is, from ``most`` rounds.
 
     candidates: (K, m, d) inputs of the m records under each of K values; labels: (m,) or (K, m).
+    ``products_only``: inner products however blunt; quick, for who can tell whether they suffice.
     """
     if not recipe.full_batch or (link.payload == "model" and recipe.epochs != 1):
         raise ChooseAnotherAttack("decodes one full-batch step a round; this recipe takes several")
@@ -51,6 +58,8 @@ def dense_measurement(
     labels = np.broadcast_to(labels, (values, people))
     unknowns = people * (values - 1)
     numbers = unknowns * thetas.size
+    if products_only:
+        return _inner_products(recipe, thetas, updates, noise, candidates, labels)
     if numbers > _FEW_ROW_NUMBERS and (thetas.size > unknowns or numbers > MOST_ROW_NUMBERS):
         products = _inner_products(recipe, thetas, updates, noise, candidates, labels)
         if numbers > MOST_ROW_NUMBERS or _sharp(products):

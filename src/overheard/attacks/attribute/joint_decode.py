@@ -9,7 +9,12 @@ import numpy as np
 
 from overheard.attacks.attribute.dense_measurement import dense_measurement
 from overheard.attacks.attribute.max_entropy import all_known
-from overheard.decoding.counts import decode_dependent, same_rows, tie_diagnostics
+from overheard.decoding.counts import (
+    decode_dependent,
+    same_rows,
+    solve_dependent,
+    tie_diagnostics,
+)
 from overheard.errors import ChooseAnotherAttack, FixData
 from overheard.learning.records import encode
 from overheard.transcript.guess import AttributeValues
@@ -67,9 +72,7 @@ class JointDecode:
         # value-major: all classes of the first value, then of the next
         candidates = np.repeat(np.stack(inputs), len(classes), axis=0)
         labels = np.tile(np.arange(len(classes), dtype=np.float64), values)
-        measurement = dense_measurement(
-            link, recipe, candidates, np.repeat(labels[:, None], people, axis=1), self.rounds
-        )
+        classes_of = np.repeat(labels[:, None], people, axis=1)
         ties = same_rows(inputs[0])
         prior = np.full(values, 1 / values)
         if AttributePrior in view.kinds:
@@ -77,7 +80,12 @@ class JointDecode:
             if len(prior) != values:
                 raise FixData(f"the attribute prior has {len(prior)} shares for {values} values")
         pair_prior = np.repeat(prior / prior.sum(), len(classes)) / len(classes)
-        posterior = decode_dependent(measurement, ties, np.tile(pair_prior, (people, 1)))
+        priors = np.tile(pair_prior, (people, 1))
+        # inner products are made in a moment and mostly suffice; the answer says whether they did
+        heard = (link, recipe, candidates, classes_of, self.rounds)
+        posterior = solve_dependent(dense_measurement(*heard, products_only=True), ties, priors)
+        if posterior is None:
+            posterior = decode_dependent(dense_measurement(*heard), ties, priors)
         joint = posterior.probabilities.reshape(people, values, len(classes))
         return AttributeValues(
             joint.sum(axis=2),
