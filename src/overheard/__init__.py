@@ -15,10 +15,11 @@ if TYPE_CHECKING:
     from overheard.evaluation.record import Audit, read_audit
     from overheard.federation.config import Config, parse_config, read_config
     from overheard.federation.plan import plan
+    from overheard.federation.recorders.live import Recorder
     from overheard.federation.simulate import simulate
     from overheard.report.html import write_report
     from overheard.transcript.observe import observe
-    from overheard.transcript.store import Recorder, Recording
+    from overheard.transcript.store import Recording
     from overheard.transcript.target import Target
     from overheard.transcript.threat import Threat, threat_named
     from overheard.transcript.verify import verify
@@ -28,7 +29,7 @@ _HOMES = {
     "Attack": "transcript.view",
     "Audit": "evaluation.record",
     "Config": "federation.config",
-    "Recorder": "transcript.store",
+    "Recorder": "federation.recorders.live",
     "Recording": "transcript.store",
     "Target": "transcript.target",
     "Threat": "transcript.threat",

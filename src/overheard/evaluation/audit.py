@@ -16,6 +16,7 @@ from overheard.evaluation.scoring import Scored, scorer_of
 from overheard.evaluation.sureness import sureness, together
 from overheard.learning.recipe import Recipe
 from overheard.randomness import stream
+from overheard.transcript.clear import clear_notes
 from overheard.transcript.observe import observe, recipe_of
 from overheard.transcript.store import Recording
 from overheard.transcript.target import LOCAL_MODEL, Target
@@ -98,10 +99,13 @@ def audit(
         findings=tuple(s.finding for s in scored),
         pooled=tuple(_pool(scored, seed)),
         skipped=tuple(skipped),
-        notes=()
-        if recording.closed
-        else ("The recording was not closed: its recorder was stopped.",),
+        notes=_notes(recording),
     )
+
+
+def _notes(recording: Recording) -> tuple[str, ...]:
+    stopped = "The recording was not closed: its recorder was stopped."
+    return (*clear_notes(recording), *(() if recording.closed else (stopped,)))
 
 
 def _targets(recording: Recording, keys: tuple[str, ...]) -> list[Target]:

@@ -1,0 +1,1 @@
+"""Recorders for federations that run elsewhere: Flower, NVIDIA FLARE, any loop, checkpoints."""

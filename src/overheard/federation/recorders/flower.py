@@ -1,0 +1,327 @@
+"""Recording a Flower federation at its `Grid`, which all traffic of a ServerApp crosses.
+
+`ListeningGrid` passes every call on to the real grid and reads the messages that go by: whatever
+the strategy, Message API or legacy, from the main thread or from Flower's pool of threads. Nothing
+is added to a message or taken from it. Names of clients are their node ids, 64 bits unsigned.
+
+Under SecAgg+ the updates themselves are masked; what is recorded then is who took part and the
+model that the server makes of the sum, which is the next one that it sends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from threading import RLock
+from typing import Any
+
+import numpy as np
+from flwr.app import Context, Message, RecordDict
+from flwr.serverapp import Grid, ServerApp
+from flwr.serverapp.strategy import Result, Strategy
+from numpy.typing import NDArray
+
+from overheard.errors import ChooseAnotherOutput
+from overheard.federation.recorders.ear import Ear
+from overheard.federation.recorders.live import Recorder, same_arrays
+
+WEIGHTS = ("num-examples", "num_examples")
+SECURE = "secaggplus_configs"  # the record in which the SecAgg+ workflow keeps its own messages
+MASKED = "masked_params"
+
+Arrays = dict[str, NDArray[Any]]
+
+
+def record(
+    strategy: Strategy, path: str | Path, *, payload: str = "model", name_by: str = ""
+) -> Strategy:
+    """The strategy, whose `start` also writes a recording of every training round to ``path``.
+
+    ``name_by``: a metric of the replies whose value names the client in place of its node id.
+    ``payload``: "gradient" if clients return gradients. ``path`` must not exist yet.
+    """
+    _refuse_existing(path)
+    return RecordedStrategy(strategy, Path(path), payload, name_by)
+
+
+def record_app(
+    app: ServerApp, path: str | Path, *, payload: str = "model", name_by: str = ""
+) -> ServerApp:
+    """The whole ServerApp, legacy ones included, recorded; the options are those of `record`."""
+    return RecordedApp(app, Path(path), payload, name_by)
+
+
+class RecordedStrategy(Strategy):
+    """A strategy that runs as it is, on a grid that is listened to."""
+
+    def __init__(self, inner: Strategy, path: Path, payload: str, name_by: str) -> None:
+        self._inner = inner
+        self._path, self._payload, self._name_by = path, payload, name_by
+
+    def start(self, grid: Grid, *args: Any, **options: Any) -> Result:
+        weight = getattr(self._inner, "weighted_by_key", None)
+        keys = WEIGHTS if weight is None else (str(weight),)
+        listening = _open(grid, self._path, self._payload, self._name_by, keys)
+        result: Result = listening.during(lambda: self._inner.start(listening, *args, **options))
+        return result
+
+    def configure_train(self, *args: Any, **options: Any) -> Iterable[Message]:
+        return self._inner.configure_train(*args, **options)
+
+    def aggregate_train(self, *args: Any, **options: Any) -> Any:
+        return self._inner.aggregate_train(*args, **options)
+
+    def configure_evaluate(self, *args: Any, **options: Any) -> Iterable[Message]:
+        return self._inner.configure_evaluate(*args, **options)
+
+    def aggregate_evaluate(self, *args: Any, **options: Any) -> Any:
+        return self._inner.aggregate_evaluate(*args, **options)
+
+    def summary(self) -> None:
+        self._inner.summary()
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_inner":  # while a copy is being made
+            raise AttributeError(name)
+        return getattr(self._inner, name)
+
+
+class RecordedApp(ServerApp):
+    """A ServerApp that runs as it is, on a grid that is listened to."""
+
+    def __init__(self, inner: ServerApp, path: Path, payload: str, name_by: str) -> None:
+        super().__init__()
+        self._inner = inner
+        self._path, self._payload, self._name_by = path, payload, name_by
+
+    def __call__(self, grid: Grid, context: Context) -> None:
+        listening = _open(grid, self._path, self._payload, self._name_by, WEIGHTS)
+        listening.during(lambda: self._inner(listening, context))
+
+
+def _open(
+    grid: Grid, path: Path, payload: str, name_by: str, weights: tuple[str, ...]
+) -> ListeningGrid:
+    about = {"framework": "flower", "version": version("flwr")}
+    _refuse_existing(path)
+    return ListeningGrid(grid, Ear(Recorder(path, payload, about)), name_by, weights)
+
+
+def _refuse_existing(path: str | Path) -> None:
+    if Path(path).exists():
+        raise ChooseAnotherOutput(f"{path} exists already; choose another path or remove it")
+
+
+@dataclass
+class _Sum:
+    """A round of SecAgg+ whose sum is not known yet."""
+
+    number: int
+    sent: Arrays
+    participants: dict[str, None] = field(default_factory=dict)
+
+
+class ListeningGrid(Grid):
+    """Passes everything on to another grid and records the training messages that go by."""
+
+    def __init__(
+        self, grid: Grid, ear: Ear, name_by: str = "", weights: tuple[str, ...] = WEIGHTS
+    ) -> None:
+        self._grid = grid
+        self._ear = ear
+        self._name_by = name_by
+        self._weights = weights
+        self._lock = RLock()
+        self._waiting: dict[str, tuple[int, Arrays]] = {}  # message id -> round and model sent
+        self._counted = 0
+        self._reached: set[int] = set()  # by the round that is counted, where nobody numbers them
+        self._decoded: tuple[tuple[Any, ...], Arrays] = ((), {})
+        self._sum: _Sum | None = None
+
+    def during(self, run: Callable[[], Any]) -> Any:
+        """Run, then finish the recording; an error of the run leaves it unfinished."""
+        try:
+            outcome = run()
+        except BaseException as error:
+            self._ear.end(error)
+            raise
+        self._ear.hear(self._note_lost_sum)
+        self._ear.end()
+        return outcome
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        messages = list(messages)
+        heard = self._before(messages)
+        ids = self._grid.push_messages(messages)
+        self._after(messages, heard)
+        return ids
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        replies = _at_hand(self._grid.pull_messages(message_ids))
+        self._ear.hear(lambda recorder: self._hear_replies(recorder, replies))
+        return replies
+
+    def send_and_receive(
+        self, messages: Iterable[Message], *, timeout: float | None = None
+    ) -> Iterable[Message]:
+        messages = list(messages)
+        heard = self._before(messages)
+        replies = _at_hand(self._grid.send_and_receive(messages, timeout=timeout))
+        self._after(messages, heard)
+        self._ear.hear(lambda recorder: self._hear_replies(recorder, replies))
+        return replies
+
+    def _before(self, messages: list[Message]) -> list[tuple[int, Arrays] | None]:
+        """Round and model of each training message; read before the grid may take it apart."""
+        heard: list[tuple[int, Arrays] | None] = []
+
+        def read(recorder: Recorder) -> None:
+            with self._lock:
+                heard.extend(self._hear_sending(recorder, m) for m in messages)
+
+        self._ear.hear(read)
+        return heard
+
+    def _after(self, messages: list[Message], heard: list[tuple[int, Arrays] | None]) -> None:
+        """Keep each model under the id that the grid has given its message by now."""
+        with self._lock:
+            for message, sent in zip(messages, heard, strict=False):  # none heard: a deaf ear
+                if sent is not None:
+                    self._waiting[message.metadata.message_id] = sent
+
+    def _hear_sending(self, recorder: Recorder, message: Message) -> tuple[int, Arrays] | None:
+        content = message.content if message.has_content() else RecordDict()
+        if not any(content.array_records.values()):
+            return None
+        arrays = self._decode(content)
+        if self._sum is not None and self._sum.participants:
+            self._hear_sum(recorder, arrays)
+        if not _is_training(message):
+            return None
+        number = self._round_of(message)
+        if SECURE in content.config_records and (self._sum is None or self._sum.number != number):
+            self._sum = _Sum(number, arrays)
+        return number, arrays
+
+    def _hear_replies(self, recorder: Recorder, replies: Sequence[Message]) -> None:
+        with self._lock:
+            for reply in replies:
+                sent = self._waiting.pop(reply.metadata.reply_to_message_id, None)
+                if sent is not None and reply.has_content() and _is_training(reply):
+                    self._hear_reply(recorder, reply, *sent)
+
+    def _hear_reply(self, recorder: Recorder, reply: Message, number: int, model: Arrays) -> None:
+        content = reply.content
+        metrics = _metrics(content)
+        client = str(metrics.get(self._name_by, reply.metadata.src_node_id))
+        weight = next((metrics[key] for key in self._weights if key in metrics), np.nan)
+        for name, value in metrics.items():
+            if name != self._name_by:
+                recorder.clear(name, client, value)
+        if SECURE in content.config_records:
+            if self._sum is not None and MASKED in content.config_records[SECURE]:
+                self._sum.participants[client] = None
+                recorder.note(
+                    "SecAgg+ hides each client's model, not what it reports beside it: record "
+                    "counts and metrics reach the server in the clear."
+                )
+            return
+        if any(content.array_records.values()):
+            recorder.sent(number, client, model)
+            recorder.returned(number, client, _arrays(content), float(weight))
+
+    def _hear_sum(self, recorder: Recorder, after: Arrays) -> None:
+        """The next model that is sent is what the server made of the sum."""
+        done, self._sum = self._sum, None
+        if done is None or same_arrays(after, done.sent):
+            return  # the same model again: the round failed and nothing came of it
+        recorder.sent(done.number, "", done.sent)
+        recorder.aggregated(done.number, after, done.participants)
+        recorder.note(
+            "Of rounds under SecAgg+ the sum is recorded as the number of participants times the "
+            "change of the global model; the clients' shares in it are weighted by record count."
+        )
+
+    def _note_lost_sum(self, recorder: Recorder) -> None:
+        if self._sum is not None and self._sum.participants:
+            recorder.note(
+                f"The sum of round {self._sum.number} was not heard: no model was sent after it."
+            )
+
+    def _round_of(self, message: Message) -> int:
+        """By its group id (legacy), by ``server-round`` (strategies), or else counted: a node
+        that is sent something again has begun another round."""
+        if message.metadata.group_id.isdigit():
+            return int(message.metadata.group_id)
+        for config in message.content.config_records.values():
+            number = config.get("server-round")
+            if isinstance(number, int):
+                return number
+        if not self._reached or message.metadata.dst_node_id in self._reached:
+            self._counted += 1
+            self._reached = set()
+        self._reached.add(message.metadata.dst_node_id)
+        return self._counted
+
+    def _decode(self, content: RecordDict) -> Arrays:
+        """The arrays of a message that is sent; a broadcast is read once for all who get it."""
+        said = tuple(a.data for record in content.array_records.values() for a in record.values())
+        known, arrays = self._decoded
+        if len(known) != len(said) or any(a is not b for a, b in zip(known, said, strict=True)):
+            arrays = _arrays(content)
+            self._decoded = (said, arrays)
+        return arrays
+
+    def set_run(self, run: Any) -> None:
+        self._grid.set_run(run)
+
+    @property
+    def run(self) -> Any:
+        return self._grid.run
+
+    def create_message(self, *args: Any, **options: Any) -> Message:
+        return self._grid.create_message(*args, **options)
+
+    def get_node_ids(self) -> Iterable[int]:
+        return self._grid.get_node_ids()
+
+    def get_nodes(self) -> Iterable[Any]:
+        return self._grid.get_nodes()
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_grid":
+            raise AttributeError(name)
+        return getattr(self._grid, name)
+
+
+def _at_hand(replies: Iterable[Message]) -> Sequence[Message]:
+    """The replies, if need be as a list: they are read twice, by us and by the strategy."""
+    return replies if isinstance(replies, Sequence) else list(replies)
+
+
+def _is_training(message: Message) -> bool:
+    return str(message.metadata.message_type).partition(".")[0] == "train"
+
+
+def _arrays(content: RecordDict) -> Arrays:
+    """The arrays by name, and by their record's key as well where there are several records."""
+    several = len(content.array_records) > 1
+    return {
+        f"{key}/{name}" if several else name: array.numpy()
+        for key, record in content.array_records.items()
+        for name, array in record.items()
+    }
+
+
+def _metrics(content: RecordDict) -> dict[str, float | str]:
+    """Every number and word beside the arrays: metric records, and a legacy client's metrics."""
+    records: list[Mapping[str, Any]] = list(content.metric_records.values())
+    records += [r for key, r in content.config_records.items() if key.endswith(".metrics")]
+    return {
+        name: value
+        for record in records
+        for name, value in record.items()
+        if isinstance(value, int | float | str)
+    }

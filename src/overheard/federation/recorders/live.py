@@ -1,0 +1,297 @@
+"""Recording while a federation runs: one message at a time, from any thread, in any framework.
+
+The recording on disk has whole rounds. `Recorder` keeps the messages of the present round and
+writes it when a later one begins, or when it is closed; a process that is killed loses that round
+and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import RLock
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from overheard.errors import FixData
+from overheard.learning.records import Records
+from overheard.transcript import store
+from overheard.transcript.clear import IN_THE_CLEAR
+from overheard.transcript.messages import Arrays, check_client
+
+EVERYBODY = ""
+
+
+@dataclass
+class _Round:
+    """What was heard of the round that is going on."""
+
+    number: int
+    sent: dict[str, Arrays] = field(default_factory=dict)
+    returned: dict[str, Arrays] = field(default_factory=dict)
+    weights: dict[str, float] = field(default_factory=dict)
+    mean: Arrays | None = None
+    participants: tuple[str, ...] | None = None
+
+
+class Recorder:
+    """Writes a recording as its messages pass. Use as a context manager, or call `close`.
+
+    ``path`` must not exist. ``payload``: what clients return, models or gradients. Rounds must not
+    go back; within a round messages may come in any order and from any thread. An array must not
+    change between the call and the end of its round.
+    """
+
+    def __init__(
+        self, path: str | Path, payload: str = "model", about: Mapping[str, Any] | None = None
+    ) -> None:
+        self._store = store.Recorder(path, payload, about)
+        self._payload = payload
+        self._lock = RLock()
+        self._round: _Round | None = None
+        self._last = -1
+        self._types: dict[str, np.dtype[Any]] | None = None
+        self._notes: dict[str, None] = {}
+        self._heard: dict[str, dict[str, list[float | str]]] = {}
+        self._closed = False
+
+    def __enter__(self) -> Recorder:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is None:
+            self.close()
+        else:
+            self.abandon(error)
+
+    def sent(self, number: int, client: str, arrays: Arrays) -> None:
+        """The server sent these arrays to a client; to all of them if its name is empty."""
+        with self._lock:
+            heard = self._at(number)
+            heard.sent[client and check_client(client)] = _as_arrays(arrays)
+
+    def returned(
+        self, number: int, client: str, arrays: Arrays, weight: float = float("nan")
+    ) -> None:
+        """A client returned these arrays; ``weight`` is the record count that it reports."""
+        with self._lock:
+            heard = self._at(number)
+            heard.returned[check_client(client)] = _as_arrays(arrays)
+            heard.weights[client] = float(weight)
+
+    def aggregated(self, number: int, arrays: Arrays, participants: Iterable[str] | None) -> None:
+        """Under secure aggregation: the mean of what the participants returned, and who they were.
+
+        Not needed where `returned` is called. ``participants=None``: nobody knows who took part.
+        """
+        with self._lock:
+            heard = self._at(number)
+            heard.mean = _as_arrays(arrays)
+            heard.participants = None if participants is None else tuple(participants)
+
+    def clear(self, what: str, client: str, value: float | str) -> None:
+        """Something else that a client's message said in the clear: a metric, a count, a name."""
+        with self._lock:
+            self._heard.setdefault(what, {}).setdefault(client, []).append(value)
+
+    def note(self, sentence: str) -> None:
+        """A finding about the messages themselves, which audits repeat; each is kept once."""
+        with self._lock:
+            self._notes[sentence] = None
+
+    def side(self, holds_kind: str, content: Any, target: str = "") -> None:
+        """Side knowledge, as `overheard.transcript.store.Recorder.side`."""
+        with self._lock:
+            self._store.side(holds_kind, content, target)
+
+    def truth(
+        self, tables: Mapping[str, Records], holds_kind: str = "Records", target: str = ""
+    ) -> None:
+        """Secrets, for evaluation only, as `overheard.transcript.store.Recorder.truth`."""
+        with self._lock:
+            self._store.truth(tables, holds_kind, target)
+
+    def close(self) -> None:
+        """Write the last round and mark the recording as finished."""
+        with self._lock:
+            if self._closed:
+                return
+            self._write()
+            self._write_clear()
+            self._store.close()
+            self._closed = True
+
+    def abandon(self, error: BaseException) -> None:
+        """Write the last round and leave the recording unfinished, as `overheard verify` will say.
+
+        If not even that can be written (a full disk), the earlier rounds stand as they are.
+        """
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            try:
+                self._write()
+                self._write_clear()
+            finally:
+                self._store.__exit__(type(error), error, None)
+
+    def drop(self, error: BaseException) -> None:
+        """Leave the recording as it stands on the disk, without the round that is going on."""
+        with self._lock:
+            self._round = None
+            self._notes, self._heard = {}, {}
+            self.abandon(error)
+
+    def _at(self, number: int) -> _Round:
+        """The round of this number, after the one before is on the disk."""
+        number = int(number)
+        if self._closed:
+            raise FixData(f"round {number}: the recording is closed; begin another")
+        if self._round is not None and number == self._round.number:
+            return self._round
+        last = self._last if self._round is None else self._round.number
+        if number <= last:
+            raise FixData(f"round {number} comes after round {last}; rounds must not go back")
+        self._write()
+        self._round = _Round(number)
+        return self._round
+
+    def _write(self) -> None:
+        heard, self._round = self._round, None
+        if heard is None or not (heard.returned or heard.mean is not None):
+            return
+        self._last = heard.number
+        if heard.returned:
+            self._write_individual(heard)
+        else:
+            self._write_mean(heard)
+
+    def _write_individual(self, heard: _Round) -> None:
+        models: dict[str, Arrays] = {}
+        for client in heard.returned:
+            model = heard.sent.get(client, heard.sent.get(EVERYBODY))
+            if model is None:
+                raise FixData(
+                    f"round {heard.number}: {client!r} returned a model but was sent none; call "
+                    "`sent` for it, or once for all with an empty name"
+                )
+            models[client] = model
+        types = self._fit(heard.number, [*models.values(), *heard.returned.values()])
+        first = next(iter(models.values()))
+        alike = all(same_arrays(model, first) for model in models.values())
+        sent = (
+            _cast(first, types)
+            if alike
+            else {c: _cast(model, types) for c, model in models.items()}
+        )
+        returned = {c: _cast(model, types) for c, model in heard.returned.items()}
+        self._store.round(heard.number, sent, returned, heard.weights)
+
+    def _write_mean(self, heard: _Round) -> None:
+        assert heard.mean is not None
+        models = list(heard.sent.values())
+        if not models or not all(same_arrays(model, models[0]) for model in models):
+            raise FixData(
+                f"round {heard.number}: a sum needs one model that was sent to all; "
+                f"{len(models)} were given"
+            )
+        if not heard.participants:
+            raise FixData(
+                f"round {heard.number}: a mean is only a sum if it is known of how many; name the "
+                "participants"
+            )
+        types = self._fit(heard.number, [models[0], heard.mean])
+        sent, mean = _cast(models[0], types), _cast(heard.mean, types)
+        count = len(heard.participants)
+        total = {
+            name: count
+            * (
+                array.astype(np.float64)
+                if self._payload == "gradient"
+                else sent[name].astype(np.float64) - array.astype(np.float64)
+            )
+            for name, array in mean.items()
+        }
+        self._store.aggregated(heard.number, sent, total, heard.participants)
+
+    def _fit(self, number: int, messages: list[Arrays]) -> dict[str, np.dtype[Any]]:
+        """The arrays that all messages have, and types wide enough; the first round settles both.
+
+        A federation may send float32 and be returned float64: the wider type holds both exactly.
+        """
+        first = messages[0]
+        if self._types is None:
+            common = [
+                name
+                for name in first
+                if all(name in m and m[name].shape == first[name].shape for m in messages)
+            ]
+            if not common:
+                raise FixData(
+                    f"round {number}: what was sent ({_words(first)}) and what came back "
+                    f"({_words(messages[-1])}) share no array of one name and shape"
+                )
+            left = sorted({name for m in messages for name in m} - set(common))
+            if left:
+                self.note(f"Arrays that are not in every message were left out: {', '.join(left)}.")
+            self._types = {
+                name: np.result_type(*(m[name].dtype for m in messages)) for name in common
+            }
+        for message in messages:
+            for name, dtype in self._types.items():
+                there = message.get(name)
+                if there is None or there.shape != first[name].shape:
+                    raise FixData(
+                        f"round {number}: a message has {_words(message)} where the recording has "
+                        f"{', '.join(self._types)}; a recording holds one model, so begin another"
+                    )
+                if not np.can_cast(there.dtype, dtype, "safe"):
+                    raise FixData(
+                        f"round {number}: {name!r} is now {there.dtype} and the recording holds "
+                        f"{dtype}; a recording holds one model, so begin another"
+                    )
+        return self._types
+
+    def _write_clear(self) -> None:
+        if self._notes or self._heard:
+            content = {"notes": list(self._notes), "values": self._heard}
+            self._store.side(IN_THE_CLEAR, content)
+
+
+def _as_arrays(arrays: Arrays) -> dict[str, NDArray[Any]]:
+    if not arrays:
+        raise FixData("a message without arrays; give the model's arrays by name")
+    return {str(name): np.asarray(array) for name, array in arrays.items()}
+
+
+def same_arrays(one: Arrays, other: Arrays) -> bool:
+    """Whether two messages say the same; quick if they are made of the same arrays."""
+    return one.keys() == other.keys() and all(
+        array is other[name]
+        or (
+            array.dtype == other[name].dtype
+            and array.shape == other[name].shape
+            and array.tobytes() == other[name].tobytes()
+        )
+        for name, array in one.items()
+    )
+
+
+def _cast(arrays: Arrays, types: Mapping[str, np.dtype[Any]]) -> dict[str, NDArray[Any]]:
+    return {name: arrays[name].astype(dtype, copy=False) for name, dtype in types.items()}
+
+
+def _words(arrays: Arrays) -> str:
+    return ", ".join(
+        f"{name} {'x'.join(map(str, a.shape)) or 'scalar'}" for name, a in arrays.items()
+    )
