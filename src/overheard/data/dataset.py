@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -16,6 +17,7 @@ class Dataset:
     """Records and the roles of their columns; every other column is a public attribute.
 
     ``outside``: records of the same population, without a client column, that no client holds.
+    ``images``: the columns that are images, and their (channels, height, width).
     """
 
     name: str
@@ -27,6 +29,7 @@ class Dataset:
     origin: str
     licence: str
     outside: Records | None = None
+    images: Mapping[str, tuple[int, int, int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         known = self.records.columns

