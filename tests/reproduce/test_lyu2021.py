@@ -12,14 +12,25 @@ import pytest
 from overheard.attacks.attribute.gradient_matching import CosMatching
 from overheard.attacks.attribute.joint_decode import JointDecode
 from overheard.attacks.attribute.max_entropy import MaxEntropy
-from overheard.reproduce import lyu2021 as paper
+from overheard.federation.config import parse_config
+from overheard.federation.plan import plan
+from overheard.reproduce import lyu2021_settings as tables
 from overheard.reproduce.catalogue import experiment_named
 from overheard.reproduce.harness import STRANGER
-from overheard.reproduce.rows import Reproduction, write_reproduction
-from overheard.transcript.guess import AttributeValues
+from overheard.reproduce.lyu2021_rows import over_repetitions, run_table
+from overheard.reproduce.lyu2021_scoring import (
+    Measured,
+    balanced_accuracy,
+    f1,
+    has_twin,
+    rare_f1,
+    score,
+)
+from overheard.reproduce.lyu2021_settings import Setting
+from overheard.reproduce.rows import Reproduction, Row, write_reproduction
 
 SHORT = CosMatching(phases=("pre1",), temperatures=(1.0,), steps=10)
-SMALL = paper.Setting(
+SMALL = Setting(
     "digits, c043",
     "40 records",
     "digits",
@@ -43,19 +54,19 @@ def test_every_table_is_there() -> None:
 @pytest.mark.parametrize(
     ("make", "claims"),
     [
-        (lambda q: paper.methods_table("purchase100", q), 8),
-        (lambda q: paper.methods_table("location30", q), 6),
-        (lambda q: paper.methods_table("splice", q), 8),
-        (paper.table5, 18),
-        (paper.table6, 18),
-        (paper.table7, 30),
-        (paper.table8, 22),
-        (paper.table9, 18),
-        (lambda q: paper.members_table("purchase100", q), 24),
-        (lambda q: paper.members_table("location30", q), 18),
-        (lambda q: paper.prior_table("location30", q), 18),
-        (lambda q: paper.prior_table("purchase100", q), 24),
-        (paper.labels_unknown, 12),
+        (lambda q: tables.methods_table("purchase100", q), 8),
+        (lambda q: tables.methods_table("location30", q), 6),
+        (lambda q: tables.methods_table("splice", q), 8),
+        (tables.isolation_table, 18),
+        (tables.batch_table, 18),
+        (tables.phases_table, 30),
+        (tables.sizes_table, 22),
+        (tables.networks_table, 18),
+        (lambda q: tables.members_table("purchase100", q), 24),
+        (lambda q: tables.members_table("location30", q), 18),
+        (lambda q: tables.prior_table("location30", q), 18),
+        (lambda q: tables.prior_table("purchase100", q), 24),
+        (tables.labels_table, 16),
     ],
 )
 def test_settings_are_distinct_and_carry_the_claims(make, claims, quick: bool) -> None:  # type: ignore[no-untyped-def]
@@ -67,19 +78,19 @@ def test_settings_are_distinct_and_carry_the_claims(make, claims, quick: bool) -
 
 
 def test_claims_stand_where_the_paper_prints_them() -> None:
-    def claim(settings: list[paper.Setting], panel: str, at: str, method: str) -> float:
+    def claim(settings: list[Setting], panel: str, at: str, method: str) -> float:
         (one,) = [s for s in settings if (s.panel, s.at) == (panel, at)]
         return one.claims[method]
 
-    table3 = paper.methods_table("location30", False)
+    table3 = tables.methods_table("location30", False)
     assert claim(table3, "location30, c069", "300 records", "cos_matching") == 0.7967
     assert claim(table3, "location30, c001", "100 records", "l2_lbfgs") == 1.0
-    table8 = paper.table8(False)
+    table8 = tables.sizes_table(False)
     assert claim(table8, "location30, c001", "300 records", "cos_matching") == 0.8667
     assert claim(table8, "splice, c049", "1000 records", "cos_matching") == 0.255
-    table11 = paper.members_table("location30", False)
+    table11 = tables.members_table("location30", False)
     assert claim(table11, "location30, c069, B=all", "300 records", "gmm") == 0.8933
-    table12 = paper.prior_table("location30", False)
+    table12 = tables.prior_table("location30", False)
     assert claim(table12, "location30, c069, B=32", "50 records", "cos_matching") == 0.86
 
 
@@ -88,7 +99,7 @@ def outcome() -> Reproduction:
     batch = replace(SMALL, at="B=8", batch=8, attacks={"max_entropy": MaxEntropy(rounds=2)})
     late = replace(SMALL, at="last5", phase="last5", rounds=7)
     crowd = replace(SMALL, at="3 participants", others=2)
-    return paper.run_table(
+    return run_table(
         "lyu2021-small", [SMALL, batch, late, crowd], True, 1, lambda what, done, total: None
     )
 
@@ -105,6 +116,7 @@ def test_rows_hold_claim_majority_stranger_seconds_and_interval(outcome: Reprodu
     assert rows["40 records", STRANGER, "accuracy"].measured > 0.4
     assert rows["40 records", "max_entropy", "F1 of the rarest value"].measured == 1.0
     assert rows["40 records", "max_entropy", "times faster than cos_matching"].measured > 0
+    assert all(r.low is not None and r.high is not None for r in outcome.rows)
     assert rows["last5", "max_entropy", "accuracy"].measured == 1.0
     assert rows["3 participants", "max_entropy", "accuracy"].measured == 1.0
 
@@ -116,14 +128,14 @@ def test_the_outcome_is_written_and_drawn(outcome: Reproduction, tmp_path: Path)
 
 
 def test_membership_and_its_refusal() -> None:
-    attacks = paper.members_table("location30", True)[0].attacks
+    attacks = tables.members_table("location30", True)[0].attacks
     pool = replace(
         SMALL, attacks=attacks, question="membership", claims={}, rounds=3, options={"public": 50}
     )
-    found, notes = paper.score(pool, 0)
+    found, notes = score(pool, 0)
     assert {o.method: o.hits.mean() for o in found}["candidate_decode"] == 1.0
     assert not notes
-    found, notes = paper.score(replace(pool, batch=8, epochs=2), 0)
+    found, notes = score(replace(pool, batch=8, epochs=2), 0)
     assert "gmm" in {o.method for o in found}
     assert len(found) + len(notes) == 2
 
@@ -132,12 +144,40 @@ def test_labels_unknown() -> None:
     asked = replace(
         SMALL, attacks={"joint_decode": JointDecode()}, labels_known=False, hidden=(96,)
     )
-    (found,), _ = paper.score(asked, 0)
-    assert found.measures["accuracy of labels"] == 1.0
+    (found,), _ = score(asked, 0)
+    assert found.measures["accuracy of labels"].value == 1.0
     assert found.hits.mean() == 1.0
 
 
-def test_f1_of_the_rarest_value() -> None:
-    guess = AttributeValues(np.eye(2)[[0, 1, 1, 0, 0]], (0.0, 1.0))
-    assert paper.rare_f1(guess, np.array([0.0, 1, 0, 0, 0])) == pytest.approx(2 / 3)
-    assert paper.rare_f1(guess, np.array([0.0, 0, 0, 1, 0])) == 0.0
+def test_f1_and_balanced_accuracy() -> None:
+    chosen = np.array([0, 1, 1, 0, 0])
+    assert rare_f1(np.array([0, 1, 0, 0, 0]), chosen) == pytest.approx(2 / 3)
+    assert rare_f1(np.array([0, 0, 0, 1, 0]), chosen) == 0.0
+    assert rare_f1(np.array([0, 2, 0, 0, 0]), np.array([0, 2, 0, 0, 0])) == 1.0
+    assert balanced_accuracy(np.array([0, 2, 0, 0, 2]), np.array([0, 2, 0, 1, 1])) == pytest.approx(
+        7 / 12
+    )
+    assert f1(chosen, chosen, 2) == 1.0
+    assert balanced_accuracy(chosen, chosen) == 1.0
+
+
+def test_the_wider_interval_is_kept() -> None:
+    row = Row("s", "c", "m", "accuracy", 0.9, 0.85, 0.95)
+    wide = over_repetitions([Measured(0.9, 0.5, 0.92)], row)
+    assert (wide.low, wide.high) == (0.5, 0.95)
+    beyond = over_repetitions([Measured(1.0, 0.98, 1.0)], replace(row, low=0.97, high=1.04))
+    assert (beyond.low, beyond.high) == (0.97, 1.0)
+
+
+def test_records_with_a_twin_are_found() -> None:
+    ready = plan(parse_config(SMALL.config(0)))
+    inside = ready.clients["victim"]
+    twice = inside.take(np.array([0, 1, 2, 1, 3]))
+    assert has_twin(ready.recipe, twice, "c043", 0.0).tolist() == [False, True, False, True, False]
+
+
+def test_searches_are_run_once_and_slow_cells_not_often() -> None:
+    assert set(SMALL.in_repetition(0)) == {"cos_matching", "max_entropy"}
+    assert set(SMALL.in_repetition(1)) == {"max_entropy"}
+    assert not SMALL.in_repetition(3)
+    assert score(SMALL, 3) == ([], [])
