@@ -13,6 +13,7 @@ from overheard.errors import FixData
 from overheard.learning.records import Records
 from overheard.reproduce import leprovost2023 as paper
 from overheard.reproduce.catalogue import experiment_named
+from overheard.reproduce.leprovost2023_world import evenly
 from overheard.reproduce.rows import Reproduction, Row, write_reproduction
 
 QUICK = paper.Protocol(train=2000, auxiliary=300, epochs=(0, 2, 5), per_training=8)
@@ -87,7 +88,7 @@ def test_learning_goes_on(outcome: Reproduction) -> None:
 
 def test_groups_are_as_even_as_the_table_allows() -> None:
     pools = [np.arange(100), np.arange(100, 107), np.arange(200, 300)]
-    taken = paper._evenly(pools, 61)
+    taken = evenly(pools, 61)
     assert len(taken) == 61
     assert [int(((taken // 100) == c).sum()) for c in (0, 1, 2)] == [27, 7, 27]
 

@@ -18,9 +18,8 @@ in the natural mix would mostly hold none.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -33,29 +32,25 @@ from overheard.attacks.label.linear_decode import LinearDecode
 from overheard.data import catalogue
 from overheard.data.dataset import Dataset
 from overheard.decoding.label_solve import IDENTIFIED
-from overheard.federation.plan import encoding_for
-from overheard.learning.dense import initial, predict
-from overheard.learning.recipe import Dense, Recipe, Target
-from overheard.learning.records import Records, encode
-from overheard.learning.training import local_training, shards
 from overheard.randomness import stream
-from overheard.reproduce.rows import Experiment, Progress, Reproduction, Row
-from overheard.transcript.knowledge import (
-    AuxiliaryData,
-    GroupCounts,
-    Groups,
-    Link,
-    LocalTraining,
-    PublicRecords,
+from overheard.reproduce.leprovost2023_picture import ERROR, draw
+from overheard.reproduce.leprovost2023_world import (
+    GROUP,
+    PUBLIC_SEED,
+    Protocol,
+    World,
+    kinds,
+    make_world,
+    row_of,
+    stacked,
+    trained,
 )
-from overheard.transcript.target import LABEL
-from overheard.transcript.view import Attack, View, launch
+from overheard.reproduce.rows import Experiment, Progress, Reproduction, Row
+from overheard.transcript.knowledge import Link
+from overheard.transcript.view import Attack, launch
 
 Array = NDArray[np.float64]
 PAPER = "leprovost2023"
-GROUP = "education_group"
-PUBLIC_SEED = 2023
-ERROR = "median absolute error of group means"
 COVERAGE = "share of 95% intervals that cover"
 SURE = "labels identified of 40"
 ALONE = "records of 40 that share their inputs with no other"
@@ -70,31 +65,6 @@ SUMMARIES: Mapping[str, Callable[..., Any]] = {
     WORST_SURE: np.max,
 }
 Key = tuple[str, str, str]
-LINES = {
-    "naive": ("#7f7f7f", "--", "naive: mean prediction"),
-    "auxiliary_mean": ("#000000", "--", "auxiliary mean: a stranger's guess"),
-    "group_means_pinv": ("#1f77b4", "-s", "pseudo-inverse (MP)"),
-    "group_means_tikhonov": ("#d62728", "-o", "Tikhonov (T)"),
-    "bayes_groups": ("#2ca02c", "-D", "bayes_groups (ours)"),
-}
-
-
-@dataclass(frozen=True)
-class Protocol:
-    """Figure 1's protocol; ``per_training`` batches are attacked in each of several trainings.
-
-    ``wide`` is a second network, with more last-layer parameters than a batch has records, on
-    which the labels of records that all differ are decoded.
-    """
-
-    train: int = 5000
-    auxiliary: int = 500
-    batch: int = 40
-    hidden: tuple[int, ...] = (64, 32)
-    wide: tuple[int, ...] = (64, 64)
-    learning_rate: float = 0.01
-    epochs: tuple[int, ...] = (0, 1, 2, 5, 10, 20)
-    per_training: int = 20
 
 
 @dataclass(frozen=True)
@@ -146,159 +116,26 @@ def figure1(
     steps, done = trainings * len(protocol.epochs), 0
     for number in range(trainings):
         batches = min(protocol.per_training, repetitions - number * protocol.per_training)
-        world = _world(dataset, protocol, number, batches)
+        world = make_world(dataset, protocol, number, batches)
         heard: list[Link] = []
-        for epoch, model in _training(world, protocol, number):
+        for epoch, model in trained(world, protocol, number):
             progress(f"training {number + 1} of {trainings}, epoch {epoch}", done, steps)
             losses[epoch].append(world.test_loss(model))
             heard.append(world.gradients(model, epoch))
             _attack_all(world, heard[-1], f"epoch {epoch}", tally, METHODS)
             _decode_all(world, heard[-1], f"epoch {epoch}", "linear_decode", tally)
             done += 1
-        _attack_all(world, _stacked(heard), "all epochs", tally, (TOGETHER,))
+        _attack_all(world, stacked(heard), "all epochs", tally, (TOGETHER,))
         wide = world.with_hidden(protocol.wide)
-        for epoch, model in _training(wide, protocol, number):
+        for epoch, model in trained(wide, protocol, number):
             progress(f"training {number + 1} of {trainings}, wide, epoch {epoch}", done, steps)
             _decode_all(wide, wide.gradients(model, epoch), f"epoch {epoch}", NO_TWINS, tally)
     progress("done", steps, steps)
     return _rows(tally, losses)
 
 
-@dataclass(frozen=True)
-class _World:
-    """One split of the table: what is trained on, what the adversary holds, who is attacked.
-
-    ``different`` are further clients, no two of whose records have equal inputs.
-    """
-
-    recipe: Recipe
-    train: Records
-    outside: Records
-    clients: tuple[Records, ...]
-    different: tuple[Records, ...]
-    values: tuple[Any, ...]
-
-    def with_hidden(self, hidden: tuple[int, ...]) -> _World:
-        """Another network, and the clients no two of whose records have equal inputs."""
-        model = self.recipe.dense.model_copy(update={"hidden": hidden})
-        recipe = self.recipe.model_copy(update={"model": model})
-        return replace(self, recipe=recipe, clients=self.different)
-
-    def test_loss(self, model: NDArray[np.float32]) -> float:
-        """Mean squared error on the auxiliary records, which are the paper's test set."""
-        outputs = predict(self.recipe.dense, model, encode(self.recipe.encoding, self.outside))
-        return float(np.mean((outputs[:, 0] - self.recipe.target.encode(self.outside)) ** 2))
-
-    def gradients(self, model: NDArray[np.float32], epoch: int) -> Link:
-        """All clients' gradients as one link whose rows are the clients."""
-        data = shards(
-            [encode(self.recipe.encoding, c) for c in self.clients],
-            [self.recipe.target.encode(c) for c in self.clients],
-            self.recipe.wire,
-        )
-        returned = local_training(self.recipe, model, data, stream(0, "unused"))
-        sent = np.broadcast_to(model, returned.shape)
-        weights = np.array([len(c) for c in self.clients], dtype=np.float64)
-        return Link("gradient", np.full(len(returned), epoch), sent, returned, weights)
-
-    def view(self, client: int, link: Link, counts: bool) -> View:
-        """What the adversary holds about one client, whose rows of the link these are."""
-        records, label = self.clients[client], self.recipe.target.column
-        knowledge: dict[type[Any], Any] = {
-            Link: link,
-            LocalTraining: LocalTraining(self.recipe),
-            PublicRecords: PublicRecords(records.without(label)),
-            AuxiliaryData: AuxiliaryData(self.outside.without(label), self.outside[label]),
-            Groups: Groups(GROUP, self.values),
-        }
-        if counts:
-            column = records[GROUP]
-            knowledge[GroupCounts] = GroupCounts(
-                tuple(int(np.sum(column == v)) for v in self.values)
-            )
-        return View(f"batch {client}", LABEL, "server", knowledge)
-
-
-def _row_of(link: Link, rows: NDArray[np.int64]) -> Link:
-    return Link(
-        link.payload, link.rounds[rows], link.sent[rows], link.returned[rows], link.weights[rows]
-    )
-
-
-def _stacked(heard: list[Link]) -> Link:
-    """Several epochs' links; a client's rows are its own row of each."""
-    return Link(
-        "gradient",
-        np.concatenate([h.rounds for h in heard]),
-        np.concatenate([h.sent for h in heard]),
-        np.concatenate([h.returned for h in heard]),
-        np.concatenate([h.weights for h in heard]),
-    )
-
-
-def _world(dataset: Dataset, protocol: Protocol, number: int, batches: int) -> _World:
-    rng = stream(PUBLIC_SEED, "split", number)
-    table = dataset.records.without(dataset.client)
-    values = tuple(sorted(set(table[GROUP].tolist())))
-    pools = [rng.permutation(np.flatnonzero(table[GROUP] == v)) for v in values]
-    drawn = rng.permutation(_evenly(pools, protocol.auxiliary + protocol.train))
-    outside, train = drawn[: protocol.auxiliary], drawn[protocol.auxiliary :]
-    draws = [rng.choice(train, protocol.batch, replace=False) for _ in range(batches)]
-    kinds = _kinds(table.without(dataset.target))
-    different = []
-    for _ in range(batches):
-        _, first = np.unique(kinds[shuffled := rng.permutation(train)], return_index=True)
-        different.append(shuffled[np.sort(first)[: protocol.batch]])
-    encoding = encoding_for(dataset, {})
-    recipe = Recipe(
-        algorithm="fedsgd",
-        model=Dense(inputs=encoding.width, hidden=protocol.hidden),
-        loss="squared_error",
-        encoding=encoding,
-        target=Target(column=dataset.target),
-        learning_rate=protocol.learning_rate,
-    )
-    return _World(
-        recipe,
-        table.take(train),
-        table.take(outside),
-        tuple(table.take(rows) for rows in draws),
-        tuple(table.take(rows) for rows in different),
-        values,
-    )
-
-
-def _evenly(pools: list[NDArray[np.int64]], wanted: int) -> NDArray[np.int64]:
-    """So many rows, the groups as even as their sizes allow."""
-    taken: list[NDArray[np.int64]] = []
-    for done, pool in enumerate(sorted(pools, key=len)):
-        share = (wanted - sum(map(len, taken))) // (len(pools) - done)
-        taken.append(pool[: min(share, len(pool))])
-    return np.concatenate(taken)
-
-
-def _training(
-    world: _World, protocol: Protocol, number: int
-) -> Iterator[tuple[int, NDArray[np.float32]]]:
-    """The global model at each epoch asked for: every step is one client's batch of 40."""
-    recipe = world.recipe
-    inputs = encode(recipe.encoding, world.train).astype(recipe.wire)
-    labels = recipe.target.encode(world.train).astype(recipe.wire)
-    model = initial(recipe.dense, PUBLIC_SEED + number).astype(recipe.wire)
-    rng = stream(PUBLIC_SEED, "order", number)
-    rate = model.dtype.type(recipe.learning_rate)
-    for epoch in range(max(protocol.epochs) + 1):
-        if epoch in protocol.epochs:
-            yield epoch, model
-        order = rng.permutation(len(labels))
-        for begin in range(0, len(order), protocol.batch):
-            rows = order[begin : begin + protocol.batch]
-            batch = shards([inputs[rows]], [labels[rows]], recipe.wire)
-            model = model - rate * local_training(recipe, model, batch, rng)[0]
-
-
 def _attack_all(
-    world: _World, link: Link, setting: str, tally: Tally, methods: tuple[Method, ...]
+    world: World, link: Link, setting: str, tally: Tally, methods: tuple[Method, ...]
 ) -> None:
     label = world.recipe.target.column
     for client, records in enumerate(world.clients):
@@ -309,7 +146,7 @@ def _attack_all(
              for v, there in zip(world.values, present, strict=True)]
         )  # fmt: skip
         for method in methods:
-            view = world.view(client, _row_of(link, rows), method.counts)
+            view = world.view(client, row_of(link, rows), method.counts)
             begin = time.perf_counter()
             guess = launch(method.attack, view, PUBLIC_SEED)
             seconds = time.perf_counter() - begin
@@ -320,11 +157,11 @@ def _attack_all(
             tally.add(key, float(misses.mean()), covered if claims else np.nan, seconds)
 
 
-def _decode_all(world: _World, link: Link, setting: str, name: str, tally: Tally) -> None:
+def _decode_all(world: World, link: Link, setting: str, name: str, tally: Tally) -> None:
     """Every label of clients whose inputs are known, and how many of them are identified."""
     label = world.recipe.target.column
     for client, records in enumerate(world.clients):
-        view = world.view(client, _row_of(link, np.array([client])), counts=False)
+        view = world.view(client, row_of(link, np.array([client])), counts=False)
         begin = time.perf_counter()
         guess = launch(LinearDecode(), view, PUBLIC_SEED)
         seconds = time.perf_counter() - begin
@@ -332,17 +169,11 @@ def _decode_all(world: _World, link: Link, setting: str, name: str, tally: Tally
         sure = guess.sd <= IDENTIFIED * float(guess.diagnostics["prior_sd"])
         relative = missed / np.abs(records[label])
         covered = float(np.mean(missed <= 1.96 * guess.sd))
-        _, times = np.unique(_kinds(records.without(label)), return_counts=True)
+        _, times = np.unique(kinds(records.without(label)), return_counts=True)
         tally.add((setting, name, WORST), float(relative.max()), covered, seconds)
         tally.add((setting, name, WORST_SURE), float(relative[sure].max()), np.nan, seconds)
         tally.add((setting, name, SURE), float(sure.sum()), np.nan, seconds)
         tally.add((setting, name, ALONE), float((times == 1).sum()), np.nan, seconds)
-
-
-def _kinds(records: Records) -> NDArray[np.int64]:
-    """A number per record, equal for records that agree in every column."""
-    columns = [np.unique(v, return_inverse=True)[1] for v in records.columns.values()]
-    return np.asarray(np.unique(np.column_stack(columns), axis=0, return_inverse=True)[1]).ravel()
 
 
 def _rows(tally: Tally, losses: Mapping[int, list[float]]) -> tuple[Row, ...]:
@@ -401,48 +232,6 @@ NOTES = (
     "paper does not say how it was chosen.",
     "epoch 0 is the untrained model, which the picture leaves out.",
 )
-
-
-def draw(outcome: Reproduction, path: Path) -> None:
-    """Median error by epoch, and the model's test loss on an axis of its own, as in the paper."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
-    matplotlib.rcParams["svg.hashsalt"] = "overheard"
-    figure, axes = plt.subplots(figsize=(7, 4.6), layout="constrained")
-    losses = axes.twinx()
-    for method, (colour, style, words) in LINES.items():
-        points = sorted(
-            (int(row.setting.split()[1]), row)
-            for row in outcome.rows
-            if row.method == method and row.measure == ERROR and row.setting != "epoch 0"
-        )
-        if not points:
-            continue
-        at = [epoch for epoch, _ in points]
-        axes.plot(at, [r.measured for _, r in points], style, color=colour, label=words)
-        axes.fill_between(
-            at, [r.low or 0 for _, r in points], [r.high or 0 for _, r in points],
-            color=colour, alpha=0.12, linewidth=0,
-        )  # fmt: skip
-    tests = [r for r in outcome.rows if r.measure == "test loss" and r.setting != "epoch 0"]
-    epochs = [int(r.setting.split()[1]) for r in tests]
-    losses.plot(epochs, [r.measured for r in tests], ":", color="#c9a400", label="test loss")
-    losses.set_ylabel("test loss (dotted)", color="#8a7000")
-    losses.set_ylim(bottom=0)
-    axes.set(xscale="log", xlabel="epoch", ylabel="median error of the groups' mean wages, 10 $/h")
-    axes.set_xticks(epochs, [str(e) for e in epochs])
-    axes.minorticks_off()
-    axes.set_ylim(bottom=0)
-    axes.grid(axis="y", alpha=0.3)
-    figure.legend(fontsize=8, frameon=False, ncols=3, loc="outside lower center")
-    axes.set_title(
-        "leprovost2023, figure 1, on other data: batches of 40, four groups", fontsize=10
-    )
-    figure.savefig(path, format="svg", metadata={"Date": None})
-    plt.close(figure)
 
 
 FIGURE1 = Experiment(
