@@ -1,0 +1,86 @@
+"""Flower without processes: a grid that hands each message to the client app itself."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Iterable
+from copy import deepcopy
+from types import SimpleNamespace
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+NODES = (18446744073709551615, 9223372036854775808, 9223372036854775809, 3)
+"""Ids that neither a float nor a signed integer of 64 bits holds."""
+
+
+def in_process_grid(client_app: Any, nodes: tuple[int, ...] = NODES) -> Any:
+    """A grid of these nodes, the first of which is the client of partition 0, and so on."""
+    from flwr.app import Context, Message, RecordDict
+    from flwr.serverapp import Grid
+    from flwr.supercore.task_identity import TaskIdentity
+
+    TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1
+
+    class InProcessGrid(Grid):
+        def __init__(self) -> None:
+            self.replies: dict[str, Message] = {}
+            self.contexts = {
+                node: Context(
+                    run_id=1,
+                    node_id=node,
+                    node_config={"partition-id": p, "num-partitions": len(nodes)},
+                    state=RecordDict(),
+                    run_config={},
+                )
+                for p, node in enumerate(nodes)
+            }
+
+        def set_run(self, run: Any) -> None:
+            raise NotImplementedError
+
+        @property
+        def run(self) -> Any:
+            return SimpleNamespace(run_id=1)
+
+        def create_message(self, *args: Any, **options: Any) -> Message:
+            raise NotImplementedError
+
+        def get_node_ids(self) -> Iterable[int]:
+            return list(nodes)
+
+        def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+            ids = []
+            for message in messages:
+                message.metadata.__dict__["_message_id"] = str(uuid4())
+                node = message.metadata.dst_node_id
+                there = deepcopy(message)  # as if it had crossed a network
+                self.replies[message.metadata.message_id] = client_app(there, self.contexts[node])
+                ids.append(message.metadata.message_id)
+            return ids
+
+        def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+            return [self.replies.pop(i) for i in message_ids if i in self.replies]
+
+        def send_and_receive(
+            self, messages: Iterable[Message], *, timeout: float | None = None
+        ) -> Iterable[Message]:
+            return self.pull_messages(self.push_messages(messages))
+
+    return InProcessGrid()
+
+
+LOOPBACK_ONLY = ("unshare", "-rn", "sh", "-c", 'ip link set lo up && exec "$@"', "sh")
+
+
+@pytest.fixture(scope="session")
+def loopback_only() -> tuple[str, ...]:
+    """Words to put before a command so that it sees no network but loopback; or skip."""
+    if not (shutil.which("unshare") and shutil.which("ip")):
+        pytest.skip("needs unshare and ip: Ray listens on every interface that it sees")
+    tried = subprocess.run([*LOOPBACK_ONLY, "true"], capture_output=True, check=False)
+    if tried.returncode:
+        pytest.skip("no network namespaces here, and Ray listens on every interface that it sees")
+    return LOOPBACK_ONLY

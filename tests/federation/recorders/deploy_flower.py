@@ -1,0 +1,138 @@
+"""A Flower deployment on loopback: a SuperLink and two SuperNodes, each a process of its own.
+
+``python deploy_flower.py OUT`` runs `flower_app` wrapped by `overheard.flower.record`, writes what
+the clients and the server saw to OUT, and ends every process that it started.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+HERE = Path(__file__).parent
+BIN = Path(sys.executable).parent
+PROJECT = """
+[project]
+name = "recorded"
+version = "1.0.0"
+description = "a federation of two"
+license = "Apache-2.0"
+dependencies = []
+
+[tool.hatch.build.targets.wheel]
+packages = ["."]
+
+[tool.flwr.app]
+publisher = "nobody"
+
+[tool.flwr.app.components]
+serverapp = "deployed:server_app"
+clientapp = "deployed:client_app"
+"""
+APP = """
+import os
+from pathlib import Path
+
+import flower_app
+from overheard.flower import record
+
+OUT = Path(os.environ["OVERHEARD_TEST_OUT"])
+client_app = flower_app.client_app
+server_app = flower_app.server(
+    lambda s: record(s, OUT / "run"), OUT / "final.npz", rounds=2, clients=2
+)
+"""
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of loopback that nobody uses now."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [s.getsockname()[1] for s in sockets]
+    for s in sockets:
+        s.close()
+    return ports
+
+
+def main(out: Path) -> int:
+    link, *nodes = free_ports(3)
+    final = out / "final.npz"
+    app, home, digests = out / "app", out / "home", out / "digests"
+    for folder in (app, home, digests):
+        folder.mkdir(parents=True)
+    (app / "pyproject.toml").write_text(PROJECT)
+    (app / "deployed.py").write_text(APP)
+    shutil.copy(HERE / "flower_app.py", app)
+    (home / "config.toml").write_text(
+        f'[superlink]\ndefault = "here"\n[superlink.here]\naddress = "127.0.0.1:{link}"\n'
+        "insecure = true\n"
+    )
+    environment = {
+        **os.environ,
+        "FLWR_HOME": str(home),
+        "FLWR_TELEMETRY_ENABLED": "0",
+        "FLWR_DISABLE_UPDATE_CHECK": "1",
+        "OVERHEARD_TEST_OUT": str(out),
+        "OVERHEARD_TEST_DIGESTS": str(digests),
+        "PATH": f"{BIN}:{os.environ['PATH']}",
+    }
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(name: str, *words: str) -> subprocess.Popen[bytes]:
+        with (out / f"{name}.log").open("wb") as log:
+            process = subprocess.Popen(
+                [str(BIN / words[0]), *words[1:]],
+                env=environment,
+                cwd=out,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        started.append(process)
+        return process
+
+    address = f"127.0.0.1:{link}"
+    try:
+        start(
+            "superlink", "flower-superlink", "--insecure", "--host", "127.0.0.1",
+            "--port", str(link), "--disable-runtime-dependency-installation",
+        )  # fmt: skip
+        for number, port in enumerate(nodes):
+            start(
+                f"supernode-{number}", "flower-supernode", "--insecure", "--superlink", address,
+                "--host", "127.0.0.1", "--port", str(port),
+                "--node-config", f"partition-id={number}",
+            )  # fmt: skip
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", link)) == 0:
+                    break
+            time.sleep(0.1)
+        run = start("flwr", "flwr", "run", str(app), "here", "--stream")
+        run.wait(timeout=90)
+        deadline = time.monotonic() + 30
+        while not run.returncode and not final.exists() and time.monotonic() < deadline:
+            time.sleep(0.1)
+        return run.returncode
+    finally:
+        for process in reversed(started):  # with the processes that they started in turn
+            try:
+                os.killpg(process.pid, signal.SIGTERM)
+            except ProcessLookupError:
+                continue
+        for process in started:
+            try:
+                process.wait(timeout=10)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))

@@ -1,0 +1,281 @@
+from __future__ import annotations
+
+import importlib.util
+import logging
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from overheard.errors import ChooseAnotherOutput
+from overheard.transcript.clear import clear_notes
+from overheard.transcript.store import Recording
+from overheard.transcript.verify import verify
+
+pytest.importorskip("flwr", reason="Flower is not installed: pip install overheard[flower]")
+HERE = Path(__file__).parent
+QUIET = {
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    "RAY_USAGE_STATS_ENABLED": "0",
+}
+
+
+def load(name: str) -> ModuleType:
+    """A module that lies beside this one (tests are not a package)."""
+    spec = importlib.util.spec_from_file_location(name, HERE / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+here = load("conftest")
+app = load("flower_app")
+
+
+@pytest.fixture(autouse=True)
+def _no_telemetry(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in QUIET.items():
+        monkeypatch.setenv(name, value)
+
+
+def context() -> Any:
+    from flwr.app import Context, RecordDict
+
+    return Context(run_id=1, node_id=1, node_config={}, state=RecordDict(), run_config={})
+
+
+def digests(folder: Path) -> set[str]:
+    return {p.name for p in folder.iterdir()}
+
+
+def recorded_digests(run: Path) -> set[str]:
+    return {
+        f"{who}-{digest}"
+        for heard in Recording.open(run).rounds
+        for (way, who), (_, _, digest) in heard.spans.items()
+        if way == "returned"
+    }
+
+
+def assert_same_model(path: Path, model: dict[str, np.ndarray]) -> None:
+    with np.load(path) as final:
+        assert set(final) == set(model)
+        for name in model:
+            np.testing.assert_array_equal(final[name], model[name])
+
+
+@pytest.mark.parametrize("how", ["strategy", "app"])
+def test_what_clients_return_is_what_is_recorded(
+    how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from overheard.flower import record, record_app
+
+    (tmp_path / "digests").mkdir()
+    monkeypatch.setenv("OVERHEARD_TEST_DIGESTS", str(tmp_path / "digests"))
+    run, final = tmp_path / "run", tmp_path / "final.npz"
+    if how == "strategy":
+        server = app.server(lambda s: record(s, run), final, rounds=3)
+    else:
+        server = record_app(app.server(lambda s: s, final, rounds=3), run)
+    server(here.in_process_grid(app.client_app), context())
+    assert verify(run).sound
+    assert recorded_digests(run) == digests(tmp_path / "digests")
+    assert_same_model(final, app.expected(3, 4))
+    recording = Recording.open(run)
+    assert set(recording.clients) == {str(node) for node in here.NODES}
+    assert [r.number for r in recording.rounds] == [1, 2, 3]
+    assert recording.rounds[0].weights == dict(
+        zip(map(str, here.NODES), map(float, app.COUNTS), strict=True)
+    )
+    numbers, sent, _, _ = recording.link(str(here.NODES[0]))
+    assert numbers.tolist() == [1, 2, 3]
+    for row, rounds in enumerate(range(3)):
+        for name, model in app.expected(rounds, 4).items():
+            np.testing.assert_array_equal(sent[name][row], model)
+
+
+def test_clients_can_be_named_by_what_they_say(tmp_path: Path) -> None:
+    from overheard.flower import record
+
+    server = app.server(lambda s: record(s, tmp_path / "run", name_by="partition"), rounds=1)
+    server(here.in_process_grid(app.client_app), context())
+    recording = Recording.open(tmp_path / "run")
+    assert set(recording.clients) == {"0", "1", "2", "3"}
+    notes = " ".join(clear_notes(recording))
+    assert "'loss' of 4 client(s) (0: 1.0;" in notes
+    assert "num-examples" in notes
+    assert "partition" not in notes
+
+
+def test_a_path_that_exists_is_refused_before_anything_is_sent(tmp_path: Path) -> None:
+    from flwr.serverapp.strategy import FedAvg
+
+    from overheard.flower import record, record_app
+
+    with pytest.raises(ChooseAnotherOutput, match="exists already"):
+        record(FedAvg(), tmp_path)
+    with pytest.raises(ChooseAnotherOutput, match="exists already"):
+        record_app(app.server(lambda s: s), tmp_path)(None, None)
+
+
+def test_the_wrapped_strategy_is_still_itself() -> None:
+    from flwr.serverapp.strategy import FedAvg, Strategy
+
+    from overheard.flower import record
+
+    wrapped = record(FedAvg(fraction_train=0.25), "nowhere")
+    assert isinstance(wrapped, Strategy)
+    assert wrapped.fraction_train == 0.25
+    with pytest.raises(AttributeError):
+        _ = wrapped.nonsense
+
+
+def test_a_full_disk_ends_the_recording_and_not_the_federation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from overheard.flower import record
+    from overheard.transcript import store
+
+    real = store.write_round
+
+    def full(folder: Path, number: int, messages: Any) -> Any:
+        if number == 3:
+            raise OSError(28, "No space left on device")
+        return real(folder, number, messages)
+
+    monkeypatch.setattr(store, "write_round", full)
+    run, final = tmp_path / "run", tmp_path / "final.npz"
+    with caplog.at_level(logging.ERROR, "overheard"):
+        app.server(lambda s: record(s, run), final, rounds=5)(
+            here.in_process_grid(app.client_app), context()
+        )
+    assert_same_model(final, app.expected(5, 4))
+    assert [r.message for r in caplog.records if r.name == "overheard"] == [
+        "recording stopped (OSError: [Errno 28] No space left on device); the federation goes on, "
+        "the rounds so far are kept"
+    ]
+    found = verify(run)
+    assert found.rounds == 2
+    assert not found.problems
+    assert found.unfinished
+
+
+def test_a_federation_that_fails_keeps_its_rounds(tmp_path: Path) -> None:
+    from overheard.flower import record_app
+
+    inner = app.server(lambda s: s, rounds=3)
+    grid = here.in_process_grid(app.client_app)
+    calls = 0
+    push = grid.push_messages
+
+    def failing(messages: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == 5:  # rounds of no evaluation are pushed too
+            raise KeyError("a client's fault")
+        return push(messages)
+
+    grid.push_messages = failing
+    with pytest.raises(KeyError, match="a client's fault"):
+        record_app(inner, tmp_path / "run")(grid, context())
+    recording = Recording.open(tmp_path / "run")
+    assert [r.number for r in recording.rounds] == [1, 2]
+    assert not recording.closed
+
+
+def test_a_client_that_answers_with_an_error_is_missing_from_its_round(tmp_path: Path) -> None:
+    from flwr.app import Error, Message
+
+    from overheard.flower import record_app
+
+    def failing(message: Any, context: Any) -> Any:
+        if context.node_id == 3:
+            return Message(Error(code=0, reason="no data"), reply_to=message)
+        return app.client_app(message, context)
+
+    server = record_app(app.server(lambda s: s, rounds=2), tmp_path / "run")
+    server(here.in_process_grid(failing), context())
+    recording = Recording.open(tmp_path / "run")
+    assert set(recording.clients) == {str(node) for node in here.NODES[:3]}
+    assert verify(tmp_path / "run").sound
+
+
+@pytest.mark.parametrize("secure", [False, True])
+def test_legacy_apps(secure: bool, tmp_path: Path) -> None:
+    legacy = load("flower_legacy")
+    from overheard.flower import record_app
+
+    server = legacy.secure_server(3) if secure else legacy.server(3)
+    record_app(server, tmp_path / "run")(
+        here.in_process_grid(legacy.secure_client if secure else legacy.client), context()
+    )
+    assert verify(tmp_path / "run").sound
+    recording = Recording.open(tmp_path / "run")
+    assert set(recording.clients) == {str(node) for node in here.NODES}
+    notes = clear_notes(recording)
+    counts = next(note for note in notes if "'num_examples'" in note)
+    assert f"{here.NODES[0]}: {legacy.COUNTS[0]}" in counts
+    assert any("'loss'" in note for note in notes)
+    if not secure:
+        assert [r.number for r in recording.rounds] == [1, 2, 3]
+        for heard in recording.rounds:
+            assert heard.weights == dict(
+                zip(map(str, here.NODES), map(float, legacy.COUNTS), strict=True)
+            )
+        return
+    assert any("SecAgg+ hides each client's model" in note for note in notes)
+    for heard in recording.rounds:
+        assert heard.aggregated
+        assert set(heard.participants or ()) == {str(node) for node in here.NODES}
+        assert not any(way == "returned" for way, _ in heard.spans)
+    total = len(here.NODES) * (legacy.INITIAL - legacy.mean_after_one_round())
+    heard_total = read_total(recording, 0)
+    np.testing.assert_allclose(heard_total, total, atol=len(here.NODES) * 8 / 2**20)
+
+
+def read_total(recording: Recording, row: int) -> np.ndarray:
+    from safetensors.numpy import load_file
+
+    file = recording.path / "wire" / recording.rounds[row].file["file"]
+    (name,) = (n for n in load_file(file) if n.startswith("total:"))
+    return load_file(file)[name]
+
+
+def run_here(words: list[str], timeout: int) -> None:
+    done = subprocess.run(
+        words,
+        env={**os.environ, **QUIET},
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+    assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
+
+
+def test_simulation(tmp_path: Path, loopback_only: tuple[str, ...]) -> None:
+    """Bare and recorded, in Ray: the same global model, and every digest as the client had it."""
+    pytest.importorskip("ray", reason="Ray is not installed: pip install 'flwr[simulation]'")
+    run_here([*loopback_only, sys.executable, str(HERE / "flower_app.py"), str(tmp_path)], 180)
+    assert recorded_digests(tmp_path / "run") == digests(tmp_path / "recorded")
+    assert verify(tmp_path / "run").sound
+    with np.load(tmp_path / "bare.npz") as bare:
+        assert_same_model(tmp_path / "recorded.npz", dict(bare))
+    assert_same_model(tmp_path / "recorded.npz", app.expected(2, 4))
+
+
+def test_deployment(tmp_path: Path) -> None:
+    """A SuperLink and two SuperNodes as processes of their own, on loopback."""
+    run_here([sys.executable, str(HERE / "deploy_flower.py"), str(tmp_path / "out")], 240)
+    assert recorded_digests(tmp_path / "out" / "run") == digests(tmp_path / "out" / "digests")
+    assert len(digests(tmp_path / "out" / "digests")) == 4
+    assert verify(tmp_path / "out" / "run").sound
+    assert_same_model(tmp_path / "out" / "final.npz", app.expected(2, 2))
