@@ -26,10 +26,10 @@ def test_bins_hold_every_record_once(rng):
     bins = sureness(found, bins=True).bins
     assert sum(b.n for b in bins) == 500
     for b in bins:
-        inside = (found.confidence > b.least) & (found.confidence <= b.most)
+        inside = (found.confidence >= b.least) & (found.confidence < b.most)
         assert b.n == inside.sum()
         assert b.right == pytest.approx(found.hits[inside].mean())
-        assert b.least < b.confidence <= b.most
+        assert b.least <= b.confidence < b.most
         assert b.low <= b.right <= b.high
 
 
@@ -42,6 +42,7 @@ def test_beyond_99_is_counted_and_rows_only_on_request(rng):
     quiet, asked = sureness(found, bins=True), sureness(found, rows=True)
     assert (quiet.certain, quiet.certain_right, quiet.rows) == (3, 2, ())
     assert quiet.bins[-1].n == 3  # 99% itself is not beyond 99%
+    assert sureness(Posterior(*np.full((3, 4), 0.5)), bins=True).bins[0].least == 0.5
     assert asked.rows == (2, 1)  # the one that is sure and wrong is not known
 
 

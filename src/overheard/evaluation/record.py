@@ -26,7 +26,9 @@ class _Part(BaseModel):
 
 
 class Bin(_Part):
-    """Records whose chosen value got a probability above ``least`` and up to ``most``.
+    """Records whose chosen value got a probability of at least ``least`` and below ``most``.
+
+    The last bin is open below, beyond 99%, and closed above.
 
     ``confidence`` is the mean of those probabilities, ``right`` the share guessed right, with its
     interval: a calibrated attack has the two alike.

@@ -61,8 +61,9 @@ def sureness(found: Posterior, bins: bool = False, rows: bool = False) -> Surene
 
 
 def _bins(found: Posterior) -> tuple[Bin, ...]:
-    # open below and closed above, so that the last bin is "beyond 99%"
-    place = np.searchsorted(np.array(EDGES[1:-1]), found.confidence, side="left")
+    # a coin flip is in the bin that begins at one half; 99% itself is not beyond 99%
+    inner = np.array([np.nextafter(e, 1.0) if e == BEYOND else e for e in EDGES[1:-1]])
+    place = np.searchsorted(inner, found.confidence, side="right")
     counted = []
     for which, (least, most) in enumerate(pairwise(EDGES)):
         here = place == which

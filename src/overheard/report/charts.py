@@ -124,10 +124,10 @@ def loss_scale(values: Sequence[float]) -> Scale:
     return Scale(max(least, -16), max(most, least + 1, -15), log=True)
 
 
-def key(look: int) -> Markup:
+def key(number: int) -> Markup:
     """An attack's marker on its own, for the legend and for tables."""
-    mark = tag("path", d=_SHAPES[look % len(_SHAPES)])
-    return tag("svg", mark, class_=f"key {_look(look)}", viewBox="-8 -8 16 16", aria_hidden="true")
+    mark = tag("path", d=_SHAPES[number % len(_SHAPES)])
+    return tag("svg", mark, class_=f"key {look(number)}", viewBox="-8 -8 16 16", aria_hidden="true")
 
 
 def reference_key(kind: str) -> Markup:
@@ -155,7 +155,7 @@ def row_figure(row: Row, scale: Scale) -> Markup:
             head = tag("path", d=_REFERENCES[kind], class_=kind)
             head = tag("svg", head, x=f"{scale.at(value)}%", y=6)
             parts.append(tag("g", title, _vertical(scale.at(value), height, kind), head))
-    parts += [_lane(lane, scale, 4 + LANE * i + LANE // 2) for i, lane in enumerate(row.lanes)]
+    parts += [_lane(lane, scale, 4 + LANE * i + LANE // 2, row) for i, lane in enumerate(row.lanes)]
     return tag("svg", *parts, class_="plot", height=height, role="img", aria_label=row.label)
 
 
@@ -175,19 +175,37 @@ _REFERENCE_NAMES = {
 }
 
 
-def _look(look: int) -> str:
-    hollow = " hollow" if look % SERIES >= len(_SHAPES) else ""
-    return f"s{look % len(_SHAPES)}{hollow}"
+def look(number: int) -> str:
+    """The classes of a look: its colour, and whether it is hollow."""
+    hollow = " hollow" if number % SERIES >= len(_SHAPES) else ""
+    return f"s{number % len(_SHAPES)}{hollow}"
+
+
+def shape(number: int) -> Markup:
+    """The marker of a look."""
+    return tag("path", d=_SHAPES[number % len(_SHAPES)], class_="mark")
+
+
+def _told(lane: Lane, row: Row) -> list[str]:
+    """What hovering over a lane says: the client, the attack, the guesses and the bound."""
+    told = [f"{row.label}, {lane.name}: {lane.text}"]
+    if row.majority is not None:
+        told.append(f"commonest value {words.percent(row.majority, 1)}")
+    if row.imputation is not None:
+        told.append(f"stranger {words.percent(row.imputation, 1)}")
+    if lane.bound is not None:
+        told.append(f"bound {words.percent(lane.bound, 1)}")
+    return told
 
 
 def _vertical(place: float, height: int, kind: str) -> Markup:
     return tag("line", x1=f"{place}%", x2=f"{place}%", y1="0", y2=height, class_=kind)
 
 
-def _lane(lane: Lane, scale: Scale, y: int) -> Markup:
+def _lane(lane: Lane, scale: Scale, y: int, row: Row) -> Markup:
     low, high = f"{scale.at(lane.low)}%", f"{scale.at(lane.high)}%"
     parts = [
-        tag("title", f"{lane.name}: {lane.text}"),
+        tag("title", "; ".join(_told(lane, row))),
         tag("line", x1=low, x2=high, y1=y, y2=y, class_="interval"),
         *(tag("line", x1=x, x2=x, y1=y - 4, y2=y + 4, class_="end") for x in (low, high)),
     ]
@@ -195,6 +213,5 @@ def _lane(lane: Lane, scale: Scale, y: int) -> Markup:
         place = f"{scale.at(lane.bound)}%"
         bracket = tag("path", d="M4,-7H0V7H4", class_="bound")
         parts.append(tag("svg", bracket, x=place, y=y))
-    mark = tag("path", d=_SHAPES[lane.look % len(_SHAPES)], class_="mark")
-    parts.append(tag("svg", mark, x=f"{scale.at(lane.value)}%", y=y))
-    return tag("g", *parts, class_=f"lane {_look(lane.look)}", data_a=str(lane.attack))
+    parts.append(tag("svg", shape(lane.look), x=f"{scale.at(lane.value)}%", y=y))
+    return tag("g", *parts, class_=f"lane {look(lane.look)}", data_a=str(lane.attack))

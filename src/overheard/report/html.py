@@ -22,8 +22,9 @@ from markupsafe import Markup
 
 from overheard.errors import ChooseAnotherOutput
 from overheard.evaluation.record import Audit, Finding, Pooled, Skipped
-from overheard.report import charts, picture, verdict, words
+from overheard.report import charts, helps, picture, references, sections, verdict, words
 from overheard.report.beside import compared
+from overheard.report.helps import Measured
 from overheard.report.verdict import Judged, Level, Topic
 
 CHART_CLIENTS = 30
@@ -31,51 +32,81 @@ CHART_CLIENTS = 30
 CHART_WORST = 20
 OPEN_CLIENTS = 12
 """Up to this many clients their tables are unfolded from the start."""
-MOST_BYTES = 1_000_000
+MOST_BYTES = 2_000_000
 TABLE_ROWS = (2_000, 1_000, 500, 200, 50)
 """Rows in the tables: the first of these with which the page is small enough. What is left out
 is in audit.json, and the page says so."""
 
 
-def render(audit: Audit, beside: Sequence[Audit] = ()) -> str:
-    """The page: one self-contained HTML document of at most 1 MB. Same audit, same bytes.
+def render(
+    audit: Audit,
+    beside: Sequence[Audit] = (),
+    measured: Sequence[Measured] = (),
+    show_records: bool = False,
+) -> str:
+    """The page: one self-contained HTML document of at most 2 MB. Same audit, same bytes.
 
     ``beside``: audits of other federations of the same secrets, compared in a chart of their own.
+    ``measured``: what a sweep found, for "What would help". ``show_records``: name the rows of the
+    records known beyond 99%, if the audit noted them.
     """
     for rows in TABLE_ROWS:
-        page = _render(audit, rows, beside)
+        page = _render(audit, rows, beside, measured, show_records)
         if len(page.encode("utf-8")) <= MOST_BYTES:
             break
     return page
 
 
-def _render(audit: Audit, rows: int, beside: Sequence[Audit]) -> str:
+def _render(
+    audit: Audit,
+    rows: int,
+    beside: Sequence[Audit],
+    measured: Sequence[Measured],
+    show_records: bool,
+) -> str:
     style, script = _asset("page.css"), _asset("page.js")
     environment = jinja2.Environment(
         autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
     )
-    page = _Page(audit, rows)
+    page = _Page(audit, rows, show_records)
     return environment.from_string(_asset("page.html.j2")).render(
         audit=audit,
         page=page,
         run=audit.run,
         words=words,
         levels=verdict.LEVELS,
+        shares=verdict.SHARES,
         style=Markup(style),
         script=Markup(script),
         policy=_policy(style, script),
         picture=picture.threat(audit.run.threat),
         reference_key=charts.reference_key,
         compared=compared([*beside, audit]),
+        listened=sections.listened(audit),
+        frontiers=helps.frontiers(measured),
+        advice=helps.ranked(audit),
+        paper=references.title,
+        bibtex=references.bibtex(audit),
     )
 
 
-def write_report(audit: Audit, path: str | Path, beside: Sequence[Audit] = ()) -> Path:
+def write_report(
+    audit: Audit,
+    path: str | Path,
+    beside: Sequence[Audit] = (),
+    measured: Sequence[Measured] = (),
+    show_records: bool = False,
+) -> Path:
     """Write the page to a new file, whole or not at all; an existing file is never replaced."""
+    return write_new(path, render(audit, beside, measured, show_records))
+
+
+def write_new(path: str | Path, text: str) -> Path:
+    """Write a text to a new file, whole or not at all; an existing file is never replaced."""
     file = Path(path)
     if os.path.lexists(file):
         raise ChooseAnotherOutput(f"{file}: exists already and is kept; choose another name")
-    content = render(audit, beside).encode("utf-8")
+    content = text.encode("utf-8")
     try:
         handle, name = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)
     except OSError as error:
@@ -138,7 +169,7 @@ class _SkippedGroup:
 class _Page:
     """What the template asks for: the record's fields, picked and put in order."""
 
-    def __init__(self, audit: Audit, most_rows: int) -> None:
+    def __init__(self, audit: Audit, most_rows: int, show_records: bool = False) -> None:
         self.audit = audit
         self.judged = verdict.judge(audit)
         self.pooled = verdict.judge_pooled(audit)
@@ -158,6 +189,12 @@ class _Page:
             known = self.best.get((j.client, j.topic))
             if known is None or j.strength > known.strength:
                 self.best[j.client, j.topic] = j
+        self.bounds: dict[tuple[str | None, Topic], float] = {}
+        for j in self.judged:
+            if isinstance(j.finding, Finding) and j.finding.bound is not None:
+                known_bound = self.bounds.get((j.client, j.topic), 0.0)
+                self.bounds[j.client, j.topic] = max(j.finding.bound, known_bound)
+        self.topic_number = {topic: i for i, topic in enumerate(self.topics)}
         self.audited = len({j.client for j in self.judged}) or len(self.clients)
         self.charts = [c for c in map(self._chart, self.topics) if c.rows]
         self.tables = self._tables(most_rows)
@@ -166,6 +203,10 @@ class _Page:
         self.open = len(self.tables) <= OPEN_CLIENTS
         groups = _grouped(audit.skipped)
         self.skipped, self.skipped_hidden = groups[:most_rows], len(groups[most_rows:])
+        self.sure = sections.sure(
+            audit, self.pooled, self.client_number, show_records, most_rows // 4
+        )
+        self.lifts = self._lifts(most_rows // 4)
 
     def key(self, attack: str) -> Markup:
         """The attack's marker."""
@@ -189,7 +230,7 @@ class _Page:
 
     def value(self, found: Finding | Pooled, digits: int = 1) -> str:
         """The measured value with its interval, as its metric is written."""
-        if found.metric != "accuracy":
+        if found.metric not in verdict.SHARES:
             return words.loss_interval(found.value, found.low, found.high)
         return words.interval(found.value, found.low, found.high, digits)
 
@@ -235,6 +276,16 @@ class _Page:
         strength = {c: _strength(group) for c, group in _by_client(self.judged).items()}
         return sorted(strength, key=lambda c: strength[c], reverse=True)[: most // 4]
 
+    def _lifts(self, most: int) -> list[Judged]:
+        """The strongest attack per client and secret that has a lift, the largest first."""
+        lifts = [j for j in self.best.values() if j.finding.lift is not None]
+        shares = [j for j in lifts if j.topic.metric in verdict.SHARES]
+        return sorted(shares, key=lambda j: j.finding.lift or 0.0, reverse=True)[:most]
+
+    def bound(self, judged: Judged) -> float | None:
+        """What theory promises an attack on this client and secret, whichever attack that is."""
+        return self.bounds.get((judged.client, judged.topic))
+
     def _tables(self, most: int) -> list[_Client]:
         tables, rows = [], 0
         by_client = _by_client(self.judged)
@@ -276,7 +327,7 @@ class _Page:
 
     def _row(self, group: list[Judged], topic: Topic) -> charts.Row:
         # always guessing the commonest value is a reference line already, not a lane as well
-        share = topic.metric == "accuracy"
+        share = topic.metric in verdict.SHARES
         lanes = [j for j in group if not share or not j.baseline] or group
         first = group[0].finding
         client = group[0].client
@@ -292,7 +343,7 @@ class _Page:
         )
 
     def _lane(self, found: Finding | Pooled) -> charts.Lane:
-        loss = found.metric != "accuracy"
+        loss = found.metric not in verdict.SHARES
         return charts.Lane(
             attack=self.number[found.attack],
             look=self.look[found.attack],

@@ -33,38 +33,63 @@
     });
   }
 
-  // Filtering: by client it hides rows and tables, by attack also dims the chart's other lanes.
+  // Filtering: what says of itself a client (c), attack (a), secret (t) or level (l) is shown only
+  // if it is the one chosen. A chart's other lanes are dimmed, not taken away.
   const controls = document.getElementById("controls");
   if (controls) {
-    const [client, attack] = all("select", controls);
+    const selects = all("select", controls);
     const state = document.getElementById("filter-state");
+    const parts = all("[data-c], [data-a], [data-t], [data-l]").filter((p) => !controls.contains(p));
     const apply = () => {
-      for (const part of all("[data-c]")) {
-        part.hidden = client.value !== "" && part.dataset.c !== client.value;
-      }
-      for (const part of all("[data-a]")) {
-        const off = attack.value !== "" && part.dataset.a !== attack.value;
-        if (part.tagName === "TR") part.hidden = off;
-        else part.classList.toggle("dim", off);
-      }
-      for (const figure of all("[data-attacks]")) {
-        const has = figure.dataset.attacks.split(" ");
-        figure.hidden = attack.value !== "" && !has.includes(attack.value);
+      const chosen = selects.filter((s) => s.value !== "");
+      const is = (key) => selects.find((s) => s.dataset.by === key).value;
+      const off = (part, key) => {
+        const value = part.dataset[key];
+        return value !== undefined && is(key) !== "" && value !== is(key);
+      };
+      for (const part of parts) {
+        const mark = part.matches("g, li");
+        part.classList.toggle("dim", mark && off(part, "a"));
+        part.hidden = ["c", "t", "l"].some((key) => off(part, key)) || (!mark && off(part, "a"));
+        const lanes = part.dataset.attacks;
+        if (lanes !== undefined && is("a") !== "" && !lanes.split(" ").includes(is("a"))) part.hidden = true;
       }
       for (const table of all("table.results")) {
         table.parentElement.hidden = [...table.tBodies[0].rows].every((row) => row.hidden);
       }
-      const chosen = [client, attack].filter((s) => s.value).map((s) => s.selectedOptions[0].text);
-      state.textContent = chosen.length ? "Showing only " + chosen.join(", ") + "." : "";
-      if (attack.value) state.textContent += " This table keeps the strongest attack.";
-      if (client.value) all("details.client:not([hidden])").forEach((d) => (d.open = true));
+      state.textContent = chosen.length
+        ? "Showing only " + chosen.map((s) => s.selectedOptions[0].text).join(", ") + "."
+        : "";
+      if (is("c")) all("details.client:not([hidden])").forEach((d) => (d.open = true));
     };
-    for (const select of [client, attack]) select.addEventListener("change", apply);
+    for (const select of selects) select.addEventListener("change", apply);
     document.getElementById("reset").addEventListener("click", () => {
-      client.value = attack.value = "";
+      for (const select of selects) select.value = "";
       apply();
     });
     controls.hidden = false;
+  }
+
+  // Hovering over a mark says what it is; its words stay with it for those who do not point.
+  const tip = document.createElement("div");
+  tip.className = "tip";
+  tip.hidden = true;
+  tip.setAttribute("aria-hidden", "true");
+  document.body.append(tip);
+  for (const mark of all(".plot g")) {
+    const title = all(":scope > title", mark)[0];
+    if (!title) continue;
+    const told = title.textContent;
+    title.remove();
+    mark.dataset.tip = told;
+    mark.addEventListener("pointermove", (event) => {
+      tip.textContent = told;
+      tip.hidden = false;
+      const room = document.documentElement.clientWidth - tip.offsetWidth - 8;
+      tip.style.left = Math.max(8, Math.min(event.clientX + 12, room)) + "px";
+      tip.style.top = event.clientY + 16 + "px";
+    });
+    mark.addEventListener("pointerleave", () => (tip.hidden = true));
   }
 
   // On a phone the tables of clients are drawn as cards: folded, and still tables to a reader.

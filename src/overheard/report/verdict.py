@@ -12,11 +12,14 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
-from overheard.evaluation.record import AttackInfo, Audit, Finding, Pooled
+from overheard.evaluation.record import AttackInfo, Audit, Finding, Heard, Pooled
 from overheard.report import words
 
 CLOSE = 0.01
 """A model that loses at most this much more than the optimum counts as the client's own."""
+
+SHARES = frozenset({"accuracy", "f1"})
+"""Metrics in [0, 1] of which more is worse; the others are losses and errors."""
 
 BASELINES = frozenset({"majority", "global_model", "naive", "auxiliary_mean"})
 """Guesses that need no listening: what the attacks are measured against."""
@@ -160,7 +163,7 @@ def everything(audit: Audit) -> list[Finding | Pooled]:
 def topics(audit: Audit) -> list[Topic]:
     """What was asked, people's attributes before the client's model; skipped ones included."""
     infos = {info.name: info for info in audit.attacks}
-    seen = [_topic(f) for f in everything(audit)]
+    seen = [topic_of(f) for f in everything(audit)]
     measured = {(t.question, t.attribute) for t in seen}
     for skip in audit.skipped:
         info = infos.get(skip.attack)
@@ -207,7 +210,8 @@ def _place(topic: Topic) -> tuple[bool, bool]:
     return topic.metric == "skipped", topic.question == "local_model"
 
 
-def _topic(found: Finding | Pooled) -> Topic:
+def topic_of(found: Finding | Pooled | Heard) -> Topic:
+    """What a finding is about."""
     return Topic(found.question, found.attribute, found.metric)
 
 
@@ -219,12 +223,12 @@ def _judge(audit: Audit, findings: Sequence[Finding | Pooled]) -> list[Judged]:
     infos = {info.name: info for info in audit.attacks}
     free: dict[tuple[Topic, str], float] = {}
     for f in findings:
-        if f.metric != "accuracy" and is_baseline(f.attack, infos.get(f.attack)):
-            key = (_topic(f), _unit(f))
+        if f.metric not in SHARES and is_baseline(f.attack, infos.get(f.attack)):
+            key = (topic_of(f), _unit(f))
             free[key] = min(f.value, free.get(key, f.value))
     judged = []
     for f in findings:
-        topic = _topic(f)
+        topic = topic_of(f)
         if f.metric == "excess_loss":
             reference = free.get((topic, _unit(f)))
             level = _loss_level(f, reference)

@@ -112,6 +112,11 @@ def seconds(value: float) -> str:
     return f"{value:.2g}" if value < 1 else f"{value:.1f}"
 
 
+def bits(value: float) -> str:
+    """Bits per record, two digits after the point."""
+    return f"{value:.2f}".replace("-", "−").replace("−0.00", "0.00")
+
+
 def loss(value: float) -> str:
     """An excess loss for a table cell: two digits, whatever its size."""
     return f"{value:#.2g}".replace("-", "−") if 1e-3 <= abs(value) < 10 else scientific(value)

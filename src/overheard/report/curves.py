@@ -1,0 +1,188 @@
+"""How sure is the adversary, and how long must it listen? Small charts of points joined by lines.
+
+Drawn as in `charts`: horizontal places are percentages, vertical ones pixels, so that letters keep
+their size on any screen. Every chart has a table beside it for those who do not see it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import log10
+
+from markupsafe import Markup
+
+from overheard.evaluation.record import Bin, Heard
+from overheard.report import charts, words
+from overheard.report.charts import tag
+
+HEIGHT = 190
+_TOP, _BOTTOM = 12, 164
+_LEFT, _RIGHT = 9.0, 97.0
+
+
+@dataclass(frozen=True)
+class Frame:
+    """The plane of a chart: where a pair of values stands."""
+
+    x_least: float
+    x_most: float
+    y_least: float
+    y_most: float
+    log: bool = False
+    log_y: bool = False
+
+    def x(self, value: float) -> float:
+        """In per cent of the width."""
+        value = log10(value) if self.log else value
+        place = (value - self.x_least) / (self.x_most - self.x_least)
+        return round(_LEFT + min(max(place, 0), 1) * (_RIGHT - _LEFT), 2)
+
+    def y(self, value: float) -> float:
+        """In pixels from the top."""
+        if self.log_y:
+            value = log10(value) if value > 0 else self.y_least
+        place = (value - self.y_least) / (self.y_most - self.y_least)
+        return round(_BOTTOM - min(max(place, 0), 1) * (_BOTTOM - _TOP), 1)
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A point with its interval and what to say of it."""
+
+    x: float
+    y: float
+    low: float
+    high: float
+    text: str
+    look: int = 0
+
+
+def share_bar(part: int, whole: int) -> Markup:
+    """A bar as long as the part is of the whole."""
+    width = 100 * part / whole if whole else 0.0
+    bar = tag("rect", x="0", y="2", width=f"{max(width, 0.4):.2f}%", height="12", class_="bar")
+    return tag("svg", bar, class_="plot", height=16, aria_hidden="true")
+
+
+def reliability(bins: Sequence[Bin], name: str) -> Markup:
+    """Share guessed right against the probability claimed; on the diagonal they agree."""
+    # at least the upper half: the chosen one of two values never has less than one half
+    least = min([0.5, *(b.least for b in bins), *(b.low for b in bins)])
+    least = int(10 * least) / 10
+    frame = Frame(least, 1.0, least, 1.0)
+    ticks = [
+        t / 10 for t in range(round(10 * least), 11) if (10 - t) % (2 if least < 0.5 else 1) == 0
+    ]
+    diagonal = _segment(frame, (least, least), (1.0, 1.0), "limit")
+    marks = [
+        Mark(
+            b.confidence,
+            b.right,
+            b.low,
+            b.high,
+            f"claimed {words.percent(b.confidence, 1)}, right "
+            f"{words.interval(b.right, b.low, b.high, 1)}, {words.count(b.n, 'record')}",
+        )
+        for b in bins
+    ]
+    labels = [(t, words.percent(t)) for t in ticks]
+    return _plane(frame, labels, labels, marks, f"Reliability of {name}", [diagonal], join=False)
+
+
+def by_rounds(line: Sequence[Heard], references: Sequence[tuple[float, str]], name: str) -> Markup:
+    """What was learned against the number of rounds heard, which is logarithmic."""
+    most = max(h.rounds for h in line)
+    loss = line[0].metric not in ("accuracy", "f1")
+    values = [v for h in line for v in (h.value, h.low, h.high)] + [v for v, _ in references]
+    scale = charts.loss_scale(values) if loss else charts.share_scale(values)
+    frame = Frame(0.0, max(log10(most), 0.3), scale.least, scale.most, log=True, log_y=loss)
+    rounds = [10**d for d in range(9) if 10**d <= most]
+    ticks = [(float(r), words.count(r)) for r in rounds]
+    if frame.x(most) - frame.x(rounds[-1]) > 12:
+        ticks.append((float(most), words.count(most)))
+    lines = [_level(frame, value, kind) for value, kind in references]
+    marks = [
+        Mark(
+            float(h.rounds), h.value, h.low, h.high, f"{words.count(h.rounds, 'round')}: {text(h)}"
+        )
+        for h in line
+    ]
+    heights = [(value, label.partition(" ")[0]) for value, label in scale.ticks()]
+    return _plane(frame, ticks, heights, marks, f"{name} by rounds heard", lines)
+
+
+def text(heard: Heard) -> str:
+    """The value with its interval as its metric is written."""
+    if heard.metric in ("accuracy", "f1"):
+        return words.interval(heard.value, heard.low, heard.high, 1)
+    return words.loss_interval(heard.value, heard.low, heard.high)
+
+
+def scatter(marks: Sequence[Mark], y_name: str) -> Markup:
+    """Leakage (horizontal, a share) against utility (vertical)."""
+    values = [v for m in marks for v in (m.low, m.y, m.high)]
+    low, high = min(values), max(values)
+    pad = max(0.02, 0.1 * (high - low))
+    most = max([0.1, *(m.x for m in marks)])
+    frame = Frame(0.0, 1.05 * most, low - pad, high + pad)
+    steps = [most * k / 4 for k in range(5)]
+    heights = [low + (high - low) * k / 3 for k in range(4)] if high > low else [low]
+    return _plane(
+        frame,
+        [(s, words.percent(s)) for s in steps],
+        [(h, f"{h:.2f}".replace("-", "−")) for h in heights],
+        marks,
+        f"Leakage against {y_name}",
+        join=False,
+    )
+
+
+def _plane(
+    frame: Frame,
+    across: Sequence[tuple[float, str]],
+    upward: Sequence[tuple[float, str]],
+    marks: Sequence[Mark],
+    name: str,
+    lines: Sequence[Markup] = (),
+    join: bool = True,
+) -> Markup:
+    parts = [tag("title", name), tag("desc", "; ".join(m.text for m in marks))]
+    for value, label in upward:
+        y = frame.y(value)
+        parts.append(_rule(f"{_LEFT}%", f"{_RIGHT}%", y, y, "grid"))
+        parts.append(tag("text", label, x=f"{_LEFT - 1}%", y=y + 4, text_anchor="end"))
+    for value, label in across:
+        x = f"{frame.x(value)}%"
+        parts.append(_rule(x, x, _TOP, _BOTTOM, "grid"))
+        parts.append(tag("text", label, x=x, y=_BOTTOM + 18, text_anchor="middle"))
+    parts += lines
+    if join:
+        parts += [_segment(frame, (a.x, a.y), (b.x, b.y), "join") for a, b in pairwise(marks)]
+    parts += [_point(frame, mark) for mark in marks]
+    return tag("svg", *parts, class_="plot plane", height=HEIGHT, role="img", aria_label=name)
+
+
+def _point(frame: Frame, mark: Mark) -> Markup:
+    x, y = f"{frame.x(mark.x)}%", frame.y(mark.y)
+    low, high = frame.y(mark.low), frame.y(mark.high)
+    shape = tag("svg", charts.shape(mark.look), x=x, y=y)
+    line = _rule(x, x, low, high, "interval")
+    return tag("g", tag("title", mark.text), line, shape, class_=f"lane {charts.look(mark.look)}")
+
+
+def _level(frame: Frame, value: float, kind: str) -> Markup:
+    y = frame.y(value)
+    return _rule(f"{_LEFT}%", f"{_RIGHT}%", y, y, kind)
+
+
+def _segment(
+    frame: Frame, start: tuple[float, float], end: tuple[float, float], kind: str
+) -> Markup:
+    (x1, y1), (x2, y2) = start, end
+    return _rule(f"{frame.x(x1)}%", f"{frame.x(x2)}%", frame.y(y1), frame.y(y2), kind)
+
+
+def _rule(x1: str, x2: str, y1: float, y2: float, kind: str) -> Markup:
+    return tag("line", x1=x1, x2=x2, y1=y1, y2=y2, class_=kind)

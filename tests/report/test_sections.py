@@ -1,0 +1,145 @@
+"""Sections 2 to 6 of the page: lift, sureness, rounds, what would help, what to cite."""
+
+from __future__ import annotations
+
+import html
+import re
+
+import pytest
+
+from overheard.evaluation.record import Audit, Bin, Heard, Sureness
+from overheard.report import render
+from overheard.report.helps import Measured, frontiers, ranked
+from overheard.report.references import bibtex, title
+from overheard.report.sections import listened
+
+BINS = (
+    Bin(least=0.5, most=0.6, n=3000, confidence=0.55, right=0.54, low=0.52, high=0.56),
+    Bin(least=0.99, most=1.0, n=2831, confidence=0.999, right=0.998, low=0.995, high=0.9995),
+)
+
+
+@pytest.fixture(scope="module")
+def told(audit: Audit) -> Audit:
+    """The demo-like audit, with how sure it is and how long it listened."""
+    sure = Sureness(bits=0.125, certain=2831, certain_right=2825, bins=BINS)
+    rows = Sureness(bits=0.5, certain=400, certain_right=399, rows=(17, 3, 401))
+    heard = [
+        Heard(attack="max_entropy", question="attribute", client="site 6", attribute="black",
+              metric="accuracy", rounds=k, value=v, low=v - 0.03, high=v + 0.03)
+        for k, v in ((1, 0.61), (2, 0.70), (20, 0.76))
+    ]  # fmt: skip
+    return audit.model_copy(
+        update={
+            "pooled": tuple(
+                p.model_copy(update={"sure": sure}) if p.attack == "max_entropy" else p
+                for p in audit.pooled
+            ),
+            "findings": tuple(
+                f.model_copy(update={"sure": rows}) if f.attack == "max_entropy" else f
+                for f in audit.findings
+            ),
+            "heard": tuple(heard),
+        }
+    )
+
+
+def words_of(page: str) -> str:
+    body = page[page.index("<body>") : page.index("<script>")]
+    return re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]+>", " ", body)))
+
+
+def section(page: str, name: str) -> str:
+    found = re.search(rf'<section id="{name}".*?</section>', page, re.DOTALL)
+    assert found
+    return words_of(f"<body>{found[0]}<script>")
+
+
+def test_clients_stand_in_the_order_of_their_lift(audit: Audit) -> None:
+    table = re.search(r'<table class="sortable lifts">.*?</table>', render(audit), re.DOTALL)
+    assert table
+    lifts = [float(v) for v in re.findall(r'<td data-v="([^"]+)"', table[0])]
+    assert lifts == sorted(lifts, reverse=True)
+    assert len(lifts) == 18
+    best = max((f for f in audit.findings if f.lift is not None), key=lambda f: f.lift or 0)
+    first = table[0].split("<tr ")[1]
+    for text in (best.client, best.attribute, "51.0%", "58.0%", "55.0%", "max_entropy"):
+        assert str(text) in first  # majority, stranger and bound of site 6
+
+
+def test_how_sure(told: Audit) -> None:
+    text = section(render(told), "sure")
+    for part in ("2,831 of 5,831 records", "2,825", "0.12", "50–60%", "beyond 99%", "99.8%"):
+        assert part in text
+    assert text.count("Known beyond 99%") == 2 * 3  # over all and by client, for three secrets
+
+
+def test_rows_are_shown_only_on_request(told: Audit) -> None:
+    quiet, asked = section(render(told), "sure"), section(render(told, show_records=True), "sure")
+    assert "17, 3, 401" not in quiet
+    assert "Most exposed rows" not in quiet
+    assert "17, 3, 401" in asked
+    assert "row numbers that were asked for" in words_of(render(told, show_records=True))
+
+
+def test_an_audit_without_it_says_so(audit: Audit) -> None:
+    old = audit.model_copy(update={"version": 1})
+    assert "version 1, which did not note it" in section(render(old), "sure")
+    assert "nothing to say" in section(render(audit), "sure")
+    assert "How long one must listen" not in words_of(render(audit))
+
+
+def test_accuracy_by_rounds(told: Audit) -> None:
+    (one,) = listened(told)
+    assert [h.rounds for h, _ in one.line] == [1, 2, 20]
+    assert one.majority == "51.0%"
+    page = render(told)
+    assert "How long one must listen" in words_of(page)
+    assert "76.0% (73.0–79.0)" in section(page, "how")
+    heights = [float(y) for y in re.findall(r'<svg x="[^"]+" y="([0-9.]+)"><path[^>]*class="mark"',
+                                            str(one.figure))]  # fmt: skip
+    assert heights == sorted(heights, reverse=True)  # learning more is drawn higher
+    assert len(heights) == 3
+
+
+def test_what_would_help_without_a_sweep(audit: Audit) -> None:
+    text = section(render(audit), "helps")
+    assert "No defence was measured" in text
+    for advice in ranked(audit):
+        assert advice.command in text
+    assert ranked(audit)[0].name == "Encrypt the links"
+    secure = audit.model_copy(
+        update={"run": audit.run.model_copy(update={"threat": "secure-server"})}
+    )
+    names = [a.name for a in ranked(secure)]
+    assert "Secure aggregation" not in names
+    assert "Encrypt the links" not in names
+
+
+def test_what_would_help_with_a_sweep(audit: Audit) -> None:
+    points = [
+        Measured("noise 0.1", "black", "max_entropy", 0.01, 0.002, 0.31, 0.01, "r2", 3, True),
+        Measured("none", "black", "max_entropy", 0.25, 0.01, 0.40, 0.01, "r2", 3, True),
+        Measured("<b>clip</b>", "black", "max_entropy", 0.26, 0.01, 0.30, 0.01, "r2", 3, False),
+    ]
+    (one,) = frontiers(points[::-1])
+    assert [p.name for p in one.points] == ["noise 0.1", "none", "<b>clip</b>"]
+    page = render(audit, measured=points)
+    text = section(page, "helps")
+    assert "No defence was measured" not in text
+    assert "<b>clip</b>" in text
+    assert "<b>clip</b>" not in page
+    assert "+25.0 ± 1.0" in text
+
+
+def test_papers_are_cited(audit: Audit) -> None:
+    entries = bibtex(audit)
+    assert entries.count("@") == 3  # the program, xu2021, driouich2022
+    assert "{Xu, Chuan and Neglia, Giovanni}" in entries
+    assert entries.count("{") == entries.count("}")
+    assert "@misc{driouich2022," in words_of(render(audit))
+    assert title("xu2021") == (
+        "Xu and Neglia (2021), “What else is leaked when eavesdropping Federated Learning?”"
+    )
+    assert title("driouich2022").startswith("Driouich et al. (2022)")
+    assert title("somebody2030") == "somebody2030"
