@@ -17,6 +17,7 @@ for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 import typer  # noqa: E402  (after the threads are settled)
 
 from overheard.data_cli import DataDir, data_app  # noqa: E402
+from overheard.sweep_cli import frontier, sweep  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,6 +35,8 @@ app = typer.Typer(
     help="What can somebody who only listens learn about each client's data in federated learning?",
 )
 app.add_typer(data_app, name="data")
+app.command(epilog="Example: `overheard sweep sweep.toml --out sweep --workers 2`")(sweep)
+app.command(epilog="Example: `overheard frontier sweep`")(frontier)
 
 Seed = Annotated[int | None, typer.Option(help="Seed of every random choice.", show_default="0")]
 # For commands that draw nothing at random: scripts may pass the same --seed to all of them.

@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 from overheard.data import catalogue
 from overheard.data.dataset import Dataset, bins_of, domain_of, is_numeric
 from overheard.errors import FixConfig, FixData
-from overheard.federation.config import Config
+from overheard.federation.config import Config, ModelConfig
 from overheard.federation.pool import known_first, strangers
-from overheard.learning.recipe import Dense, Loss, Recipe, Target
-from overheard.learning.records import Encoding, OneHot, Records, Scaled, Value, encode
+from overheard.federation.properties import Properties, settle
+from overheard.learning.recipe import Dense, LeNet, Loss, Recipe, Target
+from overheard.learning.records import Encoding, OneHot, Pixels, Records, Scaled, Value, encode
 from overheard.randomness import stream
 from overheard.transcript.messages import check_client
 
@@ -33,6 +34,7 @@ class Plan:
     """A federation that is ready to run. ``attributes``: sensitive column to its values.
 
     ``auxiliary``: records that no client holds, for who asks about an attribute.
+    ``properties``: what is asked of each client as a whole, and who has it.
     """
 
     config: Config
@@ -43,6 +45,7 @@ class Plan:
     label: LabelSecret | None = None
     strangers: Records | None = None
     auxiliary: Records | None = None
+    properties: Properties | None = None
 
 
 def plan(config: Config, dataset: Dataset | None = None) -> Plan:
@@ -51,7 +54,7 @@ def plan(config: Config, dataset: Dataset | None = None) -> Plan:
     Scales are those of the pooled records: a federation agrees on them beforehand. Columns of
     zeros and ones stay as they are, text columns become one-hot blocks.
     """
-    dataset = dataset or _load(config)
+    dataset = dataset or load_data(config)
     wanted = config.audit.attributes
     sensitive = dataset.sensitive if wanted is None else wanted
     for column in sensitive:
@@ -65,6 +68,9 @@ def plan(config: Config, dataset: Dataset | None = None) -> Plan:
     for client in clients:
         check_client(client)
     auxiliary, dataset = dataset.outside, dataset.population()
+    properties = None
+    if config.property is not None:
+        properties, clients = settle(config.property, clients, auxiliary, config.seed)
     attributes = {c: _values(dataset, c, config.audit.bins) for c in sensitive}
     encoding = encoding_for(dataset, attributes)
     for column in attributes:
@@ -72,10 +78,6 @@ def plan(config: Config, dataset: Dataset | None = None) -> Plan:
     target = _target(dataset)
     loss, outputs = _loss(config, target)
     training = config.training
-    if config.model.name != "mlp" and config.model.hidden:
-        raise FixConfig(f"model {config.model.name!r} has no hidden layers; use name = 'mlp'")
-    if config.model.name == "mlp" and not config.model.hidden:
-        raise FixConfig("model 'mlp' needs hidden layers, for example hidden = [64]")
     if training.algorithm == "fedsgd" and (training.epochs != 1 or training.batch_size):
         raise FixConfig("fedsgd sends one full-batch gradient; leave epochs and batch_size out")
     if training.steps and (not training.batch_size or training.epochs != 1):
@@ -88,12 +90,7 @@ def plan(config: Config, dataset: Dataset | None = None) -> Plan:
         raise FixConfig("proximal belongs to algorithm = 'fedprox'")
     recipe = Recipe(
         algorithm=training.algorithm,
-        model=Dense(
-            inputs=encoding.width,
-            hidden=config.model.hidden,
-            outputs=outputs,
-            activation=config.model.activation,
-        ),
+        model=_model(config.model, encoding, outputs),
         loss=loss,
         encoding=encoding,
         target=target,
@@ -104,7 +101,42 @@ def plan(config: Config, dataset: Dataset | None = None) -> Plan:
         proximal=training.proximal,
         wire=training.wire,
     )
-    return Plan(config, dataset, recipe, clients, attributes, label, outsiders, auxiliary)
+    secrets = (label, outsiders, auxiliary, properties)
+    return Plan(config, dataset, recipe, clients, attributes, *secrets)
+
+
+def _model(wanted: ModelConfig, encoding: Encoding, outputs: int) -> Dense | LeNet:
+    """The architecture; a LeNet's sizes are those of kerkouche2023 unless they are given."""
+    if wanted.name not in ("mlp", "lenet") and wanted.hidden:
+        raise FixConfig(f"model {wanted.name!r} has no hidden layers; use name = 'mlp'")
+    if wanted.name == "mlp" and not wanted.hidden:
+        raise FixConfig("model 'mlp' needs hidden layers, for example hidden = [64]")
+    if wanted.name != "lenet":
+        if wanted.filters is not None or wanted.dropout is not None:
+            raise FixConfig("model.filters and model.dropout belong to name = 'lenet'")
+        return Dense(
+            inputs=encoding.width,
+            hidden=wanted.hidden,
+            outputs=outputs,
+            activation=wanted.activation,
+        )
+    match encoding.blocks:
+        case (Pixels(shape=shape),) if min(shape[1:]) >= 16:
+            grey = shape[0] == 1
+        case _:
+            raise FixConfig(
+                "model 'lenet' takes one image of at least 16 x 16 pixels; this source gives "
+                f"{', '.join(encoding.columns())}: use a source of images, such as mnist"
+            )
+    if outputs < 2:
+        raise FixConfig("model 'lenet' tells classes apart, at least three of them")
+    return LeNet(
+        image=shape,
+        filters=wanted.filters or ((10, 20) if grey else (6, 16)),
+        hidden=wanted.hidden or ((50,) if grey else (120, 84)),
+        dropout=(0.5 if grey else 0.0) if wanted.dropout is None else wanted.dropout,
+        outputs=outputs,
+    )
 
 
 def _label_secret(config: Config, dataset: Dataset) -> tuple[LabelSecret | None, Dataset]:
@@ -138,7 +170,8 @@ def _label_secret(config: Config, dataset: Dataset) -> tuple[LabelSecret | None,
     return LabelSecret(asked.group, values, auxiliary), kept
 
 
-def _load(config: Config) -> Dataset:
+def load_data(config: Config) -> Dataset:
+    """The dataset that the config names."""
     data = config.data
     options = dict(data.options)
     if data.source == "file":
@@ -183,9 +216,14 @@ def _refuse_function_of_public(dataset: Dataset, encoding: Encoding, column: str
 
 def encoding_for(dataset: Dataset, attributes: dict[str, tuple[Value, ...]]) -> Encoding:
     """The usual encoding of a table; attributes under audit with two numbers stay one input."""
-    blocks: list[Scaled | OneHot] = []
+    blocks: list[Scaled | OneHot | Pixels] = []
     for column in dataset.inputs():
         values = dataset.records[column]
+        if column in dataset.images:
+            shift, scale = _spread(values)
+            shape = dataset.images[column]
+            blocks.append(Pixels(column=column, shape=shape, shift=shift, scale=scale))
+            continue
         binned = is_numeric(dataset.records, column)
         domain = () if binned else attributes.get(column, ())
         if values.dtype.kind != "f" or len(domain) > 2:

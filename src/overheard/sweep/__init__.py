@@ -1,0 +1,1 @@
+"""Which setting leaks how much, at what price? A grid of federations, recorded and audited."""

@@ -1,0 +1,105 @@
+"""One cell: record the federation, let the adversary listen, measure what the model is worth."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from overheard.data.dataset import Dataset
+from overheard.errors import FixData, OverheardError
+from overheard.evaluation.audit import audit
+from overheard.evaluation.record import Audit
+from overheard.federation.config import parse_config
+from overheard.federation.plan import load_data, plan
+from overheard.federation.simulate import simulate
+from overheard.learning.records import Records
+from overheard.randomness import stream
+from overheard.sweep.grid import Cell
+from overheard.sweep.utility import global_model, utility
+from overheard.transcript.observe import recipe_of
+from overheard.transcript.store import Recording
+from overheard.transcript.threat import threat_named
+
+Result = dict[str, Any]
+POOLED = tuple(
+    "attack question attribute metric value low high majority imputation lift clients".split()
+)
+DETAILS = ("bits_gained", "calibration_error", "balanced_accuracy")
+
+
+def run_cell(cell: Cell) -> Result:
+    """What a cell found, as plain JSON; an error of the cell is part of its result."""
+    begin = time.perf_counter()
+    about: Result = {"key": cell.key, "name": cell.name, "config": cell.config}
+    try:
+        with tempfile.TemporaryDirectory(prefix="overheard-cell-") as folder:
+            found = _measure(cell, Path(folder))
+    except (OverheardError, ValueError, ArithmeticError, np.linalg.LinAlgError) as error:
+        found = {"error": f"{type(error).__name__}: {error}"}
+    return about | found | {"seconds": time.perf_counter() - begin}
+
+
+def _measure(cell: Cell, folder: Path) -> Result:
+    config = parse_config(cell.config)
+    kept, held = hold_out(load_data(config), cell.holdout, cell.seed)
+    path = simulate(plan(config, kept), folder / "run")
+    recording = Recording.open(path)
+    recipe = recipe_of(recording)
+    assert recipe is not None, "the simulator always writes the recipe"
+    worth, name = utility(recipe, global_model(recording, recipe, config.training.weighting), held)
+    record = audit(
+        recording, threat_named(cell.threat), cell.attacks, cell.clients, cell.targets, cell.seed
+    )
+    return {
+        "utility": worth,
+        "utility_is": name,
+        "findings": rows(record),
+        "skipped": sorted({f"{s.attack}: {s.reason}" for s in record.skipped}),
+        "notes": list(record.notes),
+    }
+
+
+def hold_out(dataset: Dataset, share: float, seed: int) -> tuple[Dataset, Records]:
+    """The dataset without, and the records with, a share of each client's records."""
+    names = dataset.records[dataset.client]
+    keys = stream(seed, "holdout").random(len(names))
+    held = np.zeros(len(names), dtype=bool)
+    for client in sorted(set(names.tolist())):
+        mine = np.flatnonzero(names == client)
+        held[mine[np.argsort(keys[mine])[: round(share * len(mine))]]] = True
+    if not held.any() or held.all():
+        raise FixData(f"a holdout of {share:g} of {len(names)} records leaves one side empty")
+    return (
+        replace(dataset, records=dataset.records.take(~held)),
+        dataset.records.take(held).without(dataset.client),
+    )
+
+
+def rows(record: Audit) -> list[Result]:
+    """One row per attack and question, over all clients, with what its findings say on average."""
+    found = []
+    for pooled in record.pooled:
+        mine = [
+            f
+            for f in record.findings
+            if (f.attack, f.attribute) == (pooled.attack, pooled.attribute)
+        ]
+        weights = np.array([f.n for f in mine], dtype=np.float64)
+        details = {key: _mean([f.details.get(key) for f in mine], weights) for key in DETAILS}
+        flagged = sum(1 for f in mine if "warning" in f.details)
+        shared = {key: getattr(pooled, key) for key in POOLED}
+        found.append(shared | {"records": pooled.n, "flagged": flagged} | details)
+    return found
+
+
+def _mean(values: list[Any], weights: NDArray[np.float64]) -> float | None:
+    numbers = [v for v in values if isinstance(v, int | float)]
+    if len(numbers) < len(values) or not numbers:
+        return None
+    return float(np.average(numbers, weights=weights))

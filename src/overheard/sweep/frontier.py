@@ -1,0 +1,97 @@
+"""Leakage against utility: which settings are not beaten by another in both?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from statistics import fmean, stdev
+from typing import Any
+
+from overheard.errors import FixConfig
+from overheard.sweep.cell import DETAILS, POOLED
+from overheard.sweep.table import Row
+
+
+@dataclass(frozen=True)
+class Point:
+    """One setting: the worst attack's leakage and the model's utility, means over seeds.
+
+    ``leakage`` is the lift over the best guess of somebody who does not listen (never below 0),
+    ``bits`` what the adversary learned per record. ``spread`` are standard deviations over seeds.
+    """
+
+    defence: str
+    strength: float
+    varied: tuple[tuple[str, Any], ...]
+    attack: str
+    attribute: str
+    leakage: float
+    leakage_spread: float
+    bits: float | None
+    utility: float
+    utility_spread: float
+    utility_is: str
+    seeds: int
+    flagged: int
+    best: bool = False
+
+    @property
+    def name(self) -> str:
+        """How the setting is called."""
+        strength = f" {self.strength:g}" if self.strength else ""
+        return ", ".join([f"{self.defence}{strength}", *(f"{k}={v}" for k, v in self.varied)])
+
+
+FIXED = frozenset(
+    ["cell", "defence", "strength", "seed", "utility", "utility_is", "error", "records", "flagged"]
+).union(POOLED, DETAILS)
+"""The table's own columns; the others are what the grid varies."""
+
+
+def frontier(rows: Iterable[Row]) -> list[Point]:
+    """The points of each secret, worst attack first chosen on the mean over seeds; ``best``: no
+    other setting leaks less and is worth more."""
+    groups: dict[tuple[Any, ...], dict[str, list[Row]]] = {}
+    for row in rows:
+        if row.get("error") or row.get("metric") != "accuracy" or row.get("lift") is None:
+            continue
+        varied = tuple((k, v) for k, v in row.items() if k not in FIXED)
+        about = (row["defence"], row["strength"], varied, str(row.get("attribute") or ""))
+        groups.setdefault(about, {}).setdefault(row["attack"], []).append(row)
+    if not groups:
+        raise FixConfig("no finished cell tells a lift over a guess; audit an attribute or members")
+    points = []
+    for (defence, strength, varied, attribute), attacks in groups.items():
+        worst = max(attacks, key=lambda a: fmean(r["lift"] for r in attacks[a]))
+        mine = attacks[worst]
+        lifts, worths = [max(r["lift"], 0.0) for r in mine], [r["utility"] for r in mine]
+        bits = [r["bits_gained"] for r in mine if r.get("bits_gained") is not None]
+        points.append(
+            Point(
+                defence,
+                strength,
+                varied,
+                worst,
+                attribute,
+                fmean(lifts),
+                stdev(lifts) if len(lifts) > 1 else 0.0,
+                fmean(bits) if bits else None,
+                fmean(worths),
+                stdev(worths) if len(worths) > 1 else 0.0,
+                mine[0]["utility_is"],
+                len({r["seed"] for r in mine}),
+                sum(r.get("flagged") or 0 for r in mine),
+            )
+        )
+    return [_marked(p, points) for p in points]
+
+
+def _marked(point: Point, points: list[Point]) -> Point:
+    rivals = [p for p in points if p.attribute == point.attribute and p != point]
+    beaten = any(
+        p.leakage <= point.leakage
+        and p.utility >= point.utility
+        and (p.leakage < point.leakage or p.utility > point.utility)
+        for p in rivals
+    )
+    return replace(point, best=not beaten)

@@ -1,0 +1,168 @@
+"""The sweep's config file: a base federation, what varies, and who listens.
+
+seeds = [0, 1, 2]
+threat = "eavesdropper"
+attacks = ["max_entropy"]
+
+[base]                       # a simulation's config, as `overheard simulate` reads it
+data = { source = "randhie" }
+model = { name = "mlp", hidden = [64] }
+training = { rounds = 5, learning_rate = 0.1 }
+
+[grid]                       # every combination of these
+"training.epochs" = [1, 5]
+
+[[setting]]                  # and each of these
+defence = "none"
+
+[[setting]]
+defence = "noise"
+strength = 0.01
+change = { defence = [{ name = "gaussian", sd = 0.01 }] }
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+import tomllib
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, ValidationError, field_validator
+
+from overheard.errors import FixConfig
+from overheard.federation.config import parse_config
+from overheard.learning.records import Spec
+
+CELL_FORMAT = 1
+
+
+class Setting(Spec):
+    """One defence at one strength: what it changes in the base config, by dotted keys."""
+
+    defence: str = "none"
+    strength: float = 0.0
+    change: dict[str, Any] = {}
+
+
+class SweepConfig(Spec):
+    """A whole sweep. ``holdout``: the share of each client's records kept for the utility."""
+
+    base: dict[str, Any]
+    grid: dict[str, list[Any]] = {}
+    setting: tuple[Setting, ...] = (Setting(),)
+    seeds: tuple[int, ...] = Field(default=(0,), min_length=1)
+    threat: str = "eavesdropper"
+    attacks: tuple[str, ...] = ()
+    clients: tuple[str, ...] = ()
+    targets: tuple[str, ...] = ()
+    holdout: float = Field(default=0.2, gt=0, lt=1)
+
+    @field_validator("grid")
+    @classmethod
+    def _not_empty(cls, grid: dict[str, list[Any]]) -> dict[str, list[Any]]:
+        for key, values in grid.items():
+            if not values:
+                raise ValueError(f"{key!r} has no value; give at least one or leave it out")
+        return grid
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One federation to record and audit; everything that its result depends on, and no more.
+
+    ``varied`` says which of the sweep's choices it is, for tables.
+    """
+
+    config: dict[str, Any]
+    varied: dict[str, Any]
+    defence: str
+    strength: float
+    seed: int
+    threat: str
+    attacks: tuple[str, ...]
+    clients: tuple[str, ...]
+    targets: tuple[str, ...]
+    holdout: float
+
+    @property
+    def key(self) -> str:
+        """The cell's address: the same for the same content, whatever the sweep around it."""
+        content = {
+            "format": CELL_FORMAT,
+            "config": self.config,
+            "threat": self.threat,
+            "attacks": self.attacks,
+            "clients": self.clients,
+            "targets": self.targets,
+            "holdout": self.holdout,
+        }
+        text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+    @property
+    def name(self) -> str:
+        """How the cell is called in progress and errors."""
+        parts = [f"{key}={value}" for key, value in self.varied.items()]
+        return ", ".join([f"{self.defence} {self.strength:g}", *parts, f"seed {self.seed}"])
+
+
+def read_sweep(path: str | Path) -> SweepConfig:
+    """Read and check a sweep's config file."""
+    file = Path(path)
+    try:
+        content = tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise FixConfig(f"{file}: cannot be read ({error.strerror})") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise FixConfig(f"{file}: is not TOML: {error}") from error
+    return parse_sweep(content, str(file))
+
+
+def parse_sweep(content: dict[str, Any], name: str = "sweep") -> SweepConfig:
+    """Check a sweep that was read already; every cell's own config is checked by `cells`."""
+    try:
+        return SweepConfig.model_validate(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"])) or "top level"
+        raise FixConfig(f"{name}: {where}: {first['msg']} (given: {first['input']!r})") from error
+
+
+def cells(sweep: SweepConfig) -> list[Cell]:
+    """Every combination of grid, setting and seed, checked; equal cells appear once."""
+    found: dict[str, Cell] = {}
+    for setting, values, seed in product(sweep.setting, product(*sweep.grid.values()), sweep.seeds):
+        varied = dict(zip(sweep.grid, values, strict=True))
+        config = copy.deepcopy(sweep.base)
+        for key, value in (varied | setting.change).items():
+            _put(config, key, value)
+        config["seed"] = seed
+        cell = Cell(
+            parse_config(config, f"{setting.defence} {setting.strength:g}").model_dump(mode="json"),
+            varied,
+            setting.defence,
+            setting.strength,
+            seed,
+            sweep.threat,
+            sweep.attacks,
+            sweep.clients,
+            sweep.targets,
+            sweep.holdout,
+        )
+        found.setdefault(cell.key, cell)
+    return list(found.values())
+
+
+def _put(config: dict[str, Any], key: str, value: Any) -> None:
+    """Set a dotted key; tables on the way are made where missing."""
+    *path, last = key.split(".")
+    for part in path:
+        config = config.setdefault(part, {})
+        if not isinstance(config, dict):
+            raise FixConfig(f"{key!r}: {part!r} is a value, not a table; correct the key")
+    config[last] = value

@@ -1,0 +1,170 @@
+"""Run a sweep's cells, several at once, and keep each result the moment it is there.
+
+Only the process that was started writes: ``DIR/sweep.json`` says what is swept,
+``DIR/cells/KEY.json`` is one finished cell. Killed at any moment, the next call runs what is
+missing. A cell that fails is kept with its error, and the others go on.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import os
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from overheard.errors import ChooseAnotherOutput, FixConfig, FixRecording
+from overheard.sweep.cell import Result, run_cell
+from overheard.sweep.grid import Cell, SweepConfig, cells
+from overheard.transcript.ledger import write_durably
+
+Progress = Callable[[str, int, int], None]
+Executor = Callable[[Sequence[Cell]], Iterator[Result]]
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+def sweep(
+    config: SweepConfig,
+    out: str | Path,
+    workers: int = 1,
+    ray: str = "",
+    again: bool = False,
+    progress: Progress = lambda what, done, total: None,
+) -> Path:
+    """Run every cell that ``out`` does not hold yet; returns ``out``.
+
+    ``workers`` processes on this machine, or a Ray cluster at the address ``ray``. ``again``: run
+    cells that failed before once more.
+    """
+    folder = Path(out)
+    wanted = cells(config)
+    execute = ray_cells(ray) if ray else local_cells(workers)
+    with _sole_writer(folder, config):
+        finished = _finished(folder, wanted, again)
+        left = [cell for cell in wanted if cell.key not in finished]
+        done = len(finished)
+        progress("", done, len(wanted))
+        for result in execute(left):
+            _keep(folder, result)
+            done += 1
+            progress(str(result["name"]), done, len(wanted))
+    return folder
+
+
+def local_cells(workers: int) -> Executor:
+    """Cells in processes of this machine, one thread each; results as they come."""
+    if workers < 1:
+        raise FixConfig(f"{workers} workers cannot work; give at least one")
+
+    def execute(left: Sequence[Cell]) -> Iterator[Result]:
+        if workers == 1 or len(left) < 2:
+            yield from map(run_cell, left)
+            return
+        from joblib import Parallel, delayed
+
+        for variable in THREADS:
+            os.environ.setdefault(variable, "1")
+        pool = Parallel(n_jobs=workers, return_as="generator_unordered", batch_size=1)
+        yield from pool(delayed(run_cell)(cell) for cell in left)
+
+    return execute
+
+
+def ray_cells(address: str) -> Executor:
+    """Cells as tasks of the Ray cluster at an address, one processor each; results as they come."""
+
+    def execute(left: Sequence[Cell]) -> Iterator[Result]:
+        try:
+            import ray
+        except ImportError as error:
+            raise FixConfig("Ray is not installed: pip install 'overheard[ray]'") from error
+        _answers(address)
+        try:
+            ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
+        except (ConnectionError, ValueError, RuntimeError, TimeoutError) as error:
+            words = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise FixConfig(
+                f"no Ray cluster answers at {address!r} ({words}); start one, or leave --ray out"
+            ) from error
+        try:
+            task = ray.remote(num_cpus=1)(run_cell)
+            waiting = [task.remote(cell) for cell in left]
+            while waiting:
+                ready, waiting = ray.wait(waiting)
+                yield from ray.get(ready)
+        finally:
+            ray.shutdown()
+
+    return execute
+
+
+def _answers(address: str) -> None:
+    """Fail within seconds where nobody listens: Ray itself would go on trying for minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if address == "auto":
+        return
+    if not host or not port.isdigit():
+        raise FixConfig(f"{address!r} is no address of a Ray cluster; give HOST:PORT or auto")
+    try:
+        socket.create_connection((host, int(port)), timeout=10).close()
+    except (OSError, OverflowError) as error:
+        raise FixConfig(
+            f"no Ray cluster answers at {address!r} ({error}); start one, or leave --ray out"
+        ) from error
+
+
+@contextmanager
+def _sole_writer(folder: Path, config: SweepConfig) -> Iterator[None]:
+    """The folder, begun or continued, with this process its only writer."""
+    about = config.model_dump_json(indent=1) + "\n"
+    (folder / "cells").mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise ChooseAnotherOutput(
+                f"{folder}: another sweep is writing there; wait for it or choose another folder"
+            ) from error
+        for part in [*folder.glob("*.part"), *(folder / "cells").glob("*.part")]:
+            part.unlink()  # of a writer that was killed; nobody else writes here
+        described = folder / "sweep.json"
+        if not described.exists():
+            write_durably(described, [about.encode()])
+        elif described.read_text(encoding="utf-8") != about:
+            raise ChooseAnotherOutput(
+                f"{folder} holds another sweep; choose another folder, or give the same file"
+            )
+        yield
+
+
+def _finished(folder: Path, wanted: Sequence[Cell], again: bool) -> set[str]:
+    keys = {cell.key for cell in wanted}
+    found = set()
+    for key in keys:
+        path = folder / "cells" / f"{key}.json"
+        if path.exists():
+            if again and "error" in read_result(path):
+                path.unlink()
+            else:
+                found.add(key)
+    return found
+
+
+def _keep(folder: Path, result: Result) -> None:
+    text = json.dumps(result, indent=1, sort_keys=True, allow_nan=False) + "\n"
+    write_durably(folder / "cells" / f"{result['key']}.json", [text.encode()])
+
+
+def read_result(path: Path) -> dict[str, Any]:
+    """A finished cell."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise FixRecording(f"{path}: cannot be read as a cell's result; remove it") from error
+    if not isinstance(content, dict) or "key" not in content:
+        raise FixRecording(f"{path}: is not a cell's result; remove it")
+    return content

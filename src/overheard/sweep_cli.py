@@ -1,0 +1,88 @@
+"""``overheard sweep`` and ``overheard frontier``: which setting leaks how much, at what price?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from overheard.data_cli import DataDir
+
+
+def sweep(
+    config: Annotated[Path, typer.Argument(help="TOML file that describes the sweep.")],
+    out: Annotated[Path, typer.Option(help="Folder of the results; an unfinished one goes on.")],
+    workers: Annotated[int, typer.Option(help="Processes, one thread each.")] = 1,
+    ray: Annotated[str, typer.Option(help="Address of a Ray cluster to run on instead.")] = "",
+    again: Annotated[bool, typer.Option("--again", help="Run cells that failed again.")] = False,
+    data_dir: DataDir = None,
+) -> None:
+    """Record and audit a grid of federations; killed at any moment, the same command goes on."""
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    from overheard.sweep.grid import read_sweep
+    from overheard.sweep.run import sweep as run
+    from overheard.sweep.table import read_rows, write_table
+
+    described = read_sweep(config)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task("cells", total=None)
+
+        def show(what: str, done: int, total: int) -> None:
+            bar.update(task, completed=done, total=total, description=f"cells {what}".strip())
+
+        run(described, out, workers, ray, again, show)
+    failed = {row["cell"]: row["error"] for row in read_rows(out) if row["error"]}
+    for key, error in failed.items():
+        typer.echo(f"failed: cell {key}: {error}", err=True)
+    typer.echo(f"table      {write_table(out)}")
+    typer.echo(f"next       overheard frontier {out}")
+
+
+def frontier(
+    folder: Annotated[Path, typer.Argument(help="Folder of a sweep.")],
+    out: Annotated[
+        Path | None, typer.Option(help="The picture (SVG); default: in the sweep's folder.")
+    ] = None,
+) -> None:
+    """Draw leakage against utility, per defence, and say which settings are not dominated."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from overheard.sweep.frontier import frontier as points_of
+    from overheard.sweep.picture import draw
+    from overheard.sweep.table import read_rows
+
+    points = points_of(read_rows(folder))
+    table = Table(
+        "secret", "setting", "worst attack", "lift", "bits a record", "utility", "not dominated"
+    )
+    for point in sorted(points, key=lambda p: (p.attribute, -p.utility, p.leakage)):
+        bits = "" if point.bits is None else f"{point.bits:.3f}"
+        table.add_row(
+            point.attribute or "membership",
+            point.name,
+            point.attack,
+            f"{point.leakage:.3f} ± {point.leakage_spread:.3f}",
+            bits,
+            f"{point.utility:.3f} ± {point.utility_spread:.3f}",
+            "yes" if point.best else "",
+        )
+    Console().print(table)
+    picture = out or folder / "frontier.svg"
+    picture.write_text(draw(points, folder.name), encoding="utf-8")
+    typer.echo(f"picture    {picture}")

@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from overheard.errors import FixConfig
+from overheard.sweep.grid import cells, parse_sweep, read_sweep
+
+BASE: dict[str, Any] = {
+    "data": {"source": "digits", "options": {"victim": 40, "participants": 2}},
+    "model": {"name": "mlp", "hidden": [6]},
+    "training": {"rounds": 2, "learning_rate": 0.1},
+}
+
+
+def sweep_of(**changes: Any) -> Any:
+    return parse_sweep({"base": BASE, **changes})
+
+
+def test_every_combination_is_a_cell_once() -> None:
+    found = cells(
+        sweep_of(
+            grid={"training.epochs": [1, 5, 1], "training.batch_size": [0, 8]},
+            setting=[{"defence": "none"}, {"defence": "none"}],
+            seeds=[0, 1],
+        )
+    )
+    assert len(found) == 2 * 2 * 2
+    assert {c.config["training"]["epochs"] for c in found} == {1, 5}
+    assert {c.config["seed"] for c in found} == {0, 1}
+    assert len({c.key for c in found}) == len(found)
+
+
+def test_a_setting_changes_the_config_and_the_address() -> None:
+    plain, changed = cells(
+        sweep_of(
+            setting=[
+                {"defence": "none"},
+                {"defence": "epochs", "strength": 5, "change": {"training.epochs": 5}},
+            ]
+        )
+    )
+    assert changed.config["training"]["epochs"] == 5
+    assert plain.key != changed.key
+    assert "epochs 5" in changed.name
+    assert "training" in BASE
+    assert "epochs" not in BASE["training"]
+
+
+def test_what_varies_has_the_same_address_however_it_is_written() -> None:
+    """A default that is spelled out is the same federation."""
+    (one,) = cells(sweep_of())
+    (two,) = cells(sweep_of(grid={"training.epochs": [1]}))
+    assert one.key == two.key
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"grid": {"training.epochs": []}}, "no value"),
+        ({"grid": {"training.epoch": [1]}}, "did you mean 'epochs'"),
+        ({"grid": {"training.rounds.deep": [1]}}, "is a value, not a table"),
+        ({"seeds": []}, "at least 1"),
+        ({"holdout": 1.0}, "less than 1"),
+        ({"colour": "red"}, "Extra inputs"),
+    ],
+)
+def test_a_wrong_sweep_says_what_is_wrong(changes: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(FixConfig, match=complaint):
+        cells(sweep_of(**changes))
+
+
+def test_a_file_that_is_not_there_or_not_toml(tmp_path: Any) -> None:
+    with pytest.raises(FixConfig, match="cannot be read"):
+        read_sweep(tmp_path / "no.toml")
+    (tmp_path / "bad.toml").write_text("= 1")
+    with pytest.raises(FixConfig, match="is not TOML"):
+        read_sweep(tmp_path / "bad.toml")

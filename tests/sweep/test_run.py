@@ -1,0 +1,191 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from overheard.data.digits import load
+from overheard.errors import ChooseAnotherOutput, FixConfig, FixRecording
+from overheard.federation.config import parse_config
+from overheard.federation.plan import plan
+from overheard.federation.simulate import simulate
+from overheard.sweep.cell import hold_out, run_cell
+from overheard.sweep.frontier import frontier
+from overheard.sweep.grid import cells, parse_sweep
+from overheard.sweep.picture import draw
+from overheard.sweep.run import sweep
+from overheard.sweep.table import read_rows, write_table
+from overheard.sweep.utility import global_model, utility
+from overheard.transcript.observe import recipe_of
+from overheard.transcript.store import Recording
+
+SWEEP: dict[str, Any] = {
+    "base": {
+        "data": {
+            "source": "digits",
+            "options": {"victim": 40, "participants": 2, "attributes": ["c043"]},
+        },
+        "model": {"name": "mlp", "hidden": [6]},
+        "training": {"rounds": 2, "learning_rate": 0.1},
+    },
+    "attacks": ["max_entropy", "majority"],
+    "clients": ["victim"],
+    "setting": [
+        {"defence": "none"},
+        {"defence": "larger step", "strength": 0.5, "change": {"training.learning_rate": 0.5}},
+    ],
+    "seeds": [0, 1],
+}
+
+
+def test_a_sweep_ends_in_a_table_and_a_frontier(tmp_path: Path) -> None:
+    heard: list[tuple[int, int]] = []
+    out = sweep(parse_sweep(SWEEP), tmp_path / "s", progress=lambda _, d, t: heard.append((d, t)))
+    assert heard[0] == (0, 4)
+    assert heard[-1] == (4, 4)
+    rows = read_rows(out)
+    assert len(rows) == 4 * 2
+    assert {r["attack"] for r in rows} == {"max_entropy", "majority"}
+    assert all(0 <= r["utility"] <= 1 and r["utility_is"] == "accuracy" for r in rows)
+    ours = [r for r in rows if r["attack"] == "max_entropy"]
+    assert all(r["value"] > r["majority"] for r in ours)
+    points = frontier(rows)
+    assert {p.defence for p in points} == {"none", "larger step"}
+    assert any(p.best for p in points)
+    assert draw(points).startswith("<?xml")
+    import pyarrow.parquet as pq
+
+    table = pq.read_table(write_table(out))
+    assert table.num_rows == len(rows)
+    assert "seconds" not in table.column_names
+
+
+def test_finished_cells_are_not_run_again_and_the_table_is_the_same(tmp_path: Path) -> None:
+    whole = sweep(parse_sweep(SWEEP), tmp_path / "whole")
+    resumed = tmp_path / "resumed"
+    sweep(parse_sweep(SWEEP), resumed)
+    for path in sorted((resumed / "cells").glob("*.json"))[:2]:
+        path.unlink()
+    kept = {p: p.stat().st_mtime_ns for p in (resumed / "cells").glob("*.json")}
+    (resumed / "cells" / "left.json.part").write_text("torn")
+    sweep(parse_sweep(SWEEP), resumed, workers=2)
+    assert all(p.stat().st_mtime_ns == then for p, then in kept.items())
+    assert write_table(whole).read_bytes() == write_table(resumed).read_bytes()
+    assert not list(resumed.rglob("*.part"))
+
+
+def test_a_failing_cell_is_kept_with_its_error_and_the_others_go_on(tmp_path: Path) -> None:
+    wrong = {"defence": "wild", "change": {"training.learning_rate": 1e30}}
+    config = parse_sweep({**SWEEP, "setting": [wrong, {"defence": "none"}], "seeds": [0]})
+    rows = read_rows(sweep(config, tmp_path / "s"))
+    failed = [r for r in rows if r["error"]]
+    assert len(failed) == 1
+    assert "diverged" in failed[0]["error"]
+    assert sum(1 for r in rows if not r["error"]) == 2
+    assert [p.defence for p in frontier(rows)] == ["none"]
+    before = {p.name for p in (tmp_path / "s" / "cells").glob("*.json")}
+    sweep(config, tmp_path / "s", again=True)
+    assert {p.name for p in (tmp_path / "s" / "cells").glob("*.json")} == before
+
+
+def test_the_folder_of_another_sweep_is_refused(tmp_path: Path) -> None:
+    out = sweep(parse_sweep({**SWEEP, "seeds": [0], "setting": [{}]}), tmp_path / "s")
+    with pytest.raises(ChooseAnotherOutput, match="holds another sweep"):
+        sweep(parse_sweep({**SWEEP, "seeds": [5], "setting": [{}]}), out)
+
+
+def test_two_writers_are_refused(tmp_path: Path) -> None:
+    import fcntl
+
+    config = parse_sweep({**SWEEP, "seeds": [0], "setting": [{}]})
+    (tmp_path / "s").mkdir()
+    with (tmp_path / "s" / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(ChooseAnotherOutput, match="another sweep is writing"):
+            sweep(config, tmp_path / "s")
+
+
+def test_damaged_results_are_named(tmp_path: Path) -> None:
+    config = parse_sweep({**SWEEP, "seeds": [0], "setting": [{}]})
+    out = sweep(config, tmp_path / "s")
+    (path,) = (out / "cells").glob("*.json")
+    path.write_text("[" * 100_000)
+    with pytest.raises(FixRecording, match="cannot be read"):
+        read_rows(out)
+    path.unlink()
+    with pytest.raises(FixConfig, match="no cell is finished"):
+        read_rows(out)
+    with pytest.raises(FixConfig, match="folder of a sweep"):
+        read_rows(tmp_path)
+
+
+def test_a_killed_sweep_goes_on_and_ends_in_the_same_table(tmp_path: Path) -> None:
+    config = {**SWEEP, "seeds": [0, 1, 2]}
+    undisturbed = write_table(sweep(parse_sweep(config), tmp_path / "a"))
+    code = (
+        "import json, sys; from overheard.sweep.grid import parse_sweep; "
+        "from overheard.sweep.run import sweep; "
+        "sweep(parse_sweep(json.loads(sys.argv[1])), sys.argv[2])"
+    )
+    out = tmp_path / "b"
+    process = subprocess.Popen([sys.executable, "-c", code, json.dumps(config), str(out)])
+    deadline = time.monotonic() + 120
+    while process.poll() is None and len(list(out.glob("cells/*.json"))) < 2:
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    done = len(list(out.glob("cells/*.json")))
+    assert 2 <= done < 6
+    sweep(parse_sweep(config), out)
+    assert write_table(out).read_bytes() == undisturbed.read_bytes()
+
+
+def test_an_address_where_no_cluster_is(tmp_path: Path) -> None:
+    pytest.importorskip("ray", reason="Ray is not installed")
+    config = parse_sweep({**SWEEP, "seeds": [0], "setting": [{}]})
+    with pytest.raises(FixConfig, match="no Ray cluster answers"):
+        sweep(config, tmp_path / "s", ray="127.0.0.1:1")
+
+
+def test_held_out_records_are_nobodys() -> None:
+    dataset = load(victim=40, participants=2)
+    kept, held = hold_out(dataset, 0.25, seed=3)
+    assert len(kept.records) + len(held) == len(dataset.records)
+    sizes = {c: len(r) for c, r in dataset.by_client().items()}
+    assert {c: len(r) for c, r in kept.by_client().items()} == {
+        c: n - round(0.25 * n) for c, n in sizes.items()
+    }
+
+
+def test_the_global_model_is_the_one_that_the_server_sends_next(tmp_path: Path) -> None:
+    """A federation of two rounds, cut after the first, gives the model of the second broadcast."""
+    base = parse_sweep(SWEEP).base
+    runs = []
+    for rounds in (1, 2):
+        config = {**base, "training": {**base["training"], "rounds": rounds}}
+        runs.append(Recording.open(simulate(plan(parse_config(config)), tmp_path / str(rounds))))
+    recipe = recipe_of(runs[0])
+    assert recipe is not None
+    _, sent, _, _ = runs[1].link("victim")
+    second = np.concatenate([sent[name][1].reshape(-1) for name, _ in recipe.model.layout()])
+    assert np.allclose(global_model(runs[0], recipe), second, rtol=1e-6, atol=1e-7)
+    truth = runs[0].truth()["victim"]
+    worth, name = utility(recipe, global_model(runs[0], recipe), truth)
+    assert name == "accuracy"
+    assert 0 <= worth <= 1
+
+
+def test_a_cell_says_what_it_costs() -> None:
+    (cell, *_) = cells(parse_sweep(SWEEP))
+    result = run_cell(cell)
+    assert result["seconds"] > 0
+    assert result["key"] == cell.key
