@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from overheard.transcript.knowledge import Link
+from overheard.transcript.knowledge import AppliedDefence, Link
+from overheard.transcript.view import View
 
 
 def spread(heard: int, most: int) -> NDArray[np.int64]:
@@ -26,8 +27,17 @@ def only(link: Link, used: NDArray[np.int64]) -> Link:
     )
 
 
+def heard(view: View) -> Link:
+    """The link, with the noise that the listener was told of, if it was told."""
+    link = view.know(Link)
+    if AppliedDefence not in view.kinds:
+        return link
+    return replace(link, noise_sd=view.know(AppliedDefence).noise_sd)
+
+
 def rounding(link: Link) -> NDArray[np.float64]:
-    """Standard deviation (T, P) of the rounding error of each update heard.
+    """Standard deviation (T, P) of the rounding error of each update heard, and of the noise that
+    is known to be on it.
 
     A client that computes in the precision of the wire rounds the model it returns to the nearest
     number (a uniform error: one unit in the last place over sqrt(12)), and before that its
@@ -40,6 +50,7 @@ def rounding(link: Link) -> NDArray[np.float64]:
     arithmetic = epsilon * np.maximum(np.abs(updates), typical)
     if link.payload == "gradient":
         # near the optimum a gradient is a small difference of large terms
-        return np.asarray(np.maximum(arithmetic, epsilon * typical.max()))
+        arithmetic = np.maximum(arithmetic, epsilon * typical.max())
+        return np.asarray(np.hypot(arithmetic, link.noise_sd))
     last_place = np.spacing(np.abs(link.returned)).astype(np.float64) / np.sqrt(12)
-    return np.asarray(np.hypot(last_place, arithmetic))
+    return np.asarray(np.hypot(np.hypot(last_place, arithmetic), link.noise_sd))

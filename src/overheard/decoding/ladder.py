@@ -5,8 +5,10 @@
    rounded answer explains the total.
 2. **successive decisions**, when a few equations are missing: taken if every record is decided and
    the answer explains the total.
-3. **expectation propagation**, when its own checks pass: it settled, what it left unexplained is
-   noise, and what it calls certain was proved against the total.
+3. **expectation propagation**: plain and at full precision where the equations reach the unknowns
+   but noise blurs them all, so that nothing can be proved; otherwise capped and peeling, when its
+   own checks pass: it settled, what it left unexplained is noise, and what it calls certain was
+   proved against the total.
 4. **maximum entropy**, otherwise: one convex problem, always solvable, never more confident than
    the measurement forces it to be.
 
@@ -26,10 +28,12 @@ from overheard.decoding.enumeration import MOST_BITS, answer_bits, enumeration
 from overheard.decoding.expectation_propagation import BUDGET, expectation_propagation
 from overheard.decoding.max_entropy import Posterior, check_prior, count_unknowns, max_entropy
 from overheard.decoding.measurement import Measurement
+from overheard.decoding.noisy import noisy_posterior
 from overheard.decoding.ridge import fits, ridge
 from overheard.decoding.successive import successive
 
 _NEARLY = 0.5  # equations per unknown from which deciding record by record may succeed
+_BLURRED = 300.0  # strongest singular value, in noise units, up to which noise is called large
 _ENOUGH_SPARE = 20  # spare rows from which a noise level is estimated
 
 
@@ -62,6 +66,10 @@ def decode(measurement: Measurement, prior: Any = None, *, budget: float = BUDGE
         decided = successive(measurement, p0)
         if decided.converged:
             return decided
+    if rank >= unknowns and _strongest(measurement) <= _BLURRED:
+        plain, raised = noisy_posterior(measurement, p0)
+        if raised == 1.0 and plain.method == "expectation_propagation":
+            return plain
     correlated = expectation_propagation(measurement, p0, budget=budget)
     if correlated.converged and fits(correlated.chi2_per_equation * rank, rank):
         return correlated
@@ -82,3 +90,8 @@ def believable(measurement: Measurement) -> Measurement:
     if misfit <= 1.0 + 5.0 * float(np.sqrt(2.0 / spare)):
         return measurement
     return measurement.inflated(float(np.sqrt(misfit)))
+
+
+def _strongest(measurement: Measurement) -> float:
+    squares = np.einsum("ikr,ikr->r", measurement.features, measurement.features)
+    return float(np.sqrt(squares.max(initial=0.0)))

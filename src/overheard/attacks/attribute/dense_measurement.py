@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from overheard.attacks.wire import only, rounding, spread
 from overheard.decoding.factor_kernels import difference, explicit, gram, project
 from overheard.decoding.measurement import Measurement, from_differences, from_gram
+from overheard.decoding.update_scale import ScaledSum
 from overheard.errors import ChooseAnotherAttack
 from overheard.learning.dense import factors, split, weighted_gradient
 from overheard.learning.recipe import Recipe
@@ -26,6 +27,7 @@ MOST_ROW_NUMBERS = 60_000_000
 """Gradients are built as rows up to this many numbers (480 MB); above, as inner products."""
 
 _FEW_ROW_NUMBERS = 1_000_000  # rows of so many numbers cost next to nothing
+_ALIKE = 1.5  # ratio of largest to smallest noise that counts as even
 _SHARP = 30.0  # least singular value, in noise units, from which finer weighting adds nothing
 
 
@@ -37,11 +39,13 @@ def dense_measurement(
     most: int,
     *,
     products_only: bool = False,
+    scales: Array | None = None,
 ) -> Measurement:
     """The measurement of which candidate each record is, from ``most`` rounds.
 
     candidates: (K, m, d) inputs of the m records under each of K values; labels: (m,) or (K, m).
     ``products_only``: inner products however blunt; quick, for who can tell whether they suffice.
+    scales: by what each round of the link was multiplied before it was sent (None: by one).
     """
     if not recipe.full_batch or (link.payload == "model" and recipe.epochs != 1):
         raise ChooseAnotherAttack("decodes one full-batch step a round; this recipe takes several")
@@ -54,6 +58,8 @@ def dense_measurement(
     updates, noise = heard.updates() * scale, rounding(heard) * scale
     if len(heard) > len(used):
         updates, noise = updates[used], noise[used]
+    if scales is not None:
+        updates, noise = updates / scales[used, None], noise / scales[used, None]
     thetas = link.sent[used].astype(np.float64)
     labels = np.broadcast_to(labels, (values, people))
     unknowns = people * (values - 1)
@@ -62,9 +68,54 @@ def dense_measurement(
         return _inner_products(recipe, thetas, updates, noise, candidates, labels)
     if numbers > _FEW_ROW_NUMBERS and (thetas.size > unknowns or numbers > MOST_ROW_NUMBERS):
         products = _inner_products(recipe, thetas, updates, noise, candidates, labels)
-        if numbers > MOST_ROW_NUMBERS or _sharp(products):
+        if numbers > MOST_ROW_NUMBERS or _even(noise) or _sharp(products):
             return products
     return _rows(recipe, thetas, updates, noise, candidates, labels)
+
+
+def scaled_sum(link: Link, recipe: Recipe, candidates: Array, labels: Array, row: int) -> ScaledSum:
+    """One round of the link with what is needed to find out by what it was multiplied."""
+    values, people, _ = candidates.shape
+    scale = people / (1.0 if link.payload == "gradient" else recipe.learning_rate)
+    sd = float(np.sqrt(np.mean(rounding(link)[row] ** 2))) * scale
+    update, theta = link.updates()[row] * scale / sd, link.sent[row].astype(np.float64)
+    labels = np.broadcast_to(labels, (values, people))
+    others, left = _at(recipe, theta, candidates, labels, np.zeros_like(update))
+    base = -left / sd
+    products = np.zeros((people, values - 1, people, values - 1))
+    with_both = np.zeros((2, people, values - 1))
+    for a, one in enumerate(others):
+        for which, flat in enumerate((update, base)):
+            with_both[which, :, a] = project(one, _blocks(recipe, flat)) / sd
+        for b, two in enumerate(others[: a + 1]):
+            part = gram(one, two) / sd**2
+            products[:, a, :, b] += part
+            if a != b:
+                products[:, b, :, a] += part.T
+    unknowns = people * (values - 1)
+    return ScaledSum(
+        products.reshape(unknowns, unknowns),
+        with_both[0].ravel(),
+        with_both[1].ravel(),
+        float(update @ update),
+        float(update @ base),
+        float(base @ base),
+        update.size,
+        values,
+    )
+
+
+def _blocks(recipe: Recipe, flat: Array) -> list[Array]:
+    """A gradient as one matrix a layer, the bias as its last column."""
+    return [
+        np.column_stack([weight, *(() if bias is None else (bias,))]).astype(np.float64)
+        for weight, bias in split(recipe.dense, flat)
+    ]
+
+
+def _even(noise: Array) -> bool:
+    """Do all rows of a round carry about the same noise, so that weighting them adds nothing?"""
+    return bool((noise.max(axis=1) <= _ALIKE * noise.min(axis=1)).all())
 
 
 def _sharp(measurement: Measurement) -> bool:
@@ -114,10 +165,7 @@ def _inner_products(
         precision = float(1 / np.mean(sd**2))
         others, left = _at(recipe, theta, candidates, labels, update)
         energy += precision * float(left @ left)
-        blocks = [
-            np.column_stack([weight, *(() if bias is None else (bias,))]).astype(np.float64)
-            for weight, bias in split(recipe.dense, left)
-        ]
+        blocks = _blocks(recipe, left)
         for a, one in enumerate(others):
             projections[:, a] += precision * project(one, blocks)
             for b, two in enumerate(others[: a + 1]):

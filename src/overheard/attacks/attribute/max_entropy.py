@@ -9,18 +9,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overheard.attacks.attribute import single_layer
+from overheard.attacks.attribute.clipped import may_be_clipped, misfits, undo
 from overheard.attacks.attribute.dense_measurement import dense_measurement
 from overheard.attacks.attribute.first_layer import applies, decode_first_layer
 from overheard.attacks.attribute.linear_moments import linear_moments, scale_of
 from overheard.attacks.attribute.local_epochs import decode_local_steps, takes_several_steps
+from overheard.attacks.wire import heard
 from overheard.decoding.counts import decode_tied, same_rows, tie_diagnostics
-from overheard.decoding.max_entropy import max_entropy
+from overheard.decoding.max_entropy import Posterior, max_entropy
 from overheard.decoding.measurement import Measurement, from_rows
 from overheard.errors import ChooseAnotherAttack, FixData
 from overheard.learning.recipe import Recipe
 from overheard.learning.records import encode
 from overheard.transcript.guess import AttributeValues
 from overheard.transcript.knowledge import (
+    AppliedDefence,
     AttributeDomain,
     Labels,
     Link,
@@ -48,6 +51,8 @@ class MaxEntropy:
         {Link, LocalTraining, PublicRecords, Labels, AttributeDomain}
     )
 
+    uses: ClassVar[frozenset[type[Any]]] = frozenset({AppliedDefence})
+
     rounds: int = 100
 
     def __call__(self, view: View, rng: np.random.Generator) -> AttributeValues:
@@ -55,33 +60,69 @@ class MaxEntropy:
             raise ChooseAnotherAttack(
                 "decodes whole passes over the records; these clients stop after some mini-batches"
             )
-        all_known(view.know(Link), len(view.know(Labels).values))
+        all_known(heard(view), len(view.know(Labels).values))
         very_many = _very_many(view)
         if very_many is not None:
             return very_many
         recipe = view.know(LocalTraining).recipe
-        if takes_several_steps(view.know(Link), recipe):
+        if takes_several_steps(heard(view), recipe):
             return _several_steps(view, self.rounds, rng)
-        measurement, misfit = measure(view, self.rounds)
+        return _one_step(view, self.rounds)
+
+
+def _one_step(view: View, most: int) -> AttributeValues:
+    """One full-batch step a round, or linear least squares: the update is linear in the secret."""
+    recipe, link, ties = view.know(LocalTraining).recipe, heard(view), public_ties(view)
+    told = view.know(AppliedDefence) if AppliedDefence in view.kinds else None
+
+    def decode(measurement: Measurement) -> Posterior:
         # Least squares tells d + 2 numbers however long one listens, and opposite secrets may
         # share them (driouich2022 Proposition 1): only the convex problem says so honestly.
         few = measurement.rank < measurement.unknowns
-        moments_only = few and view.know(LocalTraining).recipe.linear_least_squares
-        ties = public_ties(view)
-        posterior = max_entropy(measurement) if moments_only else decode_tied(measurement, ties)
-        return AttributeValues(
-            posterior.probabilities,
-            view.know(AttributeDomain).values,
-            {
-                "method": posterior.method,
-                "rank": posterior.rank,
-                "unknowns": posterior.unknowns,
-                "chi2": posterior.chi2_per_equation,
-                "misfit": misfit,
-                "entropy_bits": float(np.mean(posterior.entropy_bits)),
-                **tie_diagnostics(ties, posterior.probabilities),
-            },
-        )
+        if few and recipe.linear_least_squares:
+            return max_entropy(measurement)
+        return decode_tied(measurement, ties)
+
+    defended: dict[str, float] = {}
+    measurement, misfit = measure(view, most)
+    posterior = None
+    clipped = may_be_clipped(link, told)
+    if clipped or misfits(measurement):
+        labels = recipe.target.encode_values(view.know(Labels).values)
+        found = undo(link, recipe, candidate_inputs(view), labels, clipped, decode)
+        if found is not None and found.noise_sd > link.noise_sd:
+            defended["noise_found"] = found.noise_sd
+            names = () if told is None else told.names
+            view = view.knowing(AppliedDefence(names, noise_sd=found.noise_sd))
+            if found.measurement is None:
+                measurement, misfit = measure(view, most)
+        if found is not None and found.measurement is not None:
+            measurement, posterior = found.measurement, found.posterior
+            misfit = measurement.misfit
+            defended["scale"] = float(np.median(found.scales))
+    if posterior is None:
+        posterior = decode(measurement)
+    return AttributeValues(
+        posterior.probabilities,
+        view.know(AttributeDomain).values,
+        {
+            "method": posterior.method,
+            "rank": posterior.rank,
+            "unknowns": posterior.unknowns,
+            "chi2": posterior.chi2_per_equation,
+            "misfit": misfit,
+            **defended,
+            "entropy_bits": float(np.mean(posterior.entropy_bits)),
+            **tie_diagnostics(ties, posterior.probabilities),
+        },
+    )
+
+
+def candidate_inputs(view: View) -> NDArray[np.float64]:
+    """Inputs (K, m, d) of the public records under each value of the attribute."""
+    recipe, domain = view.know(LocalTraining).recipe, view.know(AttributeDomain)
+    records = view.know(PublicRecords).records
+    return np.stack([encode(recipe.encoding, records, {domain.column: v}) for v in domain.values])
 
 
 def all_known(link: Link, known: int) -> None:
@@ -97,13 +138,10 @@ def all_known(link: Link, known: int) -> None:
 def _several_steps(view: View, most: int, rng: np.random.Generator) -> AttributeValues:
     """The model moved while the client trained: mini-batches or several local epochs."""
     recipe, domain = view.know(LocalTraining).recipe, view.know(AttributeDomain)
-    records = view.know(PublicRecords).records
     labels = recipe.target.encode_values(view.know(Labels).values)
-    candidates = np.stack(
-        [encode(recipe.encoding, records, {domain.column: v}) for v in domain.values]
-    )
+    candidates = candidate_inputs(view)
     ties = public_ties(view)
-    found = decode_local_steps(view.know(Link), recipe, candidates, labels, ties, most, rng)
+    found = decode_local_steps(heard(view), recipe, candidates, labels, ties, most, rng)
     posterior = found.posterior
     return AttributeValues(
         posterior.probabilities,
@@ -126,7 +164,7 @@ def _very_many(view: View) -> AttributeValues | None:
     """Too many records for a Gram matrix: the first layer's equations, matrix-free."""
     recipe, link, domain = (
         view.know(LocalTraining).recipe,
-        view.know(Link),
+        heard(view),
         view.know(AttributeDomain),
     )
     labels = recipe.target.encode_values(view.know(Labels).values)
@@ -181,7 +219,7 @@ def measure(view: View, most: int) -> tuple[Measurement, float]:
     And the mean square of what they say that no attribute explains, in units of the assumed
     noise: about one or less, unless recipe, model or records are not what they are said to be.
     """
-    recipe, link = view.know(LocalTraining).recipe, view.know(Link)
+    recipe, link = view.know(LocalTraining).recipe, heard(view)
     domain, records = view.know(AttributeDomain), view.know(PublicRecords).records
     labels = recipe.target.encode_values(view.know(Labels).values)
     if recipe.linear_least_squares and recipe.full_batch:
@@ -200,9 +238,7 @@ def measure(view: View, most: int) -> tuple[Measurement, float]:
         raise ChooseAnotherAttack(
             f"{domain.column!r} is a number; numbers are decoded for linear least squares only"
         )
-    candidates = np.stack(
-        [encode(recipe.encoding, records, {domain.column: v}) for v in domain.values]
-    )
+    candidates = candidate_inputs(view)
     if single_layer.applies(link, recipe):
         measurement = single_layer.single_layer_measurement(link, recipe, candidates, labels)
     else:

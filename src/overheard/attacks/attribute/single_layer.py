@@ -61,6 +61,7 @@ def single_layer_measurement(
         noise = stated[unit]
         if link.returned.dtype == np.float32:
             noise = float32_noise(returned[unit], residuals[unit], inputs, scale)
+            noise = np.hypot(noise, link.noise_sd * scale)
         parts.append(from_factors(residuals[unit], inputs, totals[unit], noise))
     return parts[0] if outputs == 1 else stack(parts)
 

@@ -1,0 +1,115 @@
+"""Updates that were scaled down, or made noisy, before they were sent: decoded all the same.
+
+Clipping multiplies a whole update by one unknown number a round. Who listens may be told the norm
+to which updates are clipped, never which were; or nothing, and sees that the update as it is fits
+no values at all. In both cases the number is found from the update (`overheard.decoding.
+update_scale`) and taken out; so is the size of noise that nobody announced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from overheard.attacks.attribute.dense_measurement import dense_measurement, scaled_sum
+from overheard.attacks.wire import only, rounding, spread
+from overheard.decoding.max_entropy import Posterior
+from overheard.decoding.measurement import Measurement
+from overheard.decoding.update_scale import LARGEST, ScaledSum, likeliest_scale, refit
+from overheard.learning.recipe import Recipe
+from overheard.transcript.knowledge import AppliedDefence, Link
+
+Array = NDArray[np.float64]
+Decode = Callable[[Measurement], Posterior]
+
+MOST_UNKNOWNS, MOST_ROUNDS = 6000, 8
+"""Scales are looked for up to so many unknowns, in so many rounds (spread evenly; fewer if the
+records are many)."""
+
+_SURE = 20.0  # twice the log-likelihood ratio from which an update counts as scaled
+_HALVED = 0.5  # without being told of clipping: the noise must fall at least so far
+_NOTICED = 100.0  # noise variance, in units of rounding, that no understated rounding explains
+_OPERATIONS = 1e10  # that looking for scales may cost
+_PASSES, _SETTLED = 3, 2e-3
+_NEARLY = 1e-3  # an update shorter than the norm by this share was not clipped
+
+
+@dataclass(frozen=True)
+class Undone:
+    """What was done to the updates before they were sent, and what they say without it.
+
+    scales: of the rounds used; noise_sd: of the noise on a coordinate, told or found. measurement
+    and posterior are None where no round was scaled: then ordinary decoding serves.
+    """
+
+    scales: Array
+    noise_sd: float
+    measurement: Measurement | None = None
+    posterior: Posterior | None = None
+
+
+def one_step(link: Link, recipe: Recipe) -> bool:
+    """Does the client send one full-batch step a round?"""
+    return recipe.full_batch and (link.payload == "gradient" or recipe.epochs == 1)
+
+
+def may_be_clipped(link: Link, told: AppliedDefence | None) -> bool:
+    """Was the listener told of a norm that some update heard reaches?"""
+    if told is None or told.clip_norm is None:
+        return False
+    if link.noise_sd:
+        return True
+    lengths = np.linalg.norm(link.updates(), axis=1)
+    return bool((lengths >= (1 - _NEARLY) * told.clip_norm).any())
+
+
+def misfits(measurement: Measurement) -> bool:
+    """Is there more than the stated noise where nothing but noise should be?"""
+    return bool(measurement.spare_rows and measurement.misfit > _NOTICED)
+
+
+def undo(
+    link: Link, recipe: Recipe, candidates: Array, labels: Array, told: bool, decode: Decode
+) -> Undone | None:
+    """Find every round's own scale and the noise, and decode if a round was scaled.
+
+    candidates: (K, m, d) inputs of the records under each value; labels: (m,); told: clipping was
+    announced, so that scales are at most one and a small gain is believed. None where it cannot
+    be found out: several local steps, or too many records.
+    """
+    values, people, _ = candidates.shape
+    unknowns = people * (values - 1)
+    if unknowns > MOST_UNKNOWNS or not one_step(link, recipe):
+        return None
+    link = only(link, spread(len(link), int(np.clip(_OPERATIONS / unknowns**3, 1, MOST_ROUNDS))))
+    most = 1.0 if told else LARGEST
+    sums: list[ScaledSum] = []
+    scales, noise = np.ones(len(link)), 1.0
+    for row in range(len(link)):
+        sums.append(scaled_sum(link, recipe, candidates, labels, row))
+        found = likeliest_scale(sums[-1], most=most)
+        believed = told or found.noise < _HALVED * found.noise_unscaled
+        if believed and found.gain > _SURE:
+            scales[row] = found.value
+        noise = max(noise, found.noise)
+    if noise > _NOTICED:
+        stated = float(np.sqrt(np.mean(rounding(link) ** 2)))
+        link = replace(link, noise_sd=float(np.sqrt(noise)) * stated)
+    if (scales == 1.0).all():
+        return Undone(scales, link.noise_sd)
+    for _ in range(_PASSES):
+        measurement = dense_measurement(link, recipe, candidates, labels, len(link), scales=scales)
+        posterior = decode(measurement)
+        again = np.array(
+            [
+                refit(one, posterior.probabilities, most) if scale != 1.0 else 1.0
+                for one, scale in zip(sums, scales, strict=True)
+            ]
+        )
+        if np.abs(again / scales - 1).max() <= _SETTLED or posterior.method in ("ridge", "counts"):
+            break
+        scales = again
+    return Undone(scales, link.noise_sd, measurement, posterior)

@@ -1,0 +1,115 @@
+"""Decoding what was defended: noise and clipping, told and not told."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import pytest
+
+from overheard.attacks.attribute.max_entropy import MaxEntropy
+from overheard.data import digits
+from overheard.data.victim import VICTIM
+from overheard.evaluation import metrics
+from overheard.federation.config import parse_config
+from overheard.federation.plan import plan
+from overheard.federation.simulate import simulate
+from overheard.transcript.knowledge import AppliedDefence, Link
+from overheard.transcript.observe import observe
+from overheard.transcript.store import Recording
+from overheard.transcript.target import attribute
+from overheard.transcript.threat import EAVESDROPPER
+from overheard.transcript.view import launch
+
+COLUMN = "c043"
+
+
+@pytest.fixture(scope="module")
+def attack(tmp_path_factory):
+    """The guess, the truth and the first update's norm under these defences."""
+
+    @functools.cache
+    def make(*defences, told=True, hidden=32, rounds=1):
+        config = parse_config(
+            {
+                "data": {"source": "digits"},
+                "model": {"name": "mlp", "hidden": [hidden]},
+                "training": {"rounds": rounds, "learning_rate": 0.1},
+                "defence": [dict(d) for d in defences],
+            }
+        )
+        ready = plan(config, digits.load(victim=200, participants=1, attributes=(COLUMN,)))
+        run = simulate(ready, tmp_path_factory.mktemp("defended") / "run")
+        recording = Recording.open(run)
+        threat = EAVESDROPPER if told else EAVESDROPPER.without(AppliedDefence)
+        view = observe(recording, threat, attribute(COLUMN), VICTIM)
+        norm = float(np.linalg.norm(view.know(Link).updates()[0]))
+        guess = launch(MaxEntropy(), view, 0)
+        return guess, recording.truth()[VICTIM][COLUMN], norm, view.know(Link).sent.shape[1]
+
+    return make
+
+
+def accuracy(guess, secret):
+    return float(metrics.attribute_hits(guess, secret).mean())
+
+
+def clip(norm):
+    return (("name", "clip"), ("norm", norm))
+
+
+def noise(sd):
+    return (("name", "gaussian"), ("sd", sd))
+
+
+def test_without_a_defence_every_record_is_decoded(attack):
+    guess, secret, _, _ = attack()
+    assert accuracy(guess, secret) == 1.0
+    assert "scale" not in guess.diagnostics
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_noise_raises_the_error_and_leaves_the_probabilities_honest(attack, told):
+    _, _, norm, size = attack()
+    got = []
+    for strength in (0.02, 0.2, 0.6, 2.0):
+        guess, secret, _, _ = attack(noise(strength * norm / np.sqrt(size)), told=told)
+        got.append(accuracy(guess, secret))
+        sure = float(guess.probabilities.max(axis=1).mean())
+        assert abs(sure - got[-1]) < 0.08  # 200 records: a standard error is up to 0.035
+    assert got[0] == 1.0
+    assert got[-1] < 0.8
+    assert np.all(np.diff(got) <= 0.02)
+
+
+@pytest.mark.parametrize("told", [True, False])
+@pytest.mark.parametrize("scale", [0.5, 0.01])
+def test_a_clipped_update_is_decoded_as_if_it_were_whole(attack, scale, told):
+    _, _, norm, _ = attack()
+    guess, secret, _, _ = attack(clip(scale * norm), told=told)
+    assert accuracy(guess, secret) == 1.0
+    assert guess.diagnostics["scale"] == pytest.approx(scale, rel=0.01)
+
+
+def test_a_norm_that_no_update_reaches_changes_nothing(attack):
+    _, _, norm, _ = attack()
+    guess, secret, _, _ = attack(clip(10 * norm))
+    assert accuracy(guess, secret) == 1.0
+    assert "scale" not in guess.diagnostics
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_clipped_and_noisy(attack, told):
+    _, _, norm, size = attack()
+    both = (clip(norm / 4), noise(0.2 * norm / 4 / np.sqrt(size)))
+    guess, secret, _, _ = attack(*both, told=told)
+    alone, _, _, _ = attack(noise(0.2 * norm / np.sqrt(size)))
+    assert guess.diagnostics["scale"] == pytest.approx(0.25, rel=0.03)
+    assert accuracy(guess, secret) > accuracy(alone, secret) - 0.05
+
+
+def test_every_round_has_its_own_scale(attack):
+    """Later rounds have shorter updates, so that some are clipped and some are not."""
+    _, _, norm, _ = attack(rounds=4)
+    guess, secret, _, _ = attack(clip(0.9 * norm), rounds=4)
+    assert accuracy(guess, secret) == 1.0
