@@ -15,6 +15,7 @@ from overheard.transcript.knowledge import AppliedDefence
 SETTINGS = {
     "clip": {"norm": 0.5},
     "gaussian": {"sd": 0.1},
+    "secure_sum": {},
 }
 WHO = np.array([0, 2, 3])
 

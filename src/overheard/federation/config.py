@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BeforeValidator, Field, PositiveInt, SerializeAsAny, ValidationError
 
@@ -28,10 +28,16 @@ class DataConfig(Spec):
 
 
 class ModelConfig(Spec):
-    """``linear`` (squared error), ``logistic`` (cross-entropy) or ``mlp`` (by the task)."""
+    """``linear`` (squared error), ``logistic`` (cross-entropy), ``mlp`` (by the task) or ``lenet``.
 
-    name: Literal["linear", "logistic", "mlp"]
+    ``filters``, ``hidden`` and ``dropout`` of a LeNet are by default kerkouche2023's for grey and
+    for colour images.
+    """
+
+    name: Literal["linear", "logistic", "mlp", "lenet"]
     hidden: tuple[PositiveInt, ...] = ()
+    filters: tuple[PositiveInt, PositiveInt] | None = None
+    dropout: float | None = Field(default=None, ge=0, lt=1)
     activation: Literal["relu", "tanh", "sigmoid"] = "relu"
     initial: Literal["uniform", "zeros"] = "uniform"
 
@@ -78,6 +84,21 @@ class AuditConfig(Spec):
     coverage: float = Field(default=1.0, gt=0, le=1)
 
 
+class PropertyConfig(Spec):
+    """What some of the clients have or do, and the adversary asks of each (kerkouche2023).
+
+    ``kind``: they hold a target record (``membership``), send their update negated
+    (``inversion``), climb the loss (``ascent``) or do not train (``free-rider``; ``ride`` says what
+    they send then). ``positives``: how many of them there are. ``targets``: how many target
+    records, each with holders of its own.
+    """
+
+    kind: Literal["membership", "inversion", "ascent", "free-rider"]
+    positives: int = Field(default=5, ge=0)
+    targets: int = Field(default=1, ge=1)
+    ride: Literal["unchanged", "noise"] = "unchanged"
+
+
 AnyDefence = Annotated[SerializeAsAny[DefenceConfig], BeforeValidator(parse_defence)]
 
 
@@ -89,6 +110,7 @@ class Config(Spec):
     model: ModelConfig
     training: TrainingConfig
     audit: AuditConfig = AuditConfig()
+    property: PropertyConfig | None = None
     defence: tuple[AnyDefence, ...] = ()
 
 
@@ -123,6 +145,7 @@ def _refuse_unknown_keys(content: dict[str, Any], spec: type[Spec], name: str, a
                 f"did you mean {near[0]!r}?" if near else f"known: {', '.join(spec.model_fields)}"
             )
             raise FixConfig(f"{name}: unknown key {at}{key!r}; {hint}")
-        inner = spec.model_fields[key].annotation
-        if isinstance(value, dict) and isinstance(inner, type) and issubclass(inner, Spec):
-            _refuse_unknown_keys(value, inner, name, f"{at}{key}.")
+        annotation = spec.model_fields[key].annotation
+        for inner in get_args(annotation) or (annotation,):
+            if isinstance(value, dict) and isinstance(inner, type) and issubclass(inner, Spec):
+                _refuse_unknown_keys(value, inner, name, f"{at}{key}.")

@@ -15,14 +15,16 @@ from numpy.typing import NDArray
 
 from overheard.data.dataset import is_numeric
 from overheard.errors import FixConfig, FixData
+from overheard.federation.behaviours import climbing, initial_of, misbehaved, training_of
 from overheard.federation.defences.catalogue import build_all
 from overheard.federation.defences.contract import Defence, State, told
+from overheard.federation.defences.secure_sum import SecureSumConfig
 from overheard.federation.plan import LabelSecret, Plan
 from overheard.federation.pool import Pool, known_count, pool_of
-from overheard.learning.dense import initial
+from overheard.federation.properties import write_properties
 from overheard.learning.recipe import Layout, Recipe
 from overheard.learning.records import Records, encode, positions
-from overheard.learning.training import Shards, local_training, shards
+from overheard.learning.training import Shards, shards
 from overheard.randomness import stream
 from overheard.transcript.observe import LABEL_COLUMN, MEMBER_COLUMN
 from overheard.transcript.store import Recorder
@@ -49,18 +51,42 @@ def simulate(plan: Plan, out: str | Path, progress: Progress = lambda done, tota
     if training.isolate:
         about["isolated"] = training.isolate
     payload = "gradient" if recipe.algorithm == "fedsgd" else "model"
+    summing = next((d for d in plan.config.defence if isinstance(d, SecureSumConfig)), None)
+    if summing is not None:
+        _check_summing(plan, data)
+    dishonest = plan.properties.dishonest if plan.properties else frozenset()
+    bad = np.array([name in dishonest for name in names])
     with Recorder(out, payload, about) as recorder:
         write_knowledge(recorder, plan)
         if defence.claim:
             recorder.side("AppliedDefence", told(defence.claim))
         state = defence.init(len(names), recipe.model.size)
-        model = initial(recipe.dense, seed, plan.config.model.initial).astype(recipe.wire)
+        model = initial_of(recipe, seed, plan.config.model.initial).astype(recipe.wire)
         own = model  # of the isolated client
         for number in range(training.rounds):
             chosen = participants(len(names), training.participation, seed, number)
             alone = np.array([names[c] == training.isolate for c in chosen])
             sent = np.where(alone[:, None], own, model) if training.isolate else model
             returned = train_clients(recipe, sent, data, chosen, seed, number)
+            if bad[chosen].any():
+                returned = misled(plan, sent, returned, data, chosen, bad[chosen], number)
+            if summing is not None:
+                rng = stream(seed, "defence", number)
+                changed, state = defence.upload(
+                    state, updates_of(payload, sent, returned), chosen, rng
+                )
+                total, answered = summing.total(changed, number, stream(seed, "masks", number))
+                recorder.aggregated(
+                    number,
+                    named(recipe.model.layout(), model),
+                    named(recipe.model.layout(), total),
+                    [names[c] for c in chosen[answered]],
+                )
+                moved = step(recipe, model, total / len(answered))
+                noisy, state = defence.broadcast(state, moved.astype(np.float64), rng)
+                model = noisy.astype(recipe.wire)
+                progress(number + 1, training.rounds)
+                continue
             if defence.claim:
                 rng = stream(seed, "defence", number)
                 returned, state = uploaded(defence, state, payload, sent, returned, chosen, rng)
@@ -108,18 +134,78 @@ def train_clients(
     """
     sent = np.broadcast_to(sent, (len(chosen), sent.shape[-1]))
     returned = np.empty(sent.shape, sent.dtype)
+    train = training_of(recipe)
     by_size = np.argsort(data.sizes[chosen], kind="stable")
     for begin in range(0, len(chosen), CHUNK):
         part = by_size[begin : begin + CHUNK]
         rng = stream(seed, "batches", number, begin)
         with np.errstate(over="ignore", invalid="ignore"):
-            returned[part] = local_training(recipe, sent[part], data.take(chosen[part]), rng)
+            returned[part] = train(recipe, sent[part], data.take(chosen[part]), rng)
     if not np.isfinite(returned).all():
         raise FixConfig(
             f"round {number}: the training diverged to NaN or infinity; lower learning_rate "
             f"(it is {recipe.learning_rate:g}); the rounds before are kept"
         )
     return returned
+
+
+def misled(
+    plan: Plan,
+    sent: Array,
+    returned: Array,
+    data: Shards,
+    chosen: NDArray[np.int64],
+    bad: NDArray[np.bool_],
+    number: int,
+) -> Array:
+    """What the chosen clients return, of whom those that are ``bad`` do not do as they are told."""
+    assert plan.properties is not None
+    asked, recipe, seed = plan.properties.config, plan.recipe, plan.config.seed
+    rng = stream(seed, "behaviour", number)
+    made = returned.copy()
+    if asked.kind == "ascent" and recipe.algorithm != "fedsgd":
+        start = np.broadcast_to(sent, returned.shape)[bad]
+        made[bad] = train_clients(climbing(recipe), start, data, chosen[bad], seed, number)
+    elif asked.kind != "membership":
+        payload = "gradient" if recipe.algorithm == "fedsgd" else "model"
+        start = np.broadcast_to(sent, returned.shape)[bad]
+        honest = updates_of(payload, start, returned[bad])
+        false = misbehaved(asked.kind, asked.ride, honest, rng)
+        made[bad] = false if payload == "gradient" else start - false
+    return made
+
+
+def updates_of(payload: str, sent: Array, returned: Array) -> NDArray[np.float64]:
+    """What a listener sees of each client: ``sent - returned``, or the gradient that it sends."""
+    if payload == "gradient":
+        return returned.astype(np.float64)
+    return np.asarray(sent.astype(np.float64) - returned)
+
+
+def step(recipe: Recipe, model: Array, update: Array) -> Array:
+    """The next global model, from the mean update of the clients."""
+    rate = recipe.learning_rate if recipe.algorithm == "fedsgd" else 1.0
+    return np.asarray(model.astype(np.float64) - rate * update).astype(model.dtype)
+
+
+def _check_summing(plan: Plan, data: Shards) -> None:
+    """Refuse what a plain sum cannot do, or would give away."""
+    training, clients = plan.config.training, len(data)
+    if training.isolate:
+        raise FixConfig(
+            "training.isolate sends one client a model of its own, and under secure_sum nobody "
+            "sees what it returns; leave one of them out"
+        )
+    if training.weighting == "size" and data.sizes.min() < data.sizes.max():
+        raise FixConfig(
+            f"secure_sum adds the updates unweighted, and the clients hold {data.sizes.min()} to "
+            f"{data.sizes.max()} records; set training.weighting = 'equal'"
+        )
+    if len(participants(clients, training.participation, 0, 0)) < 2:
+        raise FixConfig(
+            f"secure_sum with one client a round ({clients} clients, participation "
+            f"{training.participation:g}) hides nothing: raise training.participation"
+        )
 
 
 def uploaded(
@@ -135,11 +221,9 @@ def uploaded(
 
     The update is what a listener sees of a client: ``sent - returned``, or the gradient it sends.
     """
-    start = np.zeros(()) if payload == "gradient" else sent.astype(np.float64)
-    sign = 1.0 if payload == "gradient" else -1.0
-    updates = sign * (returned.astype(np.float64) - start)
-    changed, state = defence.upload(state, updates, chosen, rng)
-    return (start + sign * changed).astype(returned.dtype), state
+    changed, state = defence.upload(state, updates_of(payload, sent, returned), chosen, rng)
+    back = changed if payload == "gradient" else sent.astype(np.float64) - changed
+    return back.astype(returned.dtype), state
 
 
 def aggregate(
@@ -198,6 +282,8 @@ def write_knowledge(recorder: Recorder, plan: Plan) -> None:
             _write_pools(recorder, plan, pools, column)
     if plan.label is not None:
         _write_label_knowledge(recorder, plan, plan.label)
+    if plan.properties is not None:
+        write_properties(recorder, plan.properties, list(plan.clients), label)
 
 
 def _write_domain(recorder: Recorder, plan: Plan, column: str, key: str) -> None:

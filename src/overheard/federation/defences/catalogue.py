@@ -13,10 +13,12 @@ from overheard.errors import FixConfig
 from overheard.federation.defences.clip import ClipConfig
 from overheard.federation.defences.contract import Defence, DefenceConfig, chain
 from overheard.federation.defences.gaussian import GaussianConfig
+from overheard.federation.defences.secure_sum import SecureSumConfig
 
 DEFENCES: dict[str, type[DefenceConfig]] = {
     "clip": ClipConfig,
     "gaussian": GaussianConfig,
+    "secure_sum": SecureSumConfig,
 }
 
 

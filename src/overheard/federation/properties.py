@@ -1,0 +1,126 @@
+"""Who has the property that the audit asks about: holders of a target record, or the dishonest.
+
+Everything here is settled by the seed before the first round. The target records are taken out of
+the records that no client holds, and the adversary's auxiliary data are the rest of those.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from overheard.errors import FixConfig
+from overheard.federation.config import PropertyConfig
+from overheard.learning.records import Records
+from overheard.randomness import stream
+from overheard.transcript.observe import LABEL_COLUMN, POSITIVE_COLUMN
+from overheard.transcript.store import Recorder
+from overheard.transcript.target import client_property
+
+
+@dataclass(frozen=True)
+class Secret:
+    """The clients that have one property, and for membership the record that they hold."""
+
+    column: str
+    positives: tuple[str, ...]
+    record: Records | None = None
+
+
+@dataclass(frozen=True)
+class Properties:
+    """What is asked of each client, the answers, and the adversary's records."""
+
+    config: PropertyConfig
+    secrets: tuple[Secret, ...]
+    auxiliary: Records
+    shard: int
+
+    @property
+    def dishonest(self) -> frozenset[str]:
+        """The clients that do not do as they are told."""
+        if self.config.kind == "membership":
+            return frozenset()
+        return frozenset(self.secrets[0].positives)
+
+
+def settle(
+    asked: PropertyConfig, clients: dict[str, Records], outside: Records | None, seed: int
+) -> tuple[Properties, dict[str, Records]]:
+    """The properties, and the clients' records with the target records in place of some.
+
+    A holder of the target record has it in place of one of its own, so that all clients keep the
+    same number of records.
+    """
+    names = list(clients)
+    sizes = {len(records) for records in clients.values()}
+    if len(sizes) > 1:
+        raise FixConfig(
+            f"[property]: the clients hold {min(sizes)} to {max(sizes)} records; the attacks take "
+            "all shards to be of one size: use a source of equal clients, such as mnist"
+        )
+    (shard,) = sizes
+    if asked.positives > len(names):
+        raise FixConfig(
+            f"property.positives = {asked.positives} of {len(names)} clients; ask for fewer"
+        )
+    if outside is None or len(outside) <= asked.targets + 1:
+        there = 0 if outside is None else len(outside)
+        raise FixConfig(
+            f"[property]: {there} records are held by no client, and the adversary needs some of "
+            "its own: use a source that keeps some out (auxiliary or public in data.options)"
+        )
+    if asked.targets > 1 and asked.kind != "membership":
+        raise FixConfig(f"property.targets belongs to kind = 'membership', not {asked.kind!r}")
+    if asked.targets > shard:
+        raise FixConfig(
+            f"property.targets = {asked.targets}, but a client holds {shard} records; ask for fewer"
+        )
+    rows = stream(seed, "target record").permutation(len(outside))
+    secrets = []
+    for number in range(asked.targets):
+        draw = stream(seed, "positives", number).permutation(len(names))
+        positives = tuple(sorted(names[k] for k in draw[: asked.positives]))
+        if asked.kind != "membership":
+            column = "free-rider" if asked.kind == "free-rider" else "poisoning"
+            secrets.append(Secret(column, positives))
+            continue
+        record = outside.take(rows[number : number + 1])
+        for name in positives:
+            clients = {**clients, name: _with(clients[name], number, record)}
+        column = "membership" if number == 0 else f"membership-{number + 1}"
+        secrets.append(Secret(column, positives, record))
+    taken = asked.targets if asked.kind == "membership" else 0
+    auxiliary = outside.take(np.sort(rows[taken:]))
+    return Properties(asked, tuple(secrets), auxiliary, shard), clients
+
+
+def _with(records: Records, row: int, record: Records) -> Records:
+    columns: dict[str, Any] = {}
+    for name, values in records.columns.items():
+        columns[name] = values.copy()
+        columns[name][row] = record[name][0]
+    return Records(columns)
+
+
+def write_properties(recorder: Recorder, asked: Properties, clients: list[str], label: str) -> None:
+    """What the adversary is given for each property, and for evaluation who has it."""
+    for secret in asked.secrets:
+        key = client_property(secret.column).key
+        recorder.side("AuxiliaryData", {"auxiliary": _labelled(asked.auxiliary, label)}, key)
+        recorder.side("ShardSize", {"records": asked.shard}, key)
+        if secret.record is not None:
+            recorder.side("TargetRecord", {"target": _labelled(secret.record, label)}, key)
+        if asked.config.kind != "membership":
+            recorder.side("SuspectedBehaviour", {"name": asked.config.kind}, key)
+        answers = {
+            name: Records({POSITIVE_COLUMN: np.array([float(name in secret.positives)])})
+            for name in clients
+        }
+        recorder.truth(answers, "Property", key)
+
+
+def _labelled(records: Records, label: str) -> Records:
+    return Records({**records.without(label).columns, LABEL_COLUMN: records[label]})
