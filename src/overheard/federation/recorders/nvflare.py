@@ -1,0 +1,132 @@
+"""Recording an NVIDIA FLARE job with a widget of its server.
+
+The widget hears each task's data after the server's filters and each result before them: what is
+on the wire. It records training tasks of the FedAvg controller and of others that exchange
+weights in the same way, and notes what is sent beside them: FedAvg's broadcasts tell every site the
+weight of every other one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from nvflare.apis.dxo import DXO, DataKind, from_shareable
+from nvflare.apis.event_type import EventType
+from nvflare.apis.fl_constant import FLContextKey, FLMetaKey
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.shareable import Shareable
+from nvflare.app_common.app_constant import AppConstants
+from nvflare.widgets.widget import Widget
+
+from overheard.federation.recorders.ear import Ear
+from overheard.federation.recorders.live import Recorder
+
+Arrays = dict[str, NDArray[Any]]
+
+
+class RecordingWidget(Widget):  # type: ignore[misc]  # nvflare has no types
+    """``job.to_server(RecordingWidget("/path/to/run"))``; the path must not exist yet.
+
+    ``task``: the training task's name, as the controller has it.
+    """
+
+    def __init__(self, path: str, task: str = "train") -> None:
+        super().__init__()
+        self.path = path
+        self.task = task
+        self._ear: Ear | None = None
+        self._sent: dict[tuple[str, str], tuple[int, Arrays]] = {}
+        self._failure: BaseException | None = None
+
+    def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
+        if event_type == EventType.START_RUN:
+            about = {"framework": "nvflare", "version": version("nvflare")}
+            self._ear = Ear(Recorder(self.path, "model", about))
+        elif self._ear is None:
+            return
+        elif event_type == EventType.AFTER_TASK_DATA_FILTER and self._mine(fl_ctx):
+            self._ear.hear(lambda recorder: self._hear_task(recorder, fl_ctx))
+        elif event_type == EventType.BEFORE_TASK_RESULT_FILTER and self._mine(fl_ctx):
+            self._ear.hear(lambda recorder: self._hear_result(recorder, fl_ctx))
+        elif event_type in (EventType.FATAL_SYSTEM_ERROR, EventType.JOB_ABORTED):
+            self._failure = RuntimeError(event_type)
+        elif event_type == EventType.END_RUN:
+            self._ear.end(self._failure)
+
+    def _mine(self, fl_ctx: FLContext) -> bool:
+        return bool(fl_ctx.get_prop(FLContextKey.TASK_NAME) == self.task)
+
+    def _hear_task(self, recorder: Recorder, fl_ctx: FLContext) -> None:
+        data: Shareable = fl_ctx.get_prop(FLContextKey.TASK_DATA)
+        message = from_shareable(data)
+        number = data.get_header(AppConstants.CURRENT_ROUND)
+        if message.data_kind != DataKind.WEIGHTS or number is None:
+            return
+        self._sent[_conversation(fl_ctx)] = (int(number), _arrays(message.data))
+        _note_weights(recorder, message)
+
+    def _hear_result(self, recorder: Recorder, fl_ctx: FLContext) -> None:
+        talk = _conversation(fl_ctx)
+        if talk not in self._sent:
+            return
+        number, model = self._sent.pop(talk)
+        message = from_shareable(fl_ctx.get_prop(FLContextKey.TASK_RESULT))
+        returned = _arrays(message.data)
+        if message.data_kind == DataKind.WEIGHT_DIFF:
+            returned = {n: model[n] + d for n, d in returned.items() if n in model}
+            recorder.note("The sites return differences; they are recorded as sent + difference.")
+        elif message.data_kind != DataKind.WEIGHTS:
+            return
+        _, client = talk
+        weight = message.get_meta_prop(FLMetaKey.NUM_STEPS_CURRENT_ROUND)
+        recorder.sent(number, client, model)
+        recorder.returned(number, client, returned, np.nan if weight is None else float(weight))
+        for name, value in _told(message.meta).items():
+            recorder.clear(name, client, value)
+
+
+def _conversation(fl_ctx: FLContext) -> tuple[str, str]:
+    """The task's id and the site at the other end."""
+    return str(fl_ctx.get_prop(FLContextKey.TASK_ID)), str(
+        fl_ctx.get_peer_context().get_identity_name()
+    )
+
+
+def _arrays(data: Mapping[str, Any]) -> Arrays:
+    """Copies, because the server goes on to add up in place; torch tensors as numpy arrays."""
+    found: Arrays = {}
+    for name, value in data.items():
+        there = value.detach().cpu().numpy() if hasattr(value, "detach") else value
+        found[name] = np.array(there, copy=True)
+    return found
+
+
+def _told(meta: Mapping[str, Any]) -> dict[str, float | str]:
+    """The numbers among a result's metadata, and its metrics."""
+    metrics = meta.get(FLMetaKey.INITIAL_METRICS)
+    both = {**meta, **(metrics if isinstance(metrics, Mapping) else {})}
+    skip = {FLMetaKey.CURRENT_ROUND, FLMetaKey.TOTAL_ROUNDS, FLMetaKey.START_ROUND}
+    return {
+        str(name): value
+        for name, value in both.items()
+        if isinstance(value, int | float) and name not in skip
+    }
+
+
+def _note_weights(recorder: Recorder, message: DXO) -> None:
+    """FedAvg puts the weights that it used into the next broadcast's metadata."""
+    info = message.get_meta_prop(AppConstants.METRICS_AGGREGATION_INFO)
+    weights = info.get("site_weights") if isinstance(info, Mapping) else None
+    if not weights:
+        return
+    recorder.note(
+        "FedAvg's broadcast tells every site the weight (aggregation weight times local steps) of "
+        f"each of the {len(weights)} sites in the round before: who took part, and how many "
+        "records each holds as far as steps show it."
+    )
+    for site in weights:
+        recorder.clear("weight told to all sites", str(site["name"]), float(site["weight"]))

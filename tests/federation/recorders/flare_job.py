@@ -1,0 +1,104 @@
+"""``python flare_job.py OUT``: an NVIDIA FLARE job in its simulator, bare and recorded.
+
+Its arithmetic is exact (multiples of 2^-20, weights that sum to a power of two), so the outcome
+does not depend on who answers first. Each site leaves the digest of what it returns.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from nvflare.apis.dxo import DXO, DataKind, from_shareable
+from nvflare.apis.executor import Executor
+from nvflare.app_common.app_constant import AppConstants
+from nvflare.app_common.workflows.fedavg import FedAvg
+from nvflare.job_config.api import FedJob
+
+SITES = 2
+ROUNDS = 2
+STEPS = {"site-1": 1, "site-2": 3}
+
+
+def exact(array: np.ndarray) -> np.ndarray:
+    return np.round(array * 2.0**20) / 2.0**20
+
+
+def initial() -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(7)
+    return {"w": exact(rng.normal(size=(3, 5))), "b": exact(rng.normal(size=3))}
+
+
+def trained(model: dict[str, np.ndarray], site: str) -> dict[str, np.ndarray]:
+    return {n: exact(np.tanh(a + 0.1 * STEPS[site])) for n, a in model.items()}
+
+
+def expected() -> dict[str, np.ndarray]:
+    model = initial()
+    for _ in range(ROUNDS):
+        made = {site: trained(model, site) for site in STEPS}
+        total = sum(STEPS.values())
+        model = {n: sum(made[s][n] * w for s, w in STEPS.items()) / total for n in model}
+    return model
+
+
+def digest(arrays: dict[str, np.ndarray]) -> str:
+    return hashlib.sha256(b"".join(a.tobytes() for a in arrays.values())).hexdigest()
+
+
+class Site(Executor):
+    """Trains as told and leaves a digest of what it returns."""
+
+    def __init__(self, digests: str) -> None:
+        super().__init__()
+        self.digests = digests
+
+    def execute(self, task_name: str, shareable: Any, fl_ctx: Any, abort_signal: Any) -> Any:
+        site = fl_ctx.get_identity_name()
+        model = {n: np.asarray(a) for n, a in from_shareable(shareable).data.items()}
+        after = trained(model, site)
+        Path(self.digests, f"{site}-{digest(after)}").touch()
+        meta = {"NUM_STEPS_CURRENT_ROUND": STEPS[site], "initial_metrics": {"loss": 0.5}}
+        reply = DXO(DataKind.WEIGHTS, after, meta).to_shareable()
+        reply.set_header(
+            AppConstants.CURRENT_ROUND, shareable.get_header(AppConstants.CURRENT_ROUND)
+        )
+        return reply
+
+
+class SavingFedAvg(FedAvg):
+    """FedAvg that keeps its model as numpy arrays."""
+
+    def __init__(self, outcome: str, num_clients: int = 3, num_rounds: int = 5) -> None:
+        super().__init__(persistor_id="", num_clients=num_clients, num_rounds=num_rounds)
+        self.outcome = outcome
+
+    def run(self) -> None:
+        self.model = initial()
+        super().run()
+
+    def save_model(self, model: Any) -> None:
+        np.savez(self.outcome, **{n: np.asarray(a) for n, a in model.params.items()})
+
+
+def run(out: Path, kind: str) -> None:
+    from overheard.nvflare import RecordingWidget
+
+    (out / kind).mkdir(parents=True)
+    job = FedJob(name=kind, min_clients=SITES)
+    job.to_server(SavingFedAvg(str(out / f"{kind}.npz"), num_clients=SITES, num_rounds=ROUNDS))
+    if kind == "recorded":
+        job.to_server(RecordingWidget(str(out / "run")), id="overheard")
+    job.to_clients(Site(str(out / kind)), tasks=["train"])
+    job.simulator_run(str(out / f"work-{kind}"), n_clients=SITES, threads=SITES)
+
+
+if __name__ == "__main__":
+    for which in ("bare", "recorded"):
+        run(Path(sys.argv[1]), which)
+    sys.stdout.flush()
+    os._exit(0)  # the simulator's threads do not always end by themselves
