@@ -180,4 +180,7 @@ def test_searches_are_run_once_and_slow_cells_not_often() -> None:
     assert set(SMALL.in_repetition(0)) == {"cos_matching", "max_entropy"}
     assert set(SMALL.in_repetition(1)) == {"max_entropy"}
     assert not SMALL.in_repetition(3)
+    table3 = tables.methods_table("location30", False)
+    often = {s.records for s in table3 if "l2_lbfgs" in s.in_repetition(2)}
+    assert often == {50, 100, 300}
     assert score(SMALL, 3) == ([], [])
