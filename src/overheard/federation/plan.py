@@ -12,9 +12,10 @@ from overheard.data import catalogue
 from overheard.data.dataset import Dataset, bins_of, domain_of, is_numeric
 from overheard.errors import FixConfig, FixData
 from overheard.federation.config import Config, ModelConfig
+from overheard.federation.defences.dp_sgd import DpSgdConfig
 from overheard.federation.pool import known_first, strangers
 from overheard.federation.properties import Properties, settle
-from overheard.learning.recipe import Dense, LeNet, Loss, Recipe, Target
+from overheard.learning.recipe import Dense, LeNet, Loss, PrivateSteps, Recipe, Target
 from overheard.learning.records import Encoding, OneHot, Pixels, Records, Scaled, Value, encode
 from overheard.randomness import stream
 from overheard.transcript.messages import check_client
@@ -99,10 +100,18 @@ def plan(config: Config, dataset: Dataset | None = None) -> Plan:
         batch_size=training.batch_size or None,
         steps=training.steps or None,
         proximal=training.proximal,
+        private=_private(config),
         wire=training.wire,
     )
     secrets = (label, outsiders, auxiliary, properties)
     return Plan(config, dataset, recipe, clients, attributes, *secrets)
+
+
+def _private(config: Config) -> PrivateSteps | None:
+    found = [d for d in config.defence if isinstance(d, DpSgdConfig)]
+    if len(found) > 1:
+        raise FixConfig("defence 'dp_sgd' is there twice; keep one")
+    return PrivateSteps(clip=found[0].clip, noise=found[0].noise) if found else None
 
 
 def _model(wanted: ModelConfig, encoding: Encoding, outputs: int) -> Dense | LeNet:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from overheard.data.dataset import is_numeric
 from overheard.errors import FixConfig, FixData
 from overheard.federation.behaviours import climbing, initial_of, misbehaved, training_of
+from overheard.federation.defences.accounting import budget
 from overheard.federation.defences.catalogue import build_all
 from overheard.federation.defences.contract import Defence, State, told
 from overheard.federation.defences.secure_sum import SecureSumConfig
@@ -60,6 +61,9 @@ def simulate(plan: Plan, out: str | Path, progress: Progress = lambda done, tota
         write_knowledge(recorder, plan)
         if defence.claim:
             recorder.side("AppliedDefence", told(defence.claim))
+            promised = budgets(plan, defence, dict(zip(names, data.sizes.tolist(), strict=True)))
+            if promised:
+                recorder.side("PrivacyBudget", promised)
         state = defence.init(len(names), recipe.model.size)
         model = initial_of(recipe, seed, plan.config.model.initial).astype(recipe.wire)
         own = model  # of the isolated client
@@ -114,6 +118,15 @@ def simulate(plan: Plan, out: str | Path, progress: Progress = lambda done, tota
                 model = noisy.astype(recipe.wire)
             progress(number + 1, training.rounds)
     return Path(out)
+
+
+def budgets(plan: Plan, defence: Defence, sizes: dict[str, int]) -> dict[str, Any]:
+    """The differential privacy that the defences promise a record of each client."""
+    rounds, of_size = plan.config.training.rounds, {}
+    for size in set(sizes.values()):
+        of_size[size] = budget(plan.config.defence, defence.claim, plan.recipe, size, rounds)
+    found = {client: of_size[size] for client, size in sizes.items()}
+    return {client: b.as_json() for client, b in found.items() if b is not None}
 
 
 def participants(clients: int, share: float, seed: int, number: int) -> NDArray[np.int64]:

@@ -170,6 +170,14 @@ class Target(Spec):
         return np.asarray(hits.argmax(axis=1), dtype=np.float64)
 
 
+class PrivateSteps(Spec):
+    """DP-SGD: each record's gradient is clipped to ``clip``; every step adds Gaussian noise whose
+    standard deviation on the sum is ``noise`` times ``clip``."""
+
+    clip: float = Field(gt=0)
+    noise: float = Field(ge=0)
+
+
 class Recipe(Spec):
     """Model, loss and local update rule."""
 
@@ -183,6 +191,7 @@ class Recipe(Spec):
     batch_size: int | None = Field(default=None, ge=1)
     steps: int | None = Field(default=None, ge=1)
     proximal: float = Field(default=0.0, ge=0)
+    private: PrivateSteps | None = None
     wire: Literal["float32", "float64"] = "float32"
 
     @model_validator(mode="after")
@@ -194,6 +203,8 @@ class Recipe(Spec):
             )
         if self.steps is not None and (self.batch_size is None or self.epochs != 1):
             raise ValueError("steps counts mini-batches instead of epochs: it needs a batch_size")
+        if self.private is not None and not isinstance(self.model, Dense):
+            raise ValueError("private local steps are there for dense layers only")
         if self.loss == "squared_error" and self.model.outputs != 1:
             raise ValueError("squared error needs a model with one output")
         return self

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overheard.learning.dense import factors, weighted_gradient
+from overheard.learning.private import clipped, sampled_weights
 from overheard.learning.recipe import LeNet, Recipe
 
 Array = NDArray[np.floating[Any]]
@@ -62,6 +63,8 @@ def local_training(recipe: Recipe, start: Array, data: Shards, rng: np.random.Ge
         return lenet.local_training(recipe, start, data, rng)
     theta = np.broadcast_to(start, (len(data), start.shape[-1]))
     rate = theta.dtype.type(recipe.learning_rate)
+    if recipe.private is not None:
+        return _private_training(recipe, theta, data, rng)
     if recipe.algorithm == "fedsgd":
         return _gradient(recipe, theta, data.inputs, data.labels, shares(data, theta.dtype))
     for inputs, labels, weights in training_batches(recipe, data, theta.dtype, rng):
@@ -70,6 +73,28 @@ def local_training(recipe: Recipe, start: Array, data: Shards, rng: np.random.Ge
             busy = weights.any(axis=-1, keepdims=True)
             step = step + theta.dtype.type(recipe.proximal) * (theta - start) * busy
         theta = theta - rate * step
+    return np.array(theta)
+
+
+def _private_training(
+    recipe: Recipe, start: Array, data: Shards, rng: np.random.Generator
+) -> Array:
+    """DP-SGD from ``start`` (C, P), see `learning.private`."""
+    private, model = recipe.private, recipe.dense
+    assert private is not None
+    theta = start
+    for weights, noisy in sampled_weights(recipe, data.sizes, data.inputs.shape[1], rng):
+        pairs = factors(model, recipe.loss, theta, data.inputs, data.labels)
+        kept = clipped(pairs, private.clip, model.bias)
+        step = weighted_gradient(model, kept, weights.astype(theta.dtype))
+        sd = private.noise * private.clip * noisy[:, None]
+        step = step + (sd * rng.standard_normal(theta.shape)).astype(theta.dtype)
+        if recipe.algorithm == "fedsgd":
+            return np.asarray(step)
+        if recipe.algorithm == "fedprox":
+            pull = theta.dtype.type(recipe.proximal) * (theta - start)
+            step = step + pull * (noisy[:, None] > 0)
+        theta = theta - theta.dtype.type(recipe.learning_rate) * step
     return np.array(theta)
 
 
