@@ -60,6 +60,15 @@ def gram(left: Sequence[Difference], right: Sequence[Difference]) -> Array:
     return total
 
 
+def squares(layers: Sequence[Difference]) -> Array:
+    """The diagonal (n,) of :func:`gram` of gradient differences with themselves."""
+    total = np.zeros(layers[0].errors.shape[1])
+    for layer in layers:
+        errors = np.einsum("pnj,qnj->pqn", layer.errors, layer.errors)
+        total += (errors * np.einsum("pnj,qnj->pqn", layer.inputs, layer.inputs)).sum(axis=(0, 1))
+    return total
+
+
 def project(layers: Sequence[Difference], blocks: Sequence[Array]) -> Array:
     """Inner products (n,) of gradient differences with one gradient.
 

@@ -8,6 +8,12 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from overheard.attacks.attribute.local_epochs import decode_local_steps as decode_attribute
+from overheard.attacks.membership.local_steps import (
+    MOST_RECORDS,
+    as_trained,
+    decode_local_steps,
+)
 from overheard.attacks.membership.pool import (
     Candidates,
     candidates_of,
@@ -19,6 +25,7 @@ from overheard.attacks.wire import spread
 from overheard.decoding.counts import decode_tied, same_rows, solve_counts, tie_diagnostics
 from overheard.decoding.max_entropy import Posterior, count_unknowns
 from overheard.errors import ChooseAnotherAttack, FixData
+from overheard.learning.recipe import Recipe
 from overheard.transcript.guess import AttributeValues, Membership
 from overheard.transcript.knowledge import (
     AttributeDomain,
@@ -32,13 +39,16 @@ from overheard.transcript.view import View
 Array = NDArray[np.float64]
 MOST_ROW_NUMBERS = 4_000_000
 MOST_UNKNOWNS = 10_000
+CLEAR = 0.02
+"""Mean doubt about membership up to which the members' attribute is decoded."""
 
 
 @dataclass(frozen=True)
 class CandidateDecode:
     """Reads the client's updates as a sum over the pool in which strangers add nothing, and solves
     for who is in the sum and with which value of the attribute: exact where the update has at least
-    as many independent numbers as the pool has candidates, calibrated where not.
+    as many independent numbers as the pool has candidates, calibrated where not. Mini-batches and
+    several local epochs are replayed to learn what chance does to the sum.
 
     Settings: ``rounds``, how many of the rounds heard may be used (the first alone is tried first).
     """
@@ -63,51 +73,112 @@ class CandidateDecode:
             )
         prior = _prior(view, values, count / people)
         groups = same_rows(np.column_stack([pool.inputs[0], pool.labels]))
+        if link.payload == "model":
+            recipe = as_trained(recipe, count)
+            if not recipe.full_batch or recipe.epochs > 1:
+                shares = prior[1:] / prior[1:].sum()
+                return _several_steps(link, recipe, pool, count, shares, groups, self.rounds, rng)
         posterior, used = None, 0
         for rounds in dict.fromkeys((1, min(self.rounds, len(link)))):
             chosen = spread(len(link), rounds)
-            posterior, used = self._decode(view, pool, chosen, count, prior, groups), len(chosen)
+            posterior = _one_step(link, recipe, pool, chosen, count, prior, groups)
+            used = len(chosen)
             if posterior.method in ("counts", "ridge", "enumeration"):
                 break
         assert posterior is not None
         return _guess(posterior, pool, groups, used, recipe.model.size)
 
-    def _decode(
-        self,
-        view: View,
-        pool: Candidates,
-        used: NDArray[np.int64],
-        count: int,
-        prior: Array,
-        groups: NDArray[np.intp],
-    ) -> Posterior:
-        recipe, link = view.know(LocalTraining).recipe, view.know(Link)
-        values, people, _ = pool.inputs.shape
-        priors = np.tile(prior, (people, 1))
-        if people * values * recipe.model.size * len(used) <= MOST_ROW_NUMBERS:
-            return decode_tied(pool_rows(link, recipe, pool, used, count), groups, priors)
-        heard = pool_products(link, recipe, pool, used, count)
-        first = np.unique(groups, return_index=True)[1]
-        inside = (first[:, None] * values + np.arange(values)).ravel()
-        found = solve_counts(
-            heard.products[np.ix_(inside, inside)],
-            heard.projections[inside],
-            heard.energy,
-            heard.equations,
-            np.bincount(groups),
-            priors[first],
+
+def _one_step(
+    link: Link,
+    recipe: Recipe,
+    pool: Candidates,
+    used: NDArray[np.int64],
+    count: int,
+    prior: Array,
+    groups: NDArray[np.intp],
+) -> Posterior:
+    """The client takes one full-batch step a round: the equations are exact."""
+    values, people, _ = pool.inputs.shape
+    priors = np.tile(prior, (people, 1))
+    if people * values * recipe.model.size * len(used) <= MOST_ROW_NUMBERS:
+        return decode_tied(pool_rows(link, recipe, pool, used, count), groups, priors)
+    heard = pool_products(link, recipe, pool, used, count)
+    first = np.unique(groups, return_index=True)[1]
+    inside = (first[:, None] * values + np.arange(values)).ravel()
+    found = solve_counts(
+        heard.products[np.ix_(inside, inside)],
+        heard.projections[inside],
+        heard.energy,
+        heard.equations,
+        np.bincount(groups),
+        priors[first],
+    )
+    if found.exact:
+        return Posterior(
+            found.shares[groups],
+            found.chi2_per_equation,
+            len(inside),
+            count_unknowns(priors),
+            1,
+            True,
+            "counts",
         )
-        if found.exact:
-            return Posterior(
-                found.shares[groups],
-                found.chi2_per_equation,
-                len(inside),
-                count_unknowns(priors),
-                1,
-                True,
-                "counts",
+    return decode_tied(heard.measurement(), groups, priors)
+
+
+def _several_steps(
+    link: Link,
+    recipe: Recipe,
+    pool: Candidates,
+    count: int,
+    shares: Array,
+    groups: NDArray[np.intp],
+    rounds: int,
+    rng: np.random.Generator,
+) -> Membership:
+    """The model moved while the client trained: mini-batches or several local epochs."""
+    people = len(pool.labels)
+    if people > MOST_RECORDS:
+        raise ChooseAnotherAttack(
+            f"a pool of {people} records is more than {MOST_RECORDS}; audit a smaller pool"
+        )
+    found = decode_local_steps(link, recipe, pool, count, shares, rounds, rng)
+    sizes = np.bincount(groups)
+    members = (np.bincount(groups, found.members) / sizes)[groups]
+    tied = np.column_stack([1 - members, members])
+    attribute = None
+    values: dict[str, float | int | str] = {}
+    if pool.domain is not None:
+        probabilities = np.tile(shares, (people, 1))
+        if found.fit == "good" and found.doubt < CLEAR:
+            # whoever is a member is known: what is left is the question about the attribute
+            inside = np.argsort(-members, kind="stable")[:count]
+            ties = np.unique(groups[inside], return_inverse=True)[1]
+            decoded = decode_attribute(
+                link, recipe, pool.inputs[:, inside], pool.labels[inside], ties, rounds, rng
             )
-        return decode_tied(heard.measurement(), groups, priors)
+            probabilities[inside] = decoded.posterior.probabilities
+            values = {"attribute_fit": decoded.fit, "attribute_misfit": decoded.misfit}
+        attribute = AttributeValues(probabilities, pool.domain.values)
+    return Membership(
+        members,
+        attribute,
+        {
+            "method": "expectation_propagation",
+            "fit": found.fit,
+            "misfit": found.misfit,
+            "doubt": found.doubt,
+            "evidence_worth": found.worth,
+            "equations": found.equations,
+            "unknowns": people,
+            "rounds_used": found.rounds,
+            "parameters": recipe.model.size,
+            **values,
+            **({"warning": found.warning} if found.warning else {}),
+            **tie_diagnostics(groups, tied),
+        },
+    )
 
 
 def _prior(view: View, values: int, share: float) -> Array:
