@@ -1,0 +1,377 @@
+"""What an audit needs and no listener hears, in one TOML file beside the recording.
+
+The records of the clients (or of some), how they become the model's inputs, the model, the local
+update rule, the secrets to ask about. With it, a recording of any federation becomes one that can
+be audited: `describe` writes it out as the same messages with side knowledge and truth.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, ValidationError, field_validator
+
+from overheard.data.dataset import Dataset
+from overheard.errors import FixConfig
+from overheard.federation.config import Config, DataConfig, parse_config
+from overheard.federation.plan import Plan, load_data, plan
+from overheard.federation.recorders.factory import dense_of
+from overheard.federation.simulate import client_shards, write_knowledge
+from overheard.learning.recipe import Dense, Layout, Recipe, Target
+from overheard.learning.records import Block, Encoding, Records, Spec, Value
+from overheard.learning.training import local_training
+from overheard.randomness import stream
+from overheard.transcript.clear import IN_THE_CLEAR
+from overheard.transcript.messages import (
+    TOTAL,
+    Round,
+    layout_for,
+    message_arrays,
+    read_message,
+)
+from overheard.transcript.store import Recorder, Recording
+
+BESIDE = "audit.toml"
+CLOSE = 0.01  # a replay that is off by more of the update's length does not explain it
+
+
+class DescribedModel(Spec):
+    """A model by name and sizes, or ``factory = "package.module:function"`` (needs --trust-code).
+
+    ``wire_names``: our name of a parameter (``layers.0.weight``) to its name in the messages; left
+    out, the parameters are taken in the order of the messages.
+    """
+
+    name: Literal["linear", "logistic", "mlp"] | None = None
+    hidden: tuple[int, ...] = ()
+    activation: Literal["relu", "tanh", "sigmoid"] = "relu"
+    factory: str = ""
+    wire_names: dict[str, str] = {}
+
+
+class DescribedTraining(Spec):
+    """A client's own training in a round; ``batch_size = 0`` is the full batch."""
+
+    algorithm: Literal["fedavg", "fedsgd", "fedprox"] = "fedavg"
+    learning_rate: float = Field(gt=0)
+    epochs: int = Field(default=1, ge=1)
+    batch_size: int = Field(default=0, ge=0)
+    steps: int = Field(default=0, ge=0)
+    proximal: float = Field(default=0.0, ge=0)
+
+
+class DescribedTarget(Spec):
+    """How the label enters the loss: ``(value - shift) / scale``, or the index of its class."""
+
+    shift: float = 0.0
+    scale: float = 1.0
+    classes: tuple[Value, ...] = ()
+
+
+class DescribedAudit(Spec):
+    """The secrets to ask about; of a named source by default its own sensitive columns."""
+
+    attributes: tuple[str, ...] | None = None
+    bins: int = Field(default=4, ge=2, le=32)
+    label: bool = False
+    group: str = ""
+
+
+class Description(Spec):
+    """The whole file. ``clients``: a client's name in the messages to its name in the table."""
+
+    data: DataConfig
+    clients: dict[str, str] = {}
+    model: DescribedModel
+    training: DescribedTraining
+    encoding: tuple[Block, ...] = ()
+    target: DescribedTarget | None = None
+    audit: DescribedAudit = DescribedAudit()
+
+    @field_validator("encoding", mode="before")
+    @classmethod
+    def _blocks(cls, blocks: Any) -> Any:
+        """A block that lists values is one-hot, any other one scaled: TOML need not say so."""
+        if not isinstance(blocks, list):
+            return blocks
+        return [
+            {"block": "one_hot" if "values" in b else "scaled", **b} if isinstance(b, dict) else b
+            for b in blocks
+        ]
+
+
+def read_description(path: str | Path) -> Description:
+    """Read and check a description; a relative ``data.path`` starts at the file's own folder."""
+    file = Path(path)
+    try:
+        content = tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise FixConfig(f"{file}: cannot be read ({error.strerror})") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise FixConfig(f"{file}: is not TOML: {error}") from error
+    try:
+        read = Description.model_validate(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"])) or "top level"
+        raise FixConfig(f"{file}: {where}: {first['msg']} (given: {first['input']!r})") from error
+    if not read.data.path or Path(read.data.path).is_absolute():
+        return read
+    data = read.data.model_copy(update={"path": str(file.parent / read.data.path)})
+    return read.model_copy(update={"data": data})
+
+
+def describe(
+    recording: Recording, description: Description, out: str | Path, trust_code: bool = False
+) -> tuple[str, ...]:
+    """Write the recording again at ``out`` with what the description says; clients get the names
+    that the table has. Returns what the auditor should know, which is among the notes as well."""
+    if recording.side("LocalTraining") is not None:
+        raise FixConfig(f"{recording.path}: describes itself already; audit it without a TOML file")
+    if not recording.rounds:
+        raise FixConfig(f"{recording.path}: no round was recorded; there is nothing to describe")
+    dense = _given_model(recording, description, trust_code)
+    dataset = load_data(_config(description, dense, "regression"))
+    names = _names(recording, description, dataset)
+    ready = plan(_config(description, dense, dataset.task), _only(dataset, set(names.values())))
+    ready = replace(ready, recipe=_recipe(recording, description, dense, ready))
+    about = {
+        **recording.about,
+        "data": dataset.name,
+        "origin": dataset.origin,
+        "clients": [names.get(c, c) for c in recording.clients],
+    }
+    remarks = (*_silent(recording, names), *_replayed(recording, ready, names))
+    recorder = Recorder(out, recording.payload, about)
+    with suppress(_Unfinished), recorder:
+        write_knowledge(recorder, ready)
+        recorder.side(IN_THE_CLEAR, _clear(recording, names, remarks))
+        _copy_rounds(recording, recorder, names)
+        if not recording.closed:
+            raise _Unfinished
+    return remarks
+
+
+class _Unfinished(Exception):
+    """The recording that is described was never closed, so its copy is not either."""
+
+
+def _given_model(recording: Recording, description: Description, trust_code: bool) -> Dense | None:
+    """The factory's model, if there is one."""
+    model = description.model
+    if bool(model.factory) == (model.name is not None):
+        raise FixConfig(
+            "model: give either a name (linear, logistic, mlp) or a factory "
+            '("package.module:function")'
+        )
+    if not model.factory:
+        return None
+    return dense_of(model.factory, wire_layout(recording), trust_code)
+
+
+def _config(description: Description, dense: Dense | None, task: str) -> Config:
+    model: dict[str, Any] = {
+        "name": description.model.name,
+        "hidden": description.model.hidden,
+        "activation": description.model.activation,
+    }
+    if dense is not None:
+        plain = "logistic" if task == "classification" else "linear"
+        model = {
+            "name": "mlp" if dense.hidden else plain,
+            "hidden": dense.hidden,
+            "activation": dense.activation,
+        }
+    return parse_config(
+        {
+            "data": description.data.model_dump(),
+            "model": model,
+            "training": {**description.training.model_dump(), "rounds": 1},
+            "audit": description.audit.model_dump(),
+        },
+        "description",
+    )
+
+
+def _names(recording: Recording, description: Description, dataset: Dataset) -> dict[str, str]:
+    """The table's name of each recorded client of whom there are records."""
+    there = dataset.by_client()
+    for heard, name in description.clients.items():
+        if heard not in recording.clients:
+            raise FixConfig(
+                f"clients: {heard!r} is not in the recording; it has {', '.join(recording.clients)}"
+            )
+        if name not in there:
+            raise FixConfig(
+                f"clients: {name!r} is not in column {dataset.client!r} of the table; it has "
+                f"{', '.join(there)}"
+            )
+    names = {c: description.clients.get(c, c) for c in recording.clients}
+    names = {c: name for c, name in names.items() if name in there}
+    if not names:
+        raise FixConfig(
+            f"no client of the recording ({', '.join(recording.clients)}) is in column "
+            f"{dataset.client!r} of the table ({', '.join(there)}); say in [clients] who is who"
+        )
+    if len(set(names.values())) < len(names):
+        raise FixConfig("clients: two clients of the recording have one name in the table")
+    return names
+
+
+def _only(dataset: Dataset, names: set[str]) -> Dataset:
+    """The records of these clients; those of others were not trained on."""
+    kept = {name: records for name, records in dataset.by_client().items() if name in names}
+    columns = {
+        column: np.concatenate([records[column] for records in kept.values()])
+        for column in next(iter(kept.values())).columns
+    }
+    who = np.concatenate([np.full(len(records), name) for name, records in kept.items()])
+    return replace(dataset, records=Records({**columns, dataset.client: who}))
+
+
+def wire_layout(recording: Recording) -> Layout:
+    """Names and shapes of the arrays in the messages."""
+    return tuple((name, tuple(shape)) for name, _, shape in recording.rounds[0].layout)
+
+
+def _recipe(
+    recording: Recording, description: Description, dense: Dense | None, ready: Plan
+) -> Recipe:
+    """The plan's recipe with the encoding, target and names of the federation itself."""
+    base = ready.recipe
+    encoding = Encoding(blocks=description.encoding) if description.encoding else base.encoding
+    target = base.target
+    if description.target is not None:
+        target = Target(column=base.target.column, **description.target.model_dump())
+    outputs = base.dense.outputs
+    if target.classes:
+        outputs = 1 if len(target.classes) == 2 else len(target.classes)
+    layout = wire_layout(recording)
+    wires = {dtype for _, dtype, _ in recording.rounds[0].layout}
+    if not wires <= {"F32", "F64"}:
+        raise FixConfig(
+            f"the messages hold arrays of {', '.join(sorted(wires))}; only float32 "
+            "and float64 models can be audited"
+        )
+    model: dict[str, Any] = base.dense.model_dump()
+    model |= {"inputs": encoding.width, "outputs": outputs, "bias": _has_biases(layout)}
+    try:
+        plain = Dense.model_validate(model)
+        names = description.model.wire_names or _in_order(plain, layout)
+        if dense is not None:
+            names = dense.wire_names
+        return Recipe.model_validate(
+            {
+                **base.model_dump(),
+                "model": {**model, "wire_names": names},
+                "encoding": encoding.model_dump(),
+                "target": target.model_dump(),
+                "wire": "float64" if wires == {"F64"} else "float32",
+            }
+        )
+    except ValidationError as error:
+        raise FixConfig(f"description: {error.errors()[0]['msg']}") from error
+
+
+def _has_biases(layout: Layout) -> bool:
+    return any(len(shape) == 1 for _, shape in layout)
+
+
+def _in_order(model: Dense, layout: Layout) -> dict[str, str]:
+    """Our parameters to the messages' arrays, one after the other, if all shapes agree."""
+    wanted = model.layout()
+    if [shape for _, shape in wanted] != [shape for _, shape in layout]:
+        raise FixConfig(
+            f"the model described has {_words(wanted)}; the messages hold {_words(layout)}: "
+            "mend the encoding (columns, or values of a one-hot block), hidden, or name the "
+            "arrays in model.wire_names"
+        )
+    return {ours: theirs for (ours, _), (theirs, _) in zip(wanted, layout, strict=True)}
+
+
+def _words(layout: Layout) -> str:
+    return ", ".join(f"{name} {'x'.join(map(str, shape))}" for name, shape in layout)
+
+
+def _silent(recording: Recording, names: Mapping[str, str]) -> tuple[str, ...]:
+    silent = [c for c in recording.clients if c not in names]
+    if not silent:
+        return ()
+    return (
+        f"No records were given of {len(silent)} of {len(recording.clients)} clients, so nothing "
+        f"is scored for them: {', '.join(silent)}.",
+    )
+
+
+def _replayed(recording: Recording, ready: Plan, names: Mapping[str, str]) -> tuple[str, ...]:
+    """Whether the description explains what a client returned: train as it did, and compare."""
+    recipe = ready.recipe
+    if not recipe.full_batch or recording.payload != "model":
+        return ()
+    for heard, name in names.items():
+        numbers, sent, returned, _ = recording.link(heard)
+        if not len(numbers):
+            continue
+        order = [n for n, _ in recipe.model.layout()]
+        start, end = (
+            np.concatenate([a[n][0].reshape(-1) for n in order]).astype(np.float64)
+            for a in (sent, returned)
+        )
+        data = client_shards(recipe, {name: ready.clients[name]})
+        replay = local_training(recipe, start[None], data, stream(0, "replay"))[0]
+        length = max(float(np.linalg.norm(start - end)), 1e-300)
+        off = float(np.linalg.norm(replay - end)) / length
+        where = f"round {numbers[0]} of client {name!r}"
+        if off <= CLOSE:
+            return (f"Replayed as described, {where} is right to {off:.1e} of its update.",)
+        return (
+            f"WARNING: replayed as described, {where} is off by {off:.0%} of its update: the "
+            "description (records, encoding, learning rate, epochs, loss) is not how this client "
+            "trained, and what the attacks find is worth little.",
+        )
+    return ()
+
+
+def _clear(
+    recording: Recording, names: Mapping[str, str], remarks: tuple[str, ...]
+) -> dict[str, Any]:
+    """What was sent in the clear, by the new names, and our own remarks."""
+    said = recording.side(IN_THE_CLEAR) or {"notes": [], "values": {}}
+    values = {
+        what: {names.get(c, c): told for c, told in clients.items()}
+        for what, clients in said["values"].items()
+    }
+    return {"notes": [*said["notes"], *remarks], "values": values}
+
+
+def _copy_rounds(recording: Recording, recorder: Recorder, names: Mapping[str, str]) -> None:
+    """The same messages under the clients' new names."""
+    folder = recording.path / "wire"
+    for entry in recording.rounds:
+        if entry.aggregated:
+            who = entry.participants
+            renamed = None if who is None else [names.get(c, c) for c in who]
+            sent, total = (_message(folder, entry, *key) for key in (("sent", ""), TOTAL))
+            recorder.aggregated(entry.number, sent, total, renamed)
+            continue
+        heard: dict[str, dict[str, dict[str, NDArray[Any]]]] = {"sent": {}, "returned": {}}
+        for way, client in entry.spans:
+            heard[way][names.get(client, client)] = _message(folder, entry, way, client)
+        own, back = heard["sent"], heard["returned"]
+        shared = own.pop("", {})
+        if own and shared:
+            own = {c: own.get(c, shared) for c in back}
+        weights = {names.get(c, c): w for c, w in entry.weights.items()}
+        recorder.round(entry.number, own or shared, back, weights)
+
+
+def _message(folder: Path, entry: Round, way: str, who: str) -> dict[str, NDArray[Any]]:
+    raw = read_message(folder, entry, way, who)
+    return dict(message_arrays(layout_for(entry.layout, way), raw))

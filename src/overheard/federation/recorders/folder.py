@@ -1,0 +1,120 @@
+"""A folder of checkpoints as a recording: one safetensors file a message, named by a pattern."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from numpy.typing import NDArray
+from pydantic import Field, ValidationError
+
+from overheard.errors import FixConfig, FixData
+from overheard.federation.recorders.live import EVERYBODY, Recorder
+from overheard.learning.records import Spec
+
+Arrays = dict[str, NDArray[Any]]
+
+
+class Pattern(Spec):
+    """Where each message lies: paths with ``{round}`` (digits) and ``{client}`` (no slash).
+
+    ``sent`` is the model that a round begins with; with ``sent_is = "after"`` the file holds the
+    model that the round ended in, so each round begins with the file of the one before. ``weights``
+    are the clients' record counts, ``payload`` says what they return.
+    """
+
+    sent: str = "round_{round}/global.safetensors"
+    returned: str = "round_{round}/{client}.safetensors"
+    sent_is: Literal["before", "after"] = "before"
+    payload: Literal["model", "gradient"] = "model"
+    weights: dict[str, float] = Field(default={})
+
+
+def read_pattern(path: str | Path) -> Pattern:
+    """Read and check a pattern file."""
+    file = Path(path)
+    try:
+        return Pattern.model_validate(tomllib.loads(file.read_text(encoding="utf-8")))
+    except OSError as error:
+        raise FixConfig(f"{file}: cannot be read ({error.strerror})") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise FixConfig(f"{file}: is not TOML: {error}") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise FixConfig(f"{file}: {where}: {first['msg']} (given: {first['input']!r})") from error
+
+
+def import_folder(folder: str | Path, out: str | Path, pattern: Pattern | None = None) -> int:
+    """Write the recording of a folder's checkpoints to ``out``; returns the number of rounds."""
+    root, how = Path(folder), pattern or Pattern()
+    if not root.is_dir():
+        raise FixData(f"{root}: no such folder; name the one that holds the checkpoints")
+    sent, returned = _found(root, how)
+    rounds = sorted(returned)
+    if not rounds:
+        raise FixData(
+            f"{root}: no file is named like {how.returned!r}; give a TOML file with the pattern "
+            "(--pattern)"
+        )
+    models: Mapping[int, Path] = sent
+    if how.sent_is == "after":
+        models = {later: sent[number] for number in sent if (later := number + 1) in returned}
+        rounds = [number for number in rounds if number in models]
+        if not rounds:
+            raise FixData(f"{root}: no round comes after one with a file like {how.sent!r}")
+    lacking = [number for number in rounds if number not in models]
+    if lacking:
+        raise FixData(
+            f"{root}: round {lacking[0]} has no file like {how.sent!r}; it is the model that the "
+            "round begins with"
+        )
+    about = {"framework": "checkpoints", "folder": root.name}
+    with Recorder(out, how.payload, about) as recorder:
+        for number in rounds:
+            recorder.sent(number, EVERYBODY, _read(models[number]))
+            for client, file in sorted(returned[number].items()):
+                weight = how.weights.get(client, float("nan"))
+                recorder.returned(number, client, _read(file), weight)
+    return len(rounds)
+
+
+def _found(root: Path, how: Pattern) -> tuple[dict[int, Path], dict[int, dict[str, Path]]]:
+    """The files of each round, by who sent them. What is named like ``sent`` is not a client's."""
+    one, other = _expression("sent", how.sent), _expression("returned", how.returned)
+    sent: dict[int, Path] = {}
+    returned: dict[int, dict[str, Path]] = {}
+    for file in sorted(p for p in root.rglob("*") if p.is_file()):
+        name = file.relative_to(root).as_posix()
+        if match := one.fullmatch(name):
+            sent[int(match["round"])] = file
+        elif match := other.fullmatch(name):
+            returned.setdefault(int(match["round"]), {})[match["client"]] = file
+    return sent, returned
+
+
+def _expression(key: str, pattern: str) -> re.Pattern[str]:
+    """The pattern as a regular expression; all but its two fields is taken literally."""
+    wanted = {"round"} if key == "sent" else {"round", "client"}
+    fields = re.findall(r"\{(\w*)\}", pattern)
+    if set(fields) != wanted or len(fields) != len(wanted):
+        raise FixConfig(
+            f"{key} = {pattern!r} must have {' and '.join(sorted('{' + w + '}' for w in wanted))}, "
+            "each once"
+        )
+    text = re.escape(pattern)
+    text = text.replace(re.escape("{round}"), r"(?P<round>\d+)")
+    return re.compile(text.replace(re.escape("{client}"), r"(?P<client>[^/]+)"))
+
+
+def _read(file: Path) -> Arrays:
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file
+
+    try:
+        return dict(load_file(file))
+    except (SafetensorError, OSError, TypeError, KeyError, ValueError) as error:
+        raise FixData(f"{file}: cannot be read as safetensors: {error}") from error

@@ -1,0 +1,103 @@
+"""A TOML file to fill in, from what a recording shows: its clients, its arrays, a likely model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from overheard.errors import FixConfig
+from overheard.federation.recorders.description import BESIDE, wire_layout
+from overheard.learning.recipe import Layout
+from overheard.transcript.ledger import write_durably
+from overheard.transcript.store import Recording
+
+_TEXT = """\
+# What an audit of this recording needs and no listener hears. Fill in, then:
+#     overheard audit {run} --out audit
+#
+# Recorded: {rounds} rounds, {clients} clients. The messages hold, in this order:
+{arrays}
+
+[data]                       # the clients' records: all of them, or those you hold
+source = "file"
+path = "records.csv"         # CSV or Parquet; a relative path starts at this file's folder
+client = "client"            # the column that says whose record it is
+target = "label"             # the column that the model predicts
+# task = "classification"    # default: classification if the target is text
+# drop = ["id"]              # columns that are not inputs of the model
+
+[clients]                    # name in the recording = name in the client column, where they differ
+{names}
+
+[model]
+{model}
+
+[training]                   # what a client does in a round, by plain gradient steps
+algorithm = "fedavg"         # fedavg, fedsgd (returns a gradient) or fedprox
+learning_rate = 0.1
+epochs = 1
+batch_size = 0               # 0: the full batch
+
+# How a record becomes the model's inputs, in the order of the inputs{width}.
+# Left out: every number is scaled to mean 0 and deviation 1 over all records of the table, columns
+# of 0 and 1 stay as they are, text becomes one input for each value.
+# [[encoding]]
+# column = "age"
+# shift = 40.0               # (value - shift) / scale
+# scale = 12.0
+# [[encoding]]
+# column = "region"
+# values = ["north", "south"]  # one input for each
+
+# How the label enters the loss (squared error of a number, cross-entropy of a class).
+# Left out: scaled as above, or the index among the sorted classes.
+# [target]
+# shift = 0.0
+# scale = 1.0
+# classes = ["no", "yes"]
+
+[audit]
+attributes = []              # the sensitive columns to ask about, e.g. ["sex", "illness"]
+# label = true               # ask about the labels, too
+"""
+
+
+def write_template(run: str | Path) -> Path:
+    """Write ``audit.toml`` into the recording's folder, beside wire/; an existing one is kept."""
+    recording = Recording.open(run)
+    if not recording.rounds:
+        raise FixConfig(f"{run}: no round was recorded; there is nothing to describe")
+    if recording.side("LocalTraining") is not None:
+        raise FixConfig(f"{run}: describes itself already: `overheard audit {run}`")
+    layout = wire_layout(recording)
+    file = recording.path / BESIDE
+    model, inputs = _likely(layout)
+    text = _TEXT.format(
+        run=run,
+        rounds=len(recording.rounds),
+        clients=len(recording.clients),
+        arrays="\n".join(f"#     {name}  {'x'.join(map(str, shape))}" for name, shape in layout),
+        names="\n".join(f'# "{client}" = "{client}"' for client in recording.clients),
+        model=model,
+        width=f"; there are {inputs}" if inputs else "",
+    )
+    write_durably(file, [text.encode()])
+    return file
+
+
+def _likely(layout: Layout) -> tuple[str, int]:
+    """The lines of [model] that the shapes suggest, and the number of inputs."""
+    own = '# factory = "package.module:function"   # your own torch module; needs --trust-code'
+    weights = [shape for _, shape in layout if len(shape) == 2]
+    expected = [s for w in weights for s in (w, (w[0],))]
+    shapes = [shape for _, shape in layout]
+    if not weights or (shapes != expected and shapes != weights):
+        return f"# The arrays are not those of dense layers, weight before bias.\n{own}", 0
+    hidden = [w[0] for w in weights[:-1]]
+    if not hidden:
+        names = 'name = "linear"              # or "logistic", if the target is a class'
+        return f"{names}\n{own}", weights[0][1]
+    return (
+        f'name = "mlp"\nhidden = {hidden}\nactivation = "relu"          # relu, tanh or sigmoid\n'
+        f"{own}",
+        weights[0][1],
+    )

@@ -1,0 +1,79 @@
+"""``overheard import`` and ``overheard init``: recordings of federations that ran elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Describing = Annotated[
+    Path | None,
+    typer.Option(
+        "--with",
+        help="TOML file with what the recording lacks (`overheard init` writes one to fill in); "
+        "default: audit.toml in the recording, if it is there.",
+    ),
+]
+TrustCode = Annotated[
+    bool,
+    typer.Option("--trust-code", help="Import the model factory that the TOML file names."),
+]
+
+
+def import_checkpoints(
+    folder: Annotated[Path, typer.Argument(help="Folder of safetensors checkpoints.")],
+    out: Annotated[Path, typer.Option(help="Where to write; must not exist yet.")],
+    pattern: Annotated[
+        Path | None,
+        typer.Option(
+            help="TOML file that says how files are named. Default: sent = "
+            '"round_{round}/global.safetensors", returned = '
+            '"round_{round}/{client}.safetensors". Also: sent_is = "after" if the global file '
+            "is what the round ended in, payload, [weights]."
+        ),
+    ] = None,
+) -> None:
+    """Make a recording of a folder of checkpoints."""
+    from overheard.federation.recorders.folder import import_folder, read_pattern
+
+    rounds = import_folder(folder, out, None if pattern is None else read_pattern(pattern))
+    typer.echo(f"recording  {out} ({rounds} rounds)\nnext       overheard init {out}")
+
+
+def init(run: Annotated[Path, typer.Argument(help="A recording without side knowledge.")]) -> None:
+    """Write audit.toml into a recording: what an audit still needs, to be filled in."""
+    from overheard.federation.recorders.template import write_template
+
+    file = write_template(run)
+    typer.echo(f"fill in    {file}\nnext       overheard audit {run} --out {run}-audit")
+
+
+@contextmanager
+def described(run: Path, given: Path | None, trust_code: bool) -> Iterator[Path]:
+    """The recording itself, or for the time being one with what the TOML file adds to it."""
+    import tempfile
+
+    from overheard.errors import FixConfig
+    from overheard.federation.recorders.description import BESIDE, describe, read_description
+    from overheard.transcript.store import Recording
+
+    recording = Recording.open(run)
+    file = given if given is not None else run / BESIDE
+    if recording.side("LocalTraining") is not None:
+        if given is not None:
+            raise FixConfig(f"{run}: describes itself already; leave --with {given} out")
+        yield run
+        return
+    if given is None and not file.is_file():
+        raise FixConfig(
+            f"{run}: has no training recipe, without which nothing can be scored; `overheard init "
+            f"{run}` writes {file} for you to fill in"
+        )
+    with tempfile.TemporaryDirectory(prefix="overheard-") as folder:
+        path = Path(folder) / run.resolve().name
+        for remark in describe(recording, read_description(file), path, trust_code):
+            typer.echo(remark, err=True)
+        yield path
