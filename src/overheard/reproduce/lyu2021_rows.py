@@ -117,8 +117,8 @@ NOTES = (
     "phases, chosen by the truth; here the search keeps the configuration of least objective, and "
     "`statistics` follows the majority rule.",
     "Each row says how many repetitions it is of: searches that take long are run in the first "
-    "only. Intervals are the wider of Wilson's (of balanced accuracy and F1: resampled records) and, "
-    "from three repetitions on, Student's over repetitions. Seconds are of the processor, one "
+    "only. Intervals are the wider of Wilson's (of balanced accuracy and F1: resampled records) "
+    "and, from three repetitions on, Student's over repetitions. Seconds are of the processor, one "
     "thread; what takes less than a second is timed three times, and the interval of a ratio "
     "of times is from the slowest of these to the fastest.",
 )
