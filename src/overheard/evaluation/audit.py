@@ -10,24 +10,27 @@ import numpy as np
 
 from overheard.attacks import all_attacks, attack_named, equation, is_slow, words
 from overheard.errors import ChooseAnotherAttack, FixConfig, FixData, GrantKnowledge, ListenLonger
+from overheard.evaluation import properties
 from overheard.evaluation.intervals import clustered_interval, share_interval
 from overheard.evaluation.record import AttackInfo, Audit, Pooled, Run, Skipped
-from overheard.evaluation.scoring import Scored, scorer_of
+from overheard.evaluation.scoring import Scored, Scorer, scorer_of
 from overheard.evaluation.sureness import sureness, together
 from overheard.learning.recipe import Recipe
 from overheard.randomness import stream
 from overheard.transcript.clear import clear_notes
-from overheard.transcript.observe import observe, recipe_of
+from overheard.transcript.knowledge import Sums
+from overheard.transcript.observe import EVERYBODY, observe, recipe_of
 from overheard.transcript.store import Recording
 from overheard.transcript.target import LOCAL_MODEL, Target
 from overheard.transcript.threat import Threat
-from overheard.transcript.view import Attack, launch
+from overheard.transcript.view import Attack, View, launch
 
 Progress = Callable[[str, int, int], None]
 # an attack that raises one of these was not applicable; anything else is an error of the audit
 NOT_RUN = (ChooseAnotherAttack, GrantKnowledge, ListenLonger, FixData)
 
 
+UNSCORED = "truth/ has no records of this client, so a guess about it cannot be scored"
 SLOW = "a slow search, not run by default; name it with --attack, or run all with --slow"
 
 
@@ -62,20 +65,27 @@ def audit(
     chosen = [attack_named(name) for name in (named or all_attacks())]
     names = tuple(clients) or recording.clients
     asked = _targets(recording, tuple(targets))
+    whole = {t for t in asked if t.question == "property"}
     scored: list[Scored] = []
     skipped: list[Skipped] = []
-    steps = [(t, c) for t in asked for c in names]
+    steps = [(t, c) for t in asked for c in ((EVERYBODY,) if t in whole else names)]
     for done, (target, client) in enumerate(steps):
-        progress(f"{target.key} of {client}", done, len(steps))
+        progress(f"{target.key} of {client or properties.EVERYBODY}", done, len(steps))
         matching = [a for a in chosen if a.question == target.question]
         if not matching:
+            continue
+        if client in recording.clients and client not in truth:
+            skipped += [_skip(a, client, target, UNSCORED) for a in matching]
             continue
         try:
             view = observe(recording, threat, target, client)
             pools = None
             if target.question == "membership":
                 pools = recording.truth("Membership", target.key)
-            scorer = scorer_of(recipe, truth, target, view, seed, pools, rows)
+            if target in whole:
+                scorer = _property_scorer(recording, target, view, seed)
+            else:
+                scorer = scorer_of(recipe, truth, target, view, seed, pools, rows)
         except (ListenLonger, FixData) as error:
             skipped += [_skip(a, client, target, str(error)) for a in matching]
             continue
@@ -101,6 +111,17 @@ def audit(
         skipped=tuple(skipped),
         notes=_notes(recording),
     )
+
+
+def _property_scorer(recording: Recording, target: Target, view: View, seed: int) -> Scorer:
+    """What scores guesses about all clients; what nobody could guess from is refused here."""
+    if Sums not in view.kinds:
+        raise ListenLonger(
+            f"{target.key!r} is asked of the sums of updates, which the threat model "
+            f"{view.threat!r} does not hear; audit as 'secure-server'"
+        )
+    properties.check_heard(view)
+    return properties.property_scorer(recording.truth("Property", target.key), target, view, seed)
 
 
 def _notes(recording: Recording) -> tuple[str, ...]:
@@ -129,6 +150,9 @@ def _pool(scored: list[Scored], seed: int) -> Iterable[Pooled]:
         units = [m.units for m in members]
         n = sum(map(len, units))
         first = members[0].finding
+        if first.metric == "f1":  # asked of all clients together: there is nothing to pool
+            yield Pooled(**first.model_dump(include=set(Pooled.model_fields)), clients=first.n)
+            continue
         value = float(np.concatenate(units).mean())
         low, high = clustered_interval(units, stream(seed, "pooled", attack, attribute))
         posteriors = [m.posterior for m in members if m.posterior is not None]
@@ -197,5 +221,8 @@ def _info(attack: Attack) -> AttackInfo:
 
 def _skip(attack: Attack, client: str, target: Target, reason: str) -> Skipped:
     return Skipped(
-        attack=attack.name, client=client, attribute=target.column or None, reason=reason
+        attack=attack.name,
+        client=client or properties.EVERYBODY,
+        attribute=target.column or None,
+        reason=reason,
     )
