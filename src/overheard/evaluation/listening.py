@@ -57,7 +57,7 @@ def by_rounds(
     found: list[Heard] = []
     for done, best in enumerate(chosen):
         target = _target(recording, best)
-        if target is None:
+        if target is None or target.question == "property":  # its guess has evidence by round
             continue
         progress(f"{target.key}, round by round", done, len(chosen))
         view = observe(recording, threat, target, best.client)

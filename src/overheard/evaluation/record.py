@@ -18,7 +18,7 @@ VERSION = 2
 READS = (1, 2)
 
 
-Metric = Literal["accuracy", "excess_loss", "mean_absolute_error"]
+Metric = Literal["accuracy", "excess_loss", "mean_absolute_error", "f1"]
 
 
 class _Part(BaseModel):
@@ -64,7 +64,9 @@ class Finding(_Part):
     ``metric`` says what ``value`` is: ``accuracy`` (share of records whose attribute is guessed
     right; larger leaks more), ``excess_loss`` (how much worse than the client's own optimum the
     reconstructed model does on the client's records, relative to the optimum's loss; smaller leaks
-    more) or ``mean_absolute_error`` (of each record's label or, where ``attribute`` names a column,
+    more), ``f1`` (of a property asked of all clients together: 2 hits / (accused + positives);
+    larger leaks more, ``majority`` is the better of accusing nobody and accusing everybody) or
+    ``mean_absolute_error`` (of each record's label or, where ``attribute`` names a column,
     of the mean label of each group of that column, in the label's own units; smaller leaks more).
     For ``accuracy``: ``majority`` is what always guessing the client's commonest value gets,
     ``imputation`` what a stranger with the other clients' records gets without listening, ``lift``
@@ -125,6 +127,50 @@ class Heard(_Part):
     value: float
     low: float
     high: float
+
+
+class Suspect(_Part):
+    """One client, asked whether it has a property.
+
+    ``rounds``: in how many it took part; ``halfway``: the probability after half of the rounds;
+    ``contribution``: how much its updates helped, where the attack can tell; ``remark``: why little
+    can be said of it.
+    """
+
+    client: str
+    probability: float
+    accused: bool
+    rounds: int
+    halfway: float | None = None
+    contribution: float | None = None
+    remark: str = ""
+
+
+class Detection(_Part):
+    """Which clients have a property: the accused first, then by probability.
+
+    ``curves``: each client's probability after so many rounds (``curve_rounds``). ``score`` only
+    where it was asked for: how right this was.
+    """
+
+    version: int = 1
+    recording: str
+    property: str
+    attack: str
+    paper: str
+    threat: str
+    rounds: int
+    seconds: float
+    seed: int
+    suspects: tuple[Suspect, ...]
+    curve_rounds: tuple[int, ...] = ()
+    curves: dict[str, tuple[float, ...]] = {}
+    diagnostics: dict[str, float | int | str] = {}
+    score: dict[str, float | int | str] | None = None
+    notes: tuple[str, ...] = ()
+
+    def to_json(self) -> str:
+        return self.model_dump_json(indent=1) + "\n"
 
 
 class Skipped(_Part):

@@ -137,7 +137,7 @@ def _models(about: _About) -> Scorer:
     def score(attack: Attack, guess: LocalModel, seconds: float) -> Scored:
         units = metrics.excess_losses(recipe, guess, optimum, records)
         distance = np.linalg.norm(guess.parameters - optimum) / np.linalg.norm(optimum)
-        details = _finite({**guess.diagnostics, "relative_distance": float(distance)})
+        details = finite({**guess.diagnostics, "relative_distance": float(distance)})
         scores = about.mean_of(units, attack)
         return Scored(
             about.finding(attack, seconds, metric="excess_loss", details=details, **scores),
@@ -187,7 +187,7 @@ def _attributes(about: _About) -> Scorer:
                 imputation=imputation,
                 lift=accuracy - max(majority, imputation or 0.0),
                 bound=bound if attack.name == "model_based_linear" else None,
-                details=_finite(details),
+                details=finite(details),
                 sure=sureness(posterior, rows=about.rows),
             ),
             hits,
@@ -241,7 +241,7 @@ def _members(about: _About) -> Scorer:
                 majority=majority,
                 lift=accuracy - majority,
                 n=len(member),
-                details=_finite(details),
+                details=finite(details),
                 sure=sureness(posterior, rows=about.rows),
             ),
             hits,
@@ -298,7 +298,7 @@ def _labels(about: _About) -> Scorer:
                 attribute=asked,
                 imputation=baseline,
                 lift=None if baseline is None else baseline - scores["value"],
-                details=_finite(details),
+                details=finite(details),
                 **scores,
             ),
             units,
@@ -308,7 +308,7 @@ def _labels(about: _About) -> Scorer:
     return score
 
 
-def _finite(details: Mapping[str, float | int | str]) -> dict[str, float | int | str]:
+def finite(details: Mapping[str, float | int | str]) -> dict[str, float | int | str]:
     """Details as plain JSON values; NaN and infinity are left out."""
     plain: dict[str, float | int | str] = {}
     for key, value in details.items():

@@ -14,6 +14,7 @@ from markupsafe import Markup
 
 from overheard.evaluation.record import AttackInfo, Audit, Finding, Heard, Pooled
 from overheard.report import words
+from overheard.report.suspects import what_of
 
 CLOSE = 0.01
 """A model that loses at most this much more than the optimum counts as the client's own."""
@@ -41,7 +42,8 @@ EXPOSED = Level(
     "▲",
     3,
     "The whole 95% interval is better than every way of guessing without listening. Attributes: "
-    "above both always guessing the client's commonest value and a stranger's imputation. Own "
+    "above both always guessing the client's commonest value and a stranger's imputation. "
+    "Properties of clients: an F1 above that of accusing nobody and of accusing everybody. Own "
     "model: below the excess loss of the global model, and at most 1%. Labels: an error below "
     "that of a stranger's prediction and of every other guess.",
 )
@@ -194,6 +196,8 @@ def verdicts(audit: Audit) -> list[Verdict]:
             answers.append(_model_verdict(worst, worst.finding, about))
         elif topic.metric == "mean_absolute_error":
             answers.append(_error_verdict(worst, worst.finding))
+        elif topic.metric == "f1":
+            answers.append(_property_verdict(worst, worst.finding))
         else:
             answers.append(_share_verdict(worst, worst.finding))
     return answers
@@ -301,6 +305,29 @@ def _share_verdict(worst: Judged, found: Finding) -> Verdict:
         EXPOSED: "{Actor} learns {secret} for ",
         UNCLEAR: "{Actor} may learn {secret}: the best attack is right for ",
         NO_SIGN: "Nothing suggests that {actor} learns {secret}: the best attack is right for ",
+    }[worst.level]
+    return Verdict(worst.topic, worst.level, f"{pattern}{told}.", names, worst)
+
+
+def _property_verdict(worst: Judged, found: Finding) -> Verdict:
+    names = _names(worst, found)
+    names["n"] = words.count(found.n, "client")
+    names["secret"] = f"who {what_of(found.attribute or '')}"
+    told = "of {n}"
+    details = found.details
+    if {"found", "positives", "false_alarms"} <= details.keys():
+        names["found"] = f"{details['found']} of {details['positives']}"
+        names["alarms"] = words.count(int(details["false_alarms"]), "false alarm")
+        told += ", {found} found with {alarms}"
+    names["value"] = f"{found.value:.2f} ({found.low:.2f}–{found.high:.2f})"
+    told += "; F1 {value}"
+    if found.majority is not None:
+        names["majority"] = f"{found.majority:.2f}"
+        told += ", accusing nobody or everybody gets {majority}"
+    pattern = {
+        EXPOSED: "{Actor} learns {secret}: ",
+        UNCLEAR: "{Actor} may learn {secret}: ",
+        NO_SIGN: "Nothing suggests that {actor} learns {secret}: ",
     }[worst.level]
     return Verdict(worst.topic, worst.level, f"{pattern}{told}.", names, worst)
 

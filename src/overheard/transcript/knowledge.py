@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,6 +56,12 @@ class Link:
             )
 
 
+class Rows(Protocol):
+    """Rounds that are read one at a time: the model sent, and the sum."""
+
+    def read(self, row: int) -> tuple[NDArray[Any], NDArray[Any]]: ...
+
+
 @dataclass(frozen=True)
 class RoundSum:
     """A round under secure aggregation: the model ``sent`` (P,), in the precision of the wire, and
@@ -80,7 +86,7 @@ class Sums:
     clients: tuple[str, ...]
     rounds: NDArray[np.int64]
     participation: NDArray[np.float64]
-    _tape: Tape
+    _tape: Rows
 
     @staticmethod
     def of(clients: tuple[str, ...], heard: Iterable[RoundSum]) -> Sums:
