@@ -29,6 +29,8 @@ RULES: dict[str, frozenset[str]] = {
     "attacks": BASE | {"learning", "transcript", "decoding"},
     "evaluation": BASE | {"learning", "transcript", "decoding", "attacks"},
     "report": frozenset({"errors", "evaluation.record"}),
+    # a client's own rehearsal: it trains, attacks itself and scores the guess
+    "guard": BASE | {"learning", "transcript", "federation", "attacks", "evaluation"},
     # a sweep drives the chain from data to audit, and draws with its own pen
     "sweep": BASE | {"learning", "transcript", "data", "federation", "attacks", "evaluation"},
     # the papers' experiments drive the whole chain, as a user would
@@ -36,10 +38,14 @@ RULES: dict[str, frozenset[str]] = {
     | {"learning", "transcript", "decoding", "data", "federation", "attacks", "evaluation"},
 }
 # The entry points see everything, and nothing sees them.
-ENTRY_POINTS = frozenset({"__init__", "__main__", "cli", "data_cli", "sweep_cli"}) | {
+ENTRY_POINTS = frozenset({"__init__", "__main__", "cli", "data_cli", "guard_cli", "sweep_cli"}) | {
+    "about_cli",
+    "detect_cli",
     "flower",
     "import_cli",
     "nvflare",
+    "report_cli",
+    "terminal",
 }
 
 # layer -> third parties that it must not import, not even inside a function

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,13 +14,23 @@ for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 
 import typer  # noqa: E402  (after the threads are settled)
 
+from overheard import terminal  # noqa: E402
+from overheard.about_cli import attacks, doctor  # noqa: E402
 from overheard.data_cli import DataDir, data_app  # noqa: E402
+from overheard.detect_cli import detect  # noqa: E402
+from overheard.import_cli import (  # noqa: E402
+    Describing,
+    TrustCode,
+    described,
+    import_checkpoints,
+    init,
+)
+from overheard.report_cli import compare, report  # noqa: E402
+from overheard.guard_cli import preflight  # noqa: E402
 from overheard.sweep_cli import frontier, sweep  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from rich.progress import Progress
 
     from overheard.evaluation.record import Audit
     from overheard.federation.config import Config
@@ -35,8 +43,11 @@ app = typer.Typer(
     help="What can somebody who only listens learn about each client's data in federated learning?",
 )
 app.add_typer(data_app, name="data")
+app.command(epilog="Example: `overheard preflight client.toml --limit 0.1`")(preflight)
 app.command(epilog="Example: `overheard sweep sweep.toml --out sweep --workers 2`")(sweep)
 app.command(epilog="Example: `overheard frontier sweep`")(frontier)
+app.command("import", epilog="Example: `overheard import checkpoints --out run`")(import_checkpoints)
+app.command(epilog="Example: `overheard init run`")(init)
 
 Seed = Annotated[int | None, typer.Option(help="Seed of every random choice.", show_default="0")]
 # For commands that draw nothing at random: scripts may pass the same --seed to all of them.
@@ -48,6 +59,12 @@ Out = Annotated[Path, typer.Option(help="Where to write; must not exist yet.")]
 def _options(
     debug: Annotated[
         bool, typer.Option("--debug", help="Show the traceback of an error (anywhere).")
+    ] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Print only the paths written (anywhere).")
+    ] = False,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object and nothing else (anywhere).")
     ] = False,
 ) -> None:
     pass
@@ -74,19 +91,21 @@ def demo(
     if out.exists():
         raise ChooseAnotherOutput(f"{out} exists already; choose another path or remove it")
     records: list[Audit] = []
-    for name, attacks in DEMO.items():
+    for name, chosen in DEMO.items():
         file = f"demo-{name}.toml"
         text = (resources.files("overheard") / file).read_text(encoding="utf-8")
         config = _with_seed(parse_config(tomllib.loads(text), file), seed)
         _simulate(config, out / name / "run")
-        record = _audit(out / name / "run", "eavesdropper", attacks, [], [], config.seed)
+        record = _audit(out / name / "run", "eavesdropper", chosen, [], [], config.seed)
         _write(out / name / "audit.json", record.to_json())
         write_report(record, out / name / "report.html")
         records.append(record)
         _summary(record, title=f"{name}: what the eavesdropper learns, all clients together")
     write_report(records[-1], out / "report.html", beside=records[:-1])
-    typer.echo(f"recordings {out}/*/run\naudits     {out}/*/audit.json")
-    typer.echo(f"report     {out / 'report.html'}")
+    terminal.say(f"recordings {out}/*/run\naudits     {out}/*/audit.json")
+    terminal.wrote("report", out / "report.html")
+    audits = [str(out / name / "audit.json") for name in DEMO]
+    terminal.emit({"audits": audits, "report": str(out / "report.html")})
 
 
 DEMO = {
@@ -114,7 +133,9 @@ def simulate(
     from overheard.federation.config import read_config
 
     _simulate(_with_seed(read_config(config), seed), out)
-    typer.echo(f"recording  {out}\nnext       overheard audit {out} --out {out}-audit")
+    terminal.wrote("recording", out)
+    terminal.say(f"next       overheard audit {out} --out {out}-audit")
+    terminal.emit({"recording": str(out)})
 
 
 @app.command(epilog="Example: `overheard audit run --threat eavesdropper --out audit`")
@@ -139,6 +160,15 @@ def audit(
         typer.Option(help='Knowledge beyond the threat model (repeat), e.g. "group counts".'),
     ] = None,
     slow: Annotated[bool, typer.Option("--slow", help="Run slow searches as well.")] = False,
+    rounds: Annotated[
+        bool, typer.Option(help="Ask also what the first rounds alone would have told.")
+    ] = True,
+    show_records: Annotated[
+        bool,
+        typer.Option("--show-records", help="Note the row numbers of records known beyond 99%."),
+    ] = False,
+    description: Describing = None,
+    trust_code: TrustCode = False,
     seed: Seed = None,
 ) -> None:
     """Let an adversary loose on a recording and score what it learns."""
@@ -147,26 +177,24 @@ def audit(
     if out.exists():
         raise ChooseAnotherOutput(f"{out} exists already; choose another path or remove it")
     chosen = (attack or [], client or [], target or [])
-    record = _audit(run, threat, *chosen, seed or 0, slow, grant or [])
+    with described(run, description, trust_code) as place:
+        record = _audit(place, threat, *chosen, seed or 0, slow, grant or [], rounds, show_records)
     out.mkdir(parents=True)
     _write(out / "audit.json", record.to_json())
     _summary(record)
-    typer.echo(f"audit      {out / 'audit.json'}")
-    typer.echo(f"next       overheard report {out / 'audit.json'} --out {out / 'report.html'}")
+    terminal.wrote("audit", out / "audit.json")
+    terminal.say(f"next       overheard report {out / 'audit.json'} --out {out / 'report.html'}")
+    if terminal.wants_json():
+        from overheard.report.digest import digest
+
+        terminal.emit({"audit": str(out / "audit.json")} | digest(record, show_records))
 
 
-@app.command(epilog="Example: `overheard report audit/audit.json --out report.html`")
-def report(
-    audit_file: Annotated[Path, typer.Argument(metavar="AUDIT.json", help="What an audit wrote.")],
-    out: Out,
-    seed: NoSeed = None,
-) -> None:
-    """Write the report of an audit: one HTML file that opens offline."""
-    from overheard.evaluation.record import read_audit
-    from overheard.report.html import write_report
+app.command(epilog="Example: `overheard report audit/audit.json --out report.html`")(report)
+app.command(epilog="Example: `overheard compare before/audit.json after/audit.json`")(compare)
 
-    write_report(read_audit(audit_file), out)
-    typer.echo(f"report     {out}")
+
+app.command(epilog="Example: `overheard detect run --property poisoning --chart who.svg`")(detect)
 
 
 @app.command(epilog="Example: `overheard verify run`")
@@ -180,24 +208,14 @@ def verify(run: Annotated[Path, typer.Argument(help="A recording.")], seed: NoSe
     for line in found.unfinished:
         typer.echo(f"unfinished: {line}", err=True)
     state = "sound" if found.sound else "damaged" if found.problems else "unfinished"
-    typer.echo(f"{run}: {state} ({found.files} files, {found.rounds} rounds)")
+    terminal.say(f"{run}: {state} ({found.files} files, {found.rounds} rounds)")
+    terminal.emit({"recording": str(run), "state": state, "problems": list(found.problems)})
     if not found.sound:
         raise typer.Exit(1)
 
 
-@app.command(epilog="Example: `overheard attacks`")
-def attacks(seed: NoSeed = None) -> None:
-    """List the attacks: name, question, paper, what they need to know."""
-    from rich.console import Console
-    from rich.table import Table
-
-    from overheard.attacks import all_attacks
-
-    table = Table("attack", "question", "paper", "needs")
-    for name, attack_class in all_attacks().items():
-        needs = ", ".join(sorted(kind.name for kind in attack_class.needs))
-        table.add_row(name, attack_class.question, attack_class.paper, needs)
-    Console().print(table)
+app.command(epilog="Example: `overheard attacks max_entropy`")(attacks)
+app.command(epilog="Example: `overheard doctor`")(doctor)
 
 
 @app.command(epilog="Example: `overheard reproduce xu2021-table1 --out papers/xu2021 --quick`")
@@ -211,21 +229,18 @@ def reproduce(
     data_dir: DataDir = None,
 ) -> None:
     """Run a paper's experiment again and write claimed beside measured numbers."""
-    from rich.console import Console
-    from rich.table import Table
-
     from overheard.reproduce.catalogue import experiment_named, experiments
     from overheard.reproduce.rows import write_reproduction
 
-    console = Console()
     if name is None:
-        table = Table("experiment", "paper", "what it shows")
-        for known in experiments().values():
-            table.add_row(known.name, known.paper, known.words)
-        console.print(table)
+        known = list(experiments().values())
+        terminal.table(
+            ["experiment", "paper", "what it shows"], [(e.name, e.paper, e.words) for e in known]
+        )
+        terminal.emit([{"name": e.name, "paper": e.paper, "words": e.words} for e in known])
         return
     experiment = experiment_named(name)
-    with _progress() as bar:
+    with terminal.progress() as bar:
         task = bar.add_task(name, total=None)
 
         def show(what: str, done: int, total: int) -> None:
@@ -233,17 +248,19 @@ def reproduce(
 
         outcome = experiment.run(quick, seeds or experiment.seeds, show)
     paths = write_reproduction(experiment, outcome, out)
-    table = Table("setting", "client", "method", "measure", "claimed", "measured", "interval")
+    rows = []
     for row in outcome.rows:
         span = "" if row.low is None or row.high is None else f"{row.low:.3g} - {row.high:.3g}"
         claimed = "" if row.claimed is None else f"{row.claimed:.3g}"
         cells = (row.setting, row.client, row.method, row.measure, claimed)
-        table.add_row(*cells, f"{row.measured:.4g}", span)
-    console.print(table)
+        rows.append((*cells, f"{row.measured:.4g}", span))
+    heads = ["setting", "client", "method", "measure", "claimed", "measured", "interval"]
+    terminal.table(heads, rows)
     for note in outcome.notes:
-        console.print(f"- {note}", markup=False, highlight=False)
+        terminal.say(f"- {note}")
     for path in paths:
-        typer.echo(f"wrote      {path}")
+        terminal.wrote("wrote", path)
+    terminal.emit({"wrote": [str(path) for path in paths]})
 
 
 def _with_seed(config: Config, seed: int | None) -> Config:
@@ -254,8 +271,9 @@ def _simulate(config: Config, out: Path) -> None:
     from overheard.federation.plan import plan
     from overheard.federation.simulate import simulate as run
 
-    ready = plan(config)
-    with _progress() as bar:
+    with terminal.waiting("reading the data"):
+        ready = plan(config)
+    with terminal.progress() as bar:
         task = bar.add_task("recording rounds", total=config.training.rounds)
         run(ready, out, lambda done, total: bar.update(task, completed=done, total=total))
 
@@ -269,92 +287,69 @@ def _audit(
     seed: int,
     slow: bool = False,
     grant: Sequence[str] = (),
+    rounds: bool = True,
+    show_records: bool = False,
 ) -> Audit:
     from overheard.errors import ChooseAnotherAttack
     from overheard.evaluation.audit import audit as run_audit
+    from overheard.evaluation.listening import by_rounds
     from overheard.transcript.store import Recording
     from overheard.transcript.threat import granting_named, threat_named
 
     adversary = granting_named(threat_named(threat), grant)
     recording = Recording.open(run)
-    with _progress() as bar:
+    with terminal.progress() as bar:
         task = bar.add_task("auditing", total=None)
 
         def show(what: str, done: int, total: int) -> None:
             bar.update(task, completed=done, total=total, description=f"auditing {what}")
 
-        record = run_audit(recording, adversary, attacks, clients, targets, seed, slow, show)
+        record = run_audit(
+            recording, adversary, attacks, clients, targets, seed, slow, show, show_records
+        )
         if not record.findings:
             reasons = "; ".join(dict.fromkeys(s.reason for s in record.skipped))
             raise ChooseAnotherAttack(f"{run}: no attack could run: {reasons or 'none fits'}")
+        if rounds:
+            heard = by_rounds(recording, adversary, record, show)
+            record = record.model_copy(update={"heard": heard})
         return record
-
-
-@contextmanager
-def _progress() -> Iterator[Progress]:
-    """A bar on stderr; an error wipes it, so that only the error's own line remains."""
-    from rich import progress
-    from rich.console import Console
-
-    with progress.Progress(
-        progress.TextColumn("{task.description}"),
-        progress.BarColumn(),
-        progress.MofNCompleteColumn(),
-        progress.TimeRemainingColumn(),
-        console=Console(stderr=True),
-    ) as bar:
-        try:
-            yield bar
-        except BaseException:
-            bar.live.transient = True
-            bar.live.stop()
-            bar.disable = True  # or leaving prints an empty line
-            raise
 
 
 def _summary(record: Audit, title: str = "") -> None:
     """The pooled findings as a table, then the verdicts in words."""
-    from rich.console import Console
-    from rich.table import Table
-
     from overheard.report.verdict import headline
 
     def percent(share: float | None) -> str:
         return "" if share is None else f"{share:.1%}"
 
-    console = Console()
-    usual = f"what the {record.run.threat} learns, all clients together"
-    table = Table(title=title or usual)
-    for column in (
-        "question",
-        "attack",
-        "measured",
-        "95% interval",
-        "majority",
-        "stranger",
-        "lift",
-    ):
-        table.add_column(column, justify="left" if column in ("question", "attack") else "right")
+    rows = []
     for row in record.pooled:
-        accuracy = row.metric == "accuracy"
-        number = percent if accuracy else (lambda x: "" if x is None else f"{x:.1e}")
+        share = row.metric in ("accuracy", "f1")
+        number = percent if share else (lambda x: "" if x is None else f"{x:.1e}")
         unit = {"excess_loss": " excess loss", "mean_absolute_error": " off"}.get(row.metric, "")
-        table.add_row(
-            row.attribute or row.question,
-            row.attack,
-            number(row.value) + unit,
-            f"{number(row.low)} - {number(row.high)}",
-            number(row.majority),
-            number(row.imputation),
-            "" if row.lift is None else f"{row.lift:+.1%}" if accuracy else f"{row.lift:+.1e}",
+        rows.append(
+            (
+                row.attribute or row.question,
+                row.attack,
+                number(row.value) + unit,
+                f"{number(row.low)} - {number(row.high)}",
+                number(row.majority),
+                number(row.imputation),
+                "" if row.lift is None else f"{row.lift:+.1%}" if share else f"{row.lift:+.1e}",
+            )
         )
-    console.print(table)
+    numbers = ["measured", "95% interval", "majority", "stranger", "lift"]
+    usual = f"what the {record.run.threat} learns, all clients together"
+    terminal.table(["question", "attack", *numbers], rows, title or usual, right=numbers)
     for sentence in headline(record):
-        console.print(f"- {sentence}", markup=False, highlight=False)
+        terminal.say(f"- {sentence}")
+    for note in record.notes:
+        terminal.say(f"- {note}")
     if record.skipped:
-        console.print(f"{len(record.skipped)} attack runs were skipped:")
+        terminal.say(f"{len(record.skipped)} attack runs were skipped:")
         for reason in dict.fromkeys(s.reason for s in record.skipped):
-            console.print(f"- {reason}", markup=False, highlight=False)
+            terminal.say(f"- {reason}")
 
 
 def _write(path: Path, text: str) -> None:
@@ -370,7 +365,7 @@ def main() -> None:
     from overheard.errors import OverheardError
 
     debug = "--debug" in sys.argv
-    sys.argv = [word for word in sys.argv if word != "--debug"]
+    sys.argv = terminal.take_flags([word for word in sys.argv if word != "--debug"])
     try:
         code = app(prog_name="overheard", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as help_text:

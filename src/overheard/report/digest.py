@@ -1,0 +1,66 @@
+"""The report for programs: the verdicts and the numbers behind them, as plain JSON."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from overheard.evaluation.record import Audit
+from overheard.report import helps, verdict, words
+
+DIGEST_VERSION = 1
+
+
+def digest(audit: Audit, show_records: bool = False) -> dict[str, Any]:
+    """Level and sentence per secret, the strongest attack over all clients and per client.
+
+    ``level`` at the top is the highest of all. Row numbers of records only with ``show_records``.
+    """
+    answers = verdict.verdicts(audit)
+    pooled, judged = verdict.judge_pooled(audit), verdict.judge(audit)
+    return {
+        "digest": DIGEST_VERSION,
+        "level": max((v.level for v in answers), key=lambda level: level.rank).name
+        if answers
+        else verdict.NOT_MEASURED.name,
+        "threat": audit.run.threat,
+        "data": audit.run.data,
+        "clients": len(audit.run.clients),
+        "rounds": audit.run.rounds,
+        "seed": audit.run.seed,
+        "software": audit.run.software,
+        "rules": {level.name: level.rule for level in verdict.LEVELS},
+        "secrets": [
+            {
+                "secret": v.topic.name,
+                "question": v.topic.question,
+                "metric": v.topic.metric,
+                "level": v.level.name,
+                "sentence": v.text,
+                "all_clients": _best(pooled, v.topic, None, show_records),
+                "by_client": {
+                    client: _best(judged, v.topic, client, show_records)
+                    for client in words.unique(
+                        f.client for f in audit.findings if verdict.topic_of(f) == v.topic
+                    )
+                },
+            }
+            for v in answers
+        ],
+        "heard": [h.model_dump() for h in audit.heard],
+        "skipped": len(audit.skipped),
+        "try": [{"what": a.name, "command": a.command} for a in helps.ranked(audit)],
+    }
+
+
+def _best(
+    judged: list[verdict.Judged], topic: verdict.Topic, client: str | None, show_records: bool
+) -> dict[str, Any] | None:
+    best = verdict.strongest(j for j in judged if j.topic == topic and j.client == client)
+    if best is None:
+        return None
+    found = best.finding
+    names = ("attack", "value", "low", "high", "majority", "imputation", "lift", "n")
+    sure = None if found.sure is None else found.sure.model_dump()
+    if sure is not None and not show_records:
+        sure.pop("rows")
+    return {name: getattr(found, name) for name in names} | {"level": best.level.name, "sure": sure}

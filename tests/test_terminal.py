@@ -1,0 +1,224 @@
+"""What commands say: plain into a pipe, quiet, as JSON; explaining, comparing and examining."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from overheard.attacks import all_attacks
+from overheard.terminal import take_flags
+
+QUICK = ["--attack", "exact_linear", "--attack", "majority", "--attack", "max_entropy"]
+
+
+@pytest.fixture
+def audited(workplace: Any) -> Any:
+    done = workplace.overheard("audit", "run", "--out", "a", "--show-records", *QUICK)
+    assert done.returncode == 0, done.stderr
+    return workplace
+
+
+def test_into_a_pipe_lines_are_plain_and_whole(workplace: Any) -> None:
+    done = workplace.process("audit", "run", "--out", "a", *QUICK)
+    assert done.returncode == 0
+    assert done.stderr == ""  # no bar
+    assert not set("\x1b━│┃╇…") & set(done.stdout)
+    header, *rows = [line.split("\t") for line in done.stdout.splitlines() if "\t" in line]
+    assert header[:2] == ["question", "attack"]
+    assert {len(row) for row in rows} == {7}
+    assert "max_entropy" in {row[1] for row in rows}
+    sentences = [line for line in done.stdout.splitlines() if line.startswith("- ")]
+    assert all(line.endswith(".") for line in sentences)
+
+
+def on_a_terminal(workplace: Any, *words: str, **environment: str) -> str:
+    """What a person sees: the command with a terminal for stdout and stderr."""
+    ours, theirs = pty.openpty()
+    command = [str(Path(sys.executable).with_name("overheard")), *words]
+    env = {k: v for k, v in os.environ.items() if k != "NO_COLOR"}
+    env |= {"TERM": "xterm-256color", "COLUMNS": "120", **environment}
+    process = subprocess.Popen(command, cwd=workplace.path, env=env, stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    seen = b""
+    while True:
+        try:
+            part = os.read(ours, 65536)
+        except OSError:  # the other end is closed
+            break
+        if not part:
+            break
+        seen += part
+    os.close(ours)
+    assert process.wait(60) == 0
+    return seen.decode()
+
+
+def test_on_a_terminal_there_are_tables_bars_and_colours(workplace: Any) -> None:
+    seen = on_a_terminal(workplace, "audit", "run", "--out", "a", *QUICK)
+    assert "━" in seen
+    assert "0:00:0" in seen  # the time left
+    assert "\x1b[1m" in seen or "\x1b[3" in seen
+    plain = on_a_terminal(workplace, "attacks", NO_COLOR="1")
+    assert "\x1b[3" not in plain
+
+
+@pytest.mark.parametrize("place", [0, 1, 99])
+def test_quiet_leaves_the_path_only(audited: Any, place: int) -> None:
+    words = ["report", "a/audit.json", "--out", "r.html"]
+    words.insert(place, "--quiet")
+    done = audited.overheard(*words)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "r.html\n", "")
+
+
+def test_flags_after_two_dashes_are_words() -> None:
+    assert take_flags(["x", "--json", "--", "--quiet"]) == ["x", "--", "--quiet"]
+    assert take_flags(["x"]) == ["x"]
+
+
+def test_json_is_one_object(workplace: Any) -> None:
+    done = workplace.overheard("audit", "run", "--out", "a", "--json", *QUICK)
+    told = json.loads(done.stdout)
+    assert told["audit"] == "a/audit.json"
+    assert {s["secret"] for s in told["secrets"]} == {"s", "own model"}
+    assert "rows" not in done.stdout
+    listed = json.loads(workplace.overheard("attacks", "--json").stdout)
+    assert {a["name"] for a in listed} == set(all_attacks())
+    sound = json.loads(workplace.overheard("--json", "verify", "run").stdout)
+    assert sound["state"] == "sound"
+
+
+@pytest.mark.parametrize("name", sorted(all_attacks()))
+def test_every_attack_is_explained(workplace: Any, name: str) -> None:
+    done = workplace.overheard("attacks", name)
+    assert done.returncode == 0
+    assert name in done.stdout
+    for row in ("question", "paper", "equation", "needs", "try"):
+        assert f"\n{row}\t" in done.stdout
+
+
+def test_attacks_that_are_no_guesses_have_an_equation() -> None:
+    from overheard.attacks import equation
+
+    free = {
+        "majority",
+        "random",
+        "coin",
+        "auxiliary_mean",
+        "naive",
+        "global_model",
+        "last_returned",
+    }
+    without = {name for name, a in all_attacks().items() if not equation(a)} - free
+    assert {name for name in without if all_attacks()[name].paper != "baseline"} == set()
+
+
+def test_an_unknown_attack_has_a_near_one(workplace: Any) -> None:
+    done = workplace.overheard("attacks", "max_entropi")
+    assert done.returncode == 1
+    assert "did you mean 'max_entropy'?" in done.stderr
+
+
+def test_the_doctor(workplace: Any) -> None:
+    done = workplace.overheard("doctor")
+    assert done.returncode == 0
+    for word in ("python\t", "overheard\t", "torch\t", "flower\t", "randhie\t"):
+        assert word in done.stdout
+    told = json.loads(workplace.overheard("doctor", "--json").stdout)
+    assert told["packages"]["overheard"]
+    assert set(told["extras"]) == {"flower", "nvflare", "dp", "ray", "docs", "dev"}
+
+
+def test_reports_as_markdown_and_json(audited: Any) -> None:
+    assert audited.overheard("report", "a/audit.json", "--out", "r.md").returncode == 0
+    text = (audited.path / "r.md").read_text()
+    assert text.startswith("# What an eavesdropper learns about 3 clients")
+    for heading in ("Verdict", "Who is exposed", "How sure", "How it was learned",
+                    "What would help", "Method"):  # fmt: skip
+        assert f"## {heading}" in text
+    done = audited.overheard("report", "a/audit.json", "--format", "json", "--out", "r.txt")
+    assert done.returncode == 0
+    told = json.loads((audited.path / "r.txt").read_text())
+    assert told["level"] in ("exposed", "unclear", "no sign")
+    page = audited.overheard(
+        "report", "a/audit.json", "--out", "r.html", "--beside", "a/audit.json"
+    )
+    assert page.returncode == 0
+    assert "<!doctype html>" in (audited.path / "r.html").read_text()
+
+
+def test_row_numbers_need_both_flags(workplace: Any) -> None:
+    config = workplace.path / "federation.toml"
+    config.write_text(config.read_text().replace('"linear"', '"mlp"\nhidden = [40]'))
+    assert workplace.overheard("simulate", "federation.toml", "--out", "net").returncode == 0
+    for out, flags in (("quiet", []), ("asked", ["--show-records"])):
+        words = ["audit", "net", "--out", out, "--attack", "max_entropy", "--target", "s"]
+        assert workplace.overheard(*words, *flags).returncode == 0
+    told: dict[tuple[str, bool], str] = {}
+    for out in ("quiet", "asked"):
+        for show in (False, True):
+            file = f"{out}-{show}.json"
+            words = ["report", f"{out}/audit.json", "--out", file]
+            done = workplace.overheard(*words, *(["--show-records"] if show else []))
+            assert ("no row numbers" in done.stderr) == (show and out == "quiet")
+            told[out, show] = (workplace.path / file).read_text()
+    assert '"rows": [\n' in told["asked", True]
+    assert '"rows"' not in told["asked", False]
+    assert '"rows": [\n' not in told["quiet", True]
+
+
+def test_compare_the_same_and_a_rise(audited: Any) -> None:
+    same = audited.overheard("compare", "a/audit.json", "a/audit.json", "--clients")
+    assert same.returncode == 0, same.stderr
+    assert "no rise of leakage was shown" in same.stdout
+    record = json.loads((audited.path / "a/audit.json").read_text())
+    for part in record["pooled"]:
+        if part["attack"] == "max_entropy":
+            part |= {"value": 0.6, "low": 0.55, "high": 0.65, "lift": 0.05}
+    record["run"]["recipe"]["epochs"] = 5
+    (audited.path / "b.json").write_text(json.dumps(record))
+    for part in record["pooled"]:
+        if part["attack"] == "max_entropy":
+            part |= {"value": 0.9, "low": 0.85, "high": 0.95, "lift": 0.35}
+    (audited.path / "c.json").write_text(json.dumps(record))
+    risen = audited.overheard("compare", "b.json", "c.json")
+    assert risen.returncode == 1
+    assert "leakage rose: s\n" in risen.stdout
+    assert "+30.0 points\t+22.9 to +37.1\trose" in risen.stdout
+    fallen = audited.overheard("compare", "c.json", "b.json", "--json")
+    assert fallen.returncode == 0
+    told = json.loads(fallen.stdout)
+    assert {row["secret"]: row["change"] for row in told["rows"]}["s"] == "fell"
+    assert "epochs\t1\t5" in audited.overheard("compare", "a/audit.json", "b.json").stdout
+
+
+def test_what_cannot_be_compared_is_refused(audited: Any) -> None:
+    record = json.loads((audited.path / "a/audit.json").read_text())
+    record["run"]["threat"] = "server"
+    record["run"]["clients"] = ["elsewhere"]
+    (audited.path / "b.json").write_text(json.dumps(record))
+    done = audited.overheard("compare", "a/audit.json", "b.json")
+    assert done.returncode == 2
+    assert "not comparable: threat: 'eavesdropper' and 'server'; clients: 3 and 1" in done.stderr
+    assert audited.overheard("compare", "a/audit.json", "b.json", "--anyway").returncode == 0
+    record["pooled"] = []
+    (audited.path / "c.json").write_text(json.dumps(record))
+    assert audited.overheard("compare", "a/audit.json", "c.json", "--anyway").returncode == 2
+
+
+def test_completion_is_there(workplace: Any) -> None:
+    done = workplace.overheard("--help")
+    assert "--install-completion" in done.stdout
+    done = subprocess.run(
+        [str(Path(sys.executable).with_name("overheard"))],
+        env={**os.environ, "_OVERHEARD_COMPLETE": "complete_bash", "COMP_WORDS": "overheard co",
+             "COMP_CWORD": "1"},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.stdout.split() == ["compare"]
