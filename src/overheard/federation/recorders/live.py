@@ -125,10 +125,14 @@ class Recorder:
         with self._lock:
             if self._closed:
                 return
-            self._write()
-            self._write_clear()
-            self._store.close()
             self._closed = True
+            try:
+                self._write()
+                self._write_clear()
+            except BaseException as error:
+                self._store.__exit__(type(error), error, None)
+                raise
+            self._store.close()
 
     def abandon(self, error: BaseException) -> None:
         """Write the last round and leave the recording unfinished, as `overheard verify` will say.

@@ -1,0 +1,183 @@
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import overheard
+from overheard.errors import ChooseAnotherOutput, FixData
+from overheard.federation.recorders.ear import Ear
+from overheard.transcript.clear import clear_notes
+from overheard.transcript.store import Recording
+from overheard.transcript.verify import verify
+
+
+def model(value: float, dtype: str = "float32") -> dict[str, np.ndarray]:
+    return {"w": np.full((2, 3), value, dtype), "b": np.full(2, -value, dtype)}
+
+
+def test_a_round_is_written_when_the_next_begins(tmp_path: Path) -> None:
+    recorder = overheard.Recorder(tmp_path / "run", about={"by": "hand"})
+    recorder.sent(0, "", model(1))
+    recorder.returned(0, "a", model(2), 10)
+    assert Recording.open(tmp_path / "run").rounds == ()
+    recorder.sent(1, "a", model(3))
+    assert [r.number for r in Recording.open(tmp_path / "run").rounds] == [0]
+    recorder.returned(1, "a", model(4))
+    recorder.close()
+    recorder.close()
+    recording = Recording.open(tmp_path / "run")
+    numbers, sent, returned, weights = recording.link("a")
+    assert numbers.tolist() == [0, 1]
+    np.testing.assert_array_equal(sent["w"][:, 0, 0], [1, 3])
+    np.testing.assert_array_equal(returned["b"][:, 0], [-2, -4])
+    assert weights[0] == 10
+    assert np.isnan(weights[1])
+    assert verify(tmp_path / "run").sound
+    assert recording.about == {"by": "hand"}
+
+
+def test_messages_may_come_from_many_threads(tmp_path: Path) -> None:
+    names = [str(2**64 - 1 - i) for i in range(40)]
+    with overheard.Recorder(tmp_path / "run") as recorder, ThreadPoolExecutor(8) as pool:
+        for number in range(5):
+
+            def talk(place: int, number: int = number) -> None:
+                recorder.sent(number, names[place], model(number))
+                recorder.returned(number, names[place], model(place), place)
+
+            list(pool.map(talk, range(40)))
+    recording = Recording.open(tmp_path / "run")
+    assert set(recording.clients) == set(names)
+    for place, name in enumerate(names):
+        _, sent, returned, weights = recording.link(name)
+        np.testing.assert_array_equal(sent["w"][:, 0, 0], range(5))
+        assert (returned["w"] == place).all()
+        assert weights == [float(place)] * 5
+    # one model for all is kept once
+    assert all(("sent", "") in entry.spans for entry in recording.rounds)
+
+
+def test_models_of_their_own_are_kept_apart(tmp_path: Path) -> None:
+    with overheard.Recorder(tmp_path / "run") as recorder:
+        recorder.sent(3, "", model(1))
+        recorder.sent(3, "b", model(2))
+        for client in "ab":
+            recorder.returned(3, client, model(9))
+    recording = Recording.open(tmp_path / "run")
+    assert recording.link("a")[1]["w"][0, 0, 0] == 1
+    assert recording.link("b")[1]["w"][0, 0, 0] == 2
+
+
+def test_types_widen_and_never_narrow(tmp_path: Path) -> None:
+    recorder = overheard.Recorder(tmp_path / "narrow")
+    for number, dtype in enumerate(["float32", "float64"]):
+        recorder.sent(number, "", model(1, dtype))
+        recorder.returned(number, "a", model(2, dtype))
+    with pytest.raises(FixData, match="'w' is now float64 and the recording holds float32"):
+        recorder.close()
+    assert len(Recording.open(tmp_path / "narrow").rounds) == 1
+    with overheard.Recorder(tmp_path / "wide") as recorder:
+        recorder.sent(0, "", model(0.1))
+        recorder.returned(0, "a", model(0.1, "float64"))
+        recorder.sent(1, "", model(0.1, "float64"))
+        recorder.returned(1, "a", model(0.1))
+    _, sent, returned, _ = Recording.open(tmp_path / "wide").link("a")
+    assert sent["w"].dtype == returned["w"].dtype == np.float64
+    assert sent["w"][0, 0, 0] == np.float32(0.1)
+    assert returned["w"][0, 0, 0] == 0.1
+
+
+def test_what_only_one_side_sends_is_left_out_and_said(tmp_path: Path) -> None:
+    with overheard.Recorder(tmp_path / "run") as recorder:
+        recorder.sent(0, "", {**model(1), "mask": np.ones(4)})
+        recorder.returned(0, "a", {**model(2), "extra": np.ones(5)})
+    recording = Recording.open(tmp_path / "run")
+    assert [name for name, _, _ in recording.rounds[0].layout] == ["w", "b"]
+    assert clear_notes(recording) == (
+        "Arrays that are not in every message were left out: extra, mask.",
+    )
+
+
+def test_a_mean_is_recorded_as_a_sum(tmp_path: Path) -> None:
+    with overheard.Recorder(tmp_path / "run") as recorder:
+        recorder.sent(0, "", model(5))
+        recorder.aggregated(0, model(3), ["a", "b", "c"])
+    ((entry, sent, total),) = Recording.open(tmp_path / "run").aggregates()
+    assert set(entry.participants or ()) == {"a", "b", "c"}
+    assert (sent["w"] == 5).all()
+    assert (total["w"] == 3 * (5 - 3)).all()
+
+
+@pytest.mark.parametrize(
+    ("talk", "complaint"),
+    [
+        (lambda r: r.returned(0, "a", model(1)), "was sent none"),
+        (lambda r: r.sent(0, "", {}), "without arrays"),
+        (lambda r: (r.sent(2, "", model(1)), r.sent(1, "", model(1))), "must not go back"),
+        (
+            lambda r: (r.sent(0, "", model(1)), r.returned(0, "a", {"other": np.ones(1)})),
+            "share no array",
+        ),
+        (lambda r: (r.sent(0, "", model(1)), r.aggregated(0, model(1), None)), "of how many"),
+        (lambda r: r.aggregated(0, model(1), ["a"]), "sent to all"),
+    ],
+)
+def test_mistakes(tmp_path: Path, talk: object, complaint: str) -> None:
+    with pytest.raises(FixData, match=complaint), overheard.Recorder(tmp_path / "run") as recorder:
+        talk(recorder)  # type: ignore[operator]
+    assert not verify(tmp_path / "run").problems
+
+
+def test_nothing_is_overwritten(tmp_path: Path) -> None:
+    with pytest.raises(ChooseAnotherOutput):
+        overheard.Recorder(tmp_path)
+
+
+def test_a_closed_recording_takes_no_more(tmp_path: Path) -> None:
+    recorder = overheard.Recorder(tmp_path / "run")
+    recorder.close()
+    with pytest.raises(FixData, match="closed"):
+        recorder.sent(0, "", model(1))
+
+
+def test_an_error_leaves_it_unfinished_with_every_round(tmp_path: Path) -> None:
+    recorder = overheard.Recorder(tmp_path / "run")
+    recorder.sent(0, "", model(1))
+    recorder.returned(0, "a", model(1))
+    with pytest.raises(KeyError), recorder:
+        raise KeyError
+    found = verify(tmp_path / "run")
+    assert (found.rounds, found.problems) == (1, ())
+    assert found.unfinished
+
+
+def test_a_file_that_may_not_grow_keeps_the_rounds_before(tmp_path: Path) -> None:
+    """A real full disk, as far as a process can make itself one: a limit on file sizes."""
+    import resource
+    import signal
+
+    large = {"w": np.ones(200_000)}
+    ear = Ear(overheard.Recorder(tmp_path / "run"))
+
+    def one_round(number: int) -> None:
+        ear.hear(lambda r: r.sent(number, "", large))
+        ear.hear(lambda r: r.returned(number, "a", large))
+
+    one_round(0)
+    one_round(1)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
+        one_round(2)
+        one_round(3)
+        ear.end()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
+    found = verify(tmp_path / "run")
+    assert (found.rounds, found.problems) == (1, ())
+    assert found.unfinished
