@@ -21,6 +21,7 @@ from overheard.reproduce.lyu2021_rows import over_repetitions, run_table
 from overheard.reproduce.lyu2021_scoring import (
     Measured,
     balanced_accuracy,
+    exactly,
     f1,
     has_twin,
     rare_f1,
@@ -167,6 +168,8 @@ def test_the_wider_interval_is_kept() -> None:
     assert (wide.low, wide.high) == (0.5, 0.95)
     beyond = over_repetitions([Measured(1.0, 0.98, 1.0)], replace(row, low=0.97, high=1.04))
     assert (beyond.low, beyond.high) == (0.97, 1.0)
+    counted = over_repetitions([exactly(3.0), exactly(0.0)], replace(row, low=-2.0, high=5.0))
+    assert (counted.low, counted.high) == (0.0, 3.0)
 
 
 def test_records_with_a_twin_are_found() -> None:

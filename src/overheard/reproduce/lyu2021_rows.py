@@ -133,13 +133,13 @@ def warm_up() -> None:
 
 def over_repetitions(values: Sequence[Measured], row: Row) -> Row:
     """The row with the wider of two intervals: Student's over repetitions (if three or more),
-    and the mean of the repetitions' own."""
+    and the mean of the repetitions' own. Of numbers that are counted: the least and the most."""
+    if all(v.low == v.high for v in values):
+        return replace(row, low=min(v.low for v in values), high=max(v.high for v in values))
     low, high = (float(np.mean([getattr(v, end) for v in values])) for end in ("low", "high"))
     low = low if row.low is None else min(low, row.low)
     high = high if row.high is None else max(high, row.high)
-    if all(0.0 <= v.low <= v.high <= 1.0 for v in values):
-        low, high = max(low, 0.0), min(high, 1.0)
-    return replace(row, low=low, high=high)
+    return replace(row, low=max(low, 0.0), high=min(high, 1.0))
 
 
 def rows_of(setting: Setting, outcomes: Iterable[Outcome]) -> list[Row]:
