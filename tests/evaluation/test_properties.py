@@ -1,0 +1,384 @@
+"""Scores of who has a property, the ranked list, and what cannot be told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+from overheard.errors import ChooseAnotherAttack, FixConfig, FixData, FixRecording, ListenLonger
+from overheard.evaluation import audit as audit_module
+from overheard.evaluation import detection
+from overheard.evaluation.audit import audit
+from overheard.evaluation.properties import (
+    EVERYBODY,
+    check_heard,
+    f1,
+    f1_interval,
+    property_scorer,
+    remarks,
+)
+from overheard.federation.config import parse_config
+from overheard.federation.plan import plan
+from overheard.federation.simulate import simulate
+from overheard.learning.records import Records
+from overheard.report.suspects import draw, what_of
+from overheard.report.verdict import verdicts
+from overheard.transcript.guess import ClientProperty
+from overheard.transcript.knowledge import AuxiliaryData, RoundSum, Sums
+from overheard.transcript.observe import POSITIVE_COLUMN, observe
+from overheard.transcript.store import Recording
+from overheard.transcript.target import client_property
+from overheard.transcript.threat import EAVESDROPPER, SECURE_SERVER
+from overheard.transcript.view import View
+
+POISONING = client_property("poisoning")
+CLIENTS = tuple("abcdefgh")
+
+
+def flags(text: str) -> np.ndarray:
+    return np.array([c == "1" for c in text])
+
+
+@dataclass(frozen=True)
+class Lean:
+    """How each client's sums lean on the mean update: least squares over the rounds it was in.
+
+    A toy for these tests; it tells inverted updates from honest ones.
+    """
+
+    name: ClassVar[str] = "lean"
+    paper: ClassVar[str] = "none"
+    question: ClassVar[str] = "property"
+    needs: ClassVar[frozenset[type[Any]]] = frozenset({Sums})
+
+    def __call__(self, view: View, rng: np.random.Generator) -> ClientProperty:
+        sums = view.know(Sums)
+        totals = np.stack([one.total for one in sums])
+        along = totals @ totals.sum(axis=0)
+        evidence = []
+        for heard in range(1, len(sums) + 1):
+            share = np.linalg.lstsq(sums.participation[:heard], along[:heard], rcond=None)[0]
+            evidence.append((share < 0).astype(float))
+        chosen = evidence[-1] > 0.5
+        return ClientProperty(
+            0.02 + 0.96 * evidence[-1],
+            chosen,
+            sums.clients,
+            {"note": "a toy"},
+            np.array(evidence),
+            np.zeros(len(chosen)),
+        )
+
+
+@pytest.fixture
+def toy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one attack on a property that is known."""
+    known = {"lean": Lean}
+    for module in (audit_module, detection):
+        monkeypatch.setattr(module, "all_attacks", lambda: known)
+        monkeypatch.setattr(module, "attack_named", lambda name: known[name]())
+
+
+@pytest.fixture
+def record(tmp_path: Path) -> Callable[..., Recording]:
+    def make(kind: str = "inversion", **changes: Any) -> Recording:
+        content: dict[str, Any] = {
+            "data": {
+                "source": "digits_images",
+                "options": {"clients": 10, "records": 60, "auxiliary": 60},
+            },
+            "model": {"name": "logistic"},
+            "training": {"rounds": 30, "learning_rate": 0.001, "participation": 0.5},
+            "property": {"kind": kind, "positives": 2},
+            "defence": [{"name": "secure_sum"}],
+        }
+        for section, values in changes.items():
+            content[section] = {**content[section], **values}
+        path = tmp_path / f"run-{len(list(tmp_path.iterdir()))}"
+        return Recording.open(simulate(plan(parse_config(content)), path))
+
+    return make
+
+
+# --- scores -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("chosen", "positive", "value"),
+    [
+        ("1100", "1100", 1.0),
+        ("1000", "1100", 2 / 3),
+        ("1110", "1100", 4 / 5),
+        ("0011", "1100", 0.0),
+        ("0000", "1100", 0.0),
+        ("1000", "0000", 0.0),
+        ("0000", "0000", 1.0),
+        ("1111", "1111", 1.0),
+    ],
+)
+def test_f1_by_hand(chosen: str, positive: str, value: float) -> None:
+    assert f1(flags(chosen), flags(positive)) == pytest.approx(value)
+
+
+def test_the_interval_does_not_collapse_on_a_perfect_guess() -> None:
+    rng = np.random.default_rng(0)
+    truth = flags("1" * 5 + "0" * 45)
+    low, high = f1_interval(truth, truth, rng)
+    assert high == 1.0
+    assert 0.6 < low < 0.9
+    more = flags("1" * 50 + "0" * 450)
+    assert f1_interval(more, more, rng)[0] > low
+    nobody = flags("0" * 50)
+    assert f1_interval(nobody, nobody, rng) == (1.0, 1.0)
+    assert f1_interval(nobody, truth, rng)[0] == 0.0
+
+
+def test_the_interval_covers() -> None:
+    """Over federations of many clients, F1 in the long run is inside nine times in ten or more."""
+    rng = np.random.default_rng(1)
+
+    def draw_federation(n: int) -> tuple[np.ndarray, np.ndarray]:
+        positive = rng.random(n) < 0.15
+        return np.where(positive, rng.random(n) < 0.8, rng.random(n) < 0.05), positive
+
+    long_run = f1(*draw_federation(1_000_000))
+    inside = 0
+    for _ in range(200):
+        low, high = f1_interval(*draw_federation(80), rng)
+        inside += low <= long_run <= high
+    assert inside >= 180
+
+
+def heard(rounds: int = 12, clients: tuple[str, ...] = CLIENTS) -> Sums:
+    rng = np.random.default_rng(4)
+    return Sums.of(
+        clients,
+        (
+            RoundSum(
+                r,
+                np.zeros(3, np.float32),
+                rng.normal(size=3),
+                np.sort(rng.choice(len(clients), 4, replace=False)),
+            )
+            for r in range(rounds)
+        ),
+    )
+
+
+def scored(chosen: str, positive: str, probabilities: np.ndarray | None = None) -> Any:
+    sums = heard()
+    view = View("", POISONING, "secure-server", {Sums: sums})
+    truth = {
+        c: Records({POSITIVE_COLUMN: np.array([float(p)])})
+        for c, p in zip(CLIENTS, flags(positive), strict=True)
+    }
+    p = flags(chosen).astype(float) if probabilities is None else probabilities
+    guess = ClientProperty(p, flags(chosen), CLIENTS)
+    return property_scorer(truth, POISONING, view, 0)(Lean(), guess, 1.5).finding
+
+
+def test_a_finding_says_what_is_right_and_what_is_not() -> None:
+    found = scored("11100000", "11010000")
+    assert found.metric == "f1"
+    assert found.value == pytest.approx(2 / 3)
+    assert found.client == EVERYBODY
+    assert found.n == 8
+    assert found.majority == pytest.approx(2 * 3 / (8 + 3))  # accusing everybody
+    assert found.lift == pytest.approx(found.value - found.majority)
+    assert found.low <= found.value <= found.high
+    details = found.details
+    assert (details["found"], details["positives"], details["false_alarms"]) == (2, 3, 1)
+    assert details["precision"] == pytest.approx(2 / 3)
+    assert details["recall"] == pytest.approx(2 / 3)
+    assert details["brier"] == pytest.approx(2 / 8)
+    half = scored("00000000", "11010000", np.full(8, 0.5))
+    assert half.details["brier"] == pytest.approx(0.25)
+    assert "precision" not in half.details
+
+
+def test_where_nobody_or_everybody_has_it_no_guess_beats_a_constant_one() -> None:
+    for positive in ("00000000", "11111111"):
+        for chosen in ("00000000", "11111111", "10000000"):
+            found = scored(chosen, positive)
+            assert found.majority == 1.0
+            assert found.lift <= 0
+    assert scored("11000000", "00000000").details["false_alarms"] == 2
+    assert "recall" not in scored("11000000", "00000000").details
+
+
+def test_guesses_about_others_are_refused() -> None:
+    view = View("", POISONING, "secure-server", {Sums: heard()})
+    truth = {c: Records({POSITIVE_COLUMN: np.zeros(1)}) for c in CLIENTS}
+    score = property_scorer(truth, POISONING, view, 0)
+    with pytest.raises(FixData, match="2 guesses for 8 clients"):
+        score(Lean(), ClientProperty(np.zeros(2), (False, False), ("a", "b")), 0.0)
+    with pytest.raises(FixRecording, match="does not say whether 'h' has the property"):
+        property_scorer({c: truth[c] for c in "abcdefg"}, POISONING, view, 0)
+
+
+# --- what cannot be told ----------------------------------------------------------------------
+
+
+def test_too_few_rounds_and_rounds_that_are_all_alike_are_said() -> None:
+    sums = heard()
+    view = View("", POISONING, "secure-server", {Sums: sums})
+    check_heard(view)
+    with pytest.raises(ListenLonger, match=r"1 round\(s\) were heard but telling clients apart"):
+        check_heard(view.knowing(sums.first(1)))
+    together = replace(sums, participation=np.ones_like(sums.participation))
+    with pytest.raises(
+        ListenLonger, match=r"took part in the same 12 rounds.*participation below 1"
+    ):
+        check_heard(view.knowing(together))
+
+
+def test_clients_that_never_or_always_take_part_are_remarked() -> None:
+    sums = heard()
+    matrix = sums.participation.copy()
+    matrix[:, 0], matrix[:, 1], matrix[:, 3] = 0, 1, matrix[:, 2]
+    said = remarks(replace(sums, participation=matrix))
+    assert "never took part" in said["a"]
+    assert "every round" in said["b"]
+    assert said["d"] == "took part in the same rounds as c"
+    assert set(said) == {"a", "b", "d"}
+
+
+def test_auxiliary_data_of_another_shape_are_named(record: Callable[..., Recording]) -> None:
+    recording = record(training={"rounds": 3})
+    view = observe(recording, SECURE_SERVER, POISONING, "")
+    check_heard(view)
+    for other in (
+        Records({"image": np.zeros((4, 10), np.uint8)}),
+        Records({"pixels": np.zeros((4, 256), np.uint8)}),
+    ):
+        with pytest.raises(FixData, match="auxiliary data does not fit the model of this fed"):
+            check_heard(view.knowing(AuxiliaryData(other, np.zeros(4))))
+
+
+# --- the audit --------------------------------------------------------------------------------
+
+
+def test_an_audit_asks_a_property_once_of_everybody(
+    record: Callable[..., Recording], toy: None
+) -> None:
+    recording = record()
+    made = audit(recording, SECURE_SERVER, targets=["property.poisoning"])
+    (found,) = made.findings
+    assert found.value == 1.0
+    assert found.client == EVERYBODY
+    (pooled,) = made.pooled
+    assert (pooled.value, pooled.low, pooled.high) == (found.value, found.low, found.high)
+    assert pooled.clients == 10
+    (verdict,) = verdicts(made)
+    assert verdict.level.name == "exposed"
+    assert verdict.text == (
+        "The server behind secure aggregation learns `who poisons the model`: of 10 clients, "
+        f"2 of 2 found with 0 false alarms; F1 1.00 ({found.low:.2f}–1.00), accusing nobody or "
+        "everybody gets 0.33."
+    )
+
+
+def test_who_does_not_hear_sums_is_told_so(record: Callable[..., Recording], toy: None) -> None:
+    recording = record(training={"rounds": 3})
+    made = audit(recording, EAVESDROPPER, targets=["property.poisoning"])
+    assert not made.findings
+    (skip,) = made.skipped
+    assert skip.client == EVERYBODY
+    assert "audit as 'secure-server'" in skip.reason
+
+
+def test_an_audit_of_too_few_rounds_lists_the_reason(
+    record: Callable[..., Recording], toy: None
+) -> None:
+    made = audit(record(training={"rounds": 1}), SECURE_SERVER, targets=["property.poisoning"])
+    assert [s.attack for s in made.skipped] == ["lean"]
+    assert "needs at least 2; record more rounds" in made.skipped[0].reason
+
+
+# --- the ranked list --------------------------------------------------------------------------
+
+
+def test_the_accused_come_first_and_no_truth_is_needed(
+    record: Callable[..., Recording], toy: None
+) -> None:
+    import shutil
+
+    recording = record()
+    positives = {
+        c for c, r in recording.truth("Property", POISONING.key).items() if r[POSITIVE_COLUMN][0]
+    }
+    seen: list[tuple[str, int, int]] = []
+    found = detection.detect(
+        recording, "poisoning", score=True, progress=lambda *step: seen.append(step)
+    )
+    assert {s.client for s in found.suspects[:2]} == positives
+    assert [s.accused for s in found.suspects] == [True] * 2 + [False] * 8
+    assert sorted(s.client for s in found.suspects) == sorted(recording.clients)
+    assert found.score is not None
+    assert found.score["f1"] == 1.0
+    assert sum(s.rounds for s in found.suspects) == 30 * 5
+    assert found.curve_rounds == tuple(range(1, 31))
+    assert all(len(line) == 30 for line in found.curves.values())
+    assert found.suspects[0].halfway == found.curves[found.suspects[0].client][14]
+    assert seen[-1] == ("lean", 30, 30)
+    shutil.rmtree(recording.path / "truth")
+    blind = detection.detect(recording, "poisoning")
+    assert blind.score is None
+    assert blind.suspects == found.suspects
+    with pytest.raises(FixRecording, match="truth: missing, so nothing can be scored"):
+        detection.detect(recording, "poisoning", score=True)
+
+
+def test_without_positives_nobody_is_accused(record: Callable[..., Recording], toy: None) -> None:
+    found = detection.detect(record(property={"positives": 0}), "poisoning", score=True)
+    assert not any(s.accused for s in found.suspects)
+    assert found.score is not None
+    assert found.score["false_alarms"] == 0
+
+
+def test_single_updates_are_summed_first(record: Callable[..., Recording], toy: None) -> None:
+    content = record().about["config"]
+    plain = parse_config({**content, "defence": []})
+    recording = Recording.open(simulate(plan(plain), record().path.parent / "plain"))
+    assert detection.detect(recording, "poisoning", score=True).score["f1"] == 1.0  # type: ignore[index]
+
+
+def test_what_was_not_recorded_is_said(
+    record: Callable[..., Recording], toy: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recording = record(training={"rounds": 3})
+    with pytest.raises(FixConfig, match=r"nothing to look for 'membership' with.*for: poisoning;"):
+        detection.detect(recording, "membership")
+    with pytest.raises(FixConfig, match="unknown property 'theft'; known: membership, poisoning"):
+        detection.detect(recording, "theft")
+    monkeypatch.setattr(detection, "all_attacks", dict)
+    with pytest.raises(ChooseAnotherAttack, match="no attack could run: none is known"):
+        detection.detect(recording, "poisoning")
+
+
+def test_an_attack_on_another_question_is_refused(record: Callable[..., Recording]) -> None:
+    recording = record(training={"rounds": 3})
+    with pytest.raises(FixConfig, match="'majority' answers the question 'attribute'"):
+        detection.detect(recording, "poisoning", "majority")
+
+
+def test_the_picture_has_a_line_for_everybody(record: Callable[..., Recording], toy: None) -> None:
+    found = detection.detect(record(), "poisoning")
+    svg = draw(found)
+    assert svg.startswith("<?xml")
+    assert found.suspects[0].client in svg
+    assert "rounds listened to" in svg
+    assert draw(found) == svg
+    bars = draw(found.model_copy(update={"curve_rounds": (), "curves": {}}))
+    assert found.suspects[-1].client in bars
+
+
+def test_properties_in_words() -> None:
+    assert what_of("membership") == "holds the target record"
+    assert what_of("membership-3") == "holds the target record 3"
+    assert what_of("free-rider") == "rides for free"
