@@ -285,15 +285,27 @@ def _has_biases(layout: Layout) -> bool:
 
 
 def _in_order(model: Dense, layout: Layout) -> dict[str, str]:
-    """Our parameters to the messages' arrays, one after the other, if all shapes agree."""
+    """Our parameters to the messages' arrays: weights in order, biases in order, as shapes allow.
+
+    Files sort their arrays by name, so a layer's bias may stand before its weight.
+    """
     wanted = model.layout()
-    if [shape for _, shape in wanted] != [shape for _, shape in layout]:
-        raise FixConfig(
-            f"the model described has {_words(wanted)}; the messages hold {_words(layout)}: "
-            "mend the encoding (columns, or values of a one-hot block), hidden, or name the "
-            "arrays in model.wire_names"
+    names: dict[str, str] = {}
+    for sides in (2, 1):
+        ours, theirs = (
+            [(name, shape) for name, shape in arrays if len(shape) == sides]
+            for arrays in (wanted, layout)
         )
-    return {ours: theirs for (ours, _), (theirs, _) in zip(wanted, layout, strict=True)}
+        if [shape for _, shape in ours] != [shape for _, shape in theirs]:
+            break
+        names |= {own: other for (own, _), (other, _) in zip(ours, theirs, strict=True)}
+    if len(names) == len(layout):
+        return names
+    raise FixConfig(
+        f"the model described has {_words(wanted)}; the messages hold {_words(layout)}: mend the "
+        "encoding (columns, or values of a one-hot block) or hidden, or name the arrays in "
+        "model.wire_names"
+    )
 
 
 def _words(layout: Layout) -> str:

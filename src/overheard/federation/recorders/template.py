@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 from overheard.errors import FixConfig
@@ -88,10 +89,11 @@ def _likely(layout: Layout) -> tuple[str, int]:
     """The lines of [model] that the shapes suggest, and the number of inputs."""
     own = '# factory = "package.module:function"   # your own torch module; needs --trust-code'
     weights = [shape for _, shape in layout if len(shape) == 2]
-    expected = [s for w in weights for s in (w, (w[0],))]
-    shapes = [shape for _, shape in layout]
-    if not weights or (shapes != expected and shapes != weights):
-        return f"# The arrays are not those of dense layers, weight before bias.\n{own}", 0
+    biases = [shape for _, shape in layout if len(shape) == 1]
+    chained = all(a[0] == b[1] for a, b in pairwise(weights))
+    known = len(weights) + len(biases) == len(layout)
+    if not weights or not chained or not known or biases not in ([], [(w[0],) for w in weights]):
+        return f"# The arrays are not those of dense layers, one after the other.\n{own}", 0
     hidden = [w[0] for w in weights[:-1]]
     if not hidden:
         names = 'name = "linear"              # or "logistic", if the target is a class'

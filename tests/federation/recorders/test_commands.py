@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from overheard.transcript.messages import message_arrays, read_message
+from overheard.transcript.store import Recording
+
+
+def as_checkpoints(run: Path, folder: Path, after: bool = False) -> None:
+    """The messages of a recording as a folder of safetensors files."""
+    recording = Recording.open(run)
+    for entry in recording.rounds:
+        for way, who in entry.spans:
+            raw = read_message(run / "wire", entry, way, who)
+            arrays = {n: np.ascontiguousarray(a) for n, a in message_arrays(entry.layout, raw)}
+            number = entry.number - (after and way == "sent")
+            place = folder / f"round_{number + 1:04d}"
+            place.mkdir(parents=True, exist_ok=True)
+            save_file(arrays, place / f"{who or 'global'}.safetensors")
+
+
+FILLED = {
+    'path = "records.csv"': 'path = "../people.csv"',
+    'client = "client"': 'client = "at"',
+    'target = "label"': 'target = "y"',
+    "attributes = []": 'attributes = ["s"]',
+}
+
+
+def fill_in(file: Path) -> None:
+    text = file.read_text()
+    for old, new in FILLED.items():
+        assert old in text
+        text = text.replace(old, new)
+    file.write_text(text)
+
+
+def findings(file: Path) -> Any:
+    record = json.loads(file.read_text())
+    return [
+        {k: f[k] for k in ("attack", "client", "attribute", "value", "n", "majority")}
+        for f in record["findings"]
+    ]
+
+
+ATTACKS = ["--attack", "majority", "--attack", "max_entropy", "--attack", "exact_linear"]
+
+
+def test_checkpoints_audit_as_the_simulation_they_came_from(workplace: Any) -> None:
+    """import, init, audit: the same findings as for the recording that describes itself."""
+    as_checkpoints(workplace.path / "run", workplace.path / "checkpoints")
+    done = workplace.overheard("import", "checkpoints", "--out", "imported")
+    assert done.returncode == 0, done.stderr
+    assert "8 rounds" in done.stdout
+    refused = workplace.overheard("audit", "imported", "--out", "early")
+    assert refused.returncode == 1
+    assert "`overheard init imported` writes imported/audit.toml" in refused.stderr
+    assert workplace.overheard("init", "imported").returncode == 0
+    again = workplace.overheard("init", "imported")
+    assert again.returncode == 1
+    assert "exists already" in again.stderr
+    fill_in(workplace.path / "imported" / "audit.toml")
+    one = workplace.overheard("audit", "imported", "--out", "one", *ATTACKS)
+    assert one.returncode == 0, one.stderr
+    assert "Replayed as described, round 1 of client 'site 0' is right to" in one.stderr
+    other = workplace.overheard("audit", "run", "--out", "other", *ATTACKS)
+    assert other.returncode == 0, other.stderr
+    mine, theirs = (
+        findings(workplace.path / "one" / "audit.json"),
+        findings(workplace.path / "other" / "audit.json"),
+    )
+    assert len(mine) == len(theirs) == 9
+    for a, b in zip(mine, theirs, strict=True):
+        assert a == {**b, "value": pytest.approx(b["value"], abs=1e-9)}
+    notes = json.loads((workplace.path / "one" / "audit.json").read_text())["notes"]
+    assert any("Replayed as described" in note for note in notes)
+
+
+def test_with_names_another_file(workplace: Any) -> None:
+    as_checkpoints(workplace.path / "run", workplace.path / "checkpoints")
+    workplace.overheard("import", "checkpoints", "--out", "imported")
+    workplace.overheard("init", "imported")
+    file = workplace.path / "imported" / "audit.toml"
+    fill_in(file)
+    shutil.move(file, workplace.path / "mine.toml")
+    text = (workplace.path / "mine.toml").read_text().replace("../people.csv", "people.csv")
+    (workplace.path / "mine.toml").write_text(text)
+    words = ["--out", "audit", "--with", "mine.toml", "--attack", "majority"]
+    done = workplace.overheard("audit", "imported", *words)
+    assert done.returncode == 0, done.stderr
+    twice = workplace.overheard("audit", "run", "--out", "b", "--with", "mine.toml")
+    assert twice.returncode == 1
+    assert "describes itself already" in twice.stderr
+
+
+def test_globals_that_are_what_a_round_ended_in(workplace: Any) -> None:
+    as_checkpoints(workplace.path / "run", workplace.path / "after", after=True)
+    (workplace.path / "p.toml").write_text('sent_is = "after"\n[weights]\n"site 0" = 30\n')
+    done = workplace.overheard("import", "after", "--out", "imported", "--pattern", "p.toml")
+    assert done.returncode == 0, done.stderr
+    before, after = (Recording.open(workplace.path / name) for name in ("run", "imported"))
+    assert len(after.rounds) == len(before.rounds)
+    for client in before.clients:
+        for one, other in zip(before.link(client)[1:3], after.link(client)[1:3], strict=True):
+            for name in one:
+                np.testing.assert_array_equal(one[name], other[name])
+    assert all(r.weights.get("site 0", 30) == 30 for r in after.rounds)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "complaint"),
+    [
+        ('returned = "r/{client}.safetensors"', "must have {client} and {round}"),
+        ('sent = "x_{round}.safetensors"', "round 1 has no file like 'x_{round}.safetensors'"),
+        ('returned = "{round}-{client}"', "no file is named like '{round}-{client}'"),
+        ("sent = 5", "sent: Input should be a valid string"),
+        ("sent = ", "is not TOML"),
+    ],
+)
+def test_patterns_that_do_not_fit(workplace: Any, pattern: str, complaint: str) -> None:
+    as_checkpoints(workplace.path / "run", workplace.path / "checkpoints")
+    (workplace.path / "p.toml").write_text(pattern)
+    done = workplace.overheard("import", "checkpoints", "--out", "new", "--pattern", "p.toml")
+    assert done.returncode == 1
+    assert complaint in done.stderr
+    assert not (workplace.path / "new").exists()
+
+
+def test_a_checkpoint_that_is_damaged_keeps_the_rounds_before(workplace: Any) -> None:
+    as_checkpoints(workplace.path / "run", workplace.path / "checkpoints")
+    (workplace.path / "checkpoints" / "round_0005" / "global.safetensors").write_bytes(b"nonsense")
+    done = workplace.overheard("import", "checkpoints", "--out", "new")
+    assert done.returncode == 1
+    assert "round_0005/global.safetensors: cannot be read as safetensors" in done.stderr
+    recording = Recording.open(workplace.path / "new")
+    assert [r.number for r in recording.rounds] == [1, 2, 3, 4]
+    assert not recording.closed

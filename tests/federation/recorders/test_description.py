@@ -1,0 +1,342 @@
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import overheard
+from overheard.errors import FixConfig, FixData, GrantKnowledge
+from overheard.federation.recorders.description import describe, read_description
+from overheard.federation.recorders.template import write_template
+from overheard.transcript.clear import clear_notes
+from overheard.transcript.observe import recipe_of
+from overheard.transcript.store import Recording
+from overheard.transcript.verify import verify
+
+COLUMNS = ("x0", "x1", "s")
+SCALES = {"x0": (0.5, 2.0), "x1": (-1.0, 0.5)}
+RATE = 0.2
+
+
+def people(rng: np.random.Generator, sites: int = 3, each: int = 12) -> dict[str, np.ndarray]:
+    rows = sites * each
+    s = (rng.random(rows) < 0.5).astype(float)
+    x0, x1 = rng.normal(size=rows) + s, rng.normal(size=rows)
+    return {
+        "site": np.array([f"site {i % sites}" for i in range(rows)]),
+        "x0": x0,
+        "x1": x1,
+        "s": s,
+        "y": x0 - x1 + 2 * s + rng.normal(0, 0.3, rows),
+    }
+
+
+def as_csv(table: dict[str, np.ndarray], path: Path) -> None:
+    rows = zip(*(v.tolist() for v in table.values()), strict=True)
+    path.write_text("\n".join([",".join(table), *(",".join(map(str, r)) for r in rows)]) + "\n")
+
+
+def inputs(table: dict[str, np.ndarray], mine: np.ndarray) -> np.ndarray:
+    columns = [(table[c] - SCALES.get(c, (0, 1))[0]) / SCALES.get(c, (0, 1))[1] for c in COLUMNS]
+    return np.column_stack(columns)[mine]
+
+
+@pytest.fixture
+def federation(tmp_path: Path, rng: np.random.Generator) -> Path:
+    """A federation that knows nothing of overheard, trained with torch and recorded by hand.
+
+    ``run``: its messages; ``people.csv``: its records; node ids in place of names.
+    """
+    import torch
+
+    table = people(rng)
+    as_csv(table, tmp_path / "people.csv")
+    torch.manual_seed(0)
+    network = make_network().double()
+    with overheard.Recorder(tmp_path / "run") as recorder:
+        for number in range(6):
+            model = {n: p.detach().clone() for n, p in network.named_parameters()}
+            recorder.sent(number, "", {n: p.numpy() for n, p in model.items()})
+            returned = []
+            for client in range(3):
+                network.load_state_dict(model)
+                mine = table["site"] == f"site {client}"
+                loss = torch.nn.functional.mse_loss(
+                    network(torch.tensor(inputs(table, mine)))[:, 0], torch.tensor(table["y"][mine])
+                )
+                network.zero_grad()
+                loss.backward()
+                after = {n: p.detach() - RATE * p.grad for n, p in network.named_parameters()}
+                name = str(2**64 - 1 - client)
+                recorder.returned(number, name, {n: p.numpy() for n, p in after.items()}, 12)
+                recorder.clear("num-examples", name, 12)
+                returned.append(after)
+            mean = {n: torch.stack([r[n] for r in returned]).mean(0) for n in model}
+            network.load_state_dict(mean)
+    return tmp_path
+
+
+def make_network() -> Any:
+    import torch
+
+    return torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1))
+
+
+TOML = """
+[data]
+source = "file"
+path = "people.csv"
+client = "site"
+target = "y"
+[clients]
+"18446744073709551615" = "site 0"
+"18446744073709551614" = "site 1"
+"18446744073709551613" = "site 2"
+[model]
+name = "mlp"
+hidden = [4]
+activation = "tanh"
+[training]
+learning_rate = 0.2
+[[encoding]]
+column = "x0"
+shift = 0.5
+scale = 2.0
+[[encoding]]
+column = "x1"
+shift = -1.0
+scale = 0.5
+[[encoding]]
+column = "s"
+[target]
+scale = 1.0
+[audit]
+attributes = ["s"]
+"""
+
+
+def test_a_description_that_is_right_replays_the_clients(federation: Path) -> None:
+    (federation / "audit.toml").write_text(TOML)
+    remarks = describe(
+        Recording.open(federation / "run"),
+        read_description(federation / "audit.toml"),
+        federation / "described",
+    )
+    assert len(remarks) == 1
+    assert remarks[0].startswith("Replayed as described, round 0 of client 'site 0' is right to")
+    recording = Recording.open(federation / "described")
+    assert verify(federation / "described").sound
+    assert set(recording.clients) == {"site 0", "site 1", "site 2"}
+    recipe = recipe_of(recording)
+    assert recipe is not None
+    assert recipe.wire == "float64"
+    assert [name for name, _ in recipe.model.layout()] == [
+        "0.weight",
+        "0.bias",
+        "2.weight",
+        "2.bias",
+    ]
+    notes = clear_notes(recording)
+    assert remarks[0] in notes
+    assert any("'num-examples' of 3 client(s) (site 0: 12" in note for note in notes)
+    for number, name in enumerate(["site 0", "site 1", "site 2"]):
+        before = Recording.open(federation / "run").link(str(2**64 - 1 - number))
+        after = recording.link(name)
+        for one, other in zip(before[1:3], after[1:3], strict=True):
+            for array in one:
+                np.testing.assert_array_equal(one[array], other[array])
+
+
+@pytest.mark.parametrize(
+    "wrong", [("learning_rate = 0.2", "learning_rate = 0.1"), ("scale = 0.5", "scale = 0.6")]
+)
+def test_a_description_that_is_wrong_is_noticed(federation: Path, wrong: tuple[str, str]) -> None:
+    (federation / "audit.toml").write_text(TOML.replace(*wrong))
+    remarks = describe(
+        Recording.open(federation / "run"),
+        read_description(federation / "audit.toml"),
+        federation / "described",
+    )
+    assert remarks[0].startswith("WARNING: replayed as described, round 0 of client 'site 0'")
+
+
+def test_a_client_without_records_is_said_and_not_scored(federation: Path) -> None:
+    rows = (federation / "people.csv").read_text().splitlines()
+    kept = [row for row in rows if not row.startswith("site 1,")]
+    (federation / "people.csv").write_text("\n".join(kept) + "\n")
+    text = TOML.replace('"18446744073709551614" = "site 1"\n', "")
+    (federation / "audit.toml").write_text(text)
+    remarks = describe(
+        Recording.open(federation / "run"),
+        read_description(federation / "audit.toml"),
+        federation / "described",
+    )
+    assert "No records were given of 1 of 3 clients" in remarks[0]
+    audit = overheard.audit(
+        Recording.open(federation / "described"),
+        overheard.threat_named("server"),
+        ["majority", "max_entropy"],
+        targets=["s"],
+    )
+    assert {f.client for f in audit.findings} == {"site 0", "site 2"}
+    assert {(s.client, s.reason) for s in audit.skipped} == {
+        (
+            "18446744073709551614",
+            "truth/ has no records of this client, so a guess about it cannot be scored",
+        )
+    }
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "complaint"),
+    [
+        (
+            '"site 2"\n',
+            '"site 7"\n',
+            "'site 7' is not in column 'site' of the table; it has site 0",
+        ),
+        ('"18446744073709551613"', '"5"', "'5' is not in the recording; it has 184467"),
+        ("hidden = [4]", "hidden = [5]", "layers.0.weight 5x3.*messages hold 0.weight 4x3"),
+        ('[[encoding]]\ncolumn = "s"\n', "", "layers.0.weight 4x2"),
+        ('column = "s"', 'column = "z"', "no column 'z'"),
+        ('name = "mlp"\n', "", "either a name .* or a factory"),
+        ("[training]", "[training]\nrate = 1", "training.rate: Extra inputs"),
+        ('path = "people.csv"', 'path = "nowhere.csv"', "no such file"),
+        ('attributes = ["s"]', 'attributes = ["t"]', "no column 't'"),
+        ('"site 1"\n', '"site 0"\n', "two clients of the recording have one name"),
+    ],
+)
+def test_mistakes_in_a_description(federation: Path, old: str, new: str, complaint: str) -> None:
+    assert old in TOML
+    (federation / "audit.toml").write_text(TOML.replace(old, new))
+    with pytest.raises((FixConfig, FixData), match=complaint):
+        describe(
+            Recording.open(federation / "run"),
+            read_description(federation / "audit.toml"),
+            federation / "described",
+        )
+
+
+def test_a_recording_that_was_stopped_stays_unfinished(federation: Path) -> None:
+    index = federation / "run" / "wire" / "index.jsonl"
+    index.write_bytes(b"\n".join(index.read_bytes().splitlines()[:-1]) + b"\n")
+    (federation / "audit.toml").write_text(TOML)
+    describe(
+        Recording.open(federation / "run"),
+        read_description(federation / "audit.toml"),
+        federation / "described",
+    )
+    recording = Recording.open(federation / "described")
+    assert len(recording.rounds) == 6
+    assert not recording.closed
+
+
+FACTORY = """
+import torch
+
+class Own(torch.nn.Module):
+    def __init__(self, width=4, function=torch.tanh):
+        super().__init__()
+        self.first, self.second = torch.nn.Linear(3, width), torch.nn.Linear(width, 1)
+        self.function = function
+    def forward(self, x):
+        return self.second(self.function(self.first(x)))
+
+def right():
+    return torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1))
+
+def named_otherwise():
+    return Own()
+
+def too_wide():
+    return Own(5)
+
+def odd():
+    return Own(function=torch.sin)
+
+def needy(width):
+    return Own(width)
+
+def nothing():
+    return 5
+
+number = 5
+"""
+
+
+def with_factory(federation: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The description with a factory of a module that only this test has."""
+    module = f"factories_{federation.name.replace('-', '_')}"
+    (federation / f"{module}.py").write_text(FACTORY)
+    monkeypatch.chdir(federation)
+    monkeypatch.delitem(sys.modules, module, raising=False)
+    old = 'name = "mlp"\nhidden = [4]\nactivation = "tanh"\n'
+    assert old in TOML
+    where = module if name != "elsewhere" else "no_such_module"
+    file = federation / "audit.toml"
+    file.write_text(TOML.replace(old, f'factory = "{where}:{name}"\n'))
+    return file
+
+
+@pytest.mark.parametrize("name", ["right", "named_otherwise"])
+def test_a_model_by_factory(federation: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = with_factory(federation, name, monkeypatch)
+    remarks = describe(
+        Recording.open(federation / "run"), read_description(file), federation / "described", True
+    )
+    assert remarks[0].startswith("Replayed as described")
+    recipe = recipe_of(Recording.open(federation / "described"))
+    assert recipe is not None
+    assert (recipe.dense.hidden, recipe.dense.activation) == ((4,), "tanh")
+
+
+def test_code_is_not_imported_without_trust(
+    federation: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = with_factory(federation, "right", monkeypatch)
+    trap = federation / f"{read_description(file).model.factory.partition(':')[0]}.py"
+    trap.write_text("raise SystemExit('was imported')")
+    with pytest.raises(GrantKnowledge, match="--trust-code"):
+        describe(
+            Recording.open(federation / "run"), read_description(file), federation / "described"
+        )
+    assert not (federation / "described").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "complaint"),
+    [
+        ("too_wide", "first.weight 5x3.*this is not the model that was trained"),
+        ("odd", "outputs are not those of dense layers"),
+        ("needy", "cannot be called without arguments"),
+        ("nothing", "makes a int, not a torch module"),
+        ("number", "is a int, not a function"),
+        ("absent", "cannot be found"),
+        ("elsewhere", "cannot be found"),
+    ],
+)
+def test_a_wrong_factory(
+    federation: Path, name: str, complaint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = with_factory(federation, name, monkeypatch)
+    with pytest.raises(FixConfig, match=complaint):
+        describe(
+            Recording.open(federation / "run"),
+            read_description(file),
+            federation / "described",
+            True,
+        )
+
+
+def test_the_template_shows_what_was_recorded(federation: Path) -> None:
+    file = write_template(federation / "run")
+    assert file == federation / "run" / "audit.toml"
+    text = file.read_text()
+    for word in ("6 rounds, 3 clients", "0.weight  4x3", "hidden = [4]", "18446744073709551615"):
+        assert word in text
+    description = read_description(file)
+    assert description.model.hidden == (4,)
+    assert verify(federation / "run").sound
