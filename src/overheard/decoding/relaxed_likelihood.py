@@ -1,0 +1,108 @@
+"""kerkouche2023 section 5.2.4: the most likely property assignment, relaxed and searched.
+
+Unknown are each client's share tau in [0, 1] and its feature X in each round that it took part in.
+Three losses are weighed against each other: the likelihood of the features under the two normal
+distributions of each round; that a client's mean feature is the one that ridge regression found
+(Constraint 2); that the features of a round add up to what was heard (Constraint 1). The paper
+balances them by MTAdam (Malkiel and Wolf, its reference [40]): Adam with moments for each loss, the
+gradients of the later ones scaled to the first one's length, and the greatest of the denominators
+for all. tau is projected to [0, 1] after each step.
+
+In the paper's formula of the relaxed problem the sums over rounds (L_reg) and over clients
+(L_lstsq) stand outside of the norms, which would ask each single feature to be the whole sum; the
+constraints that they relax are taken here.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit
+
+Array = NDArray[np.float64]
+BETAS = (0.9, 0.999, 0.9)
+TINY = 1e-8
+
+
+class Features(NamedTuple):
+    """Per round: the sum's feature G, weight v, mean and variance of the two distributions.
+
+    All (T,); ``participation`` (T, N).
+    """
+
+    sums: Array
+    weights: Array
+    mean_with: Array
+    variance_with: Array
+    mean_without: Array
+    variance_without: Array
+    participation: Array
+
+
+def ridge(features: Features, penalty: float, weighted: bool = True) -> Array:
+    """Expected features (N,) by ridge regression (equation 9); penalty 0: least squares."""
+    a = features.participation
+    root = np.sqrt(features.weights) if weighted else np.ones(len(a))
+    if penalty == 0:
+        found = np.linalg.lstsq(root[:, None] * a, root * features.sums, rcond=None)[0]
+        return np.asarray(found)
+    system = (a * root[:, None] ** 2).T @ a + penalty * np.eye(a.shape[1])
+    return np.asarray(np.linalg.solve(system, a.T @ (root**2 * features.sums)))
+
+
+def relaxed_likelihood(
+    features: Features, expected: Array, steps: int = 3000, rate: float = 0.01
+) -> Array:
+    """tau (N,) after so many steps of projected MTAdam from 1/2 and the expected features."""
+    a = features.participation > 0
+    took = np.maximum(a.sum(axis=0), 1)
+    unit = np.sqrt((features.variance_with + features.variance_without) / 2).mean() + 1e-300
+    plus, minus = features.mean_with[:, None] / unit, features.mean_without[:, None] / unit
+    wide = np.maximum(features.variance_with[:, None], 1e-300) / unit**2
+    narrow = np.maximum(features.variance_without[:, None], 1e-300) / unit**2
+    sums, goal = features.sums / unit, expected / unit
+    tau, x = np.full(a.shape[1], 0.5), np.where(a, goal, 0.0)
+    taus, xs = _Moments(1, tau.shape), _Moments(3, x.shape)
+    for _ in range(steps):
+        log_plus = np.where(a, -((x - plus) ** 2) / (2 * wide) - np.log(wide) / 2, 0.0).sum(axis=0)
+        log_minus = np.where(a, -((x - minus) ** 2) / (2 * narrow) - np.log(narrow) / 2, 0.0).sum(
+            axis=0
+        )
+        ratio = np.clip(log_plus - log_minus, -500, 500)
+        inside = np.clip(tau, 1e-12, 1 - 1e-12)
+        share = expit(ratio + np.log(inside) - np.log1p(-inside))
+        by_tau = (1 - share) / (1 - inside) - share / inside
+        likelihood = np.where(a, share * (x - plus) / wide + (1 - share) * (x - minus) / narrow, 0)
+        level = 2 * (x.sum(axis=0) / took - goal) / took
+        missing = x.sum(axis=1) - sums
+        whole = 2 * features.weights * missing
+        tau = np.clip(tau + taus.step([by_tau], rate), 0.0, 1.0)
+        gradients = [likelihood, np.where(a, level, 0.0), np.where(a, whole[:, None], 0.0)]
+        x = x + xs.step(gradients, rate)
+    return np.asarray(tau)
+
+
+class _Moments:
+    """MTAdam's memory for one variable and several losses."""
+
+    def __init__(self, losses: int, shape: tuple[int, ...]) -> None:
+        self.first, self.second = np.zeros((losses, *shape)), np.zeros((losses, *shape))
+        self.norms = np.zeros(losses)
+        self.turn = 0
+
+    def step(self, gradients: list[Array], rate: float) -> Array:
+        """What to add to the variable."""
+        mean, square, norm = BETAS
+        self.turn += 1
+        for k, gradient in enumerate(gradients):
+            length = float(np.linalg.norm(gradient))
+            self.norms[k] = length if self.turn == 1 else norm * self.norms[k] + (1 - norm) * length
+            known = np.flatnonzero(self.norms > 1e-10)
+            if self.norms[k] > 1e-10:
+                gradient = gradient * (self.norms[known[0]] / self.norms[k])
+            self.first[k] = mean * self.first[k] + (1 - mean) * gradient
+            self.second[k] = square * self.second[k] + (1 - square) * gradient**2
+        below = np.sqrt(self.second.max(axis=0) / (1 - square**self.turn)) + TINY
+        return np.asarray(-rate / (1 - mean**self.turn) * self.first.sum(axis=0) / below)

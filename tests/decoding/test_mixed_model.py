@@ -1,0 +1,190 @@
+"""The mixed model against summing over every set of clients, and against its own simulations."""
+
+from __future__ import annotations
+
+import time
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.special import betaln
+from scipy.stats import multivariate_normal
+
+from overheard.decoding.mixed_model import (
+    DEFAULT,
+    Evidence,
+    Settings,
+    best_set,
+    posterior,
+    terms,
+)
+from overheard.errors import FixData
+
+FEW = Settings(scales=(0.7, 1.2), persistent=(0.1, 0.4), sweeps=400, chains=24)
+
+
+def simulated(
+    rng: np.random.Generator,
+    clients: int,
+    rounds: int,
+    effect: float,
+    share: float = 0.2,
+    positives: int | None = None,
+    model: Settings = DEFAULT,
+    gamma: float | None = None,
+) -> tuple[Evidence, np.ndarray]:
+    """Rounds drawn from the model's own prior: scale, persistence, gamma, who is positive."""
+    a = np.zeros((rounds, clients))
+    for row in a:
+        row[rng.choice(clients, max(1, round(share * clients)), replace=False)] = 1
+    if positives is None:
+        tau = rng.random(clients) < rng.beta(*model.positives)
+    else:
+        tau = np.isin(np.arange(clients), rng.choice(clients, positives, replace=False))
+    s, k = rng.choice(model.scales), rng.choice(model.persistent)
+    count, variance = a.sum(axis=1), 0.3
+    gamma = rng.normal(1, model.gamma_sd) if gamma is None else gamma
+    y = gamma * effect * (a @ tau)
+    y = y + np.sqrt(s * k) * (a @ rng.normal(size=clients))
+    y = y + rng.normal(size=rounds) * np.sqrt(s * (1 - k) * count + variance * (a @ tau))
+    y = y + 0.4 * np.sqrt(model.constant) * rng.normal()
+    lag = np.abs(np.subtract.outer(np.arange(rounds), np.arange(rounds)))
+    drift = np.exp(-lag / model.drift_rounds) + 1e-9 * np.eye(rounds)
+    y = y + 0.4 * np.sqrt(1 - model.constant) * np.linalg.cholesky(drift) @ rng.normal(size=rounds)
+    full = np.full(rounds, 1.0)
+    return Evidence(y, effect * full, variance * full, 0.4 * full, a), tau
+
+
+def enumerated(evidence: Evidence, model: Settings) -> np.ndarray:
+    """Probabilities by summing over all sets, (s, k) and gamma: no algebra is shared."""
+    a, t = evidence.participation, len(evidence.y)
+    clients = a.shape[1]
+    alpha, beta = model.positives
+    lag = np.abs(np.subtract.outer(np.arange(t), np.arange(t)))
+    shared = model.constant + (1 - model.constant) * np.exp(-lag / model.drift_rounds)
+    offset = shared * np.outer(evidence.offset, evidence.offset)
+    grid = np.linspace(-4, 4, 81)
+    total, weight = np.zeros(clients), 0.0
+    for s, k in product(model.scales, model.persistent):
+        c = s * (k * a @ a.T + (1 - k) * np.diag(a.sum(axis=1))) + offset
+        c = c + np.diag(evidence.variance * a.sum(axis=1) * alpha / (alpha + beta))
+        density = multivariate_normal(np.zeros(t), c)
+        for tau in product((0.0, 1.0), repeat=clients):
+            mean = evidence.effect * (a @ np.array(tau))
+            gammas = 1 + model.gamma_sd * grid
+            likelihood = np.exp(density.logpdf(evidence.y - gammas[:, None] * mean))
+            likelihood = (np.atleast_1d(likelihood) * np.exp(-(grid**2) / 2)).sum()
+            n = sum(tau)
+            p = likelihood * np.exp(betaln(n + alpha, clients - n + beta))
+            weight += p
+            total += p * np.array(tau)
+    return total / weight
+
+
+@settings(max_examples=8, deadline=None)
+@given(seed=st.integers(0, 10_000), clients=st.integers(2, 5), rounds=st.integers(1, 7))
+def test_probabilities_are_those_of_enumeration(seed: int, clients: int, rounds: int) -> None:
+    rng = np.random.default_rng(seed)
+    evidence, _ = simulated(rng, clients, rounds, float(rng.uniform(-4, 4)), 0.4)
+    found = posterior(evidence, rng, FEW)
+    np.testing.assert_allclose(found.probabilities, enumerated(evidence, FEW), atol=0.03)
+
+
+@settings(max_examples=10, deadline=None)
+@given(seed=st.integers(0, 10_000), effect=st.floats(0.5, 8), rounds=st.integers(3, 40))
+def test_sampling_finds_what_summing_over_all_sets_finds(
+    seed: int, effect: float, rounds: int
+) -> None:
+    """Ten clients: 1,024 sets, also where the evidence is strong and chains could get stuck."""
+    rng = np.random.default_rng(seed)
+    evidence, _ = simulated(rng, 10, rounds, effect, 0.3)
+    sets = np.array(list(product((0.0, 1.0), repeat=10)))
+    joint = terms(evidence).log_joint(sets)
+    weight = np.exp(joint - joint.max()).sum(axis=1)
+    found = posterior(evidence, rng)
+    np.testing.assert_allclose(found.probabilities, weight @ sets / weight.sum(), atol=0.06)
+
+
+def test_calibrated_under_its_own_model() -> None:
+    """Of those given a probability p, a share p is positive; and the expected F1 is reached."""
+    rng = np.random.default_rng(7)
+    quick = Settings(chains=6, sweeps=40, burn_in=10)
+    given_, real, expected, reached = [], [], [], []
+    for _ in range(50):
+        evidence, tau = simulated(rng, 20, 30, 4.0)
+        found = posterior(evidence, rng, quick)
+        given_.append(found.probabilities)
+        real.append(tau)
+        expected.append(found.expected_f1)
+        both = found.chosen.sum() + tau.sum()
+        reached.append(2 * (found.chosen & tau).sum() / both if both else 1.0)
+    p, hit = np.concatenate(given_), np.concatenate(real)
+    for low, high in ((0.0, 0.05), (0.05, 0.3), (0.3, 0.7), (0.7, 0.95), (0.95, 1.01)):
+        inside = (p >= low) & (p < high)
+        error = np.sqrt(p[inside].mean() * (1 - p[inside].mean()) / inside.sum())
+        assert abs(hit[inside].mean() - p[inside].mean()) < 3.5 * error + 0.02
+    assert abs(np.mean(expected) - np.mean(reached)) < 0.1
+
+
+def test_fewer_rounds_than_clients() -> None:
+    """Least squares has nothing to say at 35 rounds of 50 clients; this has."""
+    rng = np.random.default_rng(0)
+    evidence, tau = simulated(rng, 50, 35, 12.0, positives=5, gamma=1.0)
+    found = posterior(evidence, rng)
+    assert found.probabilities[tau].min() > found.probabilities[~tau].max()
+    assert (found.chosen == tau).all()
+
+
+def test_goes_on_from_where_it_was() -> None:
+    rng = np.random.default_rng(1)
+    evidence, tau = simulated(rng, 30, 60, 8.0, positives=4, gamma=1.0)
+    before = posterior(evidence.first(50), rng)
+    short = Settings(burn_in=2, sweeps=20)
+    found = posterior(evidence, rng, short, before.states)
+    assert (found.chosen == tau).all()
+
+
+def test_nobody() -> None:
+    """Few false alarms where nobody is positive, and naming nobody is an answer."""
+    rng = np.random.default_rng(2)
+    alarms, quick = 0, Settings(chains=8, sweeps=40, burn_in=15)
+    for _ in range(8):
+        evidence, _ = simulated(rng, 50, 40, 6.0, positives=0)
+        alarms += int(posterior(evidence, rng, quick).chosen.sum())
+    assert alarms <= 2
+
+
+def test_a_client_that_never_takes_part_keeps_about_the_prior() -> None:
+    rng = np.random.default_rng(3)
+    evidence, _ = simulated(rng, 20, 30, 8.0, positives=2)
+    away = np.concatenate([evidence.participation, np.zeros((30, 1))], axis=1)
+    more = Evidence(evidence.y, evidence.effect, evidence.variance, evidence.offset, away)
+    assert 0.02 < posterior(more, rng).probabilities[-1] < 0.3
+
+
+def test_it_is_quick() -> None:
+    rng = np.random.default_rng(4)
+    evidence, _ = simulated(rng, 50, 100, 4.0, positives=5)
+    begin = time.process_time()
+    posterior(evidence, rng)
+    assert time.process_time() - begin < 2.0  # 0.35 s where nothing else runs
+
+
+def test_best_set_by_hand() -> None:
+    states = np.array([[1, 1, 0], [1, 0, 0], [0, 0, 0]], dtype=bool)
+    chosen, expected = best_set(states.mean(axis=0), states)
+    assert chosen.tolist() == [True, False, False]
+    assert expected == pytest.approx((2 / 3 + 1 + 0) / 3)
+    nobody, expected = best_set(np.zeros(3), np.zeros((2, 3), dtype=bool))
+    assert not nobody.any()
+    assert expected == 1.0
+
+
+def test_evidence_is_checked() -> None:
+    one = np.ones(3)
+    with pytest.raises(FixData, match="3 rounds"):
+        Evidence(one, one, one, one, np.ones((2, 4)))
+    with pytest.raises(FixData, match="NaN"):
+        Evidence(one * np.nan, one, one, one, np.ones((3, 4)))
