@@ -195,7 +195,10 @@ class _Page:
                 known_bound = self.bounds.get((j.client, j.topic), 0.0)
                 self.bounds[j.client, j.topic] = max(j.finding.bound, known_bound)
         self.topic_number = {topic: i for i, topic in enumerate(self.topics)}
+        whole = any(f.question == "property" for f in audit.findings)  # asked of all together
+        self.population = len(audit.run.clients) if whole else len(self.clients)
         self.audited = len({j.client for j in self.judged}) or len(self.clients)
+        self.audited = self.population if whole else self.audited
         self.charts = [c for c in map(self._chart, self.topics) if c.rows]
         self.tables = self._tables(most_rows)
         self.listed = self._listed(most_rows)
@@ -250,6 +253,8 @@ class _Page:
         some = f"{exposed} of the" if exposed < len(asked) else "all"
         many = {1: "the one secret", 2: "both secrets" if exposed == 2 else "one of the 2 secrets"}
         secrets = many.get(len(asked), f"{some} {len(asked)} secrets")
+        if all(v.topic.question == "property" for v in asked if v.level is verdict.EXPOSED):
+            return f"{who} learns {secrets} asked about, of {self.population:,} clients together."
         return (
             f"{who} learns {secrets} asked about for at least one client; "
             f"{clients} of {words.count(self.audited, 'client')} "
