@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from overheard.errors import FixConfig
+from overheard.errors import ChooseAnotherAttack, FixConfig, FixData
 from overheard.learning.records import encode
 from overheard.transcript.guess import AttributeValues, certain
 from overheard.transcript.knowledge import (
@@ -30,32 +30,40 @@ from overheard.transcript.view import View
 if TYPE_CHECKING:
     from torch import Tensor
 
-NEEDS: frozenset[type[Any]] = frozenset(
-    {Link, LocalTraining, PublicRecords, Labels, AttributeDomain}
-)
+UNLABELLED: frozenset[type[Any]] = frozenset({Link, LocalTraining, PublicRecords, AttributeDomain})
+NEEDS: frozenset[type[Any]] = UNLABELLED | {Labels}
 Rounds = NDArray[np.int64]
+Choice = NDArray[np.int64]
+Start: TypeAlias = "tuple[Tensor, ...]"
+"""Logits, a row per record: of the attribute's values and, if labels are searched, the classes."""
 
 
 @dataclass(frozen=True)
 class Matching:
     """The gradients heard, and what a candidate attribute would have produced.
 
-    candidates: (K, m, d) inputs under each value; labels: (m,); thetas, heard: (T, P).
+    candidates: (K, m, d) inputs under each value; labels: (m,), None where they are unknown too;
+    thetas, heard: (T, P).
     """
 
     model: Any
     loss: str
     candidates: Tensor
-    labels: Tensor
+    labels: Tensor | None
     thetas: Tensor
     heard: Tensor
 
-    def virtual(self, shares: Tensor, rounds: Tensor) -> Tensor:
-        """Mean gradients (len(rounds), P) if record i had the mixture ``shares`` (m, K)."""
+    def virtual(self, shares: Tensor, rounds: Tensor, classes: Tensor | None = None) -> Tensor:
+        """Mean gradients (len(rounds), P) if record i had the mixture ``shares`` (m, K).
+
+        classes: (m, C), the mixture of classes in place of labels that are unknown.
+        """
         from overheard.learning.dense_torch import mean_gradients
 
+        labels = self.labels if classes is None else classes
+        assert labels is not None
         inputs = (shares.T[:, :, None] * self.candidates).sum(dim=0)
-        return mean_gradients(self.model, self.loss, self.thetas[rounds], inputs, self.labels)
+        return mean_gradients(self.model, self.loss, self.thetas[rounds], inputs, labels)
 
 
 def matching(view: View) -> Matching:
@@ -70,11 +78,19 @@ def matching(view: View) -> Matching:
     steps = 1.0
     if link.payload == "model":
         steps = recipe.learning_rate * recipe.local_steps(len(records))
+    labels = None
+    if Labels in view.kinds:
+        labels = torch.from_numpy(recipe.target.encode_values(view.know(Labels).values))
+    elif not recipe.target.classes:
+        raise ChooseAnotherAttack(
+            "labels are numbers here and unknown; only classes can be searched along with the "
+            "attribute; grant the labels"
+        )
     return Matching(
         recipe.dense,
         recipe.loss,
         torch.from_numpy(candidates),
-        torch.from_numpy(recipe.target.encode_values(view.know(Labels).values)),
+        labels,
         torch.from_numpy(link.sent.astype(np.float64)),
         torch.from_numpy(link.updates() / steps),
     )
@@ -100,7 +116,7 @@ def phase(heard: int, name: str) -> Rounds:
     return kept if len(kept) else np.arange(1)
 
 
-def l2_search(problem: Matching, rounds: Rounds, start: Tensor, steps: int) -> tuple[Tensor, float]:
+def l2_search(problem: Matching, rounds: Rounds, start: Tensor, steps: int) -> tuple[Start, float]:
     """Free shares (m, K - 1) that minimise the relative squared distance, by L-BFGS."""
     import torch
 
@@ -129,44 +145,53 @@ def l2_search(problem: Matching, rounds: Rounds, start: Tensor, steps: int) -> t
     with torch.no_grad():
         found = shares()
         objective = ((problem.virtual(found, chosen) - heard) ** 2).sum() / size
-    return found, float(objective)
+    return (found,), float(objective)
 
 
 def cosine_search(
-    problem: Matching, rounds: Rounds, start: Tensor, steps: int, rate: float, temperature: float
-) -> tuple[Tensor, float]:
-    """Logits (m, K) that maximise the summed cosine similarity, by Adam (lyu2021 Algorithm 1)."""
+    problem: Matching, rounds: Rounds, start: Start, steps: int, rate: float, temperature: float
+) -> tuple[Start, float]:
+    """Logits that maximise the summed cosine similarity, by Adam (lyu2021 Algorithm 1).
+
+    start: logits of the values (m, K) and, where labels are unknown, of the classes (m, C): these
+    are optimised too (section 5.4).
+    """
     import torch
 
     chosen = torch.from_numpy(rounds)
     heard = problem.heard[chosen]
-    logits = start.clone().requires_grad_(True)
-    search = torch.optim.Adam([logits], lr=rate)
+    logits = tuple(x.clone().requires_grad_(True) for x in start)
+    search = torch.optim.Adam(logits, lr=rate)
     similarity = torch.nn.functional.cosine_similarity
-    best, least = logits.detach().clone(), float("inf")
+    best, least = tuple(x.detach().clone() for x in logits), float("inf")
     for _ in range(steps):
         search.zero_grad()
-        virtual = problem.virtual(torch.softmax(logits / temperature, dim=1), chosen)
+        shares = torch.softmax(logits[0] / temperature, dim=1)
+        classes = torch.softmax(logits[1] / temperature, dim=1) if len(logits) > 1 else None
+        virtual = problem.virtual(shares, chosen, classes)
         objective = (1 - similarity(virtual, heard, dim=1)).mean()
         if float(objective.detach()) < least:
-            best, least = logits.detach().clone(), float(objective.detach())
+            best = tuple(x.detach().clone() for x in logits)
+            least = float(objective.detach())
         objective.backward()  # type: ignore[no-untyped-call]
         search.step()
     return best, least
 
 
-def best_of(
-    searches: Iterable[Callable[[], tuple[Tensor, float]]],
-) -> tuple[NDArray[np.int64], float]:
+def best_of(searches: Iterable[Callable[[], tuple[Start, float]]]) -> tuple[list[Choice], float]:
     """Run the searches and keep the values of the one with the least objective."""
     outcomes = [search() for search in searches]
     scores, least = min(outcomes, key=lambda outcome: outcome[1])
-    return scores.argmax(dim=1).numpy(), least
+    return [x.argmax(dim=1).numpy() for x in scores], least
 
 
-def _answer(choice: NDArray[np.int64], view: View, objective: float) -> AttributeValues:
+def _answer(choices: list[Choice], view: View, objective: float) -> AttributeValues:
     values = view.know(AttributeDomain).values
-    return AttributeValues(certain(choice, values), values, {"objective": objective})
+    labels = None
+    if len(choices) > 1:
+        classes = view.know(LocalTraining).recipe.target.classes
+        labels = AttributeValues(certain(choices[1], classes), classes)
+    return AttributeValues(certain(choices[0], values), values, {"objective": objective}, labels)
 
 
 @dataclass(frozen=True)
@@ -204,17 +229,19 @@ class L2Lbfgs:
 @dataclass(frozen=True)
 class CosMatching:
     """Searches, by Adam, for a distribution over the attribute's values for each record whose
-    gradients point in the direction of those heard (lyu2021 Algorithm 1).
+    gradients point in the direction of those heard (lyu2021 Algorithm 1). Where labels are not
+    granted, for one over the classes too (section 5.4), from N(0, 1).
 
     Settings: ``phases``, the choices of rounds to try; ``temperatures``, the softmax parameter's
-    grid; ``steps`` and ``rate`` of Adam; ``prior_known`` starts from the population's shares
-    instead of N(0, 1).
+    grid; ``steps`` and ``rate`` of Adam; ``prior_known`` starts from the population's shares, where
+    they are granted, instead of N(0, 1).
     """
 
     name: ClassVar[str] = "cos_matching"
     paper: ClassVar[str] = "lyu2021"
     question: ClassVar[str] = "attribute"
-    needs: ClassVar[frozenset[type[Any]]] = NEEDS | {AttributePrior}
+    needs: ClassVar[frozenset[type[Any]]] = UNLABELLED
+    uses: ClassVar[frozenset[type[Any]]] = frozenset({Labels, AttributePrior})
     slow: ClassVar[bool] = True
 
     phases: tuple[str, ...] = ("pre1", "pre5", "gap10")
@@ -271,11 +298,18 @@ def grid(heard: int, last: tuple[int, ...], step: tuple[int, ...]) -> list[Round
     return [np.array(c, dtype=np.int64) for c in sorted(choices, key=lambda c: (len(c), c))]
 
 
-def _start(problem: Matching, view: View, rng: np.random.Generator, prior_known: bool) -> Tensor:
+def _start(problem: Matching, view: View, rng: np.random.Generator, prior_known: bool) -> Start:
     import torch
 
     values, people, _ = problem.candidates.shape
-    if not prior_known:
-        return torch.from_numpy(rng.normal(size=(people, values)))
-    shares = np.maximum(np.asarray(view.know(AttributePrior).shares), 1e-6)
-    return torch.from_numpy(np.tile(np.log(shares), (people, 1)))
+    if prior_known and AttributePrior in view.kinds:
+        shares = np.asarray(view.know(AttributePrior).shares, dtype=np.float64)
+        if len(shares) != values:
+            raise FixData(f"the attribute prior has {len(shares)} shares for {values} values")
+        attribute = torch.from_numpy(np.tile(np.log(np.maximum(shares, 1e-6)), (people, 1)))
+    else:
+        attribute = torch.from_numpy(rng.normal(size=(people, values)))
+    if problem.labels is not None:
+        return (attribute,)
+    classes = len(view.know(LocalTraining).recipe.target.classes)
+    return attribute, torch.from_numpy(rng.normal(size=(people, classes)))
