@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 COMMANDS = ["demo", "simulate", "audit", "report", "verify", "attacks", "reproduce"]
-COMMANDS += ["compare", "doctor"]
+COMMANDS += ["compare", "detect", "doctor"]
 COMMANDS += ["import", "init"]
 QUICK = ["--attack", "exact_linear", "--attack", "majority", "--attack", "max_entropy"]
 

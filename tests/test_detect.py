@@ -1,0 +1,181 @@
+"""``overheard detect`` on the command line: a ranked table, a file, a picture, and clear errors."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from overheard.cli import main
+from overheard.transcript.observe import LABEL_COLUMN
+from overheard.transcript.store import Recorder, Recording
+
+CONFIG = """
+[data]
+source = "digits_images"
+options = {{ clients = 10, records = 20, auxiliary = 300 }}
+[model]
+name = "logistic"
+[training]
+rounds = {rounds}
+learning_rate = 0.01
+participation = {participation}
+[property]
+kind = "{kind}"
+positives = {positives}
+[[defence]]
+name = "secure_sum"
+dropout_rate = {dropout}
+"""
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """The program as started in a shell: exit code, what it printed, what it complained about."""
+
+    def start(*words: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["overheard", *map(str, words)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        printed = capsys.readouterr()
+        return int(ended.value.code or 0), printed.out, printed.err
+
+    return start
+
+
+@pytest.fixture
+def record(tmp_path: Path, run: Run) -> Callable[..., Path]:
+    def make(**settings: object) -> Path:
+        usual: dict[str, object] = {"rounds": 20, "participation": 0.4, "kind": "inversion"}
+        usual |= {"positives": 2, "dropout": 0.0}
+        file = tmp_path / "federation.toml"
+        file.write_text(CONFIG.format(**(usual | settings)))
+        out = tmp_path / "run"
+        code, _, complaint = run("simulate", file, "--out", out)
+        assert code == 0, complaint
+        return out
+
+    return make
+
+
+def test_a_ranked_table_a_file_and_a_picture(
+    record: Callable[..., Path], run: Run, tmp_path: Path
+) -> None:
+    recording = record()
+    out, chart = tmp_path / "who.json", tmp_path / "who.svg"
+    options = ("--property", "poisoning", "--out", out, "--chart", chart)
+    code, printed, complaint = run("detect", recording, *options, "--score")
+    assert code == 0, complaint
+    rows = [line.split("\t") for line in printed.splitlines() if line.startswith("client ")]
+    probabilities = [float(row[2]) for row in rows]
+    assert len(rows) == 10
+    assert probabilities == sorted(probabilities, reverse=True)
+    assert [row[1] for row in rows[:3]] == ["yes", "yes", ""]
+    assert "2 of 2 found, 0 false alarm(s), F1 1.00" in printed
+    found = json.loads(out.read_text())
+    assert found["suspects"][0]["accused"] is True
+    assert len(found["suspects"]) == 10
+    assert chart.read_text().startswith("<?xml")
+    code, _, complaint = run("detect", recording, *options)
+    assert code == 1
+    assert "exists already" in complaint
+
+
+def test_without_the_truth_it_works_and_says_nothing_of_right_or_wrong(
+    record: Callable[..., Path], run: Run
+) -> None:
+    recording = record()
+    shutil.rmtree(recording / "truth")
+    code, printed, complaint = run("detect", recording, "--property", "poisoning")
+    assert code == 0, complaint
+    assert "F1" not in printed
+    code, printed, _ = run("detect", recording, "--property", "poisoning", "--json")
+    assert code == 0
+    assert json.loads(printed)["score"] is None
+    code, _, complaint = run("detect", recording, "--property", "poisoning", "--score")
+    assert code == 1
+    assert "nothing can be scored" in complaint
+
+
+@pytest.mark.parametrize("positives", [0, 10])
+def test_nobody_and_everybody(record: Callable[..., Path], run: Run, positives: int) -> None:
+    code, printed, complaint = run(
+        "detect", record(positives=positives), "--property", "poisoning", "--score"
+    )
+    assert code == 0, complaint
+    assert f"of {positives} found" in printed
+
+
+@pytest.mark.parametrize(
+    ("settings", "property_", "words"),
+    [
+        ({"rounds": 1}, "poisoning", "1 round(s) were heard but telling clients apart needs"),
+        ({"participation": 1.0}, "poisoning", "cannot be told apart"),
+        ({"rounds": 2}, "membership", "nothing to look for 'membership' with"),
+        ({"rounds": 2}, "theft", "unknown property 'theft'; known: membership, poisoning"),
+    ],
+)
+def test_mistakes_are_one_line(
+    record: Callable[..., Path], run: Run, settings: dict[str, object], property_: str, words: str
+) -> None:
+    code, printed, complaint = run("detect", record(**settings), "--property", property_)
+    assert code == 1
+    assert printed == ""
+    assert words in complaint
+    assert complaint.count("\n") == 1
+
+
+def test_drop_outs_below_the_threshold_keep_what_was_recorded(tmp_path: Path, run: Run) -> None:
+    file, out = tmp_path / "federation.toml", tmp_path / "run"
+    usual = {"rounds": 200, "participation": 0.5, "kind": "inversion", "positives": 2}
+    file.write_text(CONFIG.format(**usual, dropout=0.15))
+    code, _, complaint = run("simulate", file, "--out", out)
+    assert code == 1
+    assert "dropped out; the masks can be taken off while 4 answer" in complaint
+    assert "the rounds before are kept" in complaint
+    kept = len(Recording.open(out).rounds)
+    assert kept > 2
+    code, printed, complaint = run("detect", out, "--property", "poisoning", "--json")
+    assert code == 0, complaint
+    found = json.loads(printed)
+    assert found["rounds"] == kept
+    assert found["notes"] == ["The recording was not closed: it was stopped."]
+
+
+def copied(source: Path, out: Path, **changes: object) -> Path:
+    """The recording again, with other side knowledge or without its participants."""
+    recording = Recording.open(source)
+    with Recorder(out, recording.payload, recording.about) as recorder:
+        recorder.side("LocalTraining", recording.side("LocalTraining"))
+        key = "property.poisoning"
+        for kind in ("AuxiliaryData", "ShardSize", "SuspectedBehaviour"):
+            recorder.side(kind, changes.get(kind, recording.side(kind, key)), key)
+        for entry, sent, total in recording.aggregates():
+            who = changes.get("participants", entry.participants)
+            recorder.aggregated(entry.number, sent, total, who)  # type: ignore[arg-type]
+    return out
+
+
+def test_unknown_participation_and_other_auxiliary_data_are_said(
+    record: Callable[..., Path], run: Run, tmp_path: Path
+) -> None:
+    from overheard.learning.records import Records
+
+    whole = record(rounds=4)
+    blind = copied(whole, tmp_path / "blind", participants=None)
+    code, _, complaint = run("detect", blind, "--property", "poisoning")
+    assert code == 1
+    assert "does not say who took part" in complaint
+    small = Records({"image": np.zeros((60, 9), np.uint8), LABEL_COLUMN: np.zeros(60)})
+    other = copied(whole, tmp_path / "other", AuxiliaryData={"auxiliary": small})
+    code, _, complaint = run("detect", other, "--property", "poisoning")
+    assert code == 1
+    assert "the auxiliary data does not fit the model of this federation" in complaint
+    assert "needs 256 numbers a record" in complaint
