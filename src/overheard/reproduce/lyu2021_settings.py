@@ -114,12 +114,15 @@ NEAREST = L2Lbfgs(last=(0,), step=(1,), iterations=200)
 def searches(source: str, column: str, records: int, quick: bool) -> dict[str, Attack]:
     """The paper's own search and the one it compares with, in tables 2 to 4.
 
-    All phases on Location's first attribute; two of them elsewhere, because of its cost.
+    All phases on Location's first attribute; elsewhere two of them, and one from 1000 records on,
+    because of their cost.
     """
     if quick:
         return quick_searches(records)
-    whole = (source, column) == ("location30", SOURCES["location30"][0])
-    return {"l2_lbfgs": NEAREST, COS: WHOLE if whole else replace(WHOLE, phases=("pre1", "pre5"))}
+    if (source, column) == ("location30", SOURCES["location30"][0]):
+        return {"l2_lbfgs": NEAREST, COS: WHOLE}
+    phases = ("pre1",) if records >= 1000 else ("pre1", "pre5")
+    return {"l2_lbfgs": NEAREST, COS: replace(WHOLE, phases=phases)}
 
 
 def quick_searches(records: int) -> dict[str, Attack]:
@@ -260,7 +263,7 @@ def phases_table(quick: bool) -> list[Setting]:
         # the view holds the rounds of one phase only, of which "last5" takes all
         attacks = {COS: replace(first_five(quick), phases=("last5",)), **ours(5)}
         one = Setting(f"{source}, {column}", at, source, column, 100, attacks)
-        return replace(one, phase=at)
+        return replace(one, phase=at, repeats=1)
 
     return across(printed.PHASES, make)
 
@@ -269,10 +272,11 @@ def sizes_table(quick: bool) -> list[Setting]:
     """Table 8: size of the victim, from the first five rounds, full batch."""
 
     def make(source: str, column: str, at: str) -> Setting:
-        search = {} if quick and int(at) > 300 else {COS: first_five(quick)}
+        many = int(at) >= 500
+        search = {} if quick and many else {COS: first_five(quick or many)}
         attacks = {**search, **ours(5)}
         one = Setting(f"{source}, {column}", f"{at} records", source, column, int(at), attacks)
-        return replace(one, rounds=5)
+        return replace(one, rounds=5, repeats=1 if many else 3)
 
     return across(printed.SIZES, make)
 
@@ -323,7 +327,7 @@ def members_table(source: str, quick: bool) -> list[Setting]:
 def _pool(panel: str, source: str, column: str, size: int, batch: int, rate: float) -> Setting:
     attacks = {MEMBERS_OURS: CandidateDecode(rounds=MEMBERS_ROUNDS)}
     one = Setting(panel, f"{size} records", source, column, size, attacks)
-    repeats = 1 if batch and size > 300 else 3
+    repeats = 1 if batch or size > 300 else 3
     return replace(
         one,
         question="membership",
@@ -357,7 +361,7 @@ def prior_table(source: str, quick: bool) -> list[Setting]:
                         batch=batch,
                         rate=SMALL_RATE if batch else RATE,
                         rounds=20,
-                        repeats=1 if batch and size >= 300 else 3,
+                        repeats=1 if batch else 3,
                     )
                 )
     return settings
@@ -370,7 +374,7 @@ def labels_table(quick: bool) -> list[Setting]:
         for size, claimed in zip(SOURCES[source][2], numbers(line), strict=True):
             if size > (100 if quick else 1000):
                 continue
-            search: dict[str, Attack] = {} if size > 100 else {COS: first_five(quick)}
+            search: dict[str, Attack] = {COS: first_five(quick or size >= 500)}
             attacks = {**search, LABELS_OURS: JointDecode()}
             panel = f"{source}, {column}, 2 classes"
             one = Setting(panel, f"{size} records", source, column, size, attacks)
