@@ -41,9 +41,7 @@ def unlabelled(federate: Any) -> Any:
 def test_labels_are_found_along_with_the_attribute(unlabelled: Any) -> None:
     view, truth = unlabelled
     assert Labels not in view.kinds
-    guess = launch(
-        gm.CosMatching(phases=("pre5",), steps=200, temperatures=(1.0,), rate=0.2), view, 0
-    )
+    guess = launch(gm.CosMatching(phases=("pre5",), steps=400, temperatures=(1.0,)), view, 0)
     assert guess.labels is not None
     assert guess.labels.values == (0.0, 1.0)
     assert attribute_hits(guess.labels, truth["y"]).mean() == 1.0
