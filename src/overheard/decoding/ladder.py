@@ -23,7 +23,9 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from overheard.decoding.certainty import NOT_UNIQUE, sober
 from overheard.decoding.enumeration import MOST_BITS, answer_bits, enumeration
 from overheard.decoding.expectation_propagation import BUDGET, expectation_propagation
 from overheard.decoding.max_entropy import Posterior, check_prior, count_unknowns, max_entropy
@@ -32,8 +34,16 @@ from overheard.decoding.noisy import noisy_posterior
 from overheard.decoding.ridge import fits, ridge
 from overheard.decoding.successive import successive
 
+Array = NDArray[np.float64]
+
+POOR_FIT = "poor fit: no values explain the updates; recipe, model or records may be others"
+UNSOLVED = "not solved: the search for the probabilities did not come to rest"
+
 _NEARLY = 0.5  # equations per unknown from which deciding record by record may succeed
 _BLURRED = 300.0  # strongest singular value, in noise units, up to which noise is called large
+_DECIDED, _NEARLY_ALL = 0.99, 0.98  # as in `certainty`
+_SECOND_LOOK = 1e10  # floating-point operations a sweep up to which a second start is tried
+_SAME = 0.02  # mean distance of two answers that count as one
 _ENOUGH_SPARE = 20  # spare rows from which a noise level is estimated
 
 
@@ -48,8 +58,20 @@ def decode(measurement: Measurement, prior: Any = None, *, budget: float = BUDGE
     or "prior" when no equation rises above the noise.
     """
     p0 = check_prior(prior, measurement.records, measurement.candidates)
+    trusted = believable(measurement)
+    found = _climbed(trusted, p0, budget)
+    if found.method == "expectation_propagation":
+        found = sober(trusted, found, p0)
+    if not fits(found.chi2_per_equation * found.rank, found.rank):
+        return replace(found, flag=found.flag or POOR_FIT)
+    if not found.converged:
+        return replace(found, flag=found.flag or UNSOLVED)
+    return found
+
+
+def _climbed(measurement: Measurement, p0: Array, budget: float) -> Posterior:
+    """The first rung that holds."""
     unknowns = count_unknowns(p0)
-    measurement = believable(measurement)
     if not measurement.rank or not unknowns:
         chi2 = measurement.chi2_per_equation(p0)
         return Posterior(p0, chi2, measurement.rank, unknowns, 0, True, "prior")
@@ -72,9 +94,28 @@ def decode(measurement: Measurement, prior: Any = None, *, budget: float = BUDGE
             return plain
     correlated = expectation_propagation(measurement, p0, budget=budget)
     if correlated.converged and fits(correlated.chi2_per_equation * rank, rank):
-        return correlated
+        return _one_of_two(measurement, p0, correlated)
     safe = max_entropy(measurement, p0)
     return replace(safe, iterations=safe.iterations + correlated.iterations)
+
+
+def _one_of_two(measurement: Measurement, prior: Array, first: Posterior) -> Posterior:
+    """The answer, if sweeps from the prior reach it too; otherwise both averaged, and flagged.
+
+    Answers that decide nearly every record are checked against the total instead (`sober`).
+    """
+    per_sweep = 2.0 * measurement.features.size * measurement.rank
+    decided = float((first.confidence > _DECIDED).mean())
+    if decided >= _NEARLY_ALL or per_sweep > _SECOND_LOOK:
+        return first
+    second, raised = noisy_posterior(measurement, prior)
+    if raised != 1.0 or second.method != first.method:
+        return first
+    apart = float(np.abs(first.probabilities - second.probabilities).max(axis=1).mean())
+    if apart <= _SAME:
+        return first
+    mean = (first.probabilities + second.probabilities) / 2
+    return replace(first, probabilities=mean, flag=NOT_UNIQUE)
 
 
 def believable(measurement: Measurement) -> Measurement:

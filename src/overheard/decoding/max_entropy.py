@@ -47,7 +47,7 @@ class Posterior:
     probabilities: (m, K), rows sum to one. chi2_per_equation: mean squared whitened residual of
     the expected total (a good fit lies at or below one; 0 without equations). rank and unknowns:
     independent equations above the noise, and free indicators given the prior's zeros.
-    method: the rung that was taken.
+    method: the rung that was taken. flag: empty, or in words why the answer must not be relied on.
     """
 
     probabilities: Array
@@ -57,6 +57,7 @@ class Posterior:
     iterations: int
     converged: bool
     method: str
+    flag: str = ""
 
     @property
     def guess(self) -> NDArray[np.intp]:

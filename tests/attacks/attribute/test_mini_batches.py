@@ -7,13 +7,17 @@ import pytest
 
 from overheard.attacks.attribute.local_path import replay, segment, timetable
 from overheard.attacks.attribute.max_entropy import MaxEntropy
+from overheard.data import digits
 from overheard.data.dataset import Dataset
+from overheard.data.victim import VICTIM
+from overheard.evaluation.baselines import imputation_hits, majority_share
 from overheard.evaluation.metrics import attribute_hits, balanced_accuracy, calibration_error
 from overheard.federation.config import parse_config
 from overheard.federation.plan import plan
 from overheard.federation.simulate import simulate
 from overheard.learning.records import Records
 from overheard.learning.training import local_training, shards
+from overheard.transcript.knowledge import AttributeDomain
 from overheard.transcript.observe import observe, recipe_of
 from overheard.transcript.store import Recording
 from overheard.transcript.target import attribute
@@ -155,3 +159,32 @@ def test_every_step_is_on_the_timetable_once(records, batch, epochs):
     assert np.sum(times.shares * straight[..., 0]) == pytest.approx(
         np.mean(np.arange(times.steps) / times.steps)
     )
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.3, 1.0])
+@pytest.mark.parametrize("column", ["c043", "c010"])
+def test_never_an_unflagged_collapse(tmp_path, rate, column):
+    """Small batches and large steps: better than the majority guess and than a stranger, or
+    flagged; and never surer than right."""
+    for seed in range(3):
+        config = parse_config(
+            {
+                "seed": seed,
+                "data": {"source": "digits"},
+                "model": {"name": "mlp", "hidden": [32]},
+                "training": {"rounds": 2, "learning_rate": rate, "batch_size": 8},
+            }
+        )
+        data = digits.load(seed=seed, victim=200, participants=2, attributes=(column,))
+        run = simulate(plan(config, data), tmp_path / f"run-{seed}")
+        recording = Recording.open(run)
+        truth, recipe = recording.truth(), recipe_of(recording)
+        view = observe(recording, EAVESDROPPER, attribute(column), VICTIM)
+        guess = launch(MaxEntropy(), view, seed)
+        secret = truth[VICTIM][column]
+        accuracy = float(attribute_hits(guess, secret).mean())
+        values = view.know(AttributeDomain).values
+        imputed = imputation_hits(recipe, truth, VICTIM, column, values, seed)
+        best = max(majority_share(secret, values), float(imputed.mean()))
+        assert accuracy > best or "flag" in guess.diagnostics
+        assert float(guess.probabilities.max(axis=1).mean()) < accuracy + 0.12

@@ -15,7 +15,7 @@ it is short, as in logistic regression, or where nothing is random (full batches
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -57,6 +57,8 @@ _GOOD_FIT = 4.0  # noise variance, in units of what replays show, of a fit that 
 _SPARE = 1.2  # equations per unknown from which they show the size of their own noise
 _QUIETEST = 0.1  # least noise, in units of what is stated, that replays may claim
 _WHOLE_SHRINK = 0.02  # as SHRINK, for whole updates: their covariance is better known
+_NORMAL_MEDIAN = 0.6745  # of the absolute value of a standard normal number
+_SCALED = 0.9  # updates shorter than this part of a replay's were clipped
 _SETTLED = 5e-3  # mean change of a probability between passes that ends them
 
 
@@ -93,20 +95,25 @@ def decode_local_steps(
     ties: NDArray[np.intp],
     most: int,
     rng: np.random.Generator,
+    prior: Array | None = None,
+    clipped: bool = False,
 ) -> Decoded:
     """Probabilities of each record's candidates from updates of many local steps.
 
     candidates: (K, m, d) inputs of the m records under each of K values; labels: (m,); ties:
-    (m,) numbers of records that agree in everything public. Nothing is assumed of how common a
-    value is: its share is estimated along with the records' values.
+    (m,) numbers of records that agree in everything public. How common a value is at
+    first is the prior's (None: all alike), then estimated along with the records' values.
+    clipped: updates may have been scaled down; by how much, replays show.
     """
     values, people, _ = candidates.shape
     heard = spread(len(link), min(most, ROUNDS))
     scene = _Scene(link, recipe, candidates, np.broadcast_to(labels, (values, people)), heard)
-    share = np.full(values, 1 / values)
+    share = np.full(values, 1 / values) if prior is None else prior
     belief = np.broadcast_to(share, (people, values))
     best: Decoded | None = None
     for number in range(PASSES):
+        if clipped:
+            scene.unclip(belief, rng)
         rounds, scales = scene.equations(belief, rng, straight=number == 0)
         posterior, misfit = _decode(scene.measurement(rounds, scales), ties, share, scene.random)
         settled = _settled(posterior.probabilities, belief)
@@ -118,7 +125,41 @@ def decode_local_steps(
         if misfit <= _GOOD_FIT and (settled or posterior.method == "ridge"):
             return found
     assert best is not None
-    return best
+    return _tempered(best, np.full(values, 1 / values) if prior is None else prior)
+
+
+def _tempered(found: Decoded, prior: Array) -> Decoded:
+    """What fits badly may not be sure of itself: evidence counts in proportion to its fit."""
+    if found.misfit <= _GOOD_FIT:
+        return found
+    weight = _GOOD_FIT / found.misfit
+    with np.errstate(divide="ignore"):
+        logits = weight * np.log(np.maximum(found.posterior.probabilities, 1e-300))
+    logits += (1 - weight) * np.log(prior)
+    p = np.exp(logits - logits.max(axis=1, keepdims=True))
+    softer = replace(found.posterior, probabilities=p / p.sum(axis=1, keepdims=True))
+    return replace(found, posterior=softer)
+
+
+def unexplained(
+    link: Link,
+    recipe: Recipe,
+    candidates: Array,
+    labels: Array,
+    belief: Array,
+    rng: np.random.Generator,
+) -> float:
+    """Standard deviation, on a coordinate, of what replays of the recipe leave of the first update.
+
+    By the median over coordinates, so that the few that the secret moves most do not count.
+    """
+    values, people, _ = candidates.shape
+    labels = np.broadcast_to(labels, (values, people))
+    scene = _Scene(link, recipe, candidates, labels, np.arange(1))
+    sent, returned = scene.sent[0], scene.returned[0]
+    _, ends = scene._replay(sent, scene._draw(belief, REPLAYS, rng), rng)
+    left = returned.astype(np.float64) - ends.mean(axis=0)
+    return float(np.median(np.abs(left)) / _NORMAL_MEDIAN)
 
 
 def _decode(
@@ -166,7 +207,9 @@ class _Scene:
         )
         self.used = usage(people, recipe.batch_size, recipe.epochs)
         self.sent, self.returned = link.sent[heard], link.returned[heard]
-        self.noise = rounding(link)[heard] / recipe.learning_rate
+        self.heard = self.returned
+        self.rounding = self.noise = rounding(link)[heard] / recipe.learning_rate
+        self.added = link.noise_sd
         precision = link.returned.dtype
         self.inputs, self.labels = candidates.astype(precision), labels.astype(precision)
         self.varies = np.ptp(candidates, axis=0).max(axis=0) > 0
@@ -180,6 +223,20 @@ class _Scene:
         )
         equations = recipe.dense.sizes[1] * int(self.varies.sum()) * len(heard)
         self.blind = self.whole or equations < _SPARE * unknowns
+
+    def unclip(self, belief: Array, rng: np.random.Generator) -> None:
+        """Take the scale out of every update, judged by replays of what is believed."""
+        returned, noise = [], []
+        for sent, heard, stated in zip(self.sent, self.heard, self.rounding, strict=True):
+            _, ends = self._replay(sent, self._draw(belief, REPLAYS, rng), rng)
+            start = sent.astype(np.float64)
+            update, typical = start - heard.astype(np.float64), start - ends.mean(axis=0)
+            square = float(typical @ typical)
+            scale = float(update @ typical) / square if square else 1.0
+            scale = scale if 0 < scale < _SCALED else 1.0
+            returned.append((start - update / scale).astype(heard.dtype))
+            noise.append(stated / scale)
+        self.returned, self.noise = np.stack(returned), np.stack(noise)
 
     def equations(
         self, belief: Array, rng: np.random.Generator, straight: bool
@@ -229,7 +286,11 @@ class _Scene:
     def _replay(
         self, sent: Wire, chosen: NDArray[np.int64], rng: np.random.Generator
     ) -> tuple[Array, Wire]:
-        return replay(self.recipe, self.times, sent, self.inputs, self.labels, chosen, rng)
+        found = replay(self.recipe, self.times, sent, self.inputs, self.labels, chosen, rng)
+        if not self.added:
+            return found
+        path, ends = found
+        return path, (ends + rng.normal(0.0, self.added, ends.shape)).astype(ends.dtype)
 
     def _total(self, sent: Wire, returned: Wire, path: Array) -> Array:
         """Sum of the gradients of all local steps."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,9 +13,14 @@ from overheard.attacks.attribute.clipped import may_be_clipped, misfits, undo
 from overheard.attacks.attribute.dense_measurement import dense_measurement
 from overheard.attacks.attribute.first_layer import applies, decode_first_layer
 from overheard.attacks.attribute.linear_moments import linear_moments, scale_of
-from overheard.attacks.attribute.local_epochs import decode_local_steps, takes_several_steps
+from overheard.attacks.attribute.local_epochs import (
+    decode_local_steps,
+    takes_several_steps,
+    unexplained,
+)
 from overheard.attacks.wire import heard
 from overheard.decoding.counts import decode_tied, same_rows, tie_diagnostics
+from overheard.decoding.ladder import POOR_FIT, UNSOLVED
 from overheard.decoding.max_entropy import Posterior, max_entropy
 from overheard.decoding.measurement import Measurement, from_rows
 from overheard.errors import ChooseAnotherAttack, FixData
@@ -25,12 +30,17 @@ from overheard.transcript.guess import AttributeValues
 from overheard.transcript.knowledge import (
     AppliedDefence,
     AttributeDomain,
+    AttributePrior,
     Labels,
     Link,
     LocalTraining,
     PublicRecords,
 )
 from overheard.transcript.view import View
+
+UNEXPLAINED = "poor fit: the updates hold more than recipe, model and rounding explain"
+_FAR_OFF = 100.0  # noise variance, in units of what replays show, that nothing but noise explains
+_DECIDED = 0.9  # expected accuracy below which choices are flagged
 
 
 @dataclass(frozen=True)
@@ -39,6 +49,9 @@ class MaxEntropy:
     probabilities that reproduce them: exact where the measurements suffice, calibrated where not.
     On linear least squares two messages give what an oracle holding the attribute would need to
     fit a logistic regression of it on everything else.
+
+    Told of a defence it reckons with the noise and finds the scale of clipped updates; how common
+    a value is at large, where known, is its prior. What it cannot explain or decide is flagged.
 
     Settings: ``rounds``, how many of the rounds heard are used (spread evenly); of models
     without hidden layers all are.
@@ -51,7 +64,7 @@ class MaxEntropy:
         {Link, LocalTraining, PublicRecords, Labels, AttributeDomain}
     )
 
-    uses: ClassVar[frozenset[type[Any]]] = frozenset({AppliedDefence})
+    uses: ClassVar[frozenset[type[Any]]] = frozenset({AppliedDefence, AttributePrior})
 
     rounds: int = 100
 
@@ -73,6 +86,7 @@ class MaxEntropy:
 def _one_step(view: View, most: int) -> AttributeValues:
     """One full-batch step a round, or linear least squares: the update is linear in the secret."""
     recipe, link, ties = view.know(LocalTraining).recipe, heard(view), public_ties(view)
+    shares = prior_shares(view)
     told = view.know(AppliedDefence) if AppliedDefence in view.kinds else None
 
     def decode(measurement: Measurement) -> Posterior:
@@ -81,7 +95,7 @@ def _one_step(view: View, most: int) -> AttributeValues:
         few = measurement.rank < measurement.unknowns
         if few and recipe.linear_least_squares:
             return max_entropy(measurement)
-        return decode_tied(measurement, ties)
+        return decode_tied(measurement, ties, shares)
 
     defended: dict[str, float] = {}
     measurement, misfit = measure(view, most)
@@ -102,11 +116,15 @@ def _one_step(view: View, most: int) -> AttributeValues:
             defended["scale"] = float(np.median(found.scales))
     if posterior is None:
         posterior = decode(measurement)
+    flag = posterior.flag
+    if not flag and misfits(measurement):
+        flag = UNEXPLAINED
     return AttributeValues(
         posterior.probabilities,
         view.know(AttributeDomain).values,
         {
             "method": posterior.method,
+            **flagged(flag, posterior.probabilities),
             "rank": posterior.rank,
             "unknowns": posterior.unknowns,
             "chi2": posterior.chi2_per_equation,
@@ -116,6 +134,29 @@ def _one_step(view: View, most: int) -> AttributeValues:
             **tie_diagnostics(ties, posterior.probabilities),
         },
     )
+
+
+def flagged(flag: str, probabilities: NDArray[np.float64]) -> dict[str, str]:
+    """The diagnostic ``flag``: why the choices must not be relied on; none if they may be."""
+    if flag:
+        return {"flag": flag}
+    expected = float(probabilities.max(axis=1).mean())
+    if expected < _DECIDED:
+        return {
+            "flag": f"undecided: the decoder itself expects {expected:.2f} of its choices right"
+        }
+    return {}
+
+
+def prior_shares(view: View) -> NDArray[np.float64]:
+    """How common each value is at large, if that is known; never quite zero. Else all alike."""
+    values = len(view.know(AttributeDomain).values)
+    if AttributePrior not in view.kinds:
+        return np.full(values, 1 / values)
+    shares = np.asarray(view.know(AttributePrior).shares, dtype=np.float64)
+    if len(shares) != values:
+        raise FixData(f"the attribute prior has {len(shares)} shares for {values} values")
+    return np.asarray((shares + 1e-6) / (1 + 1e-6 * values))
 
 
 def candidate_inputs(view: View) -> NDArray[np.float64]:
@@ -141,7 +182,20 @@ def _several_steps(view: View, most: int, rng: np.random.Generator) -> Attribute
     labels = recipe.target.encode_values(view.know(Labels).values)
     candidates = candidate_inputs(view)
     ties = public_ties(view)
-    found = decode_local_steps(heard(view), recipe, candidates, labels, ties, most, rng)
+    told = view.know(AppliedDefence) if AppliedDefence in view.kinds else None
+    link, shares = heard(view), prior_shares(view)
+    clipped = may_be_clipped(link, told)
+    found = decode_local_steps(link, recipe, candidates, labels, ties, most, rng, shares, clipped)
+    defended: dict[str, float] = {}
+    if found.misfit > _FAR_OFF and not link.noise_sd:
+        belief = np.tile(shares, (len(labels), 1))
+        sd = unexplained(link, recipe, candidates, labels, belief, rng)
+        noisy = replace(link, noise_sd=sd)
+        again = decode_local_steps(
+            noisy, recipe, candidates, labels, ties, most, rng, shares, clipped
+        )
+        if again.fit == "good":
+            found, defended = again, {"noise_found": sd}
     posterior = found.posterior
     return AttributeValues(
         posterior.probabilities,
@@ -149,11 +203,13 @@ def _several_steps(view: View, most: int, rng: np.random.Generator) -> Attribute
         {
             "method": posterior.method,
             "fit": found.fit,
+            **flagged("" if found.fit == "good" else POOR_FIT, posterior.probabilities),
             "rank": posterior.rank,
             "unknowns": posterior.unknowns,
             "chi2": posterior.chi2_per_equation,
             "misfit": found.misfit,
             "passes": found.passes,
+            **defended,
             "entropy_bits": float(np.mean(posterior.entropy_bits)),
             **tie_diagnostics(ties, posterior.probabilities),
         },
@@ -180,6 +236,7 @@ def _very_many(view: View) -> AttributeValues | None:
         {
             "method": posterior.method,
             "proven": str(posterior.converged),
+            **flagged("" if posterior.converged else UNSOLVED, posterior.probabilities),
             "unknowns": posterior.unknowns,
             "iterations": posterior.iterations,
             "chi2": posterior.chi2_per_equation,

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 
-from overheard.attacks.attribute.max_entropy import public_ties
+from overheard.attacks.attribute.max_entropy import flagged, prior_shares, public_ties
 from overheard.attacks.wire import only, rounding
 from overheard.decoding.counts import decode_tied, tie_diagnostics
 from overheard.decoding.measurement import Measurement, from_gram
@@ -76,9 +76,8 @@ class PartialDecode:
         inputs = np.stack(
             [encode(recipe.encoding, records, {domain.column: v}) for v in domain.values]
         )
-        prior = _prior(view, values)
         ties = public_ties(view)
-        shares = np.tile(prior, (len(labels), 1))
+        shares = np.tile(prior_shares(view), (len(labels), 1))
         heard = _measure(link, recipe, inputs, labels, unknown, shares, self.product)
         posterior = decode_tied(heard, ties, shares)
         return AttributeValues(
@@ -86,6 +85,7 @@ class PartialDecode:
             domain.values,
             {
                 "method": posterior.method,
+                **flagged(posterior.flag, posterior.probabilities),
                 "known": len(labels),
                 "unknown": unknown,
                 "coverage": len(labels) / (len(labels) + unknown),
@@ -116,15 +116,6 @@ def _unknown(link: Link, recipe: Recipe, known: int) -> int:
     if known < 2:
         raise FixData("one known record says nothing about the others; give at least two")
     return int(reported[0]) - known
-
-
-def _prior(view: View, values: int) -> Array:
-    if AttributePrior not in view.kinds:
-        return np.full(values, 1 / values)
-    shares = np.asarray(view.know(AttributePrior).shares, dtype=np.float64)
-    if len(shares) != values:
-        raise FixData(f"the attribute prior has {len(shares)} shares for {values} values")
-    return np.asarray((shares + 1e-6) / (1 + 1e-6 * values))
 
 
 def _measure(
