@@ -141,11 +141,12 @@ def test_membership_and_its_refusal() -> None:
     assert len(found) + len(notes) == 2
 
 
-def test_labels_unknown() -> None:
-    asked = replace(
-        SMALL, attacks={"joint_decode": JointDecode()}, labels_known=False, hidden=(96,)
-    )
-    (found,), _ = score(asked, 0)
+def test_labels_and_prior_unknown() -> None:
+    attacks = {"joint_decode": JointDecode(), "cos_matching": SHORT}
+    asked = replace(SMALL, attacks=attacks, labels_known=False, prior_known=False, hidden=(96,))
+    (found, search), notes = score(asked, 0)
+    assert not notes
+    assert 0 <= search.measures["accuracy of labels"].value <= 1
     assert found.measures["accuracy of labels"].value == 1.0
     assert found.hits.mean() == 1.0
 

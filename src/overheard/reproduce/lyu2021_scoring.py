@@ -23,7 +23,7 @@ from overheard.randomness import stream
 from overheard.reproduce.harness import recorded, truth_and_recipe
 from overheard.reproduce.lyu2021_settings import LABELS_OURS, MEMBERS_OURS, OURS, Setting
 from overheard.transcript.guess import AttributeValues, Membership
-from overheard.transcript.knowledge import Labels, Link
+from overheard.transcript.knowledge import AttributePrior, Labels, Link
 from overheard.transcript.observe import MEMBER_COLUMN, observe
 from overheard.transcript.store import Recording
 from overheard.transcript.target import attribute, membership
@@ -80,6 +80,7 @@ def score(setting: Setting, seed: int) -> tuple[list[Outcome], list[str]]:
         asked = membership(column) if setting.question == "membership" else attribute(column)
         threat = SERVER if setting.others else ISOLATING_SERVER
         threat = threat if setting.labels_known else threat.without(Labels)
+        threat = threat if setting.prior_known else threat.without(AttributePrior)
         view = observe(recording, threat, asked, VICTIM)
         if setting.phase:
             view = heard_in(view, phase(len(view.know(Link)), setting.phase))

@@ -63,6 +63,7 @@ class Setting:
     phase: str = ""
     heard: int = 0
     labels_known: bool = True
+    prior_known: bool = True
     repeats: int = 3
 
     def config(self, seed: int) -> dict[str, Any]:
@@ -340,17 +341,14 @@ def _pool(panel: str, source: str, column: str, size: int, batch: int, rate: flo
 
 
 def prior_table(source: str, quick: bool) -> list[Setting]:
-    """Tables 12 and 13: the search starts from N(0, 1), not from the population's shares.
-
-    Ours never uses these shares.
-    """
+    """Tables 12 and 13: nobody is told the population's shares; the search starts from N(0, 1)."""
     first, second, sizes = SOURCES[source]
     settings = []
     for batch, line in printed.PRIORS[source].items():
         claims = iter(numbers(line))
         for column in (first, second):
             for size in sizes:
-                cos = replace(first_five(quick or size >= 500), prior_known=False)
+                cos = first_five(quick or size >= 500)
                 panel = f"{source}, {column}, B={batch or 'all'}"
                 attacks = {COS: cos, **ours(20 if batch else 1)}
                 one = Setting(panel, f"{size} records", source, column, size, attacks)
@@ -361,6 +359,7 @@ def prior_table(source: str, quick: bool) -> list[Setting]:
                         batch=batch,
                         rate=SMALL_RATE if batch else RATE,
                         rounds=20,
+                        prior_known=False,
                         repeats=1 if batch else 3,
                     )
                 )
@@ -374,7 +373,7 @@ def labels_table(quick: bool) -> list[Setting]:
         for size, claimed in zip(SOURCES[source][2], numbers(line), strict=True):
             if size > (100 if quick else 1000):
                 continue
-            search: dict[str, Attack] = {COS: first_five(quick or size >= 500)}
+            search: dict[str, Attack] = {COS: replace(WHOLE, phases=("pre1",))}
             attacks = {**search, LABELS_OURS: JointDecode()}
             panel = f"{source}, {column}, 2 classes"
             one = Setting(panel, f"{size} records", source, column, size, attacks)
