@@ -89,11 +89,19 @@ def compare(before: Audit, after: Audit, clients: bool = False) -> Comparison:
         differs.append(
             f"clients: {len(before.run.clients)} and {len(after.run.clients)}, not the same names"
         )
+    a, b = ({f.client for f in x.findings} for x in (before, after))
+    if a != b and not differs:
+        differs.append(f"audited clients: {_few(a)} and {_few(b)}")
     if not rows:
         differs.append("no secret was measured in both")
     return Comparison(
         tuple(rows), tuple(differs), _changed(before, after), _cautions(before, after)
     )
+
+
+def _few(names: set[str]) -> str:
+    listed = sorted(names)
+    return ", ".join(listed[:3]) + (f" and {len(listed) - 3} more" if len(listed) > 3 else "")
 
 
 _Key = tuple[str, str | None, str, str | None]

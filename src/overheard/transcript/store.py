@@ -194,6 +194,7 @@ class Recording:
 
     @staticmethod
     def open(path: str | Path) -> Recording:
+        """The recording in a folder; an error says what is missing or damaged."""
         root = Path(path)
         if not root.is_dir():
             raise FixRecording(f"{root}: no such recording; `overheard simulate` makes one")
@@ -232,10 +233,12 @@ class Recording:
 
     @property
     def payload(self) -> str:
+        """What clients return: models or gradients."""
         return str(self.header["payload"])
 
     @property
     def about(self) -> Mapping[str, Any]:
+        """What the recorder noted: the data's name and origin, the seed."""
         return dict(self.header["about"])
 
     @cached_property

@@ -53,6 +53,7 @@ class Target:
 
     @staticmethod
     def parse(key: str) -> Target:
+        """The target of a key such as ``attribute.black``."""
         question, _, column = key.partition(".")
         return Target(question, column)
 

@@ -41,6 +41,7 @@ class View:
 
     @property
     def kinds(self) -> frozenset[type[Any]]:
+        """Which kinds of knowledge the view holds."""
         return frozenset(self._knowledge)
 
     def narrowed(self, kinds: frozenset[type[Any]]) -> View:
