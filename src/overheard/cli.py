@@ -163,6 +163,13 @@ def audit(
     rounds: Annotated[
         bool, typer.Option(help="Ask also what the first rounds alone would have told.")
     ] = True,
+    coverage: Annotated[
+        bool | None,
+        typer.Option(
+            help="Ask also what is learned when only a share of the records is known; by default "
+            "of small clients."
+        ),
+    ] = None,
     show_records: Annotated[
         bool,
         typer.Option("--show-records", help="Note the row numbers of records known beyond 99%."),
@@ -178,7 +185,9 @@ def audit(
         raise ChooseAnotherOutput(f"{out} exists already; choose another path or remove it")
     chosen = (attack or [], client or [], target or [])
     with described(run, description, trust_code) as place:
-        record = _audit(place, threat, *chosen, seed or 0, slow, grant or [], rounds, show_records)
+        record = _audit(
+            place, threat, *chosen, seed or 0, slow, grant or [], rounds, show_records, coverage
+        )
     out.mkdir(parents=True)
     _write(out / "audit.json", record.to_json())
     _summary(record)
@@ -226,11 +235,18 @@ def reproduce(
     ),
     quick: Annotated[bool, typer.Option(help="A small version that ends within a minute.")] = False,
     seeds: Annotated[int | None, typer.Option(help="Repetitions; default: the paper's.")] = None,
+    dataset: Annotated[str, typer.Option(help="Only on this data (kerkouche2023).")] = "",
+    size: Annotated[int, typer.Option(min=0, help="Records of a client (kerkouche2023).")] = 0,
+    rounds: Annotated[int, typer.Option(min=0, help="Rounds to record (kerkouche2023).")] = 0,
+    shadows: Annotated[
+        int | None,
+        typer.Option(min=0, help="Simulated updates a round; 0: ours alone (kerkouche2023)."),
+    ] = None,
     data_dir: DataDir = None,
 ) -> None:
     """Run a paper's experiment again and write claimed beside measured numbers."""
     from overheard.reproduce.catalogue import experiment_named, experiments
-    from overheard.reproduce.rows import write_reproduction
+    from overheard.reproduce.rows import Choice, write_reproduction
 
     if name is None:
         known = list(experiments().values())
@@ -246,7 +262,8 @@ def reproduce(
         def show(what: str, done: int, total: int) -> None:
             bar.update(task, completed=done, total=total, description=f"{name}: {what}")
 
-        outcome = experiment.run(quick, seeds or experiment.seeds, show)
+        part = Choice(dataset, size, rounds, shadows)
+        outcome = experiment.run_part(quick, seeds or experiment.seeds, show, part)
     paths = write_reproduction(experiment, outcome, out)
     rows = []
     for row in outcome.rows:
@@ -289,9 +306,11 @@ def _audit(
     grant: Sequence[str] = (),
     rounds: bool = True,
     show_records: bool = False,
+    coverage: bool | None = False,
 ) -> Audit:
     from overheard.errors import ChooseAnotherAttack
     from overheard.evaluation.audit import audit as run_audit
+    from overheard.evaluation.coverage import QUICK_RECORDS, by_coverage
     from overheard.evaluation.listening import by_rounds
     from overheard.transcript.store import Recording
     from overheard.transcript.threat import granting_named, threat_named
@@ -313,6 +332,10 @@ def _audit(
         if rounds:
             heard = by_rounds(recording, adversary, record, show)
             record = record.model_copy(update={"heard": heard})
+        if coverage is not False:
+            most = sys.maxsize if coverage else QUICK_RECORDS
+            covered = by_coverage(recording, adversary, record, show, most)
+            record = record.model_copy(update={"covered": covered})
         return record
 
 

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 
-from overheard.errors import ChooseAnotherOutput
+from overheard.errors import ChooseAnotherOutput, FixConfig
 from overheard.transcript.ledger import write_durably
 
 
@@ -62,8 +62,24 @@ Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
+class Choice:
+    """Which part of a figure to make; what is not given is the paper's.
+
+    ``shadows``: simulated updates a round for the methods that train on such (0: leave them out).
+    """
+
+    dataset: str = ""
+    size: int = 0
+    rounds: int = 0
+    shadows: int | None = None
+
+
+@dataclass(frozen=True)
 class Experiment:
-    """A named experiment: ``run(quick, seeds, progress)`` and ``draw(reproduction, path)``."""
+    """A named experiment: ``run(quick, seeds, progress)`` and ``draw(reproduction, path)``.
+
+    ``choose``, where there is one, runs the part that a `Choice` names.
+    """
 
     name: str
     paper: str
@@ -71,6 +87,17 @@ class Experiment:
     seeds: int
     run: Callable[[bool, int, Progress], Reproduction]
     draw: Callable[[Reproduction, Path], None]
+    choose: Callable[[bool, int, Progress, Choice], Reproduction] | None = None
+
+    def run_part(self, quick: bool, seeds: int, progress: Progress, part: Choice) -> Reproduction:
+        """The whole experiment, or the part of it that was asked for."""
+        if part == Choice():
+            return self.run(quick, seeds, progress)
+        if self.choose is None:
+            raise FixConfig(
+                f"{self.name} has no --dataset, --size, --rounds or --shadows; leave them out"
+            )
+        return self.choose(quick, seeds, progress, part)
 
 
 def write_reproduction(experiment: Experiment, outcome: Reproduction, out: Path) -> Sequence[Path]:

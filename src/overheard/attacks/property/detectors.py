@@ -1,0 +1,227 @@
+"""kerkouche2023 sections 5.1.2 and 5.2.1: a detector a round, trained on simulated updates.
+
+The adversary trains the model of the round on batches of its own records, as a client would, with
+and without the property (shadow updates, |D'| = 2 |D_aux| of them, a balanced set), and fits a
+logistic regression by SGD (batches of 10, rate 0.001) on 80% of them; the rest tells the feature's
+two normal distributions, their overlap (OVL) and the round's weight 1 - OVL. BASELINE, OLS, REG and
+PROLIN share these detectors: they are made once for the sums of a recording.
+
+What the paper does not say, and what is done: updates are divided by one number, so that their mean
+squared length is ``length`` squared (raw updates are of length 0.01 and a rate of 0.001 would not
+move), the regression has an intercept and makes ``epochs`` passes.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit
+from scipy.stats import norm
+
+from overheard.attacks.property.sums_heard import Adversary, Known, adversary_of
+from overheard.decoding.relaxed_likelihood import Features
+from overheard.errors import ChooseAnotherAttack
+from overheard.learning.training import Shards, local_training
+from overheard.randomness import stream
+from overheard.transcript.knowledge import RoundSum, Sums
+from overheard.transcript.view import View
+
+Array = NDArray[np.float64]
+Floats = NDArray[np.floating[Any]]
+TOGETHER = 500
+"""Shadow clients that are trained in one call."""
+
+
+@dataclass(frozen=True)
+class DetectorSettings:
+    """``shadows``: how many simulated updates a round (0: twice the auxiliary records, as in the
+    paper); ``epochs`` and ``rate`` of the logistic regression; ``length`` of a scaled update."""
+
+    shadows: int = 0
+    epochs: int = 10
+    rate: float = 0.001
+    batch: int = 10
+    length: float = 10.0
+    seed: int = 0
+
+
+class Detector(NamedTuple):
+    """M_r: weights (P,), intercept, and on the testing part mean and variance of its feature."""
+
+    weights: Floats
+    intercept: float
+    mean_with: float
+    variance_with: float
+    mean_without: float
+    variance_without: float
+    overlap: float
+
+
+@dataclass(frozen=True)
+class Detected:
+    """All rounds' detectors applied to all rounds' sums.
+
+    ``answers`` (T, T): detector r (row) on sum s (column), without the intercept. ``norms`` (T,) of
+    the weights. The others (T,) as in `Detector`.
+    """
+
+    answers: Array
+    intercepts: Array
+    mean_with: Array
+    variance_with: Array
+    mean_without: Array
+    variance_without: Array
+    overlaps: Array
+    norms: Array
+    participation: Array
+
+    def features(self, rounds: int) -> Features:
+        """What PROLIN, REG and OLS work with after so many rounds; an intercept per participant."""
+        first, a = slice(0, rounds), self.participation[:rounds]
+        own = np.diag(self.answers)[first] + a.sum(axis=1) * self.intercepts[first]
+        return Features(
+            own,
+            1 - self.overlaps[first],
+            self.mean_with[first],
+            self.variance_with[first],
+            self.mean_without[first],
+            self.variance_without[first],
+            a,
+        )
+
+
+def shadow_updates(
+    adversary: Adversary, theta: Floats, count: int, rng: np.random.Generator
+) -> tuple[Floats, NDArray[np.bool_]]:
+    """Updates sent - returned (count, P) of simulated clients; every other one has the property."""
+    if adversary.behaviour == "free-rider":
+        raise ChooseAnotherAttack(
+            "kerkouche2023's detectors know membership and poisoning; for free riders use "
+            "matched_filter"
+        )
+    has = np.arange(count) % 2 == 1
+    made = np.empty((count, adversary.recipe.model.size), np.float32)
+    for begin in range(0, count, TOGETHER):
+        part = slice(begin, min(begin + TOGETHER, count))
+        made[part] = _updates(adversary, theta, has[part], rng)
+    return made, has
+
+
+def _updates(
+    adversary: Adversary, theta: Floats, has: NDArray[np.bool_], rng: np.random.Generator
+) -> Floats:
+    size, pool = adversary.shard, len(adversary.auxiliary)
+    rows = rng.random((len(has), pool)).argpartition(size - 1, axis=1)[:, :size]
+    inputs = np.array(adversary.auxiliary.inputs[rows])
+    labels = np.array(adversary.auxiliary.labels[rows])
+    if adversary.targets is not None:
+        inputs[has, 0], labels[has, 0] = adversary.targets.inputs[0], adversary.targets.labels[0]
+    climbs = has if adversary.behaviour == "ascent" else np.zeros(len(has), dtype=bool)
+    made = np.empty((len(has), len(theta)), theta.dtype)
+    for who, rate in ((~climbs, 1.0), (climbs, -1.0)):
+        if who.any():
+            made[who] = _trained(adversary, theta, Known(inputs[who], labels[who]), rate, rng)
+    if adversary.behaviour == "inversion":
+        made[has] *= -1
+    return made
+
+
+def _trained(
+    adversary: Adversary, theta: Floats, known: Known, sign: float, rng: np.random.Generator
+) -> Floats:
+    recipe, count = adversary.recipe, len(known.labels)
+    sizes = np.full(count, known.labels.shape[1], dtype=np.int64)
+    data = Shards(known.inputs, known.labels, sizes)
+    if recipe.algorithm == "fedsgd":
+        return sign * local_training(recipe, theta, data, rng)
+    uphill = recipe.model_copy(update={"learning_rate": sign * recipe.learning_rate})
+    return np.asarray(theta - local_training(uphill, theta, data, rng))
+
+
+def train_detector(
+    updates: Floats, has: NDArray[np.bool_], settings: DetectorSettings, rng: np.random.Generator
+) -> Detector:
+    """Logistic regression by SGD on four fifths of the updates, measured on the rest."""
+    order = rng.permutation(len(has))
+    fitted, kept = order[: len(has) * 4 // 5], order[len(has) * 4 // 5 :]
+    norms = np.einsum("np,np->n", updates, updates, dtype=np.float64)
+    unit = np.sqrt(norms[fitted].mean()) / settings.length
+    weights, intercept = np.zeros(updates.shape[1], updates.dtype), 0.0
+    inverse = updates.dtype.type(1 / unit)
+    for _ in range(settings.epochs):
+        shuffled = rng.permutation(fitted)
+        for begin in range(0, len(shuffled), settings.batch):
+            batch = shuffled[begin : begin + settings.batch]
+            x = updates[batch]
+            error = expit(x @ weights * inverse + intercept) - has[batch]
+            step = settings.rate / len(batch)
+            weights -= (step * inverse * error).astype(x.dtype) @ x
+            intercept -= step * float(error.sum())
+    weights = weights * inverse
+    feature = updates[kept] @ weights.astype(np.float64) + intercept
+    plus, minus = feature[has[kept]], feature[~has[kept]]
+    mean, variance = float(plus.mean()), float(plus.var())
+    other, other_variance = float(minus.mean()), float(minus.var())
+    shared = overlap(mean, variance, other, other_variance)
+    return Detector(weights, intercept, mean, variance, other, other_variance, shared)
+
+
+def overlap(mean: float, variance: float, other_mean: float, other_variance: float) -> float:
+    """OVL: the area below both of two normal densities."""
+    sd, other_sd = np.sqrt(max(variance, 1e-300)), np.sqrt(max(other_variance, 1e-300))
+    reach = 8 * max(sd, other_sd)
+    at = np.linspace(min(mean, other_mean) - reach, max(mean, other_mean) + reach, 20_001)
+    lower = np.minimum(norm.pdf(at, mean, sd), norm.pdf(at, other_mean, other_sd))
+    return float(np.clip(np.trapezoid(lower, at), 0.0, 1.0))
+
+
+def detect(
+    adversary: Adversary,
+    heard: Iterable[RoundSum],
+    participation: Array,
+    settings: DetectorSettings,
+) -> Detected:
+    """Train each round's detector and apply it to the sums of all rounds."""
+    count = settings.shadows or 2 * len(adversary.auxiliary)
+    made: list[Detector] = []
+    sums: list[Floats] = []
+    for one in heard:
+        rng = stream(settings.seed, "detectors", one.number)
+        updates, has = shadow_updates(adversary, one.sent, count, rng)
+        made.append(train_detector(updates, has, settings, rng))
+        sums.append(one.total.astype(np.float32))
+    weights = np.array([d.weights for d in made])
+    columns = {name: np.array([getattr(d, name) for d in made]) for name in Detector._fields[2:]}
+    return Detected(
+        np.asarray(weights @ np.array(sums).T, dtype=np.float64),
+        np.array([d.intercept for d in made]),
+        columns["mean_with"],
+        columns["variance_with"],
+        columns["mean_without"],
+        columns["variance_without"],
+        columns["overlap"],
+        np.linalg.norm(weights, axis=1).astype(np.float64),
+        participation[: len(made)],
+    )
+
+
+_LAST: list[tuple[weakref.ref[Sums], tuple[object, ...], Detected]] = []
+
+
+def detected(view: View, settings: DetectorSettings) -> Detected:
+    """The detectors of a view's sums; the four methods of the paper share those of the last view.
+
+    Their randomness is the settings' own seed, so that it does not matter which method asks first.
+    """
+    sums, key = view.know(Sums), (view.target.key, len(view.know(Sums)), settings)
+    for held, known, found in _LAST:
+        if held() is sums and known == key:
+            return found
+    found = detect(adversary_of(view), sums, sums.participation, settings)
+    _LAST[:] = [(weakref.ref(sums), key, found)]
+    return found

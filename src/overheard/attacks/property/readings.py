@@ -1,0 +1,164 @@
+"""One number a round: the matched filter's answer to the sum, and what it would be of a holder.
+
+Round by round: gradients of one block of auxiliary records are made anew, the filter takes a few
+more steps from where it was, and its answers to held-out records say what a sum without the
+property gives. Nothing of a round is kept but a few numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from overheard.attacks.property.sums_heard import Adversary, Known
+from overheard.decoding.matched_filter import (
+    Block,
+    background,
+    block,
+    matched_filters,
+    scale_of,
+    smoothed,
+)
+from overheard.decoding.mixed_model import Evidence
+from overheard.errors import ChooseAnotherAttack, ListenLonger
+from overheard.transcript.knowledge import RoundSum
+
+Array = NDArray[np.float64]
+EFFECT = {"inversion": -2.0, "ascent": -2.0, "free-rider": -1.0}
+"""What a dishonest client does to the mean contribution along the mean gradient, in its units."""
+
+
+@dataclass(frozen=True)
+class FilterSettings:
+    """``blocks`` of ``block`` auxiliary records for the covariance, ``held_out`` for the scale.
+
+    With fewer records at hand all three shrink in proportion. ``masks``: dropout draws of a target.
+    """
+
+    blocks: int = 5
+    block: int = 1000
+    held_out: int = 1000
+    masks: int = 32
+    first_iterations: int = 30
+    iterations: int = 6
+
+    def sizes(self, records: int) -> tuple[int, int]:
+        """Records in a block, and held out."""
+        share = min(1.0, records / (self.blocks * self.block + self.held_out))
+        return max(2, int(self.block * share)), max(2, int(self.held_out * share))
+
+
+class Reading(NamedTuple):
+    """A round, per target (k,), in units of what one client's records vary.
+
+    ``y``: the sum's answer less what honest clients give; ``effect`` and ``variance``: what a
+    client with the property adds; ``offset``: the standard deviation of the error of the mean;
+    ``honest``: what an honest client gives on average.
+    """
+
+    y: Array
+    effect: Array
+    variance: Array
+    offset: Array
+    honest: Array
+
+
+def readings(
+    adversary: Adversary,
+    heard: Iterable[RoundSum],
+    rng: np.random.Generator,
+    settings: FilterSettings | None = None,
+) -> Iterator[Reading]:
+    """The rounds, one after the other; all targets of the adversary at once."""
+    settings = settings or FilterSettings()
+    size, held_out = settings.sizes(len(adversary.auxiliary))
+    order = rng.permutation(len(adversary.auxiliary))
+    parts = [adversary.auxiliary.take(order[b * size :][:size]) for b in range(settings.blocks)]
+    others = adversary.auxiliary.take(order[settings.blocks * size :][:held_out])
+    repeated = _repeated(adversary.targets, settings.masks)
+    blocks: list[Block] = []
+    filters: Array | None = None
+    for turn, one in enumerate(heard):
+        theta = adversary.middle(one)
+        if not blocks:
+            blocks = [block(adversary.rows(theta, part, rng)) for part in parts]
+        else:
+            now = turn % len(blocks)
+            blocks[now] = block(adversary.rows(theta, parts[now], rng))
+        around = background(blocks)
+        if repeated is None:
+            differences = around.mean[:, None]
+        else:
+            chosen = adversary.rows(theta, repeated, rng)
+            mean = np.kron(np.eye(len(repeated) // settings.masks), np.ones((settings.masks, 1)))
+            differences = chosen.transposed(mean / settings.masks) - around.mean[:, None]
+        steps = settings.first_iterations if filters is None else settings.iterations
+        filters = matched_filters(around, differences, filters, steps)
+        scale = scale_of(adversary.rows(theta, others, rng).times(filters))
+        total, squares = adversary.weights
+        client_sd = np.sqrt(squares) * scale.sd
+        count = len(one.participants)
+        projected = one.total.astype(np.float64) @ filters / adversary.rate
+        y = (projected - count * total * scale.mean) / client_sd
+        honest = total * scale.mean / client_sd
+        offset = count * total * scale.sd / np.sqrt(scale.records) / client_sd
+        if repeated is None:
+            effect, variance = EFFECT[adversary.behaviour] * honest, np.zeros(1)
+        else:
+            again = adversary.rows(theta, repeated, rng).times(filters)
+            answers = again.reshape(-1, settings.masks, filters.shape[1])
+            own = np.stack([answers[k, :, k] for k in range(len(answers))], axis=1)
+            share = total / adversary.shard
+            effect = share * (own.mean(axis=0) - scale.mean) / client_sd
+            variance = (share / client_sd) ** 2 * own.var(axis=0, ddof=1)
+        yield Reading(y, effect, variance, offset, honest)
+
+
+def _repeated(targets: Known | None, times: int) -> Known | None:
+    if targets is None:
+        return None
+    return targets.take(np.repeat(np.arange(len(targets)), times))
+
+
+@dataclass(frozen=True)
+class Collected:
+    """Readings of T rounds for k targets, each array (T, k)."""
+
+    y: Array
+    effect: Array
+    variance: Array
+    offset: Array
+    honest: Array
+    participation: Array
+
+    def evidence(self, rounds: int, target: int = 0) -> Evidence:
+        """What was told after so many rounds; the effect is smoothed over the rounds by then."""
+        first = slice(0, rounds)
+        return Evidence(
+            self.y[first, target],
+            smoothed(self.effect[first, target]),
+            smoothed(self.variance[first, target]),
+            self.offset[first, target],
+            self.participation[first],
+        )
+
+    def size(self, rounds: int, target: int = 0) -> float:
+        """The mean effect in the first rounds: how far a holder stands out from one client."""
+        return float(np.abs(self.effect[:rounds, target].mean()))
+
+
+def collect(made: Iterable[Reading], participation: Array) -> Collected:
+    """All rounds; those that are not finite (a model that diverged) are left out."""
+    rows = list(made)
+    if not rows:
+        raise ListenLonger("no round was heard; record more rounds")
+    parts = [np.stack([getattr(row, name) for row in rows]) for name in Reading._fields]
+    fine = np.all([np.isfinite(part).all(axis=1) for part in parts], axis=0)
+    if not fine.any():
+        raise ChooseAnotherAttack("no round has finite numbers: the training diverged")
+    y, effect, variance, offset, honest = (part[fine] for part in parts)
+    return Collected(y, effect, variance, offset, honest, participation[: len(rows)][fine])
