@@ -21,13 +21,14 @@ from overheard.attacks.membership.pool import (
     pool_products,
     pool_rows,
 )
-from overheard.attacks.wire import spread
+from overheard.attacks.wire import heard, spread
 from overheard.decoding.counts import decode_tied, same_rows, solve_counts, tie_diagnostics
 from overheard.decoding.max_entropy import Posterior, count_unknowns
 from overheard.errors import ChooseAnotherAttack, FixData
 from overheard.learning.recipe import Recipe
 from overheard.transcript.guess import AttributeValues, Membership
 from overheard.transcript.knowledge import (
+    AppliedDefence,
     AttributeDomain,
     AttributePrior,
     CandidatePool,
@@ -39,6 +40,12 @@ from overheard.transcript.view import View
 Array = NDArray[np.float64]
 MOST_ROW_NUMBERS = 4_000_000
 MOST_UNKNOWNS = 10_000
+MOST_LEFT = 100.0
+"""Mean square of what an answer leaves of an exact sum, in units of its noise, that is let pass."""
+UNEXPLAINED = (
+    "no choice of members of this pool explains the updates; members are missing from the pool, "
+    "or model, recipe or noise are not as declared"
+)
 CLEAR = 0.02
 """Mean doubt about membership up to which the members' attribute is decoded."""
 
@@ -57,12 +64,14 @@ class CandidateDecode:
     paper: ClassVar[str] = "overheard"
     question: ClassVar[str] = "membership"
     needs: ClassVar[frozenset[type[Any]]] = frozenset({Link, LocalTraining, CandidatePool})
-    uses: ClassVar[frozenset[type[Any]]] = frozenset({AttributeDomain, AttributePrior})
+    uses: ClassVar[frozenset[type[Any]]] = frozenset(
+        {AttributeDomain, AttributePrior, AppliedDefence}
+    )
 
     rounds: int = 20
 
     def __call__(self, view: View, rng: np.random.Generator) -> Membership:
-        recipe, link = view.know(LocalTraining).recipe, view.know(Link)
+        recipe, link = view.know(LocalTraining).recipe, heard(view)
         pool = candidates_of(view)
         values, people, _ = pool.inputs.shape
         count = members_reported(link, people)
@@ -78,15 +87,15 @@ class CandidateDecode:
             if not recipe.full_batch or recipe.epochs > 1:
                 shares = prior[1:] / prior[1:].sum()
                 return _several_steps(link, recipe, pool, count, shares, groups, self.rounds, rng)
-        posterior, used = None, 0
+        posterior, left, used = None, 0.0, 0
         for rounds in dict.fromkeys((1, min(self.rounds, len(link)))):
             chosen = spread(len(link), rounds)
-            posterior = _one_step(link, recipe, pool, chosen, count, prior, groups)
+            posterior, left = _one_step(link, recipe, pool, chosen, count, prior, groups)
             used = len(chosen)
             if posterior.method in ("counts", "ridge", "enumeration"):
                 break
         assert posterior is not None
-        return _guess(posterior, pool, groups, used, recipe.model.size)
+        return _guess(posterior, left, pool, groups, used, recipe.model.size)
 
 
 def _one_step(
@@ -97,25 +106,31 @@ def _one_step(
     count: int,
     prior: Array,
     groups: NDArray[np.intp],
-) -> Posterior:
-    """The client takes one full-batch step a round: the equations are exact."""
+) -> tuple[Posterior, float]:
+    """The client takes one full-batch step a round: the equations are exact.
+
+    And the mean square of what the answer leaves of the update, in units of the noise on the wire.
+    """
     values, people, _ = pool.inputs.shape
     priors = np.tile(prior, (people, 1))
     if people * values * recipe.model.size * len(used) <= MOST_ROW_NUMBERS:
-        return decode_tied(pool_rows(link, recipe, pool, used, count), groups, priors)
-    heard = pool_products(link, recipe, pool, used, count)
+        rows = pool_rows(link, recipe, pool, used, count)
+        posterior = decode_tied(rows, groups, priors)
+        left = rows.rank * rows.chi2_per_equation(posterior.probabilities) + rows.spare_chi2
+        return posterior, left / (rows.rank + rows.spare_rows)
+    sums = pool_products(link, recipe, pool, used, count)
     first = np.unique(groups, return_index=True)[1]
     inside = (first[:, None] * values + np.arange(values)).ravel()
     found = solve_counts(
-        heard.products[np.ix_(inside, inside)],
-        heard.projections[inside],
-        heard.energy,
-        heard.equations,
+        sums.products[np.ix_(inside, inside)],
+        sums.projections[inside],
+        sums.energy,
+        sums.equations,
         np.bincount(groups),
         priors[first],
     )
     if found.exact:
-        return Posterior(
+        posterior = Posterior(
             found.shares[groups],
             found.chi2_per_equation,
             len(inside),
@@ -124,7 +139,9 @@ def _one_step(
             True,
             "counts",
         )
-    return decode_tied(heard.measurement(), groups, priors)
+    else:
+        posterior = decode_tied(sums.measurement(), groups, priors)
+    return posterior, sums.left(posterior.probabilities[:, 1:].ravel()) / sums.equations
 
 
 def _several_steps(
@@ -194,7 +211,12 @@ def _prior(view: View, values: int, share: float) -> Array:
 
 
 def _guess(
-    posterior: Posterior, pool: Candidates, groups: NDArray[np.intp], rounds: int, size: int
+    posterior: Posterior,
+    left: float,
+    pool: Candidates,
+    groups: NDArray[np.intp],
+    rounds: int,
+    size: int,
 ) -> Membership:
     p = posterior.probabilities
     member = np.clip(1 - p[:, 0], 0.0, 1.0)
@@ -207,11 +229,14 @@ def _guess(
         attribute,
         {
             "method": posterior.method,
+            "fit": "good" if left <= MOST_LEFT else "poor",
+            "misfit": left,
             "rank": posterior.rank,
             "unknowns": posterior.unknowns,
             "chi2": posterior.chi2_per_equation,
             "rounds_used": rounds,
             "parameters": size,
+            **({} if left <= MOST_LEFT else {"warning": UNEXPLAINED}),
             **tie_diagnostics(groups, p),
         },
     )

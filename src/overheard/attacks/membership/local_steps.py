@@ -15,7 +15,7 @@ unknown too is averaged over here: to the sum it is noise, and the replays show 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -51,6 +51,7 @@ GOOD_FIT = 4.0
 _SURE = 1e-3  # mean doubt about membership at which no further round is needed
 _LITTLE = 0.1  # mean doubt from which a warning is given
 _OPEN = 1e-4  # what one round says is never believed more surely than this by the next
+_QUIETEST = 1e-2  # least variance, in units of the noise's shape, that rehearsals may claim
 _MOST_DRIFT = 0.5  # of a member's weight, relative: at more the three points would cross zero
 _MANY = 500  # records from which one rehearsal shows what evidence is worth
 
@@ -307,7 +308,7 @@ class _Scene:
         for rehearsal, left in zip(kept, residuals[SHAPING:], strict=True):
             white = [noise.white(block) for noise, block in zip(noises, left, strict=True)]
             apart.append(_Apart(at.white(rehearsal.path, noises), white, rehearsal.members))
-        size = np.maximum(np.mean([each.size() for each in apart], axis=0), 1e-300)
+        size = np.maximum(np.mean([each.size() for each in apart], axis=0), _QUIETEST)
         drift = np.sqrt(max(float(np.mean([each.drift(size) for each in apart])), 0.0))
         louder = [noise.louder(float(np.sqrt(s))) for noise, s in zip(noises, size, strict=True)]
         numbers = [block.size for block in residuals[0]]
@@ -337,7 +338,9 @@ class _Scene:
                 f"training diverges when it is replayed at the client's learning rate "
                 f"{self.recipe.learning_rate:g}; its updates cannot be read as sums over members"
             )
-        return done
+        # a defence's noise is on the update, after training
+        noise = rng.normal(0.0, self.link.noise_sd, done.ends.shape) if self.link.noise_sd else 0.0
+        return replace(done, ends=(done.ends + noise).astype(sent.dtype))
 
 
 def evidence_worth(evidence: Sequence[Array], before: Array, members: Sequence[Indices]) -> float:

@@ -79,6 +79,11 @@ class PoolSum:
     equations: int
     values: int
 
+    def left(self, indicators: Array) -> float:
+        """Square of what indicators (n K,) leave unexplained, in units of the noise."""
+        explained = float(indicators @ (self.products @ indicators))
+        return max(self.energy - 2 * float(self.projections @ indicators) + explained, 0.0)
+
     def measurement(self) -> Measurement:
         """The same as a measurement with candidates absent, value 1, ..., value K."""
         return from_gram(self.products, self.projections, 1.0, candidates=self.values + 1)

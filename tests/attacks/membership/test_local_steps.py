@@ -1,0 +1,253 @@
+"""Members behind mini-batches and local epochs: found, and where they cannot be found, said so."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+
+from overheard.attacks.membership.candidate_decode import CandidateDecode
+from overheard.attacks.membership.local_steps import as_trained, counted, evidence_worth
+from overheard.attacks.membership.path_sums import PathSums
+from overheard.attacks.membership.pool import candidates_of
+from overheard.attacks.membership.replays import replays, weights_of
+from overheard.data.dataset import Dataset
+from overheard.errors import ChooseAnotherAttack
+from overheard.federation.config import parse_config
+from overheard.federation.plan import plan
+from overheard.federation.simulate import simulate
+from overheard.learning.dense import record_gradients
+from overheard.learning.records import Records
+from overheard.learning.training import local_training, shards
+from overheard.transcript.knowledge import CandidatePool, Link, LocalTraining
+from overheard.transcript.observe import MEMBER_COLUMN, observe
+from overheard.transcript.store import Recording
+from overheard.transcript.target import membership
+from overheard.transcript.threat import EAVESDROPPER
+from overheard.transcript.view import launch
+
+
+def visits(people: int, columns: int = 60, classes: int = 5, seed: int = 0) -> Dataset:
+    """Binary records in classes, like check-ins: one client, whose column ``v0`` is secret."""
+    rng = np.random.default_rng(seed)
+    rates = rng.beta(0.4, 1.2, (classes, columns))
+    label = np.arange(people) % classes
+    table = (rng.random((people, columns)) < rates[label]).astype(np.float64)
+    return Dataset(
+        name="visits",
+        records=Records(
+            {
+                "client": np.array(["a"] * people),
+                "label": label.astype(np.float64),
+                **{f"v{j}": table[:, j] for j in range(columns)},
+            }
+        ),
+        client="client",
+        target="label",
+        task="classification",
+        sensitive=("v0",),
+        origin="generated",
+        licence="none",
+    )
+
+
+@pytest.fixture
+def heard(tmp_path: Any) -> Any:
+    """``heard(people, hidden, **training)``: a view of a pool half of which are members; truth."""
+
+    def record(people: int = 80, hidden: tuple[int, ...] = (32,), seed: int = 0, **training: Any):
+        config = parse_config(
+            {
+                "seed": seed,
+                "data": {"source": "file"},
+                "model": {"name": "mlp", "hidden": list(hidden)},
+                "training": {"rounds": 5, "learning_rate": 0.1, **training},
+                "audit": {"membership": people // 2},
+            }
+        )
+        run = simulate(plan(config, visits(people, seed=seed)), tmp_path / f"run-{seed}")
+        recording = Recording.open(run)
+        view = observe(recording, EAVESDROPPER, membership("v0"), "a")
+        truth = recording.truth("Membership", "membership.v0")["a"]
+        return view, truth[MEMBER_COLUMN] == 1, truth["v0"]
+
+    return record
+
+
+@pytest.mark.parametrize(
+    "training",
+    [
+        {"batch_size": 8, "learning_rate": 0.01},
+        {"batch_size": 8},
+        {"batch_size": 16},  # 40 members: the last batch is half as large
+        {"batch_size": 12, "epochs": 3, "learning_rate": 0.03},
+        {"epochs": 4},
+        {"batch_size": 8, "steps": 10},
+        {"batch_size": 8, "algorithm": "fedprox", "proximal": 0.1},
+    ],
+    ids=str,
+)
+def test_members_of_many_local_steps(heard: Any, training: dict[str, Any]) -> None:
+    view, member, secret = heard(**training)
+    guess = launch(CandidateDecode(rounds=5), view, 0)
+    assert np.mean(guess.choice() == member) >= 0.97
+    assert guess.diagnostics["fit"] == "good"
+    assert "warning" not in guess.diagnostics
+    assert guess.probabilities.sum() == pytest.approx(member.sum(), abs=0.5)
+    right = guess.attribute.choice()[member] == secret[member]
+    assert right.mean() >= 0.9
+
+
+def calibration_error(probabilities: Any, truth: Any) -> float:
+    """Expected gap between what is said and what is so, in five bins of the probability."""
+    bins = np.minimum((probabilities * 5).astype(int), 4)
+    gaps = [abs((probabilities - truth)[bins == b].sum()) for b in range(5)]
+    return float(np.sum(gaps) / len(truth))
+
+
+@pytest.mark.parametrize("rate", [1.0, 4.0, 30.0])
+def test_large_learning_rates_are_refused_flagged_or_admitted(heard: Any, rate: float) -> None:
+    """The sum is blurred beyond decoding: nothing may be claimed that is not so."""
+    said, true = [], []
+    for seed in range(3):
+        view, member, _ = heard(learning_rate=rate, batch_size=4, seed=seed, rounds=3)
+        try:
+            guess = launch(CandidateDecode(rounds=3), view, seed)
+        except ChooseAnotherAttack:  # refused
+            continue
+        if guess.diagnostics["fit"] == "good":
+            said.append(guess.probabilities)
+            true.append(member)
+            hits = np.mean(guess.choice() == member)
+            assert hits >= 0.8 or "warning" in guess.diagnostics
+    if said:
+        assert calibration_error(np.concatenate(said), np.concatenate(true)) <= 0.12
+
+
+def test_a_pool_without_any_member_is_not_believed(heard: Any) -> None:
+    """As many candidates as before, none of whom the client trained on."""
+    view, member, _ = heard(people=120, batch_size=8)
+    strangers = np.flatnonzero(~member)
+    pool = view.know(CandidatePool)
+    link = view.know(Link)
+    fewer = dataclasses.replace(link, weights=np.full_like(link.weights, 30.0))
+    emptied = view.knowing(
+        CandidatePool(pool.records.take(strangers), pool.labels[strangers]), fewer
+    )
+    guess = launch(CandidateDecode(rounds=2), emptied, 0)
+    assert guess.diagnostics["fit"] == "poor" or "warning" in guess.diagnostics
+
+
+def test_twins_share_their_probability_and_are_counted(heard: Any) -> None:
+    view, member, _ = heard(batch_size=8)
+    pool = view.know(CandidatePool)
+    first = int(np.flatnonzero(member)[0])
+    again = np.append(np.arange(len(member)), first)
+    doubled = view.knowing(CandidatePool(pool.records.take(again), pool.labels[again]))
+    guess = launch(CandidateDecode(), doubled, 0)
+    # a member and a copy of it: one of the two was used, nobody can say which
+    assert guess.probabilities[first] == pytest.approx(guess.probabilities[-1])
+    assert 0.3 < guess.probabilities[-1] < 0.7
+    assert guess.diagnostics["tied_records"] == 2
+    assert guess.diagnostics["undecidable"] == 2
+    others = np.delete(np.arange(len(member)), first)
+    assert np.mean(guess.choice()[others] == member[others]) >= 0.97
+
+
+def test_parts_of_an_epoch_are_refused(heard: Any) -> None:
+    view, _, _ = heard(batch_size=8, steps=3)
+    with pytest.raises(ChooseAnotherAttack, match="3 mini-batch steps, not whole epochs"):
+        launch(CandidateDecode(), view, 0)
+
+
+def test_steps_and_large_batches_in_epochs(heard: Any) -> None:
+    recipe = heard(batch_size=8, steps=10)[0].know(LocalTraining).recipe
+    assert (as_trained(recipe, 40).epochs, as_trained(recipe, 40).steps) == (2, None)
+    whole = recipe.model_copy(update={"batch_size": 64, "steps": None})
+    assert as_trained(whole, 40).full_batch
+
+
+def test_weights_are_those_of_the_batches(heard: Any) -> None:
+    recipe = heard(batch_size=12, epochs=2)[0].know(LocalTraining).recipe
+    weights, chances = weights_of(recipe, 40)  # 12, 12, 12, 4, twice
+    assert weights == pytest.approx([2 / 12, 1 / 12 + 1 / 4, 2 / 4])
+    assert chances == pytest.approx([0.81, 0.18, 0.01])
+    assert weights @ chances == pytest.approx(2 * 4 / 40)
+
+
+def test_a_replay_is_the_client_training(heard: Any) -> None:
+    """Full batches have no chance in them: the replay ends where the client does."""
+    view, _, _ = heard(epochs=3)
+    recipe, pool = view.know(LocalTraining).recipe, candidates_of(view)
+    sent = view.know(Link).sent[0]
+    x, y = pool.inputs[0][:40].astype(sent.dtype), pool.labels[:40].astype(sent.dtype)
+    sums = PathSums(recipe, pool.inputs[0], pool.labels, 40)
+    done = replays(recipe, sums.times, sent, x[None], y[None], np.random.default_rng(0))
+    twin = local_training(recipe, sent, shards([x], [y], "float32"), np.random.default_rng(0))
+    assert done.ends == pytest.approx(twin, abs=1e-6)
+    assert done.weights == pytest.approx(np.full((1, 40), 3 / 40))
+    assert done.paths[0, 0, 0] == pytest.approx(sent)
+
+
+def test_layers_along_a_still_path_are_the_gradients(heard: Any) -> None:
+    view, _, _ = heard(batch_size=8)
+    recipe, pool = view.know(LocalTraining).recipe, candidates_of(view)
+    theta = view.know(Link).sent[0].astype(np.float64)
+    sums = PathSums(recipe, pool.inputs[0], pool.labels, 40)
+    path = np.broadcast_to(theta, (*sums.times.shares.shape, theta.size))
+    naive = record_gradients(recipe.dense, recipe.loss, theta, pool.inputs[0], pool.labels)
+    who, weights = np.arange(5), np.arange(1.0, 6.0)
+    blocks = sums.residual(theta, theta, path, who, weights)  # nothing heard: minus the sum
+    expected = sums.split(-(weights[:, None] * naive[:5]).sum(axis=0))
+    for block, twin in zip(blocks, expected, strict=True):
+        assert block == pytest.approx(twin, abs=1e-12)
+
+
+def test_evidence_is_worth_what_rehearsals_show() -> None:
+    rng = np.random.default_rng(0)
+    odds = rng.normal(0, 3, 4000)
+    member = np.flatnonzero(rng.random(4000) < 1 / (1 + np.exp(-odds)))
+    before = np.zeros(4000)
+    assert evidence_worth([odds], before, [member]) >= 0.95
+    assert evidence_worth([4 * odds], before, [member]) == pytest.approx(0.25, abs=0.03)
+    assert evidence_worth([rng.permutation(odds)], before, [member]) <= 0.05
+
+
+def test_counted_odds_add_up() -> None:
+    odds = np.random.default_rng(1).normal(3, 5, 200)
+    p = counted(odds, 60)
+    assert p.sum() == pytest.approx(60)
+    assert np.array_equal(np.argsort(p, kind="stable"), np.argsort(odds, kind="stable"))
+
+
+@pytest.mark.parametrize("batch", [8, 32])
+@pytest.mark.parametrize("rate", [0.01, 0.1])
+def test_members_on_location30(tmp_path: Any, batch: int, rate: float) -> None:
+    """Real records: a pool of 100 members and 100 strangers, one round, one local epoch."""
+    from overheard.data import location30
+    from overheard.data.victim import VICTIM
+    from overheard.errors import FixData
+
+    try:
+        dataset = location30.load(victim=200)
+    except FixData as error:
+        pytest.skip(f"location30 is not at hand: {error}")
+    config = parse_config(
+        {
+            "data": {"source": "location30"},
+            "model": {"name": "mlp", "hidden": [128]},
+            "training": {
+                "rounds": 1, "learning_rate": rate, "batch_size": batch, "isolate": VICTIM,
+            },
+            "audit": {"membership": 100},
+        }
+    )  # fmt: skip
+    recording = Recording.open(simulate(plan(config, dataset), tmp_path / "run"))
+    column = dataset.sensitive[0]
+    view = observe(recording, EAVESDROPPER, membership(column), VICTIM)
+    truth = recording.truth("Membership", f"membership.{column}")[VICTIM]
+    guess = launch(CandidateDecode(), view, 0)
+    assert np.mean(guess.choice() == (truth[MEMBER_COLUMN] == 1)) >= (0.99 if rate < 0.1 else 0.95)
+    assert guess.diagnostics["fit"] == "good"
