@@ -7,6 +7,7 @@ the sites train a network together with Flower; the recording of what they sent 
 
 from __future__ import annotations
 
+import argparse
 import os
 import shutil
 import subprocess
@@ -19,16 +20,17 @@ os.environ.setdefault("FLWR_DISABLE_UPDATE_CHECK", "1")
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 
 HERE = Path(__file__).resolve().parent
-OUT = Path(sys.argv[1] if len(sys.argv) > 1 else "flower-audit-out").resolve()
 
 
-def write_records(path: Path) -> None:
-    """The people as a CSV file, as an engineer would have them."""
+def write_records(path: Path, people: int | None) -> None:
+    """The first people of each site as a CSV file, as an engineer would have them."""
     import pandas as pd
 
     from overheard.data.randhie import load
 
-    pd.DataFrame(load().records.columns).to_csv(path, index=False)
+    table = pd.DataFrame(load().records.columns)
+    kept = table if people is None else table.groupby("site").head(people)
+    kept.to_csv(path, index=False)
 
 
 def federate() -> None:
@@ -42,20 +44,29 @@ def federate() -> None:
     run_simulation(server, client, num_supernodes=SITES, backend_config=options)
 
 
-def overheard(*words: str) -> None:
+def overheard(out: Path, *words: str) -> None:
     program = Path(sys.executable).with_name("overheard")
-    subprocess.run([str(program), *words], check=True, cwd=OUT)
+    subprocess.run([str(program), *words], check=True, cwd=out)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Record and audit a Flower federation.")
+    parser.add_argument("out", nargs="?", type=Path, default=Path("flower-audit-out"))
+    parser.add_argument("--people", type=int, help="take only so many of each site")
+    options = parser.parse_args()
+    out = options.out.resolve()
+    if out.exists():
+        sys.exit(f"{out} exists already; remove it or name another folder")
+    out.mkdir(parents=True)
+    os.environ["RECORDS"], os.environ["RECORDING"] = str(out / "records.csv"), str(out / "run")
+    write_records(out / "records.csv", options.people)
+    federate()
+    shutil.copy(HERE / "audit.toml", out / "run")
+    attacks = [f"--attack={name}" for name in ("majority", "max_entropy")]
+    overheard(out, "audit", "run", "--out", "audit", "--no-rounds", *attacks)
+    overheard(out, "report", "audit/audit.json", "--out", "report.html")
+    print(f"the report: {out / 'report.html'}")
 
 
 if __name__ == "__main__":
-    if OUT.exists():
-        sys.exit(f"{OUT} exists already; remove it or name another folder")
-    OUT.mkdir(parents=True)
-    os.environ["RECORDS"], os.environ["RECORDING"] = str(OUT / "records.csv"), str(OUT / "run")
-    write_records(OUT / "records.csv")
-    federate()
-    shutil.copy(HERE / "audit.toml", OUT / "run")
-    attacks = [f"--attack={name}" for name in ("majority", "model_based_global", "max_entropy")]
-    overheard("audit", "run", "--out", "audit", *attacks)
-    overheard("report", "audit/audit.json", "--out", "report.html")
-    print(f"report     {OUT / 'report.html'}")
+    main()

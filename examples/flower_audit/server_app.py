@@ -19,4 +19,4 @@ SITES = 6
 def main(grid: Grid, context: Context) -> None:
     strategy = FedAvg(1.0, 0.0, min_train_nodes=SITES, min_available_nodes=SITES)
     strategy = overheard.flower.record(strategy, os.environ["RECORDING"], name_by="site")
-    strategy.start(grid, ArrayRecord(make_model().state_dict()), num_rounds=3)
+    strategy.start(grid, ArrayRecord(make_model().state_dict()), num_rounds=2)
