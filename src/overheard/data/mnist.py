@@ -61,10 +61,11 @@ def read_csv(file: Path) -> tuple[Bytes, Bytes]:
     import pyarrow.csv
 
     try:
-        table = pyarrow.csv.read_csv(file)
-        cells = np.empty((len(table), table.num_columns), np.uint8)
-        for place, column in enumerate(table.columns):
-            cells[:, place] = column.cast(pa.uint8()).to_numpy()
+        with pyarrow.csv.open_csv(file) as opened:
+            kinds = dict.fromkeys(opened.schema.names, pa.uint8())
+        options = pyarrow.csv.ConvertOptions(column_types=kinds)
+        table = pyarrow.csv.read_csv(file, convert_options=options)
+        cells = np.column_stack([column.to_numpy() for column in table.columns])
     except (pa.ArrowException, OSError, ValueError) as error:
         raise FixData(f"{file}: is not a table of bytes: {error}; fetch it again") from error
     if cells.shape[1] != 1 + SIDE * SIDE or not len(cells) or cells[:, 0].max() > 9:
