@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from overheard import terminal
 from overheard.data_cli import DataDir
 
 
@@ -19,38 +20,26 @@ def sweep(
     data_dir: DataDir = None,
 ) -> None:
     """Record and audit a grid of federations; killed at any moment, the same command goes on."""
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-    )
-
     from overheard.sweep.grid import read_sweep
     from overheard.sweep.run import sweep as run
     from overheard.sweep.table import read_rows, write_table
 
     described = read_sweep(config)
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True)) as bar:
+    with terminal.progress() as bar:
         task = bar.add_task("cells", total=None)
 
         def show(what: str, done: int, total: int) -> None:
             bar.update(task, completed=done, total=total, description=f"cells {what}".strip())
 
         run(described, out, workers, ray, again, show)
-    failed = {row["cell"]: row["error"] for row in read_rows(out) if row["error"]}
+    rows = read_rows(out)
+    failed = {row["cell"]: row["error"] for row in rows if row["error"]}
     for key, error in failed.items():
         typer.echo(f"failed: cell {key}: {error}", err=True)
-    typer.echo(f"table      {write_table(out)}")
-    typer.echo(f"next       overheard frontier {out}")
+    path = write_table(out)
+    terminal.wrote("table", path)
+    terminal.say(f"next       overheard frontier {out}")
+    terminal.emit({"table": str(path), "cells": len({r["cell"] for r in rows}), "failed": failed})
 
 
 def frontier(
@@ -60,29 +49,30 @@ def frontier(
     ] = None,
 ) -> None:
     """Draw leakage against utility, per defence, and say which settings are not dominated."""
-    from rich.console import Console
-    from rich.table import Table
+    from dataclasses import asdict
 
     from overheard.sweep.frontier import frontier as points_of
     from overheard.sweep.picture import draw
     from overheard.sweep.table import read_rows
 
     points = points_of(read_rows(folder))
-    table = Table(
-        "secret", "setting", "worst attack", "lift", "bits a record", "utility", "not dominated"
+    columns = "secret,setting,worst attack,lift,bits a record,utility,not dominated".split(",")
+    terminal.table(
+        columns,
+        [
+            (
+                point.attribute or "membership",
+                point.name,
+                point.attack,
+                f"{point.leakage:.3f} ± {point.leakage_spread:.3f}",
+                "" if point.bits is None else f"{point.bits:.3f}",
+                f"{point.utility:.3f} ± {point.utility_spread:.3f}",
+                "yes" if point.best else "",
+            )
+            for point in sorted(points, key=lambda p: (p.attribute, -p.utility, p.leakage))
+        ],
     )
-    for point in sorted(points, key=lambda p: (p.attribute, -p.utility, p.leakage)):
-        bits = "" if point.bits is None else f"{point.bits:.3f}"
-        table.add_row(
-            point.attribute or "membership",
-            point.name,
-            point.attack,
-            f"{point.leakage:.3f} ± {point.leakage_spread:.3f}",
-            bits,
-            f"{point.utility:.3f} ± {point.utility_spread:.3f}",
-            "yes" if point.best else "",
-        )
-    Console().print(table)
     picture = out or folder / "frontier.svg"
     picture.write_text(draw(points, folder.name), encoding="utf-8")
-    typer.echo(f"picture    {picture}")
+    terminal.wrote("picture", picture)
+    terminal.emit({"picture": str(picture), "points": [asdict(p) for p in points]})

@@ -205,7 +205,7 @@ def _sweeps(
         target_precision, target_shift = _match(p, *cavity)
         precision = (1.0 - damping) * precision + damping * target_precision
         shift = (1.0 - damping) * shift + damping * target_shift
-    residual = total - p[:, 1:].ravel() @ features.reshape(-1, total.size)
+    residual = total - p[:, 1:].ravel() @ features.reshape(p[:, 1:].size, total.size)
     chi2 = float(residual @ residual)
     good_fit = chi2 <= _GOOD_FIT * total.size or likely(chi2, total.size)
     accepted = change <= _STEADY and good_fit

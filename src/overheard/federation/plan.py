@@ -13,6 +13,7 @@ from overheard.data.dataset import Dataset, bins_of, domain_of, is_numeric
 from overheard.errors import FixConfig, FixData
 from overheard.federation.config import Config, ModelConfig
 from overheard.federation.defences.dp_sgd import DpSgdConfig
+from overheard.federation.defences.drop_column import DropColumnConfig
 from overheard.federation.pool import known_first, strangers
 from overheard.federation.properties import Properties, settle
 from overheard.learning.recipe import Dense, LeNet, Loss, PrivateSteps, Recipe, Target
@@ -73,8 +74,8 @@ def plan(config: Config, dataset: Dataset | None = None) -> Plan:
     if config.property is not None:
         properties, clients = settle(config.property, clients, auxiliary, config.seed)
     attributes = {c: _values(dataset, c, config.audit.bins) for c in sensitive}
-    encoding = encoding_for(dataset, attributes)
-    for column in attributes:
+    encoding = encoding_for(dataset, attributes, _dropped(config, dataset))
+    for column in set(attributes) & set(encoding.columns()):
         _refuse_function_of_public(dataset, encoding, column)
     target = _target(dataset)
     loss, outputs = _loss(config, target)
@@ -107,10 +108,27 @@ def plan(config: Config, dataset: Dataset | None = None) -> Plan:
     return Plan(config, dataset, recipe, clients, attributes, *secrets)
 
 
+def _dropped(config: Config, dataset: Dataset) -> frozenset[str]:
+    """Inputs that a defence leaves out of the model."""
+    gone = [c for d in config.defence if isinstance(d, DropColumnConfig) for c in d.columns]
+    for column in gone:
+        if column not in dataset.inputs():
+            known = ", ".join(dataset.inputs())
+            raise FixConfig(f"drop_column: {column!r} is not an input; choose from {known}")
+    if set(gone) == set(dataset.inputs()):
+        raise FixConfig("drop_column leaves the model nothing to see; keep a column")
+    return frozenset(gone)
+
+
 def _private(config: Config) -> PrivateSteps | None:
     found = [d for d in config.defence if isinstance(d, DpSgdConfig)]
     if len(found) > 1:
         raise FixConfig("defence 'dp_sgd' is there twice; keep one")
+    if found and config.model.name == "lenet":
+        raise FixConfig(
+            "defence 'dp_sgd' is there for dense layers, and the model is a 'lenet'; use 'clip' and "
+            "'gaussian', or model 'mlp'"
+        )
     return PrivateSteps(clip=found[0].clip, noise=found[0].noise) if found else None
 
 
@@ -223,7 +241,11 @@ def _refuse_function_of_public(dataset: Dataset, encoding: Encoding, column: str
         )
 
 
-def encoding_for(dataset: Dataset, attributes: dict[str, tuple[Value, ...]]) -> Encoding:
+def encoding_for(
+    dataset: Dataset,
+    attributes: dict[str, tuple[Value, ...]],
+    dropped: frozenset[str] = frozenset(),
+) -> Encoding:
     """The usual encoding of a table; attributes under audit with two numbers stay one input."""
     blocks: list[Scaled | OneHot | Pixels] = []
     for column in dataset.inputs():

@@ -14,12 +14,14 @@ from overheard.federation.defences.clip import ClipConfig
 from overheard.federation.defences.compression import QuantiseConfig, TopKConfig
 from overheard.federation.defences.contract import Defence, DefenceConfig, chain
 from overheard.federation.defences.dp_sgd import DpSgdConfig
+from overheard.federation.defences.drop_column import DropColumnConfig
 from overheard.federation.defences.gaussian import GaussianConfig
 from overheard.federation.defences.secure_sum import SecureSumConfig
 
 DEFENCES: dict[str, type[DefenceConfig]] = {
     "clip": ClipConfig,
     "dp_sgd": DpSgdConfig,
+    "drop_column": DropColumnConfig,
     "gaussian": GaussianConfig,
     "quantise": QuantiseConfig,
     "secure_sum": SecureSumConfig,
