@@ -213,6 +213,13 @@ def test_tables_have_no_lenet_and_unequal_clients_no_property(
         )
 
 
+def test_private_steps_of_a_lenet_are_refused() -> None:
+    content = settings(model={"name": "lenet", "hidden": []}, training={"batch_size": 3})
+    defence = [{"name": "dp_sgd", "clip": 1.0, "noise": 1.0}]
+    with pytest.raises(FixConfig, match="'dp_sgd' is there for dense layers"):
+        plan(parse_config(content | {"defence": defence}))
+
+
 @pytest.mark.parametrize("count", [0, 10])
 def test_nobody_or_everybody_may_have_the_property(tmp_path: Path, count: int) -> None:
     recording = record(tmp_path / "run", "inversion", property={"positives": count})
