@@ -7,7 +7,7 @@ import pytest
 
 from overheard.attacks import all_attacks
 from overheard.errors import FixConfig, FixRecording
-from overheard.evaluation.audit import audit
+from overheard.evaluation.audit import audit, flag_notes
 from overheard.evaluation.record import Audit, read_audit
 from overheard.transcript.knowledge import Link
 from overheard.transcript.threat import EAVESDROPPER, SECURE_SERVER
@@ -122,3 +122,15 @@ def test_pooled_certainty_keeps_an_interval(federate):
     (row,) = record.pooled
     assert row.value == row.high == 1.0
     assert 0.98 < row.low < 1.0
+
+
+def test_what_flags_itself_is_noted_once_with_its_clients(federate):
+    record = audit(federate(), EAVESDROPPER, ("max_entropy", "majority"))
+    found = [f for f in record.findings if f.attack == "max_entropy"]
+    assert all("rare_f1" in f.details and "balanced_accuracy" in f.details for f in found)
+    plain = [f.model_copy(update={"details": {}}) for f in found]
+    assert flag_notes(plain) == ()
+    flagged = [f.model_copy(update={"details": {"flag": "poor fit: words"}}) for f in found]
+    (note,) = flag_notes(flagged)
+    assert note.startswith("max_entropy on s flags its own answer for 0, 1")
+    assert note.endswith("poor fit: words.")

@@ -76,3 +76,18 @@ def test_proposition_3_formula():
     assert algorithm3_accuracy_bound(0.05, 1.0, 0.5) == pytest.approx(0.8)
     assert algorithm3_accuracy_bound(10.0, 1.0, 0.9) == pytest.approx(0.8)
     assert algorithm3_accuracy_bound(1.0, 0.0, 0.5) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("truth", "chosen", "f1"),
+    [
+        ([0, 0, 0, 1], [0, 0, 0, 1], 1.0),
+        ([0, 0, 0, 1], [0, 0, 0, 0], 0.0),  # accuracy 0.75, and the rare value is never found
+        ([0, 0, 0, 1], [0, 0, 1, 1], 2 / 3),
+        ([1, 1, 0], [1, 1, 1], 0.0),
+        ([0, 0], [0, 0], 1.0),  # only one value occurs
+    ],
+)
+def test_f1_of_the_rarest_value(truth, chosen, f1):
+    guess = AttributeValues(np.eye(3)[chosen], (0.0, 1.0, 2.0))
+    assert metrics.rare_f1(guess, np.array(truth, dtype=float)) == pytest.approx(f1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from importlib.metadata import version
 
 import numpy as np
@@ -12,7 +12,7 @@ from overheard.attacks import all_attacks, attack_named, equation, is_slow, word
 from overheard.errors import ChooseAnotherAttack, FixConfig, FixData, GrantKnowledge, ListenLonger
 from overheard.evaluation import properties
 from overheard.evaluation.intervals import clustered_interval, share_interval
-from overheard.evaluation.record import AttackInfo, Audit, Pooled, Run, Skipped
+from overheard.evaluation.record import AttackInfo, Audit, Finding, Pooled, Run, Skipped
 from overheard.evaluation.scoring import Scored, Scorer, scorer_of
 from overheard.evaluation.sureness import sureness, together
 from overheard.learning.recipe import Recipe
@@ -109,7 +109,7 @@ def audit(
         findings=tuple(s.finding for s in scored),
         pooled=tuple(_pool(scored, seed)),
         skipped=tuple(skipped),
-        notes=_notes(recording),
+        notes=(*_notes(recording), *flag_notes([s.finding for s in scored])),
     )
 
 
@@ -127,6 +127,26 @@ def _property_scorer(recording: Recording, target: Target, view: View, seed: int
 def _notes(recording: Recording) -> tuple[str, ...]:
     stopped = "The recording was not closed: its recorder was stopped."
     return (*clear_notes(recording), *(() if recording.closed else (stopped,)))
+
+
+def flag_notes(findings: Sequence[Finding]) -> tuple[str, ...]:
+    """In words, once per attack, secret and reason: whose findings flag themselves."""
+    groups: dict[tuple[str, str | None, str], list[Finding]] = {}
+    for found in findings:
+        flag = found.details.get("flag")
+        if isinstance(flag, str):
+            kind = flag.partition(":")[0]
+            groups.setdefault((found.attack, found.attribute, kind), []).append(found)
+    notes = []
+    for (attack, about, _), members in groups.items():
+        clients = ", ".join(f.client for f in members[:5])
+        more = f" and {len(members) - 5} more" if len(members) > 5 else ""
+        secret = f" on {about}" if about else ""
+        notes.append(
+            f"{attack}{secret} flags its own answer for {clients}{more}: "
+            f"{members[0].details['flag']}."
+        )
+    return tuple(notes)
 
 
 def _targets(recording: Recording, keys: tuple[str, ...]) -> list[Target]:

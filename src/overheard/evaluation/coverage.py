@@ -6,16 +6,17 @@ in the client's updates, and the attack has to decode the others against them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
 from overheard.attacks.attribute.partial_decode import PartialDecode
 from overheard.errors import FixConfig
+from overheard.evaluation.audit import NOT_RUN
 from overheard.evaluation.baselines import majority_share
 from overheard.evaluation.intervals import share_interval
 from overheard.evaluation.metrics import attribute_hits
+from overheard.evaluation.record import Audit, Finding, KnownShare
 from overheard.randomness import stream
 from overheard.transcript.knowledge import AttributeDomain, Labels, PublicRecords
 from overheard.transcript.observe import observe
@@ -24,17 +25,11 @@ from overheard.transcript.target import attribute
 from overheard.transcript.threat import Threat
 from overheard.transcript.view import Attack, launch
 
-
-@dataclass(frozen=True)
-class Covered:
-    """Accuracy on the known records of one client, at one coverage, with a 95% interval."""
-
-    coverage: float
-    known: int
-    accuracy: float
-    low: float
-    high: float
-    majority: float
+Progress = Callable[[str, int, int], None]
+FREE = frozenset({"baseline", ""})
+COVERAGES = (0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
+QUICK_RECORDS = 400
+"""Up to so many records of a client it takes seconds, and is asked without being told to."""
 
 
 def accuracy_by_coverage(
@@ -42,10 +37,10 @@ def accuracy_by_coverage(
     threat: Threat,
     column: str,
     client: str,
-    coverages: Iterable[float] = (1.0, 0.9, 0.75, 0.5),
+    coverages: Iterable[float] = COVERAGES,
     attack: Attack | None = None,
     seed: int = 0,
-) -> tuple[Covered, ...]:
+) -> tuple[KnownShare, ...]:
     """Run the attack (by default ``partial_decode``) with random shares of the records known.
 
     Smaller shares are parts of larger ones, so that the curve is about coverage and not about luck.
@@ -55,14 +50,57 @@ def accuracy_by_coverage(
     truth = recording.truth()[client].take(np.arange(len(labels)))[column]
     values = view.know(AttributeDomain).values
     order = stream(seed, "coverage", client, column).permutation(len(labels))
+    attacker = attack or PartialDecode()
     found = []
     for coverage in coverages:
         if not 0 < coverage <= 1:
             raise FixConfig(f"coverage {coverage!r}; give shares above 0 and at most 1")
         known = np.sort(order[: max(2, round(coverage * len(labels)))])
         thinned = view.knowing(PublicRecords(records.take(known)), Labels(labels[known]))
-        hits = attribute_hits(launch(attack or PartialDecode(), thinned, seed), truth[known])
+        hits = attribute_hits(launch(attacker, thinned, seed), truth[known])
         low, high = share_interval(hits)
         majority = majority_share(truth[known], values)
-        found.append(Covered(coverage, len(known), float(hits.mean()), low, high, majority))
+        found.append(
+            KnownShare(
+                attack=attacker.name,
+                client=client,
+                attribute=column,
+                coverage=coverage,
+                known=len(known),
+                value=float(hits.mean()),
+                low=low,
+                high=high,
+                majority=majority,
+            )
+        )
     return tuple(found)
+
+
+def by_coverage(
+    recording: Recording,
+    threat: Threat,
+    audit: Audit,
+    progress: Progress = lambda what, done, total: None,
+    most: int = QUICK_RECORDS,
+) -> tuple[KnownShare, ...]:
+    """For every attribute of an audit, on the client of at most so many records where most was
+    learned: accuracy with 10% to all of its records known. Attributes for which partial knowledge
+    cannot be decoded are left out."""
+    best: dict[str, Finding] = {}
+    for found in audit.findings:
+        small = found.question == "attribute" and found.attribute and found.n <= most
+        if small and found.attribute is not None and found.paper not in FREE:
+            known = best.get(found.attribute)
+            if known is None or (found.lift or 0.0) > (known.lift or 0.0):
+                best[found.attribute] = found
+    lines: list[KnownShare] = []
+    for done, (column, found) in enumerate(best.items()):
+        progress(f"{column}, by share of records known", done, len(best))
+        try:
+            lines += accuracy_by_coverage(
+                recording, threat, column, found.client, seed=audit.run.seed
+            )
+        except NOT_RUN:
+            continue
+    progress("coverage", len(best), len(best))
+    return tuple(lines)

@@ -57,6 +57,18 @@ def balanced_accuracy(guess: AttributeValues, column: NDArray[Any]) -> float:
     return float(np.mean([hits[truth == k].mean() for k in np.unique(truth)]))
 
 
+def rare_f1(guess: AttributeValues, column: NDArray[Any]) -> float:
+    """F1 of the rarest value that occurs: 2 hits / (guessed + there); the first among equals.
+
+    Beside accuracy for skewed attributes, of which always guessing the commonest value gets most.
+    """
+    truth, chosen = value_indices(column, guess.values), guess.choice()
+    counts = np.bincount(truth, minlength=len(guess.values))
+    rarest = int(np.where(counts > 0, counts, counts.max() + 1).argmin())
+    hits = int(((truth == rarest) & (chosen == rarest)).sum())
+    return 2 * hits / int((truth == rarest).sum() + (chosen == rarest).sum())
+
+
 def client_losses(recipe: Recipe, theta: Array, records: Records) -> Array:
     """Each record's loss under a model."""
     inputs, labels = encode(recipe.encoding, records), recipe.target.encode(records)

@@ -129,6 +129,23 @@ class Heard(_Part):
     high: float
 
 
+class KnownShare(_Part):
+    """What an attack learned about one client when only a share of its records was known.
+
+    ``known``: how many records; accuracy and ``majority`` are of those.
+    """
+
+    attack: str
+    client: str
+    attribute: str
+    coverage: float
+    known: int
+    value: float
+    low: float
+    high: float
+    majority: float
+
+
 class Suspect(_Part):
     """One client, asked whether it has a property.
 
@@ -170,6 +187,7 @@ class Detection(_Part):
     notes: tuple[str, ...] = ()
 
     def to_json(self) -> str:
+        """What ``audit.json`` or a list of suspects holds."""
         return self.model_dump_json(indent=1) + "\n"
 
 
@@ -220,9 +238,11 @@ class Audit(_Part):
     pooled: tuple[Pooled, ...]
     skipped: tuple[Skipped, ...]
     heard: tuple[Heard, ...] = ()
+    covered: tuple[KnownShare, ...] = ()
     notes: tuple[str, ...] = Field(default=())
 
     def to_json(self) -> str:
+        """What ``audit.json`` or a list of suspects holds."""
         return self.model_dump_json(indent=1) + "\n"
 
 

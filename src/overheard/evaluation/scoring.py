@@ -167,10 +167,11 @@ def _attributes(about: _About) -> Scorer:
         bits = metrics.attribute_bits(guess, column)
         posterior = Posterior(guess.probabilities.max(axis=1), hits, bits)
         details: dict[str, float | int | str] = {
-            **guess.diagnostics,
             "balanced_accuracy": metrics.balanced_accuracy(guess, column),
+            "rare_f1": metrics.rare_f1(guess, column),
             "bits_gained": float(bits.mean()),
             "calibration_error": metrics.calibration_error(guess, column),
+            **guess.diagnostics,
         }
         if guess.labels is not None:
             classes = about.records[recipe.target.column]

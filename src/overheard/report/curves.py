@@ -13,7 +13,7 @@ from math import log10
 
 from markupsafe import Markup
 
-from overheard.evaluation.record import Bin, Heard
+from overheard.evaluation.record import Bin, Heard, KnownShare
 from overheard.report import charts, words
 from overheard.report.charts import tag
 
@@ -111,6 +111,31 @@ def by_rounds(line: Sequence[Heard], references: Sequence[tuple[float, str]], na
     ]
     heights = [(value, label.partition(" ")[0]) for value, label in scale.ticks()]
     return _plane(frame, ticks, heights, marks, f"{name} by rounds heard", lines)
+
+
+def by_coverage(line: Sequence[KnownShare], name: str) -> Markup:
+    """Accuracy on the records known against the share of the client's records that is known."""
+    values = [v for c in line for v in (c.value, c.low, c.high, c.majority)]
+    scale = charts.share_scale(values)
+    frame = Frame(0.0, 1.0, scale.least, scale.most)
+    lines = [
+        _segment(frame, (a.coverage, a.majority), (b.coverage, b.majority), "majority")
+        for a, b in pairwise(line)
+    ]
+    marks = [
+        Mark(
+            c.coverage,
+            c.value,
+            c.low,
+            c.high,
+            f"{words.percent(c.coverage)} known ({words.count(c.known, 'record')}): "
+            f"{words.interval(c.value, c.low, c.high, 1)}",
+        )
+        for c in line
+    ]
+    ticks = [(share, words.percent(share)) for share in (0.0, 0.25, 0.5, 0.75, 1.0)]
+    heights = [(value, label.partition(" ")[0]) for value, label in scale.ticks()]
+    return _plane(frame, ticks, heights, marks, f"{name} by share of records known", lines)
 
 
 def text(heard: Heard) -> str:

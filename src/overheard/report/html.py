@@ -83,6 +83,7 @@ def _render(
         reference_key=charts.reference_key,
         compared=compared([*beside, audit]),
         listened=sections.listened(audit),
+        covered=sections.covered(audit),
         frontiers=helps.frontiers(measured),
         advice=helps.ranked(audit),
         paper=references.title,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from overheard.evaluation.record import Audit, Bin, Finding, Heard, Pooled, Sureness
+from overheard.evaluation.record import Audit, Bin, Finding, Heard, KnownShare, Pooled, Sureness
 from overheard.report import curves, verdict, words
 from overheard.report.verdict import Judged, Topic
 
@@ -47,6 +47,32 @@ class Listened:
     figure: Markup
     majority: str
     imputation: str
+
+
+@dataclass(frozen=True)
+class Covered:
+    """One attribute of one client: what is learned when only a share of its records is known."""
+
+    attribute: str
+    attack: str
+    client: str
+    line: tuple[tuple[KnownShare, str], ...]
+    figure: Markup
+
+
+def covered(audit: Audit) -> list[Covered]:
+    """The attributes for which the record has more than one share."""
+    lines: dict[tuple[str, str, str], list[KnownShare]] = {}
+    for c in audit.covered:
+        lines.setdefault((c.attribute, c.attack, c.client), []).append(c)
+    found = []
+    for (attribute, attack, client), line in lines.items():
+        if len(line) > 1:
+            line.sort(key=lambda c: c.coverage)
+            rows = tuple((c, words.interval(c.value, c.low, c.high, 1)) for c in line)
+            figure = curves.by_coverage(line, f"{attack} on {attribute}")
+            found.append(Covered(attribute, attack, client, rows, figure))
+    return found
 
 
 def sure(

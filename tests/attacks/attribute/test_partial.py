@@ -74,9 +74,9 @@ def test_accuracy_falls_with_coverage(federate):
     recording = federate(WIDE, people=80, columns=12, **ONE)
     curve = accuracy_by_coverage(recording, EAVESDROPPER, "s", "0", (1.0, 0.4))
     assert [p.known for p in curve] == [80, 32]
-    assert curve[0].accuracy == 1.0
-    assert curve[1].accuracy < 1.0
-    assert curve[1].low <= curve[1].accuracy <= curve[1].high
+    assert curve[0].value == 1.0
+    assert curve[1].value < 1.0
+    assert curve[1].low <= curve[1].value <= curve[1].high
     with pytest.raises(FixConfig, match="above 0 and at most 1"):
         accuracy_by_coverage(recording, EAVESDROPPER, "s", "0", (1.5,))
 

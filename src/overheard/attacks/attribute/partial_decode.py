@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from scipy import linalg
 
 from overheard.attacks.attribute.max_entropy import flagged, prior_shares, public_ties
-from overheard.attacks.wire import only, rounding
+from overheard.attacks.wire import heard, only, rounding
 from overheard.decoding.counts import decode_tied, tie_diagnostics
 from overheard.decoding.measurement import Measurement, from_gram
 from overheard.errors import ChooseAnotherAttack, FixData
@@ -28,6 +28,7 @@ from overheard.learning.recipe import Recipe
 from overheard.learning.records import encode
 from overheard.transcript.guess import AttributeValues
 from overheard.transcript.knowledge import (
+    AppliedDefence,
     AttributeDomain,
     AttributePrior,
     Labels,
@@ -58,12 +59,12 @@ class PartialDecode:
     needs: ClassVar[frozenset[type[Any]]] = frozenset(
         {Link, LocalTraining, PublicRecords, Labels, AttributeDomain}
     )
-    uses: ClassVar[frozenset[type[Any]]] = frozenset({AttributePrior})
+    uses: ClassVar[frozenset[type[Any]]] = frozenset({AttributePrior, AppliedDefence})
 
     product: float = 0.6
 
     def __call__(self, view: View, rng: np.random.Generator) -> AttributeValues:
-        recipe, link = view.know(LocalTraining).recipe, view.know(Link)
+        recipe, link = view.know(LocalTraining).recipe, heard(view)
         domain, records = view.know(AttributeDomain), view.know(PublicRecords).records
         labels = recipe.target.encode_values(view.know(Labels).values)
         unknown = _unknown(link, recipe, len(labels))
@@ -78,8 +79,8 @@ class PartialDecode:
         )
         ties = public_ties(view)
         shares = np.tile(prior_shares(view), (len(labels), 1))
-        heard = _measure(link, recipe, inputs, labels, unknown, shares, self.product)
-        posterior = decode_tied(heard, ties, shares)
+        equations = _measure(link, recipe, inputs, labels, unknown, shares, self.product)
+        posterior = decode_tied(equations, ties, shares)
         return AttributeValues(
             posterior.probabilities,
             domain.values,
