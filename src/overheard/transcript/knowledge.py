@@ -26,8 +26,8 @@ class Link:
 
     ``sent`` and ``returned`` are (T, P) in the precision of the wire; ``returned`` holds models,
     or gradients if ``payload`` says so. ``weights`` are the record counts that the client
-    reported (NaN where it reported none). ``noise_sd``: noise that is known to be on every coordinate
-    of ``returned`` beside rounding; 0 as heard, set by who was told of a defence.
+    reported (NaN where it reported none). ``noise_sd``: noise that is known to be on every
+    coordinate of ``returned`` beside rounding; 0 as heard, set by who was told of a defence.
     """
 
     name: ClassVar[str] = "individual updates"
