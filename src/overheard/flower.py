@@ -2,10 +2,15 @@
 
 strategy = overheard.flower.record(FedAvg(), "/path/to/run")  # in the ServerApp's main
 app = overheard.flower.record_app(app, "/path/to/run")        # or the whole ServerApp
+
+and on the clients' side, an update that tells too much is stopped before it leaves:
+
+app = ClientApp(mods=[overheard.flower.guard_mod(recipe, secrets, limit=0.1)])
 """
 
 from __future__ import annotations
 
 from overheard.federation.recorders.flower import record, record_app
+from overheard.guard.flower_mod import guard_mod
 
-__all__ = ["record", "record_app"]
+__all__ = ["guard_mod", "record", "record_app"]
