@@ -1,0 +1,67 @@
+"""Small federations under secure aggregation whose clients are asked for a property."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from overheard.evaluation.properties import answers_of
+from overheard.federation.config import parse_config
+from overheard.federation.plan import plan
+from overheard.federation.simulate import simulate
+from overheard.transcript.knowledge import Sums
+from overheard.transcript.observe import observe
+from overheard.transcript.store import Recording
+from overheard.transcript.target import client_property
+from overheard.transcript.threat import SECURE_SERVER
+from overheard.transcript.view import View
+
+MLP = {"name": "mlp", "hidden": [8]}
+Asked = Callable[..., tuple[View, np.ndarray]]
+
+
+@pytest.fixture
+def asked(tmp_path: Path) -> Asked:
+    """``asked(kind, model, ...)``: the secure server's view, and who has the property."""
+    made = itertools.count()
+
+    def record(
+        kind: str,
+        model: dict[str, Any] = MLP,
+        rounds: int = 40,
+        clients: int = 20,
+        records: int = 8,
+        seed: int = 0,
+        property_: dict[str, Any] | None = None,
+        **training: Any,
+    ) -> tuple[View, np.ndarray]:
+        config = parse_config(
+            {
+                "seed": seed,
+                "data": {
+                    "source": "digits_images",
+                    "options": {"clients": clients, "records": records, "auxiliary": 600},
+                },
+                "model": model,
+                "training": {
+                    "rounds": rounds,
+                    "learning_rate": 0.05,
+                    "participation": 0.25,
+                    **training,
+                },
+                "property": {"kind": kind, "positives": 3, **(property_ or {})},
+                "defence": [{"name": "secure_sum"}],
+            }
+        )
+        recording = Recording.open(simulate(plan(config), tmp_path / f"run-{next(made)}"))
+        key = next(t for t in recording.targets if t.startswith("property."))
+        target = client_property(key.removeprefix("property."))
+        view = observe(recording, SECURE_SERVER, target, "")
+        return view, answers_of(recording.truth("Property", key), view.know(Sums).clients)
+
+    return record

@@ -1,0 +1,171 @@
+"""kerkouche2023's detectors and four methods against their written-out formulas."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from scipy.special import expit
+from scipy.stats import norm
+
+from overheard.attacks.property import detectors
+from overheard.attacks.property.detectors import (
+    DetectorSettings,
+    detect,
+    detected,
+    overlap,
+    shadow_updates,
+    train_detector,
+)
+from overheard.attacks.property.linear_features import (
+    GradientDisaggregation,
+    Ols,
+    Prolin,
+    Ridge,
+    least_squares,
+    ridge_regression,
+    updates_told_apart,
+)
+from overheard.attacks.property.sums_heard import adversary_of
+from overheard.errors import ChooseAnotherAttack
+from overheard.evaluation.properties import f1
+from overheard.learning.dense import record_gradients
+from overheard.transcript.knowledge import Sums
+from overheard.transcript.view import View, launch
+
+Asked = Callable[..., tuple[View, np.ndarray]]
+FEW = DetectorSettings(shadows=200)
+METHODS = (GradientDisaggregation, Ols, Ridge, Prolin)
+
+
+@pytest.mark.parametrize("kind", ["inversion", "ascent"])
+def test_all_find_poisoners_with_many_rounds(asked: Asked, kind: str) -> None:
+    view, positive = asked(kind, rounds=80, batch_size=4)
+    for method in METHODS:
+        guess = launch(method(detectors=FEW), view, 0)
+        assert f1(guess.choice(), positive) >= 0.6, method.name  # a guess: 0.26
+
+
+def test_detectors_are_made_once(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The four methods share them, and it does not matter who asks first."""
+    view, _ = asked("inversion", rounds=6)
+    calls = []
+    real = detectors.detect
+    monkeypatch.setattr(detectors, "detect", lambda *a: calls.append(1) or real(*a))
+    first = [launch(m(detectors=FEW), view, 0).probabilities for m in METHODS]
+    assert len(calls) == 1
+    detectors._LAST.clear()
+    second = [launch(m(detectors=FEW), view, 0).probabilities for m in reversed(METHODS)]
+    for one, other in zip(first, reversed(second), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_formulas(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+    """BASELINE on written-out mean updates; OLS and REG by their normal equations."""
+    view, _ = asked("inversion", rounds=25, clients=10)
+    made = []
+    real = detectors.train_detector
+
+    def kept(*args):
+        made.append(real(*args))
+        return made[-1]
+
+    monkeypatch.setattr(detectors, "train_detector", kept)
+    sums = view.know(Sums)
+    told = detect(adversary_of(view), sums, sums.participation, FEW)
+    a, b = sums.participation, np.array([one.total for one in sums])
+    mean_updates = np.linalg.pinv(a) @ b
+    confidence = np.mean(
+        [expit(mean_updates @ d.weights.astype(float) + d.intercept) for d in made], axis=0
+    )
+    np.testing.assert_allclose(updates_told_apart(told, 25), confidence, atol=1e-4)
+    g = np.array(
+        [d.weights @ s + d.intercept * m for d, s, m in zip(made, b, a.sum(1), strict=True)]
+    )
+    np.testing.assert_allclose(least_squares(told, 25), expit(np.linalg.pinv(a) @ g), atol=1e-4)
+    v = np.diag([1 - d.overlap for d in made])
+    x = np.linalg.solve(a.T @ v @ a + 5 * np.eye(10), a.T @ v @ g)
+    np.testing.assert_allclose(ridge_regression(told, 25), expit(x), atol=1e-4)
+
+
+def test_after_fewer_rounds_nothing_later_is_used(asked: Asked) -> None:
+    view, _ = asked("inversion", rounds=12)
+    sums = view.know(Sums)
+    whole = detect(adversary_of(view), sums, sums.participation, FEW)
+    part = detect(adversary_of(view), list(sums)[:8], sums.participation, FEW)
+    for method in (updates_told_apart, least_squares, ridge_regression):
+        np.testing.assert_allclose(method(whole, 8), method(part, 8), atol=1e-6)
+
+
+def test_shadow_updates_are_those_of_clients(asked: Asked) -> None:
+    """One full batch: its mean gradient times the rate; the target is in every other."""
+    view, _ = asked("membership", rounds=3)
+    adversary = adversary_of(view)
+    theta = view.know(Sums)[0].sent
+    updates, has = shadow_updates(adversary, theta, 40, np.random.default_rng(0))
+    assert has.sum() == 20
+    recipe, target = adversary.recipe, adversary.targets
+    assert target is not None
+    pool = record_gradients(
+        recipe.dense,
+        recipe.loss,
+        theta.astype(float),
+        adversary.auxiliary.inputs,
+        adversary.auxiliary.labels,
+    )
+    rows = np.random.default_rng(0).random((40, len(adversary.auxiliary)))
+    rows = rows.argpartition(adversary.shard - 1, axis=1)[:, : adversary.shard]
+    mine = record_gradients(
+        recipe.dense, recipe.loss, theta.astype(float), target.inputs, target.labels
+    )
+    for number in range(4):
+        gradients = pool[rows[number]].copy()
+        if has[number]:
+            gradients[0] = mine[0]
+        expected = recipe.learning_rate * gradients.mean(axis=0)
+        np.testing.assert_allclose(updates[number], expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["inversion", "ascent"])
+def test_shadow_poisoners(asked: Asked, kind: str) -> None:
+    """Negated, or uphill: with one step both point against the honest ones."""
+    view, _ = asked(kind, rounds=3)
+    adversary, theta = adversary_of(view), view.know(Sums)[0].sent
+    updates, has = shadow_updates(adversary, theta, 60, np.random.default_rng(0))
+    mean = updates[~has].mean(axis=0)
+    assert (updates[~has] @ mean > 0).mean() > 0.9
+    assert (updates[has] @ mean < 0).mean() > 0.9
+    np.testing.assert_allclose(updates[has].mean(axis=0), -mean, atol=3e-3)
+
+
+def test_free_riders_are_not_the_papers(asked: Asked) -> None:
+    view, _ = asked("free-rider", rounds=4)
+    with pytest.raises(ChooseAnotherAttack, match="matched_filter"):
+        launch(Prolin(detectors=FEW), view, 0)
+
+
+def test_detector_learns() -> None:
+    rng = np.random.default_rng(0)
+    has = np.arange(1000) % 2 == 1
+    updates = (0.01 * rng.normal(size=(1000, 30))).astype(np.float32)
+    updates[has, 3] += 0.03
+    found = train_detector(updates, has, DetectorSettings(), rng)
+    assert np.abs(found.weights).argmax() == 3
+    assert found.mean_with > 0 > found.mean_without
+    assert found.overlap < 0.3
+
+
+def test_overlap_in_closed_form() -> None:
+    for distance in (0.0, 1.0, 4.0):
+        assert overlap(distance, 4.0, 0.0, 4.0) == pytest.approx(
+            2 * norm.cdf(-distance / 4), abs=1e-4
+        )
+    assert overlap(0.0, 1.0, 0.0, 1e-4) < 0.1
+
+
+def test_settings_are_part_of_what_is_remembered(asked: Asked) -> None:
+    view, _ = asked("inversion", rounds=3)
+    one = detected(view, FEW)
+    assert detected(view, FEW) is one
+    assert detected(view, DetectorSettings(shadows=100)) is not one

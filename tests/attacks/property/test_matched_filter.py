@@ -1,0 +1,197 @@
+"""Ours finds holders, poisoners and free riders in sums, and says so with calibrated words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from overheard.attacks.property.baseline import Nobody
+from overheard.attacks.property.matched_filter import MatchedFilter, contribution
+from overheard.attacks.property.readings import FilterSettings, collect, readings
+from overheard.attacks.property.sums_heard import adversary_of
+from overheard.decoding.mixed_model import Settings
+from overheard.errors import ChooseAnotherAttack, FixData, GrantKnowledge, ListenLonger
+from overheard.evaluation.properties import f1
+from overheard.learning.records import Records
+from overheard.learning.training import shards, training_batches
+from overheard.transcript.knowledge import AuxiliaryData, RoundSum, ShardSize, Sums
+from overheard.transcript.view import View, launch
+
+Asked = Callable[..., tuple[View, np.ndarray]]
+LENET = {"name": "lenet", "filters": [4, 6], "hidden": [12], "dropout": 0.0}
+QUICK = MatchedFilter(every=20, model=Settings(chains=8, sweeps=40, burn_in=15))
+
+
+@pytest.mark.parametrize("kind", ["inversion", "ascent"])
+def test_finds_poisoners(asked: Asked, kind: str) -> None:
+    view, positive = asked(kind, LENET, batch_size=4)
+    guess = launch(QUICK, view, 0)
+    assert f1(guess.choice(), positive) == 1.0
+    assert guess.contribution is not None
+    assert guess.contribution[positive].max() < guess.contribution[~positive].min()
+    assert guess.contribution[positive].mean() == pytest.approx(-1, abs=0.6)
+    assert guess.contribution[~positive].mean() == pytest.approx(1, abs=0.3)
+    assert guess.evidence is not None
+    assert guess.evidence.shape == (40, 20)
+
+
+@pytest.mark.parametrize("ride", ["unchanged", "noise"])
+def test_finds_free_riders(asked: Asked, ride: str) -> None:
+    view, positive = asked("free-rider", property_={"ride": ride}, rounds=50)
+    guess = launch(QUICK, view, 0)
+    assert f1(guess.choice(), positive) >= 0.8
+    assert guess.contribution is not None
+    assert guess.contribution[positive].mean() == pytest.approx(0, abs=0.4)
+    assert guess.contribution[~positive].mean() == pytest.approx(1, abs=0.3)
+
+
+def test_finds_holders_of_a_record(asked: Asked) -> None:
+    """Targets differ in how far they stand out: the mean over several."""
+    scores, given, real = [], [], []
+    for seed in range(3):
+        view, positive = asked("membership", rounds=60, records=5, seed=seed)
+        guess = launch(QUICK, view, 0)
+        scores.append(f1(guess.choice(), positive))
+        given.append(guess.probabilities)
+        real.append(positive)
+    p, hit = np.concatenate(given), np.concatenate(real)
+    assert np.mean(scores) > 0.6
+    assert np.mean((p - hit) ** 2) < np.mean((0.1 - hit) ** 2) / 2
+
+
+def test_nobody_is_an_answer(asked: Asked) -> None:
+    view, positive = asked("inversion", property_={"positives": 0})
+    guess = launch(QUICK, view, 0)
+    assert not positive.any()
+    assert guess.choice().sum() <= 1
+    none = launch(Nobody(), view, 0)
+    assert not none.choice().any()
+    assert none.probabilities == pytest.approx(np.full(20, 0.1))
+
+
+def test_everybody_is_an_answer_too(asked: Asked) -> None:
+    """All positive: their sums point the other way; whoever is named, nothing breaks."""
+    view, positive = asked("inversion", property_={"positives": 20}, rounds=30)
+    guess = launch(QUICK, view, 0)
+    assert positive.all()
+    assert guess.probabilities.mean() > 0.5
+
+
+def test_same_seed_same_guess(asked: Asked) -> None:
+    view, _ = asked("ascent", rounds=12)
+    first, second = launch(QUICK, view, 3), launch(QUICK, view, 3)
+    np.testing.assert_array_equal(first.probabilities, second.probabilities)
+
+
+def test_needs_what_it_says(asked: Asked) -> None:
+    view, _ = asked("ascent", rounds=4)
+    for kind in QUICK.needs:
+        with pytest.raises(GrantKnowledge, match=kind.__name__):
+            launch(QUICK, view.narrowed(view.kinds - {kind}), 0)
+
+
+def heard(view, keep) -> Sums:
+    sums = view.know(Sums)
+    return Sums.of(sums.clients, (keep(one) for one in sums))
+
+
+def test_what_cannot_be_told(asked: Asked) -> None:
+    view, _ = asked("ascent", rounds=4)
+    sums, auxiliary = view.know(Sums), view.know(AuxiliaryData)
+    with pytest.raises(ListenLonger, match="at least 2"):
+        launch(QUICK, view.knowing(sums.first(1)), 0)
+
+    def always(one: RoundSum) -> RoundSum:
+        return replace(one, participants=np.arange(5))
+
+    with pytest.raises(ChooseAnotherAttack, match="same 5 of 20"):
+        launch(QUICK, view.knowing(heard(view, always)), 0)
+    few = AuxiliaryData(auxiliary.records.take(np.arange(9)), auxiliary.labels[:9])
+    with pytest.raises(FixData, match="9 auxiliary records"):
+        launch(QUICK, view.knowing(few), 0)
+    other = Records({n: v[:, :50] for n, v in auxiliary.records.columns.items()})
+    with pytest.raises(FixData, match="needs 256 numbers"):
+        launch(QUICK, view.knowing(AuxiliaryData(other, auxiliary.labels)), 0)
+
+
+def test_never_and_always_taking_part(asked: Asked) -> None:
+    """Nothing is known of who never comes, and the guess says how many they are."""
+    view, _ = asked("ascent", rounds=20)
+    sums = view.know(Sums)
+    away = int(np.argmax(sums.participation.sum(axis=0)))
+
+    def without(one: RoundSum) -> RoundSum:
+        return replace(one, participants=one.participants[one.participants != away])
+
+    guess = launch(QUICK, view.knowing(heard(view, without)), 0)
+    assert guess.diagnostics["never_took_part"] >= 1
+    assert 0.01 < guess.probabilities[away] < 0.5
+
+
+def test_weights_of_a_clients_records() -> None:
+    """The sum and the sum of squares of the weights, against the training's own batches."""
+    rng = np.random.default_rng(0)
+
+    def both(**training):
+        from overheard.attacks.property.sums_heard import Adversary, Known
+        from overheard.learning.recipe import Dense, Recipe, Target
+        from overheard.learning.records import Encoding, Scaled
+
+        recipe = Recipe(
+            model=Dense(inputs=1),
+            loss="squared_error",
+            encoding=Encoding(blocks=(Scaled(column="x"),)),
+            target=Target(column="y"),
+            learning_rate=0.1,
+            **training,
+        )
+        known = Known(np.zeros((1, 1)), np.zeros(1))
+        told = Adversary(recipe, known, 25, 5, None, "inversion").weights
+        data = shards([np.arange(25.0)[:, None]], [np.zeros(25)])
+        squares = []
+        for _ in range(400):
+            total = np.zeros(25)
+            for inputs, _, weights in training_batches(recipe, data, np.dtype(float), rng):
+                np.add.at(total, inputs[0, :, 0].astype(int), weights[0])
+            squares.append((total**2).sum())
+            assert total.sum() == pytest.approx(told[0])
+        return told[1], np.mean(squares)
+
+    for training in ({}, {"batch_size": 10}, {"batch_size": 5}, {"batch_size": 10, "epochs": 3}):
+        told, real = both(**training)
+        assert told == pytest.approx(real, rel=0.02)
+
+
+def test_readings_know_their_scale(asked: Asked) -> None:
+    """Of a federation without positives y is about N(0, participants), in every round."""
+    view, _ = asked("membership", LENET, rounds=30, clients=30, property_={"positives": 0})
+    adversary, sums = adversary_of(view), view.know(Sums)
+    told = collect(
+        readings(adversary, sums, np.random.default_rng(0), FilterSettings(masks=4)),
+        sums.participation,
+    )
+    count = sums.participation.sum(axis=1)
+    spread = np.sqrt(np.mean(told.y[:, 0] ** 2 / count))
+    assert 0.5 < spread < 2.0
+    assert told.effect.mean() > 0.5  # the target stands out along its own filter
+
+
+def test_contribution_is_exact_where_sums_are(asked: Asked) -> None:
+    from overheard.attacks.property.readings import Collected
+
+    rng = np.random.default_rng(0)
+    a = (rng.random((60, 10)) < 0.4).astype(float)
+    share = rng.normal(1, 0.7, 10)
+    honest = np.full((60, 1), 1e4)
+    y = (a @ share - a.sum(axis=1))[:, None] * honest
+    flat = np.zeros((60, 1))
+    told = Collected(y, flat, flat, flat + 1, honest, a)
+    np.testing.assert_allclose(contribution(told).mean, share, atol=1e-3)
+
+
+def test_a_shard_of_nothing_is_refused() -> None:
+    with pytest.raises(FixData, match="at least one record"):
+        ShardSize(0)
