@@ -5,6 +5,7 @@ OUT := demo-out/$(shell date +%Y-%m-%d-%H%M%S)
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+EXTRAS := $(VENV)/.installed-extras
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 .DEFAULT_GOAL := help
@@ -29,6 +30,11 @@ $(STAMP): pyproject.toml constraints.txt
 	$(PIP) install --quiet --constraint constraints.txt --editable ".[dev]"
 	@touch $@
 
+# Flower, NVIDIA FLARE and Ray, so that the tests of what records them run; the demo needs none.
+$(EXTRAS): $(STAMP)
+	$(PIP) install --quiet --constraint constraints.txt --editable ".[dev,flower,nvflare,ray]"
+	@touch $@
+
 demo: $(STAMP)
 	@mkdir -p $(dir $(OUT))
 	$(BIN)/overheard demo --out $(OUT)
@@ -36,10 +42,10 @@ demo: $(STAMP)
 # One thread per worker: two workers already fill two cores.
 test: export OPENBLAS_NUM_THREADS := 1
 test: export OMP_NUM_THREADS := 1
-test: $(STAMP)
+test: $(EXTRAS)
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
-lint: $(STAMP)
+lint: $(EXTRAS)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
