@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from overheard.transcript.knowledge import AppliedDefence, Link
+from overheard.learning.private import update_noise
+from overheard.transcript.knowledge import AppliedDefence, Link, LocalTraining, PublicRecords
 from overheard.transcript.view import View
 
 
@@ -28,11 +29,14 @@ def only(link: Link, used: NDArray[np.int64]) -> Link:
 
 
 def heard(view: View) -> Link:
-    """The link, with the noise that the listener was told of, if it was told."""
+    """The link, with the noise that the listener was told of, if it was told: as a defence on the
+    update, or as private local steps in the recipe."""
     link = view.know(Link)
-    if AppliedDefence not in view.kinds:
-        return link
-    return replace(link, noise_sd=view.know(AppliedDefence).noise_sd)
+    told = view.know(AppliedDefence).noise_sd if AppliedDefence in view.kinds else 0.0
+    if LocalTraining in view.kinds and PublicRecords in view.kinds:
+        recipe, known = view.know(LocalTraining).recipe, len(view.know(PublicRecords).records)
+        told = float(np.hypot(told, update_noise(recipe, known) if known else 0.0))
+    return replace(link, noise_sd=told)
 
 
 def rounding(link: Link) -> NDArray[np.float64]:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from overheard.learning.dense import Factors
+from overheard.learning.dense import Factors, factors, record_gradients
 from overheard.learning.recipe import Recipe
 
 Array = NDArray[np.floating[Any]]
@@ -31,6 +31,23 @@ def clipped(pairs: Factors, clip: float, bias: bool) -> Factors:
     norms = gradient_norms(pairs, bias)
     scale = np.minimum(1.0, clip / np.maximum(norms, clip)).astype(norms.dtype)
     return [(a, delta * scale[..., None]) for a, delta in pairs]
+
+
+def record_factors(recipe: Recipe, theta: Array, inputs: Array, labels: Array) -> Factors:
+    """Factors of the per-record gradients that a client with this recipe adds up."""
+    pairs = factors(recipe.dense, recipe.loss, theta, inputs, labels)
+    if recipe.private is None:
+        return pairs
+    return clipped(pairs, recipe.private.clip, recipe.dense.bias)
+
+
+def recipe_gradients(recipe: Recipe, theta: Array, inputs: Array, labels: Array) -> Array:
+    """Per-record gradients (..., n, P) that a client with this recipe adds up."""
+    rows = record_gradients(recipe.dense, recipe.loss, theta, inputs, labels)
+    if recipe.private is None:
+        return rows
+    norms = np.linalg.norm(rows, axis=-1, keepdims=True)
+    return np.asarray(rows * np.minimum(1.0, recipe.private.clip / np.maximum(norms, 1e-300)))
 
 
 def sampling_rate(recipe: Recipe, records: int) -> float:

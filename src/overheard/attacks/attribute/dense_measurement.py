@@ -18,7 +18,8 @@ from overheard.decoding.factor_kernels import difference, explicit, gram, projec
 from overheard.decoding.measurement import Measurement, from_differences, from_gram
 from overheard.decoding.update_scale import ScaledSum
 from overheard.errors import ChooseAnotherAttack
-from overheard.learning.dense import factors, split, weighted_gradient
+from overheard.learning.dense import split, weighted_gradient
+from overheard.learning.private import record_factors
 from overheard.learning.recipe import Recipe
 from overheard.transcript.knowledge import Link
 
@@ -128,11 +129,11 @@ def _sharp(measurement: Measurement) -> bool:
 
 def _at(recipe: Recipe, theta: Array, candidates: Array, labels: Array, update: Array):  # type: ignore[no-untyped-def]
     """Differences to the first candidate, and what the update leaves unexplained by it."""
-    model, loss = recipe.dense, recipe.loss
-    base = factors(model, loss, theta, candidates[0], labels[0])
+    model = recipe.dense
+    base = record_factors(recipe, theta, candidates[0], labels[0])
     left = update - weighted_gradient(model, base, np.ones(len(labels[0])))
     others = [
-        difference(base, factors(model, loss, theta, x, y), model.bias)
+        difference(base, record_factors(recipe, theta, x, y), model.bias)
         for x, y in zip(candidates[1:], labels[1:], strict=True)
     ]
     return others, left

@@ -14,7 +14,8 @@ from overheard.attacks.wire import rounding
 from overheard.decoding.counts import same_rows
 from overheard.decoding.matrix_free import OuterProducts, Part, decode_matrix_free
 from overheard.decoding.max_entropy import Posterior
-from overheard.learning.dense import factors, split
+from overheard.learning.dense import split
+from overheard.learning.private import record_factors
 from overheard.learning.recipe import Recipe
 from overheard.learning.records import Records, Value, encode
 from overheard.transcript.knowledge import Link
@@ -58,12 +59,12 @@ def decode_first_layer(
     for start in range(0, people, _CHUNK):
         rows = slice(start, start + _CHUNK)
         x, y = base[rows].copy(), labels[rows]
-        delta0[rows] = factors(recipe.dense, recipe.loss, theta, x, y)[0][1]
+        delta0[rows] = record_factors(recipe, theta, x, y)[0][1]
         weighted = delta0[rows].T @ np.column_stack([x, ends[rows]])
         residual = residual - weighted
         for delta, inputs in zip(deltas, others[1:], strict=True):
             x[:, own] = inputs
-            delta[rows] = factors(recipe.dense, recipe.loss, theta, x, y)[0][1]
+            delta[rows] = record_factors(recipe, theta, x, y)[0][1]
             delta[rows] -= delta0[rows]
     inside = np.arange(own.start, own.stop)
     design = np.column_stack([base, ends])

@@ -38,7 +38,8 @@ from overheard.decoding.max_entropy import Posterior
 from overheard.decoding.measurement import Measurement
 from overheard.decoding.noisy import noisy_posterior
 from overheard.decoding.ridge import ridge
-from overheard.learning.dense import factors, record_gradients, split
+from overheard.learning.dense import split
+from overheard.learning.private import recipe_gradients, record_factors
 from overheard.learning.recipe import Recipe
 from overheard.transcript.knowledge import Link
 
@@ -305,11 +306,11 @@ class _Scene:
         """What turns a sum of gradients along this path into equations."""
         recipe, shares = self.recipe, self.times.shares
         if self.whole:
-            gradients = self._nodes(path, lambda *at: record_gradients(recipe.dense, *at))
+            gradients = self._nodes(path, lambda *at: recipe_gradients(recipe, *at))
             moments = order_moments(gradients, shares, self.used, belief, _WHOLE_SHRINK)
             return lambda total: whole_equations(moments, total, noise)
         theta = path.astype(self.inputs.dtype)
-        errors = self._nodes(theta, lambda *at: factors(recipe.dense, *at)[0][1])
+        errors = self._nodes(theta, lambda *at: record_factors(recipe, *at)[0][1])
         moments = order_moments(errors, shares, self.used, belief)
         layer = split(recipe.dense, noise)[0][0]
         columns = Columns(
@@ -326,10 +327,7 @@ class _Scene:
 
         return make
 
-    def _nodes(self, path: Wire, what: Callable[[str, Wire, Wire, Wire], Wire]) -> Array:
+    def _nodes(self, path: Wire, what: Callable[[Wire, Wire, Wire], Wire]) -> Array:
         """Something of every record under every candidate (G, Q, K, m, ...) along the path."""
-        found = [
-            what(self.recipe.loss, path, x, y)
-            for x, y in zip(self.inputs, self.labels, strict=True)
-        ]
+        found = [what(path, x, y) for x, y in zip(self.inputs, self.labels, strict=True)]
         return np.stack(found, axis=2).astype(np.float64)

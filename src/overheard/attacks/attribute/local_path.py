@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from overheard.learning.dense import factors, weighted_gradient
+from overheard.learning.dense import weighted_gradient
+from overheard.learning.private import record_factors
 from overheard.learning.recipe import Recipe
 from overheard.learning.training import batch_order
 
@@ -95,9 +96,7 @@ def replay(
                 path[g, q] += theta.mean(axis=0) / many
             chosen = order[:, begin : begin + size]
             value = values[every, chosen]
-            pairs = factors(
-                recipe.dense, recipe.loss, theta, candidates[value, chosen], labels[value, chosen]
-            )
+            pairs = record_factors(recipe, theta, candidates[value, chosen], labels[value, chosen])
             weights = np.full(chosen.shape, 1 / chosen.shape[1], sent.dtype)
             gradient = weighted_gradient(recipe.dense, pairs, weights)
             if recipe.algorithm == "fedprox":

@@ -279,7 +279,7 @@ def measure(view: View, most: int) -> tuple[Measurement, float]:
     recipe, link = view.know(LocalTraining).recipe, heard(view)
     domain, records = view.know(AttributeDomain), view.know(PublicRecords).records
     labels = recipe.target.encode_values(view.know(Labels).values)
-    if recipe.linear_least_squares and recipe.full_batch:
+    if recipe.linear_least_squares and recipe.full_batch and recipe.private is None:
         moments, phi = linear_moments(
             link, recipe, records, labels, domain.column, domain.values, most, domain.spread
         )

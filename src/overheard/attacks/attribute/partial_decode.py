@@ -23,7 +23,8 @@ from overheard.attacks.wire import heard, only, rounding
 from overheard.decoding.counts import decode_tied, tie_diagnostics
 from overheard.decoding.measurement import Measurement, from_gram
 from overheard.errors import ChooseAnotherAttack, FixData
-from overheard.learning.dense import Factors, factors, split
+from overheard.learning.dense import Factors, split
+from overheard.learning.private import record_factors
 from overheard.learning.recipe import Recipe
 from overheard.learning.records import encode
 from overheard.transcript.guess import AttributeValues
@@ -132,7 +133,7 @@ def _measure(
     scale = (len(labels) + unknown) / (1.0 if link.payload == "gradient" else recipe.learning_rate)
     link = only(link, np.arange(1))
     theta = link.sent[0].astype(np.float64)
-    pairs = [factors(recipe.dense, recipe.loss, theta, x, labels) for x in inputs]
+    pairs = [record_factors(recipe, theta, x, labels) for x in inputs]
     variance = float(np.mean((rounding(link)[0] * scale) ** 2))
     update = link.updates()[0] * scale
     products, projections = _whitened(recipe, pairs, update, variance, unknown, shares, product)
