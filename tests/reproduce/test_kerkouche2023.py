@@ -1,0 +1,63 @@
+"""kerkouche2023's figures on digits, and what their rows say."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from overheard.errors import FixConfig
+from overheard.reproduce import kerkouche2023 as paper
+from overheard.reproduce.catalogue import experiments
+from overheard.reproduce.rows import Choice
+
+
+def quiet(what: str, done: int, total: int) -> None:
+    """No progress bar in tests."""
+
+
+def test_every_figure_is_listed() -> None:
+    names = {f"kerkouche2023-{n}" for n in ("fig2", "fig3", "fig4", "fig5", "fig6", "fig7", "fig8")}
+    assert names <= set(experiments())
+
+
+def test_the_quick_version_finds_the_climbers(tmp_path) -> None:
+    """Ours has F1 = 1 at the end; every method has a curve; the picture is drawn."""
+    outcome = paper.fig5(True, 1, quiet, Choice(rounds=50, shadows=100))
+    curves = {r.method for r in outcome.rows if r.measure == "F1"}
+    assert curves == {"matched_filter", "BASELINE", "OLS", "REG", "PROLIN"}
+    last = [r.measured for r in outcome.rows if r.client == "round 50" and r.measure == "F1"]
+    assert outcome.measured("matched_filter", client="round 50", measure="F1") == [1.0]
+    assert max(last) == 1.0
+    paper.draw_f1(outcome, tmp_path / "fig5.svg")
+    assert (tmp_path / "fig5.svg").stat().st_size > 1000
+
+
+def test_targets_and_decoys_share_a_federation() -> None:
+    setting = paper.Setting("digits", "membership", 10, 10, 20, 4, targets=2, decoys=1, compared=0)
+    heard = paper.listen(setting, 3, quiet)
+    assert [int(p.positive.sum()) for p in heard.points] == [4, 4]
+    assert [int(p.positive.sum()) for p in heard.decoys] == [0]
+    rows = paper.curve_rows(setting, [heard])
+    measures = {r.measure for r in rows}
+    assert {"F1", "Brier score", "false alarms", "F1 by effect size", "CPU seconds"} <= measures
+
+
+def test_reliability() -> None:
+    p, real = np.array([0.05, 0.05, 0.95, 0.97]), np.array([False, False, True, True])
+    point = paper.Point("matched_filter", 50, 1.0, 0.0, p, real, 1.0, 2)
+    rows = paper.reliability_rows("all", [point])
+    assert [(r.measured, r.claimed) for r in rows] == [
+        (0.0, pytest.approx(0.05)),
+        (1.0, pytest.approx(0.96)),
+    ]
+
+
+def test_parts_of_figures() -> None:
+    panels = paper._settings("membership", False, Choice("fashion", 10, 60, 0), ("mnist",))
+    assert [(p.dataset, p.size, p.rounds, p.compared) for p in panels] == [("fashion", 10, 60, 0)]
+    assert len(paper._settings("ascent", False, Choice(), ("mnist", "cifar10"))) == 4
+    with pytest.raises(FixConfig, match="unknown dataset 'svhn'"):
+        paper._settings("ascent", False, Choice("svhn"), ("mnist",))
+    other = experiments()["driouich2022-prop1"]
+    with pytest.raises(FixConfig, match="has no --dataset"):
+        other.run_part(True, 1, quiet, Choice("fashion"))
