@@ -9,13 +9,16 @@ EXTRAS := $(VENV)/.installed-extras
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint format clean
+.PHONY: help install demo test lint format docs tables screenshots clean
 
 help:
 	@echo "make demo    audit a simulated federation of real people; writes to demo-out/"
 	@echo "make test    run every test"
 	@echo "make lint    ruff and mypy --strict"
 	@echo "make format  let ruff mend what it can"
+	@echo "make docs    build the documentation into build/site; a warning fails"
+	@echo "make tables  write the generated tables into README.md"
+	@echo "make screenshots  photograph the demo's report anew (needs Chromium)"
 	@echo "make clean   remove what the other targets made, $(VENV) and demo-out/ included"
 
 install: $(STAMP)
@@ -30,9 +33,10 @@ $(STAMP): pyproject.toml constraints.txt
 	$(PIP) install --quiet --constraint constraints.txt --editable ".[dev]"
 	@touch $@
 
-# Flower, NVIDIA FLARE and Ray, so that the tests of what records them run; the demo needs none.
+# Flower, NVIDIA FLARE and Ray, so that the tests of what records them run, what drives a browser
+# and what builds the documentation; the demo needs none.
 $(EXTRAS): $(STAMP)
-	$(PIP) install --quiet --constraint constraints.txt --editable ".[dev,flower,nvflare,ray]"
+	$(PIP) install --quiet --constraint constraints.txt --editable ".[dev,flower,nvflare,ray,docs,browser]"
 	@touch $@
 
 demo: $(STAMP)
@@ -53,6 +57,17 @@ lint: $(EXTRAS)
 format: $(STAMP)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+docs: export NO_MKDOCS_2_WARNING := 1
+docs: $(EXTRAS)
+	$(BIN)/python -m mkdocs build --strict
+
+tables: $(STAMP)
+	$(BIN)/python docs/tools/tables.py
+
+# After a change of the numbers as well: overheard demo --out DIR, then AUDITS="--audits DIR".
+screenshots: $(EXTRAS)
+	$(BIN)/python docs/tools/screenshots.py $(AUDITS)
 
 clean:
 	rm -rf $(VENV) demo-out build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -10,17 +10,15 @@ README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
 
 
 def test_the_example_in_python(tmp_path, monkeypatch, capsys):
-    start = README.index("    from overheard import")
-    block = README[start : README.index("\n\n## ", start)]
-    code = "\n".join(line[4:] for line in block.splitlines())
+    code = README.split("```python\n")[1].split("```")[0]
+    assert len(code.splitlines()) <= 20
     monkeypatch.chdir(tmp_path)
     exec(compile(code, "README.md", "exec"), {})
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 6
-    assert all(line.startswith("site ") for line in lines)
+    assert [line[:7] for line in lines] == ["site 3 ", "site 4 "]
     shares = [float(line.split()[2]) for line in lines]
     assert min(shares) > 0.7
-    assert sum(s > 0.99 for s in shares) >= 4
+    assert max(shares) > 0.99
 
 
 @pytest.mark.parametrize(

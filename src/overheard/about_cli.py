@@ -13,6 +13,7 @@ EXTRAS = {
     "nvflare": ("nvflare",),
     "dp": ("opacus", "dp-accounting"),
     "ray": ("ray",),
+    "browser": ("playwright", "axe-playwright-python"),
     "docs": ("mkdocs", "mkdocs-material", "mkdocstrings"),
     "dev": ("pytest", "hypothesis", "ruff", "mypy"),
 }

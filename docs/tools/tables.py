@@ -1,0 +1,281 @@
+"""The tables of README and docs, made from the code and from papers/*/*.json, never typed.
+
+``python docs/tools/tables.py`` writes them into README.md between its markers; a test says when
+that was forgotten. The documentation's build puts them into the pages.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from overheard.attacks import all_attacks, equation, is_slow, words
+from overheard.evaluation.record import read_audit
+from overheard.report import words as words_of
+from overheard.report.references import PAPERS, title
+
+ROOT = Path(__file__).resolve().parents[2]
+QUESTIONS = {
+    "local_model": "which model would the client have trained alone?",
+    "attribute": "which value does an attribute have, for every record?",
+    "label": "which labels do the records have?",
+    "membership": "who of a pool of people is in the client's data?",
+    "property": "which clients hold a given record, poison or ride for free?",
+}
+SHORT = {
+    "individual updates": "updates",
+    "sums of updates": "sums",
+    "local training recipe": "recipe",
+    "public records": "records",
+    "attribute domain": "values",
+    "attribute prior": "shares",
+    "auxiliary data": "elsewhere",
+    "candidate pool": "pool",
+    "group counts": "counts",
+}
+
+
+@dataclass(frozen=True)
+class Headline:
+    """Which of the committed numbers stands for an attack: the mean over the rows that match."""
+
+    experiment: str
+    method: str
+    measure: str
+    about: str
+    setting: str = ""
+
+
+HEADLINES = {
+    "max_entropy": Headline("driouich2022-table1-adult", "max_entropy", "accuracy", "Adult, sex"),
+    "joint_decode": Headline("lyu2021-labels", "joint_decode", "accuracy", "labels unknown"),
+    "model_based_local": Headline("driouich2022-table1-adult", "local", "accuracy", "Adult, sex"),
+    "model_based_last_returned": Headline(
+        "driouich2022-table1-adult", "last returned", "accuracy", "Adult, sex"
+    ),
+    "model_based_global": Headline("driouich2022-table1-adult", "global", "accuracy", "Adult, sex"),
+    "model_based_linear": Headline(
+        "driouich2022-table1-flights", "local", "accuracy", "fares, direct", "direct"
+    ),
+    "l2_lbfgs": Headline("driouich2022-table1-adult", "l2_lbfgs", "accuracy", "Adult, sex"),
+    "gumbel": Headline("driouich2022-table1-adult", "gumbel", "accuracy", "Adult, sex"),
+    "cos_matching": Headline(
+        "lyu2021-table3", "cos_matching", "accuracy", "Location-30, c069", "location30, c069"
+    ),
+    "statistics": Headline(
+        "lyu2021-table3", "statistics", "accuracy", "Location-30, c069", "location30, c069"
+    ),
+    "public_model": Headline(
+        "lyu2021-table3", "public1000", "accuracy", "Location-30, c069", "location30, c069"
+    ),
+    "random": Headline(
+        "lyu2021-table3", "random", "accuracy", "Location-30, c069", "location30, c069"
+    ),
+    "structured": Headline("xu2021-table1", "structured", "local accuracy", "LEAF synthetic"),
+    "learned_map": Headline("xu2021-table1", "learned_map", "local accuracy", "LEAF synthetic"),
+    "last_returned": Headline("xu2021-table1", "last_returned", "local accuracy", "LEAF synthetic"),
+    "global_model": Headline("xu2021-table1", "global_model", "local accuracy", "LEAF synthetic"),
+    "bayes_groups": Headline(
+        "leprovost2023-fig1", "bayes_groups", "median absolute error of group means",
+        "wages, error", "epoch 5",
+    ),
+    "group_means_pinv": Headline(
+        "leprovost2023-fig1", "group_means_pinv", "median absolute error of group means",
+        "wages, error", "epoch 5",
+    ),
+    "group_means_tikhonov": Headline(
+        "leprovost2023-fig1", "group_means_tikhonov", "median absolute error of group means",
+        "wages, error", "epoch 5",
+    ),
+    "naive": Headline(
+        "leprovost2023-fig1", "naive", "median absolute error of group means",
+        "wages, error", "epoch 5",
+    ),
+    "auxiliary_mean": Headline(
+        "leprovost2023-fig1", "auxiliary_mean", "median absolute error of group means",
+        "wages, error", "epoch 5",
+    ),
+    "gradient_variance_gmm": Headline(
+        "lyu2021-table11", "gmm", "accuracy", "Location-30, membership"
+    ),
+    "candidate_decode": Headline(
+        "lyu2021-table11", "candidate_decode", "accuracy", "Location-30, membership"
+    ),
+}  # fmt: skip
+
+
+def reproductions() -> dict[str, dict[str, Any]]:
+    """Every committed experiment by its name."""
+    found = {}
+    for path in sorted(ROOT.glob("papers/*/*.json")):
+        content = json.loads(path.read_text(encoding="utf-8"))
+        found[content["name"]] = content
+    return found
+
+
+def attack_table() -> str:
+    """Question, attack, what it must know, paper, claimed and measured numbers."""
+    experiments = reproductions()
+    rows = []
+    for name, attack in sorted(
+        all_attacks().items(), key=lambda item: (list(QUESTIONS).index(item[1].question), item[0])
+    ):
+        needs = ", ".join(SHORT.get(kind, kind) for kind in sorted(k.name for k in attack.needs))
+        rows.append((attack.question, f"`{name}`", needs, _paper(attack.paper),
+                     *_numbers(HEADLINES.get(name), experiments)))  # fmt: skip
+    heads = ["question", "attack", "knows", "from", "claimed", "measured", "on"]
+    return _table(heads, rows)
+
+
+def question_table() -> str:
+    """The questions in words."""
+    return _table(["question", "asks"], [(f"`{k}`", v) for k, v in QUESTIONS.items()])
+
+
+def attack_pages() -> str:
+    """Every attack in words, with its equation."""
+    lines = []
+    for question, asks in QUESTIONS.items():
+        named = {n: a for n, a in all_attacks().items() if a.question == question}
+        lines += [f"### {asks[0].upper()}{asks[1:]}", ""] if named else []
+        for name, attack in named.items():
+            slow = " Runs only when named, or with `--slow`." if is_slow(attack) else ""
+            lines += [f"**`{name}`** ({title(attack.paper)}). {words(attack)}{slow}", ""]
+            if equation(attack):
+                lines += [f"    {equation(attack)}", ""]
+    return "\n".join(lines)
+
+
+def paper_tables() -> str:
+    """Claimed beside measured for every committed experiment, means over clients."""
+    lines: list[str] = []
+    by_paper: dict[str, list[dict[str, Any]]] = {}
+    for content in reproductions().values():
+        by_paper.setdefault(content["paper"], []).append(content)
+    for paper, contents in by_paper.items():
+        lines += [f"## {paper}", "", f"{title(paper)}.", ""]
+        for content in contents:
+            lines += [f"### {content['name']}", ""]
+            kind = "a quick run" if content["quick"] else "the whole run"
+            lines += [
+                f"Data: {content['data']}. {kind[0].upper()}{kind[1:]}, seeds: {content['seeds']}, "
+                f"by `overheard reproduce {content['name']}`. Means over clients; every row is in "
+                f"`papers/{paper}/{content['name']}.json`.",
+                "",
+                _experiment(content["rows"]),
+                "",
+            ]
+    return "\n".join(lines)
+
+
+def _experiment(rows: Sequence[dict[str, Any]]) -> str:
+    groups: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault((row["measure"], row["setting"], row["method"]), []).append(row)
+    cells = []
+    for (measure, setting, method), group in groups.items():
+        claimed = [row["claimed"] for row in group if row["claimed"] is not None]
+        same = [row["measured"] for row in group if row["claimed"] is not None]
+        majority = [row["majority"] for row in group if row["majority"] is not None]
+        beside = (
+            f" ({_number(fmean(same))} on the same)" if claimed and len(same) < len(group) else ""
+        )
+        cells.append((setting, method, measure,
+                      _number(fmean(claimed)) if claimed else "",
+                      _number(fmean(row["measured"] for row in group)) + beside,
+                      _number(fmean(majority)) if majority else "", str(len(group))))  # fmt: skip
+    heads = ["setting", "method", "measure", "claimed", "measured", "majority", "rows"]
+    return _table(heads, cells)
+
+
+def _numbers(headline: Headline | None, experiments: dict[str, Any]) -> tuple[str, str, str]:
+    if headline is None:
+        return "", "", ""
+    rows = [
+        row
+        for row in experiments[headline.experiment]["rows"]
+        if row["method"] == headline.method
+        and row["measure"] == headline.measure
+        and headline.setting in ("", row["setting"])
+    ]
+    if not rows:
+        raise ValueError(f"{headline} matches no row; mend docs/tools/tables.py")
+    claimed = [row["claimed"] for row in rows if row["claimed"] is not None]
+    majority = [row["majority"] for row in rows if row["majority"] is not None]
+    measured = _number(fmean(row["measured"] for row in rows))
+    if majority:
+        measured += f" (majority {_number(fmean(majority))})"
+    source = f"[{headline.about}](papers/{headline.experiment.split('-')[0]})"
+    return _number(fmean(claimed)) if claimed else "", measured, source
+
+
+def _number(value: float) -> str:
+    return f"{value:.3f}" if 1e-3 <= abs(value) < 1e3 else f"{value:.2g}"
+
+
+def _paper(short: str) -> str:
+    return {"overheard": "ours", "baseline": "a guess"}.get(short, short)
+
+
+def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    cells = [heads, ["---"] * len(heads), *rows]
+    safe = [[cell.replace("|", "\\|") for cell in row] for row in cells]
+    return "\n".join(f"| {' | '.join(row)} |" for row in safe)
+
+
+def demo_table() -> str:
+    """What the demo finds over all people, from the audits that it wrote."""
+    audits = [
+        read_audit(ROOT / "docs" / "assets" / "demo" / f"{name}.json")
+        for name in ("linear", "network")
+    ]
+    rows = []
+    secrets = dict.fromkeys(row.attribute for row in audits[0].pooled if row.attribute)
+    for secret in secrets:
+        best = [
+            next(r for r in a.pooled if r.attribute == secret and r.attack == "max_entropy")
+            for a in audits
+        ]
+        guesses = [words_of.percent(v or 0.0, 1) for v in (best[0].majority, best[0].imputation)]
+        got = [words_of.interval(b.value, b.low, b.high, 1) for b in best]
+        sure = [f"{b.sure.certain:,} of {b.n:,}" if b.sure is not None else "" for b in best]
+        rows.append((secret, *guesses, got[0], sure[0], got[1], sure[1]))
+    rounds = [a.run.rounds for a in audits]
+    heads = [
+        "attribute", "commonest value", "a stranger",
+        f"linear model, {rounds[0]} rounds", "known beyond 99%",
+        f"network, {rounds[1]} round", "known beyond 99%",
+    ]  # fmt: skip
+    return _table(heads, rows)
+
+
+MARKED = {"attacks": attack_table, "questions": question_table, "demo": demo_table}
+
+
+def filled(text: str) -> str:
+    """The text with every table between ``<!-- table: NAME -->`` markers made anew."""
+    for name, make in MARKED.items():
+        start, end = f"<!-- table: {name} -->\n", "<!-- end -->"
+        if start in text:
+            before, _, rest = text.partition(start)
+            _, _, after = rest.partition(end)
+            text = f"{before}{start}{make()}\n{end}{after}"
+    return text
+
+
+def main() -> None:
+    """Write the tables into README.md."""
+    unknown = sorted({a.paper for a in all_attacks().values()} - {*PAPERS, "overheard", "baseline"})
+    if unknown:
+        sys.exit(f"papers without an entry in report/references.py: {', '.join(unknown)}")
+    readme = ROOT / "README.md"
+    readme.write_text(filled(readme.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,75 @@
+"""An attack in one file: copy it to src/overheard/attacks/attribute/ and change what it does."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from scipy.optimize import nnls
+
+from overheard.errors import ChooseAnotherAttack
+from overheard.learning.dense import factors, weighted_gradient
+from overheard.learning.records import encode
+from overheard.transcript.guess import AttributeValues
+from overheard.transcript.knowledge import (
+    AttributeDomain,
+    Labels,
+    Link,
+    LocalTraining,
+    PublicRecords,
+)
+from overheard.transcript.view import View
+
+
+@dataclass(frozen=True)
+class ShareOfValues:
+    """Asks how common each value is at the client: mixes the updates that it would have sent if
+    everybody had the same value, until the mixture is nearest to the one heard. Every record gets
+    these shares.
+
+    Settings: ``rounds``, how many of the rounds heard are used, the first ones.
+    """
+
+    name: ClassVar[str] = "share_of_values"
+    paper: ClassVar[str] = "yours2030"
+    question: ClassVar[str] = "attribute"
+    needs: ClassVar[frozenset[type[Any]]] = frozenset(
+        {Link, LocalTraining, PublicRecords, Labels, AttributeDomain}
+    )
+    equation: ClassVar[str] = "(θ − θ′) / rate ≈ Σᵥ shareᵥ · mean of gᵢ(v)"
+
+    rounds: int = 3
+
+    def __call__(self, view: View, rng: np.random.Generator) -> AttributeValues:
+        link, recipe = view.know(Link), view.know(LocalTraining).recipe
+        records, domain = view.know(PublicRecords).records, view.know(AttributeDomain)
+        if not recipe.full_batch or recipe.epochs > 1:
+            raise ChooseAnotherAttack(
+                "works on one full-batch step a round; this client takes more"
+            )
+        labels = recipe.target.encode_values(view.know(Labels).values)
+        even = np.full(len(labels), 1 / len(labels))
+        heard, pure = [], []
+        for sent, update in zip(link.sent, link.updates(), strict=True):
+            if len(heard) == self.rounds:
+                break
+            heard.append(update / recipe.learning_rate)
+            pure.append([
+                weighted_gradient(
+                    recipe.dense,
+                    factors(
+                        recipe.dense,
+                        recipe.loss,
+                        sent.astype(np.float64),
+                        encode(recipe.encoding, records, {domain.column: value}),
+                        labels,
+                    ),
+                    even,
+                )
+                for value in domain.values
+            ])  # fmt: skip
+        shares, misfit = nnls(np.concatenate(pure, axis=1).T, np.concatenate(heard))
+        shares = (shares + 1e-9) / (shares + 1e-9).sum()
+        probabilities = np.tile(shares, (len(labels), 1))
+        return AttributeValues(probabilities, domain.values, {"misfit": float(misfit)})

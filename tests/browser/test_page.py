@@ -1,0 +1,154 @@
+"""The demo's report as people meet it: in a real browser, at two widths, in both themes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from overheard.evaluation.record import Audit
+from overheard.report import render
+
+LOOKS = [(width, theme) for width in (360, 1440) for theme in ("light", "dark")]
+
+
+@pytest.mark.parametrize(("width", "theme"), LOOKS)
+def test_it_opens_without_complaint_or_request(
+    visit: Callable[..., Any], demo_file: Path, width: int, theme: str
+) -> None:
+    seen = visit(width, theme)
+    assert seen.complaints == []
+    assert seen.requests == [demo_file.as_uri()]
+    page = seen.page
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.locator("h2").count() >= 6
+    background = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    lightness = sum(map(int, re.findall(r"\d+", background)[:3])) / 3
+    assert (lightness > 128) == (theme == "light")
+
+
+def test_it_opens_within_a_second(visit: Callable[..., Any]) -> None:
+    timing = "performance.getEntriesByType('navigation')[0].loadEventEnd"
+    assert min(visit().page.evaluate(timing) for _ in range(3)) < 1000
+
+
+def test_charts_are_drawn(visit: Callable[..., Any]) -> None:
+    page = visit().page
+    plots = page.locator("svg.plot:not(.axis)")
+    assert plots.count() > 20
+    boxes = page.evaluate(
+        "[...document.querySelectorAll('svg.plot .mark')].map(m => m.getBoundingClientRect())"
+        ".filter(r => r.width > 0).map(r => [r.left, r.right, r.height])"
+    )
+    assert len(boxes) > 40
+    assert all(left >= 0 and right <= 1440 and height > 3 for left, right, height in boxes)
+    assert page.locator(".picture").bounding_box()["height"] > 100
+
+
+def test_sorting(visit: Callable[..., Any]) -> None:
+    page = visit().page
+    table = page.locator("table.lifts")
+    cells = "[...document.querySelectorAll('table.lifts tbody tr')].map(r => r.cells[%d].innerText)"
+
+    def lifts() -> list[float]:
+        return [float(text.replace("−", "-")) for text in page.evaluate(cells % 2)]
+
+    first = lifts()
+    assert first == sorted(first, reverse=True)
+    heading = table.locator("thead th").nth(2)
+    heading.locator("button").click()
+    assert heading.get_attribute("aria-sort") == "ascending"
+    assert lifts() == sorted(first)
+    client = table.locator("thead th").nth(0)
+    client.locator("button").focus()
+    page.keyboard.press("Enter")
+    names = page.evaluate(cells % 0)
+    assert names == sorted(names, reverse=True)
+    assert heading.get_attribute("aria-sort") is None
+
+
+def test_filtering(visit: Callable[..., Any]) -> None:
+    page = visit().page
+    page.locator("select[data-by=c]").select_option(label="site 5")
+    page.locator("select[data-by=t]").select_option(label="black")
+    visible = page.locator("table.lifts tbody tr:visible")
+    assert visible.count() == 1
+    assert "site 5" in visible.inner_text()
+    assert "black" in visible.inner_text()
+    assert page.locator("#filter-state").inner_text() == "Showing only site 5, black."
+    page.get_by_role("button", name="Show all").click()
+    assert page.locator("table.lifts tbody tr:visible").count() == 18
+
+
+def test_hovering_says_what_a_mark_is(visit: Callable[..., Any]) -> None:
+    page = visit().page
+    mark = page.locator("#exposed .row:not(.pooled) .lane .mark").first
+    mark.scroll_into_view_if_needed()
+    mark.hover()
+    words = page.locator(".tip").inner_text()
+    for part in ("site", "max_entropy", "commonest value", "stranger"):
+        assert part in words
+    page.mouse.move(2, 2)
+    assert page.locator(".tip").is_hidden()
+
+
+def test_keys_alone_reach_everything(visit: Callable[..., Any]) -> None:
+    page = visit().page
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.className") == "skip"
+    reached = set()
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        reached.add(page.evaluate("document.activeElement.tagName"))
+        outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+        assert outline != "none"
+    assert {"A", "SELECT", "BUTTON"} <= reached
+
+
+def test_without_a_script_it_is_all_there(visit: Callable[..., Any]) -> None:
+    page = visit(java_script_enabled=False).page
+    assert page.locator("table.lifts tbody tr").count() == 18
+    assert page.locator("svg.plot .mark").count() > 40
+    assert not page.locator("#controls").is_visible()
+
+
+def test_on_paper_nothing_is_cut(visit: Callable[..., Any]) -> None:
+    page = visit(718).page  # A4 at 96 dots an inch, without margins of a centimetre
+    page.emulate_media(media="print")
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 718
+    assert not page.locator("nav").is_visible()
+    sheet = page.pdf(format="A4")
+    assert sheet.startswith(b"%PDF")
+
+
+def test_a_column_named_like_a_script_stays_text(
+    visit: Callable[..., Any], screenshots: Any, tmp_path: Path
+) -> None:
+    *_, last = screenshots.demo_audits()
+    evil = "<script>document.title='gone'</script><img src=x onerror=\\\"document.title='gone'\\\">"
+    hostile = Audit.model_validate_json(last.to_json().replace('"black"', f'"{evil}"'))
+    file = tmp_path / "evil.html"
+    file.write_text(render(hostile), encoding="utf-8")
+    seen = visit(file=file)
+    assert seen.complaints == []
+    assert seen.requests == [file.as_uri()]
+    assert "gone" not in seen.page.title()
+    assert "<script>document.title" in seen.page.locator("#verdict").inner_text()
+
+
+@pytest.mark.parametrize(("width", "theme"), LOOKS)
+def test_axe_finds_nothing_serious(visit: Callable[..., Any], width: int, theme: str) -> None:
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is missing")
+    page = visit(width, theme).page
+    page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
+    found = axe.Axe().run(page).response["violations"]
+    serious = [
+        f"{v['id']}: {v['help']}: {v['nodes'][0]['html'][:200]}"
+        for v in found
+        if v["impact"] in ("serious", "critical")
+    ]
+    assert serious == []

@@ -1,0 +1,23 @@
+"""The pictures in README and docs are of the page as it is now."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+
+def test_the_pictures_are_of_this_page(screenshots: Any) -> None:
+    kept = (screenshots.HERE / "page.sha256").read_text(encoding="utf-8").strip()
+    assert kept == screenshots.page_hash(screenshots.demo_page()), (
+        "the demo's report has changed since it was photographed; run `make screenshots` and "
+        "commit docs/assets/demo"
+    )
+
+
+def test_the_pictures_are_small_and_shown(screenshots: Any) -> None:
+    shown = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    for name, _, _ in screenshots.SHOTS:
+        picture = screenshots.HERE / name
+        assert picture.read_bytes()[:4] == b"\x89PNG"
+        assert picture.stat().st_size <= screenshots.MOST_BYTES
+    assert "docs/assets/demo/report-light.png" in shown

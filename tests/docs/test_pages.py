@@ -1,0 +1,190 @@
+"""Every command and every line of Python in README and docs is tried."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+from pages import PAGES, ROOT, Block, blocks
+
+from overheard.cli import app
+
+LANGUAGES = {"sh", "python", "toml", "csv", "yaml", "bibtex", "text"}
+BACKGROUND = {"text", "yaml", "bibtex"}
+
+
+def test_every_block_is_of_a_kind_that_is_tried() -> None:
+    for page in PAGES:
+        text = (ROOT / page).read_text(encoding="utf-8")
+        assert text.count("```") == 2 * len(blocks(page)), page
+        for block in blocks(page):
+            assert block.language in LANGUAGES, (page, block)
+            assert block.language not in ("toml", "csv") or block.title, (page, block)
+
+
+def commands(block: Block) -> list[list[str]]:
+    lines = block.body.replace("\\\n", " ").splitlines()
+    return [shlex.split(line, comments=True) for line in lines if shlex.split(line, comments=True)]
+
+
+def parse(words: list[str]) -> None:
+    """Command, options and arguments exist; nothing is run."""
+    assert words[0] == "overheard", words
+    from overheard.terminal import take_flags
+
+    command: Any = typer.main.get_command(app)
+    context = command.make_context("overheard", take_flags(words[1:]), resilient_parsing=False)
+    rest = [*context._protected_args, *context.args]
+    while isinstance(getattr(command, "commands", None), dict):
+        name, command, rest = command.resolve_command(context, rest)
+        context = command.make_context(name, list(rest), parent=context)
+        rest = [*getattr(context, "_protected_args", []), *context.args]
+
+
+def run(words: list[str], place: Path, workplace: Any) -> int:
+    match words:
+        case ["overheard", *rest]:
+            done = workplace.overheard(*rest)
+            if done.returncode:
+                sys.stderr.write(done.stdout + done.stderr)
+            return int(done.returncode)
+        case ["python", script, *rest]:
+            command = [sys.executable, str(ROOT / script), *rest]
+            return subprocess.run(command, cwd=place, check=False, timeout=120).returncode
+    raise AssertionError(f"{shlex.join(words)}: say how this is to be tried")
+
+
+def try_block(block: Block, place: Path, workplace: Any) -> None:
+    kind, _, rest = block.how.partition(" ")
+    if kind == "elsewhere":
+        assert rest
+        return
+    if kind == "needs" and importlib.util.find_spec(rest) is None:
+        return
+    if block.title and block.language in ("toml", "csv", "python"):
+        source = re.fullmatch(r'--8<-- "(.+)"\n', block.body)
+        body = (ROOT / source[1]).read_text(encoding="utf-8") if source else block.body
+        (place / block.title).write_text(body, encoding="utf-8")
+        if block.language == "python":
+            compile(body, block.title, "exec")
+    elif block.language == "python":
+        exec(compile(block.body, "a block of Python", "exec"), {"__name__": "example"})
+    elif block.language == "sh":
+        for words in commands(block):
+            if kind == "parse":
+                parse(words)
+            elif kind == "makefile":
+                assert words[0] == "make"
+                subprocess.run(
+                    ["make", "--dry-run", "--no-print-directory", *words[1:]],
+                    cwd=ROOT, check=True, capture_output=True,
+                )  # fmt: skip
+            else:
+                assert run(words, place, workplace) == (int(rest) if kind == "exit" else 0), words
+    else:
+        assert block.language in BACKGROUND, block
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)])
+def test_a_page_can_be_followed(
+    page: str, monkeypatch: pytest.MonkeyPatch, empty_workplace: Any
+) -> None:
+    monkeypatch.chdir(empty_workplace.path)
+    for block in blocks(page):
+        try_block(block, empty_workplace.path, empty_workplace)
+
+
+@pytest.fixture
+def empty_workplace(workplace: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A folder with nothing in it, as a reader starts."""
+    workplace.path = tmp_path_factory.mktemp("reader")
+    return workplace
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_commands_in_running_text_exist(page: str) -> None:
+    """`overheard WORD` between backquotes names a command, and its options are known."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    text = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+    known = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    for words in re.findall(r"`overheard ([a-z]+)((?: [^`]*)?)`", text):
+        name, rest = words
+        assert name in known, (page, words)
+        options = {o for p in known[name].params for o in (*p.opts, *p.secondary_opts)}
+        for option in re.findall(r"(?<!\S)--[a-z][a-z-]*", rest):
+            assert option in options | {"--quiet", "--json", "--help"}, (page, words, option)
+
+
+@pytest.mark.parametrize("script", sorted(p.name for p in (ROOT / "examples").glob("*.py")))
+def test_examples_run(script: str, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "examples" / script)],
+        cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
+        env={**os.environ, "PYTHONWARNINGS": "error"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    if script != "share_of_values.py":
+        assert done.stdout.strip()
+
+
+def test_pictures_and_links_to_files_exist() -> None:
+    for page in PAGES:
+        text = (ROOT / page).read_text(encoding="utf-8")
+        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text):
+            if target != "assets/demo/report.html":  # made by the build
+                assert ((ROOT / page).parent / target).exists(), (page, target)
+
+
+def test_the_workflow_in_the_docs_is_yaml_with_known_commands() -> None:
+    yaml = pytest.importorskip("yaml", reason="PyYAML is not installed")
+    (block,) = [b for b in blocks("docs/compare.md") if b.language == "yaml"]
+    steps = yaml.safe_load(block.body)["jobs"]["audit"]["steps"]
+    ours = [shlex.split(s["run"]) for s in steps if s.get("run", "").startswith("overheard")]
+    assert len(ours) == 4
+    for words in ours:
+        parse(words)
+
+
+def test_docs_are_built_without_a_warning(tmp_path: Path) -> None:
+    if importlib.util.find_spec("mkdocs") is None or importlib.util.find_spec("material") is None:
+        pytest.skip('mkdocs is not installed; pip install "overheard[docs]", or: make docs')
+    if shutil.which("git") is None:
+        pytest.skip("no git")
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "-d", str(tmp_path / "s")],
+        cwd=ROOT, capture_output=True, text=True, timeout=300, check=False,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "WARNING" not in done.stderr
+    assert (tmp_path / "s" / "assets" / "demo" / "report.html").stat().st_size > 50_000
+    api = (tmp_path / "s" / "api.html").read_text(encoding="utf-8")
+    import overheard
+
+    for name in overheard.__all__:
+        assert f".{name}" in api
+
+
+def test_a_public_name_without_a_docstring_fails_the_build(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pytest.importorskip("mkdocs", reason="mkdocs is not installed")
+    import hooks
+
+    import overheard
+
+    assert hooks.undocumented() == []
+    nameless = lambda: None  # noqa: E731
+    monkeypatch.setattr(overheard, "plan", nameless, raising=False)
+    assert hooks.undocumented() == ["plan"]
+    with pytest.raises(hooks.PluginError, match="plan"):
+        hooks.on_pre_build({})
