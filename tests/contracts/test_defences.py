@@ -16,6 +16,10 @@ SETTINGS = {
     "clip": {"norm": 0.5},
     "gaussian": {"sd": 0.1},
     "secure_sum": {},
+    "dp_sgd": {"clip": 0.5, "noise": 1.0},
+    "drop_column": {"columns": ["s"]},
+    "top_k": {"share": 0.1},
+    "quantise": {"bits": 8},
 }
 WHO = np.array([0, 2, 3])
 
