@@ -324,4 +324,8 @@ KINDS: tuple[type[Any], ...] = (
     Groups,
     GroupCounts,
     AppliedDefence,
+    Sums,
+    ShardSize,
+    TargetRecord,
+    SuspectedBehaviour,
 )
