@@ -32,11 +32,12 @@ def heard(view: View) -> Link:
     """The link, with the noise that the listener was told of, if it was told: as a defence on the
     update, or as private local steps in the recipe."""
     link = view.know(Link)
-    told = view.know(AppliedDefence).noise_sd if AppliedDefence in view.kinds else 0.0
+    defence = view.know(AppliedDefence) if AppliedDefence in view.kinds else AppliedDefence(())
+    told = defence.noise_sd
     if LocalTraining in view.kinds and PublicRecords in view.kinds:
         recipe, known = view.know(LocalTraining).recipe, len(view.know(PublicRecords).records)
         told = float(np.hypot(told, update_noise(recipe, known) if known else 0.0))
-    return replace(link, noise_sd=told)
+    return replace(link, noise_sd=told, sparse="top_k" in defence.names)
 
 
 def rounding(link: Link) -> NDArray[np.float64]:

@@ -138,8 +138,13 @@ def exposure(
         bits=float(attribute_bits(guess, column).mean()),
         rank=int(told.get("rank", 0)),
         unknowns=int(told.get("unknowns", len(records) * (len(secret.values) - 1))),
-        warning=str(told.get("warning", "")),
+        warning=_doubt(str(told.get("flag", ""))),
     )
+
+
+def _doubt(flag: str) -> str:
+    """A decoder that is undecided says what it knows; other flags mean that it failed."""
+    return "" if flag.startswith("undecided") else flag
 
 
 def worst(found: Sequence[Exposure]) -> Exposure:

@@ -92,7 +92,7 @@ def rows(record: Audit) -> list[Result]:
         ]
         weights = np.array([f.n for f in mine], dtype=np.float64)
         details = {key: _mean([f.details.get(key) for f in mine], weights) for key in DETAILS}
-        flagged = sum(1 for f in mine if "warning" in f.details)
+        flagged = sum(1 for f in mine if "flag" in f.details)
         shared = {key: getattr(pooled, key) for key in POOLED}
         found.append(shared | {"records": pooled.n, "flagged": flagged} | details)
     return found

@@ -27,7 +27,8 @@ class Link:
     ``sent`` and ``returned`` are (T, P) in the precision of the wire; ``returned`` holds models,
     or gradients if ``payload`` says so. ``weights`` are the record counts that the client
     reported (NaN where it reported none). ``noise_sd``: noise that is known to be on every
-    coordinate of ``returned`` beside rounding; 0 as heard, set by who was told of a defence.
+    coordinate of ``returned`` beside rounding; 0 as heard, set by who was told of a
+    defence. ``sparse``: a coordinate that did not change was not sent, and says nothing.
     """
 
     name: ClassVar[str] = "individual updates"
@@ -37,6 +38,7 @@ class Link:
     returned: NDArray[np.floating[Any]]
     weights: NDArray[np.float64]
     noise_sd: float = 0.0
+    sparse: bool = False
 
     def __len__(self) -> int:
         return len(self.rounds)

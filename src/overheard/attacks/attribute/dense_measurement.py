@@ -65,6 +65,8 @@ def dense_measurement(
     labels = np.broadcast_to(labels, (values, people))
     unknowns = people * (values - 1)
     numbers = unknowns * thetas.size
+    if link.sparse:
+        return _rows(recipe, thetas, updates, noise, candidates, labels, updates != 0)
     if products_only:
         return _inner_products(recipe, thetas, updates, noise, candidates, labels)
     if numbers > _FEW_ROW_NUMBERS and (thetas.size > unknowns or numbers > MOST_ROW_NUMBERS):
@@ -140,15 +142,25 @@ def _at(recipe: Recipe, theta: Array, candidates: Array, labels: Array, update: 
 
 
 def _rows(
-    recipe: Recipe, thetas: Array, updates: Array, noise: Array, candidates: Array, labels: Array
+    recipe: Recipe,
+    thetas: Array,
+    updates: Array,
+    noise: Array,
+    candidates: Array,
+    labels: Array,
+    sent: NDArray[np.bool_] | None = None,
 ) -> Measurement:
-    differences, residual = [], []
-    for theta, update in zip(thetas, updates, strict=True):
+    """Every coordinate an equation with its own noise; ``sent`` (T, P): only these."""
+    differences, residual, sds = [], [], []
+    for number, (theta, update) in enumerate(zip(thetas, updates, strict=True)):
+        kept = slice(None) if sent is None else np.flatnonzero(sent[number])
         others, left = _at(recipe, theta, candidates, labels, update)
-        differences.append(np.stack([explicit(o, recipe.dense.bias) for o in others], axis=1))
-        residual.append(left)
+        rows = [explicit(o, recipe.dense.bias)[..., kept] for o in others]
+        differences.append(np.stack(rows, axis=1))
+        residual.append(left[kept])
+        sds.append(noise[number][kept])
     return from_differences(
-        np.concatenate(differences, axis=2), np.concatenate(residual), noise.ravel()
+        np.concatenate(differences, axis=2), np.concatenate(residual), np.concatenate(sds)
     )
 
 

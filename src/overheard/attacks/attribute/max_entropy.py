@@ -101,7 +101,7 @@ def _one_step(view: View, most: int) -> AttributeValues:
     measurement, misfit = measure(view, most)
     posterior = None
     clipped = may_be_clipped(link, told)
-    if clipped or misfits(measurement):
+    if (clipped or misfits(measurement)) and not link.sparse:
         labels = recipe.target.encode_values(view.know(Labels).values)
         found = undo(link, recipe, candidate_inputs(view), labels, clipped, decode)
         if found is not None and found.noise_sd > link.noise_sd:

@@ -25,7 +25,7 @@ MOST_RESIDUALS = 40_000_000
 def applies(link: Link, recipe: Recipe) -> bool:
     """One full-batch step a round of a classifier without hidden layers."""
     one_step = link.payload == "gradient" or recipe.epochs == 1
-    plain = recipe.algorithm in ("fedavg", "fedsgd") and recipe.private is None
+    plain = recipe.algorithm in ("fedavg", "fedsgd") and not (recipe.private or link.sparse)
     return not recipe.dense.hidden and recipe.full_batch and one_step and plain
 
 
