@@ -10,7 +10,14 @@ app = ClientApp(mods=[overheard.flower.guard_mod(recipe, secrets, limit=0.1)])
 
 from __future__ import annotations
 
-from overheard.federation.recorders.flower import record, record_app
+try:
+    from overheard.federation.recorders.flower import record, record_app
+except ModuleNotFoundError as error:
+    if (error.name or "").partition(".")[0] != "flwr":
+        raise
+    raise ModuleNotFoundError(
+        "overheard.flower needs Flower: pip install 'overheard[flower]'", name="flwr"
+    ) from error
 from overheard.guard.flower_mod import guard_mod
 
 __all__ = ["guard_mod", "record", "record_app"]

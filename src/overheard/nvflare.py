@@ -5,6 +5,13 @@ job.to_server(overheard.nvflare.RecordingWidget("/path/to/run"))
 
 from __future__ import annotations
 
-from overheard.federation.recorders.nvflare import RecordingWidget
+try:
+    from overheard.federation.recorders.nvflare import RecordingWidget
+except ModuleNotFoundError as error:
+    if (error.name or "").partition(".")[0] != "nvflare":
+        raise
+    raise ModuleNotFoundError(
+        "overheard.nvflare needs NVIDIA FLARE: pip install 'overheard[nvflare]'", name="nvflare"
+    ) from error
 
 __all__ = ["RecordingWidget"]
