@@ -1,7 +1,7 @@
 """What an update would reveal of a client's own records, by letting the decoder loose on it.
 
 The client grants the listener everything but the attribute itself: the recipe, the public columns,
-the labels and the defence. What such a listener cannot read, nobody who knows less can.
+the labels, how common each value is among its records, and the defence. What such a listener cannot read, nobody who knows less can.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from overheard.randomness import stream
 from overheard.transcript.knowledge import (
     AppliedDefence,
     AttributeDomain,
+    AttributePrior,
     Labels,
     Link,
     LocalTraining,
@@ -105,6 +106,7 @@ def exposure(
     if len(records) > most and recipe.local_steps(len(records)) == 1:
         recipe, records, returned = _sample(recipe, records, sent, returned, most, seed)
     column = records[secret.column]
+    shares = [float(np.mean(column == v)) for v in secret.values]
     label = recipe.target.column
     pieces: list[Any] = [
         Link(
@@ -118,6 +120,7 @@ def exposure(
         PublicRecords(records.without(secret.column, label)),
         Labels(records[label]),
         AttributeDomain(secret.column, secret.values),
+        AttributePrior(tuple(shares)),
     ]
     if defence is not None:
         pieces.append(defence)
@@ -133,7 +136,7 @@ def exposure(
         accuracy=float(hits.mean()),
         low=low,
         high=high,
-        majority=max(float(np.mean(column == v)) for v in secret.values),
+        majority=max(shares),
         sure=int((guess.probabilities.max(axis=1) > SURE).sum()),
         bits=float(attribute_bits(guess, column).mean()),
         rank=int(told.get("rank", 0)),
