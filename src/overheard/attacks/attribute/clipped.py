@@ -19,7 +19,7 @@ from overheard.attacks.wire import only, rounding, spread
 from overheard.decoding.max_entropy import Posterior
 from overheard.decoding.measurement import Measurement
 from overheard.decoding.update_scale import LARGEST, ScaledSum, likeliest_scale, refit
-from overheard.learning.recipe import Recipe
+from overheard.learning.recipe import Dense, Recipe
 from overheard.transcript.knowledge import AppliedDefence, Link
 
 Array = NDArray[np.float64]
@@ -78,11 +78,12 @@ def undo(
 
     candidates: (K, m, d) inputs of the records under each value; labels: (m,); told: clipping was
     announced, so that scales are at most one and a small gain is believed. None where it cannot
-    be found out: several local steps, or too many records.
+    be found out: several local steps, too many records, or layers that are not dense.
     """
     values, people, _ = candidates.shape
     unknowns = people * (values - 1)
-    if unknowns > MOST_UNKNOWNS or not one_step(link, recipe):
+    dense = isinstance(recipe.model, Dense)
+    if unknowns > MOST_UNKNOWNS or not one_step(link, recipe) or not dense:
         return None
     link = only(link, spread(len(link), int(np.clip(_OPERATIONS / unknowns**3, 1, MOST_ROUNDS))))
     most = 1.0 if told else LARGEST

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from overheard.attacks.attribute import single_layer
+from overheard.attacks.attribute import any_layers, single_layer
 from overheard.attacks.attribute.clipped import may_be_clipped, misfits, undo
 from overheard.attacks.attribute.dense_measurement import dense_measurement
 from overheard.attacks.attribute.first_layer import applies, decode_first_layer
@@ -74,6 +74,8 @@ class MaxEntropy:
                 "decodes whole passes over the records; these clients stop after some mini-batches"
             )
         all_known(heard(view), len(view.know(Labels).values))
+        if any_layers.applies(view.know(LocalTraining).recipe):
+            return _one_step(view, self.rounds)
         very_many = _very_many(view)
         if very_many is not None:
             return very_many
@@ -296,7 +298,9 @@ def measure(view: View, most: int) -> tuple[Measurement, float]:
             f"{domain.column!r} is a number; numbers are decoded for linear least squares only"
         )
     candidates = candidate_inputs(view)
-    if single_layer.applies(link, recipe):
+    if any_layers.applies(recipe):
+        measurement = any_layers.written_measurement(link, recipe, candidates, labels, most)
+    elif single_layer.applies(link, recipe):
         measurement = single_layer.single_layer_measurement(link, recipe, candidates, labels)
     else:
         measurement = dense_measurement(link, recipe, candidates, labels, most)

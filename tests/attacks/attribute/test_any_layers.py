@@ -1,0 +1,65 @@
+"""A network with convolutions gives a pixel away as dense ones do."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from overheard.attacks.attribute.max_entropy import MaxEntropy
+from overheard.errors import ChooseAnotherAttack
+from overheard.learning import lenet
+from overheard.learning.recipe import LeNet, Recipe, Target
+from overheard.learning.records import Encoding, Records, Scaled, encode
+from overheard.learning.training import shards
+from overheard.transcript.knowledge import (
+    AttributeDomain,
+    Labels,
+    Link,
+    LocalTraining,
+    PublicRecords,
+)
+from overheard.transcript.target import attribute
+from overheard.transcript.view import View, launch
+
+PEOPLE, PIXELS, SECRET = 40, 256, "p136"
+
+
+def heard(rng, **changes):
+    """The view of one round of a small LeNet on 16 x 16 pixels, one of them binary and secret."""
+    model = LeNet(image=(1, 16, 16), filters=(3, 4), hidden=(8,), outputs=3, **changes)
+    columns = {f"p{i}": rng.random(PEOPLE) for i in range(PIXELS)}
+    secret = columns[SECRET] = (rng.random(PEOPLE) < 0.4).astype(np.float64)
+    labels = rng.integers(3, size=PEOPLE).astype(np.float64)
+    recipe = Recipe(
+        model=model,
+        loss="cross_entropy",
+        encoding=Encoding(blocks=tuple(Scaled(column=c) for c in columns)),
+        target=Target(column="y", classes=(0.0, 1.0, 2.0)),
+        learning_rate=0.5,
+    )
+    records = Records(columns)
+    theta = lenet.initial(model, 5).astype(np.float32)
+    data = shards([encode(recipe.encoding, records)], [labels], "float32")
+    returned = lenet.local_training(recipe, theta, data, rng)
+    link = Link("model", np.arange(1), theta[None], returned, np.array([float(PEOPLE)]))
+    pieces = (
+        link,
+        LocalTraining(recipe),
+        PublicRecords(records.without(SECRET)),
+        Labels(labels),
+        AttributeDomain(SECRET, (0.0, 1.0)),
+    )
+    view = View("a", attribute(SECRET), "eavesdropper", {type(p): p for p in pieces})
+    return view, secret
+
+
+def test_a_pixel_is_decoded_from_one_step_of_a_lenet(rng):
+    view, secret = heard(rng)
+    guess = launch(MaxEntropy(), view, 0)
+    assert (guess.choice() == secret).mean() >= 0.95
+    assert guess.diagnostics["unknowns"] == PEOPLE
+
+
+def test_chance_in_the_network_is_refused(rng):
+    with pytest.raises(ChooseAnotherAttack, match="drops units at random"):
+        launch(MaxEntropy(), heard(rng, dropout=0.5)[0], 0)
