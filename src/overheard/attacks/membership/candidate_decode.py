@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -25,6 +25,7 @@ from overheard.attacks.wire import heard, spread
 from overheard.decoding.counts import decode_tied, same_rows, solve_counts, tie_diagnostics
 from overheard.decoding.max_entropy import Posterior, count_unknowns
 from overheard.errors import ChooseAnotherAttack, FixData
+from overheard.learning.private import update_noise
 from overheard.learning.recipe import Recipe
 from overheard.transcript.guess import AttributeValues, Membership
 from overheard.transcript.knowledge import (
@@ -75,6 +76,9 @@ class CandidateDecode:
         pool = candidates_of(view)
         values, people, _ = pool.inputs.shape
         count = members_reported(link, people)
+        # private steps say in the recipe how much noise they add
+        told = float(np.hypot(link.noise_sd, update_noise(recipe, count)))
+        link = replace(link, noise_sd=told)
         if values * people > MOST_UNKNOWNS:
             raise ChooseAnotherAttack(
                 f"{people} candidate records with {values} values each are more than "

@@ -17,7 +17,8 @@ from overheard.attacks.membership.replays import weights_of
 from overheard.decoding.factor_kernels import Difference, gram, project
 from overheard.decoding.matrix_noise import MatrixNoise
 from overheard.decoding.noisy_gram import Sums
-from overheard.learning.dense import factors, split
+from overheard.learning.dense import split
+from overheard.learning.private import record_factors
 from overheard.learning.recipe import Recipe
 
 Array = NDArray[np.float64]
@@ -86,7 +87,7 @@ class PathSums:
         recipe, thetas = self.recipe, path.reshape(len(shares), -1)
         inputs, labels = self.inputs[who], self.labels[who]
         layers = []
-        for a, delta in factors(recipe.dense, recipe.loss, thetas, inputs, labels):
+        for a, delta in record_factors(recipe, thetas, inputs, labels):
             errors = [np.tensordot(shares, delta, 1)]
             fed = [np.tensordot(shares, a, 1) if a.ndim == 3 else a]
             if a.ndim == 3 and spread > 0:

@@ -16,7 +16,8 @@ from overheard.attacks.wire import only, rounding
 from overheard.decoding.factor_kernels import Difference, gram, project
 from overheard.decoding.measurement import Measurement, from_differences, from_gram
 from overheard.errors import ChooseAnotherAttack, FixData
-from overheard.learning.dense import factors, record_gradients, split
+from overheard.learning.dense import split
+from overheard.learning.private import recipe_gradients, record_factors
 from overheard.learning.recipe import Recipe
 from overheard.learning.records import encode
 from overheard.transcript.knowledge import AttributeDomain, CandidatePool, Link, LocalTraining
@@ -106,9 +107,7 @@ def pool_rows(
     rows = [
         np.stack(
             [
-                record_gradients(
-                    recipe.dense, recipe.loss, theta.astype(np.float64), x, pool.labels
-                )
+                recipe_gradients(recipe, theta.astype(np.float64), x, pool.labels)
                 for x in pool.inputs
             ],
             axis=1,
@@ -154,7 +153,7 @@ def pool_products(
 def _gradients(recipe: Recipe, theta: Array, inputs: Array, labels: Array) -> list[Difference]:
     """Gradients as differences from "absent", which is zero: one outer product a layer."""
     layers = []
-    for a, delta in factors(recipe.dense, recipe.loss, theta, inputs, labels):
+    for a, delta in record_factors(recipe, theta, inputs, labels):
         ends = np.ones((len(a), 1 if recipe.dense.bias else 0))
         layers.append(Difference(delta[None].astype(np.float64), np.column_stack([a, ends])[None]))
     return layers
