@@ -1,7 +1,8 @@
 """What an update would reveal of a client's own records, by letting the decoder loose on it.
 
 The client grants the listener everything but the attribute itself: the recipe, the public columns,
-the labels, how common each value is among its records, and the defence. What such a listener cannot read, nobody who knows less can.
+the labels, how common each value is among its records, and the defence. What such a listener
+cannot read, nobody who knows less can.
 """
 
 from __future__ import annotations
