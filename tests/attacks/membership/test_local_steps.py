@@ -19,9 +19,10 @@ from overheard.federation.config import parse_config
 from overheard.federation.plan import plan
 from overheard.federation.simulate import simulate
 from overheard.learning.dense import record_gradients
+from overheard.learning.recipe import PrivateSteps
 from overheard.learning.records import Records
 from overheard.learning.training import local_training, shards
-from overheard.transcript.knowledge import CandidatePool, Link, LocalTraining
+from overheard.transcript.knowledge import AppliedDefence, CandidatePool, Link, LocalTraining
 from overheard.transcript.observe import MEMBER_COLUMN, observe
 from overheard.transcript.store import Recording
 from overheard.transcript.target import membership
@@ -251,3 +252,80 @@ def test_members_on_location30(tmp_path: Any, batch: int, rate: float) -> None:
     guess = launch(CandidateDecode(), view, 0)
     assert np.mean(guess.choice() == (truth[MEMBER_COLUMN] == 1)) >= (0.99 if rate < 0.1 else 0.95)
     assert guess.diagnostics["fit"] == "good"
+
+
+def noisy(view: Any, factor: float) -> tuple[Any, float]:
+    """The view with Gaussian noise on every update, in units of the first one's size; its size."""
+    link = view.know(Link)
+    sd = factor * float(np.sqrt(np.mean(link.updates()[0] ** 2)))
+    added = np.random.default_rng(5).normal(0, sd, link.returned.shape)
+    returned = (link.returned + added).astype(link.returned.dtype)
+    return view.knowing(dataclasses.replace(link, returned=returned)), sd
+
+
+def test_noise_that_is_told_keeps_probabilities_calibrated(heard: Any) -> None:
+    view, member, _ = heard(people=200, batch_size=8)
+    blurred, sd = noisy(view, 2.0)
+    guess = launch(
+        CandidateDecode(rounds=3), blurred.knowing(AppliedDefence(("gaussian",), None, sd)), 0
+    )
+    assert guess.diagnostics["fit"] == "good"
+    assert 0.6 < np.mean(guess.choice() == member) < 1.0
+    assert calibration_error(guess.probabilities, member) <= 0.08
+
+
+def test_noise_that_is_not_told_is_noticed(heard: Any) -> None:
+    view, _, _ = heard(batch_size=8)
+    guess = launch(CandidateDecode(rounds=2), noisy(view, 1.0)[0], 0)
+    assert guess.diagnostics["fit"] == "poor"
+    assert "do not rely" in guess.diagnostics["warning"]
+
+
+def test_a_clipped_update_is_noticed(heard: Any) -> None:
+    view, _, _ = heard(batch_size=8)
+    link = view.know(Link)
+    returned = (link.sent - 0.3 * link.updates()).astype(link.returned.dtype)
+    guess = launch(
+        CandidateDecode(rounds=2), view.knowing(dataclasses.replace(link, returned=returned)), 0
+    )
+    assert guess.diagnostics["fit"] == "poor"
+
+
+def private_view(heard: Any, noise: float, **training: Any) -> Any:
+    """As ``heard``, of a client that takes private steps: its training is done again with them."""
+    view, member, secret = heard(people=200, **training)
+    recipe = view.know(LocalTraining).recipe.model_copy(
+        update={"private": PrivateSteps(clip=1.0, noise=noise)}
+    )
+    pool, link = candidates_of(view), view.know(Link)
+    value = (secret[member] == pool.domain.values[1]).astype(int)
+    x = pool.inputs[value, np.flatnonzero(member)].astype("float32")
+    data = shards([x], [pool.labels[member].astype("float32")], "float32")
+    rng = np.random.default_rng(3)
+    ends = [local_training(recipe, sent, data, rng)[0] for sent in link.sent]
+    told = dataclasses.replace(link, returned=np.stack(ends))
+    return view.knowing(told, LocalTraining(recipe)), member
+
+
+def test_private_steps_of_little_noise_hide_only_who_was_never_drawn(heard: Any) -> None:
+    """Records are drawn by chance: of five epochs one in e^5 members is never used."""
+    view, member = private_view(heard, noise=0.01, batch_size=10, epochs=5, learning_rate=0.05)
+    guess = launch(CandidateDecode(rounds=2), view, 0)
+    assert guess.diagnostics["fit"] == "good"
+    assert np.mean(guess.choice() == member) >= 0.95
+
+
+def test_private_steps_of_much_noise_hide_members(heard: Any) -> None:
+    view, member = private_view(heard, noise=20.0, batch_size=10, learning_rate=0.05)
+    guess = launch(CandidateDecode(rounds=2), view, 0)
+    assert "warning" in guess.diagnostics
+    assert calibration_error(guess.probabilities, member) <= 0.15
+    assert guess.probabilities.max() < 0.99
+
+
+def test_weights_of_private_steps_include_none(heard: Any) -> None:
+    recipe = heard(batch_size=10)[0].know(LocalTraining).recipe
+    private = recipe.model_copy(update={"private": PrivateSteps(clip=1.0, noise=0.0)})
+    weights, chances = weights_of(private, 40)  # four steps, a quarter of the records each
+    assert weights == pytest.approx(np.arange(5) / 10)
+    assert chances == pytest.approx([0.3164, 0.4219, 0.2109, 0.0469, 0.0039], abs=1e-4)
