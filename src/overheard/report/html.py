@@ -12,8 +12,7 @@ import base64
 import hashlib
 import os
 import tempfile
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 
@@ -21,17 +20,12 @@ import jinja2
 from markupsafe import Markup
 
 from overheard.errors import ChooseAnotherOutput
-from overheard.evaluation.record import Audit, Finding, Pooled, Skipped
+from overheard.evaluation.record import Audit
 from overheard.report import charts, helps, picture, references, sections, verdict, words
 from overheard.report.beside import compared
 from overheard.report.helps import Measured
-from overheard.report.verdict import Judged, Level, Topic
+from overheard.report.page import Page
 
-CHART_CLIENTS = 30
-"""Up to this many clients a chart shows them all; beyond, the pooled row and the worst ones."""
-CHART_WORST = 20
-OPEN_CLIENTS = 12
-"""Up to this many clients their tables are unfolded from the start."""
 MOST_BYTES = 2_000_000
 TABLE_ROWS = (2_000, 1_000, 500, 200, 50)
 """Rows in the tables: the first of these with which the page is small enough. What is left out
@@ -68,7 +62,7 @@ def _render(
     environment = jinja2.Environment(
         autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
     )
-    page = _Page(audit, rows, show_records)
+    page = Page(audit, rows, show_records)
     return environment.from_string(_asset("page.html.j2")).render(
         audit=audit,
         page=page,
@@ -133,279 +127,6 @@ def write_new(path: str | Path, text: str) -> Path:
     finally:
         temporary.unlink(missing_ok=True)
     return file
-
-
-@dataclass(frozen=True)
-class _Chart:
-    """A question's chart, ready to be placed."""
-
-    topic: Topic
-    rows: tuple[tuple[charts.Row, Markup], ...]
-    axis: Markup
-    attacks: tuple[int, ...]
-    hidden: int
-    has_bound: bool
-
-
-@dataclass(frozen=True)
-class _Client:
-    """A client's table."""
-
-    number: int
-    name: str
-    rows: tuple[Judged, ...]
-    worst: Judged | None
-
-
-@dataclass(frozen=True)
-class _SkippedGroup:
-    """Attacks not run for the same reason."""
-
-    attack: str
-    reason: str
-    attributes: str
-    clients: tuple[str, ...]
-
-
-class _Page:
-    """What the template asks for: the record's fields, picked and put in order."""
-
-    def __init__(self, audit: Audit, most_rows: int, show_records: bool = False) -> None:
-        self.audit = audit
-        self.judged = verdict.judge(audit)
-        self.pooled = verdict.judge_pooled(audit)
-        self.topics = verdict.topics(audit)
-        self.verdicts = verdict.verdicts(audit)
-        self.attacks = words.unique(
-            [i.name for i in audit.attacks]
-            + [f.attack for f in verdict.everything(audit)]
-            + [s.attack for s in audit.skipped]
-        )
-        self.number = {name: i for i, name in enumerate(self.attacks)}
-        self.look = self._looks()
-        self.clients = words.unique([*audit.run.clients, *(f.client for f in audit.findings)])
-        self.client_number = {name: i for i, name in enumerate(self.clients)}
-        self.best: dict[tuple[str | None, Topic], Judged] = {}
-        for j in self.judged:
-            known = self.best.get((j.client, j.topic))
-            if known is None or j.strength > known.strength:
-                self.best[j.client, j.topic] = j
-        self.bounds: dict[tuple[str | None, Topic], float] = {}
-        for j in self.judged:
-            if isinstance(j.finding, Finding) and j.finding.bound is not None:
-                known_bound = self.bounds.get((j.client, j.topic), 0.0)
-                self.bounds[j.client, j.topic] = max(j.finding.bound, known_bound)
-        self.topic_number = {topic: i for i, topic in enumerate(self.topics)}
-        whole = any(f.question == "property" for f in audit.findings)  # asked of all together
-        self.population = len(audit.run.clients) if whole else len(self.clients)
-        self.audited = len({j.client for j in self.judged}) or len(self.clients)
-        self.audited = self.population if whole else self.audited
-        self.charts = [c for c in map(self._chart, self.topics) if c.rows]
-        self.tables = self._tables(most_rows)
-        self.listed = self._listed(most_rows)
-        self.rows_hidden = len(self.judged) - sum(len(t.rows) for t in self.tables)
-        self.open = len(self.tables) <= OPEN_CLIENTS
-        groups = _grouped(audit.skipped)
-        self.skipped, self.skipped_hidden = groups[:most_rows], len(groups[most_rows:])
-        self.sure = sections.sure(
-            audit, self.pooled, self.client_number, show_records, most_rows // 4
-        )
-        self.lifts = self._lifts(most_rows // 4)
-
-    def key(self, attack: str) -> Markup:
-        """The attack's marker."""
-        return charts.key(self.look[attack])
-
-    def measured(self) -> list[Topic]:
-        """Questions with at least one finding."""
-        return [t for t in self.topics if any(j.topic == t for j in self.judged)]
-
-    def count(self, topic: Topic, level: Level) -> int:
-        """Clients whose worst finding on the topic has this level."""
-        return sum(j.level is level for (_, t), j in self.best.items() if t == topic)
-
-    def asked(self, topic: Topic) -> int:
-        """Clients with a finding on the topic."""
-        return sum(t == topic for _, t in self.best)
-
-    def pooled_about(self, topic: Topic) -> Judged | None:
-        """The strongest attack over all clients together."""
-        return verdict.strongest(j for j in self.pooled if j.topic == topic)
-
-    def value(self, found: Finding | Pooled, digits: int = 1) -> str:
-        """The measured value with its interval, as its metric is written."""
-        if found.metric not in verdict.SHARES:
-            return words.loss_interval(found.value, found.low, found.high)
-        return words.interval(found.value, found.low, found.high, digits)
-
-    def lead(self) -> str:
-        """The answer of the whole page in one sentence."""
-        who = words.capital(words.actor(self.audit.run.threat))
-        asked = [v for v in self.verdicts if v.level is not verdict.NOT_MEASURED]
-        if not asked:
-            return "Nothing was measured: no attack could be run."
-        exposed = sum(v.level is verdict.EXPOSED for v in asked)
-        clients = len({j.client for j in self.judged if j.level is verdict.EXPOSED})
-        if not exposed:
-            return (
-                f"{who} was not shown to learn any of the {words.count(len(asked), 'secret')} "
-                "asked about, with the attacks tried."
-            )
-        some = f"{exposed} of the" if exposed < len(asked) else "all"
-        many = {1: "the one secret", 2: "both secrets" if exposed == 2 else "one of the 2 secrets"}
-        secrets = many.get(len(asked), f"{some} {len(asked)} secrets")
-        if all(v.topic.question == "property" for v in asked if v.level is verdict.EXPOSED):
-            return f"{who} learns {secrets} asked about, of {self.population:,} clients together."
-        return (
-            f"{who} learns {secrets} asked about for at least one client; "
-            f"{clients} of {words.count(self.audited, 'client')} "
-            f"{'is' if clients == 1 else 'are'} exposed."
-        )
-
-    def _looks(self) -> dict[str, int]:
-        """A look per attack, distinct among those on the same question; attacks before guesses."""
-        asked = {f.attack: f.question for f in verdict.everything(self.audit)}
-        asked |= {info.name: info.question for info in self.audit.attacks}
-        taken: dict[str, int] = {}
-        looks = {}
-        for name in sorted(self.attacks, key=lambda name: name in verdict.BASELINES):
-            question = asked.get(name, "")
-            looks[name] = taken.get(question, 0)
-            taken[question] = looks[name] + 1
-        return looks
-
-    def _listed(self, most: int) -> list[str]:
-        """Clients of the overview: all in the record's order, or those where most was learned."""
-        known = {f.client for f in self.audit.findings} | {s.client for s in self.audit.skipped}
-        if len(self.clients) <= most // 4:
-            return [c for c in self.clients if c in known]
-        strength = {c: _strength(group) for c, group in _by_client(self.judged).items()}
-        return sorted(strength, key=lambda c: strength[c], reverse=True)[: most // 4]
-
-    def _lifts(self, most: int) -> list[Judged]:
-        """The strongest attack per client and secret that has a lift, the largest first."""
-        lifts = [j for j in self.best.values() if j.finding.lift is not None]
-        shares = [j for j in lifts if j.topic.metric in verdict.SHARES]
-        return sorted(shares, key=lambda j: j.finding.lift or 0.0, reverse=True)[:most]
-
-    def bound(self, judged: Judged) -> float | None:
-        """What theory promises an attack on this client and secret, whichever attack that is."""
-        return self.bounds.get((judged.client, judged.topic))
-
-    def _tables(self, most: int) -> list[_Client]:
-        tables, rows = [], 0
-        by_client = _by_client(self.judged)
-        order = [c for c in self.clients if c in by_client]
-        if len(self.judged) > most:
-            order.sort(key=lambda c: _strength(by_client[c]), reverse=True)
-        for name in order:
-            rows += len(by_client[name])
-            if rows > most:
-                break
-            about = sorted(by_client[name], key=lambda j: self.topics.index(j.topic))
-            worst = verdict.strongest(about)
-            tables.append(_Client(self.client_number[name], name, tuple(about), worst))
-        return tables
-
-    def _chart(self, topic: Topic) -> _Chart:
-        about = [j for j in self.judged if j.topic == topic]
-        pooled = [j for j in self.pooled if j.topic == topic]
-        by_client = _by_client(about)
-        order = sorted(by_client, key=lambda c: _strength(by_client[c]), reverse=True)
-        shown = order if len(order) <= CHART_CLIENTS else order[:CHART_WORST]
-        groups = ([pooled] if pooled else []) + [by_client[c] for c in shown]
-        order_of = {j.finding.attack: j.strength for j in sorted(about, key=lambda j: j.strength)}
-        order_of |= {j.finding.attack: j.strength for j in pooled}
-        for group in groups:  # the strongest attack on top, in the same order in every row
-            group.sort(key=lambda j: order_of[j.finding.attack], reverse=True)
-        rows = [self._row(group, topic) for group in groups]
-        scale = self._scale(topic.metric)
-        drawn = tuple((row, charts.row_figure(row, scale)) for row in rows if row.lanes)
-        lanes = [lane for row, _ in drawn for lane in row.lanes]
-        return _Chart(
-            topic=topic,
-            rows=drawn,
-            axis=charts.axis(scale),
-            attacks=tuple(dict.fromkeys(lane.attack for lane in lanes)),
-            hidden=len(order) - len(shown),
-            has_bound=any((lane.bound or -1) >= scale.least for lane in lanes),
-        )
-
-    def _row(self, group: list[Judged], topic: Topic) -> charts.Row:
-        # always guessing the commonest value is a reference line already, not a lane as well
-        share = topic.metric in verdict.SHARES
-        lanes = [j for j in group if not share or not j.baseline] or group
-        first = group[0].finding
-        client = group[0].client
-        pooled = "" if client is not None else "All clients together"
-        return charts.Row(
-            label=pooled or str(client),
-            note=words.count(first.n, "record"),
-            client=None if client is None else self.client_number[client],
-            lanes=tuple(self._lane(j.finding) for j in lanes),
-            majority=first.majority if share else None,
-            imputation=first.imputation if share else None,
-            limit=None if share else _limit(topic, first),
-        )
-
-    def _lane(self, found: Finding | Pooled) -> charts.Lane:
-        loss = found.metric not in verdict.SHARES
-        return charts.Lane(
-            attack=self.number[found.attack],
-            look=self.look[found.attack],
-            name=found.attack,
-            value=found.value,
-            low=found.low,
-            high=found.high,
-            text=words.loss(found.value) if loss else self.value(found, digits=0),
-            bound=found.bound if isinstance(found, Finding) else None,
-        )
-
-    def _scale(self, metric: str) -> charts.Scale:
-        """One axis for all charts of a metric, so that they can be compared."""
-        # A bound may be far below; it must not squeeze what was measured.
-        values: list[float] = []
-        for found in verdict.everything(self.audit):
-            if found.metric == metric:
-                values += [found.value, found.low, found.high]
-                values += [v for v in (found.majority, found.imputation) if v is not None]
-        if metric == "excess_loss":
-            return charts.loss_scale([*values, verdict.CLOSE])
-        if metric == "mean_absolute_error":
-            return charts.loss_scale(values)
-        return charts.share_scale(values)
-
-
-def _limit(topic: Topic, found: Finding | Pooled) -> float | None:
-    """The dashed line: a model as good as the client's own, or a stranger's error."""
-    return verdict.CLOSE if topic.metric == "excess_loss" else found.imputation
-
-
-def _by_client(judged: Iterable[Judged]) -> dict[str, list[Judged]]:
-    groups: dict[str, list[Judged]] = {}
-    for j in judged:
-        groups.setdefault(j.client or "", []).append(j)
-    return groups
-
-
-def _strength(group: Iterable[Judged]) -> tuple[bool, int, float]:
-    return max(j.strength for j in group)
-
-
-def _grouped(skipped: Iterable[Skipped]) -> list[_SkippedGroup]:
-    """Skipped attacks by attack and reason; clients and attributes of a group are listed once."""
-    groups: dict[tuple[str, str], list[Skipped]] = {}
-    for skip in skipped:
-        groups.setdefault((skip.attack, skip.reason), []).append(skip)
-    return [
-        _SkippedGroup(
-            attack,
-            reason,
-            words.joined(words.unique(s.attribute for s in group if s.attribute is not None)),
-            tuple(words.unique(s.client for s in group)),
-        )
-        for (attack, reason), group in groups.items()
-    ]
 
 
 def _asset(name: str) -> str:

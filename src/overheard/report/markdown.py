@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from overheard.evaluation.record import Audit
+from overheard.evaluation.record import Audit, Finding, Pooled
 from overheard.report import curves, helps, references, sections, verdict, words
 from overheard.report.helps import Measured
 
@@ -45,9 +45,7 @@ def _exposed(audit: Audit) -> list[str]:
             _text(j.client or ""),
             _text(j.topic.name),
             words.points(j.finding.lift) if j.topic.metric in verdict.SHARES else words.NOTHING,
-            words.interval(j.finding.value, j.finding.low, j.finding.high, 1)
-            if j.topic.metric in verdict.SHARES
-            else words.loss_interval(j.finding.value, j.finding.low, j.finding.high),
+            _value(j.finding),
             words.share(j.finding.majority),
             words.share(j.finding.imputation)
             if j.topic.metric in verdict.SHARES
@@ -148,6 +146,13 @@ def _sentence(answer: verdict.Verdict) -> str:
 def _text(words_: str) -> str:
     """Everything that Markdown or HTML would read as markup is escaped, and lines are joined."""
     return _SPECIAL.sub(r"\\\1", " ".join(words_.split()))
+
+
+def _value(found: Finding | Pooled) -> str:
+    ends = (found.value, found.low, found.high)
+    if found.metric == "f1":
+        return f"F1 {words.score_interval(*ends)}"
+    return words.interval(*ends, 1) if found.metric == "accuracy" else words.loss_interval(*ends)
 
 
 def _loss(value: float | None) -> str:

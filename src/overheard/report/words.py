@@ -67,6 +67,11 @@ def interval(value: float, low: float, high: float, digits: int = 0) -> str:
     return f"{percent(value, digits)} ({ends[0]}–{ends[1]})"
 
 
+def score_interval(value: float, low: float, high: float) -> str:
+    """0.92 (0.85–0.97): an F1 score and its interval."""
+    return f"{value:.2f} ({low:.2f}–{high:.2f})"
+
+
 def points(difference: float | None) -> str:
     """A difference of two shares, in percentage points, with its sign."""
     if difference is None:

@@ -1,0 +1,95 @@
+"""A property of clients is asked of all of them together, and shown so."""
+
+from __future__ import annotations
+
+import html
+import re
+
+import pytest
+
+from overheard.evaluation.record import AttackInfo, Audit, Finding, Pooled
+from overheard.report import render
+from overheard.report.digest import digest
+from overheard.report.markdown import render_markdown
+
+
+@pytest.fixture(scope="module")
+def poisoned(audit: Audit) -> Audit:
+    """Two of six clients poison; one attack finds both, one guesses nobody."""
+    found = [
+        Finding(
+            attack=name, paper=paper, question="property", threat="secure-server",
+            client="all clients", attribute="poisoning", metric="f1", value=value, low=value / 2,
+            high=min(1.0, value + 0.2), majority=0.45, lift=value - 0.45, n=6, seconds=1.0, seed=0,
+            details={"found": hits, "positives": 2, "false_alarms": alarms},
+        )
+        for name, paper, value, hits, alarms in (
+            ("matched_filter", "overheard", 0.95, 2, 0), ("nobody", "baseline", 0.0, 0, 0),
+        )
+    ]  # fmt: skip
+    pooled = [
+        Pooled(clients=6, **{k: getattr(f, k) for k in Pooled.model_fields if k != "clients"})
+        for f in found
+    ]
+    infos = [
+        AttackInfo(name=f.attack, question="property", paper=f.paper, needs=(), words="Listens.")
+        for f in found
+    ]
+    run = audit.run.model_copy(update={"threat": "secure-server"})
+    return audit.model_copy(
+        update={"run": run, "attacks": tuple(infos), "findings": tuple(found),
+                "pooled": tuple(pooled), "skipped": ()}
+    )  # fmt: skip
+
+
+def words_of(page: str) -> str:
+    body = page[page.index("<body>") : page.index("<script>")]
+    return re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]+>", " ", body)))
+
+
+def test_the_page_counts_clients_and_not_records(poisoned: Audit) -> None:
+    text = words_of(render(poisoned))
+    assert "0.95 (0.47–1.00)" in text
+    assert "2 of 2" in text
+    assert "all 6 together" in text
+    assert "accusing nobody or everybody" in text
+    assert "guessed right" not in text.split("How it was measured")[0].lower()
+    assert "Client by client" not in text
+    assert "Clients by lift" not in text
+    assert "overheard detect shows every client's probability" in re.sub(" +", " ", text)
+
+
+def test_markdown_and_json_say_the_same(poisoned: Audit) -> None:
+    assert "F1 0.95 (0.47–1.00)" in render_markdown(poisoned)
+    (secret,) = digest(poisoned)["secrets"]
+    assert secret["metric"] == "f1"
+    assert secret["level"] == "exposed"
+
+
+def test_beside_attributes_both_are_shown(poisoned: Audit, audit: Audit) -> None:
+    both = audit.model_copy(
+        update={
+            "attacks": (*audit.attacks, *poisoned.attacks),
+            "findings": (*audit.findings, *poisoned.findings),
+            "pooled": (*audit.pooled, *poisoned.pooled),
+        }
+    )
+    text = words_of(render(both))
+    for part in (
+        "Clients by lift",
+        "Client by client",
+        "Properties of clients",
+        "0.95 (0.47–1.00)",
+    ):
+        assert part in text
+
+
+def test_markdown_keeps_names_that_look_like_markup_as_text(audit: Audit) -> None:
+    evil = "<script>alert(1)</script> | `x` [a](b)"
+    hostile = Audit.model_validate_json(audit.to_json().replace('"black"', f'"{evil}"'))
+    text = render_markdown(hostile)
+    assert "<script>" not in text.replace("\\<script\\>", "")
+    assert text.count("\\<script\\>alert\\(1\\)\\</script\\> \\| \\`x\\` \\[a\\]\\(b\\)") > 3
+    tables = [line for line in text.splitlines() if line.startswith("| ")]
+    widths = {len(re.findall(r"(?<!\\)\|", line)) for line in tables if "site " in line}
+    assert len(widths) == 1
