@@ -9,6 +9,8 @@ from typing import Annotated
 
 import typer
 
+from overheard import terminal
+
 Describing = Annotated[
     Path | None,
     typer.Option(
@@ -40,7 +42,9 @@ def import_checkpoints(
     from overheard.federation.recorders.folder import import_folder, read_pattern
 
     rounds = import_folder(folder, out, None if pattern is None else read_pattern(pattern))
-    typer.echo(f"recording  {out} ({rounds} rounds)\nnext       overheard init {out}")
+    terminal.wrote("recording", out)
+    terminal.say(f"rounds     {rounds}\nnext       overheard init {out}")
+    terminal.emit({"recording": str(out), "rounds": rounds})
 
 
 def init(run: Annotated[Path, typer.Argument(help="A recording without side knowledge.")]) -> None:
@@ -48,7 +52,9 @@ def init(run: Annotated[Path, typer.Argument(help="A recording without side know
     from overheard.federation.recorders.template import write_template
 
     file = write_template(run)
-    typer.echo(f"fill in    {file}\nnext       overheard audit {run} --out {run}-audit")
+    terminal.wrote("fill in", file)
+    terminal.say(f"next       overheard audit {run} --out {run}-audit")
+    terminal.emit({"template": str(file)})
 
 
 @contextmanager

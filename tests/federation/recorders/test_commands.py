@@ -58,7 +58,7 @@ def test_checkpoints_audit_as_the_simulation_they_came_from(workplace: Any) -> N
     as_checkpoints(workplace.path / "run", workplace.path / "checkpoints")
     done = workplace.overheard("import", "checkpoints", "--out", "imported")
     assert done.returncode == 0, done.stderr
-    assert "8 rounds" in done.stdout
+    assert "rounds     8" in done.stdout
     refused = workplace.overheard("audit", "imported", "--out", "early")
     assert refused.returncode == 1
     assert "`overheard init imported` writes imported/audit.toml" in refused.stderr

@@ -208,6 +208,43 @@ def test_a_client_that_answers_with_an_error_is_missing_from_its_round(tmp_path:
     assert verify(tmp_path / "run").sound
 
 
+def test_nobody_waits_for_the_slow(tmp_path: Path) -> None:
+    """Push and pull without rounds: the slow client's reply comes when others are a round on."""
+    from flwr.app import ArrayRecord, Message, RecordDict
+    from flwr.serverapp import ServerApp
+
+    from overheard.flower import record_app
+
+    slow, quick = here.NODES[:2]
+    server = ServerApp()
+
+    @server.main()
+    def main(grid: Any, context: Any) -> None:
+        def ask(node: int, value: float) -> list[str]:
+            arrays = {n: np.full_like(a, value) for n, a in app.initial().items()}
+            content = RecordDict({"arrays": ArrayRecord(app._as_flower(arrays))})
+            return list(grid.push_messages([Message(content, node, "train")]))
+
+        late = ask(slow, 1.0)
+        for value in (1.0, 2.0, 3.0):
+            assert len(list(grid.pull_messages(ask(quick, value)))) == 1
+        assert len(list(grid.pull_messages(late))) == 1
+
+    record_app(server, tmp_path / "run")(here.in_process_grid(app.client_app), context())
+    assert verify(tmp_path / "run").sound
+    recording = Recording.open(tmp_path / "run")
+    numbers, sent, _, _ = recording.link(str(quick))
+    assert numbers.tolist() == [1, 2, 3]
+    np.testing.assert_array_equal(sent["layers.0.bias"][:, 0], [1, 2, 3])
+    numbers, sent, returned, _ = recording.link(str(slow))
+    assert numbers.tolist() == [3]
+    ones = {n: np.ones_like(a) for n, a in app.initial().items()}
+    for name, model in app.trained(ones, 0).items():
+        np.testing.assert_array_equal(sent[name][0], ones[name])
+        np.testing.assert_array_equal(returned[name][0], model)
+    assert any("came when their round was over" in note for note in clear_notes(recording))
+
+
 @pytest.mark.parametrize("secure", [False, True])
 def test_legacy_apps(secure: bool, tmp_path: Path) -> None:
     legacy = load("flower_legacy")

@@ -9,6 +9,7 @@ import pytest
 import overheard
 from overheard.errors import ChooseAnotherOutput, FixData
 from overheard.federation.recorders.ear import Ear
+from overheard.federation.recorders.late import Rounds
 from overheard.transcript.clear import clear_notes
 from overheard.transcript.store import Recording
 from overheard.transcript.verify import verify
@@ -181,3 +182,9 @@ def test_a_file_that_may_not_grow_keeps_the_rounds_before(tmp_path: Path) -> Non
     found = verify(tmp_path / "run")
     assert (found.rounds, found.problems) == (1, ())
     assert found.unfinished
+
+
+def test_rounds_go_forward_and_hear_each_client_once() -> None:
+    rounds = Rounds()
+    asked = [(1, "a"), (1, "b"), (2, "a"), (1, "c"), (2, "b"), (2, "a"), (2, "c"), (7, "a")]
+    assert [rounds.place(*one) for one in asked] == [1, 1, 2, 2, 2, 3, 3, 7]

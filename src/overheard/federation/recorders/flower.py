@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from overheard.errors import ChooseAnotherOutput
 from overheard.federation.recorders.ear import Ear
+from overheard.federation.recorders.late import KEEP, LATE, Rounds
 from overheard.federation.recorders.live import Recorder, same_arrays
 
 WEIGHTS = ("num-examples", "num_examples")
@@ -139,6 +140,7 @@ class ListeningGrid(Grid):
         self._reached: set[int] = set()  # by the round that is counted, where nobody numbers them
         self._decoded: tuple[tuple[Any, ...], Arrays] = ((), {})
         self._sum: _Sum | None = None
+        self._rounds = Rounds()
 
     def during(self, run: Callable[[], Any]) -> Any:
         """Run, then finish the recording; an error of the run leaves it unfinished."""
@@ -190,6 +192,8 @@ class ListeningGrid(Grid):
             for message, sent in zip(messages, heard, strict=False):  # none heard: a deaf ear
                 if sent is not None:
                     self._waiting[message.metadata.message_id] = sent
+            latest = max((number for number, _ in self._waiting.values()), default=0)
+            self._waiting = {i: s for i, s in self._waiting.items() if s[0] > latest - KEEP}
 
     def _hear_sending(self, recorder: Recorder, message: Message) -> tuple[int, Arrays] | None:
         content = message.content if message.has_content() else RecordDict()
@@ -229,8 +233,11 @@ class ListeningGrid(Grid):
                 )
             return
         if any(content.array_records.values()):
-            recorder.sent(number, client, model)
-            recorder.returned(number, client, _arrays(content), float(weight))
+            place = self._rounds.place(number, client)
+            if place != number:
+                recorder.note(LATE)
+            recorder.sent(place, client, model)
+            recorder.returned(place, client, _arrays(content), float(weight))
 
     def _hear_sum(self, recorder: Recorder, after: Arrays) -> None:
         """The next model that is sent is what the server made of the sum."""

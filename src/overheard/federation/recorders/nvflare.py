@@ -23,6 +23,7 @@ from nvflare.app_common.app_constant import AppConstants
 from nvflare.widgets.widget import Widget
 
 from overheard.federation.recorders.ear import Ear
+from overheard.federation.recorders.late import KEEP, LATE, Rounds
 from overheard.federation.recorders.live import Recorder
 
 Arrays = dict[str, NDArray[Any]]
@@ -40,6 +41,7 @@ class RecordingWidget(Widget):  # type: ignore[misc]  # nvflare has no types
         self.task = task
         self._ear: Ear | None = None
         self._sent: dict[tuple[str, str], tuple[int, Arrays]] = {}
+        self._rounds = Rounds()
         self._failure: BaseException | None = None
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
@@ -67,6 +69,7 @@ class RecordingWidget(Widget):  # type: ignore[misc]  # nvflare has no types
         if message.data_kind != DataKind.WEIGHTS or number is None:
             return
         self._sent[_conversation(fl_ctx)] = (int(number), _arrays(message.data))
+        self._sent = {talk: s for talk, s in self._sent.items() if s[0] > int(number) - KEEP}
         _note_weights(recorder, message)
 
     def _hear_result(self, recorder: Recorder, fl_ctx: FLContext) -> None:
@@ -83,8 +86,11 @@ class RecordingWidget(Widget):  # type: ignore[misc]  # nvflare has no types
             return
         _, client = talk
         weight = message.get_meta_prop(FLMetaKey.NUM_STEPS_CURRENT_ROUND)
-        recorder.sent(number, client, model)
-        recorder.returned(number, client, returned, np.nan if weight is None else float(weight))
+        place = self._rounds.place(number, client)
+        if place != number:
+            recorder.note(LATE)
+        recorder.sent(place, client, model)
+        recorder.returned(place, client, returned, np.nan if weight is None else float(weight))
         for name, value in _told(message.meta).items():
             recorder.clear(name, client, value)
 
