@@ -58,6 +58,23 @@ def test_parts_of_figures() -> None:
     assert len(paper._settings("ascent", False, Choice(), ("mnist", "cifar10"))) == 4
     with pytest.raises(FixConfig, match="unknown dataset 'svhn'"):
         paper._settings("ascent", False, Choice("svhn"), ("mnist",))
+    with pytest.raises(FixConfig, match="give --shadows"):
+        paper.fig2(True, 1, quiet, Choice(shadows=0))
+    (alone,) = paper._settings("ascent", True, Choice(shadows=0), ())
+    assert alone.compared == 0
     other = experiments()["driouich2022-prop1"]
     with pytest.raises(FixConfig, match="has no --dataset"):
         other.run_part(True, 1, quiet, Choice("fashion"))
+
+
+def test_what_the_detectors_tell(tmp_path) -> None:
+    """Figures 2, 6 and 7 on digits: overlaps between 0 and 1, and pictures."""
+    choice = Choice(rounds=10, shadows=60)
+    features = paper.fig2(True, 1, quiet, choice)
+    shared = features.measured("both", measure="OVL")
+    assert len(shared) == 2
+    assert all(0 <= value <= 1 for value in shared)
+    paper.draw_features(features, tmp_path / "fig2.svg")
+    norms = paper.fig6(True, 1, quiet, choice)
+    assert min(norms.measured("ascent", measure="norm")) > 0
+    paper.draw_overlap(norms, tmp_path / "fig6.svg")

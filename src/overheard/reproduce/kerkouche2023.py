@@ -342,8 +342,9 @@ def _settings(
 ) -> list[Setting]:
     """The panels asked for: by default all datasets and sizes of the figure."""
     if quick:
-        base = Setting("digits", kind, choice.size or 10, choice.rounds or 60, 20, 4, shadows=200)
-        return [replace(base, shadows=base.shadows if choice.shadows is None else choice.shadows)]
+        shadows = 200 if choice.shadows is None else choice.shadows
+        small = Setting("digits", kind, choice.size or 10, choice.rounds or 60, 20, 4)
+        return [replace(small, shadows=shadows, compared=int(shadows > 0))]
     chosen = [choice.dataset] if choice.dataset else list(datasets)
     for name in chosen:
         if name not in WORLDS:
@@ -373,6 +374,7 @@ def _settings(
 
 def fig2(quick: bool, seeds: int, progress: Progress, choice: Choice) -> Reproduction:
     """The linear feature's two distributions and their overlap, by round (membership)."""
+    _needs_detectors(choice)
     (setting, *_) = _settings("membership", quick, choice, ("mnist",))
     setting = replace(setting, rounds=choice.rounds or (20 if quick else 300), decoys=0, targets=1)
     told = listen(setting, 100, progress).detected[0]
@@ -409,9 +411,15 @@ def fig5(quick: bool, seeds: int, progress: Progress, choice: Choice) -> Reprodu
     return _figure("kerkouche2023-fig5", panels, seeds, quick, progress)
 
 
+def _needs_detectors(choice: Choice) -> None:
+    if choice.shadows == 0:
+        raise FixConfig("this figure is about the paper's detectors; give --shadows of 10 or more")
+
+
 def _of_detectors(
     name: str, kinds: Sequence[str], size: int, quick: bool, progress: Progress, choice: Choice
 ) -> Reproduction:
+    _needs_detectors(choice)
     rows, data = [], ""
     for kind in kinds:
         (setting, *_) = _settings(

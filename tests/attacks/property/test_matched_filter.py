@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,6 +20,9 @@ from overheard.evaluation.properties import f1
 from overheard.learning.records import Records
 from overheard.learning.training import shards, training_batches
 from overheard.transcript.knowledge import AuxiliaryData, RoundSum, ShardSize, Sums
+from overheard.transcript.observe import observe
+from overheard.transcript.store import Recording
+from overheard.transcript.threat import SECURE_SERVER
 from overheard.transcript.view import View, launch
 
 Asked = Callable[..., tuple[View, np.ndarray]]
@@ -83,6 +88,16 @@ def test_everybody_is_an_answer_too(asked: Asked) -> None:
 def test_same_seed_same_guess(asked: Asked) -> None:
     view, _ = asked("ascent", rounds=12)
     first, second = launch(QUICK, view, 3), launch(QUICK, view, 3)
+    np.testing.assert_array_equal(first.probabilities, second.probabilities)
+
+
+def test_never_sees_the_answer(asked: Asked, tmp_path: Path) -> None:
+    """Take the truth away after recording: the guess stays the same to the last bit."""
+    view, _ = asked("ascent", rounds=12)
+    shutil.rmtree(tmp_path / "run-0" / "truth")
+    recording = Recording.open(tmp_path / "run-0")
+    again = observe(recording, SECURE_SERVER, view.target, "")
+    first, second = launch(QUICK, view, 3), launch(QUICK, again, 3)
     np.testing.assert_array_equal(first.probabilities, second.probabilities)
 
 
