@@ -1,9 +1,8 @@
 """The equation behind each attack, as a line of text, and where its paper has it.
 
 θ is the model sent, θ′ the one returned, g(v) a record's gradient were its secret v, s the secret,
-y the label, f the model and m
-the number of records; b is a round's sum of updates. An attack may bring its own line in a class
-attribute ``equation``; those that only guess have none.
+y the label, f the model and m the number of records; b is a round's sum of updates. An attack may
+bring its own line in a class attribute ``equation``; those that only guess have none.
 """
 
 from __future__ import annotations
