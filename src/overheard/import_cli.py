@@ -67,6 +67,8 @@ def described(run: Path, given: Path | None, trust_code: bool) -> Iterator[Path]
     from overheard.transcript.store import Recording
 
     recording = Recording.open(run)
+    if not recording.rounds:
+        raise FixConfig(f"{run}: no round was recorded; there is nothing to audit")
     file = given if given is not None else run / BESIDE
     if recording.side("LocalTraining") is not None:
         if given is not None:

@@ -27,7 +27,7 @@ def test_the_example_ends_in_a_report(tmp_path: Path) -> None:
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=500,
         check=False,
     )
     assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]

@@ -115,7 +115,7 @@ def main(out: Path) -> int:
                     break
             time.sleep(0.1)
         run = start("flwr", "flwr", "run", str(app), "here", "--stream")
-        run.wait(timeout=90)
+        run.wait(timeout=300)
         deadline = time.monotonic() + 30
         while not run.returncode and not final.exists() and time.monotonic() < deadline:
             time.sleep(0.1)

@@ -340,3 +340,28 @@ def test_the_template_shows_what_was_recorded(federation: Path) -> None:
     description = read_description(file)
     assert description.model.hidden == (4,)
     assert verify(federation / "run").sound
+
+
+def test_sums_are_described_as_they_are(federation: Path) -> None:
+    """Under secure aggregation nothing can be replayed, and the totals and names go over."""
+    source = Recording.open(federation / "run")
+    with overheard.Recorder(federation / "sums") as recorder:
+        for entry, sent, total in source.aggregates():
+            recorder.sent(entry.number, "", sent)
+            mean = {n: sent[n] - total[n] / 3 for n in sent}
+            recorder.aggregated(entry.number, mean, source.clients)
+    (federation / "audit.toml").write_text(TOML)
+    remarks = describe(
+        Recording.open(federation / "sums"),
+        read_description(federation / "audit.toml"),
+        federation / "described",
+    )
+    assert remarks == ()
+    recording = Recording.open(federation / "described")
+    assert verify(federation / "described").sound
+    for (entry, _, total), (_, _, true) in zip(
+        recording.aggregates(), source.aggregates(), strict=True
+    ):
+        assert entry.participants == ("site 0", "site 1", "site 2")
+        for name in total:
+            np.testing.assert_allclose(total[name], true[name], atol=1e-12)

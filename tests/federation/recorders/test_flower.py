@@ -301,7 +301,7 @@ def run_here(words: list[str], timeout: int) -> None:
 def test_simulation(tmp_path: Path, loopback_only: tuple[str, ...]) -> None:
     """Bare and recorded, in Ray: the same global model, and every digest as the client had it."""
     pytest.importorskip("ray", reason="Ray is not installed: pip install 'flwr[simulation]'")
-    run_here([*loopback_only, sys.executable, str(HERE / "flower_app.py"), str(tmp_path)], 180)
+    run_here([*loopback_only, sys.executable, str(HERE / "flower_app.py"), str(tmp_path)], 400)
     assert recorded_digests(tmp_path / "run") == digests(tmp_path / "recorded")
     assert verify(tmp_path / "run").sound
     with np.load(tmp_path / "bare.npz") as bare:
@@ -311,7 +311,7 @@ def test_simulation(tmp_path: Path, loopback_only: tuple[str, ...]) -> None:
 
 def test_deployment(tmp_path: Path) -> None:
     """A SuperLink and two SuperNodes as processes of their own, on loopback."""
-    run_here([sys.executable, str(HERE / "deploy_flower.py"), str(tmp_path / "out")], 240)
+    run_here([sys.executable, str(HERE / "deploy_flower.py"), str(tmp_path / "out")], 400)
     assert recorded_digests(tmp_path / "out" / "run") == digests(tmp_path / "out" / "digests")
     assert len(digests(tmp_path / "out" / "digests")) == 4
     assert verify(tmp_path / "out" / "run").sound

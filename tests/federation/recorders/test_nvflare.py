@@ -23,7 +23,7 @@ def test_simulator(tmp_path: Path, loopback_only: tuple[str, ...]) -> None:
         [*loopback_only, sys.executable, str(HERE / "flare_job.py"), str(tmp_path)],
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=400,
         check=False,
     )
     assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
