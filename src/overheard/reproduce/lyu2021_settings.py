@@ -349,9 +349,7 @@ def prior_table(source: str, quick: bool) -> list[Setting]:
         claims = iter(numbers(line))
         for column in (first, second):
             for size in sizes:
-                cos = first_five(quick)
-                if size >= 500:
-                    cos = replace(cos, phases=("pre1",))
+                cos = replace(first_five(quick), phases=("pre1",))
                 panel = f"{source}, {column}, B={batch or 'all'}"
                 attacks = {COS: cos, **ours(20 if batch else 1)}
                 one = Setting(panel, f"{size} records", source, column, size, attacks)
