@@ -114,7 +114,8 @@ def reproductions() -> dict[str, dict[str, Any]]:
     found = {}
     for path in sorted(ROOT.glob("papers/*/*.json")):
         content = json.loads(path.read_text(encoding="utf-8"))
-        found[content["name"]] = content
+        if {"name", "paper", "rows"} <= content.keys():  # other results have other forms
+            found[content["name"]] = content
     return found
 
 

@@ -143,3 +143,19 @@ def test_papers_are_cited(audit: Audit) -> None:
     )
     assert title("driouich2022").startswith("Driouich et al. (2022)")
     assert title("somebody2030") == "somebody2030"
+
+
+def test_rounds_heard_are_said_per_attack(audit: Audit) -> None:
+    clients = dict(zip(audit.run.clients, range(15, 21), strict=True))
+    heard = audit.model_copy(
+        update={
+            "findings": tuple(
+                f.model_copy(update={"details": {"rounds_heard": clients[f.client]}})
+                if f.attack == "exact_linear"
+                else f
+                for f in audit.findings
+            )
+        }
+    )
+    text = section(render(heard), "how")
+    assert text.count("Rounds heard of each client: 15 to 20 of 40.") == 1

@@ -35,7 +35,7 @@ from overheard.transcript.guess import (
     LocalModel,
     Membership,
 )
-from overheard.transcript.knowledge import AttributeDomain, Groups, PublicRecords
+from overheard.transcript.knowledge import AttributeDomain, Groups, Link, PublicRecords
 from overheard.transcript.observe import MEMBER_COLUMN
 from overheard.transcript.target import Target
 from overheard.transcript.view import Attack, View
@@ -84,6 +84,9 @@ class _About:
             "seconds": seconds,
             "seed": self.seed,
         }
+        if Link in attack.needs and Link in self.view.kinds:
+            heard = {"rounds_heard": len(self.view.know(Link))}
+            scores["details"] = {**scores.get("details", {}), **heard}
         return Finding(**(shared | scores))
 
     def mean_of(self, units: Array, attack: Attack) -> dict[str, float]:

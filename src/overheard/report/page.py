@@ -120,6 +120,16 @@ class Page:
         """Clients with a finding on the topic."""
         return sum(t == topic for _, t in self.best)
 
+    def rounds(self, attack: str) -> str:
+        """In how many rounds the attack heard a client: 53 to 64 of 120."""
+        found = (f.details for f in self.audit.findings if f.attack == attack)
+        heard = [int(d["rounds_heard"]) for d in found if "rounds_heard" in d]
+        if not heard:
+            return ""
+        least, most = min(heard), max(heard)
+        span = words.count(least) if least == most else f"{least:,} to {most:,}"
+        return f"{span} of {words.count(self.audit.run.rounds)}"
+
     def pooled_about(self, topic: Topic) -> Judged | None:
         """The strongest attack over all clients together."""
         return verdict.strongest(j for j in self.pooled if j.topic == topic)
