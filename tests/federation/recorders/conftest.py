@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import shutil
 import subprocess
 from collections.abc import Iterable
@@ -75,12 +76,17 @@ def in_process_grid(client_app: Any, nodes: tuple[int, ...] = NODES) -> Any:
 LOOPBACK_ONLY = ("unshare", "-rn", "sh", "-c", 'ip link set lo up && exec "$@"', "sh")
 
 
-@pytest.fixture(scope="session")
+@functools.cache
+def namespaces() -> bool:
+    """Whether a command can be given a network of its own, with loopback alone."""
+    if not (shutil.which("unshare") and shutil.which("ip")):
+        return False
+    return not subprocess.run([*LOOPBACK_ONLY, "true"], capture_output=True, check=False).returncode
+
+
+@pytest.fixture
 def loopback_only() -> tuple[str, ...]:
     """Words to put before a command so that it sees no network but loopback; or skip."""
-    if not (shutil.which("unshare") and shutil.which("ip")):
-        pytest.skip("needs unshare and ip: Ray listens on every interface that it sees")
-    tried = subprocess.run([*LOOPBACK_ONLY, "true"], capture_output=True, check=False)
-    if tried.returncode:
+    if not namespaces():
         pytest.skip("no network namespaces here, and Ray listens on every interface that it sees")
     return LOOPBACK_ONLY

@@ -100,6 +100,26 @@ def test_with_names_another_file(workplace: Any) -> None:
     assert "describes itself already" in twice.stderr
 
 
+def test_code_needs_trust(workplace: Any) -> None:
+    as_checkpoints(workplace.path / "run", workplace.path / "checkpoints")
+    workplace.overheard("import", "checkpoints", "--out", "imported")
+    workplace.overheard("init", "imported")
+    file = workplace.path / "imported" / "audit.toml"
+    fill_in(file)
+    text = file.read_text()
+    assert 'name = "linear"' in text
+    file.write_text(text.replace('name = "linear"', 'factory = "trap_of_this_test:make"'))
+    (workplace.path / "trap_of_this_test.py").write_text("raise ImportError('it was run')")
+    refused = workplace.overheard("audit", "imported", "--out", "a")
+    assert refused.returncode == 1
+    assert "--trust-code" in refused.stderr
+    assert "it was run" not in refused.stderr
+    trusted = workplace.overheard("audit", "imported", "--out", "a", "--trust-code")
+    assert trusted.returncode == 1
+    assert "cannot be found (it was run)" in trusted.stderr
+    assert not (workplace.path / "a").exists()
+
+
 def test_globals_that_are_what_a_round_ended_in(workplace: Any) -> None:
     as_checkpoints(workplace.path / "run", workplace.path / "after", after=True)
     (workplace.path / "p.toml").write_text('sent_is = "after"\n[weights]\n"site 0" = 30\n')
