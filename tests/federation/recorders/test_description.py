@@ -263,6 +263,9 @@ def needy(width):
 def nothing():
     return 5
 
+def broken():
+    raise ZeroDivisionError("oh")
+
 number = 5
 """
 
@@ -313,6 +316,7 @@ def test_code_is_not_imported_without_trust(
         ("odd", "outputs are not those of dense layers"),
         ("needy", "cannot be called without arguments"),
         ("nothing", "makes a int, not a torch module"),
+        ("broken", "failed: ZeroDivisionError: oh"),
         ("number", "is a int, not a function"),
         ("absent", "cannot be found"),
         ("elsewhere", "cannot be found"),

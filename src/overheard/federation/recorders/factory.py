@@ -70,6 +70,11 @@ def _made(factory: str) -> Any:
             f"model.factory {factory!r} cannot be found ({error}); start overheard from the "
             "folder of your code, or install it"
         ) from error
+    except Exception as error:
+        raise FixConfig(
+            f"model.factory {factory!r}: its module cannot be imported: "
+            f"{type(error).__name__}: {error}"
+        ) from error
     if not callable(make):
         raise FixConfig(f"model.factory {factory!r} is a {type(make).__name__}, not a function")
     try:
@@ -77,6 +82,10 @@ def _made(factory: str) -> Any:
     except TypeError as error:
         raise FixConfig(
             f"model.factory {factory!r} cannot be called without arguments: {error}"
+        ) from error
+    except Exception as error:
+        raise FixConfig(
+            f"model.factory {factory!r} failed: {type(error).__name__}: {error}"
         ) from error
     if not isinstance(module, torch.nn.Module):
         raise FixConfig(

@@ -41,7 +41,9 @@ def record(
     """The strategy, whose `start` also writes a recording of every training round to ``path``.
 
     ``name_by``: a metric of the replies whose value names the client in place of its node id.
-    ``payload``: "gradient" if clients return gradients. ``path`` must not exist yet.
+    ``payload``: "gradient" if clients return gradients. ``path`` must not exist yet: a place that
+    cannot be written to is refused before anything is sent. What goes wrong later (a full disk)
+    ends the recording, is logged, and leaves the federation alone.
     """
     _refuse_existing(path)
     return RecordedStrategy(strategy, Path(path), payload, name_by)
