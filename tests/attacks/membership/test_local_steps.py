@@ -265,7 +265,7 @@ def noisy(view: Any, factor: float) -> tuple[Any, float]:
 
 def test_noise_that_is_told_keeps_probabilities_calibrated(heard: Any) -> None:
     view, member, _ = heard(people=200, batch_size=8)
-    blurred, sd = noisy(view, 2.0)
+    blurred, sd = noisy(view, 1.0)
     guess = launch(
         CandidateDecode(rounds=3), blurred.knowing(AppliedDefence(("gaussian",), None, sd)), 0
     )

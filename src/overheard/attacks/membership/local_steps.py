@@ -94,6 +94,12 @@ class Found:
         return _doubt(self.members)
 
     @property
+    def rank(self) -> tuple[bool, bool, float]:
+        """Which of two passes over a round to keep. Among equals the first, whose replays owe
+        nothing to the round itself."""
+        return self.settled, self.sure, -self.misfit
+
+    @property
     def warning(self) -> str:
         """What a reader of the probabilities must know; empty when all is well."""
         if self.fit == "poor":
@@ -155,7 +161,7 @@ def decode_local_steps(
         drawn_from = belief
         for _ in range(PASSES):
             one = scene.decode(number, belief, drawn_from, rng)
-            if best is None or (one.settled, -one.misfit) >= (best.settled, -best.misfit):
+            if best is None or one.rank > best.rank:
                 best = one
             if best.sure:
                 break
