@@ -218,4 +218,6 @@ def _moments(v: Array, shares: Array) -> tuple[Array, Array]:
     """Eigenvalues and eigenvectors of the second moments of v (known, values, d)."""
     weighted = (v * (shares / len(shares))[:, :, None]).reshape(-1, v.shape[2])
     found, vectors = np.linalg.eigh(weighted.T @ v.reshape(-1, v.shape[2]))
-    return np.maximum(found, 0.0), vectors
+    found, known = np.maximum(found, 0.0), len(shares)
+    # what no known record shows may still vary in the others: as if one more were average
+    return (known * found + found.mean()) / (known + 1), vectors
