@@ -7,7 +7,7 @@ not contain the sensitive column at all.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol
 
@@ -158,6 +158,15 @@ class Labels:
 
     name: ClassVar[str] = "labels"
     values: NDArray[Any]
+
+
+@dataclass(frozen=True)
+class EverybodysRecords:
+    """The records of all clients, as `PublicRecords` and `Labels` hold one client's."""
+
+    name: ClassVar[str] = "everybody's public records"
+    records: Mapping[str, Records]
+    labels: Mapping[str, NDArray[Any]]
 
 
 @dataclass(frozen=True)
@@ -326,6 +335,7 @@ KINDS: tuple[type[Any], ...] = (
     Groups,
     GroupCounts,
     AppliedDefence,
+    EverybodysRecords,
     Sums,
     ShardSize,
     TargetRecord,

@@ -18,6 +18,7 @@ from overheard.transcript.knowledge import (
     AttributePrior,
     AuxiliaryData,
     CandidatePool,
+    EverybodysRecords,
     GroupCounts,
     Groups,
     Labels,
@@ -123,7 +124,7 @@ def _link(recording: Recording, target: Target, client: str) -> Link | None:
 
 
 def _sums(recording: Recording, target: Target, client: str) -> Sums | None:
-    if target.question != "property":
+    if target.question not in ("property", "attribute"):
         return None
     recipe = recipe_of(recording)
     names = recording.clients
@@ -244,6 +245,21 @@ def _labels(recording: Recording, target: Target, client: str) -> Labels | None:
     return Labels(_sealed(tables[client][LABEL_COLUMN]))
 
 
+def _everybody(recording: Recording, target: Target, client: str) -> EverybodysRecords | None:
+    if target.question != "attribute":
+        return None
+    tables, labels = (
+        recording.side("PublicRecords", target.key),
+        recording.side("Labels", target.key),
+    )
+    if not tables or not labels:
+        return None
+    return EverybodysRecords(
+        {who: _without_secret(recording, target, table) for who, table in tables.items()},
+        {who: _sealed(table[LABEL_COLUMN]) for who, table in labels.items()},
+    )
+
+
 def _domain(recording: Recording, target: Target, client: str) -> AttributeDomain | None:
     content = recording.side("AttributeDomain", target.key)
     if content is None:
@@ -308,4 +324,5 @@ _LOADERS: dict[type[Any], Callable[[Recording, Target, str], Any]] = {
     SuspectedBehaviour: _behaviour,
     ShardSize: _shard_size,
     AppliedDefence: _defence,
+    EverybodysRecords: _everybody,
 }

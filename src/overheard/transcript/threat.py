@@ -15,6 +15,7 @@ from overheard.transcript.knowledge import (
     AttributePrior,
     AuxiliaryData,
     CandidatePool,
+    EverybodysRecords,
     Groups,
     Labels,
     Link,
@@ -84,9 +85,10 @@ ISOLATING_SERVER = Threat(
 )
 SECURE_SERVER = Threat(
     "secure-server",
-    _AROUND | {Sums, TargetRecord, SuspectedBehaviour, ShardSize},
+    _AROUND | {EverybodysRecords, Sums, TargetRecord, SuspectedBehaviour, ShardSize},
     "is the server of a federation with secure aggregation: it sees who took part and the sum of "
-    "their updates, never a single one. Knows the training recipe and records like the clients'. "
+    "their updates, never a single one. Knows the training recipe, records like the clients' and "
+    "the public attributes and labels of the clients' own. "
     "A server that hears every link can sum by itself, so what is found here it finds as well.",
 )
 THREATS = {t.name: t for t in (EAVESDROPPER, SERVER, ISOLATING_SERVER, SECURE_SERVER)}

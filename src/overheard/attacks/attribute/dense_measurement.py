@@ -18,7 +18,7 @@ from overheard.decoding.factor_kernels import difference, explicit, gram, projec
 from overheard.decoding.measurement import Measurement, from_differences, from_gram
 from overheard.decoding.update_scale import ScaledSum
 from overheard.errors import ChooseAnotherAttack
-from overheard.learning.dense import split, weighted_gradient
+from overheard.learning.dense import Factors, split, weighted_gradient
 from overheard.learning.private import record_factors
 from overheard.learning.recipe import Recipe
 from overheard.transcript.knowledge import Link
@@ -129,13 +129,41 @@ def _sharp(measurement: Measurement) -> bool:
     return float(np.einsum("ikr,ikr->r", features, features).min()) >= _SHARP**2
 
 
-def _at(recipe: Recipe, theta: Array, candidates: Array, labels: Array, update: Array):  # type: ignore[no-untyped-def]
+def summed_measurement(
+    recipe: Recipe,
+    thetas: Array,
+    totals: Array,
+    noise: Array,
+    candidates: Array,
+    labels: Array,
+    weights: Array,
+) -> Measurement:
+    """The measurement from sums (T, P) in which record i counts ``weights[t, i]`` times its
+    gradient at ``thetas[t]``; noise: (T, P)."""
+    values, people, _ = candidates.shape
+    labels = np.broadcast_to(labels, (values, people))
+    return _inner_products(recipe, thetas, totals, noise, candidates, labels, weights)
+
+
+def _at(  # type: ignore[no-untyped-def]
+    recipe: Recipe,
+    theta: Array,
+    candidates: Array,
+    labels: Array,
+    update: Array,
+    weights: Array | None = None,
+):
     """Differences to the first candidate, and what the update leaves unexplained by it."""
     model = recipe.dense
-    base = record_factors(recipe, theta, candidates[0], labels[0])
+
+    def pairs_of(inputs: Array, classes: Array) -> Factors:
+        pairs = record_factors(recipe, theta, inputs, classes)
+        return pairs if weights is None else [(a, delta * weights[:, None]) for a, delta in pairs]
+
+    base = pairs_of(candidates[0], labels[0])
     left = update - weighted_gradient(model, base, np.ones(len(labels[0])))
     others = [
-        difference(base, record_factors(recipe, theta, x, y), model.bias)
+        difference(base, pairs_of(x, y), model.bias)
         for x, y in zip(candidates[1:], labels[1:], strict=True)
     ]
     return others, left
@@ -165,7 +193,13 @@ def _rows(
 
 
 def _inner_products(
-    recipe: Recipe, thetas: Array, updates: Array, noise: Array, candidates: Array, labels: Array
+    recipe: Recipe,
+    thetas: Array,
+    updates: Array,
+    noise: Array,
+    candidates: Array,
+    labels: Array,
+    weights: Array | None = None,
 ) -> Measurement:
     """Rounds are weighted by their own noise, so that the sum of Gram matrices has unit noise."""
     values, people, _ = candidates.shape
@@ -174,9 +208,10 @@ def _inner_products(
     products = np.zeros((people, values - 1, people, values - 1))
     projections = np.zeros((people, values - 1))
     energy = 0.0
-    for theta, update, sd in zip(thetas, updates, noise, strict=True):
+    for number, (theta, update, sd) in enumerate(zip(thetas, updates, noise, strict=True)):
         precision = float(1 / np.mean(sd**2))
-        others, left = _at(recipe, theta, candidates, labels, update)
+        counted = None if weights is None else weights[number]
+        others, left = _at(recipe, theta, candidates, labels, update, counted)
         energy += precision * float(left @ left)
         blocks = _blocks(recipe, left)
         for a, one in enumerate(others):

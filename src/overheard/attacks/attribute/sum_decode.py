@@ -1,0 +1,132 @@
+"""Does a sum hide its parts? One linear measurement of everybody's secrets, decoded at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from overheard.attacks.attribute.dense_measurement import summed_measurement
+from overheard.attacks.attribute.max_entropy import flagged
+from overheard.attacks.wire import spread
+from overheard.decoding.counts import decode_tied, same_rows, tie_diagnostics
+from overheard.errors import ChooseAnotherAttack, FixData
+from overheard.learning.records import encode
+from overheard.transcript.guess import AttributeValues
+from overheard.transcript.knowledge import (
+    AttributeDomain,
+    AttributePrior,
+    EverybodysRecords,
+    LocalTraining,
+    Sums,
+)
+from overheard.transcript.view import View
+
+Array = NDArray[np.float64]
+MOST_UNKNOWNS = 8_000
+
+
+@dataclass(frozen=True)
+class SumDecode:
+    """Reads the sum of all clients' updates, which is all that secure aggregation shows, as a
+    linear measurement of the attribute of every record of every client, and solves for all of them
+    together. A sum has as many numbers as one update and more unknowns: it hides its parts only
+    where the model is smaller than the federation.
+
+    Settings: ``rounds``, how many of the rounds heard are used (spread evenly).
+    """
+
+    name: ClassVar[str] = "sum_decode"
+    paper: ClassVar[str] = "overheard"
+    question: ClassVar[str] = "attribute"
+    needs: ClassVar[frozenset[type[Any]]] = frozenset(
+        {Sums, LocalTraining, EverybodysRecords, AttributeDomain}
+    )
+    uses: ClassVar[frozenset[type[Any]]] = frozenset({AttributePrior})
+
+    rounds: int = 20
+
+    def __call__(self, view: View, rng: np.random.Generator) -> AttributeValues:
+        sums, recipe = view.know(Sums), view.know(LocalTraining).recipe
+        everybody, domain = view.know(EverybodysRecords), view.know(AttributeDomain)
+        one_step = recipe.full_batch and (recipe.algorithm == "fedsgd" or recipe.epochs == 1)
+        if not one_step or domain.spread:
+            raise ChooseAnotherAttack(
+                "reads one full-batch step a round of an attribute with few values"
+            )
+        names = [name for name in sums.clients if name in everybody.records]
+        if set(names) != set(sums.clients):
+            silent = ", ".join(set(sums.clients) - set(names))
+            raise FixData(f"the records of {silent} are not known, and they are in the sums too")
+        owner = np.repeat(np.arange(len(names)), [len(everybody.labels[n]) for n in names])
+        unknowns = len(owner) * (len(domain.values) - 1)
+        if unknowns > MOST_UNKNOWNS:
+            raise ChooseAnotherAttack(
+                f"{unknowns} unknowns at once; up to {MOST_UNKNOWNS} are decoded"
+            )
+        candidates = np.concatenate(
+            [
+                np.stack(
+                    [
+                        encode(recipe.encoding, everybody.records[name], {domain.column: v})
+                        for v in domain.values
+                    ]
+                )
+                for name in names
+            ],
+            axis=1,
+        )
+        raw = np.concatenate([everybody.labels[name] for name in names])
+        labels = recipe.target.encode_values(raw)
+        rate = 1.0 if recipe.algorithm == "fedsgd" else recipe.learning_rate
+        share = rate / np.bincount(owner)
+        used = spread(len(sums), self.rounds)
+        thetas, totals, noise, weights = [], [], [], []
+        for row in used.tolist():
+            heard = sums[row]
+            sent = heard.sent.astype(np.float64)
+            there = sums.participation[row]
+            thetas.append(sent)
+            totals.append(heard.total)
+            noise.append(_rounding(heard.sent, heard.total, int(there.sum()), recipe.wire))
+            weights.append((there * share)[owner])
+        measurement = summed_measurement(
+            recipe,
+            np.array(thetas),
+            np.array(totals),
+            np.array(noise),
+            candidates,
+            labels,
+            np.array(weights),
+        )
+        ties = same_rows(np.column_stack([candidates[0], labels, np.array(weights).T]))
+        prior = None
+        if AttributePrior in view.kinds:
+            prior = np.maximum(np.array(view.know(AttributePrior).shares), 1e-6)
+            prior = np.broadcast_to(prior / prior.sum(), (len(owner), len(prior)))
+        posterior = decode_tied(measurement, ties, prior)
+        mine = owner == names.index(view.client)
+        return AttributeValues(
+            posterior.probabilities[mine],
+            domain.values,
+            {
+                "method": posterior.method,
+                **flagged(posterior.flag, posterior.probabilities),
+                "rank": posterior.rank,
+                "unknowns": posterior.unknowns,
+                "chi2": posterior.chi2_per_equation,
+                "entropy_bits": float(np.mean(posterior.entropy_bits[mine])),
+                **tie_diagnostics(ties[mine], posterior.probabilities[mine]),
+            },
+        )
+
+
+def _rounding(sent: NDArray[Any], total: Array, clients: int, wire: str) -> Array:
+    """Standard deviation of the rounding in a sum: every client rounds its model to the wire."""
+    kind = np.float32 if wire == "float32" else np.float64
+    place = np.spacing(np.abs(sent).astype(kind)).astype(np.float64) / np.sqrt(12)
+    typical = float(np.sqrt(np.mean(total**2))) / clients
+    arithmetic = float(np.finfo(kind).eps) * typical
+    return np.asarray(np.sqrt(clients) * np.hypot(place, arithmetic))

@@ -1,0 +1,84 @@
+"""Secure aggregation alone: the sum is decoded as one large update."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from overheard.attacks.attribute.sum_decode import SumDecode
+from overheard.errors import ChooseAnotherAttack, FixData, GrantKnowledge
+from overheard.evaluation.audit import audit
+from overheard.evaluation.metrics import attribute_hits, calibration_error
+from overheard.federation.config import parse_config
+from overheard.federation.plan import plan
+from overheard.federation.simulate import simulate
+from overheard.transcript.knowledge import EverybodysRecords
+from overheard.transcript.observe import observe
+from overheard.transcript.store import Recording
+from overheard.transcript.target import attribute
+from overheard.transcript.threat import SECURE_SERVER
+from overheard.transcript.view import launch
+
+
+def summed(path: Path, hidden: int = 8, **training: Any) -> Recording:
+    options = {"victim": 25, "participants": 5, "attributes": ["c043"]}
+    config = {
+        "data": {"source": "digits", "options": options},
+        "model": {"name": "mlp", "hidden": [hidden]},
+        "training": {"rounds": 4, "learning_rate": 0.1, "weighting": "equal", **training},
+        "defence": [{"name": "secure_sum"}],
+    }
+    return Recording.open(simulate(plan(parse_config(config)), path))
+
+
+@pytest.mark.parametrize("participation", [1.0, 0.6])
+def test_sums_of_five_clients_tell_everybodys_secret(tmp_path: Path, participation: float) -> None:
+    run = summed(tmp_path / "run", participation=participation)
+    for client in run.clients:
+        guess = launch(SumDecode(), observe(run, SECURE_SERVER, attribute("c043"), client), 0)
+        assert attribute_hits(guess, run.truth()[client]["c043"]).mean() == 1.0
+
+
+def test_a_model_smaller_than_the_federation_hides_some(tmp_path: Path) -> None:
+    """81 numbers a sum for 125 secrets, one round: not all, and it knows."""
+    run = summed(tmp_path / "run", hidden=1, rounds=1)
+    guesses, secrets = [], []
+    for client in run.clients:
+        view = observe(run, SECURE_SERVER, attribute("c043"), client)
+        guess = launch(SumDecode(), view, 0)
+        assert guess.diagnostics["rank"] < guess.diagnostics["unknowns"]
+        guesses.append(guess)
+        secrets.append(run.truth()[client]["c043"])
+    everybody = replace(
+        guesses[0], probabilities=np.concatenate([g.probabilities for g in guesses])
+    )
+    secret = np.concatenate(secrets)
+    assert attribute_hits(everybody, secret).mean() < 1.0
+    assert calibration_error(everybody, secret) < 0.2
+
+
+def test_what_it_cannot_read_it_refuses(tmp_path: Path) -> None:
+    run = summed(tmp_path / "run", epochs=2)
+    view = observe(run, SECURE_SERVER, attribute("c043"), "victim")
+    with pytest.raises(ChooseAnotherAttack, match="one full-batch step"):
+        launch(SumDecode(), view, 0)
+    whole = summed(tmp_path / "whole")
+    view = observe(whole, SECURE_SERVER, attribute("c043"), "victim")
+    with pytest.raises(GrantKnowledge, match="EverybodysRecords"):
+        launch(SumDecode(), view.narrowed(view.kinds - {EverybodysRecords}), 0)
+    known = view.know(EverybodysRecords)
+    some = EverybodysRecords(
+        {"victim": known.records["victim"]}, {"victim": known.labels["victim"]}
+    )
+    with pytest.raises(FixData, match="are in the sums too"):
+        launch(SumDecode(), view.knowing(some), 0)
+
+
+def test_the_audit_of_a_secure_federation_runs_it(tmp_path: Path) -> None:
+    run = summed(tmp_path / "run")
+    record = audit(run, SECURE_SERVER, ["sum_decode"], ["victim"], ["c043"])
+    assert [f.value for f in record.findings] == [1.0]
