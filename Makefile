@@ -29,6 +29,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(v < (3, 11) and "overheard needs Python 3.11 or newer, and $(PYTHON) is %d.%d. Try: make PYTHON=python3.12" % v[:2])'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
 		echo "Python's venv module is missing; on Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
+	@echo "installing into $(VENV): a few minutes the first time, and quiet"
 	$(PIP) install --quiet "$$(grep '^torch==' constraints.txt)"
 	$(PIP) install --quiet --constraint constraints.txt --editable ".[dev]"
 	@touch $@
