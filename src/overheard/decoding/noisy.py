@@ -85,7 +85,7 @@ def _sweep(measurement: Measurement, prior: Array) -> tuple[Array, float, int, b
         # a handful of records that swing for ever do not matter to the others
         if change.max() < _SETTLED or (count >= _PATIENCE and change.mean() < _SETTLED / 20):
             return p, _open_share(features, precision), count, True
-        site, site_shift = matching_sites(p, *cavity)
+        site, site_shift = _matching_sites(p, *cavity)
         precision = (1 - _DAMPING) * precision + _DAMPING * site
         shift = (1 - _DAMPING) * shift + _DAMPING * site_shift
     return p, 0.0, _SWEEPS, False
@@ -102,7 +102,7 @@ def _open_share(features: Array, precision: Array) -> float:
     return 1.0 - kept / float(r)
 
 
-def matching_sites(probabilities: Array, precision: Array, shift: Array) -> tuple[Array, Array]:
+def _matching_sites(probabilities: Array, precision: Array, shift: Array) -> tuple[Array, Array]:
     """Sites that give the Gaussian posterior the moments of cavity times discrete prior."""
     site = moment_sites(probabilities)[0] - precision
     values, vectors = np.linalg.eigh(site)

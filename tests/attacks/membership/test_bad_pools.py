@@ -48,7 +48,7 @@ def test_a_sound_pool_is_called_a_good_fit(pooled: Recording) -> None:
     view, _, _ = look(pooled)
     guess = launch(CandidateDecode(), view, 0)
     assert guess.diagnostics["fit"] == "good"
-    assert "warning" not in guess.diagnostics
+    assert "flag" not in guess.diagnostics
 
 
 def test_a_pool_without_any_member_is_flagged(pooled: Recording) -> None:
@@ -58,7 +58,7 @@ def test_a_pool_without_any_member_is_flagged(pooled: Recording) -> None:
     said = dataclasses.replace(link, weights=np.full_like(link.weights, 20.0))
     guess = launch(CandidateDecode(), view.knowing(pool_of(view, ~member), said), 0)
     assert guess.diagnostics["fit"] == "poor"
-    assert "members are missing from the pool" in guess.diagnostics["warning"]
+    assert "members are missing from the pool" in guess.diagnostics["flag"]
 
 
 def test_a_pool_that_lacks_some_members_is_flagged(pooled: Recording) -> None:

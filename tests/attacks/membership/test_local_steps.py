@@ -95,7 +95,7 @@ def test_members_of_many_local_steps(heard: Any, training: dict[str, Any]) -> No
     guess = launch(CandidateDecode(rounds=5), view, 0)
     assert np.mean(guess.choice() == member) >= 0.97
     assert guess.diagnostics["fit"] == "good"
-    assert "warning" not in guess.diagnostics
+    assert "flag" not in guess.diagnostics
     assert guess.probabilities.sum() == pytest.approx(member.sum(), abs=0.5)
     right = guess.attribute.choice()[member] == secret[member]
     assert right.mean() >= 0.9
@@ -122,7 +122,7 @@ def test_large_learning_rates_are_refused_flagged_or_admitted(heard: Any, rate: 
             said.append(guess.probabilities)
             true.append(member)
             hits = np.mean(guess.choice() == member)
-            assert hits >= 0.8 or "warning" in guess.diagnostics
+            assert hits >= 0.8 or "flag" in guess.diagnostics
     if said:
         assert calibration_error(np.concatenate(said), np.concatenate(true)) <= 0.12
 
@@ -138,7 +138,7 @@ def test_a_pool_without_any_member_is_not_believed(heard: Any) -> None:
         CandidatePool(pool.records.take(strangers), pool.labels[strangers]), fewer
     )
     guess = launch(CandidateDecode(rounds=2), emptied, 0)
-    assert guess.diagnostics["fit"] == "poor" or "warning" in guess.diagnostics
+    assert guess.diagnostics["fit"] == "poor" or "flag" in guess.diagnostics
 
 
 def test_twins_share_their_probability_and_are_counted(heard: Any) -> None:
@@ -278,7 +278,7 @@ def test_noise_that_is_not_told_is_noticed(heard: Any) -> None:
     view, _, _ = heard(batch_size=8)
     guess = launch(CandidateDecode(rounds=2), noisy(view, 1.0)[0], 0)
     assert guess.diagnostics["fit"] == "poor"
-    assert "do not rely" in guess.diagnostics["warning"]
+    assert "do not rely" in guess.diagnostics["flag"]
 
 
 def test_a_clipped_update_is_noticed(heard: Any) -> None:
@@ -318,7 +318,7 @@ def test_private_steps_of_little_noise_hide_only_who_was_never_drawn(heard: Any)
 def test_private_steps_of_much_noise_hide_members(heard: Any) -> None:
     view, member = private_view(heard, noise=20.0, batch_size=10, learning_rate=0.05)
     guess = launch(CandidateDecode(rounds=2), view, 0)
-    assert "warning" in guess.diagnostics
+    assert "flag" in guess.diagnostics
     assert calibration_error(guess.probabilities, member) <= 0.15
     assert guess.probabilities.max() < 0.99
 

@@ -196,7 +196,7 @@ def _several_steps(
             "rounds_used": found.rounds,
             "parameters": recipe.model.size,
             **values,
-            **({"warning": found.warning} if found.warning else {}),
+            **({"flag": found.warning} if found.warning else {}),
             **tie_diagnostics(groups, tied),
         },
     )
@@ -240,7 +240,7 @@ def _guess(
             "chi2": posterior.chi2_per_equation,
             "rounds_used": rounds,
             "parameters": size,
-            **({} if left <= MOST_LEFT else {"warning": UNEXPLAINED}),
+            **({} if left <= MOST_LEFT else {"flag": UNEXPLAINED}),
             **tie_diagnostics(groups, p),
         },
     )
