@@ -48,6 +48,18 @@ def test_a_setting_changes_the_config_and_the_address() -> None:
     assert "epochs" not in BASE["training"]
 
 
+def test_a_setting_may_have_a_listener_of_its_own() -> None:
+    plain, summed = cells(
+        sweep_of(
+            attacks=["max_entropy"],
+            setting=[{}, {"threat": "secure-server", "attacks": ["sum_decode"]}],
+        )
+    )
+    assert (plain.threat, plain.attacks) == ("eavesdropper", ("max_entropy",))
+    assert (summed.threat, summed.attacks) == ("secure-server", ("sum_decode",))
+    assert plain.key != summed.key
+
+
 def test_what_varies_has_the_same_address_however_it_is_written() -> None:
     """A default that is spelled out is the same federation."""
     (one,) = cells(sweep_of())

@@ -42,11 +42,16 @@ CELL_FORMAT = 1
 
 
 class Setting(Spec):
-    """One defence at one strength: what it changes in the base config, by dotted keys."""
+    """One defence at one strength: what it changes in the base config, by dotted keys.
+
+    ``threat`` and ``attacks``: who listens there, where it is not who listens elsewhere.
+    """
 
     defence: str = "none"
     strength: float = 0.0
     change: dict[str, Any] = {}
+    threat: str = ""
+    attacks: tuple[str, ...] = ()
 
 
 class SweepConfig(Spec):
@@ -148,8 +153,8 @@ def cells(sweep: SweepConfig) -> list[Cell]:
             setting.defence,
             setting.strength,
             seed,
-            sweep.threat,
-            sweep.attacks,
+            setting.threat or sweep.threat,
+            setting.attacks or sweep.attacks,
             sweep.clients,
             sweep.targets,
             sweep.holdout,
