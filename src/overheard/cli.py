@@ -18,6 +18,7 @@ from overheard import terminal  # noqa: E402
 from overheard.about_cli import attacks, doctor  # noqa: E402
 from overheard.data_cli import DataDir, data_app  # noqa: E402
 from overheard.detect_cli import detect  # noqa: E402
+from overheard.guard_cli import preflight  # noqa: E402
 from overheard.import_cli import (  # noqa: E402
     Describing,
     TrustCode,
@@ -26,7 +27,6 @@ from overheard.import_cli import (  # noqa: E402
     init,
 )
 from overheard.report_cli import compare, report  # noqa: E402
-from overheard.guard_cli import preflight  # noqa: E402
 from overheard.sweep_cli import frontier, sweep  # noqa: E402
 
 if TYPE_CHECKING:
@@ -46,7 +46,9 @@ app.add_typer(data_app, name="data")
 app.command(epilog="Example: `overheard preflight client.toml --limit 0.1`")(preflight)
 app.command(epilog="Example: `overheard sweep sweep.toml --out sweep --workers 2`")(sweep)
 app.command(epilog="Example: `overheard frontier sweep`")(frontier)
-app.command("import", epilog="Example: `overheard import checkpoints --out run`")(import_checkpoints)
+app.command("import", epilog="Example: `overheard import checkpoints --out run`")(
+    import_checkpoints
+)
 app.command(epilog="Example: `overheard init run`")(init)
 
 Seed = Annotated[int | None, typer.Option(help="Seed of every random choice.", show_default="0")]
