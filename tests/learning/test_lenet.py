@@ -155,6 +155,14 @@ def test_products_are_those_of_the_written_matrix(kind: str, vectors: int) -> No
     np.testing.assert_allclose(rows.times(v), written @ v, atol=1e-12)
     np.testing.assert_allclose(rows.transposed(u), written.T @ u, atol=1e-12)
     np.testing.assert_allclose(rows.squares(), (written**2).sum(axis=0), atol=1e-12)
+    start = 0
+    for left, right, biases in rows.moments():
+        size = len(left) * len(right)
+        g = written[:, start : start + size].reshape(7, len(left), len(right))
+        np.testing.assert_allclose(left, np.einsum("nab,ncb->ac", g, g), atol=1e-12)
+        np.testing.assert_allclose(right, np.einsum("nab,nac->bc", g, g), atol=1e-12)
+        start += size + biases
+    assert start == rows.size
     some_rows = np.array([4, 1])
     np.testing.assert_array_equal(rows.take(some_rows).explicit(), written[some_rows])
     np.testing.assert_array_equal(stacked([rows, rows]).explicit(), np.tile(written, (2, 1)))

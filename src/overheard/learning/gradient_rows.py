@@ -21,6 +21,12 @@ from overheard.learning.recipe import Dense
 Array = NDArray[np.floating[Any]]
 
 
+Moments = tuple[NDArray[np.float64], NDArray[np.float64], int]
+"""Sums of G G' and G' G over a layer's gradients G (out, in), and the number of its biases."""
+SAMPLED = 300
+"""Records of a written layer whose second moments are taken; the others are like them."""
+
+
 @dataclass(frozen=True)
 class Outer:
     """A dense layer: row i is ``errors_i inputs_i'``, flattened, then ``errors_i`` for the bias."""
@@ -71,6 +77,12 @@ class Outer:
             parts.append(squared.sum(axis=0))
         return np.concatenate(parts)
 
+    def moments(self) -> Moments:
+        """Sums over the records of G G' and G' G, for G = errors_i inputs_i' (out, in)."""
+        left = (self.errors * (self.inputs**2).sum(axis=1, keepdims=True)).T @ self.errors
+        right = (self.inputs * (self.errors**2).sum(axis=1, keepdims=True)).T @ self.inputs
+        return _moments(left, right, len(self.errors[0]) if self.bias else 0)
+
     def explicit(self) -> Array:
         """The rows written out (n, width)."""
         rows = (self.errors[:, :, None] * self.inputs[:, None, :]).reshape(len(self), -1)
@@ -79,9 +91,10 @@ class Outer:
 
 @dataclass(frozen=True)
 class Written:
-    """A layer whose rows (n, width) are written out."""
+    """A layer whose rows (n, width) are written out: ``out`` by its inputs, then ``out`` biases."""
 
     rows: Array
+    out: int
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -91,7 +104,7 @@ class Written:
         return int(self.rows.shape[1])
 
     def take(self, rows: NDArray[Any]) -> Written:
-        return Written(self.rows[rows])
+        return Written(self.rows[rows], self.out)
 
     def times(self, vectors: Array) -> Array:
         return np.asarray(self.rows @ vectors)
@@ -101,6 +114,15 @@ class Written:
 
     def squares(self) -> Array:
         return np.asarray(np.einsum("np,np->p", self.rows, self.rows))
+
+    def moments(self) -> Moments:
+        """As of `Outer`, from `SAMPLED` of the records."""
+        some = self.rows[:SAMPLED, : self.width - self.out]
+        g = some.reshape(len(some), self.out, -1)
+        scale = len(self) / max(len(some), 1)
+        flat = np.ascontiguousarray(g).reshape(-1, g.shape[2])
+        turned = np.ascontiguousarray(g.transpose(1, 0, 2)).reshape(self.out, -1)
+        return _moments(scale * (turned @ turned.T), scale * (flat.T @ flat), self.out)
 
     def explicit(self) -> Array:
         return self.rows
@@ -146,9 +168,17 @@ class GradientRows:
         """Sum over the records of the squared gradient, entry by entry (P,)."""
         return np.concatenate([layer.squares() for layer in self.layers]).astype(np.float64)
 
+    def moments(self) -> tuple[Moments, ...]:
+        """Second moments of each layer's gradients as matrices, for a Kronecker approximation."""
+        return tuple(layer.moments() for layer in self.layers)
+
     def explicit(self) -> Array:
         """The matrix (n, P) itself: for few records."""
         return np.concatenate([layer.explicit() for layer in self.layers], axis=1)
+
+
+def _moments(left: Array, right: Array, biases: int) -> Moments:
+    return left.astype(np.float64), right.astype(np.float64), biases
 
 
 def _dtype(layer: Outer | Written) -> np.dtype[Any]:
@@ -165,7 +195,7 @@ def stacked(blocks: Sequence[GradientRows]) -> GradientRows:
             inputs = np.concatenate([layer.inputs for layer in layers])
             made.append(Outer(errors, inputs, first.bias))
         else:
-            made.append(Written(np.concatenate([layer.rows for layer in layers])))
+            made.append(Written(np.concatenate([layer.rows for layer in layers]), first.out))
     return GradientRows(tuple(made))
 
 

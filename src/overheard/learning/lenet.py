@@ -247,7 +247,8 @@ def _rows(
             patches = F.unfold(before, 5)
             flat = error.flatten(2)
             weight = torch.bmm(flat, patches.transpose(1, 2)).reshape(n, -1)
-            layers.append(Written(torch.cat([weight, flat.sum(dim=2)], dim=1).numpy()))
+            rows = torch.cat([weight, flat.sum(dim=2)], dim=1).numpy()
+            layers.append(Written(rows, flat.shape[1]))
         for (before, _), error in zip(heard[2:], errors[2:], strict=True):
             layers.append(Outer(error.numpy(), before.detach().numpy()))
     return GradientRows(tuple(layers))

@@ -311,7 +311,7 @@ def _figure(
     seeds: int,
     quick: bool,
     progress: Progress,
-    first_seed: int = 100,
+    first_seed: int = 200,
 ) -> Reproduction:
     """Every setting in so many federations; the quick version in one."""
     seeds = 1 if quick else seeds

@@ -43,8 +43,8 @@ class FilterSettings:
     block: int = 1000
     held_out: int = 1000
     masks: int = 32
-    first_iterations: int = 30
-    iterations: int = 6
+    first_iterations: int = 10
+    iterations: int = 4
 
     def sizes(self, records: int) -> tuple[int, int]:
         """Records in a block, and held out."""
