@@ -197,7 +197,8 @@ def _brief(setting: Setting) -> Setting:
     """Few rounds; the searches on one attribute only, ours everywhere."""
     first = SOURCES[setting.source][0] == setting.column
     kept = {m: a for m, a in setting.attacks.items() if first or m not in ("l2_lbfgs", COS)}
-    return replace(setting, attacks=kept, rounds=min(setting.rounds, 5))
+    rounds = setting.rounds if setting.batch else min(setting.rounds, 5)
+    return replace(setting, attacks=kept, rounds=rounds)
 
 
 def across(
@@ -240,9 +241,11 @@ def batch_table(quick: bool) -> list[Setting]:
 
     settings = across(printed.BATCHES, make)
     if quick:
-        settings = [s for s in settings if s.source == "location30"]
-        few = [(300, 8, 0.01, 1), (300, 32, 0.01, 1), (300, 8, 0.1, 1), (1000, 32, 0.01, 1)]
-        return settings + [_beyond("c001", *way) for way in (*few, (1000, 8, 0.01, 1))]
+        few = [(300, 8, 0.01, 1), (300, 32, 0.01, 1), (300, 8, 0.1, 1)]
+        many = [(1000, 32, 0.01, 1), (1000, 8, 0.01, 1)]
+        mine = [_brief(s) for s in settings if s.source == "location30"]
+        more = [_beyond("c001", *way) for way in few]
+        return mine + more + [_beyond("c001", *way, rounds=10) for way in many]
     once = [(size, batch, rate, 1) for size in (300, 1000) for batch in (8, 32)
             for rate in (0.01, 0.1)]  # fmt: skip
     ways = (*once, (300, 8, 0.01, 5), (300, 32, 0.01, 5))
@@ -250,12 +253,14 @@ def batch_table(quick: bool) -> list[Setting]:
     return settings + [_beyond(column, *way) for column in columns for way in ways]
 
 
-def _beyond(column: str, size: int, batch: int, rate: float, epochs: int) -> Setting:
+def _beyond(
+    column: str, size: int, batch: int, rate: float, epochs: int, rounds: int = 20
+) -> Setting:
     passes = f", {epochs} epochs" if epochs > 1 else ""
     at = f"B={batch}, {size} records, rate {rate}{passes}"
-    one = Setting(f"location30, {column}, ours", at, "location30", column, size, ours(20))
+    one = Setting(f"location30, {column}, ours", at, "location30", column, size, ours(rounds))
     repeats = 1 if size > 300 else 3
-    return replace(one, batch=batch, rate=rate, epochs=epochs, rounds=20, repeats=repeats)
+    return replace(one, batch=batch, rate=rate, epochs=epochs, rounds=rounds, repeats=repeats)
 
 
 def phases_table(quick: bool) -> list[Setting]:
