@@ -213,11 +213,12 @@ def test_tables_have_no_lenet_and_unequal_clients_no_property(
         )
 
 
-def test_private_steps_of_a_lenet_are_refused() -> None:
+def test_private_steps_of_a_lenet_are_taken() -> None:
     content = settings(model={"name": "lenet", "hidden": []}, training={"batch_size": 3})
-    defence = [{"name": "dp_sgd", "clip": 1.0, "noise": 1.0}]
-    with pytest.raises(FixConfig, match="'dp_sgd' is there for dense layers"):
-        plan(parse_config(content | {"defence": defence}))
+    defence = [{"name": "dp_sgd", "clip": 1.0, "noise": 2.0}]
+    private = plan(parse_config(content | {"defence": defence})).recipe.private
+    assert private is not None
+    assert private.noise == 2.0
 
 
 @pytest.mark.parametrize("count", [0, 10])

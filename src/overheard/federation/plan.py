@@ -124,11 +124,6 @@ def _private(config: Config) -> PrivateSteps | None:
     found = [d for d in config.defence if isinstance(d, DpSgdConfig)]
     if len(found) > 1:
         raise FixConfig("defence 'dp_sgd' is there twice; keep one")
-    if found and config.model.name == "lenet":
-        raise FixConfig(
-            "defence 'dp_sgd' is there for dense layers, and the model is a 'lenet'; use 'clip' "
-            "and 'gaussian', or model 'mlp'"
-        )
     return PrivateSteps(clip=found[0].clip, noise=found[0].noise) if found else None
 
 

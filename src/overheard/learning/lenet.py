@@ -103,6 +103,13 @@ def local_training(recipe: Recipe, start: Array, data: Shards, rng: np.random.Ge
     model = lenet_of(recipe)
     theta = np.broadcast_to(start, (len(data), start.shape[-1]))
     rate = theta.dtype.type(recipe.learning_rate)
+    if recipe.private is not None:
+        from overheard.learning.lenet_private import private_training  # Opacus
+
+        def masks(records: int) -> list[Array] | None:
+            return dropout_masks(model, (records,), theta.dtype, rng)
+
+        return private_training(recipe, model, theta, data, rng, masks)
     if recipe.algorithm == "fedsgd":
         weights = shares(data, theta.dtype)
         return client_gradients(model, theta, data.inputs, data.labels, weights, rng)

@@ -2,7 +2,9 @@
 
 A step takes every record with the same probability q (Poisson sampling), clips each gradient to
 norm ``clip``, sums, adds N(0, (noise * clip)^2) to every coordinate and divides by the expected
-batch q * m. The full batch is q = 1.
+batch q * m. The full batch is q = 1. How many records m a client holds is no secret: it is sent
+with every update, and divides every sum. Networks that are not dense take the same steps through
+Opacus, see `learning.lenet_private`.
 """
 
 from __future__ import annotations
@@ -43,7 +45,11 @@ def record_factors(recipe: Recipe, theta: Array, inputs: Array, labels: Array) -
 
 def recipe_gradients(recipe: Recipe, theta: Array, inputs: Array, labels: Array) -> Array:
     """Per-record gradients (..., n, P) that a client with this recipe adds up."""
-    rows = record_gradients(recipe.dense, recipe.loss, theta, inputs, labels)
+    return added_up(recipe, record_gradients(recipe.dense, recipe.loss, theta, inputs, labels))
+
+
+def added_up(recipe: Recipe, rows: Array) -> Array:
+    """The gradients (..., n, P) that a client with this recipe adds up, clipped or not."""
     if recipe.private is None:
         return rows
     norms = np.linalg.norm(rows, axis=-1, keepdims=True)

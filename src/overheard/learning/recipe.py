@@ -203,8 +203,6 @@ class Recipe(Spec):
             )
         if self.steps is not None and (self.batch_size is None or self.epochs != 1):
             raise ValueError("steps counts mini-batches instead of epochs: it needs a batch_size")
-        if self.private is not None and not isinstance(self.model, Dense):
-            raise ValueError("private local steps are there for dense layers only")
         if self.loss == "squared_error" and self.model.outputs != 1:
             raise ValueError("squared error needs a model with one output")
         return self

@@ -8,7 +8,7 @@ import pytest
 from overheard.attacks.attribute.max_entropy import MaxEntropy
 from overheard.errors import ChooseAnotherAttack
 from overheard.learning import lenet
-from overheard.learning.recipe import LeNet, Recipe, Target
+from overheard.learning.recipe import LeNet, PrivateSteps, Recipe, Target
 from overheard.learning.records import Encoding, Records, Scaled, encode
 from overheard.learning.training import shards
 from overheard.transcript.knowledge import (
@@ -24,7 +24,7 @@ from overheard.transcript.view import View, launch
 PEOPLE, PIXELS, SECRET = 40, 256, "p136"
 
 
-def heard(rng, **changes):
+def heard(rng, private=None, **changes):
     """The view of one round of a small LeNet on 16 x 16 pixels, one of them binary and secret."""
     model = LeNet(image=(1, 16, 16), filters=(3, 4), hidden=(8,), outputs=3, **changes)
     columns = {f"p{i}": rng.random(PEOPLE) for i in range(PIXELS)}
@@ -36,6 +36,7 @@ def heard(rng, **changes):
         encoding=Encoding(blocks=tuple(Scaled(column=c) for c in columns)),
         target=Target(column="y", classes=(0.0, 1.0, 2.0)),
         learning_rate=0.5,
+        private=private,
     )
     records = Records(columns)
     theta = lenet.initial(model, 5).astype(np.float32)
@@ -63,3 +64,11 @@ def test_a_pixel_is_decoded_from_one_step_of_a_lenet(rng):
 def test_chance_in_the_network_is_refused(rng):
     with pytest.raises(ChooseAnotherAttack, match="drops units at random"):
         launch(MaxEntropy(), heard(rng, dropout=0.5)[0], 0)
+
+
+def test_clipping_each_record_hides_nothing_and_noise_does(rng):
+    pytest.importorskip("opacus", reason="Opacus is not installed")
+    view, secret = heard(rng, PrivateSteps(clip=0.5, noise=0.0))
+    assert (launch(MaxEntropy(), view, 0).choice() == secret).mean() >= 0.95
+    view, secret = heard(rng, PrivateSteps(clip=0.5, noise=50.0))
+    assert (launch(MaxEntropy(), view, 0).choice() == secret).mean() <= 0.8

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from overheard.attacks.wire import only, rounding, spread
 from overheard.decoding.measurement import Measurement, from_differences
 from overheard.errors import ChooseAnotherAttack
+from overheard.learning.private import added_up
 from overheard.learning.recipe import Dense, LeNet, Recipe
 from overheard.transcript.knowledge import Link
 
@@ -56,7 +57,9 @@ def written_measurement(
     differences, residual = [], []
     for sent, update in zip(link.sent, updates, strict=True):
         theta = sent.astype(np.float64)
-        base, *others = (explicit_gradients(model, theta, x, labels) for x in candidates)
+        base, *others = (
+            added_up(recipe, explicit_gradients(model, theta, x, labels)) for x in candidates
+        )
         differences.append(np.stack([other - base for other in others], axis=1))
         residual.append(update - base.sum(axis=0))
     return from_differences(
