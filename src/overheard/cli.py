@@ -213,7 +213,8 @@ def verify(run: Annotated[Path, typer.Argument(help="A recording.")], seed: NoSe
     """Check every byte of a recording against its index; exit 1 if anything is wrong."""
     from overheard.transcript.verify import verify as check
 
-    found = check(run)
+    with terminal.waiting("checking every byte"):
+        found = check(run)
     for line in found.problems:
         typer.echo(f"damaged: {line}", err=True)
     for line in found.unfinished:
