@@ -74,10 +74,11 @@ def imputation_hits(
 
 
 def _public(recipe: Recipe, records: Records, column: str, values: tuple[Value, ...]) -> Array:
-    """Public inputs and the label; the secret's inputs are left out."""
-    inputs = encode(recipe.encoding, records.without(column), {column: values[0]})
-    inside = recipe.encoding.inputs_of(column)
-    public = np.delete(inputs, np.arange(inside.start, inside.stop), axis=1)
+    """Public inputs and the label; the secret's inputs, if it has any, are left out."""
+    public = encode(recipe.encoding, records.without(column), {column: values[0]})
+    if column in recipe.encoding.columns():
+        inside = recipe.encoding.inputs_of(column)
+        public = np.delete(public, np.arange(inside.start, inside.stop), axis=1)
     return np.column_stack([public, recipe.target.encode(records)])
 
 

@@ -26,6 +26,8 @@ def algorithm3_bound(
     recipe: Recipe, records: Records, column: str, values: tuple[Value, ...]
 ) -> float | None:
     """Proposition 3 for a client's records; None where its assumptions do not hold."""
+    if column not in recipe.encoding.columns():
+        return None
     one_step = recipe.algorithm == "fedsgd" or (recipe.algorithm == "fedavg" and recipe.epochs == 1)
     inside = recipe.encoding.inputs_of(column)
     if not (

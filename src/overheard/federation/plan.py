@@ -244,6 +244,8 @@ def encoding_for(
     """The usual encoding of a table; attributes under audit with two numbers stay one input."""
     blocks: list[Scaled | OneHot | Pixels] = []
     for column in dataset.inputs():
+        if column in dropped:
+            continue
         values = dataset.records[column]
         if column in dataset.images:
             shift, scale = _spread(values)

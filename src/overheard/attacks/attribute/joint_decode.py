@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from overheard.attacks.attribute.dense_measurement import dense_measurement
-from overheard.attacks.attribute.max_entropy import all_known
+from overheard.attacks.attribute.max_entropy import all_known, refuse_unseen
 from overheard.decoding.counts import (
     decode_dependent,
     same_rows,
@@ -61,6 +61,7 @@ class JointDecode:
                 "decodes one full-batch step a round; this recipe takes several"
             )
         all_known(link, len(records))
+        refuse_unseen(view)
         values, people = len(domain.values), len(records)
         pairs = values * len(classes)
         if people * (pairs - 1) > MOST_UNKNOWNS:

@@ -74,15 +74,50 @@ class MaxEntropy:
                 "decodes whole passes over the records; these clients stop after some mini-batches"
             )
         all_known(heard(view), len(view.know(Labels).values))
-        if any_layers.applies(view.know(LocalTraining).recipe):
+        recipe = view.know(LocalTraining).recipe
+        if not is_input(view):
+            return _not_an_input(view)
+        if any_layers.applies(recipe):
             return _one_step(view, self.rounds)
         very_many = _very_many(view)
         if very_many is not None:
             return very_many
-        recipe = view.know(LocalTraining).recipe
         if takes_several_steps(heard(view), recipe):
             return _several_steps(view, self.rounds, rng)
         return _one_step(view, self.rounds)
+
+
+def is_input(view: View) -> bool:
+    """Does the model see the attribute at all?"""
+    columns = view.know(LocalTraining).recipe.encoding.columns()
+    return view.know(AttributeDomain).column in columns
+
+
+def refuse_unseen(view: View) -> None:
+    """For decoders of updates: what the model does not see is not in them."""
+    if not is_input(view):
+        raise ChooseAnotherAttack(
+            f"the model does not see {view.know(AttributeDomain).column!r}, so no update depends "
+            "on it: there is nothing to decode"
+        )
+
+
+def _not_an_input(view: View) -> AttributeValues:
+    """The model does not see the attribute, so no update depends on it: what was known before."""
+    shares = prior_shares(view)
+    probabilities = np.tile(shares / shares.sum(), (len(view.know(Labels).values), 1))
+    domain = view.know(AttributeDomain)
+    return AttributeValues(
+        probabilities,
+        domain.values,
+        {
+            "method": "prior",
+            "not_an_input": f"the model does not see {domain.column!r}",
+            **flagged("", probabilities),
+            "rank": 0,
+            "unknowns": len(probabilities) * (len(domain.values) - 1),
+        },
+    )
 
 
 def _one_step(view: View, most: int) -> AttributeValues:

@@ -18,7 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 
-from overheard.attacks.attribute.max_entropy import flagged, prior_shares, public_ties
+from overheard.attacks.attribute.max_entropy import (
+    flagged,
+    prior_shares,
+    public_ties,
+    refuse_unseen,
+)
 from overheard.attacks.wire import heard, only, rounding
 from overheard.decoding.counts import decode_tied, tie_diagnostics
 from overheard.decoding.measurement import Measurement, from_gram
@@ -65,6 +70,7 @@ class PartialDecode:
     product: float = 0.6
 
     def __call__(self, view: View, rng: np.random.Generator) -> AttributeValues:
+        refuse_unseen(view)
         recipe, link = view.know(LocalTraining).recipe, heard(view)
         domain, records = view.know(AttributeDomain), view.know(PublicRecords).records
         labels = recipe.target.encode_values(view.know(Labels).values)

@@ -48,15 +48,14 @@ class PublicModel:
         shown = np.unique(secret)
         if len(shown) < 2:
             raise ChooseAnotherAttack("the auxiliary records show one value only: nothing to learn")
-        inside = recipe.encoding.inputs_of(domain.column)
         others, mine = (
-            np.delete(
-                encode(recipe.encoding, records, {domain.column: domain.values[0]}),
-                np.arange(inside.start, inside.stop),
-                axis=1,
-            )
+            encode(recipe.encoding, records, {domain.column: domain.values[0]})
             for records in (known, view.know(PublicRecords).records)
         )
+        if domain.column in recipe.encoding.columns():
+            inside = recipe.encoding.inputs_of(domain.column)
+            own = np.arange(inside.start, inside.stop)
+            others, mine = np.delete(others, own, axis=1), np.delete(mine, own, axis=1)
         model = LogisticRegression(max_iter=2000).fit(others, secret)
         probabilities = np.zeros((len(mine), len(domain.values)))
         probabilities[:, shown] = model.predict_proba(mine)

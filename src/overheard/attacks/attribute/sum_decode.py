@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overheard.attacks.attribute.dense_measurement import summed_measurement
-from overheard.attacks.attribute.max_entropy import flagged
+from overheard.attacks.attribute.max_entropy import flagged, refuse_unseen
 from overheard.attacks.wire import spread
 from overheard.decoding.counts import decode_tied, same_rows, tie_diagnostics
 from overheard.errors import ChooseAnotherAttack, FixData
@@ -56,6 +56,7 @@ class SumDecode:
             raise ChooseAnotherAttack(
                 "reads one full-batch step a round of an attribute with few values"
             )
+        refuse_unseen(view)
         names = [name for name in sums.clients if name in everybody.records]
         if set(names) != set(sums.clients):
             silent = ", ".join(set(sums.clients) - set(names))
