@@ -245,6 +245,7 @@ def reproduce(
         int | None,
         typer.Option(min=0, help="Simulated updates a round; 0: ours alone (kerkouche2023)."),
     ] = None,
+    clients: Annotated[int, typer.Option(min=0, help="How many (kerkouche2023).")] = 0,
     data_dir: DataDir = None,
 ) -> None:
     """Run a paper's experiment again and write claimed beside measured numbers."""
@@ -265,7 +266,7 @@ def reproduce(
         def show(what: str, done: int, total: int) -> None:
             bar.update(task, completed=done, total=total, description=f"{name}: {what}")
 
-        part = Choice(dataset, size, rounds, shadows)
+        part = Choice(dataset, size, rounds, shadows, clients)
         outcome = experiment.run_part(quick, seeds or experiment.seeds, show, part)
     paths = write_reproduction(experiment, outcome, out)
     rows = []

@@ -22,11 +22,11 @@ def test_every_figure_is_listed() -> None:
 
 def test_the_quick_version_finds_the_climbers(tmp_path) -> None:
     """Ours has F1 = 1 at the end; every method has a curve; the picture is drawn."""
-    outcome = paper.fig5(True, 1, quiet, Choice(rounds=50, shadows=100))
+    outcome = paper.fig5(True, 1, quiet, Choice(rounds=40, shadows=60))
     curves = {r.method for r in outcome.rows if r.measure == "F1"}
     assert curves == {"matched_filter", "BASELINE", "OLS", "REG", "PROLIN"}
-    last = [r.measured for r in outcome.rows if r.client == "round 50" and r.measure == "F1"]
-    assert outcome.measured("matched_filter", client="round 50", measure="F1") == [1.0]
+    last = [r.measured for r in outcome.rows if r.client == "round 40" and r.measure == "F1"]
+    assert outcome.measured("matched_filter", client="round 40", measure="F1") == [1.0]
     assert max(last) == 1.0
     paper.draw_f1(outcome, tmp_path / "fig5.svg")
     assert (tmp_path / "fig5.svg").stat().st_size > 1000
@@ -56,6 +56,8 @@ def test_parts_of_figures() -> None:
     panels = paper._settings("membership", False, Choice("fashion", 10, 60, 0), ("mnist",))
     assert [(p.dataset, p.size, p.rounds, p.compared) for p in panels] == [("fashion", 10, 60, 0)]
     assert len(paper._settings("ascent", False, Choice(), ("mnist", "cifar10"))) == 4
+    (many,) = paper._settings("ascent", False, Choice("cifar10", 25, clients=200), ())
+    assert (many.clients, many.positives, many.shadows) == (200, 5, 1200)
     with pytest.raises(FixConfig, match="unknown dataset 'svhn'"):
         paper._settings("ascent", False, Choice("svhn"), ("mnist",))
     with pytest.raises(FixConfig, match="give --shadows"):

@@ -346,6 +346,7 @@ def _settings(
         small = Setting("digits", kind, choice.size or 10, choice.rounds or 60, 20, 4)
         return [replace(small, shadows=shadows, compared=int(shadows > 0))]
     chosen = [choice.dataset] if choice.dataset else list(datasets)
+    clients = (choice.clients,) if choice.clients else clients
     for name in chosen:
         if name not in WORLDS:
             raise FixConfig(f"unknown dataset {name!r}; known: {', '.join(WORLDS)}")

@@ -72,6 +72,7 @@ class Choice:
     size: int = 0
     rounds: int = 0
     shadows: int | None = None
+    clients: int = 0
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,7 @@ class Experiment:
             return self.run(quick, seeds, progress)
         if self.choose is None:
             raise FixConfig(
-                f"{self.name} has no --dataset, --size, --rounds or --shadows; leave them out"
+                f"{self.name} has no --dataset, --size, --rounds, --shadows or --clients; leave them out"
             )
         return self.choose(quick, seeds, progress, part)
 
