@@ -41,7 +41,8 @@ def import_checkpoints(
     """Make a recording of a folder of checkpoints."""
     from overheard.federation.recorders.folder import import_folder, read_pattern
 
-    rounds = import_folder(folder, out, None if pattern is None else read_pattern(pattern))
+    with terminal.waiting("reading checkpoints"):
+        rounds = import_folder(folder, out, None if pattern is None else read_pattern(pattern))
     terminal.wrote("recording", out)
     terminal.say(f"rounds     {rounds}\nnext       overheard init {out}")
     terminal.emit({"recording": str(out), "rounds": rounds})
