@@ -34,10 +34,10 @@ $(STAMP): pyproject.toml constraints.txt
 	$(PIP) install --quiet --constraint constraints.txt --editable ".[dev]"
 	@touch $@
 
-# Flower, NVIDIA FLARE and Ray, so that the tests of what records them run, what drives a browser
-# and what builds the documentation; the demo needs none.
+# Flower, NVIDIA FLARE and Ray, so that the tests of what records them run, Opacus and the privacy
+# accountant, what drives a browser and what builds the documentation; the demo needs none.
 $(EXTRAS): $(STAMP)
-	$(PIP) install --quiet --constraint constraints.txt --editable ".[dev,flower,nvflare,ray,docs,browser]"
+	$(PIP) install --quiet --constraint constraints.txt --editable ".[dev,dp,flower,nvflare,ray,docs,browser]"
 	@touch $@
 
 demo: $(STAMP)
