@@ -96,7 +96,8 @@ class Experiment:
             return self.run(quick, seeds, progress)
         if self.choose is None:
             raise FixConfig(
-                f"{self.name} has no --dataset, --size, --rounds, --shadows or --clients; leave them out"
+                f"{self.name} has no --dataset, --size, --rounds, --shadows or --clients; leave "
+                "them out"
             )
         return self.choose(quick, seeds, progress, part)
 
