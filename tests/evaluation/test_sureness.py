@@ -12,7 +12,7 @@ from overheard.evaluation.sureness import Posterior, sureness, together
 from overheard.transcript.knowledge import Link
 from overheard.transcript.observe import observe
 from overheard.transcript.target import attribute
-from overheard.transcript.threat import EAVESDROPPER
+from overheard.transcript.threat import EAVESDROPPER, SECURE_SERVER
 
 
 def posterior(rng, records=500):
@@ -109,3 +109,18 @@ def test_fewer_rounds_are_fewer_messages(federate):
     short, whole = first_rounds(view, 2).know(Link), view.know(Link)
     assert len(short) == 2
     np.testing.assert_array_equal(short.returned, whole.returned[:2])
+
+
+def test_sums_are_listened_to_round_by_round_as_well(federate):
+    recording = federate({"name": "mlp", "hidden": [8]}, rounds=3, participation=1.0, people=20)
+    record = audit(recording, SECURE_SERVER, ["sum_decode"], targets=["s"])
+    heard = by_rounds(recording, SECURE_SERVER, record)
+    assert [h.rounds for h in heard] == [1, 2, 3]
+    assert heard[-1].value >= heard[0].value - 0.1
+
+
+def test_searches_and_guesses_are_not_repeated(federate):
+    recording = federate({"name": "logistic"}, rounds=3, participation=1.0, people=20)
+    record = audit(recording, EAVESDROPPER, ["l2_lbfgs", "majority"], targets=["s"])
+    assert record.findings
+    assert by_rounds(recording, EAVESDROPPER, record) == ()

@@ -11,13 +11,13 @@ from collections.abc import Callable
 
 import numpy as np
 
-from overheard.attacks import attack_named
+from overheard.attacks import attack_named, is_slow
 from overheard.attacks.wire import only
 from overheard.errors import FixRecording
 from overheard.evaluation.audit import NOT_RUN
 from overheard.evaluation.record import Audit, Finding, Heard
 from overheard.evaluation.scoring import scorer_of
-from overheard.transcript.knowledge import Link
+from overheard.transcript.knowledge import Link, Sums
 from overheard.transcript.observe import observe, recipe_of
 from overheard.transcript.store import Recording
 from overheard.transcript.target import LOCAL_MODEL, Target
@@ -36,7 +36,9 @@ def prefixes(rounds: int) -> tuple[int, ...]:
 
 def first_rounds(view: View, rounds: int) -> View:
     """The same adversary, who stopped listening after so many rounds with the client."""
-    return view.knowing(only(view.know(Link), np.arange(rounds)))
+    if Link in view.kinds:
+        return view.knowing(only(view.know(Link), np.arange(rounds)))
+    return view.knowing(view.know(Sums).first(rounds))
 
 
 def by_rounds(
@@ -47,7 +49,8 @@ def by_rounds(
 ) -> tuple[Heard, ...]:
     """What the strongest attack on each secret learns from ever more rounds, the last: all of them.
 
-    A number of rounds with which the attack cannot run is left out.
+    A number of rounds with which the attack cannot run is left out, and so are attacks that search
+    for minutes.
     """
     recipe = recipe_of(recording)
     if recipe is None:
@@ -60,15 +63,16 @@ def by_rounds(
         if target is None or target.question == "property":  # its guess has evidence by round
             continue
         progress(f"{target.key}, round by round", done, len(chosen))
+        attack = attack_named(best.attack)
         view = observe(recording, threat, target, best.client)
-        if Link not in view.kinds:
+        listens = [kind for kind in (Link, Sums) if kind in attack.needs & view.kinds]
+        if is_slow(attack) or not listens:
             continue
         pools = (
             recording.truth("Membership", target.key) if target.question == "membership" else None
         )
         scorer = scorer_of(recipe, truth, target, view, audit.run.seed, pools)
-        attack = attack_named(best.attack)
-        heard = len(view.know(Link))
+        heard = len(view.know(listens[0]))
         for rounds in prefixes(heard):
             try:
                 guess = launch(attack, first_rounds(view, rounds), audit.run.seed)
