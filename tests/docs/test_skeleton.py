@@ -1,0 +1,52 @@
+"""The attack that the documentation shows is held to what it says there."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+import tables
+
+sys.path.insert(0, str(tables.ROOT / "examples"))
+
+from share_of_values import ShareOfValues
+
+from overheard.attacks import all_attacks
+from overheard.errors import GrantKnowledge
+from overheard.evaluation.audit import audit
+from overheard.transcript.knowledge import Labels
+from overheard.transcript.observe import observe
+from overheard.transcript.target import attribute
+from overheard.transcript.threat import EAVESDROPPER
+from overheard.transcript.view import launch
+
+
+def test_it_is_audited_listed_and_explained_like_any_other(
+    federate: Any, workplace: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(all_attacks(), "share_of_values", ShareOfValues)
+    record = audit(federate(participation=1.0), EAVESDROPPER, ["share_of_values"], targets=["s"])
+    assert {f.attack for f in record.findings} == {"share_of_values"}
+    assert record.attacks[0].equation.startswith("(θ − θ′)")
+    assert "share_of_values" in workplace.overheard("attacks").stdout
+    assert "how common each value is" in workplace.overheard("attacks", "share_of_values").stdout
+
+
+def test_it_finds_shares_and_repeats_itself(federate: Any) -> None:
+    recording = federate({"name": "mlp", "hidden": [3]}, participation=1.0, people=300)
+    client = recording.clients[0]
+    view = observe(recording, EAVESDROPPER, attribute("s"), client)
+    guesses = [launch(ShareOfValues(), view, seed=1) for _ in range(2)]
+    np.testing.assert_array_equal(guesses[0].probabilities, guesses[1].probabilities)
+    truth = recording.truth()[client]["s"].mean()
+    assert abs(guesses[0].probabilities[0, 1] - truth) < 0.2
+
+
+def test_it_gets_no_more_than_it_declares(federate: Any) -> None:
+    recording = federate(participation=1.0)
+    weaker = EAVESDROPPER.without(Labels)
+    view = observe(recording, weaker, attribute("s"), recording.clients[0])
+    with pytest.raises(GrantKnowledge, match="Labels"):
+        launch(ShareOfValues(), view, seed=0)
