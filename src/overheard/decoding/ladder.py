@@ -41,6 +41,7 @@ UNSOLVED = "not solved: the search for the probabilities did not come to rest"
 
 _NEARLY = 0.5  # equations per unknown from which deciding record by record may succeed
 _BLURRED = 300.0  # strongest singular value, in noise units, up to which noise is called large
+_RAISED = 4.0  # noise variance that plain sweeps may need, in units of the stated one, to settle
 _DECIDED, _NEARLY_ALL = 0.99, 0.98  # as in `certainty`
 _SECOND_LOOK = 1e10  # floating-point operations a sweep up to which a second start is tried
 _SAME = 0.02  # mean distance of two answers that count as one
@@ -90,7 +91,7 @@ def _climbed(measurement: Measurement, p0: Array, budget: float) -> Posterior:
             return decided
     if rank >= unknowns and _strongest(measurement) <= _BLURRED:
         plain, raised = noisy_posterior(measurement, p0)
-        if raised == 1.0 and plain.method == "expectation_propagation":
+        if raised <= _RAISED and plain.method == "expectation_propagation":
             return plain
     correlated = expectation_propagation(measurement, p0, budget=budget)
     if correlated.converged and fits(correlated.chi2_per_equation * rank, rank):
@@ -109,7 +110,7 @@ def _one_of_two(measurement: Measurement, prior: Array, first: Posterior) -> Pos
     if decided >= _NEARLY_ALL or per_sweep > _SECOND_LOOK:
         return first
     second, raised = noisy_posterior(measurement, prior)
-    if raised != 1.0 or second.method != first.method:
+    if raised > _RAISED or second.method != first.method:
         return first
     apart = float(np.abs(first.probabilities - second.probabilities).max(axis=1).mean())
     if apart <= _SAME:
