@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -33,7 +34,9 @@ def ready() -> Plan:
     )
 
 
-def answered(ready: Plan, mod: Callable[..., Any], kind: str = "train") -> tuple[Any, Any]:
+def answered(
+    ready: Plan, mod: Callable[..., Any], kind: str = "train", state: Any = None
+) -> tuple[Any, Any]:
     """What leaves a client with this mod, and the model that it has trained."""
     from flwr.app import Array, ArrayRecord, Context, Message, RecordDict
     from flwr.supercore.task_identity import TaskIdentity
@@ -53,7 +56,13 @@ def answered(ready: Plan, mod: Callable[..., Any], kind: str = "train") -> tuple
 
     message = Message(model(start), dst_node_id=1, message_type=kind)
     message.metadata.__dict__["_message_id"] = "1"
-    context = Context(run_id=1, node_id=1, node_config={}, state=RecordDict(), run_config={})
+    context = Context(
+        run_id=1,
+        node_id=1,
+        node_config={},
+        state=RecordDict() if state is None else state,
+        run_config={},
+    )
     return mod(message, context, train), trained
 
 
@@ -69,12 +78,16 @@ def guarded(ready: Plan, **options: Any) -> Callable[..., Any]:
     return guard_mod(ready.recipe, lambda context: [secret], **options)
 
 
-def test_an_update_that_tells_is_refused_with_the_reason(ready: Plan) -> None:
-    reply, _ = answered(ready, guarded(ready))
+def test_an_update_that_tells_is_refused_with_the_reason(
+    ready: Plan, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING, "overheard.guard"):
+        reply, _ = answered(ready, guarded(ready))
     assert reply.has_error()
-    assert "refused by the guard" in reply.error.reason
-    assert "c043" in reply.error.reason
-    assert "100.0% of 50 records" in reply.error.reason
+    assert reply.error.reason == (
+        "refused by the guard: more than 0.1 bits of 'c043' a record would leak"
+    )
+    assert "100.0% of 50 records" in caplog.text
 
 
 def test_an_update_below_the_limit_passes_untouched(ready: Plan) -> None:
@@ -90,9 +103,54 @@ def test_enough_noise_lets_it_pass_and_too_little_does_not(ready: Plan) -> None:
     assert reply.has_error()
 
 
-def test_a_sample_is_enough(ready: Plan) -> None:
+def test_a_sample_is_enough(ready: Plan, caplog: pytest.LogCaptureFixture) -> None:
     reply, _ = answered(ready, guarded(ready, most=10))
-    assert "of 10 records" in reply.error.reason
+    assert reply.has_error()
+    assert "of 10 records" in caplog.text
+
+
+def test_noise_is_never_the_same_twice(ready: Plan) -> None:
+    mod = guarded(ready, noise_sd=1.0)
+    one, two = (sent_by(answered(ready, mod)[0], ready) for _ in range(2))
+    assert np.abs(one - two).std() > 0.5
+
+
+def test_a_recipe_that_is_not_the_clients_own_is_doubted(
+    ready: Plan, caplog: pytest.LogCaptureFixture
+) -> None:
+    from overheard.flower import guard_mod
+
+    other = ready.recipe.model_copy(update={"learning_rate": 0.13})
+    secret = Secret(ready.clients["victim"], "c043", ready.attributes["c043"])
+    reply, trained = answered(ready, guard_mod(other, lambda context: [secret], most=10, limit=2))
+    assert np.array_equal(sent_by(reply, ready), trained)
+    assert "not how this client trained" in caplog.text
+    strict = guard_mod(other, lambda context: [secret], most=10, limit=2, unsure="refuse")
+    reply, _ = answered(ready, strict)
+    assert "what it would leak is not known" in reply.error.reason
+
+
+def test_what_no_decoder_reads_is_doubted(ready: Plan, caplog: pytest.LogCaptureFixture) -> None:
+    from overheard.flower import guard_mod
+
+    other = ready.recipe.model_copy(update={"batch_size": 10, "steps": 2})
+    secret = Secret(ready.clients["victim"], "c043", ready.attributes["c043"])
+    reply, trained = answered(ready, guard_mod(other, lambda context: [secret]))
+    assert np.array_equal(sent_by(reply, ready), trained)
+    assert "is not known" in caplog.text
+
+
+def test_no_more_time_is_spent_than_allowed(ready: Plan, caplog: pytest.LogCaptureFixture) -> None:
+    from flwr.app import RecordDict
+
+    state = RecordDict()
+    mod = guarded(ready, limit=2.0, seconds=1e-9)
+    with caplog.at_level(logging.INFO, "overheard.guard"):
+        answered(ready, mod, state=state)
+        answered(ready, mod, state=state)
+    said = [r.message for r in caplog.records if r.name == "overheard.guard"]
+    assert "the update passes" in said[0]
+    assert "spent in 1 rounds" in said[1]
 
 
 def test_other_messages_are_none_of_its_business(ready: Plan) -> None:
@@ -103,6 +161,10 @@ def test_other_messages_are_none_of_its_business(ready: Plan) -> None:
 def test_wrong_settings_are_refused(ready: Plan) -> None:
     with pytest.raises(FixConfig, match="must not be negative"):
         guarded(ready, limit=-1.0)
+    with pytest.raises(FixConfig, match="no time for the guard"):
+        guarded(ready, seconds=0.0)
+    with pytest.raises(FixConfig, match="neither 'pass' nor 'refuse'"):
+        guarded(ready, unsure="maybe")
     other = ready.recipe.model_copy(
         update={"model": ready.recipe.dense.model_copy(update={"hidden": (9,)})}
     )

@@ -19,7 +19,7 @@ from overheard.errors import FixConfig, FixData
 from overheard.evaluation.intervals import share_interval
 from overheard.evaluation.metrics import attribute_bits, attribute_hits
 from overheard.learning.dense import factors, weighted_gradient
-from overheard.learning.recipe import Recipe
+from overheard.learning.recipe import Dense, Recipe
 from overheard.learning.records import Records, Value, encode
 from overheard.randomness import stream
 from overheard.transcript.knowledge import (
@@ -35,6 +35,13 @@ from overheard.transcript.target import attribute
 from overheard.transcript.view import View, launch
 
 SURE = 0.99
+ADDITIVE = frozenset({"gaussian", "drop_column"})
+"""Defences after which an update is still a sum over the records, and noise."""
+CARELESS = 3.0
+"""Rounding errors of a sum of gradients, in units in the last place of its typical size."""
+STRANGE, REPLAYED = 3.0, 1e-3
+"""A replay of one's own records that is off by so many standard deviations, and by so much of the
+update, is not how the client trained."""
 Array = NDArray[np.floating[Any]]
 
 
@@ -95,7 +102,9 @@ def exposure(
     """What messages ``sent`` and ``returned`` ((P,), or one row a round) reveal.
 
     With more than ``most`` records and one full-batch step a round, the attribute of a sample of
-    that size is decoded and that of the others is taken as known to the listener.
+    that size is decoded and that of the others is taken as known to the listener. Several local
+    steps are not linear in the records, and neither are clipped or compressed updates: there all
+    records are decoded, which takes seconds.
     """
     sent, returned = np.atleast_2d(sent), np.atleast_2d(returned)
     if sent.shape != returned.shape or sent.shape[1] != recipe.model.size:
@@ -103,9 +112,12 @@ def exposure(
             f"messages of {sent.shape} and {returned.shape} numbers for a model of "
             f"{recipe.model.size}; give models of the recipe's own architecture, flattened"
         )
-    records = secret.records
-    if len(records) > most and recipe.local_steps(len(records)) == 1:
-        recipe, records, returned = _sample(recipe, records, sent, returned, most, seed)
+    records, doubt = secret.records, ""
+    if len(records) > most and can_sample(recipe, len(records), defence):
+        noise = 0.0 if defence is None else defence.noise_sd
+        part = _sample(recipe, records, sent, returned, noise, most, seed)
+        recipe, records, returned, doubt = part.recipe, part.records, part.returned, part.doubt
+        defence = AppliedDefence(("gaussian",), noise_sd=part.noise_sd)
     column = records[secret.column]
     shares = [float(np.mean(column == v)) for v in secret.values]
     label = recipe.target.column
@@ -142,7 +154,7 @@ def exposure(
         bits=float(attribute_bits(guess, column).mean()),
         rank=int(told.get("rank", 0)),
         unknowns=int(told.get("unknowns", len(records) * (len(secret.values) - 1))),
-        warning=_doubt(str(told.get("flag", ""))),
+        warning=doubt or _doubt(str(told.get("flag", ""))),
     )
 
 
@@ -158,25 +170,69 @@ def worst(found: Sequence[Exposure]) -> Exposure:
     return max(found, key=lambda e: e.bits)
 
 
+def can_sample(recipe: Recipe, records: int, defence: AppliedDefence | None) -> bool:
+    """Can what some records added to an update be taken off it? It must be a sum over records."""
+    return (
+        isinstance(recipe.model, Dense)
+        and recipe.private is None
+        and recipe.local_steps(records) == 1
+        and (defence is None or (defence.clip_norm is None and set(defence.names) <= ADDITIVE))
+    )
+
+
+@dataclass(frozen=True)
+class _Part:
+    """The federation of a sample. ``noise_sd``: of what the whole update's rounding and the
+    defence leave on each coordinate. ``doubt``: why this is not how the client trained."""
+
+    recipe: Recipe
+    records: Records
+    returned: Array
+    noise_sd: float
+    doubt: str
+
+
 def _sample(
-    recipe: Recipe, records: Records, sent: Array, returned: Array, most: int, seed: int
-) -> tuple[Recipe, Records, Array]:
-    """The federation of a sample: what the others added to the update is taken off again."""
+    recipe: Recipe,
+    records: Records,
+    sent: Array,
+    returned: Array,
+    noise_sd: float,
+    most: int,
+    seed: int,
+) -> _Part:
+    """What the others added to the update is taken off again, in one batched pass."""
     order = stream(seed, "guard sample").permutation(len(records))
-    kept, others = np.sort(order[:most]), np.sort(order[most:])
-    rest = records.take(others)
-    inputs, labels = encode(recipe.encoding, rest), recipe.target.encode(rest)
-    share = np.full(len(rest), 1 / len(records))
-    scale = len(kept) / len(records)
-    cleaned = []
+    kept = np.sort(order[:most])
+    inside = np.isin(np.arange(len(records)), kept)
+    inputs, labels = encode(recipe.encoding, records), recipe.target.encode(records)
+    share, scale = 1 / len(records), len(kept) / len(records)
+    gradients = recipe.algorithm == "fedsgd"
+    rate = 1.0 if gradients else recipe.learning_rate
+    cleaned, arithmetic, off = [], [], []
     for before, after in zip(sent, returned, strict=True):
         pairs = factors(recipe.dense, recipe.loss, before.astype(np.float64), inputs, labels)
-        theirs = weighted_gradient(recipe.dense, pairs, share)
-        if recipe.algorithm == "fedsgd":
-            cleaned.append((after - theirs) / scale)
-        else:
-            cleaned.append(after + recipe.learning_rate * theirs)
-    smaller = recipe
-    if recipe.algorithm != "fedsgd":
+        theirs, own = (
+            rate * weighted_gradient(recipe.dense, pairs, np.where(part, share, 0.0))
+            for part in (~inside, inside)
+        )
+        heard = after.astype(np.float64) if gradients else before.astype(np.float64) - after
+        left = heard - theirs
+        cleaned.append(left / scale if gradients else before - left)
+        size = float(np.sqrt(np.mean(heard**2)))
+        arithmetic.append(float(np.finfo(returned.dtype).eps) * size * CARELESS)
+        off.append(float(np.sqrt(np.mean((left - own) ** 2))) / max(size, 1e-300))
+        expected = float(np.hypot(noise_sd, arithmetic[-1])) / max(size, 1e-300)
+        off[-1] = off[-1] if off[-1] > max(STRANGE * expected, REPLAYED) else 0.0
+    smaller, sd = recipe, float(np.hypot(noise_sd, max(arithmetic)))
+    if gradients:
+        sd /= scale
+    else:
         smaller = recipe.model_copy(update={"learning_rate": recipe.learning_rate * scale})
-    return smaller, records.take(kept), np.array(cleaned, dtype=returned.dtype)
+    doubt = ""
+    if max(off) > 0:
+        doubt = (
+            f"not how this client trained: replayed on its own records, the recipe is off by "
+            f"{max(off):.1%} of the update"
+        )
+    return _Part(smaller, records.take(kept), np.array(cleaned), sd, doubt)

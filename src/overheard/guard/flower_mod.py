@@ -9,11 +9,13 @@ update passes, leaves with noise on it, or is replaced by an error that says why
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from secrets import randbits
+from typing import Any, Literal
 
 import numpy as np
-from flwr.app import ArrayRecord, Context, Error, Message
+from flwr.app import ArrayRecord, Context, Error, Message, MetricRecord
 from numpy.typing import NDArray
 
 from overheard.errors import ChooseAnotherAttack, FixConfig, FixData
@@ -24,6 +26,8 @@ from overheard.transcript.knowledge import AppliedDefence
 
 REFUSED = 600
 """Code of the error that a refused update is replaced by; Flower's own are smaller."""
+SPENT = "overheard-guard"
+"""Where a client's state remembers what the guard has cost."""
 logger = logging.getLogger("overheard.guard")
 Array = NDArray[np.floating[Any]]
 Mod = Callable[[Message, Context, Callable[[Message, Context], Message]], Message]
@@ -35,7 +39,9 @@ def guard_mod(
     limit: float = 0.1,
     noise_sd: float = 0.0,
     most: int = 64,
-    seed: int = 0,
+    seconds: float | None = None,
+    unsure: Literal["pass", "refuse"] = "pass",
+    seed: int | None = None,
 ) -> Mod:
     """Stops updates that leak more than ``limit`` bits a record of any of the secrets.
 
@@ -43,14 +49,26 @@ def guard_mod(
     update over the limit gets Gaussian noise of this standard deviation on every coordinate, and is
     refused if that is not enough; 0: it is refused. ``most``: with more records than this a sample
     is decoded, the others' secrets being taken as known to the listener: what is reported is then
-    rather too much than too little.
+    rather too much than too little. Every round is judged by itself; what rounds reveal adds up.
 
-    An update that no decoder reads (another recipe, a local model) is let through with a warning in
-    the log: what is not measured is not promised.
+    A sample of one full-batch step takes milliseconds. Several local steps are decoded for all
+    records, which takes seconds: ``seconds`` is what a round may cost on average. Once more was
+    spent, rounds go unmeasured until the average is below it again.
+
+    An update that was not measured (no decoder reads it, the time was spent), or whose decoder
+    doubts its own answer, proves no privacy: it passes with a warning in the log, or is refused
+    with ``unsure="refuse"``. ``seed``: of sample and noise, for tests; by default both are drawn
+    anew each time, so that nobody can take the noise off again.
+
+    The figures stay in the client's log (``overheard.guard``): an error that told the server how
+    many bits leak would tell how common the secret is.
     """
     if limit < 0 or noise_sd < 0:
         raise FixConfig(f"limit {limit} and noise_sd {noise_sd} must not be negative")
-    rng = stream(seed, "guard noise")
+    if seconds is not None and seconds <= 0:
+        raise FixConfig(f"seconds = {seconds}: no time for the guard; give more, or leave it out")
+    if unsure not in ("pass", "refuse"):
+        raise FixConfig(f"unsure = {unsure!r} is neither 'pass' nor 'refuse'")
 
     def mod(
         message: Message, context: Context, call_next: Callable[[Message, Context], Message]
@@ -61,29 +79,61 @@ def guard_mod(
         name, arrays = _arrays(reply)
         sent = _flat(_arrays(message)[1], recipe)
         returned = _flat(arrays, recipe)
+        begin, draw = time.perf_counter(), randbits(64) if seed is None else seed
+        spent, rounds = _past(context)
+        if seconds is not None and spent > seconds * rounds:
+            _spend(context, 0.0)
+            why = f"{spent:.3g} s were spent in {rounds} rounds, more than {seconds:g} a round"
+            return doubted(message, reply, why)
         owned = secrets(context)
+
+        def measured(update: Array, defence: AppliedDefence | None) -> Exposure:
+            return worst([exposure(recipe, s, sent, update, defence, most, draw) for s in owned])
+
         try:
-            found = worst([exposure(recipe, s, sent, returned, None, most, seed) for s in owned])
+            found = measured(returned, None)
+            if noise_sd > 0 and (found.exceeds(limit) or found.doubtful):
+                noise = stream(draw, "guard noise").normal(0.0, noise_sd, returned.shape)
+                returned = (returned + noise).astype(returned.dtype)
+                reply.content[name] = _record(returned, recipe.model.layout(), arrays)
+                found = measured(returned, AppliedDefence(("gaussian",), noise_sd=noise_sd))
         except (ChooseAnotherAttack, FixData) as error:
-            logger.warning("the update was not measured (%s); it is sent as it is", error)
-            return reply
-        if not found.exceeds(limit):
-            logger.info("the update passes: %s", _words(found))
-            return reply
-        if noise_sd > 0:
-            noisy = returned + rng.normal(0.0, noise_sd, returned.shape)
-            noisy = noisy.astype(returned.dtype)
-            told = AppliedDefence(("gaussian",), noise_sd=noise_sd)
-            left = worst([exposure(recipe, s, sent, noisy, told, most, seed) for s in owned])
-            if not left.exceeds(limit):
-                logger.info("the update leaves with noise of %g: %s", noise_sd, _words(left))
-                reply.content[name] = _record(noisy, recipe.model.layout(), arrays)
-                return reply
-            found = left
-        reason = f"refused by the guard: more than {limit:g} bits a record would leak; "
-        return Message(Error(REFUSED, reason + _words(found)), reply_to=message)
+            return doubted(message, reply, str(error))
+        finally:
+            _spend(context, time.perf_counter() - begin)
+        if found.exceeds(limit):
+            logger.warning("the update is refused: %s", _words(found))
+            return refused(
+                message, f"more than {limit:g} bits of {found.attribute!r} a record would leak"
+            )
+        if found.doubtful:
+            return doubted(message, reply, found.warning or "the decoder was sure and wrong")
+        logger.info("the update passes: %s", _words(found))
+        return reply
+
+    def refused(message: Message, why: str) -> Message:
+        return Message(Error(REFUSED, f"refused by the guard: {why}"), reply_to=message)
+
+    def doubted(message: Message, reply: Message, why: str) -> Message:
+        if unsure == "refuse":
+            return refused(message, f"what it would leak is not known ({why})")
+        logger.warning("what the update leaks is not known (%s); it is sent as it is", why)
+        return reply
 
     return mod
+
+
+def _past(context: Context) -> tuple[float, int]:
+    """Seconds and rounds so far. A client's own state outlives its process."""
+    record = context.state.get(SPENT)
+    if not isinstance(record, MetricRecord):
+        return 0.0, 0
+    return float(np.sum(record["seconds"])), int(np.sum(record["rounds"]))
+
+
+def _spend(context: Context, seconds: float) -> None:
+    spent, rounds = _past(context)
+    context.state[SPENT] = MetricRecord({"seconds": spent + seconds, "rounds": rounds + 1})
 
 
 def _words(found: Exposure) -> str:
