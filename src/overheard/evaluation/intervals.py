@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import binomtest
+from scipy.special import ndtri
 from scipy.stats import t as student_t
 
 Array = NDArray[np.float64]
@@ -21,8 +21,12 @@ FEW = 10
 
 def share_interval(hits: Array, level: float = 0.95) -> tuple[float, float]:
     """Wilson interval of the mean of zeros and ones."""
-    found = binomtest(int(hits.sum()), len(hits)).proportion_ci(level, method="wilson")
-    return float(found.low), float(found.high)
+    n, right, z = len(hits), int(hits.sum()), float(ndtri((1 + level) / 2))
+    share = right / n
+    width = 2 * (n + z**2)
+    centre = (2 * n * share + z**2) / width
+    reach = z / width * float(np.sqrt(4 * n * share * (1 - share) + z**2))
+    return 0.0 if right == 0 else centre - reach, 1.0 if right == n else centre + reach
 
 
 def mean_interval(

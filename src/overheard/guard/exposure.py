@@ -106,18 +106,55 @@ def exposure(
     steps are not linear in the records, and neither are clipped or compressed updates: there all
     records are decoded, which takes seconds.
     """
+    (found,) = exposures(recipe, [secret], sent, returned, defence, most, seed)
+    return found
+
+
+def exposures(
+    recipe: Recipe,
+    secrets: Sequence[Secret],
+    sent: Array,
+    returned: Array,
+    defence: AppliedDefence | None = None,
+    most: int = 2000,
+    seed: int = 0,
+) -> list[Exposure]:
+    """As `exposure`, for several columns of the same records; the work they share is done once."""
     sent, returned = np.atleast_2d(sent), np.atleast_2d(returned)
     if sent.shape != returned.shape or sent.shape[1] != recipe.model.size:
         raise FixData(
             f"messages of {sent.shape} and {returned.shape} numbers for a model of "
             f"{recipe.model.size}; give models of the recipe's own architecture, flattened"
         )
-    records, doubt = secret.records, ""
-    if len(records) > most and can_sample(recipe, len(records), defence):
-        noise = 0.0 if defence is None else defence.noise_sd
-        part = _sample(recipe, records, sent, returned, noise, most, seed)
-        recipe, records, returned, doubt = part.recipe, part.records, part.returned, part.doubt
-        defence = AppliedDefence(("gaussian",), noise_sd=part.noise_sd)
+    parts: dict[int, _Part] = {}
+    found = []
+    for secret in secrets:
+        records = secret.records
+        part = _Part(recipe, records, returned, defence)
+        if len(records) > most and can_sample(recipe, len(records), defence):
+            if id(records) not in parts:
+                parts[id(records)] = _sample(recipe, records, sent, returned, defence, most, seed)
+            part = parts[id(records)]
+        found.append(_decoded(part, secret, sent, seed))
+    return found
+
+
+@dataclass(frozen=True)
+class _Part:
+    """What is decoded: everything, or the federation of a sample.
+
+    ``doubt``: why this is not how the client trained.
+    """
+
+    recipe: Recipe
+    records: Records
+    returned: Array
+    defence: AppliedDefence | None
+    doubt: str = ""
+
+
+def _decoded(part: _Part, secret: Secret, sent: Array, seed: int) -> Exposure:
+    recipe, records, defence = part.recipe, part.records, part.defence
     column = records[secret.column]
     shares = [float(np.mean(column == v)) for v in secret.values]
     label = recipe.target.column
@@ -126,7 +163,7 @@ def exposure(
             "gradient" if recipe.algorithm == "fedsgd" else "model",
             np.arange(len(sent)),
             sent,
-            returned,
+            part.returned,
             np.full(len(sent), float(len(records))),
         ),
         LocalTraining(recipe),
@@ -154,7 +191,7 @@ def exposure(
         bits=float(attribute_bits(guess, column).mean()),
         rank=int(told.get("rank", 0)),
         unknowns=int(told.get("unknowns", len(records) * (len(secret.values) - 1))),
-        warning=doubt or _doubt(str(told.get("flag", ""))),
+        warning=part.doubt or _doubt(str(told.get("flag", ""))),
     )
 
 
@@ -180,24 +217,12 @@ def can_sample(recipe: Recipe, records: int, defence: AppliedDefence | None) -> 
     )
 
 
-@dataclass(frozen=True)
-class _Part:
-    """The federation of a sample. ``noise_sd``: of what the whole update's rounding and the
-    defence leave on each coordinate. ``doubt``: why this is not how the client trained."""
-
-    recipe: Recipe
-    records: Records
-    returned: Array
-    noise_sd: float
-    doubt: str
-
-
 def _sample(
     recipe: Recipe,
     records: Records,
     sent: Array,
     returned: Array,
-    noise_sd: float,
+    defence: AppliedDefence | None,
     most: int,
     seed: int,
 ) -> _Part:
@@ -207,6 +232,7 @@ def _sample(
     inside = np.isin(np.arange(len(records)), kept)
     inputs, labels = encode(recipe.encoding, records), recipe.target.encode(records)
     share, scale = 1 / len(records), len(kept) / len(records)
+    noise_sd = 0.0 if defence is None else defence.noise_sd
     gradients = recipe.algorithm == "fedsgd"
     rate = 1.0 if gradients else recipe.learning_rate
     cleaned, arithmetic, off = [], [], []
@@ -235,4 +261,5 @@ def _sample(
             f"not how this client trained: replayed on its own records, the recipe is off by "
             f"{max(off):.1%} of the update"
         )
-    return _Part(smaller, records.take(kept), np.array(cleaned), sd, doubt)
+    noisy = AppliedDefence(("gaussian",), noise_sd=sd)
+    return _Part(smaller, records.take(kept), np.array(cleaned), noisy, doubt)

@@ -19,13 +19,15 @@ from flwr.app import ArrayRecord, Context, Error, Message, MetricRecord
 from numpy.typing import NDArray
 
 from overheard.errors import ChooseAnotherAttack, FixConfig, FixData
-from overheard.guard.exposure import Exposure, Secret, exposure, worst
+from overheard.guard.exposure import Exposure, Secret, exposures, worst
 from overheard.learning.recipe import Layout, Recipe
 from overheard.randomness import stream
 from overheard.transcript.knowledge import AppliedDefence
 
 REFUSED = 600
 """Code of the error that a refused update is replaced by; Flower's own are smaller."""
+LEAST = 24
+"""Records of a sample that several secrets share; of fewer, all answers would be listed."""
 SPENT = "overheard-guard"
 """Where a client's state remembers what the guard has cost."""
 logger = logging.getLogger("overheard.guard")
@@ -48,8 +50,9 @@ def guard_mod(
     ``secrets(context)`` gives the client's own records and the columns to protect. ``noise_sd``: an
     update over the limit gets Gaussian noise of this standard deviation on every coordinate, and is
     refused if that is not enough; 0: it is refused. ``most``: with more records than this a sample
-    is decoded, the others' secrets being taken as known to the listener: what is reported is then
-    rather too much than too little. Every round is judged by itself; what rounds reveal adds up.
+    is decoded (of several secrets each gets its part of it), the others' secrets being taken as
+    known to the listener: what is reported is then rather too much than too little. Every round
+    is judged by itself; what rounds reveal adds up.
 
     A sample of one full-batch step takes milliseconds. Several local steps are decoded for all
     records, which takes seconds: ``seconds`` is what a round may cost on average. Once more was
@@ -88,7 +91,8 @@ def guard_mod(
         owned = secrets(context)
 
         def measured(update: Array, defence: AppliedDefence | None) -> Exposure:
-            return worst([exposure(recipe, s, sent, update, defence, most, draw) for s in owned])
+            each = max(most // max(len(owned), 1), min(most, LEAST))
+            return worst(exposures(recipe, owned, sent, update, defence, each, draw))
 
         try:
             found = measured(returned, None)
