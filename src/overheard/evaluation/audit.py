@@ -12,6 +12,7 @@ from overheard.attacks import all_attacks, attack_named, equation, is_slow, word
 from overheard.errors import ChooseAnotherAttack, FixConfig, FixData, GrantKnowledge, ListenLonger
 from overheard.evaluation import properties
 from overheard.evaluation.intervals import clustered_interval, share_interval
+from overheard.evaluation.promised import promise_notes
 from overheard.evaluation.record import AttackInfo, Audit, Finding, Pooled, Run, Skipped
 from overheard.evaluation.scoring import Scored, Scorer, scorer_of
 from overheard.evaluation.sureness import sureness, together
@@ -126,7 +127,8 @@ def _property_scorer(recording: Recording, target: Target, view: View, seed: int
 
 def _notes(recording: Recording) -> tuple[str, ...]:
     stopped = "The recording was not closed: its recorder was stopped."
-    return (*clear_notes(recording), *(() if recording.closed else (stopped,)))
+    said = (*clear_notes(recording), *promise_notes(recording))
+    return (*said, *(() if recording.closed else (stopped,)))
 
 
 def flag_notes(findings: Sequence[Finding]) -> tuple[str, ...]:

@@ -1,0 +1,78 @@
+"""What was promised stands in the audit and in its report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from overheard.errors import FixRecording
+from overheard.evaluation.audit import audit
+from overheard.evaluation.promised import promise_notes
+from overheard.federation.config import parse_config
+from overheard.federation.plan import plan
+from overheard.federation.simulate import simulate
+from overheard.report.html import render
+from overheard.report.markdown import render_markdown
+from overheard.transcript.store import Recording
+from overheard.transcript.threat import EAVESDROPPER
+
+
+def run_with(path: Path, *defences: dict[str, Any]) -> Recording:
+    config = {
+        "data": {"source": "digits", "options": {"victim": 20, "participants": 2}},
+        "model": {"name": "logistic"},
+        "training": {"rounds": 2, "learning_rate": 0.1, "batch_size": 10},
+        "defence": list(defences),
+    }
+    return Recording.open(simulate(plan(parse_config(config)), path))
+
+
+def test_an_audit_and_its_report_say_what_was_promised(tmp_path: Path) -> None:
+    pytest.importorskip("dp_accounting", reason="dp-accounting is not installed")
+    run = run_with(tmp_path / "run", {"name": "dp_sgd", "clip": 1.0, "noise": 4.0})
+    record = audit(run, EAVESDROPPER, ["majority"], ["victim"])
+    (note,) = [n for n in record.notes if "Differential privacy" in n]
+    promise = run.side("PrivacyBudget")["victim"]
+    assert f"epsilon {promise['epsilon']:.3g} for its presence" in note
+    assert f"{promise['changed']:.3g} for its values, at delta 1e-05" in note
+    assert "DP-SGD: 4 steps, sampling rate 0.5, noise 4" in note
+    assert promise["epsilon"] < promise["changed"]
+    for page in (render(record), render_markdown(record)):
+        assert "Differential privacy promised to a record" in page
+
+
+def test_nothing_promised_nothing_said(tmp_path: Path) -> None:
+    assert promise_notes(run_with(tmp_path / "run", {"name": "clip", "norm": 1.0})) == ()
+
+
+class Heard:
+    """A recording of which only the side knowledge is asked."""
+
+    path = Path("run")
+
+    def __init__(self, content: Any) -> None:
+        self.content = content
+
+    def side(self, kind: str) -> Any:
+        return self.content
+
+
+def test_of_several_clients_the_one_promised_least() -> None:
+    said = {"delta": 1e-5, "words": "DP-SGD"}
+    both = {"a": {"epsilon": 3.0, "changed": 8.0, **said}, "b": {"epsilon": 5.0, **said}}
+    (note,) = promise_notes(Heard(both))  # type: ignore[arg-type]
+    assert "epsilon 5 for its presence, at delta 1e-05 (DP-SGD; client b" in note
+    assert "the least of 2" in note
+    (note,) = promise_notes(Heard(both | {"c": {"epsilon": None, **said}}))  # type: ignore[arg-type]
+    assert note == (
+        "Differential privacy: none is promised to a record "
+        "(DP-SGD; client c, promised the least of 3)."
+    )
+
+
+@pytest.mark.parametrize("content", [{"a": {"epsilon": "x"}}, {"a": 3}, {"a": {}}, [1]])
+def test_what_is_no_promise_is_refused(content: Any) -> None:
+    with pytest.raises(FixRecording, match="PrivacyBudget is not what the format says"):
+        promise_notes(Heard(content))  # type: ignore[arg-type]
