@@ -1,15 +1,25 @@
 from __future__ import annotations
 
+import logging
 from math import inf
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from overheard.errors import FixConfig
 from overheard.federation.config import parse_config
-from overheard.federation.defences.accounting import Budget, budget, sampled_gaussian
+from overheard.federation.defences.accounting import (
+    Budget,
+    budget,
+    sampled_gaussian,
+    sampled_gaussian_changed,
+    tight_sampled_gaussian,
+)
 from overheard.federation.defences.catalogue import build_all
 from overheard.federation.plan import plan
 from overheard.federation.simulate import simulate
+from overheard.learning.private import sampled_weights
 from overheard.transcript.store import Recording
 
 pytest.importorskip("dp_accounting", reason="dp-accounting is not installed")
@@ -46,8 +56,12 @@ def config_with(*defences: dict[str, object]) -> dict[str, object]:
     }
 
 
-def test_a_recording_says_what_was_promised(tmp_path: Path) -> None:
-    config = parse_config(config_with({"name": "dp_sgd", "clip": 1.0, "noise": 2.0}))
+@pytest.mark.parametrize("participation", [1.0, 0.5])
+def test_a_recording_says_what_was_promised(tmp_path: Path, participation: float) -> None:
+    """Over all rounds, those included in which a client may not have taken part."""
+    content = config_with({"name": "dp_sgd", "clip": 1.0, "noise": 2.0})
+    content["training"] = content["training"] | {"participation": participation}  # type: ignore[operator]
+    config = parse_config(content)
     ready = plan(config)
     assert ready.recipe.private is not None
     assert ready.recipe.private.noise == 2.0
@@ -70,3 +84,121 @@ def test_noise_on_clipped_updates_is_counted_and_noise_alone_is_not() -> None:
     alone = parse_config(config_with({"name": "gaussian", "sd": 0.1})).defence
     assert budget(alone, build_all(alone).claim, ready.recipe, 40, 3) is None
     assert Budget(inf, 1e-5, "").as_json()["epsilon"] is None
+
+
+@pytest.mark.parametrize(
+    ("training", "records", "steps", "rate"),
+    [
+        ({}, 40, 3, 1.0),  # one full batch a round
+        ({"epochs": 4}, 40, 12, 1.0),
+        ({"batch_size": 10}, 40, 12, 0.25),
+        ({"batch_size": 10, "epochs": 2}, 45, 3 * 2 * 5, 10 / 45),  # the last batch is a step too
+        ({"batch_size": 10, "steps": 7}, 40, 21, 0.25),
+        ({"batch_size": 64}, 40, 3, 1.0),  # a batch larger than the client is a full batch
+        ({"algorithm": "fedsgd"}, 40, 3, 1.0),
+        ({"algorithm": "fedprox", "proximal": 0.1, "batch_size": 20}, 40, 6, 0.5),
+        ({"participation": 0.5}, 40, 3, 1.0),  # who takes part is seen: every round counts
+    ],
+)
+def test_steps_are_counted(
+    training: dict[str, object], records: int, steps: int, rate: float
+) -> None:
+    """Three rounds, the steps counted by hand; and as many steps are taken."""
+    content = config_with({"name": "dp_sgd", "clip": 1.0, "noise": 3.0, "delta": 1e-4})
+    content["training"] = {"rounds": 3, "learning_rate": 0.1, **training}
+    config = parse_config(content)
+    recipe = plan(config).recipe
+    found = budget(config.defence, build_all(config.defence).claim, recipe, records, 3)
+    assert found is not None
+    assert found.delta == 1e-4
+    assert found.epsilon == pytest.approx(sampled_gaussian(3.0, rate, steps, 1e-4))
+    assert f"{steps} steps, sampling rate {rate:.3g}, noise 3" in found.words
+    taken = list(sampled_weights(recipe, np.array([records]), records, np.random.default_rng(0)))
+    assert 3 * len(taken) == steps
+    for weights, noisy in taken:
+        assert noisy == pytest.approx(1 / (rate * records))
+        assert set(weights[0]) <= {0.0, noisy[0]}
+
+
+def test_the_smaller_of_two_promises_holds_and_what_comes_after_does_not_weaken_it() -> None:
+    def promised(*defences: dict[str, object]) -> Budget | None:
+        config = parse_config(config_with(*defences))
+        claims = build_all(config.defence).claim
+        return budget(config.defence, claims, plan(config).recipe, 40, 3)
+
+    steps = {"name": "dp_sgd", "clip": 1.0, "noise": 4.0}
+    alone = promised(steps)
+    assert alone is not None
+    for later in (
+        {"name": "clip", "norm": 0.1},
+        {"name": "gaussian", "sd": 0.1},  # without a clip it counts for nothing of its own
+        {"name": "gaussian", "sd": 0.1, "at": "server"},
+        {"name": "top_k", "share": 0.1},
+        {"name": "quantise", "bits": 4},
+        {"name": "drop_column", "columns": ["c000"]},
+        {"name": "secure_sum"},
+    ):
+        assert promised(steps, later) == alone
+    clip, loud = {"name": "clip", "norm": 1.0}, {"name": "gaussian", "times_clip": 50.0}
+    both = promised(steps, clip, loud)
+    assert both is not None
+    assert both.epsilon == pytest.approx(sampled_gaussian(25.0, 1.0, 3, 1e-5))
+    assert both.epsilon < alone.epsilon
+    faint = {"name": "gaussian", "times_clip": 0.1}
+    assert promised(steps, clip, faint) == alone
+    # of two clips the tighter bounds; two noises add up
+    assert promised(clip, {"name": "clip", "norm": 2.0}, loud) == promised(clip, loud)
+    twice = promised(clip, loud, loud)
+    assert twice is not None
+    assert twice.epsilon == pytest.approx(sampled_gaussian(25 * 2**0.5, 1.0, 3, 1e-5))
+    assert promised(clip, {"name": "gaussian", "sd": 1.0, "at": "server"}) is None
+
+
+def test_dp_sgd_after_what_it_would_void_is_refused_and_twice_too() -> None:
+    steps = {"name": "dp_sgd", "clip": 1.0, "noise": 4.0}
+    for earlier in (
+        {"name": "clip", "norm": 1.0},
+        {"name": "gaussian", "sd": 1.0},
+        {"name": "top_k", "share": 0.5},
+        {"name": "secure_sum"},
+    ):
+        config = parse_config(config_with(earlier, steps))
+        with pytest.raises(FixConfig, match=f"'dp_sgd' after '{earlier['name']}' voids"):
+            build_all(config.defence)
+    with pytest.raises(FixConfig, match="there twice"):
+        plan(parse_config(config_with(steps, steps)))
+
+
+def test_noise_zero_promises_nothing() -> None:
+    config = parse_config(config_with({"name": "dp_sgd", "clip": 1.0, "noise": 0.0}))
+    found = budget(config.defence, build_all(config.defence).claim, plan(config).recipe, 40, 3)
+    assert found is not None
+    assert found.as_json() | {"words": ""} == {
+        "epsilon": None,
+        "changed": None,
+        "delta": 1e-5,
+        "words": "",
+    }
+
+
+@pytest.mark.parametrize(
+    ("noise", "rate", "steps"), [(2.0, 1.0, 3), (4.0, 0.1, 30), (0.05, 0.3, 9)]
+)
+def test_changing_a_record_costs_more_than_leaving_it_out(
+    noise: float, rate: float, steps: int
+) -> None:
+    there = sampled_gaussian(noise, rate, steps, 1e-5)
+    changed = sampled_gaussian_changed(noise, rate, steps, 1e-5)
+    assert there < changed
+    assert changed <= sampled_gaussian(noise / 2, 1.0, steps, 1e-5) * (1 + 1e-9)
+    if rate == 1:
+        assert changed == pytest.approx(sampled_gaussian(noise / 2, 1.0, steps, 1e-5))
+    assert sampled_gaussian_changed(0.0, rate, steps, 1e-5) == inf
+    if noise > 1:
+        assert 0 < tight_sampled_gaussian(noise, rate, steps, 1e-5) <= there
+
+
+def test_the_accountant_keeps_its_warnings_to_itself(caplog: pytest.LogCaptureFixture) -> None:
+    sampled_gaussian(2.0, 0.31, 10, 1e-5)
+    assert not caplog.records
+    assert logging.getLogger("absl").level != logging.ERROR
