@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from overheard.federation.plan import plan
     from overheard.federation.recorders.live import Recorder
     from overheard.federation.simulate import simulate
+    from overheard.guard.preflight import preflight
     from overheard.report.html import write_report
     from overheard.transcript.observe import observe
     from overheard.transcript.store import Recording
@@ -41,6 +42,7 @@ _HOMES = {
     "observe": "transcript.observe",
     "parse_config": "federation.config",
     "plan": "federation.plan",
+    "preflight": "guard.preflight",
     "read_audit": "evaluation.record",
     "read_config": "federation.config",
     "simulate": "federation.simulate",
@@ -66,6 +68,7 @@ __all__ = [
     "observe",
     "parse_config",
     "plan",
+    "preflight",
     "read_audit",
     "read_config",
     "simulate",

@@ -6,13 +6,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+import overheard
 from overheard.errors import FixConfig, FixData
 from overheard.evaluation.audit import audit
 from overheard.federation.config import parse_config
 from overheard.federation.plan import Plan, plan
 from overheard.federation.simulate import simulate
 from overheard.guard.exposure import Exposure, Secret, exposure, worst
-from overheard.guard.preflight import preflight
+from overheard.guard.preflight import Preflight, preflight
 from overheard.transcript.knowledge import AppliedDefence
 from overheard.transcript.store import Recording
 from overheard.transcript.threat import SERVER
@@ -99,7 +100,30 @@ def test_preflight_finds_the_smallest_noise_that_helps() -> None:
     assert noises[-1].enough(0.1)
     assert not any(c.enough(0.1) for c in noises[:-1])
     assert noises[-1] in found.smallest()
-    assert steps[-1] == max(steps)
+    assert steps == sorted(steps)
+    (drop,) = [c for c in found.changes if c.kind == "drop"]
+    assert drop.words == "leaving c043 out of the model"
+    assert drop.bits == pytest.approx(0, abs=1e-6)
+    assert drop in found.smallest()
+    epochs = [c.strength for c in found.changes if c.kind == "epochs"]
+    assert epochs == sorted(epochs)
+    assert epochs[-1] == 10
+
+
+def test_preflight_hears_several_rounds() -> None:
+    """Noise is drawn anew each round: who listens longer hears more."""
+    config = parse_config({**CONFIG, "defence": [{"name": "gaussian", "sd": 0.003}]})
+    once, often = (overheard.preflight(config, rounds=n, limit=2) for n in (1, 10))
+    assert (once.rounds, often.rounds) == (1, 10)
+    assert often.found[0].rank > once.found[0].rank
+    assert often.found[0].bits > once.found[0].bits + 0.1
+
+
+def test_a_decoder_that_failed_is_no_pass() -> None:
+    misled = Exposure("a", 10, 0.5, 0.2, 0.8, 0.5, 9, -1.0, 5, 10)
+    found = Preflight("c", 1, 0.1, (misled,), ())
+    assert found.doubtful
+    assert not found.passes
 
 
 def test_preflight_with_enough_noise_passes() -> None:
