@@ -9,11 +9,12 @@ EXTRAS := $(VENV)/.installed-extras
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint format docs tables screenshots clean
+.PHONY: help install demo test bench lint format docs tables screenshots clean
 
 help:
 	@echo "make demo    audit a simulated federation of real people; writes to demo-out/"
 	@echo "make test    run every test"
+	@echo "make bench   the long statistical test of the privacy claims (minutes)"
 	@echo "make lint    ruff and mypy --strict"
 	@echo "make format  let ruff mend what it can"
 	@echo "make docs    build the documentation into build/site; a warning fails"
@@ -49,6 +50,12 @@ test: export OPENBLAS_NUM_THREADS := 1
 test: export OMP_NUM_THREADS := 1
 test: $(EXTRAS)
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+# Fails if an attack does better than its epsilon allows, or if a broken defence goes unnoticed.
+bench: export OPENBLAS_NUM_THREADS := 1
+bench: export OMP_NUM_THREADS := 1
+bench: $(EXTRAS)
+	$(BIN)/python benchmarks/differential_privacy.py
 
 lint: $(EXTRAS)
 	$(BIN)/ruff check .
