@@ -1,0 +1,46 @@
+"""A federation of LeNets under DP-SGD, from the config to the recording."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from overheard.federation.config import parse_config
+from overheard.federation.plan import plan
+from overheard.federation.simulate import simulate
+from overheard.learning.private import update_noise
+from overheard.transcript.store import Recording
+
+
+def updates(path: Path, noise: float, **training: Any) -> tuple[Recording, np.ndarray, float]:
+    """What one client was heard to send in the first round, and the noise it says it has."""
+    config = {
+        "data": {"source": "digits_images", "options": {"clients": 3, "records": 12}},
+        "model": {"name": "lenet", "filters": [2, 3], "hidden": [6], "dropout": 0.2},
+        "training": {"rounds": 2, "learning_rate": 0.1, **training},
+        "defence": [{"name": "dp_sgd", "clip": 0.01, "noise": noise}],
+    }
+    ready = plan(parse_config(config))
+    run = Recording.open(simulate(ready, path))
+    client = run.clients[0]
+    _, sent, returned, weights = run.link(client)
+    heard = np.concatenate([(sent[k][0] - returned[k][0]).ravel() for k in sent])
+    return run, heard, update_noise(ready.recipe, int(weights[0]))
+
+
+@pytest.mark.parametrize("training", [{}, {"batch_size": 4, "epochs": 2}])
+def test_what_is_heard_carries_the_noise(tmp_path: Path, training: dict[str, Any]) -> None:
+    pytest.importorskip("opacus", reason="Opacus is not installed")
+    pytest.importorskip("dp_accounting", reason="dp-accounting is not installed")
+    run, heard, sd = updates(tmp_path / "a", 300.0, **training)
+    assert heard.std() == pytest.approx(sd, rel=0.15)
+    promise = run.side("PrivacyBudget")[run.clients[0]]
+    assert 0 < promise["epsilon"] < promise["changed"] < 1
+    _, again, _ = updates(tmp_path / "b", 300.0, **training)
+    np.testing.assert_array_equal(heard, again)
+    _, still, _ = updates(tmp_path / "c", 0.0, **training)
+    steps = 6 if training else 1
+    assert np.linalg.norm(still) <= 0.1 * 0.01 * steps * 12 / 4
