@@ -43,6 +43,7 @@ def guard_mod(
     most: int = 64,
     seconds: float | None = None,
     unsure: Literal["pass", "refuse"] = "pass",
+    tell: Callable[[Context, Exposure], None] = lambda context, found: None,
     seed: int | None = None,
 ) -> Mod:
     """Stops updates that leak more than ``limit`` bits a record of any of the secrets.
@@ -63,8 +64,9 @@ def guard_mod(
     with ``unsure="refuse"``. ``seed``: of sample and noise, for tests; by default both are drawn
     anew each time, so that nobody can take the noise off again.
 
-    The figures stay in the client's log (``overheard.guard``): an error that told the server how
-    many bits leak would tell how common the secret is.
+    ``tell`` is given what was measured of every update, before it leaves or is refused. The
+    figures stay with the client, there and in its log (``overheard.guard``): an error that told
+    the server how many bits leak would tell it how common the secret is.
     """
     if limit < 0 or noise_sd < 0:
         raise FixConfig(f"limit {limit} and noise_sd {noise_sd} must not be negative")
@@ -105,6 +107,7 @@ def guard_mod(
             return doubted(message, reply, str(error))
         finally:
             _spend(context, time.perf_counter() - begin)
+        tell(context, found)
         if found.exceeds(limit):
             logger.warning("the update is refused: %s", _words(found))
             return refused(

@@ -163,6 +163,23 @@ def test_a_description_that_is_wrong_is_noticed(federation: Path, wrong: tuple[s
     assert remarks[0].startswith("WARNING: replayed as described, round 0 of client 'site 0'")
 
 
+def test_a_defence_that_was_announced_is_known_to_the_audit(federation: Path) -> None:
+    noisy = TOML + '[[defence]]\nname = "gaussian"\nsd = 0.25\n'
+    (federation / "audit.toml").write_text(noisy.replace("scale = 0.5", "scale = 0.51"))
+    remarks = describe(
+        Recording.open(federation / "run"),
+        read_description(federation / "audit.toml"),
+        federation / "described",
+    )
+    assert "(the noise included)" in remarks[0]
+    told = Recording.open(federation / "described").side("AppliedDefence")
+    assert told["names"] == ["gaussian"]
+    assert told["noise_sd"] == 0.25
+    (federation / "audit.toml").write_text(noisy.replace("gaussian", "gausian"))
+    with pytest.raises(FixConfig, match="did you mean 'gaussian'"):
+        read_description(federation / "audit.toml")
+
+
 def test_a_client_without_records_is_said_and_not_scored(federation: Path) -> None:
     rows = (federation / "people.csv").read_text().splitlines()
     kept = [row for row in rows if not row.startswith("site 1,")]

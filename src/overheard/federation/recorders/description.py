@@ -20,7 +20,9 @@ from pydantic import Field, ValidationError, field_validator
 
 from overheard.data.dataset import Dataset
 from overheard.errors import FixConfig
-from overheard.federation.config import Config, DataConfig, parse_config
+from overheard.federation.config import AnyDefence, Config, DataConfig, parse_config
+from overheard.federation.defences.catalogue import build_all
+from overheard.federation.defences.contract import told
 from overheard.federation.plan import Plan, load_data, plan
 from overheard.federation.recorders.factory import dense_of
 from overheard.federation.simulate import client_shards, write_knowledge
@@ -40,6 +42,8 @@ from overheard.transcript.store import Recorder, Recording
 
 BESIDE = "audit.toml"
 CLOSE = 0.01  # a replay that is off by more of the update's length does not explain it
+LOUD = 1.5  # and, in standard deviations, by more than the noise that was announced
+REPLAYED = ("gaussian", "drop_column")  # defences after which a replay is still comparable
 
 
 class DescribedModel(Spec):
@@ -85,7 +89,9 @@ class DescribedAudit(Spec):
 
 
 class Description(Spec):
-    """The whole file. ``clients``: a client's name in the messages to its name in the table."""
+    """The whole file. ``clients``: a client's name in the messages to its name in the table.
+    ``defence``: what clients and server did to the updates, in this order, as they announced it.
+    """
 
     data: DataConfig
     clients: dict[str, str] = {}
@@ -94,6 +100,7 @@ class Description(Spec):
     encoding: tuple[Block, ...] = ()
     target: DescribedTarget | None = None
     audit: DescribedAudit = DescribedAudit()
+    defence: tuple[AnyDefence, ...] = ()
 
     @field_validator("encoding", mode="before")
     @classmethod
@@ -148,10 +155,13 @@ def describe(
         "origin": dataset.origin,
         "clients": [names.get(c, c) for c in recording.clients],
     }
+    claims = build_all(description.defence).claim
     remarks = (*_silent(recording, names), *_replayed(recording, ready, names))
     recorder = Recorder(out, recording.payload, about)
     with suppress(_Unfinished), recorder:
         write_knowledge(recorder, ready)
+        if claims:
+            recorder.side("AppliedDefence", told(claims))
         recorder.side(IN_THE_CLEAR, _clear(recording, names, remarks))
         _copy_rounds(recording, recorder, names)
         if not recording.closed:
@@ -195,6 +205,7 @@ def _config(description: Description, dense: Dense | None, task: str) -> Config:
             "model": model,
             "training": {**description.training.model_dump(), "rounds": 1},
             "audit": description.audit.model_dump(),
+            "defence": [defence.model_dump() for defence in description.defence],
         },
         "description",
     )
@@ -324,9 +335,12 @@ def _silent(recording: Recording, names: Mapping[str, str]) -> tuple[str, ...]:
 
 def _replayed(recording: Recording, ready: Plan, names: Mapping[str, str]) -> tuple[str, ...]:
     """Whether the description explains what a client returned: train as it did, and compare."""
-    recipe = ready.recipe
-    if not recipe.full_batch or recording.payload != "model":
+    recipe, defences = ready.recipe, ready.config.defence
+    if not recipe.full_batch or recording.payload != "model" or recipe.private is not None:
         return ()
+    if any(defence.name not in REPLAYED for defence in defences):
+        return ()
+    noise = told(build_all(defences).claim)["noise_sd"]
     for heard, name in names.items():
         numbers, sent, returned, _ = recording.link(heard)
         if not len(numbers):
@@ -341,8 +355,9 @@ def _replayed(recording: Recording, ready: Plan, names: Mapping[str, str]) -> tu
         length = max(float(np.linalg.norm(start - end)), 1e-300)
         off = float(np.linalg.norm(replay - end)) / length
         where = f"round {numbers[0]} of client {name!r}"
-        if off <= CLOSE:
-            return (f"Replayed as described, {where} is right to {off:.1e} of its update.",)
+        if off <= CLOSE + noise * float(np.sqrt(len(end))) * LOUD / length:
+            but = " (the noise included)" if noise else ""
+            return (f"Replayed as described, {where} is right to {off:.1e} of its update{but}.",)
         return (
             f"WARNING: replayed as described, {where} is off by {off:.0%} of its update: the "
             "description (records, encoding, learning rate, epochs, loss) is not how this client "

@@ -56,6 +56,11 @@ batch_size = 0               # 0: the full batch
 # scale = 1.0
 # classes = ["no", "yes"]
 
+# What clients or server did to the updates, if they announced it; in the order in which they did.
+# [[defence]]
+# name = "gaussian"          # or clip, dp_sgd, drop_column, quantise, top_k
+# sd = 0.01
+
 [audit]
 attributes = []              # the sensitive columns to ask about, e.g. ["sex", "illness"]
 # label = true               # ask about the labels, too
