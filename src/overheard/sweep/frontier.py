@@ -52,6 +52,7 @@ def frontier(rows: Iterable[Row]) -> list[Point]:
     """The points of each secret, worst attack first chosen on the mean over seeds; ``best``: no
     other setting leaks less and is worth more."""
     groups: dict[tuple[Any, ...], dict[str, list[Row]]] = {}
+    rows = list(rows)
     for row in rows:
         if row.get("error") or row.get("metric") != "accuracy" or row.get("lift") is None:
             continue
@@ -59,7 +60,7 @@ def frontier(rows: Iterable[Row]) -> list[Point]:
         about = (row["defence"], row["strength"], varied, str(row.get("attribute") or ""))
         groups.setdefault(about, {}).setdefault(row["attack"], []).append(row)
     if not groups:
-        raise FixConfig("no finished cell tells a lift over a guess; audit an attribute or members")
+        raise FixConfig(f"no finished cell tells a lift over a guess: {_instead(rows)}")
     points = []
     for (defence, strength, varied, attribute), attacks in groups.items():
         worst = max(attacks, key=lambda a: fmean(r["lift"] for r in attacks[a]))
@@ -84,6 +85,20 @@ def frontier(rows: Iterable[Row]) -> list[Point]:
             )
         )
     return [_marked(p, points) for p in points]
+
+
+def _instead(rows: list[Row]) -> str:
+    """Why there is nothing to draw, and what to do."""
+    others = sorted({f"{r['question']} ({r['metric']})" for r in rows if r.get("metric")})
+    if others:
+        return (
+            f"the findings are about {', '.join(others)}, which results.parquet holds; the "
+            "frontier is drawn of an attribute or of membership"
+        )
+    failed = [r["error"] for r in rows if r.get("error")]
+    if failed:
+        return f"{len(failed)} cell(s) failed, the first with {failed[0]}"
+    return "no attack ran in any cell; name attacks and targets that fit the threat model"
 
 
 def _marked(point: Point, points: list[Point]) -> Point:

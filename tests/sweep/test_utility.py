@@ -1,0 +1,101 @@
+"""What the model is worth, from whatever the server heard."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from overheard.data.dataset import Dataset
+from overheard.errors import FixRecording
+from overheard.federation.config import parse_config
+from overheard.federation.plan import plan
+from overheard.federation.simulate import simulate
+from overheard.learning import lenet
+from overheard.learning.recipe import Recipe
+from overheard.learning.records import Records, encode
+from overheard.sweep.utility import global_model, utility
+from overheard.transcript.observe import recipe_of
+from overheard.transcript.store import Recorder, Recording
+
+BASE: dict[str, Any] = {
+    "data": {
+        "source": "digits",
+        "options": {"victim": 40, "participants": 3, "attributes": ["c043"]},
+    },
+    "model": {"name": "mlp", "hidden": [6]},
+    "training": {"rounds": 1, "learning_rate": 0.1, "weighting": "equal"},
+}
+
+
+def recorded(path: Path, config: dict[str, Any]) -> tuple[Recording, Recipe]:
+    run = Recording.open(simulate(plan(parse_config(config)), path))
+    recipe = recipe_of(run)
+    assert recipe is not None
+    return run, recipe
+
+
+@pytest.mark.parametrize("algorithm", ["fedavg", "fedsgd"])
+def test_a_sum_gives_the_model_that_single_updates_give(algorithm: str, tmp_path: Path) -> None:
+    config = {**BASE, "training": {**BASE["training"], "algorithm": algorithm}}
+    open_run, recipe = recorded(tmp_path / "open", config)
+    run, _ = recorded(tmp_path / "sum", {**config, "defence": [{"name": "secure_sum"}]})
+    assert run.rounds[-1].aggregated
+    expected = global_model(open_run, recipe, "equal")
+    found = global_model(run, recipe)
+    assert np.abs(found - expected).max() < 1e-4
+    start = next(run.aggregates())[1]
+    before = np.concatenate([start[n].reshape(-1) for n, _ in recipe.model.layout()])
+    assert np.linalg.norm(found - expected) < 0.02 * np.linalg.norm(found - before)
+    truth = run.truth()["victim"]
+    assert utility(recipe, found, truth)[0] == pytest.approx(utility(recipe, expected, truth)[0])
+
+
+def test_a_sum_of_nobody_knows_how_many_is_no_mean(tmp_path: Path) -> None:
+    run, recipe = recorded(tmp_path / "sum", {**BASE, "defence": [{"name": "secure_sum"}]})
+    _, sent, total = next(run.aggregates())
+    with Recorder(tmp_path / "silent") as recorder:
+        recorder.aggregated(0, sent, total, None)
+    with pytest.raises(FixRecording, match="nobody said how many"):
+        global_model(Recording.open(tmp_path / "silent"), recipe)
+
+
+def test_the_worth_of_a_network_of_images(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    rows = 24
+    records = Records(
+        {
+            "client": np.array([f"client {i % 2}" for i in range(rows)]),
+            "image": rng.random((rows, 256)),
+            "digit": np.array([f"d{i % 3}" for i in range(rows)]),
+        }
+    )
+    dataset = Dataset(
+        name="noise",
+        records=records,
+        client="client",
+        target="digit",
+        task="classification",
+        sensitive=(),
+        origin="drawn",
+        licence="none",
+        images={"image": (1, 16, 16)},
+    )
+    config = {
+        "data": {"source": "digits"},
+        "model": {"name": "lenet", "filters": [2, 3], "hidden": [5]},
+        "training": {"rounds": 1, "learning_rate": 0.1},
+        "audit": {"attributes": []},
+    }
+    run = Recording.open(simulate(plan(parse_config(config), dataset), tmp_path / "run"))
+    recipe = recipe_of(run)
+    assert recipe is not None
+    model = global_model(run, recipe)
+    held = records.without("client")
+    worth, name = utility(recipe, model, held)
+    assert name == "accuracy"
+    outputs = lenet.predict(lenet.lenet_of(recipe), model, encode(recipe.encoding, held))
+    right = outputs.argmax(axis=1) == recipe.target.encode(held)
+    assert worth == pytest.approx(right.mean())
