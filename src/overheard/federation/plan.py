@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -124,6 +125,11 @@ def _private(config: Config) -> PrivateSteps | None:
     found = [d for d in config.defence if isinstance(d, DpSgdConfig)]
     if len(found) > 1:
         raise FixConfig("defence 'dp_sgd' is there twice; keep one")
+    if found and config.model.name == "lenet" and find_spec("opacus") is None:
+        raise FixConfig(
+            "defence 'dp_sgd' of a 'lenet' needs Opacus, which is not installed: "
+            "pip install 'overheard[dp]', or use model 'mlp'"
+        )
     return PrivateSteps(clip=found[0].clip, noise=found[0].noise) if found else None
 
 

@@ -57,11 +57,11 @@ def simulate(plan: Plan, out: str | Path, progress: Progress = lambda done, tota
         _check_summing(plan, data)
     dishonest = plan.properties.dishonest if plan.properties else frozenset()
     bad = np.array([name in dishonest for name in names])
+    promised = budgets(plan, defence, dict(zip(names, data.sizes.tolist(), strict=True)))
     with Recorder(out, payload, about) as recorder:
         write_knowledge(recorder, plan)
         if defence.claim:
             recorder.side("AppliedDefence", told(defence.claim))
-            promised = budgets(plan, defence, dict(zip(names, data.sizes.tolist(), strict=True)))
             if promised:
                 recorder.side("PrivacyBudget", promised)
         state = defence.init(len(names), recipe.model.size)

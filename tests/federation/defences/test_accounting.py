@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from math import inf
 from pathlib import Path
 
@@ -202,3 +203,13 @@ def test_the_accountant_keeps_its_warnings_to_itself(caplog: pytest.LogCaptureFi
     sampled_gaussian(2.0, 0.31, 10, 1e-5)
     assert not caplog.records
     assert logging.getLogger("absl").level != logging.ERROR
+
+
+def test_without_the_accountant_nothing_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "dp_accounting", None)
+    ready = plan(parse_config(config_with({"name": "dp_sgd", "clip": 1.0, "noise": 2.34})))
+    with pytest.raises(FixConfig, match=r"accountant is not installed: pip install 'overheard\[dp"):
+        simulate(ready, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
