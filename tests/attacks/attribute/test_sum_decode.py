@@ -24,13 +24,13 @@ from overheard.transcript.threat import SECURE_SERVER
 from overheard.transcript.view import launch
 
 
-def summed(path: Path, hidden: int = 8, **training: Any) -> Recording:
+def summed(path: Path, hidden: int = 8, noise: float = 0.0, **training: Any) -> Recording:
     options = {"victim": 25, "participants": 5, "attributes": ["c043"]}
     config = {
         "data": {"source": "digits", "options": options},
         "model": {"name": "mlp", "hidden": [hidden]},
         "training": {"rounds": 4, "learning_rate": 0.1, "weighting": "equal", **training},
-        "defence": [{"name": "secure_sum"}],
+        "defence": [{"name": "gaussian", "sd": noise}] * bool(noise) + [{"name": "secure_sum"}],
     }
     return Recording.open(simulate(plan(parse_config(config)), path))
 
@@ -59,6 +59,15 @@ def test_a_model_smaller_than_the_federation_hides_some(tmp_path: Path) -> None:
     secret = np.concatenate(secrets)
     assert attribute_hits(everybody, secret).mean() < 1.0
     assert calibration_error(everybody, secret) < 0.2
+
+
+def test_noise_that_it_is_told_of_leaves_calibrated_doubt(tmp_path: Path) -> None:
+    run = summed(tmp_path / "run", noise=0.01)
+    guess = launch(SumDecode(), observe(run, SECURE_SERVER, attribute("c043"), "victim"), 0)
+    secret = run.truth()["victim"]["c043"]
+    sure = guess.probabilities.max(axis=1).mean()
+    assert sure < 0.9
+    assert abs(sure - attribute_hits(guess, secret).mean()) < 0.25
 
 
 def test_what_it_cannot_read_it_refuses(tmp_path: Path) -> None:

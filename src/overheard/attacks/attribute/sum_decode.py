@@ -13,9 +13,11 @@ from overheard.attacks.attribute.max_entropy import flagged, refuse_unseen
 from overheard.attacks.wire import spread
 from overheard.decoding.counts import decode_tied, same_rows, tie_diagnostics
 from overheard.errors import ChooseAnotherAttack, FixData
+from overheard.learning.private import update_noise
 from overheard.learning.records import encode
 from overheard.transcript.guess import AttributeValues
 from overheard.transcript.knowledge import (
+    AppliedDefence,
     AttributeDomain,
     AttributePrior,
     EverybodysRecords,
@@ -44,7 +46,7 @@ class SumDecode:
     needs: ClassVar[frozenset[type[Any]]] = frozenset(
         {Sums, LocalTraining, EverybodysRecords, AttributeDomain}
     )
-    uses: ClassVar[frozenset[type[Any]]] = frozenset({AttributePrior})
+    uses: ClassVar[frozenset[type[Any]]] = frozenset({AttributePrior, AppliedDefence})
 
     rounds: int = 20
 
@@ -82,7 +84,10 @@ class SumDecode:
         raw = np.concatenate([everybody.labels[name] for name in names])
         labels = recipe.target.encode_values(raw)
         rate = 1.0 if recipe.algorithm == "fedsgd" else recipe.learning_rate
-        share = rate / np.bincount(owner)
+        sizes = np.bincount(owner)
+        share = rate / sizes
+        told = view.know(AppliedDefence).noise_sd if AppliedDefence in view.kinds else 0.0
+        blurred = np.array([told**2 + update_noise(recipe, int(m)) ** 2 for m in sizes])
         used = spread(len(sums), self.rounds)
         thetas, totals, noise, weights = [], [], [], []
         for row in used.tolist():
@@ -91,7 +96,8 @@ class SumDecode:
             there = sums.participation[row]
             thetas.append(sent)
             totals.append(heard.total)
-            noise.append(_rounding(heard.sent, heard.total, int(there.sum()), recipe.wire))
+            rounding = _rounding(heard.sent, heard.total, int(there.sum()), recipe.wire)
+            noise.append(np.hypot(rounding, np.sqrt(there @ blurred)))
             weights.append((there * share)[owner])
         measurement = summed_measurement(
             recipe,
