@@ -17,6 +17,7 @@ from overheard.errors import ChooseAnotherOutput, FixConfig, FixRecording
 from overheard.federation.config import parse_config
 from overheard.federation.plan import plan
 from overheard.federation.simulate import simulate
+from overheard.sweep import cell, run
 from overheard.sweep.cell import hold_out, run_cell
 from overheard.sweep.frontier import frontier
 from overheard.sweep.grid import cells, parse_sweep
@@ -68,8 +69,15 @@ def test_a_sweep_ends_in_a_table_and_a_frontier(tmp_path: Path) -> None:
     assert "seconds" not in table.column_names
 
 
-def test_finished_cells_are_not_run_again_and_the_table_is_the_same(tmp_path: Path) -> None:
-    whole = sweep(parse_sweep(SWEEP), tmp_path / "whole")
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """The table of the sweep, run in one process and never stopped."""
+    return write_table(sweep(parse_sweep(SWEEP), tmp_path_factory.mktemp("s") / "s")).read_bytes()
+
+
+def test_finished_cells_are_not_run_again_and_the_table_is_the_same(
+    tmp_path: Path, undisturbed: bytes
+) -> None:
     resumed = tmp_path / "resumed"
     sweep(parse_sweep(SWEEP), resumed)
     for path in sorted((resumed / "cells").glob("*.json"))[:2]:
@@ -78,8 +86,60 @@ def test_finished_cells_are_not_run_again_and_the_table_is_the_same(tmp_path: Pa
     (resumed / "cells" / "left.json.part").write_text("torn")
     sweep(parse_sweep(SWEEP), resumed, workers=2)
     assert all(p.stat().st_mtime_ns == then for p, then in kept.items())
-    assert write_table(whole).read_bytes() == write_table(resumed).read_bytes()
+    assert write_table(resumed).read_bytes() == undisturbed
     assert not list(resumed.rglob("*.part"))
+
+
+def test_a_full_disk_ends_the_sweep_and_keeps_what_is_finished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, undisturbed: bytes
+) -> None:
+    real, written = run.write_durably, []
+
+    def full(path: Path, pieces: Any) -> Any:
+        if len(written) == 3:  # the description of the sweep and two cells
+            raise OSError(28, "No space left on device", str(path))
+        written.append(path)
+        return real(path, pieces)
+
+    out = tmp_path / "s"
+    with monkeypatch.context() as patched:
+        patched.setattr(run, "write_durably", full)
+        with pytest.raises(ChooseAnotherOutput, match=r"No space left on device.*2 of 4 cells are"):
+            sweep(parse_sweep(SWEEP), out)
+    assert len(list(out.glob("cells/*.json"))) == 2
+    assert write_table(sweep(parse_sweep(SWEEP), out)).read_bytes() == undisturbed
+
+
+def test_a_disk_that_is_full_inside_a_cell_is_no_fault_of_the_cell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*args: Any) -> Any:
+        raise OSError(28, "No space left on device", "somewhere")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(cell, "simulate", full)
+        with pytest.raises(ChooseAnotherOutput, match=r"somewhere.*0 of 4 cells are kept"):
+            sweep(parse_sweep(SWEEP), tmp_path / "s")
+    assert not list((tmp_path / "s").glob("cells/*.json"))
+
+
+def test_a_table_that_cannot_be_written_leaves_the_old_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import pyarrow.parquet as pq
+
+    out = sweep(parse_sweep({**SWEEP, "seeds": [0], "setting": [{}]}), tmp_path / "s")
+    before = write_table(out).read_bytes()
+
+    def full(table: Any, path: Path) -> None:
+        path.write_bytes(b"half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(pq, "write_table", full)
+    with pytest.raises(ChooseAnotherOutput, match="the cells are kept"):
+        write_table(out)
+    assert (out / "results.parquet").read_bytes() == before
+    assert not list(out.glob("*.part"))
 
 
 def test_a_failing_cell_is_kept_with_its_error_and_the_others_go_on(tmp_path: Path) -> None:
@@ -127,26 +187,44 @@ def test_damaged_results_are_named(tmp_path: Path) -> None:
         read_rows(tmp_path)
 
 
-def test_a_killed_sweep_goes_on_and_ends_in_the_same_table(tmp_path: Path) -> None:
-    config = {**SWEEP, "seeds": [0, 1, 2]}
-    undisturbed = write_table(sweep(parse_sweep(config), tmp_path / "a"))
+def test_a_killed_sweep_goes_on_and_ends_in_the_same_table(
+    tmp_path: Path, undisturbed: bytes
+) -> None:
     code = (
         "import json, sys; from overheard.sweep.grid import parse_sweep; "
         "from overheard.sweep.run import sweep; "
         "sweep(parse_sweep(json.loads(sys.argv[1])), sys.argv[2])"
     )
     out = tmp_path / "b"
-    process = subprocess.Popen([sys.executable, "-c", code, json.dumps(config), str(out)])
+    process = subprocess.Popen([sys.executable, "-c", code, json.dumps(SWEEP), str(out)])
     deadline = time.monotonic() + 120
-    while process.poll() is None and len(list(out.glob("cells/*.json"))) < 2:
+    while process.poll() is None and not list(out.glob("cells/*.json")):
         assert time.monotonic() < deadline
         time.sleep(0.005)
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
     done = len(list(out.glob("cells/*.json")))
-    assert 2 <= done < 6
-    sweep(parse_sweep(config), out)
-    assert write_table(out).read_bytes() == undisturbed.read_bytes()
+    assert 1 <= done < 4
+    sweep(parse_sweep(SWEEP), out)
+    assert write_table(out).read_bytes() == undisturbed
+
+
+def test_two_nodes_of_a_ray_cluster_give_the_same_table(
+    tmp_path: Path, loopback_only: tuple[str, ...], undisturbed: bytes
+) -> None:
+    pytest.importorskip("ray", reason="Ray is not installed")
+    program = str(Path(__file__).with_name("ray_cluster.py"))
+    done = subprocess.run(
+        [*loopback_only, sys.executable, program, json.dumps(SWEEP), str(tmp_path / "s")],
+        env={**os.environ, "RAY_USAGE_STATS_ENABLED": "0", "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
+    assert "2 nodes" in done.stdout
+    assert write_table(tmp_path / "s").read_bytes() == undisturbed
 
 
 def test_an_address_where_no_cluster_is(tmp_path: Path) -> None:
@@ -185,7 +263,7 @@ def test_the_global_model_is_the_one_that_the_server_sends_next(tmp_path: Path) 
 
 
 def test_a_cell_says_what_it_costs() -> None:
-    (cell, *_) = cells(parse_sweep(SWEEP))
-    result = run_cell(cell)
+    (first, *_) = cells(parse_sweep(SWEEP))
+    result = run_cell(first)
     assert result["seconds"] > 0
-    assert result["key"] == cell.key
+    assert result["key"] == first.key

@@ -38,7 +38,8 @@ def sweep(
     """Run every cell that ``out`` does not hold yet; returns ``out``.
 
     ``workers`` processes on this machine, or a Ray cluster at the address ``ray``. ``again``: run
-    cells that failed before once more.
+    cells that failed before once more. A disk that is full ends the sweep; what is finished is
+    kept, and the next call goes on from there.
     """
     folder = Path(out)
     wanted = cells(config)
@@ -48,10 +49,17 @@ def sweep(
         left = [cell for cell in wanted if cell.key not in finished]
         done = len(finished)
         progress("", done, len(wanted))
-        for result in execute(left):
-            _keep(folder, result)
-            done += 1
-            progress(str(result["name"]), done, len(wanted))
+        try:
+            for result in execute(left):
+                _keep(folder, result)
+                done += 1
+                progress(str(result["name"]), done, len(wanted))
+        except OSError as error:
+            raise ChooseAnotherOutput(
+                f"{error.filename or folder}: cannot be written ({error.strerror or error}); "
+                f"{done} of {len(wanted)} cells are kept in {folder}: make room and give the same "
+                "command again"
+            ) from error
     return folder
 
 

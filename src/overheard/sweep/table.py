@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from overheard.errors import FixConfig
+from overheard.errors import ChooseAnotherOutput, FixConfig
 from overheard.sweep.grid import SweepConfig, cells, parse_sweep
 from overheard.sweep.run import read_result
 
@@ -53,8 +53,15 @@ def write_table(folder: str | Path) -> Path:
     names = list(dict.fromkeys(name for row in rows for name in row))
     table = pa.table({name: pa.array([row.get(name) for row in rows]) for name in names})
     path, temporary = root / "results.parquet", root / "results.parquet.part"
-    pq.write_table(table, temporary)
-    temporary.replace(path)
+    try:
+        pq.write_table(table, temporary)
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise ChooseAnotherOutput(
+            f"{path}: cannot be written ({error.strerror or error}); the cells are kept: make room "
+            "and give the same command again"
+        ) from error
     return path
 
 

@@ -1,0 +1,28 @@
+"""A sweep on a Ray cluster of two nodes: ``python ray_cluster.py SWEEP_AS_JSON OUT``.
+
+Only for a network of one's own with loopback alone: Ray listens on every interface that it sees.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import ray
+from ray.cluster_utils import Cluster
+
+from overheard.sweep.grid import parse_sweep
+from overheard.sweep.run import sweep
+
+if __name__ == "__main__":
+    size = {"num_cpus": 1, "object_store_memory": 100_000_000, "include_dashboard": False}
+    cluster = Cluster(initialize_head=True, head_node_args=size)
+    try:
+        cluster.add_node(num_cpus=1, object_store_memory=100_000_000)
+        cluster.wait_for_nodes()
+        sweep(parse_sweep(json.loads(sys.argv[1])), sys.argv[2], ray=cluster.address)
+        ray.init(cluster.address, log_to_driver=False)
+        sys.stdout.write(f"{sum(node['Alive'] for node in ray.nodes())} nodes\n")
+        ray.shutdown()
+    finally:
+        cluster.shutdown()
