@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from overheard.errors import FixConfig
 from overheard.federation.config import parse_config
 from overheard.federation.plan import Plan, plan
 from overheard.federation.simulate import client_shards, named
-from overheard.guard.exposure import Secret
+from overheard.guard.exposure import Exposure, Secret
 from overheard.learning.dense import initial
 from overheard.learning.training import local_training
 
@@ -128,6 +129,20 @@ def test_a_recipe_that_is_not_the_clients_own_is_doubted(
     strict = guard_mod(other, lambda context: [secret], most=10, limit=2, unsure="refuse")
     reply, _ = answered(ready, strict)
     assert "what it would leak is not known" in reply.error.reason
+
+
+def test_doubt_about_one_secret_is_doubt(
+    ready: Plan, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from overheard.guard import flower_mod
+
+    sound = Exposure("a", 10, 0.5, 0.2, 0.8, 0.5, 0, 0.0, 5, 10)
+    found = [sound, replace(sound, attribute="b", sure=9, bits=-1.0)]
+    monkeypatch.setattr(flower_mod, "exposures", lambda *given: found)
+    heard: list[Exposure] = []
+    answered(ready, guarded(ready, tell=lambda context, one: heard.append(one)))
+    assert heard == found
+    assert "b: the decoder was sure and wrong" in caplog.text
 
 
 def test_what_no_decoder_reads_is_doubted(ready: Plan, caplog: pytest.LogCaptureFixture) -> None:

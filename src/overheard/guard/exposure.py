@@ -246,7 +246,9 @@ def _sample(
         left = heard - theirs
         cleaned.append(left / scale if gradients else before - left)
         size = float(np.sqrt(np.mean(heard**2)))
-        arithmetic.append(float(np.finfo(returned.dtype).eps) * size * CARELESS)
+        careless = float(np.finfo(returned.dtype).eps) * size * CARELESS
+        last_place = 0.0 if gradients else np.spacing(np.abs(after)).astype(np.float64) / 12**0.5
+        arithmetic.append(float(np.sqrt(careless**2 + np.mean(np.square(last_place)))))
         off.append(float(np.sqrt(np.mean((left - own) ** 2))) / max(size, 1e-300))
         expected = float(np.hypot(noise_sd, arithmetic[-1])) / max(size, 1e-300)
         off[-1] = off[-1] if off[-1] > max(STRANGE * expected, REPLAYED) else 0.0

@@ -64,7 +64,7 @@ def guard_mod(
     with ``unsure="refuse"``. ``seed``: of sample and noise, for tests; by default both are drawn
     anew each time, so that nobody can take the noise off again.
 
-    ``tell`` is given what was measured of every update, before it leaves or is refused. The
+    ``tell`` is given what was measured of each secret, before an update leaves or is refused. The
     figures stay with the client, there and in its log (``overheard.guard``): an error that told
     the server how many bits leak would tell it how common the secret is.
     """
@@ -92,13 +92,13 @@ def guard_mod(
             return doubted(message, reply, why)
         owned = secrets(context)
 
-        def measured(update: Array, defence: AppliedDefence | None) -> Exposure:
+        def measured(update: Array, defence: AppliedDefence | None) -> list[Exposure]:
             each = max(most // max(len(owned), 1), min(most, LEAST))
-            return worst(exposures(recipe, owned, sent, update, defence, each, draw))
+            return exposures(recipe, owned, sent, update, defence, each, draw)
 
         try:
             found = measured(returned, None)
-            if noise_sd > 0 and (found.exceeds(limit) or found.doubtful):
+            if noise_sd > 0 and any(e.exceeds(limit) or e.doubtful for e in found):
                 noise = stream(draw, "guard noise").normal(0.0, noise_sd, returned.shape)
                 returned = (returned + noise).astype(returned.dtype)
                 reply.content[name] = _record(returned, recipe.model.layout(), arrays)
@@ -107,15 +107,18 @@ def guard_mod(
             return doubted(message, reply, str(error))
         finally:
             _spend(context, time.perf_counter() - begin)
-        tell(context, found)
-        if found.exceeds(limit):
-            logger.warning("the update is refused: %s", _words(found))
+        for one in found:
+            tell(context, one)
+        most_told, doubts = worst(found), [e for e in found if e.doubtful]
+        if most_told.exceeds(limit):
+            logger.warning("the update is refused: %s", _words(most_told))
             return refused(
-                message, f"more than {limit:g} bits of {found.attribute!r} a record would leak"
+                message, f"more than {limit:g} bits of {most_told.attribute!r} a record would leak"
             )
-        if found.doubtful:
-            return doubted(message, reply, found.warning or "the decoder was sure and wrong")
-        logger.info("the update passes: %s", _words(found))
+        if doubts:
+            why = doubts[0].warning or "the decoder was sure and wrong"
+            return doubted(message, reply, f"{doubts[0].attribute}: {why}")
+        logger.info("the update passes: %s", _words(most_told))
         return reply
 
     def refused(message: Message, why: str) -> Message:

@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from overheard.errors import ChooseAnotherOutput, FixConfig, FixRecording
-from overheard.sweep.cell import Result, run_cell
 from overheard.sweep.grid import Cell, SweepConfig, cells
 from overheard.transcript.ledger import write_durably
 
+Result = dict[str, Any]
 Progress = Callable[[str, int, int], None]
 Executor = Callable[[Sequence[Cell]], Iterator[Result]]
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
@@ -63,6 +63,13 @@ def sweep(
     return folder
 
 
+def measure(cell: Cell) -> Result:
+    """`overheard.sweep.cell.run_cell`, imported where it runs: whoever hands out cells need not."""
+    from overheard.sweep.cell import run_cell
+
+    return run_cell(cell)
+
+
 def local_cells(workers: int) -> Executor:
     """Cells in processes of this machine, one thread each; results as they come."""
     if workers < 1:
@@ -70,14 +77,14 @@ def local_cells(workers: int) -> Executor:
 
     def execute(left: Sequence[Cell]) -> Iterator[Result]:
         if workers == 1 or len(left) < 2:
-            yield from map(run_cell, left)
+            yield from map(measure, left)
             return
         from joblib import Parallel, delayed
 
         for variable in THREADS:
             os.environ.setdefault(variable, "1")
         pool = Parallel(n_jobs=workers, return_as="generator_unordered", batch_size=1)
-        yield from pool(delayed(run_cell)(cell) for cell in left)
+        yield from pool(delayed(measure)(cell) for cell in left)
 
     return execute
 
@@ -99,7 +106,7 @@ def ray_cells(address: str) -> Executor:
                 f"no Ray cluster answers at {address!r} ({words}); start one, or leave --ray out"
             ) from error
         try:
-            task = ray.remote(num_cpus=1)(run_cell)
+            task = ray.remote(num_cpus=1)(measure)
             waiting = [task.remote(cell) for cell in left]
             while waiting:
                 ready, waiting = ray.wait(waiting)
