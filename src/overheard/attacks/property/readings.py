@@ -3,6 +3,12 @@
 Round by round: gradients of one block of auxiliary records are made anew, the filter takes a few
 more steps from where it was, and its answers to held-out records say what a sum without the
 property gives. Nothing of a round is kept but a few numbers.
+
+Under dropout a target's gradient is a draw; the filter is made from its mean. The mean of one
+round's draws is the noisiest thing about the filter, and models of neighbouring rounds differ
+little, so that it is taken over the draws of about the last five rounds: on development
+federations (Fashion-MNIST, 10 records) the target stands out by a seventh more than with 32 draws
+of one round, and 1,600 draws of one round add another fortieth.
 """
 
 from __future__ import annotations
@@ -25,6 +31,7 @@ from overheard.decoding.matched_filter import (
 )
 from overheard.decoding.mixed_model import Evidence
 from overheard.errors import ChooseAnotherAttack, ListenLonger
+from overheard.learning.gradient_rows import GradientRows
 from overheard.transcript.knowledge import RoundSum
 
 Array = NDArray[np.float64]
@@ -36,13 +43,15 @@ EFFECT = {"inversion": -2.0, "ascent": -2.0, "free-rider": -1.0}
 class FilterSettings:
     """``blocks`` of ``block`` auxiliary records for the covariance, ``held_out`` for the scale.
 
-    With fewer records at hand all three shrink in proportion. ``masks``: dropout draws of a target.
+    With fewer records at hand all three shrink in proportion. ``masks``: dropout draws of a target,
+    once for the filter and once for its answers; ``memory``: rounds over which they are averaged.
     """
 
     blocks: int = 5
     block: int = 1000
     held_out: int = 1000
     masks: int = 32
+    memory: int = 5
     first_iterations: int = 10
     iterations: int = 4
 
@@ -80,6 +89,7 @@ def readings(
     parts = [adversary.auxiliary.take(order[b * size :][:size]) for b in range(settings.blocks)]
     others = adversary.auxiliary.take(order[settings.blocks * size :][:held_out])
     repeated = _repeated(adversary.targets, settings.masks)
+    own_mean = _OwnMean(settings.masks, settings.memory)
     blocks: list[Block] = []
     filters: Array | None = None
     for turn, one in enumerate(heard):
@@ -93,9 +103,8 @@ def readings(
         if repeated is None:
             differences = around.mean[:, None]
         else:
-            chosen = adversary.rows(theta, repeated, rng)
-            mean = np.kron(np.eye(len(repeated) // settings.masks), np.ones((settings.masks, 1)))
-            differences = chosen.transposed(mean / settings.masks) - around.mean[:, None]
+            own_mean.add(adversary.rows(theta, repeated, rng))
+            differences = own_mean.value - around.mean[:, None]
         steps = settings.first_iterations if filters is None else settings.iterations
         filters = matched_filters(around, differences, filters, steps)
         scale = scale_of(adversary.rows(theta, others, rng).times(filters))
@@ -109,13 +118,35 @@ def readings(
         if repeated is None:
             effect, variance = EFFECT[adversary.behaviour] * honest, np.zeros(1)
         else:
-            again = adversary.rows(theta, repeated, rng).times(filters)
-            answers = again.reshape(-1, settings.masks, filters.shape[1])
+            again = adversary.rows(theta, repeated, rng)
+            answers = again.times(filters).reshape(-1, settings.masks, filters.shape[1])
+            own_mean.add(again)  # for the next round's filter: this one's was made without them
             own = np.stack([answers[k, :, k] for k in range(len(answers))], axis=1)
             share = total / adversary.shard
             effect = share * (own.mean(axis=0) - scale.mean) / client_sd
             variance = (share / client_sd) ** 2 * own.var(axis=0, ddof=1)
         yield Reading(y, effect, variance, offset, honest)
+
+
+class _OwnMean:
+    """The targets' mean gradients (P, k) over the draws of the last rounds, the older the less.
+
+    Two sets of draws are added a round.
+    """
+
+    def __init__(self, masks: int, memory: int) -> None:
+        self.masks, self.most, self.added = masks, 2 * memory, 0
+        self.value: Array = np.zeros(0)
+
+    def add(self, draws: GradientRows) -> None:
+        """``masks`` draws of each target, one target after the other."""
+        of_each = np.kron(np.eye(len(draws) // self.masks), np.ones((self.masks, 1)))
+        mean = draws.transposed(of_each / self.masks)
+        self.added += 1
+        if self.added == 1:
+            self.value = mean
+        else:
+            self.value = self.value + (mean - self.value) / min(self.added, self.most)
 
 
 def _repeated(targets: Known | None, times: int) -> Known | None:
