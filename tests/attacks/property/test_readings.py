@@ -41,3 +41,11 @@ def test_it_follows_a_model_that_moves() -> None:
     for _ in range(16):
         kept.add(drawn(rng, 3 * mean, 4, 0.0))
     np.testing.assert_allclose(kept.value, 3 * mean.T, atol=0.03)
+
+
+def test_without_memory_the_last_draws_count() -> None:
+    rng = np.random.default_rng(2)
+    kept = _OwnMean(4, 0)
+    for size in (1.0, 5.0, 2.0):
+        kept.add(drawn(rng, size * np.ones((2, 30)), 4, 0.0))
+    np.testing.assert_allclose(kept.value, 2.0)

@@ -8,7 +8,8 @@ Under dropout a target's gradient is a draw; the filter is made from its mean. T
 round's draws is the noisiest thing about the filter, and models of neighbouring rounds differ
 little, so that it is taken over the draws of about the last five rounds: on development
 federations (Fashion-MNIST, 10 records) the target stands out by a seventh more than with 32 draws
-of one round, and 1,600 draws of one round add another fortieth.
+of one round, and 1,600 draws of one round add another fortieth. Without dropout the gradient is
+known, and that of an earlier model would only be out of date.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ class FilterSettings:
     """``blocks`` of ``block`` auxiliary records for the covariance, ``held_out`` for the scale.
 
     With fewer records at hand all three shrink in proportion. ``masks``: dropout draws of a target,
-    once for the filter and once for its answers; ``memory``: rounds over which they are averaged.
+    once for the filter and once for its answers; ``memory``: rounds over which they are averaged
+    where there is dropout.
     """
 
     blocks: int = 5
@@ -89,7 +91,7 @@ def readings(
     parts = [adversary.auxiliary.take(order[b * size :][:size]) for b in range(settings.blocks)]
     others = adversary.auxiliary.take(order[settings.blocks * size :][:held_out])
     repeated = _repeated(adversary.targets, settings.masks)
-    own_mean = _OwnMean(settings.masks, settings.memory)
+    own_mean = _OwnMean(settings.masks, settings.memory if adversary.draws else 0)
     blocks: list[Block] = []
     filters: Array | None = None
     for turn, one in enumerate(heard):
@@ -131,11 +133,11 @@ def readings(
 class _OwnMean:
     """The targets' mean gradients (P, k) over the draws of the last rounds, the older the less.
 
-    Two sets of draws are added a round.
+    Two sets of draws are added a round; with a memory of 0 the last set alone counts.
     """
 
     def __init__(self, masks: int, memory: int) -> None:
-        self.masks, self.most, self.added = masks, 2 * memory, 0
+        self.masks, self.most, self.added = masks, max(1, 2 * memory), 0
         self.value: Array = np.zeros(0)
 
     def add(self, draws: GradientRows) -> None:

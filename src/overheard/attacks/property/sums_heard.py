@@ -90,6 +90,12 @@ class Adversary:
         spread = one_pass - passes * average
         return float(self.steps), epochs * spread + (epochs * average) ** 2 * self.shard
 
+    @property
+    def draws(self) -> bool:
+        """Whether a record's gradient at a model is a draw: under dropout."""
+        model = self.recipe.model
+        return isinstance(model, LeNet) and model.dropout > 0
+
     def middle(self, heard: RoundSum) -> NDArray[np.floating[Any]]:
         """The model in the middle of the participants' mean path."""
         if self.steps < 2 or self.recipe.algorithm == "fedsgd":
