@@ -327,10 +327,12 @@ def _figure(
     if len(every) >= 8:
         rows += reliability_rows("all, round 50", every)
     world = WORLDS[settings[0].dataset]
-    shadows = settings[0].shadows or 2 * world.auxiliary
+    shadows = settings[0].shadows
     notes = (
         f"The paper's detectors are trained on {shadows} shadow updates a round (the paper: "
-        f"{2 * world.auxiliary}); --shadows sets the number, 0 leaves the paper's methods out.",
+        f"{2 * world.auxiliary}); --shadows sets the number."
+        if shadows
+        else "The paper's methods were left out (--shadows 0).",
         "F1 is over the clients of a federation, then the mean over target records and "
         "federations; intervals are Student's, over those.",
         "Ours names the set of the greatest expected F1; the others name who is above one half.",
