@@ -14,10 +14,12 @@ from overheard.attacks.attribute.dense_measurement import dense_measurement
 from overheard.attacks.attribute.first_layer import applies, decode_first_layer
 from overheard.attacks.attribute.linear_moments import linear_moments, scale_of
 from overheard.attacks.attribute.local_epochs import (
+    ROUNDS,
     decode_local_steps,
     takes_several_steps,
     unexplained,
 )
+from overheard.attacks.attribute.rehearsal import rehearse, tempered
 from overheard.attacks.wire import heard
 from overheard.decoding.counts import decode_tied, same_rows, tie_diagnostics
 from overheard.decoding.ladder import POOR_FIT, UNSOLVED
@@ -232,15 +234,42 @@ def _several_steps(view: View, most: int, rng: np.random.Generator) -> Attribute
             noisy, recipe, candidates, labels, ties, most, rng, shares, clipped
         )
         if again.fit == "good":
-            found, defended = again, {"noise_found": sd}
+            found, defended, link = again, {"noise_found": sd}, noisy
     posterior = found.posterior
+    flag = "" if found.fit == "good" else POOR_FIT
+    if not clipped and found.fit == "good" and len(shares) == posterior.probabilities.shape[1]:
+
+        def decode(replayed: Link) -> NDArray[np.float64]:
+            once = decode_local_steps(
+                replayed, recipe, candidates, labels, ties, most, rng, shares, clipped
+            )
+            return once.posterior.probabilities
+
+        added = link.noise_sd if recipe.private is None else 0.0 if told is None else told.noise_sd
+        prior = np.tile(shares, (len(labels), 1))
+        tried = rehearse(
+            decode,
+            link,
+            recipe,
+            candidates,
+            labels,
+            prior,
+            added,
+            min(most, ROUNDS),
+            rng,
+        )
+        defended |= {"rehearsed": tried.accuracy, "rehearsed_sureness": tried.confidence}
+        if tried.power < 1:
+            calm = tempered(posterior.probabilities, prior, tried.power)
+            posterior = replace(posterior, probabilities=calm)
+            flag = tried.flag
     return AttributeValues(
         posterior.probabilities,
         domain.values,
         {
             "method": posterior.method,
             "fit": found.fit,
-            **flagged("" if found.fit == "good" else POOR_FIT, posterior.probabilities),
+            **flagged(flag, posterior.probabilities),
             "rank": posterior.rank,
             "unknowns": posterior.unknowns,
             "chi2": posterior.chi2_per_equation,
