@@ -141,13 +141,16 @@ def test_an_interrupt_is_no_traceback_and_keeps_the_rounds(workplace: Any) -> No
         text=True,
     )
     index = workplace.path / "long" / "wire" / "index.jsonl"
-    deadline = time.monotonic() + 60
-    while not index.exists() or index.read_bytes().count(b"\n") < 5:
-        assert process.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    process.send_signal(signal.SIGINT)
-    _, stderr = process.communicate(timeout=60)
+    deadline = time.monotonic() + 120
+    try:
+        while not index.exists() or index.read_bytes().count(b"\n") < 5:
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        _, stderr = process.communicate(timeout=60)
+    finally:
+        process.kill()
     assert process.returncode == 130
     assert stderr.splitlines()[-1] == "stopped; what was finished is kept"
     assert "Traceback" not in stderr
