@@ -67,7 +67,7 @@ def frontier(
                 f"{point.leakage:.3f} ± {point.leakage_spread:.3f}",
                 "" if point.bits is None else f"{point.bits:.3f}",
                 f"{point.utility:.3f} ± {point.utility_spread:.3f}",
-                "yes" if point.best else "",
+                "decoder failed" if point.doubtful else "yes" if point.best else "",
             )
             for point in sorted(points, key=lambda p: (p.attribute, -p.utility, p.leakage))
         ],

@@ -267,3 +267,15 @@ def test_a_cell_says_what_it_costs() -> None:
     result = run_cell(first)
     assert result["seconds"] > 0
     assert result["key"] == first.key
+
+
+def test_a_setting_at_which_the_decoder_failed_is_not_recommended() -> None:
+    shared = {"defence": "none", "strength": 0.0, "seed": 0, "metric": "accuracy", "error": None}
+    shared |= {"attribute": "a", "attack": "max_entropy", "utility_is": "r2", "flagged": 0}
+    leaky = shared | {"lift": 0.4, "utility": 0.5, "bits_gained": 0.9}
+    misled = shared | {"defence": "epochs", "lift": 0.0, "utility": 0.9, "bits_gained": -2.0}
+    one, two = frontier([leaky, misled])
+    assert one.best
+    assert not one.doubtful
+    assert two.doubtful
+    assert not two.best

@@ -36,6 +36,11 @@ class Point:
     best: bool = False
 
     @property
+    def doubtful(self) -> bool:
+        """The listener was sure and wrong: its decoder failed, which proves no privacy."""
+        return self.bits is not None and self.bits < -0.05
+
+    @property
     def name(self) -> str:
         """How the setting is called."""
         strength = f" {self.strength:g}" if self.strength else ""
@@ -102,7 +107,9 @@ def _instead(rows: list[Row]) -> str:
 
 
 def _marked(point: Point, points: list[Point]) -> Point:
-    rivals = [p for p in points if p.attribute == point.attribute and p != point]
+    if point.doubtful:
+        return point
+    rivals = [p for p in points if p.attribute == point.attribute and p != point and not p.doubtful]
     beaten = any(
         p.leakage <= point.leakage
         and p.utility >= point.utility
