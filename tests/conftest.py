@@ -199,3 +199,23 @@ def workplace(tmp_path: Path, _recorded: Workplace) -> Workplace:
     place = Workplace(tmp_path)
     shutil.copytree(_recorded.path / "run", tmp_path / "run")
     return place
+
+
+LOOPBACK_ONLY = ("unshare", "-rn", "sh", "-c", 'ip link set lo up && exec "$@"', "sh")
+
+
+@pytest.fixture(scope="session")
+def on_loopback() -> tuple[str, ...]:
+    """Words to put before a command so that it sees no network but loopback; none if impossible."""
+    if not (shutil.which("unshare") and shutil.which("ip")):
+        return ()
+    tried = subprocess.run([*LOOPBACK_ONLY, "true"], capture_output=True, check=False)
+    return () if tried.returncode else LOOPBACK_ONLY
+
+
+@pytest.fixture(scope="session")
+def loopback_only(on_loopback: tuple[str, ...]) -> tuple[str, ...]:
+    """The same, for who must not be heard elsewhere; or skip."""
+    if not on_loopback:
+        pytest.skip("no network namespaces here, and Ray listens on every interface that it sees")
+    return on_loopback

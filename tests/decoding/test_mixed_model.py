@@ -13,16 +13,8 @@ from hypothesis import strategies as st
 from scipy.special import betaln
 from scipy.stats import multivariate_normal
 
-from overheard.decoding.mixed_model import (
-    DEFAULT,
-    Evidence,
-    Settings,
-    best_set,
-    posterior,
-    sample,
-    sample_exactly,
-    terms,
-)
+from overheard.decoding.mixed_chains import best_set, posterior, sample, sample_exactly
+from overheard.decoding.mixed_model import DEFAULT, Evidence, Settings, terms
 from overheard.errors import FixData
 
 FEW = Settings(scales=(0.7, 1.2), persistent=(0.1, 0.4), sweeps=100, chains=24, exact_sweeps=400)

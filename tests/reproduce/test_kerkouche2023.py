@@ -7,6 +7,7 @@ import pytest
 
 from overheard.errors import FixConfig
 from overheard.reproduce import kerkouche2023 as paper
+from overheard.reproduce import kerkouche2023_pictures as drawn
 from overheard.reproduce.catalogue import experiments
 from overheard.reproduce.rows import Choice
 
@@ -28,7 +29,7 @@ def test_the_quick_version_finds_the_climbers(tmp_path) -> None:
     last = [r.measured for r in outcome.rows if r.client == "round 40" and r.measure == "F1"]
     assert outcome.measured("matched_filter", client="round 40", measure="F1") == [1.0]
     assert max(last) == 1.0
-    paper.draw_f1(outcome, tmp_path / "fig5.svg")
+    drawn.draw_f1(outcome, tmp_path / "fig5.svg")
     assert (tmp_path / "fig5.svg").stat().st_size > 1000
 
 
@@ -76,7 +77,7 @@ def test_what_the_detectors_tell(tmp_path) -> None:
     shared = features.measured("both", measure="OVL")
     assert len(shared) == 2
     assert all(0 <= value <= 1 for value in shared)
-    paper.draw_features(features, tmp_path / "fig2.svg")
+    drawn.draw_features(features, tmp_path / "fig2.svg")
     norms = paper.fig6(True, 1, quiet, choice)
     assert min(norms.measured("ascent", measure="norm")) > 0
-    paper.draw_overlap(norms, tmp_path / "fig6.svg")
+    drawn.draw_overlap(norms, tmp_path / "fig6.svg")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
 from pydantic import BeforeValidator, Field, PositiveInt, SerializeAsAny, ValidationError
 
@@ -99,6 +99,7 @@ class PropertyConfig(Spec):
     ride: Literal["unchanged", "noise"] = "unchanged"
 
 
+S = TypeVar("S", bound=Spec)
 AnyDefence = Annotated[SerializeAsAny[DefenceConfig], BeforeValidator(parse_defence)]
 
 
@@ -116,21 +117,30 @@ class Config(Spec):
 
 def read_config(path: str | Path) -> Config:
     """Read and check a config file."""
-    file = Path(path)
-    try:
-        content = tomllib.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise FixConfig(f"{file}: cannot be read ({error.strerror})") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise FixConfig(f"{file}: is not TOML: {error}") from error
-    return parse_config(content, str(file))
+    return parse_config(read_toml(path), str(path))
 
 
 def parse_config(content: dict[str, Any], name: str = "config") -> Config:
     """Check a config that was read already."""
     _refuse_unknown_keys(content, Config, name, "")
+    return checked(Config, content, name)
+
+
+def read_toml(path: str | Path) -> dict[str, Any]:
+    """What a TOML file says."""
+    file = Path(path)
     try:
-        return Config.model_validate(content)
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise FixConfig(f"{file}: cannot be read ({error.strerror})") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise FixConfig(f"{file}: is not TOML: {error}") from error
+
+
+def checked(spec: type[S], content: dict[str, Any], name: str) -> S:
+    """The content as this kind of settings; an error names the first one that is wrong."""
+    try:
+        return spec.model_validate(content)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"])) or "top level"

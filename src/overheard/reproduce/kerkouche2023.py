@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,7 +28,7 @@ from overheard.attacks.property.sums_heard import Adversary, Known, adversary_of
 from overheard.errors import FixConfig
 from overheard.evaluation.properties import answers_of, f1
 from overheard.randomness import stream
-from overheard.reproduce import pictures
+from overheard.reproduce import kerkouche2023_pictures as drawn
 from overheard.reproduce.harness import mean_row, recorded
 from overheard.reproduce.rows import Choice, Experiment, Progress, Reproduction, Row
 from overheard.transcript.knowledge import Sums
@@ -489,47 +488,9 @@ def cost(quick: bool, seeds: int, progress: Progress, choice: Choice) -> Reprodu
     return Reproduction("kerkouche2023-cost", PAPER, rows, setting.dataset, notes, quick, 1)
 
 
-def draw_f1(outcome: Reproduction, path: Path) -> None:
-    """F1 against the round, a panel for each setting."""
-    rows = tuple(r for r in outcome.rows if r.measure == "F1")
-    pictures.lines(replace(outcome, rows=rows), path, _round, "round")
-
-
-def draw_overlap(outcome: Reproduction, path: Path) -> None:
-    """OVL, or the norm, against the round."""
-    wanted = "norm" if outcome.name.endswith("fig6") else "OVL"
-    rows = tuple(r for r in outcome.rows if r.measure == wanted)
-    pictures.lines(replace(outcome, rows=rows), path, _round, "round")
-
-
-def draw_features(outcome: Reproduction, path: Path) -> None:
-    """The mean feature with its standard deviation, with and without the property."""
-    spread = {
-        (r.client, r.method): r.measured for r in outcome.rows if r.measure == "standard deviation"
-    }
-    rows = tuple(
-        replace(
-            r,
-            low=r.measured - spread[r.client, r.method],
-            high=r.measured + spread[r.client, r.method],
-        )
-        for r in outcome.rows
-        if r.measure == "mean feature"
-    )
-    pictures.lines(replace(outcome, rows=rows), path, _round, "round")
-
-
-def draw_cost(outcome: Reproduction, path: Path) -> None:
-    """Seconds by method."""
-    rows = tuple(r for r in outcome.rows if r.measure == "CPU seconds")
-    pictures.by_client(replace(outcome, rows=rows), path, "CPU seconds a round", "CPU seconds")
-
-
-def _round(row: Row) -> float:
-    return float(row.client.split()[1])
-
-
-def _experiment(number: str, words: str, seeds: int, run: Any, draw: Any = draw_f1) -> Experiment:
+def _experiment(
+    number: str, words: str, seeds: int, run: Any, draw: Any = drawn.draw_f1
+) -> Experiment:
     def plain(quick: bool, repeats: int, progress: Progress) -> Reproduction:
         made: Reproduction = run(quick, repeats, progress, Choice())
         return made
@@ -538,12 +499,12 @@ def _experiment(number: str, words: str, seeds: int, run: Any, draw: Any = draw_
 
 
 EXPERIMENTS = (
-    _experiment("fig2", "feature distributions and their overlap", 1, fig2, draw_features),
+    _experiment("fig2", "feature distributions and their overlap", 1, fig2, drawn.draw_features),
     _experiment("fig3", "membership under secure aggregation", 3, fig3),
     _experiment("fig4", "gradient inversion under secure aggregation", 3, fig4),
     _experiment("fig5", "gradient ascent under secure aggregation", 3, fig5),
-    _experiment("fig6", "length of the detectors' weights", 1, fig6, draw_overlap),
-    _experiment("fig7", "overlap of the feature distributions", 1, fig7, draw_overlap),
+    _experiment("fig6", "length of the detectors' weights", 1, fig6, drawn.draw_overlap),
+    _experiment("fig7", "overlap of the feature distributions", 1, fig7, drawn.draw_overlap),
     _experiment("fig8", "50, 100 and 200 clients", 3, fig8),
-    _experiment("cost", "seconds of a round, ours and PROLIN's", 1, cost, draw_cost),
+    _experiment("cost", "seconds of a round, ours and PROLIN's", 1, cost, drawn.draw_cost),
 )

@@ -26,16 +26,15 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
-import tomllib
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, field_validator
 
 from overheard.errors import FixConfig
-from overheard.federation.config import parse_config
+from overheard.federation.config import checked, parse_config, read_toml
 from overheard.learning.records import Spec
 
 CELL_FORMAT = 1
@@ -118,24 +117,12 @@ class Cell:
 
 def read_sweep(path: str | Path) -> SweepConfig:
     """Read and check a sweep's config file."""
-    file = Path(path)
-    try:
-        content = tomllib.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise FixConfig(f"{file}: cannot be read ({error.strerror})") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise FixConfig(f"{file}: is not TOML: {error}") from error
-    return parse_sweep(content, str(file))
+    return parse_sweep(read_toml(path), str(path))
 
 
 def parse_sweep(content: dict[str, Any], name: str = "sweep") -> SweepConfig:
     """Check a sweep that was read already; every cell's own config is checked by `cells`."""
-    try:
-        return SweepConfig.model_validate(content)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"])) or "top level"
-        raise FixConfig(f"{name}: {where}: {first['msg']} (given: {first['input']!r})") from error
+    return checked(SweepConfig, content, name)
 
 
 def cells(sweep: SweepConfig) -> list[Cell]:

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import functools
-import shutil
-import subprocess
 from collections.abc import Iterable
 from copy import deepcopy
 from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
-
-import pytest
 
 NODES = (18446744073709551615, 9223372036854775808, 9223372036854775809, 3)
 """Ids that neither a float nor a signed integer of 64 bits holds."""
@@ -71,22 +66,3 @@ def in_process_grid(client_app: Any, nodes: tuple[int, ...] = NODES) -> Any:
             return self.pull_messages(self.push_messages(messages))
 
     return InProcessGrid()
-
-
-LOOPBACK_ONLY = ("unshare", "-rn", "sh", "-c", 'ip link set lo up && exec "$@"', "sh")
-
-
-@functools.cache
-def namespaces() -> bool:
-    """Whether a command can be given a network of its own, with loopback alone."""
-    if not (shutil.which("unshare") and shutil.which("ip")):
-        return False
-    return not subprocess.run([*LOOPBACK_ONLY, "true"], capture_output=True, check=False).returncode
-
-
-@pytest.fixture
-def loopback_only() -> tuple[str, ...]:
-    """Words to put before a command so that it sees no network but loopback; or skip."""
-    if not namespaces():
-        pytest.skip("no network namespaces here, and Ray listens on every interface that it sees")
-    return LOOPBACK_ONLY

@@ -309,10 +309,12 @@ def test_simulation(tmp_path: Path, loopback_only: tuple[str, ...]) -> None:
     assert_same_model(tmp_path / "recorded.npz", app.expected(2, 4))
 
 
-def test_deployment(tmp_path: Path) -> None:
+def test_deployment(tmp_path: Path, on_loopback: tuple[str, ...]) -> None:
     """A SuperLink and two SuperNodes as processes of their own, on loopback."""
-    alone = here.LOOPBACK_ONLY if here.namespaces() else ()  # they listen there only, anyway
-    run_here([*alone, sys.executable, str(HERE / "deploy_flower.py"), str(tmp_path / "out")], 400)
+    # where that is impossible they listen on loopback only, anyway
+    run_here(
+        [*on_loopback, sys.executable, str(HERE / "deploy_flower.py"), str(tmp_path / "out")], 400
+    )
     assert recorded_digests(tmp_path / "out" / "run") == digests(tmp_path / "out" / "digests")
     assert len(digests(tmp_path / "out" / "digests")) == 4
     assert verify(tmp_path / "out" / "run").sound

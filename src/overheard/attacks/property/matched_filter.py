@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from overheard.attacks.property.readings import Collected, FilterSettings, collect, readings
 from overheard.attacks.property.sums_heard import NEEDS, USES, adversary_of, attendance
 from overheard.decoding.contribution import Contributions, contributions
-from overheard.decoding.mixed_model import Posterior, Settings, posterior
+from overheard.decoding.mixed_chains import Posterior, posterior
+from overheard.decoding.mixed_model import Settings
 from overheard.transcript.guess import ClientProperty
 from overheard.transcript.knowledge import Sums
 from overheard.transcript.view import View

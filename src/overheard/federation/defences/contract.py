@@ -11,6 +11,7 @@ and refuses an order in which a later one would void what an earlier one promise
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
@@ -141,10 +142,10 @@ def told(claims: tuple[Claim, ...]) -> dict[str, Any]:
     }
 
 
-class DefenceConfig(Spec):
+class DefenceConfig(Spec, ABC):
     """The settings of one defence in a config; ``build`` is told what those before it claim."""
 
     name: str
 
-    def build(self, before: tuple[Claim, ...]) -> Defence:
-        raise NotImplementedError
+    @abstractmethod
+    def build(self, before: tuple[Claim, ...]) -> Defence: ...

@@ -7,7 +7,6 @@ be audited: `describe` writes it out as the same messages with side knowledge an
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -20,7 +19,14 @@ from pydantic import Field, ValidationError, field_validator
 
 from overheard.data.dataset import Dataset
 from overheard.errors import FixConfig
-from overheard.federation.config import AnyDefence, Config, DataConfig, parse_config
+from overheard.federation.config import (
+    AnyDefence,
+    Config,
+    DataConfig,
+    checked,
+    parse_config,
+    read_toml,
+)
 from overheard.federation.defences.catalogue import build_all
 from overheard.federation.defences.contract import told
 from overheard.federation.plan import Plan, load_data, plan
@@ -117,18 +123,7 @@ class Description(Spec):
 def read_description(path: str | Path) -> Description:
     """Read and check a description; a relative ``data.path`` starts at the file's own folder."""
     file = Path(path)
-    try:
-        content = tomllib.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise FixConfig(f"{file}: cannot be read ({error.strerror})") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise FixConfig(f"{file}: is not TOML: {error}") from error
-    try:
-        read = Description.model_validate(content)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"])) or "top level"
-        raise FixConfig(f"{file}: {where}: {first['msg']} (given: {first['input']!r})") from error
+    read = checked(Description, read_toml(file), str(file))
     if not read.data.path or Path(read.data.path).is_absolute():
         return read
     data = read.data.model_copy(update={"path": str(file.parent / read.data.path)})

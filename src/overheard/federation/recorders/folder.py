@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 from numpy.typing import NDArray
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from overheard.errors import FixConfig, FixData
+from overheard.federation.config import checked, read_toml
 from overheard.federation.recorders.live import EVERYBODY, Recorder
 from overheard.learning.records import Spec
 
@@ -35,17 +35,7 @@ class Pattern(Spec):
 
 def read_pattern(path: str | Path) -> Pattern:
     """Read and check a pattern file."""
-    file = Path(path)
-    try:
-        return Pattern.model_validate(tomllib.loads(file.read_text(encoding="utf-8")))
-    except OSError as error:
-        raise FixConfig(f"{file}: cannot be read ({error.strerror})") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise FixConfig(f"{file}: is not TOML: {error}") from error
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise FixConfig(f"{file}: {where}: {first['msg']} (given: {first['input']!r})") from error
+    return checked(Pattern, read_toml(path), str(path))
 
 
 def import_folder(folder: str | Path, out: str | Path, pattern: Pattern | None = None) -> int:
