@@ -10,11 +10,15 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from overheard.attacks.property import detectors
+from overheard.attacks.property import readings as readings_of_a_round
 from overheard.attacks.property.detectors import Detected, DetectorSettings, detect
 from overheard.attacks.property.linear_features import (
     least_squares,
@@ -25,11 +29,13 @@ from overheard.attacks.property.linear_features import (
 from overheard.attacks.property.matched_filter import MatchedFilter
 from overheard.attacks.property.readings import Collected, collect, readings
 from overheard.attacks.property.sums_heard import Adversary, Known, adversary_of
+from overheard.decoding import matched_filter as filters
 from overheard.errors import FixConfig
 from overheard.evaluation.properties import answers_of, f1
 from overheard.randomness import stream
 from overheard.reproduce import kerkouche2023_pictures as drawn
 from overheard.reproduce.harness import mean_row, recorded
+from overheard.reproduce.kept import address, kept
 from overheard.reproduce.rows import Choice, Experiment, Progress, Reproduction, Row
 from overheard.transcript.knowledge import Sums
 from overheard.transcript.observe import observe
@@ -132,25 +138,31 @@ class Point:
 
 @dataclass(frozen=True)
 class Heard:
-    """Everything measured in one federation: answers about targets and decoys, and CPU seconds."""
+    """Everything measured in one federation: answers about targets and decoys, and CPU seconds
+    of a round of ours (none if its readings had been kept)."""
 
     points: tuple[Point, ...]
     decoys: tuple[Point, ...]
-    ours_seconds: float
+    ours_seconds: tuple[float, ...]
     detected: tuple[Detected, ...]
 
 
-def listen(setting: Setting, seed: int, progress: Progress) -> Heard:
-    """Record a federation and run every method on it."""
+def listen(setting: Setting, seed: int, progress: Progress, keep: Path | None = None) -> Heard:
+    """Record a federation and run every method on it; readings and detectors may be kept."""
     with recorded(setting.config(seed)) as recording:
         sums, adversary, answers = _adversary(recording, setting)
         rounds = tuple(sorted({*range(EVERY, len(sums) + 1, EVERY), len(sums)}))
-        begin = time.process_time()
-        told = collect(
-            _watched(readings(adversary, sums, stream(seed, "ours")), progress, setting, seed),
-            sums.participation,
-        )
-        spent = (time.process_time() - begin) / len(sums)
+
+        spent: list[float] = []
+
+        def ours() -> Collected:
+            begin = time.process_time()
+            made = readings(adversary, sums, stream(seed, "ours"))
+            told = collect(_watched(made, progress, setting, seed), sums.participation)
+            spent.append((time.process_time() - begin) / len(sums))
+            return told
+
+        told = kept(keep, _address("readings", adversary, sums, seed), Collected, ours)
         points: list[Point] = []
         decoys: list[Point] = []
         for target, positive in enumerate(answers):
@@ -159,13 +171,29 @@ def listen(setting: Setting, seed: int, progress: Progress) -> Heard:
         found = []
         for target in range(min(setting.compared, len(answers) - setting.decoys)):
             alone = replace(adversary, targets=_one(adversary.targets, target))
-            watched = _watched(sums, progress, setting, seed)
-            apart = detect(
-                alone, watched, sums.participation, DetectorSettings(setting.shadows, seed=seed)
-            )
+            how = DetectorSettings(setting.shadows, seed=seed)
+
+            def theirs(alone: Adversary = alone, how: DetectorSettings = how) -> Detected:
+                watched = _watched(sums, progress, setting, seed)
+                return detect(alone, watched, sums.participation, how)
+
+            apart = kept(keep, _address("detectors", alone, sums, how), Detected, theirs)
             found.append(apart)
             points += _theirs(apart, answers[target], rounds, told.size(rounds[-1], target))
-    return Heard(tuple(points), tuple(decoys), spent, tuple(found))
+    return Heard(tuple(points), tuple(decoys), tuple(spent), tuple(found))
+
+
+def _address(name: str, adversary: Adversary, sums: Sums, how: object) -> str:
+    """Where the work on what was heard is kept."""
+    makers: dict[str, tuple[ModuleType, ...]] = {
+        "readings": (readings_of_a_round, filters),
+        "detectors": (detectors,),
+    }
+    heard = (part for one in sums for part in (one.sent, one.total, one.participants))
+    known = [adversary.auxiliary, *([adversary.targets] if adversary.targets else [])]
+    mine = (part for one in known for part in (one.inputs, one.labels))
+    settings = (adversary.recipe, adversary.shard, adversary.behaviour, how)
+    return f"{name}-{address((*makers[name], *settings, *mine, *heard))}"
 
 
 def _adversary(recording: Recording, setting: Setting) -> tuple[Sums, Adversary, list[Flags]]:
@@ -270,8 +298,9 @@ def curve_rows(setting: Setting, heard: Sequence[Heard]) -> list[Row]:
             rows.append(mean_row(setting.words, label, OURS, "false alarms", alarms))
     if setting.kind == "membership":
         rows += _by_effect(setting, mine)
-    spent = [one.ours_seconds for one in heard]
-    rows.append(mean_row(setting.words, "a round", OURS, "CPU seconds", spent))
+    spent = [seconds for one in heard for seconds in one.ours_seconds]
+    if spent:
+        rows.append(mean_row(setting.words, "a round", OURS, "CPU seconds", spent))
     return rows
 
 
@@ -312,6 +341,7 @@ def _figure(
     seeds: int,
     quick: bool,
     progress: Progress,
+    keep: Path | None = None,
     first_seed: int = FIRST_SEED,
 ) -> Reproduction:
     """Every setting in so many federations; the quick version in one."""
@@ -319,7 +349,7 @@ def _figure(
     rows: list[Row] = []
     every: list[Point] = []
     for setting in settings:
-        heard = [listen(setting, first_seed + seed, progress) for seed in range(seeds)]
+        heard = [listen(setting, first_seed + seed, progress, keep) for seed in range(seeds)]
         rows += curve_rows(setting, heard)
         last = min(50, setting.rounds)
         every += [p for one in heard for p in one.points if p.method == OURS and p.round == last]
@@ -369,7 +399,7 @@ def _settings(
                         choice.rounds or 300,
                         count,
                         targets=4 if many else 1,
-                        decoys=1 if many else 0,
+                        decoys=4 if many else 0,
                         shadows=shadows,
                         compared=0 if shadows == 0 else 1,
                     )
@@ -382,7 +412,7 @@ def fig2(quick: bool, seeds: int, progress: Progress, choice: Choice) -> Reprodu
     _needs_detectors(choice)
     (setting, *_) = _settings("membership", quick, choice, ("mnist",))
     setting = replace(setting, rounds=choice.rounds or (20 if quick else 300), decoys=0, targets=1)
-    told = listen(setting, 100, progress).detected[0]
+    told = listen(setting, 100, progress, choice.keep).detected[0]
     rows = []
     for t in sorted({0, *range(EVERY - 1, len(told.overlaps), EVERY)}):
         for side, mean, variance in (
@@ -401,19 +431,19 @@ def fig2(quick: bool, seeds: int, progress: Progress, choice: Choice) -> Reprodu
 def fig3(quick: bool, seeds: int, progress: Progress, choice: Choice) -> Reproduction:
     """Membership of a target record."""
     panels = _settings("membership", quick, choice, ("mnist", "fashion", "cifar10"))
-    return _figure("kerkouche2023-fig3", panels, seeds, quick, progress)
+    return _figure("kerkouche2023-fig3", panels, seeds, quick, progress, choice.keep)
 
 
 def fig4(quick: bool, seeds: int, progress: Progress, choice: Choice) -> Reproduction:
     """Gradient inversion."""
     panels = _settings("inversion", quick, choice, ("mnist", "fashion", "cifar10"))
-    return _figure("kerkouche2023-fig4", panels, seeds, quick, progress)
+    return _figure("kerkouche2023-fig4", panels, seeds, quick, progress, choice.keep)
 
 
 def fig5(quick: bool, seeds: int, progress: Progress, choice: Choice) -> Reproduction:
     """Gradient ascent."""
     panels = _settings("ascent", quick, choice, ("mnist", "fashion", "cifar10"))
-    return _figure("kerkouche2023-fig5", panels, seeds, quick, progress)
+    return _figure("kerkouche2023-fig5", panels, seeds, quick, progress, choice.keep)
 
 
 def _needs_detectors(choice: Choice) -> None:
@@ -433,7 +463,7 @@ def _of_detectors(
         if quick:
             setting = replace(setting, size=10, rounds=choice.rounds or 20)
         setting = replace(setting, targets=1, decoys=0)
-        told = listen(setting, 100, progress).detected[0]
+        told = listen(setting, 100, progress, choice.keep).detected[0]
         data = setting.dataset
         for t in range(0, len(told.norms), max(1, len(told.norms) // 30)):
             label = f"round {t + 1}"
@@ -461,7 +491,7 @@ def fig8(quick: bool, seeds: int, progress: Progress, choice: Choice) -> Reprodu
         for kind in ("membership", "ascent")
         for setting in _settings(kind, quick, choice, ("cifar10",), (50, 100, 200))
     ]
-    return _figure("kerkouche2023-fig8", panels, seeds, quick, progress)
+    return _figure("kerkouche2023-fig8", panels, seeds, quick, progress, choice.keep)
 
 
 def cost(quick: bool, seeds: int, progress: Progress, choice: Choice) -> Reproduction:

@@ -65,7 +65,8 @@ Progress = Callable[[str, int, int], None]
 class Choice:
     """Which part of a figure to make; what is not given is the paper's.
 
-    ``shadows``: simulated updates a round for the methods that train on such (0: leave them out).
+    ``shadows``: simulated updates a round for the methods that train on such (0: leave them out);
+    ``keep``: a folder for what took long to make, from which a second run takes it.
     """
 
     dataset: str = ""
@@ -73,6 +74,7 @@ class Choice:
     rounds: int = 0
     shadows: int | None = None
     clients: int = 0
+    keep: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -96,8 +98,8 @@ class Experiment:
             return self.run(quick, seeds, progress)
         if self.choose is None:
             raise FixConfig(
-                f"{self.name} has no --dataset, --size, --rounds, --shadows or --clients; leave "
-                "them out"
+                f"{self.name} has no --dataset, --size, --rounds, --shadows, --clients or --keep; "
+                "leave them out"
             )
         return self.choose(quick, seeds, progress, part)
 
