@@ -16,6 +16,7 @@ import typer  # noqa: E402  (after the threads are settled)
 
 from overheard import terminal  # noqa: E402
 from overheard.about_cli import attacks, doctor  # noqa: E402
+from overheard.bench_cli import bench  # noqa: E402
 from overheard.data_cli import DataDir, data_app  # noqa: E402
 from overheard.detect_cli import detect  # noqa: E402
 from overheard.guard_cli import preflight  # noqa: E402
@@ -46,6 +47,7 @@ app.add_typer(data_app, name="data")
 app.command(epilog="Example: `overheard preflight client.toml --limit 0.1`")(preflight)
 app.command(epilog="Example: `overheard sweep sweep.toml --out sweep --workers 2`")(sweep)
 app.command(epilog="Example: `overheard frontier sweep`")(frontier)
+app.command(epilog="Example: `overheard bench start-up`")(bench)
 app.command("import", epilog="Example: `overheard import checkpoints --out run`")(
     import_checkpoints
 )

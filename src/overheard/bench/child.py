@@ -1,0 +1,141 @@
+"""A measurement: prepare, warm up, run, and print what it took as one line of JSON.
+
+``python -m overheard.bench.child '{"entry": ..., "side": ..., "sizes": ..., "folder": ...}'``
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import statistics
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from overheard.bench.catalogue import side_named
+from overheard.bench.entry import Facts, Job
+
+MEGABYTE = 1 << 20
+SHORT, LONG_ENOUGH, MOST = 1.0, 0.5, 50
+"""A run below SHORT seconds is repeated until LONG_ENOUGH seconds, at most MOST times."""
+
+
+def measure(job: Job, tree: bool) -> dict[str, Any]:
+    """Seconds by both clocks (of the whole work), memory at the peak and beyond the start's."""
+    before = resident()
+    reset_peak()
+    watch = Watch() if tree else None
+    if job.warm is not None:
+        job.warm()
+    wall, cpu, facts = once(job.run)
+    runs = [(wall, cpu)]
+    if wall < SHORT and not tree:
+        runs, spent = [], 0.0
+        while not runs or (spent < LONG_ENOUGH and len(runs) < MOST):
+            wall, cpu, facts = once(job.run)
+            runs.append((wall, cpu))
+            spent += wall
+    children = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
+    top = children if job.spawns else max(peak(), watch.stop() if watch else 0)
+    return {
+        "wall": statistics.median(w for w, _ in runs) / job.share,
+        "cpu": statistics.median(c for _, c in runs) / job.share,
+        "runs": len(runs),
+        "share": job.share,
+        "peak_mb": top / MEGABYTE,
+        "extra_mb": max(top - before, 0) / MEGABYTE,
+        "facts": facts,
+    }
+
+
+def once(run: Callable[[], Facts]) -> tuple[float, float, Facts]:
+    """Wall time, processor time (of children that ended too) and what the run found."""
+    wall, cpu = time.perf_counter(), _cpu()
+    facts = run()
+    return time.perf_counter() - wall, _cpu() - cpu, facts
+
+
+def _cpu() -> float:
+    return sum(
+        used.ru_utime + used.ru_stime
+        for used in map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    )
+
+
+def reset_peak() -> None:
+    """Let the peak begin where memory is now, where the system can do that."""
+    try:
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+    except OSError:
+        return
+
+
+def peak() -> int:
+    """Bytes resident at the peak."""
+    return _status("VmHWM") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def resident() -> int:
+    """Bytes resident now."""
+    return _status("VmRSS")
+
+
+def _status(field: str, pid: str = "self") -> int:
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return 0
+    found = [line.split() for line in lines.splitlines() if line.startswith(f"{field}:")]
+    return int(found[0][1]) * 1024 if found else 0
+
+
+class Watch:
+    """Samples, ten times a second, what this process and all below it hold together."""
+
+    def __init__(self) -> None:
+        self.most = 0
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._sample, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> int:
+        """Bytes at the peak."""
+        self._end.set()
+        self._thread.join()
+        return self.most
+
+    def _sample(self) -> None:
+        while not self._end.wait(0.1):
+            self.most = max(self.most, sum(_status("VmRSS", pid) for pid in below(os.getpid())))
+
+
+def below(root: int) -> list[str]:
+    """The process and everything that descends from it."""
+    parents = {}
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            try:
+                parents[folder.name] = (folder / "stat").read_text().rpartition(")")[2].split()[1]
+            except OSError:
+                continue
+    found = [str(root)]
+    for pid in found:
+        found += [child for child, parent in parents.items() if parent == pid]
+    return found
+
+
+def main() -> None:
+    """Read what to measure, measure it, and print it."""
+    asked = json.loads(sys.argv[1])
+    side = side_named(asked["entry"], asked["side"])
+    found = measure(side.prepare(asked["sizes"], Path(asked["folder"])), side.tree)
+    sys.stdout.write(f"\n{json.dumps(found)}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

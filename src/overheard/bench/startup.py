@@ -1,0 +1,59 @@
+"""How long until ``overheard --help`` has answered, beside Python doing nothing?"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from overheard.bench.entry import Check, Entry, Facts, Job, Opponent, Side, Sizes
+
+HEAVY = ("torch", "scipy", "sklearn", "matplotlib", "pandas", "statsmodels")
+
+
+def _help(sizes: Sizes, folder: Path) -> Job:
+    asked = (
+        "import sys\n"
+        "from overheard.cli import main\n"
+        "sys.argv = ['overheard', '--help']\n"
+        "try:\n    main()\n"
+        "except SystemExit:\n    pass\n"
+        "sys.stderr.write(' '.join(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
+    heavy = sorted(set(HEAVY) & set(done.stderr.split()))
+    command = str(Path(sys.executable).with_name("overheard"))
+
+    def run() -> Facts:
+        subprocess.run([command, "--help"], stdout=subprocess.DEVNULL, check=True)
+        return {"heavy": heavy}
+
+    return Job(run, spawns=True)
+
+
+def _nothing(sizes: Sizes, folder: Path) -> Job:
+    def run() -> Facts:
+        subprocess.run([sys.executable, "-c", "pass"], check=True)
+        return {}
+
+    return Job(run, spawns=True)
+
+
+ENTRIES = (
+    Entry(
+        "start-up",
+        "overheard --help",
+        Side("ours", _help),
+        (
+            Opponent(
+                Side("python -c pass", _nothing),
+                seconds_more=0.25,
+                checks=(
+                    Check("neither torch nor scipy is imported", lambda ours, _: not ours["heavy"]),
+                ),
+            ),
+        ),
+        {},
+        {},
+    ),
+)
