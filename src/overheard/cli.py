@@ -386,7 +386,7 @@ def _summary(record: Audit, title: str = "") -> None:
 
 
 def _write(path: Path, text: str) -> None:
-    from overheard.transcript.ledger import write_durably
+    from overheard.files import write_durably
 
     write_durably(path, [text.encode()])
 

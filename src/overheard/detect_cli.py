@@ -39,8 +39,8 @@ def detect(
     from overheard import terminal
     from overheard.errors import ChooseAnotherOutput
     from overheard.evaluation.detection import detect as look
+    from overheard.files import write_durably
     from overheard.report.suspects import draw
-    from overheard.transcript.ledger import write_durably
     from overheard.transcript.store import Recording
 
     for path in (out, chart):

@@ -24,8 +24,8 @@ def preflight(
     from dataclasses import asdict
 
     from overheard.federation.config import read_config
+    from overheard.files import write_durably
     from overheard.guard.preflight import preflight as run
-    from overheard.transcript.ledger import write_durably
 
     with terminal.progress() as bar:
         task = bar.add_task("preflight", total=None)

@@ -288,7 +288,7 @@ def test_the_report_is_written_once(audit: Audit, tmp_path: Path) -> None:
     assert file.read_text(encoding="utf-8") == render(audit)
     assert [p.name for p in tmp_path.iterdir()] == ["report.html"]
     file.write_text("mine")
-    with pytest.raises(ChooseAnotherOutput, match=r"report\.html: exists already"):
+    with pytest.raises(ChooseAnotherOutput, match=r"report\.html exists already"):
         write_report(audit, file)
     assert file.read_text() == "mine"
 

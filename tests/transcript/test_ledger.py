@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,6 @@ from overheard.transcript.ledger import (
     listed_file,
     read_checked,
     read_ledger,
-    write_durably,
 )
 
 Forge = Callable[[Path, Callable[[list[Any]], list[Any] | None]], None]
@@ -212,28 +211,6 @@ def test_only_json_is_listed(tmp_path: Path, value: object) -> None:
     assert read_ledger(tmp_path / "folder").closed
 
 
-def test_nothing_is_overwritten(tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    write_durably(path, [b"mine"])
-    with pytest.raises(ChooseAnotherOutput, match="exists already"):
-        write_durably(path, [b"yours"])
-    assert path.read_bytes() == b"mine"
-    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
-    with pytest.raises(ChooseAnotherOutput, match="exists already"):
-        write_durably(tmp_path / "link", [b"yours"])
-    with pytest.raises(FileExistsError):
+def test_a_folder_that_is_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ChooseAnotherOutput, match="exists already; choose another path"):
         LedgerWriter(tmp_path)
-
-
-def test_a_failed_write_leaves_nothing_and_a_killed_one_is_named(tmp_path: Path) -> None:
-    def pieces() -> Iterator[bytes]:
-        yield b"half"
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        write_durably(tmp_path / "file", pieces())
-    assert list(tmp_path.iterdir()) == []
-    (tmp_path / "file.part").write_bytes(b"half")
-    with pytest.raises(ChooseAnotherOutput, match=r"file\.part is left from a stopped run"):
-        write_durably(tmp_path / "file", [b"whole"])
-    assert (tmp_path / "file.part").read_bytes() == b"half"

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import os
-import tempfile
 from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
@@ -21,6 +19,7 @@ from markupsafe import Markup
 
 from overheard.errors import ChooseAnotherOutput
 from overheard.evaluation.record import Audit
+from overheard.files import write_durably
 from overheard.report import charts, helps, picture, references, sections, verdict, words
 from overheard.report.beside import compared
 from overheard.report.helps import Measured
@@ -99,33 +98,13 @@ def write_report(
 def write_new(path: str | Path, text: str) -> Path:
     """Write a text to a new file, whole or not at all; an existing file is never replaced."""
     file = Path(path)
-    if os.path.lexists(file):
-        raise ChooseAnotherOutput(f"{file}: exists already and is kept; choose another name")
-    content = text.encode("utf-8")
     try:
-        handle, name = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)
+        write_durably(file, [text.encode("utf-8")])
     except OSError as error:
         raise ChooseAnotherOutput(
-            f"{file}: cannot be written ({error.strerror}); choose an existing, writable folder"
+            f"{file}: cannot be written ({error.strerror}); choose an existing, writable folder "
+            "with room"
         ) from error
-    temporary = Path(name)
-    try:
-        with os.fdopen(handle, "wb") as out:
-            out.write(content)
-            out.flush()
-            os.fsync(out.fileno())
-        temporary.chmod(0o644)
-        os.link(temporary, file)  # unlike a rename, refuses a name taken in the meantime
-    except FileExistsError as error:
-        raise ChooseAnotherOutput(
-            f"{file}: exists already and is kept; choose another name"
-        ) from error
-    except OSError as error:
-        raise ChooseAnotherOutput(
-            f"{file}: cannot be written ({error.strerror}); choose another place"
-        ) from error
-    finally:
-        temporary.unlink(missing_ok=True)
     return file
 
 

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from overheard.transcript.ledger import write_durably
+from overheard.files import write_durably
 
 Made = TypeVar("Made")
 

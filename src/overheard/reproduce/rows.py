@@ -9,7 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from overheard.errors import ChooseAnotherOutput, FixConfig
-from overheard.transcript.ledger import write_durably
+from overheard.files import write_durably
 
 
 @dataclass(frozen=True)

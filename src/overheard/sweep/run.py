@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from overheard.errors import ChooseAnotherOutput, FixConfig, FixRecording
+from overheard.files import write_durably
 from overheard.sweep.grid import Cell, SweepConfig, cells
-from overheard.transcript.ledger import write_durably
 
 Result = dict[str, Any]
 Progress = Callable[[str, int, int], None]

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from overheard.errors import ChooseAnotherOutput, FixData, FixRecording
+from overheard.errors import FixData, FixRecording
+from overheard.files import new_folder, sync_folder, write_durably
 
 INDEX = "index.jsonl"
 MAX_INDEX_BYTES = 1 << 30
@@ -83,7 +84,7 @@ class LedgerWriter:
     """Appends to the index of a new folder."""
 
     def __init__(self, folder: Path) -> None:
-        folder.mkdir(parents=True)
+        new_folder(folder)
         self.folder = folder
         self._previous = ""
         self._file = (folder / INDEX).open("xb")
@@ -93,9 +94,13 @@ class LedgerWriter:
         """Add a line; it is on the disk when this returns."""
         text = as_json(entry)
         self._previous = digest_line(self._previous, text)
-        self._file.write(f"{self._previous} {text}\n".encode())
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        try:
+            self._file.write(f"{self._previous} {text}\n".encode())
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            error.filename = error.filename or str(self.folder / INDEX)
+            raise
 
     def file(self, name: str, pieces: Iterable[bytes | memoryview], **about: Any) -> None:
         """Write a file under a temporary name, make it durable, rename it, then list it."""
@@ -118,47 +123,6 @@ def as_json(content: Any) -> str:
         return json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
         raise FixData(f"not JSON: {error}; use text, finite numbers, lists and mappings") from error
-
-
-def write_durably(path: Path, pieces: Iterable[bytes | memoryview]) -> tuple[str, int]:
-    """Write a new file so that it exists whole or not at all; returns its sha256 and size.
-
-    An existing ``path`` is kept and refused. A failure (a full disk, an interrupt) removes the
-    temporary file; only a killed process leaves one behind, named ``*.part``.
-    """
-    if os.path.lexists(path):
-        raise ChooseAnotherOutput(f"{path} exists already; choose another path or remove it")
-    digest, size = hashlib.sha256(), 0
-    temporary = path.with_name(path.name + ".part")
-    try:
-        out = temporary.open("xb")
-    except FileExistsError as error:
-        raise ChooseAnotherOutput(
-            f"{temporary} is left from a stopped run; remove it or choose another path"
-        ) from error
-    try:
-        with out:
-            for piece in pieces:
-                out.write(piece)
-                digest.update(piece)
-                size += len(piece)
-            out.flush()
-            os.fsync(out.fileno())
-        temporary.rename(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    sync_folder(path.parent)
-    return digest.hexdigest(), size
-
-
-def sync_folder(folder: Path) -> None:
-    """Make a new or renamed name in the folder survive a power cut."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def listed_file(folder: Path, entry: Entry) -> Path:

@@ -22,7 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overheard.errors import FixConfig, FixData, FixRecording
-from overheard.transcript.ledger import INDEX, Entry, listed_file, write_durably
+from overheard.files import write_durably
+from overheard.transcript.ledger import INDEX, Entry, listed_file
 
 Arrays = Mapping[str, NDArray[Any]]
 Layout = list[list[Any]]  # [name, safetensors dtype, shape] of each array of a message

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from overheard.errors import FixConfig
 from overheard.federation.recorders.description import BESIDE, wire_layout
+from overheard.files import write_durably
 from overheard.learning.recipe import Layout
-from overheard.transcript.ledger import write_durably
 from overheard.transcript.store import Recording
 
 _TEXT = """\

@@ -1,0 +1,168 @@
+"""Whole or not at all, and one writer at a time, whatever became of the writer before."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from overheard import files
+from overheard.errors import ChooseAnotherOutput
+from overheard.files import new_folder, replace_durably, sole_writer, write_durably
+
+
+def test_nothing_is_overwritten(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    write_durably(path, [b"mine"])
+    with pytest.raises(ChooseAnotherOutput, match="exists already"):
+        write_durably(path, [b"yours"])
+    assert path.read_bytes() == b"mine"
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(ChooseAnotherOutput, match="exists already"):
+        write_durably(tmp_path / "link", [b"yours"])
+
+
+def test_digest_and_size_are_those_of_the_file(tmp_path: Path) -> None:
+    import hashlib
+
+    pieces = [b"a" * 70_000, memoryview(b"bc"), b""]
+    digest, size = write_durably(tmp_path / "file", pieces)
+    whole = (tmp_path / "file").read_bytes()
+    assert whole == b"a" * 70_000 + b"bc"
+    assert (digest, size) == (hashlib.sha256(whole).hexdigest(), len(whole))
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_failed_write_leaves_nothing(tmp_path: Path) -> None:
+    def pieces() -> Iterator[bytes]:
+        yield b"half"
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_durably(tmp_path / "file", pieces())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_killed_writer_left_is_taken_over(tmp_path: Path) -> None:
+    (tmp_path / "file.part").write_bytes(b"half, and longer than the whole")
+    write_durably(tmp_path / "file", [b"whole"])
+    assert (tmp_path / "file").read_bytes() == b"whole"
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]
+    (tmp_path / "file.part").write_bytes(b"half")
+    replace_durably(tmp_path / "file", b"new")
+    assert (tmp_path / "file").read_bytes() == b"new"
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]
+
+
+def test_what_a_killed_writer_left_is_no_way_into_another_file(tmp_path: Path) -> None:
+    """A name ``*.part`` that is a second name of somebody's file is removed, never written to."""
+    (tmp_path / "precious").write_bytes(b"mine")
+    os.link(tmp_path / "precious", tmp_path / "file.part")
+    write_durably(tmp_path / "file", [b"whole"])
+    assert (tmp_path / "precious").read_bytes() == b"mine"
+    (tmp_path / "other.part").symlink_to(tmp_path / "precious")
+    with pytest.raises(OSError, match="symbolic link"):
+        write_durably(tmp_path / "other", [b"whole"])
+    assert (tmp_path / "precious").read_bytes() == b"mine"
+
+
+@pytest.mark.parametrize("write", [lambda p: write_durably(p, [b"x"]),
+                                   lambda p: replace_durably(p, b"x")])  # fmt: skip
+def test_what_a_living_writer_holds_is_refused(tmp_path: Path, write: Any) -> None:
+    with (tmp_path / "file.part").open("wb") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(ChooseAnotherOutput, match=r"file\.part: another process is writing"):
+            write(tmp_path / "file")
+        assert (tmp_path / "file.part").exists()
+    write(tmp_path / "file")
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_name_taken_meanwhile_is_kept(tmp_path: Path) -> None:
+    def pieces() -> Iterator[bytes]:
+        yield b"ours"
+        (tmp_path / "file").write_bytes(b"theirs")
+
+    with pytest.raises(ChooseAnotherOutput, match="exists already"):
+        write_durably(tmp_path / "file", pieces())
+    assert (tmp_path / "file").read_bytes() == b"theirs"
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_file_system_without_links_or_locks_will_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def cannot(*args: Any) -> None:
+        raise OSError(errno.ENOTSUP, "not supported")
+
+    monkeypatch.setattr("os.link", cannot)
+    monkeypatch.setattr(fcntl, "flock", cannot)
+    write_durably(tmp_path / "file", [b"whole"])
+    assert (tmp_path / "file").read_bytes() == b"whole"
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]
+
+
+def test_an_error_of_the_disk_names_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*args: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.write", full)
+    with pytest.raises(OSError, match="No space left") as raised:
+        write_durably(tmp_path / "file", [b"x"])
+    assert raised.value.filename == str(tmp_path / "file")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_every_new_folder_is_made_durable_in_the_one_above(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[Path] = []
+    monkeypatch.setattr(files, "sync_folder", synced.append)
+    new_folder(tmp_path / "a" / "b" / "c")
+    assert synced == [tmp_path / "a" / "b", tmp_path / "a", tmp_path]
+    with pytest.raises(ChooseAnotherOutput, match="exists already"):
+        new_folder(tmp_path / "a")
+    (tmp_path / "file").touch()
+    with pytest.raises(NotADirectoryError):
+        new_folder(tmp_path / "file" / "a" / "b")
+
+
+def test_one_writer_of_a_folder(tmp_path: Path) -> None:
+    with (
+        sole_writer(tmp_path, "another audit"),
+        pytest.raises(ChooseAnotherOutput, match="another audit is writing there; wait"),
+        sole_writer(tmp_path, "another audit"),
+    ):
+        raise AssertionError("two writers")
+    with sole_writer(tmp_path, "another audit"):
+        pass
+
+
+def test_who_waited_at_a_folder_that_was_taken_away_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first writer ends, and removes the folder, between our opening the lock and taking it."""
+    real = files._lock
+
+    def late(handle: int) -> bool:
+        (tmp_path / files.LOCK).unlink()
+        return real(handle)
+
+    monkeypatch.setattr(files, "_lock", late)
+    with (
+        pytest.raises(ChooseAnotherOutput, match="is writing there"),
+        sole_writer(tmp_path, "another audit"),
+    ):
+        raise AssertionError("a lock on a file that is gone")
+    with (
+        pytest.raises(ChooseAnotherOutput, match="is writing there"),
+        sole_writer(tmp_path / "gone", "another audit"),
+    ):
+        raise AssertionError("a lock in a folder that is gone")
