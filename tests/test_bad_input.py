@@ -145,7 +145,7 @@ def test_a_federation_that_diverges_keeps_its_rounds(workplace: Any) -> None:
         (remove("run/wire"), "run/wire/index.jsonl: cannot be read", "is this a recording?"),
         (remove(ROUND), f"{ROUND}: missing", "restore it from a copy"),
         (cut(ROUND), f"{ROUND}: has ", "it is truncated or was changed; restore it from a copy"),
-        (flip(ROUND, 0.999), f"{ROUND}: the message returned site", "restore the file"),
+        (flip(ROUND, 0.999), f"{ROUND}: its bytes do not match", "--ignore-damage audits what is"),
         (flip("run/wire/index.jsonl", 0.5), "run/wire/index.jsonl: line ", "restore the file"),
         (flip("run/side/index.jsonl", 0.5), "run/side/index.jsonl: line ", "restore the file"),
         (flip("run/truth/0001-records.parquet", 0.5), "truth/0001-records.parquet", "restore it"),

@@ -16,23 +16,16 @@ import typer  # noqa: E402  (after the threads are settled)
 
 from overheard import terminal  # noqa: E402
 from overheard.about_cli import attacks, doctor  # noqa: E402
+from overheard.audit_cli import audit, run_audit, summary  # noqa: E402
 from overheard.bench_cli import bench  # noqa: E402
 from overheard.data_cli import DataDir, data_app  # noqa: E402
 from overheard.detect_cli import detect  # noqa: E402
 from overheard.guard_cli import preflight  # noqa: E402
-from overheard.import_cli import (  # noqa: E402
-    Describing,
-    TrustCode,
-    described,
-    import_checkpoints,
-    init,
-)
+from overheard.import_cli import import_checkpoints, init  # noqa: E402
 from overheard.report_cli import compare, report  # noqa: E402
 from overheard.sweep_cli import frontier, sweep  # noqa: E402
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from overheard.evaluation.record import Audit
     from overheard.federation.config import Config
 
@@ -100,11 +93,11 @@ def demo(
         text = (resources.files("overheard") / file).read_text(encoding="utf-8")
         config = _with_seed(parse_config(tomllib.loads(text), file), seed)
         _simulate(config, out / name / "run")
-        record = _audit(out / name / "run", "eavesdropper", chosen, [], [], config.seed)
+        record = run_audit(out / name / "run", "eavesdropper", chosen, [], [], config.seed)
         _write(out / name / "audit.json", record.to_json())
         write_report(record, out / name / "report.html")
         records.append(record)
-        _summary(record, title=f"{name}: what the eavesdropper learns, all clients together")
+        summary(record, title=f"{name}: what the eavesdropper learns, all clients together")
     write_report(records[-1], out / "report.html", beside=records[:-1])
     terminal.say(f"recordings {out}/*/run\naudits     {out}/*/audit.json")
     terminal.wrote("report", out / "report.html")
@@ -142,67 +135,7 @@ def simulate(
     terminal.emit({"recording": str(out)})
 
 
-@app.command(epilog="Example: `overheard audit run --threat eavesdropper --out audit`")
-def audit(
-    run: Annotated[Path, typer.Argument(help="A recording.")],
-    out: Out,
-    threat: Annotated[
-        str,
-        typer.Option(help="Threat model: eavesdropper, server, isolating-server, secure-server."),
-    ] = "eavesdropper",
-    attack: Annotated[
-        list[str] | None, typer.Option(help="Attack to run (repeat); default: all that apply.")
-    ] = None,
-    client: Annotated[
-        list[str] | None, typer.Option(help="Client to attack (repeat); default: all.")
-    ] = None,
-    target: Annotated[
-        list[str] | None, typer.Option(help="Secret to ask about (repeat); default: all.")
-    ] = None,
-    grant: Annotated[
-        list[str] | None,
-        typer.Option(help='Knowledge beyond the threat model (repeat), e.g. "group counts".'),
-    ] = None,
-    slow: Annotated[bool, typer.Option("--slow", help="Run slow searches as well.")] = False,
-    rounds: Annotated[
-        bool, typer.Option(help="Ask also what the first rounds alone would have told.")
-    ] = True,
-    coverage: Annotated[
-        bool | None,
-        typer.Option(
-            help="Ask also what is learned when only a share of the records is known; by default "
-            "of small clients."
-        ),
-    ] = None,
-    show_records: Annotated[
-        bool,
-        typer.Option("--show-records", help="Note the row numbers of records known beyond 99%."),
-    ] = False,
-    description: Describing = None,
-    trust_code: TrustCode = False,
-    seed: Seed = None,
-) -> None:
-    """Let an adversary loose on a recording and score what it learns."""
-    from overheard.errors import ChooseAnotherOutput
-
-    if out.exists():
-        raise ChooseAnotherOutput(f"{out} exists already; choose another path or remove it")
-    chosen = (attack or [], client or [], target or [])
-    with described(run, description, trust_code) as place:
-        record = _audit(
-            place, threat, *chosen, seed or 0, slow, grant or [], rounds, show_records, coverage
-        )
-    out.mkdir(parents=True)
-    _write(out / "audit.json", record.to_json())
-    _summary(record)
-    terminal.wrote("audit", out / "audit.json")
-    terminal.say(f"next       overheard report {out / 'audit.json'} --out {out / 'report.html'}")
-    if terminal.wants_json():
-        from overheard.report.digest import digest
-
-        terminal.emit({"audit": str(out / "audit.json")} | digest(record, show_records))
-
-
+app.command(epilog="Example: `overheard audit run --threat eavesdropper --out audit`")(audit)
 app.command(epilog="Example: `overheard report audit/audit.json --out report.html`")(report)
 app.command(epilog="Example: `overheard compare before/audit.json after/audit.json`")(compare)
 
@@ -303,86 +236,6 @@ def _simulate(config: Config, out: Path) -> None:
     with terminal.progress() as bar:
         task = bar.add_task("recording rounds", total=config.training.rounds)
         run(ready, out, lambda done, total: bar.update(task, completed=done, total=total))
-
-
-def _audit(
-    run: Path,
-    threat: str,
-    attacks: list[str],
-    clients: list[str],
-    targets: list[str],
-    seed: int,
-    slow: bool = False,
-    grant: Sequence[str] = (),
-    rounds: bool = True,
-    show_records: bool = False,
-    coverage: bool | None = False,
-) -> Audit:
-    from overheard.errors import ChooseAnotherAttack
-    from overheard.evaluation.audit import audit as run_audit
-    from overheard.evaluation.coverage import QUICK_RECORDS, by_coverage
-    from overheard.evaluation.listening import by_rounds
-    from overheard.transcript.store import Recording
-    from overheard.transcript.threat import granting_named, threat_named
-
-    adversary = granting_named(threat_named(threat), grant)
-    recording = Recording.open(run)
-    with terminal.progress() as bar:
-        task = bar.add_task("auditing", total=None)
-
-        def show(what: str, done: int, total: int) -> None:
-            bar.update(task, completed=done, total=total, description=f"auditing {what}")
-
-        record = run_audit(
-            recording, adversary, attacks, clients, targets, seed, slow, show, show_records
-        )
-        if not record.findings:
-            reasons = "; ".join(dict.fromkeys(s.reason for s in record.skipped))
-            raise ChooseAnotherAttack(f"{run}: no attack could run: {reasons or 'none fits'}")
-        if rounds:
-            heard = by_rounds(recording, adversary, record, show)
-            record = record.model_copy(update={"heard": heard})
-        if coverage is not False:
-            most = sys.maxsize if coverage else QUICK_RECORDS
-            covered = by_coverage(recording, adversary, record, show, most)
-            record = record.model_copy(update={"covered": covered})
-        return record
-
-
-def _summary(record: Audit, title: str = "") -> None:
-    """The pooled findings as a table, then the verdicts in words."""
-    from overheard.report.verdict import headline
-
-    def percent(share: float | None) -> str:
-        return "" if share is None else f"{share:.1%}"
-
-    rows = []
-    for row in record.pooled:
-        share = row.metric in ("accuracy", "f1")
-        number = percent if share else (lambda x: "" if x is None else f"{x:.1e}")
-        unit = {"excess_loss": " excess loss", "mean_absolute_error": " off"}.get(row.metric, "")
-        rows.append(
-            (
-                row.attribute or row.question,
-                row.attack,
-                number(row.value) + unit,
-                f"{number(row.low)} - {number(row.high)}",
-                number(row.majority),
-                number(row.imputation),
-                "" if row.lift is None else f"{row.lift:+.1%}" if share else f"{row.lift:+.1e}",
-            )
-        )
-    numbers = ["measured", "95% interval", "majority", "stranger", "lift"]
-    usual = f"what the {record.run.threat} learns, all clients together"
-    terminal.table(["question", "attack", *numbers], rows, title or usual, right=numbers)
-    for sentence in headline(record):
-        terminal.say(f"- {sentence}")
-    for note in record.notes:
-        terminal.say(f"- {note}")
-    if record.skipped:
-        terminal.say(f"{len(record.skipped)} attack runs were skipped:")
-        for reason in dict.fromkeys(s.reason for s in record.skipped):
-            terminal.say(f"- {reason}")
 
 
 def _write(path: Path, text: str) -> None:

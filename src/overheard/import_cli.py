@@ -54,14 +54,14 @@ def init(run: Annotated[Path, typer.Argument(help="A recording without side know
 
     file = write_template(run)
     terminal.wrote("fill in", file)
-    terminal.say(f"next       overheard audit {run} --out {run}-audit")
+    terminal.say(f"next       overheard audit {run} --with {file} --out {run}-audit")
     terminal.emit({"template": str(file)})
 
 
 @contextmanager
-def described(run: Path, given: Path | None, trust_code: bool) -> Iterator[Path]:
-    """The recording itself, or for the time being one with what the TOML file adds to it."""
-    import tempfile
+def described(run: Path, given: Path | None, trust_code: bool, work: Path) -> Iterator[Path]:
+    """The recording itself, or for the time being one in ``work`` with what the TOML file adds."""
+    import shutil
 
     from overheard.errors import FixConfig
     from overheard.federation.recorders.description import BESIDE, describe, read_description
@@ -81,8 +81,9 @@ def described(run: Path, given: Path | None, trust_code: bool) -> Iterator[Path]
             f"{run}: has no training recipe, without which nothing can be scored; `overheard init "
             f"{run}` writes {file} for you to fill in"
         )
-    with tempfile.TemporaryDirectory(prefix="overheard-") as folder:
-        path = Path(folder) / run.resolve().name
-        for remark in describe(recording, read_description(file), path, trust_code):
-            typer.echo(remark, err=True)
-        yield path
+    folder = work / "described"
+    shutil.rmtree(folder, ignore_errors=True)  # of an audit that was stopped here
+    path = folder / run.resolve().name
+    for remark in describe(recording, read_description(file, given is None), path, trust_code):
+        terminal.complain(remark)
+    yield path

@@ -11,13 +11,13 @@ import numpy as np
 from overheard.attacks import all_attacks, attack_named, equation, is_slow, words
 from overheard.errors import ChooseAnotherAttack, FixConfig, FixData, GrantKnowledge, ListenLonger
 from overheard.evaluation import properties
-from overheard.evaluation.intervals import clustered_interval, share_interval
+from overheard.evaluation.intervals import clustered_interval
+from overheard.evaluation.kept import NOTHING_KEPT, Kept
 from overheard.evaluation.promised import promise_notes
 from overheard.evaluation.record import AttackInfo, Audit, Finding, Pooled, Run, Skipped
 from overheard.evaluation.scoring import Scored, Scorer, scorer_of
 from overheard.evaluation.sureness import sureness, together
 from overheard.learning.recipe import Recipe
-from overheard.randomness import stream
 from overheard.transcript.clear import clear_notes
 from overheard.transcript.knowledge import Sums
 from overheard.transcript.observe import EVERYBODY, observe, recipe_of
@@ -45,12 +45,16 @@ def audit(
     slow: bool = False,
     progress: Progress = lambda what, done, total: None,
     rows: bool = False,
+    kept: Kept = NOTHING_KEPT,
 ) -> Audit:
     """Audit a recording under a threat model; empty selections mean everything there is.
 
     Attacks that search for minutes (``slow``) run when named or with ``slow=True``; otherwise they
     are listed as skipped. ``rows``: put the row numbers of the records known beyond 99% into the
     record, a few per client; by default it holds nothing about single records.
+
+    ``kept``: what an audit with the same arguments found before it was stopped, and where this one
+    keeps what it finds.
 
     Same recording, selection and seed: the same record, the measured seconds aside.
     """
@@ -75,6 +79,10 @@ def audit(
         matching = [a for a in chosen if a.question == target.question]
         if not matching:
             continue
+        known = {a.name: kept.outcome(target.key, client, a.name) for a in matching}
+        if all(known.values()):
+            _sort([known[a.name] for a in matching], scored, skipped)
+            continue
         if client in recording.clients and client not in truth:
             skipped += [_skip(a, client, target, UNSCORED) for a in matching]
             continue
@@ -91,16 +99,12 @@ def audit(
             skipped += [_skip(a, client, target, str(error)) for a in matching]
             continue
         for attack in matching:
-            if is_slow(attack) and not slow and attack.name not in named:
-                skipped.append(_skip(attack, client, target, SLOW))
-                continue
-            begin = time.perf_counter()
-            try:
-                guess = launch(attack, view, seed)
-            except NOT_RUN as error:
-                skipped.append(_skip(attack, client, target, str(error)))
-                continue
-            scored.append(scorer(attack, guess, time.perf_counter() - begin))
+            outcome = known[attack.name]
+            if outcome is None:
+                outcome = _outcome(attack, view, scorer, target, seed, slow or attack.name in named)
+                kept.keep(outcome, target.key, client, attack.name)
+                known[attack.name] = outcome
+            _sort([outcome], scored, skipped)
     progress("done", len(steps), len(steps))
     heard_of = {s.finding.attack for s in scored} | {s.attack for s in skipped}
     used = [a for a in chosen if a.name in heard_of]
@@ -108,10 +112,33 @@ def audit(
         run=_run(recording, threat, recipe, seed),
         attacks=tuple(_info(a) for a in used),
         findings=tuple(s.finding for s in scored),
-        pooled=tuple(_pool(scored, seed)),
+        pooled=tuple(_pool(scored)),
         skipped=tuple(skipped),
         notes=(*_notes(recording), *flag_notes([s.finding for s in scored])),
     )
+
+
+def _outcome(
+    attack: Attack, view: View, scorer: Scorer, target: Target, seed: int, slow: bool
+) -> Scored | Skipped:
+    if is_slow(attack) and not slow:
+        return _skip(attack, view.client, target, SLOW)
+    begin = time.perf_counter()
+    try:
+        guess = launch(attack, view, seed)
+    except NOT_RUN as error:
+        return _skip(attack, view.client, target, str(error))
+    return scorer(attack, guess, time.perf_counter() - begin)
+
+
+def _sort(
+    outcomes: Iterable[Scored | Skipped | None], scored: list[Scored], skipped: list[Skipped]
+) -> None:
+    for outcome in outcomes:
+        if isinstance(outcome, Scored):
+            scored.append(outcome)
+        elif outcome is not None:
+            skipped.append(outcome)
 
 
 def _property_scorer(recording: Recording, target: Target, view: View, seed: int) -> Scorer:
@@ -164,7 +191,7 @@ def _targets(recording: Recording, keys: tuple[str, ...]) -> list[Target]:
     return [known[key] for key in keys]
 
 
-def _pool(scored: list[Scored], seed: int) -> Iterable[Pooled]:
+def _pool(scored: list[Scored]) -> Iterable[Pooled]:
     groups: dict[tuple[str, str | None], list[Scored]] = {}
     for s in scored:
         groups.setdefault((s.finding.attack, s.finding.attribute), []).append(s)
@@ -176,13 +203,10 @@ def _pool(scored: list[Scored], seed: int) -> Iterable[Pooled]:
             yield Pooled(**first.model_dump(include=set(Pooled.model_fields)), clients=first.n)
             continue
         value = float(np.concatenate(units).mean())
-        low, high = clustered_interval(units, stream(seed, "pooled", attack, attribute))
+        low, high = clustered_interval(units, share=first.metric == "accuracy")
         posteriors = [m.posterior for m in members if m.posterior is not None]
         shared: dict[str, float | None] = {"majority": None, "imputation": None, "lift": None}
         if first.metric == "accuracy":
-            # where all clients agree a bootstrap over them shrinks to a point; shares never do
-            least, most = share_interval(np.concatenate(units))
-            low, high = max(min(low, least), 0.0), min(max(high, most), 1.0)
             sizes = np.array([m.finding.n for m in members])
             guess = float(np.average([m.finding.majority or 0.0 for m in members], weights=sizes))
             shared["majority"] = guess

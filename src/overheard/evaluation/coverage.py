@@ -6,7 +6,7 @@ in the client's updates, and the attack has to decode the others against them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from overheard.errors import FixConfig
 from overheard.evaluation.audit import NOT_RUN
 from overheard.evaluation.baselines import majority_share
 from overheard.evaluation.intervals import share_interval
+from overheard.evaluation.kept import NOTHING_KEPT, Kept
 from overheard.evaluation.metrics import attribute_hits
 from overheard.evaluation.record import Audit, Finding, KnownShare
 from overheard.randomness import stream
@@ -82,6 +83,7 @@ def by_coverage(
     audit: Audit,
     progress: Progress = lambda what, done, total: None,
     most: int = QUICK_RECORDS,
+    kept: Kept = NOTHING_KEPT,
 ) -> tuple[KnownShare, ...]:
     """For every attribute of an audit, on the client of at most so many records where most was
     learned: accuracy with 10% to all of its records known. Attributes for which partial knowledge
@@ -96,11 +98,13 @@ def by_coverage(
     lines: list[KnownShare] = []
     for done, (column, found) in enumerate(best.items()):
         progress(f"{column}, by share of records known", done, len(best))
-        try:
-            lines += accuracy_by_coverage(
-                recording, threat, column, found.client, seed=audit.run.seed
-            )
-        except NOT_RUN:
-            continue
+
+        def line(column: str = column, client: str = found.client) -> Sequence[KnownShare]:
+            try:
+                return accuracy_by_coverage(recording, threat, column, client, seed=audit.run.seed)
+            except NOT_RUN:
+                return ()
+
+        lines += kept.parts(KnownShare, line, column, found.client)
     progress("coverage", len(best), len(best))
     return tuple(lines)

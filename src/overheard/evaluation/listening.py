@@ -7,7 +7,7 @@ stays as it is.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -15,8 +15,11 @@ from overheard.attacks import attack_named, is_slow
 from overheard.attacks.wire import only
 from overheard.errors import FixRecording
 from overheard.evaluation.audit import NOT_RUN
+from overheard.evaluation.kept import NOTHING_KEPT, Kept
 from overheard.evaluation.record import Audit, Finding, Heard
 from overheard.evaluation.scoring import scorer_of
+from overheard.learning.recipe import Recipe
+from overheard.learning.records import Records
 from overheard.transcript.knowledge import Link, Sums
 from overheard.transcript.observe import observe, recipe_of
 from overheard.transcript.store import Recording
@@ -46,6 +49,7 @@ def by_rounds(
     threat: Threat,
     audit: Audit,
     progress: Progress = lambda what, done, total: None,
+    kept: Kept = NOTHING_KEPT,
 ) -> tuple[Heard, ...]:
     """What the strongest attack on each secret learns from ever more rounds, the last: all of them.
 
@@ -63,25 +67,41 @@ def by_rounds(
         if target is None or target.question == "property":  # its guess has evidence by round
             continue
         progress(f"{target.key}, round by round", done, len(chosen))
-        attack = attack_named(best.attack)
-        view = observe(recording, threat, target, best.client)
-        listens = [kind for kind in (Link, Sums) if kind in attack.needs & view.kinds]
-        if is_slow(attack) or not listens:
-            continue
-        pools = (
-            recording.truth("Membership", target.key) if target.question == "membership" else None
-        )
-        scorer = scorer_of(recipe, truth, target, view, audit.run.seed, pools)
-        heard = len(view.know(listens[0]))
-        for rounds in prefixes(heard):
-            try:
-                guess = launch(attack, first_rounds(view, rounds), audit.run.seed)
-            except NOT_RUN:
-                continue
-            found.append(_heard(scorer(attack, guess, 0.0).finding, rounds))
-        found.append(_heard(best, heard))
+
+        def line(best: Finding = best, target: Target = target) -> list[Heard]:
+            return _line(recording, threat, target, best, recipe, truth, audit.run.seed)
+
+        found += kept.parts(Heard, line, target.key, best.client, best.attack)
     progress("rounds", len(chosen), len(chosen))
     return tuple(found)
+
+
+def _line(
+    recording: Recording,
+    threat: Threat,
+    target: Target,
+    best: Finding,
+    recipe: Recipe,
+    truth: Mapping[str, Records],
+    seed: int,
+) -> list[Heard]:
+    """One attack on one client, with ever more rounds."""
+    attack = attack_named(best.attack)
+    view = observe(recording, threat, target, best.client)
+    listens = [kind for kind in (Link, Sums) if kind in attack.needs & view.kinds]
+    if is_slow(attack) or not listens:
+        return []
+    pools = recording.truth("Membership", target.key) if target.question == "membership" else None
+    scorer = scorer_of(recipe, truth, target, view, seed, pools)
+    heard = len(view.know(listens[0]))
+    found = []
+    for rounds in prefixes(heard):
+        try:
+            guess = launch(attack, first_rounds(view, rounds), seed)
+        except NOT_RUN:
+            continue
+        found.append(_heard(scorer(attack, guess, 0.0).finding, rounds))
+    return [*found, _heard(best, heard)]
 
 
 def _heard(finding: Finding, rounds: int) -> Heard:

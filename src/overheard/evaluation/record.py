@@ -212,7 +212,11 @@ class AttackInfo(_Part):
 
 
 class Run(_Part):
-    """The recording that was audited and the adversary who listened."""
+    """The recording that was audited and the adversary who listened.
+
+    ``damage``: what of the recording was damaged, or is missing, and hence left out; only where the
+    audit was told to go on all the same.
+    """
 
     recording: str
     data: str
@@ -220,6 +224,7 @@ class Run(_Part):
     clients: tuple[str, ...]
     rounds: int
     closed: bool
+    damage: tuple[str, ...] = ()
     threat: str
     threat_words: str
     knows: tuple[str, ...]

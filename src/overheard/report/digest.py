@@ -26,6 +26,7 @@ def digest(audit: Audit, show_records: bool = False) -> dict[str, Any]:
         "data": audit.run.data,
         "clients": len(audit.run.clients),
         "rounds": audit.run.rounds,
+        "missing": list(audit.run.damage),
         "seed": audit.run.seed,
         "software": audit.run.software,
         "rules": {level.name: level.rule for level in verdict.LEVELS},

@@ -22,6 +22,9 @@ def render_markdown(
         f"# What {words.actor(run.threat)} learns about {words.count(len(run.clients), 'client')}"
     ]
     lines += ["", f"{_text(run.data)}, {words.count(run.rounds, 'round')}, seed {run.seed}.", ""]
+    if run.damage:
+        lines += ["## What is missing", "", f"**{words.damaged(run.damage)}**", ""]
+        lines += [*(f"- {_text(line)}" for line in run.damage), ""]
     lines += ["## Verdict", ""]
     answers = verdict.verdicts(audit)
     lines += [f"- **{v.level.sign} {v.level.name}**: {_sentence(v)}" for v in answers]

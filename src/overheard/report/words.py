@@ -203,3 +203,16 @@ def _plain(value: object) -> str:
             return ", ".join(map(str, value))
         case _:
             return json.dumps(value, default=str, ensure_ascii=False)
+
+
+MOST_DAMAGE = 50
+"""So many lines of what is missing stand on the page."""
+
+
+def damaged(lines: Sequence[str]) -> str:
+    """What a reader must know of an audit of a damaged recording before any figure."""
+    return (
+        f"The recording is damaged, and the audit was told to go on all the same: "
+        f"{count(len(lines), 'part')} of it {'was' if len(lines) == 1 else 'were'} left out. Every "
+        "figure here is about what is left; with the whole recording more may be learned."
+    )

@@ -1,0 +1,231 @@
+"""``overheard audit``: let an adversary loose on a recording, and go on where one was stopped."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from overheard import terminal
+from overheard.import_cli import Describing, TrustCode, described
+
+if TYPE_CHECKING:
+    from overheard.evaluation.kept import Kept
+    from overheard.evaluation.record import Audit
+
+
+def audit(
+    run: Annotated[Path, typer.Argument(help="A recording.")],
+    out: Annotated[
+        Path,
+        typer.Option(help="Where to write; must not exist yet, but an unfinished audit goes on."),
+    ],
+    threat: Annotated[
+        str,
+        typer.Option(help="Threat model: eavesdropper, server, isolating-server, secure-server."),
+    ] = "eavesdropper",
+    attack: Annotated[
+        list[str] | None, typer.Option(help="Attack to run (repeat); default: all that apply.")
+    ] = None,
+    client: Annotated[
+        list[str] | None, typer.Option(help="Client to attack (repeat); default: all.")
+    ] = None,
+    target: Annotated[
+        list[str] | None, typer.Option(help="Secret to ask about (repeat); default: all.")
+    ] = None,
+    grant: Annotated[
+        list[str] | None,
+        typer.Option(help='Knowledge beyond the threat model (repeat), e.g. "group counts".'),
+    ] = None,
+    slow: Annotated[bool, typer.Option("--slow", help="Run slow searches as well.")] = False,
+    rounds: Annotated[
+        bool, typer.Option(help="Ask also what the first rounds alone would have told.")
+    ] = True,
+    coverage: Annotated[
+        bool | None,
+        typer.Option(
+            help="Ask also what is learned when only a share of the records is known; by default "
+            "of small clients."
+        ),
+    ] = None,
+    show_records: Annotated[
+        bool,
+        typer.Option("--show-records", help="Note the row numbers of records known beyond 99%."),
+    ] = False,
+    ignore_damage: Annotated[
+        bool,
+        typer.Option(
+            "--ignore-damage",
+            help="Audit what is left of a damaged recording; the report says what is missing.",
+        ),
+    ] = False,
+    description: Describing = None,
+    trust_code: TrustCode = False,
+    seed: Annotated[
+        int | None, typer.Option(help="Seed of every random choice.", show_default="0")
+    ] = None,
+) -> None:
+    """Let an adversary loose on a recording and score what it learns.
+
+    Stopped at any moment, the same command goes on and ends the same.
+    """
+    from overheard.evaluation.unfinished import (
+        AUDIT,
+        asking,
+        code,
+        fingerprint,
+        finish,
+        finished,
+        unfinished,
+    )
+
+    chosen = (attack or [], client or [], target or [])
+    with unfinished(out) as work, _sound(run, ignore_damage, work) as (left, damage):
+        with described(left, description, trust_code, work) as place:
+            asked = {
+                "recording": fingerprint(place),
+                "damage": list(damage),
+                "threat": threat,
+                "attack": chosen[0],
+                "client": chosen[1],
+                "target": chosen[2],
+                "grant": grant or [],
+                "slow": slow,
+                "rounds": rounds,
+                "coverage": coverage,
+                "show_records": show_records,
+                "seed": seed or 0,
+                "version of overheard": code(),
+            }
+            kept = asking(work, asked)
+            record = finished(work) or run_audit(
+                place, threat, *chosen, seed or 0, slow, grant or [], rounds, show_records,
+                coverage, kept, damage,
+            )  # fmt: skip
+        finish(work, record)
+    summary(record)
+    terminal.wrote("audit", out / AUDIT)
+    terminal.say(f"next       overheard report {out / AUDIT} --out {out / 'report.html'}")
+    if terminal.wants_json():
+        from overheard.report.digest import digest
+
+        terminal.emit({"audit": str(out / AUDIT)} | digest(record, show_records))
+
+
+@contextmanager
+def _sound(run: Path, ignore_damage: bool, work: Path) -> Iterator[tuple[Path, tuple[str, ...]]]:
+    """The recording, or what is left of a damaged one, and what is missing from it."""
+    import shutil
+
+    from overheard.errors import FixRecording
+    from overheard.transcript.salvage import salvage
+    from overheard.transcript.verify import verify
+
+    with terminal.waiting("checking every byte"):
+        problems = verify(run).problems
+    if not problems:
+        yield run, ()
+        return
+    if not ignore_damage:
+        more = f" (and {len(problems) - 1} more: overheard verify {run})" if problems[1:] else ""
+        raise FixRecording(
+            f"{problems[0]}{more}; --ignore-damage audits what is left of a damaged recording"
+        )
+    folder = work / "left"
+    shutil.rmtree(folder, ignore_errors=True)
+    missing = salvage(run, folder / run.resolve().name)
+    for line in missing:
+        typer.echo(f"damaged: {line}", err=True)
+    yield folder / run.resolve().name, missing
+
+
+def run_audit(
+    run: Path,
+    threat: str,
+    attacks: list[str],
+    clients: list[str],
+    targets: list[str],
+    seed: int,
+    slow: bool = False,
+    grant: Sequence[str] = (),
+    rounds: bool = True,
+    show_records: bool = False,
+    coverage: bool | None = False,
+    kept: Kept | None = None,
+    damage: tuple[str, ...] = (),
+) -> Audit:
+    """The audit itself, behind a bar."""
+    from overheard.errors import ChooseAnotherAttack
+    from overheard.evaluation.audit import audit as run_attacks
+    from overheard.evaluation.coverage import QUICK_RECORDS, by_coverage
+    from overheard.evaluation.kept import NOTHING_KEPT
+    from overheard.evaluation.listening import by_rounds
+    from overheard.transcript.store import Recording
+    from overheard.transcript.threat import granting_named, threat_named
+
+    adversary = granting_named(threat_named(threat), grant)
+    recording, kept = Recording.open(run), kept or NOTHING_KEPT
+    with terminal.progress() as bar:
+        task = bar.add_task("auditing", total=None)
+
+        def show(what: str, done: int, total: int) -> None:
+            bar.update(task, completed=done, total=total, description=f"auditing {what}")
+
+        record = run_attacks(
+            recording, adversary, attacks, clients, targets, seed, slow, show, show_records, kept
+        )
+        if not record.findings:
+            reasons = "; ".join(dict.fromkeys(s.reason for s in record.skipped))
+            raise ChooseAnotherAttack(f"{run}: no attack could run: {reasons or 'none fits'}")
+        if rounds:
+            heard = by_rounds(recording, adversary, record, show, kept)
+            record = record.model_copy(update={"heard": heard})
+        if coverage is not False:
+            most = sys.maxsize if coverage else QUICK_RECORDS
+            covered = by_coverage(recording, adversary, record, show, most, kept)
+            record = record.model_copy(update={"covered": covered})
+        run_ = record.run.model_copy(update={"damage": damage})
+        return record.model_copy(update={"run": run_})
+
+
+def summary(record: Audit, title: str = "") -> None:
+    """The pooled findings as a table, then the verdicts in words."""
+    from overheard.report.verdict import headline
+
+    def percent(share: float | None) -> str:
+        return "" if share is None else f"{share:.1%}"
+
+    rows = []
+    for row in record.pooled:
+        share = row.metric in ("accuracy", "f1")
+        number = percent if share else (lambda x: "" if x is None else f"{x:.1e}")
+        unit = {"excess_loss": " excess loss", "mean_absolute_error": " off"}.get(row.metric, "")
+        rows.append(
+            (
+                row.attribute or row.question,
+                row.attack,
+                number(row.value) + unit,
+                f"{number(row.low)} - {number(row.high)}",
+                number(row.majority),
+                number(row.imputation),
+                "" if row.lift is None else f"{row.lift:+.1%}" if share else f"{row.lift:+.1e}",
+            )
+        )
+    numbers = ["measured", "95% interval", "majority", "stranger", "lift"]
+    usual = f"what the {record.run.threat} learns, all clients together"
+    terminal.table(["question", "attack", *numbers], rows, title or usual, right=numbers)
+    for sentence in headline(record):
+        terminal.say(f"- {sentence}")
+    if record.run.damage:
+        left_out = len(record.run.damage)
+        terminal.say(f"- The recording is damaged; {left_out} part(s) of it were left out.")
+    for note in record.notes:
+        terminal.say(f"- {note}")
+    if record.skipped:
+        terminal.say(f"{len(record.skipped)} attack runs were skipped:")
+        for reason in dict.fromkeys(s.reason for s in record.skipped):
+            terminal.say(f"- {reason}")

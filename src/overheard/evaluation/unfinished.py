@@ -1,0 +1,140 @@
+"""An audit's folder while the audit is not finished: one writer, and what was found so far.
+
+``OUT/unfinished/`` holds what was asked (``asked.json``) and the pieces found (`Kept`). An audit
+that was stopped at any moment, and is asked the same again, goes on from there; when
+``OUT/audit.json`` is whole, the folder goes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from overheard.errors import ChooseAnotherOutput, OverheardError
+from overheard.evaluation.kept import Kept
+from overheard.evaluation.record import Audit, read_audit
+from overheard.files import LOCK, sole_writer, write_durably
+from overheard.transcript.ledger import INDEX
+
+AUDIT = "audit.json"
+UNFINISHED = "unfinished"
+ASKED = "asked.json"
+PIECES = "pieces"
+
+
+@contextmanager
+def unfinished(out: Path) -> Iterator[Path]:
+    """The folder in which this process, and no other, works on the audit ``out``.
+
+    An error that the user must mend leaves nothing of an audit that began here; whatever else ends
+    it (a full disk, an interrupt, ``kill -9``) leaves what the next one goes on from.
+    """
+    work = out / UNFINISHED
+    begun = work.is_dir() and not work.is_symlink()
+    empty = out.is_dir() and not any(out.iterdir())  # of one that was killed here, a line ago
+    if (out.exists() or out.is_symlink()) and not begun and not empty:
+        raise ChooseAnotherOutput(f"{out} exists already; choose another path or remove it")
+    made = not out.exists()
+    out.mkdir(parents=True, exist_ok=True)
+    work.mkdir(mode=0o700, exist_ok=True)
+    with sole_writer(work, "another audit"):
+        try:
+            yield work
+        except OverheardError:
+            if not begun:
+                _remove(work)
+                if made:
+                    out.rmdir()
+            raise
+        except OSError as error:
+            if not begun and not any((work / PIECES).glob("*.json")):
+                _remove(work)
+                raise
+            raise ChooseAnotherOutput(
+                f"{error.filename or out}: {error.strerror or error}; what was found so far is "
+                f"kept in {out}: mend that and give the same command again"
+            ) from error
+
+
+def asking(work: Path, asked: Mapping[str, Any]) -> Kept:
+    """The pieces found so far, if the same was asked; an audit of something else is refused."""
+    there = _asked(work)
+    wanted = json.loads(json.dumps(asked))
+    if there is None:
+        if (work.parent / AUDIT).exists():
+            _remove(work)
+            raise ChooseAnotherOutput(
+                f"{work.parent} exists already; choose another path or remove it"
+            )
+        shutil.rmtree(work / PIECES, ignore_errors=True)
+        (work / PIECES).mkdir()
+        write_durably(work / ASKED, [json.dumps(wanted, indent=1).encode()])
+    elif there != wanted:
+        differs = [name for name in {**there, **wanted} if there.get(name) != wanted.get(name)]
+        raise ChooseAnotherOutput(
+            f"{work.parent} holds an unfinished audit that differs in {', '.join(differs)}; choose "
+            "another folder, remove this one, or ask the same"
+        )
+    (work / PIECES).mkdir(exist_ok=True)
+    return Kept(work / PIECES)
+
+
+def finished(work: Path) -> Audit | None:
+    """The audit, if it was stopped between its last word and tidying up."""
+    path = work.parent / AUDIT
+    return read_audit(path) if path.exists() else None
+
+
+def finish(work: Path, audit: Audit) -> Path:
+    """Write the audit, whole, then remove what it was made from; returns its path."""
+    path = work.parent / AUDIT
+    if not path.exists():
+        write_durably(path, [audit.to_json().encode()])
+    _remove(work)
+    return path
+
+
+def fingerprint(run: Path) -> str:
+    """A digest of a recording, by its indexes: they hold the digests of everything else."""
+    total = hashlib.sha256()
+    for folder in ("wire", "side", "truth"):
+        index = run / folder / INDEX
+        raw = index.read_bytes() if index.is_file() else b"none"
+        total.update(hashlib.sha256(raw).digest())
+    return total.hexdigest()
+
+
+def code() -> str:
+    """A digest of this package: another version may find something else."""
+    root = resources.files("overheard")
+    total = hashlib.sha256()
+    with resources.as_file(root) as folder:
+        for path in sorted(folder.rglob("*.py")):
+            total.update(hashlib.sha256(path.read_bytes()).digest())
+    return total.hexdigest()
+
+
+def _asked(work: Path) -> dict[str, Any] | None:
+    try:
+        content = json.loads((work / ASKED).read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError):
+        return None
+    return content if isinstance(content, dict) else None
+
+
+def _remove(work: Path) -> None:
+    """What was asked goes last: until then a finished audit is known for what it is."""
+    for path in work.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path)
+        elif path.name not in (ASKED, LOCK):
+            path.unlink()
+    for name in (ASKED, LOCK):
+        (work / name).unlink(missing_ok=True)
+    work.rmdir()

@@ -1,0 +1,124 @@
+"""What is left of a damaged recording, as a recording of its own, and what is missing from it.
+
+Nothing is mended and nothing is guessed: a line or a file whose digest is wrong is left out, and
+so is what only it could have described. Without a whole header nothing can be made of the rest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from pathlib import Path
+
+from overheard.errors import FixRecording
+from overheard.foreign.files import read_bounded
+from overheard.foreign.notation import parse_json
+from overheard.transcript.ledger import (
+    INDEX,
+    Entry,
+    LedgerWriter,
+    digest_line,
+    listed_file,
+)
+from overheard.transcript.messages import parse_round
+
+FOLDERS = ("wire", "side", "truth")
+
+
+def salvage(run: Path, out: Path) -> tuple[str, ...]:
+    """Write what is sound of a recording to a new one; returns what is missing, in sentences.
+
+    Files are linked where that is possible, so that it costs no room.
+    """
+    missing: list[str] = []
+    for name in FOLDERS:
+        folder = run / name
+        if not folder.is_dir() or folder.is_symlink():
+            if name == "wire":
+                raise FixRecording(f"{folder}: missing; nothing can be made of what is left")
+            continue
+        entries = _sound_lines(folder, missing)
+        if name == "wire" and (not entries or entries[0]["kind"] != "header"):
+            raise FixRecording(
+                f"{folder / INDEX}: its first line, the header, is damaged; nothing can be made of "
+                "what is left: restore it from a copy"
+            )
+        _copy(folder, entries, out / name, missing)
+    described = run / "audit.toml"  # what the user filled in, if the recording has no recipe
+    if described.is_file() and not described.is_symlink():
+        shutil.copyfile(described, out / described.name)
+    return tuple(missing)
+
+
+def _sound_lines(folder: Path, missing: list[str]) -> list[Entry]:
+    """The lines of an index that follow from what stands before them.
+
+    A line is held against the digest that stands in the line before, so that damage to one line
+    costs that line, and the next one only if the digest itself was hit.
+    """
+    where = f"{folder.name}/{INDEX}"
+    try:
+        raw = read_bounded(folder / INDEX, "index_bytes")
+    except (FixRecording, OSError):
+        missing.append(f"{where}: cannot be read, so nothing that {folder.name}/ holds is used")
+        return []
+    *whole, rest = raw.split(b"\n")
+    if rest:
+        missing.append(f"{where}: its last line is not whole; what it listed is left out")
+    previous = ""
+    entries: list[Entry] = []
+    for number, line in enumerate(whole, 1):
+        digest, _, text = line.decode("utf-8", "replace").partition(" ")
+        entry = None
+        if digest == digest_line(previous, text):
+            try:
+                entry = parse_json(text, f"{where}: line {number}")
+            except FixRecording:
+                entry = None
+        if isinstance(entry, dict) and isinstance(entry.get("kind"), str):
+            entries.append(entry)
+        else:
+            missing.append(f"{where}: line {number} is damaged; what it listed is left out")
+        previous = digest
+    return entries
+
+
+def _copy(folder: Path, entries: list[Entry], out: Path, missing: list[str]) -> None:
+    writer = LedgerWriter(out)
+    closed = bool(entries) and entries[-1]["kind"] == "end"
+    for entry in entries[:-1] if closed else entries:
+        if entry["kind"] == "end":
+            continue
+        try:
+            if entry["kind"] == "round":
+                parse_round(folder, entry)
+            if "file" in entry:
+                _take(listed_file(folder, entry), entry, out)
+        except (FixRecording, OSError) as error:
+            why = str(error).removeprefix(f"{folder}/")
+            missing.append(f"{folder.name}/{why}; {_lost(entry)}")
+            continue
+        writer.append(entry)
+    if closed:
+        writer.close()
+    else:
+        writer.release()
+
+
+def _take(path: Path, entry: Entry, out: Path) -> None:
+    with path.open("rb") as file:
+        if hashlib.file_digest(file, "sha256").hexdigest() != entry.get("sha256"):
+            raise FixRecording(f"{path}: its bytes do not match the index")
+    try:
+        os.link(path, out / path.name, follow_symlinks=False)
+    except OSError:
+        shutil.copyfile(path, out / path.name)
+
+
+def _lost(entry: Entry) -> str:
+    """What a file that cannot be used held, in words."""
+    if entry["kind"] == "round":
+        return f"round {entry.get('round')} is left out"
+    about = entry.get("target")
+    return f"{entry.get('holds')}{f' for {about}' if about else ''} is left out"

@@ -1,0 +1,190 @@
+"""An audit that was stopped goes on, ends the same, and nobody else writes there meanwhile."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from overheard.evaluation import audit as audit_module
+from overheard.evaluation import kept as kept_module
+from overheard.evaluation import unfinished
+
+QUICK = "--attack exact_linear --attack majority --attack max_entropy --attack sum_decode".split()
+AUDIT = ["audit", "run", "--out", "out", *QUICK]
+
+
+def without_seconds(path: Path) -> Any:
+    record = json.loads(path.read_text())
+    for finding in record["findings"]:
+        finding["seconds"] = 0
+    return record
+
+
+def stop_after(pieces: int, error: BaseException) -> Any:
+    """Let an audit keep so many pieces, and then end it."""
+    patched = pytest.MonkeyPatch()
+    real, written = kept_module.write_durably, []
+
+    def write(path: Path, content: Any) -> Any:
+        if len(written) == pieces:
+            raise error
+        written.append(path)
+        return real(path, content)
+
+    patched.setattr(kept_module, "write_durably", write)
+    return patched
+
+
+def test_a_stopped_audit_goes_on_and_ends_the_same(
+    workplace: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = workplace.overheard("audit", "run", "--out", "whole", *QUICK)
+    assert done.returncode == 0, done.stderr
+    whole = without_seconds(workplace.path / "whole" / "audit.json")
+    assert whole["heard"]
+    assert whole["covered"]
+    assert whole["skipped"]
+    launched: list[tuple[str, str]] = []
+    real = audit_module.launch
+
+    def launch(attack: Any, view: Any, seed: int) -> Any:
+        launched.append((attack.name, view.client))
+        return real(attack, view, seed)
+
+    monkeypatch.setattr(audit_module, "launch", launch)
+    for pieces in (5, 4, 3):
+        patched = stop_after(pieces, KeyboardInterrupt())
+        done = workplace.overheard(*AUDIT)
+        patched.undo()
+        assert done.returncode == 130
+        assert [p.name for p in (workplace.path / "out").iterdir()] == ["unfinished"]
+    stopped = len(launched)
+    done = workplace.overheard(*AUDIT)
+    assert done.returncode == 0, done.stderr
+    assert without_seconds(workplace.path / "out" / "audit.json") == whole
+    assert [p.name for p in (workplace.path / "out").iterdir()] == ["audit.json"]
+    assert stopped == len(launched) == 12 + 2  # once each, and twice where its result was lost
+    again = workplace.overheard(*AUDIT)
+    assert again.returncode == 1
+    assert "out exists already; choose another path" in again.stderr
+
+
+def test_a_full_disk_ends_the_audit_with_one_line_and_keeps_what_was_found(
+    workplace: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = OSError(28, "No space left on device", "out/x")
+    patched = stop_after(4, full)
+    done = workplace.overheard(*AUDIT)
+    patched.undo()
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert line == (
+        "error: out/x: No space left on device; what was found so far is kept in out: mend that "
+        "and give the same command again"
+    )
+    assert workplace.overheard(*AUDIT).returncode == 0
+    assert [p.name for p in (workplace.path / "out").iterdir()] == ["audit.json"]
+
+
+def test_two_audits_of_one_output(workplace: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    patched = stop_after(2, KeyboardInterrupt())
+    workplace.overheard(*AUDIT)
+    patched.undo()
+    before = workplace.contents()
+    with (workplace.path / "out" / "unfinished" / ".lock").open("r+") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        done = workplace.overheard(*AUDIT)
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert "another audit is writing there; wait for it or choose another folder" in line
+    assert workplace.contents() == before
+    assert workplace.overheard(*AUDIT).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("more", "differs"),
+    [
+        (["--seed", "1"], "seed"),
+        (["--client", "site 1"], "client"),
+        (["--no-rounds"], "rounds"),
+        (["--threat", "server"], "threat"),
+    ],
+)
+def test_an_unfinished_audit_of_something_else_is_kept(
+    workplace: Any, monkeypatch: pytest.MonkeyPatch, more: list[str], differs: str
+) -> None:
+    patched = stop_after(1, KeyboardInterrupt())
+    workplace.overheard(*AUDIT)
+    patched.undo()
+    before = workplace.contents()
+    done = workplace.overheard(*AUDIT, *more)
+    assert done.returncode == 1
+    assert f"out holds an unfinished audit that differs in {differs};" in done.stderr
+    done = workplace.overheard(*AUDIT, "--threat", "nobody")
+    assert done.returncode == 1
+    assert workplace.contents() == before
+
+
+def test_another_recording_or_version_is_something_else(
+    workplace: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    patched = stop_after(1, KeyboardInterrupt())
+    workplace.overheard(*AUDIT)
+    patched.undo()
+    monkeypatch.setattr(unfinished, "code", lambda: "another")
+    done = workplace.overheard(*AUDIT)
+    assert "differs in version of overheard;" in done.stderr
+    done = workplace.overheard("simulate", "federation.toml", "--out", "new", "--seed", "3")
+    assert done.returncode == 0, done.stderr
+    done = workplace.overheard("audit", "new", "--out", "out", *QUICK)
+    assert "differs in recording, version of overheard;" in done.stderr
+
+
+def test_stopped_while_tidying_up_the_same_command_tidies_up(
+    workplace: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stopped(work: Path) -> None:
+        (work / "pieces").rename(work / "gone")
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(unfinished, "_remove", stopped)
+        assert workplace.overheard(*AUDIT).returncode == 130
+    whole = (workplace.path / "out" / "audit.json").read_bytes()
+    other = workplace.overheard(*AUDIT, "--seed", "1")
+    assert "differs in seed;" in other.stderr
+    done = workplace.overheard(*AUDIT)
+    assert done.returncode == 0, done.stderr
+    assert (workplace.path / "out" / "audit.json").read_bytes() == whole
+    assert [p.name for p in (workplace.path / "out").iterdir()] == ["audit.json"]
+
+
+def test_stopped_before_it_began(workplace: Any) -> None:
+    """Between the folder and what is in it; a folder with anything else in it is not ours."""
+    (workplace.path / "out").mkdir()
+    assert workplace.overheard(*AUDIT).returncode == 0
+    (workplace.path / "out2").mkdir()
+    (workplace.path / "out2" / "notes.txt").write_text("mine")
+    done = workplace.overheard("audit", "run", "--out", "out2", *QUICK)
+    assert "out2 exists already" in done.stderr
+
+
+def test_an_audit_writes_nowhere_but_in_its_output(
+    workplace: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Anywhere else, a killed process would leave things behind."""
+    import tempfile
+
+    def elsewhere(*args: Any, **kwargs: Any) -> Any:
+        raise AssertionError("a temporary folder outside of the output")
+
+    for name in ("mkdtemp", "mkstemp", "TemporaryDirectory"):
+        monkeypatch.setattr(tempfile, name, elsewhere)
+    patched = stop_after(1, KeyboardInterrupt())
+    workplace.overheard(*AUDIT)
+    patched.undo()
+    assert workplace.overheard(*AUDIT).returncode == 0
