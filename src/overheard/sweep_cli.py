@@ -35,7 +35,7 @@ def sweep(
     rows = read_rows(out)
     failed = {row["cell"]: row["error"] for row in rows if row["error"]}
     for key, error in failed.items():
-        typer.echo(f"failed: cell {key}: {error}", err=True)
+        terminal.complain(f"failed: cell {key}: {error}")
     path = write_table(out)
     terminal.wrote("table", path)
     terminal.say(f"next       overheard frontier {out}")
@@ -51,6 +51,7 @@ def frontier(
     """Draw leakage against utility, per defence, and say which settings are not dominated."""
     from dataclasses import asdict
 
+    from overheard.files import replace_durably
     from overheard.sweep.frontier import frontier as points_of
     from overheard.sweep.picture import draw
     from overheard.sweep.table import read_rows
@@ -73,6 +74,6 @@ def frontier(
         ],
     )
     picture = out or folder / "frontier.svg"
-    picture.write_text(draw(points, folder.name), encoding="utf-8")
+    replace_durably(picture, draw(points, folder.name).encode())
     terminal.wrote("picture", picture)
     terminal.emit({"picture": str(picture), "points": [asdict(p) for p in points]})

@@ -126,16 +126,13 @@ def test_a_disk_that_is_full_inside_a_cell_is_no_fault_of_the_cell(
 def test_a_table_that_cannot_be_written_leaves_the_old_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import pyarrow.parquet as pq
-
     out = sweep(parse_sweep({**SWEEP, "seeds": [0], "setting": [{}]}), tmp_path / "s")
     before = write_table(out).read_bytes()
 
-    def full(table: Any, path: Path) -> None:
-        path.write_bytes(b"half")
+    def full(*args: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(pq, "write_table", full)
+    monkeypatch.setattr("os.fsync", full)
     with pytest.raises(ChooseAnotherOutput, match="the cells are kept"):
         write_table(out)
     assert (out / "results.parquet").read_bytes() == before
@@ -207,6 +204,56 @@ def test_a_killed_sweep_goes_on_and_ends_in_the_same_table(
     assert 1 <= done < 4
     sweep(parse_sweep(SWEEP), out)
     assert write_table(out).read_bytes() == undisturbed
+
+
+def test_nothing_is_recorded_outside_of_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There a killed sweep would leave the clients' records behind."""
+    real, places = cell.simulate, []
+
+    def simulate(ready: Any, path: Path) -> Path:
+        places.append(path)
+        return real(ready, path)
+
+    monkeypatch.setattr(cell, "simulate", simulate)
+    out = tmp_path / "s"
+    (out / "scratch" / "overheard-cell-old" / "run" / "truth").mkdir(parents=True)
+    sweep(parse_sweep({**SWEEP, "seeds": [0]}), out)
+    assert len(places) == 2
+    assert all(place.is_relative_to(out / "scratch") for place in places)
+    assert {p.name for p in out.iterdir()} == {".lock", "cells", "sweep.json"}
+
+
+def test_where_a_cell_was_recorded_is_in_no_result(tmp_path: Path) -> None:
+    """Or the same sweep would not give the same table twice."""
+    secure = {"defence": "sums", "change": {"defence": [{"name": "secure_sum"}]}}
+    settings = [secure | {"change": secure["change"] | {"training.weighting": "equal"}}]
+    (first, *_) = cells(parse_sweep({**SWEEP, "setting": settings}))
+    results = [run_cell(first, None), run_cell(first, tmp_path)]
+    said = [json.dumps({**r, "seconds": 0}) for r in results]
+    assert "holds sums of updates only" in said[0]
+    assert said[0] == said[1]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_picture_is_replaced_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from overheard.sweep_cli import frontier as command
+
+    out = sweep(parse_sweep({**SWEEP, "seeds": [0]}), tmp_path / "s")
+    command(out)
+    before = (out / "frontier.svg").read_bytes()
+
+    def full(*args: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("os.write", full)
+        with pytest.raises(OSError, match="No space left"):
+            command(out)
+    assert (out / "frontier.svg").read_bytes() == before
+    command(out)
+    assert not list(out.glob("*.part"))
 
 
 def test_two_nodes_of_a_ray_cluster_give_the_same_table(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 import time
 from dataclasses import replace
@@ -33,16 +34,23 @@ POOLED = tuple(
 DETAILS = ("bits_gained", "calibration_error", "balanced_accuracy")
 
 
-def run_cell(cell: Cell) -> Result:
-    """What a cell found, as plain JSON; an error of the cell is part of its result."""
+def run_cell(cell: Cell, scratch: Path | None = None) -> Result:
+    """What a cell found, as plain JSON; an error of the cell is part of its result.
+
+    ``scratch``: the folder in which its recording lies while it is measured; by default the
+    system's. Its name is in no result.
+    """
     begin = time.perf_counter()
     about: Result = {"key": cell.key, "name": cell.name, "config": cell.config}
-    try:
-        with tempfile.TemporaryDirectory(prefix="overheard-cell-") as folder:
+    with tempfile.TemporaryDirectory(
+        prefix="overheard-cell-", dir=scratch, ignore_cleanup_errors=True
+    ) as folder:
+        try:
             found = _measure(cell, Path(folder))
-    except (OverheardError, ValueError, ArithmeticError, np.linalg.LinAlgError) as error:
-        found = {"error": f"{type(error).__name__}: {error}"}
-    return about | found | {"seconds": time.perf_counter() - begin}
+        except (OverheardError, ValueError, ArithmeticError, np.linalg.LinAlgError) as error:
+            found = {"error": f"{type(error).__name__}: {error}"}
+    text = json.dumps(found).replace(json.dumps(f"{folder}/")[1:-1], "")
+    return about | dict(json.loads(text)) | {"seconds": time.perf_counter() - begin}
 
 
 def _measure(cell: Cell, folder: Path) -> Result:

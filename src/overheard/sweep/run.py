@@ -1,16 +1,17 @@
 """Run a sweep's cells, several at once, and keep each result the moment it is there.
 
-Only the process that was started writes: ``DIR/sweep.json`` says what is swept,
-``DIR/cells/KEY.json`` is one finished cell. Killed at any moment, the next call runs what is
-missing. A cell that fails is kept with its error, and the others go on.
+Only the process that was started writes results: ``DIR/sweep.json`` says what is swept,
+``DIR/cells/KEY.json`` is one finished cell, ``DIR/scratch/`` has the recordings of the cells that
+are being measured. Killed at any moment, the next call runs what is missing. A cell that fails is
+kept with its error, and the others go on.
 """
 
 from __future__ import annotations
 
-import fcntl
 import json
 import logging
 import os
+import shutil
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,12 +19,13 @@ from pathlib import Path
 from typing import Any
 
 from overheard.errors import ChooseAnotherOutput, FixConfig, FixRecording
-from overheard.files import write_durably
+from overheard.files import sole_writer, write_durably
 from overheard.sweep.grid import Cell, SweepConfig, cells
 
 Result = dict[str, Any]
 Progress = Callable[[str, int, int], None]
 Executor = Callable[[Sequence[Cell]], Iterator[Result]]
+SCRATCH = "scratch"
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
@@ -43,7 +45,7 @@ def sweep(
     """
     folder = Path(out)
     wanted = cells(config)
-    execute = ray_cells(ray) if ray else local_cells(workers)
+    execute = ray_cells(ray) if ray else local_cells(workers, folder / SCRATCH)
     with _sole_writer(folder, config):
         finished = _finished(folder, wanted, again)
         left = [cell for cell in wanted if cell.key not in finished]
@@ -63,28 +65,31 @@ def sweep(
     return folder
 
 
-def measure(cell: Cell) -> Result:
+def measure(cell: Cell, scratch: Path | None = None) -> Result:
     """`overheard.sweep.cell.run_cell`, imported where it runs: whoever hands out cells need not."""
     from overheard.sweep.cell import run_cell
 
-    return run_cell(cell)
+    return run_cell(cell, scratch)
 
 
-def local_cells(workers: int) -> Executor:
-    """Cells in processes of this machine, one thread each; results as they come."""
+def local_cells(workers: int, scratch: Path | None = None) -> Executor:
+    """Cells in processes of this machine, one thread each; results as they come.
+
+    ``scratch``: where they record; what a killed process leaves there, the next sweep removes.
+    """
     if workers < 1:
         raise FixConfig(f"{workers} workers cannot work; give at least one")
 
     def execute(left: Sequence[Cell]) -> Iterator[Result]:
         if workers == 1 or len(left) < 2:
-            yield from map(measure, left)
+            yield from (measure(cell, scratch) for cell in left)
             return
         from joblib import Parallel, delayed
 
         for variable in THREADS:
             os.environ.setdefault(variable, "1")
         pool = Parallel(n_jobs=workers, return_as="generator_unordered", batch_size=1)
-        yield from pool(delayed(measure)(cell) for cell in left)
+        yield from pool(delayed(measure)(cell, scratch) for cell in left)
 
     return execute
 
@@ -137,15 +142,10 @@ def _sole_writer(folder: Path, config: SweepConfig) -> Iterator[None]:
     """The folder, begun or continued, with this process its only writer."""
     about = config.model_dump_json(indent=1) + "\n"
     (folder / "cells").mkdir(parents=True, exist_ok=True)
-    with (folder / ".lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise ChooseAnotherOutput(
-                f"{folder}: another sweep is writing there; wait for it or choose another folder"
-            ) from error
-        for part in [*folder.glob("*.part"), *(folder / "cells").glob("*.part")]:
+    with sole_writer(folder, "another sweep"):
+        for part in (folder / "cells").glob("*.part"):
             part.unlink()  # of a writer that was killed; nobody else writes here
+        shutil.rmtree(folder / SCRATCH, ignore_errors=True)
         described = folder / "sweep.json"
         if not described.exists():
             write_durably(described, [about.encode()])
@@ -153,7 +153,11 @@ def _sole_writer(folder: Path, config: SweepConfig) -> Iterator[None]:
             raise ChooseAnotherOutput(
                 f"{folder} holds another sweep; choose another folder, or give the same file"
             )
-        yield
+        try:
+            (folder / SCRATCH).mkdir(mode=0o700, exist_ok=True)
+            yield
+        finally:
+            shutil.rmtree(folder / SCRATCH, ignore_errors=True)
 
 
 def _finished(folder: Path, wanted: Sequence[Cell], again: bool) -> set[str]:

@@ -5,12 +5,14 @@ Measured seconds stay in the cells' own files, so the same sweep gives the same 
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from overheard.errors import ChooseAnotherOutput, FixConfig
+from overheard.files import replace_durably
 from overheard.sweep.grid import SweepConfig, cells, parse_sweep
 from overheard.sweep.run import read_result
 
@@ -52,12 +54,11 @@ def write_table(folder: str | Path) -> Path:
     rows = read_rows(root)
     names = list(dict.fromkeys(name for row in rows for name in row))
     table = pa.table({name: pa.array([row.get(name) for row in rows]) for name in names})
-    path, temporary = root / "results.parquet", root / "results.parquet.part"
+    path, buffer = root / "results.parquet", io.BytesIO()
+    pq.write_table(table, buffer)
     try:
-        pq.write_table(table, temporary)
-        temporary.replace(path)
+        replace_durably(path, buffer.getvalue())
     except OSError as error:
-        temporary.unlink(missing_ok=True)
         raise ChooseAnotherOutput(
             f"{path}: cannot be written ({error.strerror or error}); the cells are kept: make room "
             "and give the same command again"
