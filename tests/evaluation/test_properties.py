@@ -134,7 +134,7 @@ def test_the_interval_does_not_collapse_on_a_perfect_guess() -> None:
     more = flags("1" * 50 + "0" * 450)
     assert f1_interval(more, more, rng)[0] > low
     nobody = flags("0" * 50)
-    assert f1_interval(nobody, nobody, rng) == (1.0, 1.0)
+    assert f1_interval(nobody, nobody, rng) == (0.0, 1.0)  # nothing to tell a good guess by
     assert f1_interval(nobody, truth, rng)[0] == 0.0
 
 

@@ -133,17 +133,25 @@ def _leak(found: Finding | Pooled) -> tuple[float, float, float]:
 
 def _compared(key: _Key, before: Finding | Pooled, after: Finding | Pooled) -> Compared:
     question, attribute, metric, client = key
-    (a, a_low, a_high), (b, b_low, b_high) = _leak(before), _leak(after)
+    difference, low, high = compared_leaks(_leak(before), _leak(after))
     return Compared(
         secret=attribute or question.replace("_", " "),
         metric=metric,
         client=client,
         before=_side(before),
         after=_side(after),
-        difference=b - a,
-        low=b - a - hypot(b - b_low, a_high - a),
-        high=b - a + hypot(b_high - b, a - a_low),
+        difference=difference,
+        low=low,
+        high=high,
     )
+
+
+def compared_leaks(
+    before: tuple[float, float, float], after: tuple[float, float, float]
+) -> tuple[float, float, float]:
+    """What leaks more in ``after``, with its interval, from (value, low, high) of each."""
+    (a, a_low, a_high), (b, b_low, b_high) = before, after
+    return b - a, b - a - hypot(b - b_low, a_high - a), b - a + hypot(b_high - b, a - a_low)
 
 
 def _side(found: Finding | Pooled) -> Side:

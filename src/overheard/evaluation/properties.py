@@ -42,20 +42,20 @@ def f1_interval(
 
     A guess without a mistake has no spread to resample. But F1 = 2J / (1 + J) for the share J of
     clients that are both among those that are either, and Wilson's interval of that share does not
-    collapse; the interval covers both.
+    collapse; the interval covers both. Where nobody is accused and nobody has the property there
+    is nothing to tell a good guess by, and the interval is all of [0, 1].
     """
     hit, either = chosen & positive, chosen | positive
+    if not either.any():
+        return 0.0, 1.0
     picks = rng.integers(0, len(chosen), (RESAMPLES, len(chosen)))
     both = hit[picks].sum(axis=1)
     total = chosen[picks].sum(axis=1) + positive[picks].sum(axis=1)
-    usable = total > 0
-    ends: list[float] = []
-    if usable.any():
-        scores = 2 * both[usable] / total[usable]
-        ends += np.quantile(scores, [(1 - level) / 2, (1 + level) / 2]).tolist()
-    if either.any():
-        share = binomtest(int(hit.sum()), int(either.sum())).proportion_ci(level, method="wilson")
-        ends += [2 * j / (1 + j) for j in (float(share.low), float(share.high))]
+    usable = total > 0  # one of the resamples is, as good as surely
+    scores = 2 * both[usable] / total[usable]
+    ends = np.quantile(scores, [(1 - level) / 2, (1 + level) / 2]).tolist()
+    share = binomtest(int(hit.sum()), int(either.sum())).proportion_ci(level, method="wilson")
+    ends += [2 * j / (1 + j) for j in (float(share.low), float(share.high))]
     value = f1(chosen, positive)
     return float(min([*ends, value])), float(max([*ends, value]))
 

@@ -1,0 +1,47 @@
+"""Intervals cover, p-values are uniform, posteriors are calibrated: few worlds of each.
+
+``python reliability/simulations.py`` draws the many that docs/reliability.md shows.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+PATH = Path(__file__).parents[2] / "reliability" / "simulations.py"
+
+
+def _load() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("reliability_simulations", PATH)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+simulations = _load()
+
+
+@pytest.mark.parametrize("simulation", simulations.SIMULATIONS, ids=lambda s: s.what)
+def test_what_the_product_says_happens_as_often_as_it_says(simulation):
+    found = simulations.judge(simulation, 200)
+    assert found.right, found.words
+
+
+def test_the_judges_can_find_fault(rng):
+    """An interval that covers 90%, p-values that are too small, and a boaster are all caught."""
+    assert not simulations._covering([rng.random() < 0.85 for _ in range(1000)], "").right
+    assert not simulations._covering([True] * 1000, "").right
+    assert simulations._covering([True] * 1000, "by construction").right
+    assert not simulations._uniform(rng.random(300) ** 2).right
+    boasts = [(0.95, bool(hit)) for hit in rng.random(2000) < 0.8]
+    assert not simulations._calibrated(boasts).right
+    assert simulations._calibrated([(0.8, bool(hit)) for hit in rng.random(2000) < 0.8]).right
+    assert np.isfinite(simulations._uniform(rng.random(300)).trials)
