@@ -139,7 +139,7 @@ def _sound(run: Path, ignore_damage: bool, work: Path) -> Iterator[tuple[Path, t
     shutil.rmtree(folder, ignore_errors=True)
     missing = salvage(run, folder / run.resolve().name)
     for line in missing:
-        typer.echo(f"damaged: {line}", err=True)
+        terminal.complain(f"damaged: {line}")
     yield folder / run.resolve().name, missing
 
 

@@ -61,7 +61,7 @@ def bench(
             if committed is not None and lost(committed, found):
                 found = compare(entry, repeats, quick, show)  # once more: somebody else was busy
             rows += found
-            terminal.say("\n".join(map(_line, found)))
+            terminal.say(*map(_line, found))
         for curve in wanted:
             grown.append(grow(curve, repeats, quick, show))
             terminal.say(_curve(grown[-1]))

@@ -99,7 +99,7 @@ def demo(
         records.append(record)
         summary(record, title=f"{name}: what the eavesdropper learns, all clients together")
     write_report(records[-1], out / "report.html", beside=records[:-1])
-    terminal.say(f"recordings {out}/*/run\naudits     {out}/*/audit.json")
+    terminal.say(f"recordings {out}/*/run", f"audits     {out}/*/audit.json")
     terminal.wrote("report", out / "report.html")
     audits = [str(out / name / "audit.json") for name in DEMO]
     terminal.emit({"audits": audits, "report": str(out / "report.html")})
@@ -151,9 +151,9 @@ def verify(run: Annotated[Path, typer.Argument(help="A recording.")], seed: NoSe
     with terminal.waiting("checking every byte"):
         found = check(run)
     for line in found.problems:
-        typer.echo(f"damaged: {line}", err=True)
+        terminal.complain(f"damaged: {line}")
     for line in found.unfinished:
-        typer.echo(f"unfinished: {line}", err=True)
+        terminal.complain(f"unfinished: {line}")
     state = "sound" if found.sound else "damaged" if found.problems else "unfinished"
     terminal.say(f"{run}: {state} ({found.files} files, {found.rounds} rounds)")
     terminal.emit({"recording": str(run), "state": state, "problems": list(found.problems)})
@@ -251,6 +251,7 @@ def main() -> None:
     from overheard.errors import OverheardError
 
     debug = "--debug" in sys.argv
+    sys.excepthook = terminal.show_error
     sys.argv = terminal.take_flags([word for word in sys.argv if word != "--debug"])
     try:
         code = app(prog_name="overheard", standalone_mode=False)
@@ -264,7 +265,7 @@ def main() -> None:
         if isinstance(error, click.UsageError):
             path = error.ctx.command_path if error.ctx else "overheard"
             words, code = f"{error.format_message()} See `{path} --help`.", 2
-        typer.echo(f"error: {' '.join(words.split())}", err=True)
+        terminal.complain(f"error: {words}")
     if code == 130:
         typer.echo("stopped; what was finished is kept", err=True)
     sys.exit(code if isinstance(code, int) else 0)

@@ -57,6 +57,6 @@ def fetch_source(
     with terminal.waiting(f"fetching {name}"):
         done = fetch(name)
     known = about(name)
-    terminal.say(f"files      {done}\norigin     {known.origin}\nlicence    {known.licence}")
+    terminal.say(f"files      {done}", f"origin     {known.origin}", f"licence    {known.licence}")
     terminal.say(f"note       {known.note}")
     terminal.emit({"files": done, **asdict(known)})

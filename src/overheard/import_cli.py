@@ -44,7 +44,7 @@ def import_checkpoints(
     with terminal.waiting("reading checkpoints"):
         rounds = import_folder(folder, out, None if pattern is None else read_pattern(pattern))
     terminal.wrote("recording", out)
-    terminal.say(f"rounds     {rounds}\nnext       overheard init {out}")
+    terminal.say(f"rounds     {rounds}", f"next       overheard init {out}")
     terminal.emit({"recording": str(out), "rounds": rounds})
 
 

@@ -122,7 +122,7 @@ def compare(
     if refused:
         remedy = "audit the same data and clients under the same threat model"
         remedy += ", or add --anyway" if found.rows else ""
-        typer.echo(f"error: not comparable: {'; '.join(found.differs)}; {remedy}", err=True)
+        terminal.complain(f"error: not comparable: {'; '.join(found.differs)}; {remedy}")
         raise typer.Exit(2)
     if found.changed:
         terminal.table(["setting", "before", "after"], found.changed, title="What was changed")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
+import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,8 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from overheard.foreign.shown import visible, visible_json
+
 if TYPE_CHECKING:
-    from rich.progress import Progress
+    from rich.progress import Progress, ProgressColumn, Task
 
 
 @dataclass
@@ -29,6 +32,12 @@ class _Mode:
 
 _MODE = _Mode()
 FLAGS = {"--quiet": "quiet", "-q": "quiet", "--json": "json"}
+
+
+def show_error(kind: type[BaseException], error: BaseException, trace: Any) -> None:
+    """What Python prints of an error that nobody caught, with names in it made visible."""
+    lines = "".join(traceback.format_exception(kind, error, trace))
+    typer.echo(visible(lines, keep="\n\t"), err=True, nl=False)
 
 
 def take_flags(words: Sequence[str]) -> list[str]:
@@ -49,27 +58,38 @@ def wants_json() -> bool:
 def emit(content: Any) -> None:
     """The command's result as JSON, if that was asked for."""
     if _MODE.json:
-        typer.echo(json.dumps(content, indent=1, ensure_ascii=False, default=str))
+        text = json.dumps(content, indent=1, ensure_ascii=False, default=str)
+        typer.echo(visible_json(text))
 
 
-def say(text: str) -> None:
-    """A line for people; not with ``--quiet`` or ``--json``. Lines wrap on a terminal only."""
+def say(*lines: str) -> None:
+    """Lines for people; not with ``--quiet`` or ``--json``. They wrap on a terminal only.
+
+    A name with a line break in it cannot pass for a line of its own.
+    """
     if _MODE.quiet or _MODE.json:
         return
+    text = "\n".join(map(visible, lines))
     if sys.stdout.isatty():
         from rich.console import Console
+        from rich.text import Text
 
-        Console().print(text, markup=False, highlight=False)
+        Console().print(Text(text))
     else:
         typer.echo(text)
+
+
+def complain(text: str) -> None:
+    """A line on stderr, whatever the mode."""
+    typer.echo(visible(" ".join(text.split())), err=True)
 
 
 def wrote(kind: str, path: Path | str) -> None:
     """Where something was written: the one thing that ``--quiet`` leaves."""
     if _MODE.quiet:
-        typer.echo(str(path))
+        typer.echo(visible(str(path)))
     elif not _MODE.json:
-        typer.echo(f"{kind:<10} {path}")
+        typer.echo(visible(f"{kind:<10} {path}"))
 
 
 def table(
@@ -82,21 +102,36 @@ def table(
     """A table; ``right``: columns aligned to the right, ``wide``: lines between rows."""
     if _MODE.quiet or _MODE.json:
         return
+    title = visible(title)
     if not sys.stdout.isatty():
         lines = ([title] if title else []) + ["\t".join(columns)]
-        lines += ["\t".join(" ".join(cell.split()) for cell in row) for row in rows]
+        lines += ["\t".join(visible(" ".join(cell.split())) for cell in row) for row in rows]
         typer.echo("\n".join(lines))
         return
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    drawn = Table(title=title or None, show_lines=wide)
+    drawn = Table(title=Text(title) if title else None, show_lines=wide)
     for column in columns:
-        drawn.add_column(column, justify="right" if column in right else "left", overflow="fold")
+        drawn.add_column(
+            Text(column), justify="right" if column in right else "left", overflow="fold"
+        )
     for row in rows:
-        drawn.add_row(*(Text(cell) for cell in row))
+        drawn.add_row(*(Text(visible(cell)) for cell in row))
     Console().print(drawn)
+
+
+def _description() -> ProgressColumn:
+    """What a bar is about, as plain text: names in it are not rich's markup."""
+    from rich.progress import ProgressColumn
+    from rich.text import Text
+
+    class Description(ProgressColumn):
+        def render(self, task: Task) -> Text:
+            return Text(visible(task.description))
+
+    return Description()
 
 
 @contextmanager
@@ -106,7 +141,7 @@ def progress() -> Iterator[Progress]:
     from rich.console import Console
 
     with progress.Progress(
-        progress.TextColumn("{task.description}"),
+        _description(),
         progress.BarColumn(),
         progress.MofNCompleteColumn(),
         progress.TimeRemainingColumn(),
@@ -130,7 +165,7 @@ def waiting(what: str) -> Iterator[None]:
 
     with progress.Progress(
         progress.SpinnerColumn(),
-        progress.TextColumn("{task.description}"),
+        _description(),
         progress.TimeElapsedColumn(),
         console=Console(stderr=True),
         transient=True,

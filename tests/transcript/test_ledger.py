@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from overheard.errors import ChooseAnotherOutput, FixData, FixRecording
-from overheard.transcript import ledger
 from overheard.transcript.ledger import (
     INDEX,
     LedgerWriter,
@@ -93,9 +92,9 @@ def test_removed_repeated_and_reordered_lines_are_noticed(
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("no json", "line 5 is not JSON"),
-        ("[" * 100_000, "line 5 is not JSON"),
-        ('{"kind": ' + "9" * 5000 + "}", "line 5 is not JSON"),
+        ("no json", "line 5: is not JSON"),
+        ("[" * 100_000, "line 5: more levels, and the limit is 64"),
+        ('{"kind": ' + "9" * 5000 + "}", "line 5: is not JSON: Exceeds"),
         ("[1]", "line 5 has no kind"),
         ("{}", "line 5 has no kind"),
         ('{"kind": 3}', "line 5 has no kind"),
@@ -178,8 +177,8 @@ def test_a_file_with_other_bytes_is_refused(folder: Path) -> None:
 def test_an_index_must_be_a_plain_file_of_bounded_size(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ledger, "MAX_INDEX_BYTES", 10)
-    with pytest.raises(FixRecording, match="larger than the limit of 10 bytes"):
+    monkeypatch.setenv("OVERHEARD_MAX_INDEX_BYTES", "10")
+    with pytest.raises(FixRecording, match=r"the limit is 10 .*OVERHEARD_MAX_INDEX_BYTES"):
         read_ledger(folder)
     (folder / INDEX).rename(folder.parent / "elsewhere")
     with pytest.raises(FixRecording, match="cannot be read"):

@@ -16,6 +16,7 @@ from safetensors import safe_open
 from safetensors.numpy import load_file
 
 from overheard.errors import FixConfig, FixData, FixRecording
+from overheard.foreign import files
 from overheard.transcript import messages
 from overheard.transcript.messages import (
     check_client,
@@ -137,11 +138,7 @@ def test_only_the_message_is_read(
             touched.append((at, at + len(got)))
             return got
 
-    def watched_open(self: Path, mode: str = "r", buffering: int = -1) -> Watched:
-        assert (mode, buffering) == ("rb", 0)
-        return Watched(self, mode)
-
-    monkeypatch.setattr(Path, "open", watched_open)
+    monkeypatch.setattr(files, "FileIO", Watched)
     raw = read_message(tmp_path, parsed, "returned", "b")
     start, end, _ = parsed.spans["returned", "b"]
     assert len(raw) == end - start

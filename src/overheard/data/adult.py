@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Sequence
+from io import StringIO
 from pathlib import Path
 from typing import Literal
 
@@ -33,6 +34,7 @@ from overheard.data import lookup
 from overheard.data.dataset import Dataset
 from overheard.data.fetch import Member, Package
 from overheard.errors import FixConfig, FixData
+from overheard.foreign.texts import read_text
 from overheard.learning.records import Records
 from overheard.randomness import stream
 
@@ -123,8 +125,10 @@ def load(
 
 def _read(file: Path) -> list[dict[str, str]]:
     """Rows of UCI's file: no header, blanks after commas, a full stop after the test labels."""
-    with file.open(encoding="utf-8", newline="") as lines:
-        cells = [[cell.strip() for cell in row] for row in csv.reader(lines)]
+    try:
+        cells = [[cell.strip() for cell in row] for row in csv.reader(StringIO(read_text(file)))]
+    except csv.Error as error:
+        raise FixData(f"{file}: is not a table of separated values: {error}") from error
     rows = [dict(zip(COLUMNS, row, strict=True)) for row in cells if len(row) == len(COLUMNS)]
     for row in rows:
         row["income"] = row["income"].rstrip(".")

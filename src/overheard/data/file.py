@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from overheard.data.dataset import Dataset
 from overheard.errors import FixData
+from overheard.foreign.files import opened
+from overheard.foreign.limits import check
+from overheard.foreign.parquet import read_parquet
+from overheard.foreign.texts import read_csv
 from overheard.learning.records import Records, as_column
 
 WHAT = "your own CSV or Parquet file: path, client and target in [data]"
@@ -25,37 +29,27 @@ def load(
     task: Literal["regression", "classification"] | None = None,
 ) -> Dataset:
     """Read the file; text columns become categories, a text target means classification."""
-    import pyarrow as pa
-    import pyarrow.csv
-    import pyarrow.parquet
-
     file = Path(path)
     if not file.is_file():
         raise FixData(f"{file}: no such file; `path` in [data] must name a CSV or Parquet file")
-    try:
-        reader = pa.parquet.read_table if file.suffix == ".parquet" else pa.csv.read_csv
-        table = reader(file)
-    except (pa.ArrowException, OSError) as error:
-        raise FixData(f"{file}: cannot be read: {error}") from error
-    names = table.column_names
-    if len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise FixData(f"{file}: column {twice!r} stands twice; rename one")
+    if file.suffix == ".parquet":
+        with opened(file, True, FixData) as (_, size):
+            check("table_bytes", size, file, FixData)
+        found = read_parquet(file, file, FixData, drop=drop)
+        names = [*found, *drop]
+    else:
+        table = read_csv(file, file)
+        names = table.column_names
+        _check_table(file, table, drop)
+        found = {
+            name: table.column(name).to_numpy(zero_copy_only=False)
+            for name in names
+            if name not in drop
+        }
     for name in (*sensitive, *drop):
         if name not in names:
             raise FixData(f"{file}: no column {name!r}; columns: {', '.join(names)}")
-    for name in names:
-        if name not in drop and table.column(name).null_count:
-            row = table.column(name).is_null().to_pylist().index(True)
-            raise FixData(
-                f"{file}: column {name!r} has a missing value (row {row}); impute it, drop the "
-                "row, or name the column in `drop`"
-            )
-    columns = {
-        name: as_column(table.column(name).to_numpy(zero_copy_only=False))
-        for name in names
-        if name not in drop
-    }
+    columns = {name: as_column(values) for name, values in found.items()}
     records = Records(columns)
     text_target = target in columns and columns[target].dtype.kind == "U"
     return Dataset(
@@ -68,3 +62,18 @@ def load(
         origin=file.name,
         licence="the user's own",
     )
+
+
+def _check_table(file: Path, table: Any, drop: tuple[str, ...]) -> None:
+    """Every column once and, unless it is dropped, without a gap."""
+    names = table.column_names
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise FixData(f"{file}: column {twice!r} stands twice; rename one")
+    for name in names:
+        if name not in drop and table.column(name).null_count:
+            row = table.column(name).is_null().to_pylist().index(True)
+            raise FixData(
+                f"{file}: column {name!r} has a missing value (row {row}); impute it, drop the "
+                "row, or name the column in `drop`"
+            )

@@ -20,10 +20,7 @@ paper's number; 0 keeps all.
 
 from __future__ import annotations
 
-import zipfile
-import zlib
 from collections.abc import Sequence
-from io import BytesIO
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +28,9 @@ import numpy as np
 from overheard.data import lookup
 from overheard.data.dataset import Dataset
 from overheard.errors import FixConfig, FixData
+from overheard.foreign.archives import DAMAGE, zip_member
+from overheard.foreign.files import read_bounded
+from overheard.foreign.texts import read_csv, within
 from overheard.learning.records import Records, as_column
 from overheard.randomness import stream
 
@@ -61,9 +61,6 @@ def load(
     drop: Sequence[str] = (),
 ) -> Dataset:
     """The fares; ``seed`` draws the ``limit`` fares of each airline."""
-    import pyarrow as pa
-    import pyarrow.csv
-
     public = (*CATEGORIES, *NUMERIC)
     if unknown := sorted(set(drop) - set(public)):
         raise FixConfig(f"flights: cannot drop {unknown[0]!r}; choose from {', '.join(public)}")
@@ -71,13 +68,7 @@ def load(
         raise FixConfig(f"flights: limit {limit} is negative; 0 keeps every fare")
     (file,) = lookup.locate("flights", FILES, REMEDY, folder)
     wanted = ["airline", "stops", "class", "price", *public]
-    try:
-        table = pyarrow.csv.read_csv(
-            BytesIO(_content(file)),
-            convert_options=pyarrow.csv.ConvertOptions(include_columns=wanted),
-        )
-    except (pa.ArrowException, KeyError) as error:
-        raise FixData(f"{file}: is not the table Clean_Dataset.csv: {error}") from error
+    table = read_csv(_content(file), f"{file}: Clean_Dataset.csv", wanted)
     column = {name: as_column(table.column(name).to_numpy(zero_copy_only=False)) for name in wanted}
     records = {
         "airline": column["airline"],
@@ -105,15 +96,12 @@ def load(
 def _content(file: Path) -> bytes:
     """The table's bytes, out of its archive if it is in one."""
     if file.suffix != ".zip":
-        return file.read_bytes()
+        return read_bounded(file, "text_bytes", True, FixData)
     try:
-        with zipfile.ZipFile(file) as archive, archive.open("Clean_Dataset.csv") as member:
-            content = member.read(LARGEST + 1)
-    except (zipfile.BadZipFile, zlib.error, EOFError, KeyError, RuntimeError) as error:
+        with zip_member(file, "Clean_Dataset.csv") as member:
+            return within(member, f"{file}: Clean_Dataset.csv", LARGEST)
+    except (*DAMAGE, KeyError) as error:
         raise FixData(f"{file}: no Clean_Dataset.csv can be read from it: {error}") from error
-    if len(content) > LARGEST:
-        raise FixData(f"{file}: Clean_Dataset.csv unpacks to more than {LARGEST} bytes")
-    return content
 
 
 def _draw(rows: np.ndarray, limit: int, seed: int, airline: str) -> np.ndarray:

@@ -12,10 +12,7 @@ How the records are split: `overheard.data.victim`.
 
 from __future__ import annotations
 
-import tarfile
-import zlib
 from collections.abc import Sequence
-from io import BytesIO
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +22,9 @@ from overheard.data import lookup
 from overheard.data.dataset import Dataset
 from overheard.data.victim import Source, deal
 from overheard.errors import FixData
+from overheard.foreign.archives import DAMAGE, tar_member
+from overheard.foreign.files import read_bounded
+from overheard.foreign.texts import read_csv, within
 
 WHAT = "5,010 users, 446 places visited or not; which of 30 geosocial types? One victim"
 LICENCE = "not stated"
@@ -63,14 +63,10 @@ def read_binary(
     file: Path, member: str, columns: int, classes: int, largest: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Columns (n, d) of 0 and 1 and labels (n,) of a table ``label,0,1,...``, archived or not."""
-    import pyarrow as pa
-    import pyarrow.csv
-
-    options = pyarrow.csv.ReadOptions(autogenerate_column_names=True)
+    table = read_csv(_content(file, member, largest), file, header=False)
     try:
-        table = pyarrow.csv.read_csv(BytesIO(_content(file, member, largest)), read_options=options)
         cells = np.column_stack([c.to_numpy() for c in table.columns]).astype(np.float64)
-    except (pa.ArrowException, ValueError) as error:
+    except (ValueError, TypeError) as error:
         raise FixData(f"{file}: no label and {columns} columns a line: {error}") from error
     labels, values = cells[:, 0], cells[:, 1:]
     right = np.isin(values, (0, 1)).all() and np.isin(labels, np.arange(1, classes + 1)).all()
@@ -85,13 +81,9 @@ def read_binary(
 def _content(file: Path, member: str, largest: int) -> bytes:
     """The table's bytes, out of its archive if it is in one."""
     if file.suffix != ".tgz":
-        return file.read_bytes()
+        return read_bounded(file, "text_bytes", True, FixData)
     try:
-        with tarfile.open(file, "r:gz") as archive:
-            opened = archive.extractfile(member)
-            content = opened.read(largest + 1) if opened else b""
-    except (tarfile.TarError, zlib.error, EOFError, OSError, KeyError) as error:
+        with tar_member(file, member) as opened:
+            return within(opened, f"{file}: {member}", largest)
+    except (*DAMAGE, KeyError) as error:
         raise FixData(f"{file}: no {member} can be read from it: {error}") from error
-    if len(content) > largest:
-        raise FixData(f"{file}: {member} unpacks to more than {largest} bytes")
-    return content

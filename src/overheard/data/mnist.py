@@ -15,6 +15,7 @@ from overheard.data.fetch import Member, Package
 from overheard.data.images import Bytes, deal_images, read_idx_pair
 from overheard.data.victim import Source
 from overheard.errors import FixData
+from overheard.foreign.texts import read_csv as read_csv_table
 
 WHAT = "60,000 handwritten digits, 28 x 28; which of 10? Many equal clients"
 LICENCE = "CC BY-SA 3.0"
@@ -58,15 +59,11 @@ def load(
 def read_csv(file: Path) -> tuple[Bytes, Bytes]:
     """Images and labels of a table with a header, the label first."""
     import pyarrow as pa
-    import pyarrow.csv
 
+    table = read_csv_table(file, file, kind=pa.uint8())
     try:
-        with pyarrow.csv.open_csv(file) as opened:
-            kinds = dict.fromkeys(opened.schema.names, pa.uint8())
-        options = pyarrow.csv.ConvertOptions(column_types=kinds)
-        table = pyarrow.csv.read_csv(file, convert_options=options)
         cells = np.column_stack([column.to_numpy() for column in table.columns])
-    except (pa.ArrowException, OSError, ValueError) as error:
+    except (pa.ArrowException, ValueError) as error:
         raise FixData(f"{file}: is not a table of bytes: {error}; fetch it again") from error
     if cells.shape[1] != 1 + SIDE * SIDE or not len(cells) or cells[:, 0].max() > 9:
         raise FixData(

@@ -26,6 +26,7 @@ from overheard.data.dataset import Dataset
 from overheard.data.fetch import Member, Package
 from overheard.data.victim import Source, deal
 from overheard.errors import FixConfig, FixData
+from overheard.foreign.texts import read_text
 
 WHAT = "3,175 DNA sequences of 60 nucleotides; which kind of splice junction? One victim"
 LICENCE = "CC BY 4.0"
@@ -66,7 +67,7 @@ def load(
     if classes not in (2, 3):
         raise FixConfig(f"splice: classes = {classes} is neither 2 (junction or not) nor 3")
     (file,) = lookup.locate("splice", FILES, REMEDY, folder)
-    lines = file.read_text(encoding="utf-8").splitlines()
+    lines = read_text(file).splitlines()
     rows = [[cell.strip() for cell in line.split(",")] for line in lines if line.strip()]
     if not rows or any(len(row) != LENGTH + 1 or row[-1] not in KINDS for row in rows):
         raise FixData(f"{file}: is not the table of splice junctions (60 nucleotides, EI, IE or N)")

@@ -18,11 +18,7 @@ The target ``earnings`` is in tens of dollars an hour. A client is a region of t
 
 from __future__ import annotations
 
-import bz2
-import gzip
-import zlib
 from collections.abc import Mapping
-from io import BytesIO
 from pathlib import Path
 from typing import Any, Literal
 
@@ -32,7 +28,8 @@ from numpy.typing import NDArray
 from overheard.data import lookup
 from overheard.data.dataset import Dataset
 from overheard.data.fetch import Member, Package
-from overheard.errors import FixConfig, FixData
+from overheard.errors import FixConfig
+from overheard.foreign.texts import read_csv, read_packed
 from overheard.learning.records import Records, as_column
 
 WHAT = "hourly earnings with 4 groups of education, 4 regions (clients); predict earnings"
@@ -142,17 +139,5 @@ def _regions(states: NDArray[Any]) -> NDArray[np.str_]:
 
 def _read(file: Path, names: tuple[str, ...]) -> dict[str, NDArray[Any]]:
     """These columns of a compressed CSV file."""
-    import pyarrow as pa
-    import pyarrow.csv
-
-    opener = bz2.open if file.suffix == ".bz2" else gzip.open
-    try:
-        with opener(file, "rb") as unpacked:
-            content = unpacked.read(LARGEST + 1)
-        if len(content) > LARGEST:
-            raise FixData(f"{file}: unpacks to more than {LARGEST} bytes")
-        options = pyarrow.csv.ConvertOptions(include_columns=list(names))
-        table = pyarrow.csv.read_csv(BytesIO(content), convert_options=options)
-    except (pa.ArrowException, zlib.error, KeyError, EOFError, OSError) as error:
-        raise FixData(f"{file}: cannot be read as a table of wages: {error}") from error
+    table = read_csv(read_packed(file, LARGEST), file, names)
     return {n: as_column(table.column(n).to_numpy(zero_copy_only=False)) for n in names}

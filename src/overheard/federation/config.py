@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_args
 
@@ -12,6 +11,8 @@ from pydantic import BeforeValidator, Field, PositiveInt, SerializeAsAny, Valida
 from overheard.errors import FixConfig
 from overheard.federation.defences.catalogue import parse_defence
 from overheard.federation.defences.contract import DefenceConfig
+from overheard.foreign.notation import read_toml
+from overheard.foreign.shown import short
 from overheard.learning.records import Spec
 
 
@@ -126,25 +127,15 @@ def parse_config(content: dict[str, Any], name: str = "config") -> Config:
     return checked(Config, content, name)
 
 
-def read_toml(path: str | Path) -> dict[str, Any]:
-    """What a TOML file says."""
-    file = Path(path)
-    try:
-        return tomllib.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise FixConfig(f"{file}: cannot be read ({error.strerror})") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise FixConfig(f"{file}: is not TOML: {error}") from error
-
-
 def checked(spec: type[S], content: dict[str, Any], name: str) -> S:
     """The content as this kind of settings; an error names the first one that is wrong."""
     try:
         return spec.model_validate(content)
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(map(str, first["loc"])) or "top level"
-        raise FixConfig(f"{name}: {where}: {first['msg']} (given: {first['input']!r})") from error
+        where = ".".join(map(str, first["loc"]))[:200] or "top level"
+        given = short(first["input"])
+        raise FixConfig(f"{name}: {where}: {first['msg']} (given: {given})") from error
 
 
 def _refuse_unknown_keys(content: dict[str, Any], spec: type[Spec], name: str, at: str) -> None:

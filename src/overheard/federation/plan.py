@@ -17,6 +17,7 @@ from overheard.federation.defences.dp_sgd import DpSgdConfig
 from overheard.federation.defences.drop_column import DropColumnConfig
 from overheard.federation.pool import known_first, strangers
 from overheard.federation.properties import Properties, settle
+from overheard.foreign.limits import check
 from overheard.learning.recipe import Dense, LeNet, Loss, PrivateSteps, Recipe, Target
 from overheard.learning.records import Encoding, OneHot, Pixels, Records, Scaled, Value, encode
 from overheard.randomness import stream
@@ -57,6 +58,7 @@ def plan(config: Config, dataset: Dataset | None = None) -> Plan:
     Scales are those of the pooled records: a federation agrees on them beforehand. Columns of
     zeros and ones stay as they are, text columns become one-hot blocks.
     """
+    check("rounds", config.training.rounds, "training.rounds", FixConfig)
     dataset = dataset or load_data(config)
     wanted = config.audit.attributes
     sensitive = dataset.sensitive if wanted is None else wanted
@@ -91,9 +93,11 @@ def plan(config: Config, dataset: Dataset | None = None) -> Plan:
         )
     if training.proximal and training.algorithm != "fedprox":
         raise FixConfig("proximal belongs to algorithm = 'fedprox'")
+    model = _model(config.model, encoding, outputs)
+    check("parameters", model.size, "the model", FixConfig)
     recipe = Recipe(
         algorithm=training.algorithm,
-        model=_model(config.model, encoding, outputs),
+        model=model,
         loss=loss,
         encoding=encoding,
         target=target,

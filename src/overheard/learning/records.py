@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from overheard.errors import FixData
+from overheard.foreign.limits import check
 
 Value = float | str
 
@@ -60,6 +61,11 @@ def as_column(values: Any) -> NDArray[Any]:
     array = np.asarray(values)
     if array.dtype.kind in "biuf":
         return array.astype(np.float64)
+    if array.dtype.kind == "O":  # texts of any length, of which one may be long
+        texts = [str(value) for value in array.tolist()]
+        longest = max(map(len, texts), default=0)
+        check("table_bytes", len(texts) * longest * 4, "a column of text", FixData)
+        return np.asarray(texts, dtype=str)
     return array.astype(str)
 
 

@@ -28,13 +28,16 @@ import hashlib
 import json
 from dataclasses import dataclass
 from itertools import product
+from math import prod
 from pathlib import Path
 from typing import Any
 
 from pydantic import Field, field_validator
 
 from overheard.errors import FixConfig
-from overheard.federation.config import checked, parse_config, read_toml
+from overheard.federation.config import checked, parse_config
+from overheard.foreign.limits import check
+from overheard.foreign.notation import read_toml
 from overheard.learning.records import Spec
 
 CELL_FORMAT = 1
@@ -128,6 +131,8 @@ def parse_sweep(content: dict[str, Any], name: str = "sweep") -> SweepConfig:
 def cells(sweep: SweepConfig) -> list[Cell]:
     """Every combination of grid, setting and seed, checked; equal cells appear once."""
     found: dict[str, Cell] = {}
+    wanted = prod(map(len, (sweep.setting, *sweep.grid.values(), sweep.seeds)))
+    check("cells", wanted, "the sweep", FixConfig)
     for setting, values, seed in product(sweep.setting, product(*sweep.grid.values()), sweep.seeds):
         varied = dict(zip(sweep.grid, values, strict=True))
         config = copy.deepcopy(sweep.base)

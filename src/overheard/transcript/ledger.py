@@ -18,9 +18,12 @@ from typing import Any
 
 from overheard.errors import FixData, FixRecording
 from overheard.files import new_folder, sync_folder, write_durably
+from overheard.foreign.files import read_bounded
+from overheard.foreign.limits import check
+from overheard.foreign.notation import parse_json
+from overheard.foreign.shown import short
 
 INDEX = "index.jsonl"
-MAX_INDEX_BYTES = 1 << 30
 _FILE_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,99}")
 Entry = dict[str, Any]
 
@@ -53,13 +56,17 @@ def read_ledger(folder: Path) -> Ledger:
             return Ledger((), "", torn=True)
         if path.is_symlink() or (path.exists() and not path.is_file()):
             raise FixRecording(f"{path}: is not a plain file; restore it from a copy")
-        if path.stat().st_size > MAX_INDEX_BYTES:
-            raise FixRecording(f"{path}: larger than the limit of {MAX_INDEX_BYTES} bytes")
-        raw = path.read_bytes()
+        if folder.is_symlink():
+            raise FixRecording(f"{folder}: is a symbolic link, and these are not followed")
     except OSError as error:
         raise FixRecording(
             f"{path}: cannot be read ({error.strerror}); is this a recording?"
         ) from error
+    if not path.exists():
+        raise FixRecording(f"{path}: cannot be read (it is not there); is this a recording?")
+    raw = read_bounded(path, "index_bytes")
+    values = sum(raw.count(mark) for mark in (b"[", b"{", b","))
+    check("json_values", values, path)
     *whole, rest = raw.split(b"\n")
     previous = ""
     entries: list[Entry] = []
@@ -67,10 +74,7 @@ def read_ledger(folder: Path) -> Ledger:
         digest, _, text = line.decode("utf-8", "replace").partition(" ")
         if digest != digest_line(previous, text):
             raise FixRecording(f"{path}: line {number} is damaged; restore the file from a copy")
-        try:
-            entry = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise FixRecording(f"{path}: line {number} is not JSON") from error
+        entry = parse_json(text, f"{path}: line {number}")
         if not isinstance(entry, dict) or not isinstance(entry.get("kind"), str):
             raise FixRecording(f"{path}: line {number} has no kind")
         if entries and entries[-1]["kind"] == "end":
@@ -129,22 +133,23 @@ def listed_file(folder: Path, entry: Entry) -> Path:
     """The path of a listed file; refuses names that lead anywhere else."""
     name = entry.get("file")
     if not isinstance(name, str) or not _FILE_NAME.fullmatch(name) or name.endswith(".part"):
-        raise FixRecording(f"{folder / INDEX}: {name!r} is not an allowed file name")
+        raise FixRecording(f"{folder / INDEX}: {short(name)} is not an allowed file name")
     path = folder / name
     if path.is_symlink() or not path.is_file():
         raise FixRecording(f"{path}: missing (or not a plain file); restore it from a copy")
-    if path.stat().st_size != entry.get("size"):
+    if not isinstance(entry.get("size"), int) or path.stat().st_size != entry["size"]:
         raise FixRecording(
-            f"{path}: has {path.stat().st_size} bytes where the index says {entry.get('size')}; "
-            "it is truncated or was changed; restore it from a copy"
+            f"{path}: has {path.stat().st_size} bytes where the index says "
+            f"{short(entry.get('size'))}; it is truncated or was changed; restore it from a copy"
         )
+    check("file_bytes", path.stat().st_size, path)
     return path
 
 
-def read_checked(folder: Path, entry: Entry) -> bytes:
-    """The bytes of a listed file, checked against its digest."""
+def read_checked(folder: Path, entry: Entry, bound: str = "table_bytes") -> bytes:
+    """The bytes of a listed file within a limit, checked against its digest."""
     path = listed_file(folder, entry)
-    raw = path.read_bytes()
+    raw = read_bounded(path, bound)
     if hashlib.sha256(raw).hexdigest() != entry.get("sha256"):
         raise FixRecording(f"{path}: its bytes do not match the index; restore it from a copy")
     return raw

@@ -9,20 +9,22 @@ and touches nobody else's bytes.
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from overheard.errors import FixConfig, FixData, FixRecording
 from overheard.files import write_durably
+from overheard.foreign.files import opened
+from overheard.foreign.limits import check
+from overheard.foreign.shown import short
 from overheard.transcript.ledger import INDEX, Entry, listed_file
 
 Arrays = Mapping[str, NDArray[Any]]
@@ -38,8 +40,13 @@ _DTYPES: dict[str, np.dtype[Any]] = {
 }
 _CODES = {dtype: code for code, dtype in _DTYPES.items()}
 _CLIENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9 _.+-]{0,99}")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 TOTAL = ("total", "")
 MAX_HEADER_BYTES = 100_000_000  # the safetensors library's own limit
+MAX_ROUND = 10**15
+MAX_NAME = 1000  # letters in an array's name
+MAX_SIDES = 16  # of an array
+MAX_SIDE = 1 << 53
 
 
 @dataclass(frozen=True)
@@ -72,6 +79,16 @@ def check_client(client: str) -> str:
     return client
 
 
+def known_client(client: object, where: object) -> str:
+    """The same for a name out of a recording, which may be a stranger's."""
+    if not isinstance(client, str) or not _CLIENT.fullmatch(client):
+        raise FixRecording(
+            f"{where}: client name {short(client)} is not allowed; letters, digits, space, "
+            "_ . + - are (<= 100)"
+        )
+    return client
+
+
 def layout_of(arrays: Arrays) -> Layout:
     """Names, types and shapes of a message's arrays, in order."""
     layout: Layout = []
@@ -79,6 +96,11 @@ def layout_of(arrays: Arrays) -> Layout:
         code = _CODES.get(array.dtype.newbyteorder("<"))
         if code is None:
             raise FixData(f"array {name!r} has type {array.dtype}; allowed: {', '.join(_DTYPES)}")
+        if len(name) > MAX_NAME or array.ndim > MAX_SIDES:
+            raise FixData(
+                f"array {short(name)} has {array.ndim} sides and a name of {len(name)} letters; "
+                f"at most {MAX_SIDES} and {MAX_NAME} are allowed"
+            )
         layout.append([name, code, list(array.shape)])
     return layout
 
@@ -149,9 +171,7 @@ def parse_round(folder: Path, entry: Entry) -> Round:
     """An index line of kind ``round``, every field checked: the index may be a stranger's."""
     number = entry.get("round")
     try:
-        layout: Layout = [[str(n), str(c), list(map(int, k))] for n, c, k in entry["layout"]]
-        if any(k < 0 for _, _, shape in layout for k in shape):
-            raise ValueError("a shape is negative")
+        layout = _layout(entry["layout"])
         lengths = {w: _length(layout_for(layout, w)) for w in ("sent", "returned", "total")}
         spans: dict[tuple[str, str], tuple[int, int, str]] = {}
         expected = 0
@@ -160,24 +180,66 @@ def parse_round(folder: Path, entry: Entry) -> Round:
                 way in ("sent", "returned") and _CLIENT.fullmatch(who)
             )
             if not known or (way, who) in spans:
-                raise ValueError(f"message {way!r} of {who!r} is not allowed or stands twice")
+                raise ValueError(
+                    f"message {short(way)} of {short(who)} is not allowed or stands twice"
+                )
             length = lengths[way]
             if (start, end) != (expected, expected + length):
                 raise ValueError(f"message {way!r} of {who!r} is not where its layout puts it")
-            spans[way, who] = (expected, expected + length, str(digest))
+            spans[way, who] = (expected, expected + length, _digest(digest))
             expected += length
-        head, weights = entry["head"], {str(c): float(w) for c, w in entry["weights"].items()}
-        if type(number) is not int or number < 0 or type(head) is not int or head < 8:
-            raise ValueError("round and head must be whole numbers")
-        if head + expected != entry["size"]:
-            raise ValueError(f"messages end at {head + expected} of {entry['size']} bytes")
+        head, weights = entry["head"], _weights(entry["weights"])
+        if type(number) is not int or not 0 <= number <= MAX_ROUND:
+            raise ValueError("its number is not a whole one of ordinary size")
+        if not _is_count(head, 8 + MAX_HEADER_BYTES):
+            raise ValueError(f"its head has {short(head)} bytes")
+        if head < 8 or head + expected != entry["size"]:
+            raise ValueError(f"messages end at {head + expected} of {short(entry['size'])} bytes")
         participants = _participants(entry, spans)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         why = f"no {error}" if isinstance(error, KeyError) else str(error)
         raise FixRecording(
-            f"{folder / INDEX}: the line of round {number!r} is not valid: {why}"
+            f"{folder / INDEX}: the line of round {short(number)} is not valid: {why}"
         ) from error
-    return Round(number, entry, head, layout, spans, weights, participants)
+    file = {key: entry.get(key) for key in ("file", "size", "sha256")}
+    return Round(number, file, head, layout, spans, weights, participants)
+
+
+def _layout(given: Any) -> Layout:
+    """Names, types and shapes that can be arrays."""
+    check("arrays", len(given), "a message")
+    layout: Layout = []
+    for name, code, shape in given:
+        if not isinstance(name, str) or len(name) > MAX_NAME or code not in _DTYPES:
+            raise ValueError(f"{short(name)} of {short(code)} is no array of a message")
+        if not isinstance(shape, list) or len(shape) > MAX_SIDES:
+            raise ValueError(f"array {short(name)} has more than {MAX_SIDES} sides")
+        sides = [side or 1 for side in shape if _is_count(side, MAX_SIDE)]
+        if len(sides) < len(shape) or prod(sides) > MAX_SIDE:
+            raise ValueError(f"array {short(name)} has the shape {short(shape)}")
+        layout.append([name, code, list(shape)])
+    if len({name for name, _, _ in layout}) < len(layout):
+        raise ValueError("two arrays have one name")
+    return layout
+
+
+def _is_count(value: object, most: int) -> bool:
+    return type(value) is int and 0 <= value <= most
+
+
+def _digest(text: object) -> str:
+    if not isinstance(text, str) or not _SHA256.fullmatch(text):
+        raise ValueError(f"{short(text)} is no sha256")
+    return text
+
+
+def _weights(given: Any) -> dict[str, float]:
+    """Record counts that clients reported, by name."""
+    for client, weight in given.items():
+        number = type(weight) in (int, float)
+        if not _CLIENT.fullmatch(client) or not number or not 0 <= weight <= MAX_SIDE:
+            raise ValueError(f"{short(client)} reports {short(weight)} records")
+    return {client: float(weight) for client, weight in given.items()}
 
 
 def _participants(
@@ -192,7 +254,12 @@ def _participants(
     named = entry["participants"]
     if named is None:
         return None
-    if not named or len(set(named)) < len(named) or not all(map(_CLIENT.fullmatch, named)):
+    if (
+        not isinstance(named, list)
+        or not named
+        or len(set(named)) < len(named)
+        or not all(map(_CLIENT.fullmatch, named))
+    ):
         raise ValueError("participants must be different clients, at least one")
     return tuple(named)
 
@@ -206,7 +273,8 @@ def read_message(folder: Path, entry: Round, direction: str, client: str) -> byt
         )
     start, end, digest = entry.spans[direction, client]
     path = listed_file(folder, entry.file)
-    with path.open("rb", buffering=0) as file:
+    check("message_bytes", end - start, path)
+    with opened(path) as (file, _):
         file.seek(entry.head + start)
         raw = b"".join(_chunks(file, end - start))
     if hashlib.sha256(raw).hexdigest() != digest:
@@ -217,7 +285,7 @@ def read_message(folder: Path, entry: Round, direction: str, client: str) -> byt
     return raw
 
 
-def _chunks(file: io.RawIOBase, count: int) -> Iterator[bytes]:
+def _chunks(file: IO[bytes], count: int) -> Iterator[bytes]:
     """The next ``count`` bytes, and not one more: no read-ahead into the neighbour's."""
     while count > 0 and (chunk := file.read(count)):
         yield chunk

@@ -6,7 +6,6 @@ killed leaves one that opens, minus at most the unfinished round. FORMAT.md has 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,6 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overheard.errors import ChooseAnotherOutput, FixConfig, FixData, FixRecording
+from overheard.foreign.limits import check
+from overheard.foreign.notation import parse_json
+from overheard.foreign.shown import short
 from overheard.learning.records import Records
 from overheard.transcript.ledger import (
     INDEX,
@@ -29,10 +31,12 @@ from overheard.transcript.ledger import (
     read_ledger,
 )
 from overheard.transcript.messages import (
+    MAX_SIDE,
     TOTAL,
     Arrays,
     Round,
     check_client,
+    known_client,
     layout_for,
     layout_of,
     message_arrays,
@@ -102,7 +106,12 @@ class Recorder:
         else:
             messages["sent", ""] = sent  # type: ignore[assignment]
         messages |= {("returned", check_client(c)): a for c, a in returned.items()}
-        known = {c: float(w) for c, w in (weights or {}).items() if np.isfinite(w)}
+        known = {check_client(c): float(w) for c, w in (weights or {}).items() if np.isfinite(w)}
+        if wrong := [c for c, w in known.items() if not 0 <= w <= MAX_SIDE]:
+            raise FixData(
+                f"round {number}: client {wrong[0]!r} reports {known[wrong[0]]:g} records; a count "
+                "is not negative"
+            )
         self._write(int(number), messages, {"weights": known})
 
     def aggregated(
@@ -215,9 +224,12 @@ class Recording:
                 f"{root / 'wire' / INDEX}: the header needs a payload ({' or '.join(PAYLOADS)}) "
                 "and an about"
             )
+        check("rounds", len(ledger.entries), root)
         rounds = tuple(
             parse_round(root / "wire", e) for e in ledger.entries if e["kind"] == "round"
         )
+        if len({entry.file["file"] for entry in rounds}) < len(rounds):
+            raise FixRecording(f"{root / 'wire' / INDEX}: two rounds have one file")
         for before, entry in pairwise(rounds):
             if entry.layout != before.layout:
                 raise FixRecording(
@@ -229,7 +241,9 @@ class Recording:
                     f"{root}: round {entry.number} is listed after round {before.number}; rounds "
                     "must increase"
                 )
-        return Recording(root, header, rounds, ledger.closed)
+        opened = Recording(root, header, rounds, ledger.closed)
+        check("participations", len(opened.clients) * len(rounds), root)
+        return opened
 
     @property
     def payload(self) -> str:
@@ -245,7 +259,12 @@ class Recording:
     def clients(self) -> tuple[str, ...]:
         """Every client that returned something or is named in the side knowledge."""
         heard = {who: None for e in self.rounds for who in e.participants or ()}
-        described = dict.fromkeys(map(str, self.about.get("clients", [])))
+        listed = self.about.get("clients", [])
+        index = self.path / "wire" / INDEX
+        if not isinstance(listed, list):
+            raise FixRecording(f"{index}: about.clients is {short(listed)}; it must be a list")
+        check("clients", len(listed) + len(heard), index)
+        described = dict.fromkeys(known_client(who, index) for who in listed)
         return tuple(described | heard)
 
     def link(
@@ -254,6 +273,8 @@ class Recording:
         """Rounds, models sent, models returned (stacked by name) and weights of one client."""
         mine = [e for e in self.rounds if ("returned", client) in e.spans]
         folder = self.path / "wire"
+        spans = [e.spans["returned", client] for e in mine]
+        check("message_bytes", 2 * sum(end - start for start, end, _ in spans), folder)
         sent, returned = [], []
         for entry in mine:
             way = client if ("sent", client) in entry.spans else ""
@@ -343,11 +364,10 @@ def _described(folder: Path) -> tuple[Entry, ...]:
 
 
 def _content(folder: Path, entry: Entry) -> Any:
-    raw = read_checked(folder, entry)
-    try:
-        return read_tables(raw) if str(entry["file"]).endswith(".parquet") else json.loads(raw)
-    except (FixRecording, ValueError, RecursionError) as error:
-        raise FixRecording(f"{folder / entry['file']}: {error}") from error
+    file = folder / str(entry["file"])
+    if file.suffix == ".parquet":
+        return read_tables(read_checked(folder, entry), file)
+    return parse_json(read_checked(folder, entry, "json_bytes"), file)
 
 
 def _stack(entries: list[Round], raws: list[bytes]) -> dict[str, NDArray[Any]]:

@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from overheard.errors import FixData, FixRecording
+from overheard.foreign.parquet import read_parquet
 from overheard.learning.records import Records, as_column
-from overheard.transcript.messages import check_client
+from overheard.transcript.messages import check_client, known_client
 
 _CLIENT_COLUMN = "__client__"
 _IMAGE_TYPES = ("uint8", "float", "double")
@@ -46,27 +46,23 @@ def write_tables(tables: Mapping[str, Records]) -> bytes:
     return out.getvalue()
 
 
-def read_tables(raw: bytes) -> dict[str, Records]:
-    """The inverse of `write_tables`."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        file = pq.ParquetFile(pa.BufferReader(raw))
-        for field in file.schema_arrow:
-            _check_image(field, file.metadata.num_rows)
-        table = file.read()
-        names = np.asarray(table.column(_CLIENT_COLUMN).to_pylist(), dtype=str)
-        columns = {
-            name: _as_numpy(table.column(name))
-            for name in table.column_names
-            if name != _CLIENT_COLUMN
-        }
-    except (pa.ArrowException, OSError, KeyError, ValueError) as error:
-        raise FixRecording(f"cannot be read as a Parquet table of clients: {error}") from error
+def read_tables(raw: bytes, where: object = "table") -> dict[str, Records]:
+    """The inverse of `write_tables`; ``where`` names the table in errors."""
+    found = read_parquet(raw, where, images=_check_image)
+    if _CLIENT_COLUMN not in found:
+        raise FixRecording(
+            f"{where}: cannot be read as a Parquet table of clients: it has no column "
+            f"{_CLIENT_COLUMN!r}"
+        )
+    names = found.pop(_CLIENT_COLUMN).astype(str)
+    columns = {
+        name: values if values.ndim > 1 else as_column(values) for name, values in found.items()
+    }
     clients, first, which = np.unique(names, return_index=True, return_inverse=True)
     order = np.argsort(which, kind="stable")
     parts = np.split(order, np.bincount(which, minlength=len(clients)).cumsum())[:-1]
+    for client in clients.tolist():
+        known_client(client, where)
     rows = dict(zip(clients.tolist(), parts, strict=True))
     whole = Records(columns)
     # copies, not slices: nobody who holds one client's rows can reach the others' through them
@@ -93,25 +89,8 @@ def _as_arrow(name: str, values: Any) -> Any:
 
 def _check_image(field: Any, rows: int) -> None:
     """Refuse a list column that is not images, or more than anybody means to read."""
-    import pyarrow as pa
-
-    if not pa.types.is_nested(field.type):
-        return
-    fixed = pa.types.is_fixed_size_list(field.type)
-    if not fixed or str(field.type.value_type) not in _IMAGE_TYPES:
+    if str(field.type.value_type) not in _IMAGE_TYPES:
         raise ValueError(f"column {field.name!r} has the type {field.type}, which is not allowed")
     width = field.type.list_size
     if not 1 <= width <= MAX_IMAGE_NUMBERS or width * rows > MAX_TABLE_NUMBERS:
         raise ValueError(f"column {field.name!r} has {rows} images of {width} numbers: too many")
-
-
-def _as_numpy(column: Any) -> NDArray[Any]:
-    import pyarrow as pa
-
-    if not pa.types.is_fixed_size_list(column.type):
-        return as_column(column.to_numpy(zero_copy_only=False))
-    whole = column.combine_chunks()
-    values = whole.flatten()
-    if whole.null_count or values.null_count:
-        raise ValueError("an image has missing numbers")
-    return np.array(values).reshape(len(column), column.type.list_size)

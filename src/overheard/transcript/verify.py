@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from overheard.errors import FixRecording
+from overheard.foreign.files import opened
 from overheard.transcript.ledger import INDEX, listed_file, read_ledger
 from overheard.transcript.store import Recording
 
@@ -57,7 +58,7 @@ def verify(path: str | Path) -> Verification:
             listed.add(str(entry["file"]))
             try:
                 actual = listed_file(folder, entry)
-                with actual.open("rb") as file:
+                with opened(actual) as (file, _):
                     digest = hashlib.file_digest(file, "sha256").hexdigest()
                 if digest != entry.get("sha256"):
                     raise FixRecording(

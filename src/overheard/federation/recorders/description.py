@@ -18,20 +18,22 @@ from numpy.typing import NDArray
 from pydantic import Field, ValidationError, field_validator
 
 from overheard.data.dataset import Dataset
-from overheard.errors import FixConfig
+from overheard.errors import FixConfig, GrantKnowledge
 from overheard.federation.config import (
     AnyDefence,
     Config,
     DataConfig,
     checked,
     parse_config,
-    read_toml,
 )
 from overheard.federation.defences.catalogue import build_all
 from overheard.federation.defences.contract import told
 from overheard.federation.plan import Plan, load_data, plan
 from overheard.federation.recorders.factory import dense_of
 from overheard.federation.simulate import client_shards, write_knowledge
+from overheard.foreign.files import inside
+from overheard.foreign.notation import read_toml
+from overheard.foreign.shown import short
 from overheard.learning.recipe import Dense, Layout, Recipe, Target
 from overheard.learning.records import Block, Encoding, Records, Spec, Value
 from overheard.learning.training import local_training
@@ -120,10 +122,21 @@ class Description(Spec):
         ]
 
 
-def read_description(path: str | Path) -> Description:
-    """Read and check a description; a relative ``data.path`` starts at the file's own folder."""
+def read_description(path: str | Path, confined: bool = False) -> Description:
+    """Read and check a description; a relative ``data.path`` starts at the file's own folder.
+
+    ``confined``: it came with a recording and nobody vouched for it, so that it may name files in
+    its own folder only.
+    """
     file = Path(path)
     read = checked(Description, read_toml(file), str(file))
+    named = [read.data.path, *(v for k, v in read.data.options.items() if k in ("folder", "path"))]
+    for name in named if confined else ():
+        if name and not inside(file.parent, file.parent / str(name)):
+            raise GrantKnowledge(
+                f"{file}: names {short(name)}, which is outside of the recording; if you wrote or "
+                f"checked that file, say so with --with {file}"
+            )
     if not read.data.path or Path(read.data.path).is_absolute():
         return read
     data = read.data.model_copy(update={"path": str(file.parent / read.data.path)})

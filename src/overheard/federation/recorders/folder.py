@@ -11,8 +11,11 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from overheard.errors import FixConfig, FixData
-from overheard.federation.config import checked, read_toml
+from overheard.federation.config import checked
 from overheard.federation.recorders.live import EVERYBODY, Recorder
+from overheard.foreign.files import inside, opened
+from overheard.foreign.limits import check
+from overheard.foreign.notation import read_toml
 from overheard.learning.records import Spec
 
 Arrays = dict[str, NDArray[Any]]
@@ -79,10 +82,20 @@ def _found(root: Path, how: Pattern) -> tuple[dict[int, Path], dict[int, dict[st
     returned: dict[int, dict[str, Path]] = {}
     for file in sorted(p for p in root.rglob("*") if p.is_file()):
         name = file.relative_to(root).as_posix()
-        if match := one.fullmatch(name):
-            sent[int(match["round"])] = file
-        elif match := other.fullmatch(name):
-            returned.setdefault(int(match["round"]), {})[match["client"]] = file
+        client = ""
+        if not (match := one.fullmatch(name)):
+            if not (match := other.fullmatch(name)):
+                continue
+            client = match["client"]
+        if not inside(root, file):
+            raise FixData(f"{file}: is a link that leads out of {root}; copy the file there")
+        number = int(match["round"])
+        there: dict[Any, Path] = returned.setdefault(number, {}) if client else sent
+        key = client or number
+        if key in there:  # rounds 1 and 01
+            raise FixData(f"{file}: is the same message as {there[key]}; keep one of the two")
+        there[key] = file
+        check("rounds", len(returned), root, FixData)
     return sent, returned
 
 
@@ -96,7 +109,7 @@ def _expression(key: str, pattern: str) -> re.Pattern[str]:
             "each once"
         )
     text = re.escape(pattern)
-    text = text.replace(re.escape("{round}"), r"(?P<round>\d+)")
+    text = text.replace(re.escape("{round}"), r"(?P<round>[0-9]{1,15})")
     return re.compile(text.replace(re.escape("{client}"), r"(?P<client>[^/]+)"))
 
 
@@ -104,7 +117,9 @@ def _read(file: Path) -> Arrays:
     from safetensors import SafetensorError
     from safetensors.numpy import load_file
 
+    with opened(file, True, FixData) as (_, size):
+        check("message_bytes", size, file, FixData)
     try:
         return dict(load_file(file))
-    except (SafetensorError, OSError, TypeError, KeyError, ValueError) as error:
+    except (SafetensorError, OSError, TypeError, KeyError, ValueError, AttributeError) as error:
         raise FixData(f"{file}: cannot be read as safetensors: {error}") from error

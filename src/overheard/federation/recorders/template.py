@@ -8,12 +8,13 @@ from pathlib import Path
 from overheard.errors import FixConfig
 from overheard.federation.recorders.description import BESIDE, wire_layout
 from overheard.files import write_durably
+from overheard.foreign.shown import visible
 from overheard.learning.recipe import Layout
 from overheard.transcript.store import Recording
 
 _TEXT = """\
 # What an audit of this recording needs and no listener hears. Fill in, then:
-#     overheard audit {run} --out audit
+#     overheard audit {run} --with {file} --out audit
 #
 # Recorded: {rounds} rounds, {clients} clients. The messages hold, in this order:
 {arrays}
@@ -78,10 +79,13 @@ def write_template(run: str | Path) -> Path:
     file = recording.path / BESIDE
     model, inputs = _likely(layout)
     text = _TEXT.format(
-        run=run,
+        run=visible(str(run)),
+        file=visible(str(file)),
         rounds=len(recording.rounds),
         clients=len(recording.clients),
-        arrays="\n".join(f"#     {name}  {'x'.join(map(str, shape))}" for name, shape in layout),
+        arrays="\n".join(
+            f"#     {visible(name)}  {'x'.join(map(str, shape))}" for name, shape in layout
+        ),
         names="\n".join(f'# "{client}" = "{client}"' for client in recording.clients),
         model=model,
         width=f"; there are {inputs}" if inputs else "",

@@ -1,0 +1,79 @@
+"""Text files of strangers: tables of separated values, packed or not, and plain lines."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+from collections.abc import Sequence
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+from overheard.errors import FixData
+from overheard.foreign.archives import DAMAGE, Readable
+from overheard.foreign.files import opened, read_bounded
+from overheard.foreign.limits import beyond, check, limit
+
+
+def read_text(path: Path) -> str:
+    """A text file within the limit."""
+    try:
+        return read_bounded(path, "text_bytes", True, FixData).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise FixData(f"{path}: is not a text file (UTF-8): {error.reason}") from error
+
+
+def read_packed(path: Path, most: int | None = None) -> bytes:
+    """What a gzip or bzip2 file unpacks to, within ``most`` bytes (default: the limit of texts)."""
+    with opened(path, True, FixData) as (_, size):
+        check("archive_bytes", size, path, FixData)
+    opener = bz2.open if path.suffix == ".bz2" else gzip.open
+    try:
+        with opener(path, "rb") as unpacked:
+            return within(unpacked, path, most)
+    except DAMAGE as error:
+        raise FixData(f"{path}: cannot be unpacked: {error}") from error
+
+
+def within(source: Readable, where: object, most: int | None = None) -> bytes:
+    """All that can be read from a source, if it is no more than ``most`` bytes."""
+    bound = limit("text_bytes") if most is None else most
+    pieces, left = [], bound + 1
+    while left and (piece := source.read(min(left, 1 << 24))):
+        pieces.append(piece)
+        left -= len(piece)
+    if not left:
+        if most is None:
+            raise beyond("text_bytes", where, FixData)
+        raise FixData(f"{where}: unpacks to more than {most} bytes")
+    return b"".join(pieces)
+
+
+def read_csv(
+    source: Path | bytes,
+    where: object,
+    columns: Sequence[str] = (),
+    kind: Any = None,
+    header: bool = True,
+) -> Any:
+    """A table of separated values as an Arrow table; ``columns``: these only, ``kind``: all of
+    one type."""
+    import pyarrow as pa
+    import pyarrow.csv
+
+    raw = read_bounded(source, "text_bytes", True, FixData) if isinstance(source, Path) else source
+    reading = pa.csv.ReadOptions(autogenerate_column_names=not header)
+    try:
+        with pa.csv.open_csv(BytesIO(raw), read_options=reading) as first:
+            names = first.schema.names
+        check("columns", len(names), where, FixData)
+        options = pa.csv.ConvertOptions(
+            include_columns=list(columns),
+            column_types=dict.fromkeys(names, kind) if kind is not None else None,
+        )
+        table = pa.csv.read_csv(BytesIO(raw), read_options=reading, convert_options=options)
+    except (pa.ArrowException, OSError, KeyError, ValueError, MemoryError) as error:
+        words = " ".join(str(error).split())
+        raise FixData(f"{where}: cannot be read as a table: {words[:300]}") from error
+    check("rows", table.num_rows, where, FixData)
+    return table
