@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit, log_softmax, softmax
+from scipy.special import expit, log_softmax
 
 from overheard.learning.recipe import Dense
 from overheard.randomness import stream
@@ -25,6 +25,8 @@ from overheard.randomness import stream
 Array = NDArray[np.floating[Any]]
 Factors = list[tuple[Array, Array]]
 """Per layer: inputs a (..., n, fan_in) and errors delta (..., n, fan_out)."""
+Layers = list[tuple[Array, Array | None]]
+"""Per layer: weights (..., out, in) and biases (..., out), as views of the flat vector."""
 
 _ACTIVATIONS: dict[str, tuple[Callable[[Array], Array], Callable[[Array], Array]]] = {
     # the activation, and its derivative as a function of its output
@@ -34,7 +36,7 @@ _ACTIVATIONS: dict[str, tuple[Callable[[Array], Array], Callable[[Array], Array]
 }
 
 
-def split(model: Dense, theta: Array) -> list[tuple[Array, Array | None]]:
+def split(model: Dense, theta: Array) -> Layers:
     """Weights (..., out, in) and biases (..., out) of each layer, as views of the flat vector."""
     parts: list[Array] = []
     start = 0
@@ -61,15 +63,16 @@ def initial(model: Dense, seed: int, scheme: str = "uniform") -> NDArray[np.floa
     return theta
 
 
-def forward(model: Dense, theta: Array, inputs: Array) -> list[Array]:
+def forward(model: Dense, theta: Array | Layers, inputs: Array) -> list[Array]:
     """Inputs of every layer, then the outputs (..., n, outputs)."""
     activate, _ = _ACTIVATIONS[model.activation]
     trace = [inputs]
-    for layer, (weight, bias) in enumerate(split(model, theta)):
+    layers = theta if isinstance(theta, list) else split(model, theta)
+    for layer, (weight, bias) in enumerate(layers):
         out = trace[-1] @ weight.swapaxes(-1, -2)
         if bias is not None:
             out = out + bias[..., None, :]
-        trace.append(out if layer == model.depth - 1 else activate(out))
+        trace.append(out if layer == len(layers) - 1 else activate(out))
     return trace
 
 
@@ -78,18 +81,22 @@ def predict(model: Dense, theta: Array, inputs: Array) -> Array:
     return forward(model, theta, inputs)[-1]
 
 
-def factors(model: Dense, loss: str, theta: Array, inputs: Array, labels: Array) -> Factors:
+def factors(
+    model: Dense, loss: str, theta: Array | Layers, inputs: Array, labels: Array
+) -> Factors:
     """Per layer the pair (a, delta) whose outer products are the per-record gradients.
+
+    ``theta``: parameters, flat or already `split`.
 
     The loss is the record's own, not divided by anything: squared error (f - y)^2, or
     cross-entropy (one output: sigmoid; several: softmax).
     """
     _, slope = _ACTIVATIONS[model.activation]
-    trace = forward(model, theta, inputs)
+    layers = theta if isinstance(theta, list) else split(model, theta)
+    trace = forward(model, layers, inputs)
     delta = output_error(loss, trace[-1], labels)
     pairs: Factors = []
-    layers = split(model, theta)
-    for layer in range(model.depth - 1, -1, -1):
+    for layer in range(len(layers) - 1, -1, -1):
         pairs.append((trace[layer], delta))
         if layer:
             delta = (delta @ layers[layer][0]) * slope(trace[layer])
@@ -104,7 +111,13 @@ def output_error(loss: str, outputs: Array, labels: Array) -> Array:
         return np.asarray(expit(outputs) - labels[..., None])
     classes = np.arange(outputs.shape[-1])
     chosen = (labels[..., None] == classes).astype(outputs.dtype)
-    return np.asarray(softmax(outputs, axis=-1) - chosen)
+    return np.asarray(_softmax(outputs) - chosen)
+
+
+def _softmax(outputs: Array) -> Array:
+    """scipy's, to the bit, without the time that it takes to find out what an array is."""
+    shares: Array = np.exp(outputs - outputs.max(axis=-1, keepdims=True))
+    return np.asarray(shares / shares.sum(axis=-1, keepdims=True))
 
 
 def record_losses(loss: str, outputs: Array, labels: Array) -> Array:
@@ -127,6 +140,15 @@ def weighted_gradient(model: Dense, pairs: Factors, weights: Array) -> Array:
         if model.bias:
             parts.append(weighted.sum(axis=-2))
     return np.concatenate(parts, axis=-1)
+
+
+def write_gradient(pairs: Factors, weights: Array, out: Layers) -> None:
+    """The same as `weighted_gradient`, written into layers of a vector that is there already."""
+    for (a, delta), (weight, bias) in zip(pairs, out, strict=True):
+        weighted = delta * weights[..., None]
+        np.matmul(weighted.swapaxes(-1, -2), a, out=weight)
+        if bias is not None:
+            np.add.reduce(weighted, axis=-2, out=bias)
 
 
 def record_gradients(model: Dense, loss: str, theta: Array, inputs: Array, labels: Array) -> Array:

@@ -14,11 +14,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from overheard.learning.dense import factors, weighted_gradient
+from overheard.learning.dense import factors, split, weighted_gradient, write_gradient
 from overheard.learning.private import clipped, sampled_weights
 from overheard.learning.recipe import LeNet, Recipe
 
 Array = NDArray[np.floating[Any]]
+CACHE = 1 << 22
+"""Bytes of models, gradients and records worked on at a time: what a processor's cache holds."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,9 @@ class Shards:
         """These clients, padded no further than their largest."""
         sizes = self.sizes[clients]
         longest = int(sizes.max())
+        first, last = int(clients[0]), int(clients[-1]) + 1
+        if longest == self.inputs.shape[1] and np.array_equal(clients, np.arange(first, last)):
+            return Shards(self.inputs[first:last], self.labels[first:last], sizes)  # no copy
         return Shards(self.inputs[clients, :longest], self.labels[clients, :longest], sizes)
 
 
@@ -62,18 +67,40 @@ def local_training(recipe: Recipe, start: Array, data: Shards, rng: np.random.Ge
 
         return lenet.local_training(recipe, start, data, rng)
     theta = np.broadcast_to(start, (len(data), start.shape[-1]))
-    rate = theta.dtype.type(recipe.learning_rate)
     if recipe.private is not None:
         return _private_training(recipe, theta, data, rng)
     if recipe.algorithm == "fedsgd":
         return _gradient(recipe, theta, data.inputs, data.labels, shares(data, theta.dtype))
-    for inputs, labels, weights in training_batches(recipe, data, theta.dtype, rng):
-        step = _gradient(recipe, theta, inputs, labels, weights)
-        if recipe.algorithm == "fedprox":
-            busy = weights.any(axis=-1, keepdims=True)
-            step = step + theta.dtype.type(recipe.proximal) * (theta - start) * busy
-        theta = theta - rate * step
-    return np.array(theta)
+    return _descended(recipe, np.array(theta, order="C"), start, data, rng)
+
+
+def _descended(
+    recipe: Recipe, theta: Array, start: Array, data: Shards, rng: np.random.Generator
+) -> Array:
+    """The models (C, P), changed in place by every local step.
+
+    Clients do not depend on each other, so that a few at a time take all of their steps: their
+    models and gradients then stay in the processor's cache, which is most of the time saved.
+    """
+    rate = theta.dtype.type(recipe.learning_rate)
+    schedule = Schedule(recipe, data, rng)
+    schedule.draw_all()
+    together = max(1, CACHE // (2 * theta[0].nbytes + data.inputs[0, : schedule.width].nbytes))
+    for begin in range(0, len(data), together):
+        part = slice(begin, begin + together)
+        model, origin = theta[part], np.broadcast_to(start, theta.shape)[part]
+        gradient = np.empty_like(model)
+        layers, slopes = split(recipe.dense, model), split(recipe.dense, gradient)
+        for step in range(schedule.steps):
+            inputs, labels, weights = schedule.batch(step, theta.dtype, part)
+            pairs = factors(recipe.dense, recipe.loss, layers, inputs, labels)
+            write_gradient(pairs, weights, slopes)
+            if recipe.algorithm == "fedprox":
+                busy = weights.any(axis=-1, keepdims=True)
+                gradient += theta.dtype.type(recipe.proximal) * (model - origin) * busy
+            gradient *= rate
+            model -= gradient
+    return theta
 
 
 def _private_training(
@@ -112,35 +139,71 @@ def shares(data: Shards, dtype: np.dtype[Any]) -> Array:
 def training_batches(
     recipe: Recipe, data: Shards, dtype: np.dtype[Any], rng: np.random.Generator
 ) -> Iterator[tuple[Array, Array, Array]]:
-    """Inputs, labels and weights of each local step; a client that is done weighs nothing."""
-    if recipe.batch_size is None:
-        equal = shares(data, dtype)
-        for _ in range(recipe.epochs):
-            yield data.inputs, data.labels, equal
-        return
-    longest, batch = data.inputs.shape[1], recipe.batch_size
-    clients, within = np.arange(len(data))[:, None], np.arange(min(batch, longest))
-    passes = -(-data.sizes // batch)  # batches in one pass over a client's records
-    if recipe.steps is None:
-        schedule = [
-            (np.full(len(data), epoch), np.full(len(data), number))
-            for epoch in range(recipe.epochs)
-            for number in range(int(passes.max()))
-        ]
-    else:
-        schedule = [(step // passes, step % passes) for step in range(recipe.steps)]
-    orders = np.empty((0, len(data), longest), dtype=np.int64)
-    for epoch, number in schedule:
-        while len(orders) <= epoch.max():
-            fresh = batch_order(data.sizes, longest, rng)
-            orders = np.concatenate([orders, fresh[None]])
-        begin = number * batch
-        left = np.clip(data.sizes - begin, 0, batch)
-        places = np.minimum(begin[:, None] + within, longest - 1)
-        chosen = orders[epoch[:, None], clients, places]
+    """Inputs, labels and weights of each local step; a client that is done weighs nothing.
+
+    An epoch's order is drawn when it begins: the caller may draw from ``rng`` in between.
+    """
+    schedule = Schedule(recipe, data, rng)
+    for step in range(schedule.steps):
+        yield schedule.batch(step, dtype)
+
+
+class Schedule:
+    """Which of its records each client uses at each local step."""
+
+    def __init__(self, recipe: Recipe, data: Shards, rng: np.random.Generator) -> None:
+        self.data, self.rng = data, rng
+        self.longest = data.inputs.shape[1]
+        self.full = recipe.batch_size is None
+        self.size = self.longest if recipe.batch_size is None else recipe.batch_size
+        self.width = min(self.size, self.longest)
+        self.passes = -(-data.sizes // self.size)  # batches in one pass over a client's records
+        self.counted = recipe.steps is not None
+        self.each = 1 if self.full else int(self.passes.max())
+        self.steps = recipe.epochs * self.each if recipe.steps is None else recipe.steps
+        self._orders: list[NDArray[np.int64]] = []
+
+    def draw_all(self) -> None:
+        """Draw every epoch's order now."""
+        if self.steps and not self.full:
+            self._order(int(np.max(self._place(self.steps - 1)[0])))
+
+    def batch(
+        self, step: int, dtype: np.dtype[Any], part: slice = slice(None)
+    ) -> tuple[Array, Array, Array]:
+        """Inputs (c, b, d), labels and weights (c, b) of some clients at a step."""
+        data = self.data
+        sizes = data.sizes[part]
+        if self.full:
+            weights = shares(Shards(data.inputs[part], data.labels[part], sizes), dtype)
+            return data.inputs[part], data.labels[part], weights
+        epoch, number = self._place(step)
+        self._order(int(np.max(epoch)))
+        begin = np.broadcast_to(number * self.size, len(data))[part]
+        within = np.arange(self.width)
+        left = np.clip(sizes - begin, 0, self.size)
+        places = np.minimum(begin[:, None] + within, self.longest - 1)
+        here = np.arange(len(data))[part]
+        if self.counted:
+            orders = np.stack(self._orders)
+            chosen = orders[np.broadcast_to(epoch, len(data))[part][:, None], here[:, None], places]
+        else:
+            chosen = np.take_along_axis(self._orders[int(epoch)][part], places, axis=1)
         real = within < left[:, None]
         weights = (real / np.maximum(left, 1)[:, None]).astype(dtype)
-        yield data.inputs[clients, chosen], data.labels[clients, chosen], weights
+        rows = here[:, None] * data.labels.shape[1] + chosen
+        flat = data.inputs.reshape(-1, data.inputs.shape[2])
+        return flat.take(rows, axis=0), data.labels.reshape(-1).take(rows), weights
+
+    def _place(self, step: int) -> tuple[Any, Any]:
+        """Epoch and number of the batch in it; each client's own where steps are counted."""
+        if self.counted:
+            return step // self.passes, step % self.passes
+        return step // self.each, step % self.each
+
+    def _order(self, epoch: int) -> None:
+        while len(self._orders) <= epoch:
+            self._orders.append(batch_order(self.data.sizes, self.longest, self.rng))
 
 
 def batch_order(

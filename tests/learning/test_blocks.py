@@ -1,0 +1,77 @@
+"""Clients train a few at a time, for the cache's sake; no bit of what they return may depend on it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from overheard.learning import training
+from overheard.learning.dense import factors, initial, weighted_gradient
+from overheard.learning.recipe import Dense, Recipe, Target
+from overheard.learning.records import Encoding, Scaled
+from overheard.learning.training import Shards, local_training, shards, training_batches
+
+
+def recipe(**changes: Any) -> Recipe:
+    return Recipe(
+        model=Dense(inputs=9, hidden=(6,), outputs=3),
+        loss="cross_entropy",
+        encoding=Encoding(blocks=tuple(Scaled(column=f"x{i}") for i in range(9))),
+        target=Target(column="y", classes=(0, 1, 2)),
+        learning_rate=0.1,
+        **changes,
+    )
+
+
+def people(rng: np.random.Generator) -> Shards:
+    sizes = rng.integers(1, 30, size=17)
+    inputs = [rng.normal(size=(n, 9)) for n in sizes]
+    return shards(inputs, [rng.integers(3, size=n) for n in sizes], "float32")
+
+
+def all_at_once(recipe: Recipe, start: Any, data: Shards, rng: np.random.Generator) -> Any:
+    """Every step for all clients together, nothing in place: slow and obviously right."""
+    theta = np.broadcast_to(start, (len(data), start.shape[-1]))
+    for inputs, labels, weights in training_batches(recipe, data, theta.dtype, rng):
+        pairs = factors(recipe.dense, recipe.loss, theta, inputs, labels)
+        step = weighted_gradient(recipe.dense, pairs, weights)
+        if recipe.algorithm == "fedprox":
+            busy = weights.any(axis=-1, keepdims=True)
+            step = step + np.float32(recipe.proximal) * (theta - start) * busy
+        theta = theta - np.float32(recipe.learning_rate) * step
+    return theta
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"epochs": 3},
+        {"batch_size": 4, "epochs": 2},
+        {"batch_size": 1},
+        {"batch_size": 5, "steps": 7},
+        {"batch_size": 4, "algorithm": "fedprox", "proximal": 0.3},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("cache", [1, 20_000, 1 << 30])
+def test_same_bits_whatever_the_block(
+    changes: dict[str, Any], cache: int, rng: np.random.Generator, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(training, "CACHE", cache)
+    how, data = recipe(**changes), people(rng)
+    start = initial(how.dense, 1).astype(np.float32)
+    made = local_training(how, start, data, np.random.default_rng(5))
+    expected = all_at_once(how, start, data, np.random.default_rng(5))
+    assert made.tobytes() == np.ascontiguousarray(expected).tobytes()
+
+
+def test_what_was_sent_and_the_records_stay_as_they_were(rng: np.random.Generator) -> None:
+    how, data = recipe(batch_size=4), people(rng)
+    start = np.stack([initial(how.dense, k).astype(np.float32) for k in range(len(data))])
+    before = start.copy(), data.inputs.copy()
+    local_training(how, start, data.take(np.arange(len(data))), rng)
+    assert (start == before[0]).all()
+    assert (data.inputs == before[1]).all()
