@@ -1,4 +1,4 @@
-"""Clients train a few at a time, for the cache's sake; no bit of what they return may depend on it."""
+"""Clients train a few at a time, for the cache; no bit of what they return may depend on it."""
 
 from __future__ import annotations
 
