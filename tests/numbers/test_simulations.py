@@ -41,7 +41,8 @@ def test_the_judges_can_find_fault(rng):
     assert not simulations._covering([True] * 1000, "").right
     assert simulations._covering([True] * 1000, "by construction").right
     assert not simulations._uniform(rng.random(300) ** 2).right
-    boasts = [(0.95, bool(hit)) for hit in rng.random(2000) < 0.8]
-    assert not simulations._calibrated(boasts).right
-    assert simulations._calibrated([(0.8, bool(hit)) for hit in rng.random(2000) < 0.8]).right
+    hits = rng.random((40, 50)) < 0.8
+    for said, right in ((0.95, False), (0.8, True), (0.65, False)):
+        worlds = [[(said, bool(hit)) for hit in world] for world in hits]
+        assert simulations._calibrated(worlds, 0.03).right is right
     assert np.isfinite(simulations._uniform(rng.random(300)).trials)
