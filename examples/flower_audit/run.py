@@ -62,8 +62,9 @@ def main() -> None:
     write_records(out / "records.csv", options.people)
     federate()
     shutil.copy(HERE / "audit.toml", out / "run")
+    described = ["--with", "run/audit.toml"]
     attacks = [f"--attack={name}" for name in ("majority", "max_entropy")]
-    overheard(out, "audit", "run", "--out", "audit", "--no-rounds", *attacks)
+    overheard(out, "audit", "run", *described, "--out", "audit", "--no-rounds", *attacks)
     overheard(out, "report", "audit/audit.json", "--out", "report.html")
     print(f"the report: {out / 'report.html'}")
 

@@ -102,7 +102,7 @@ def read_labels(file: Path) -> Bytes:
     """The labels (n,), 0 to 9."""
     try:
         labels = np.asarray(read_json(file, error=FixData))
-    except ValueError as error:
+    except (ValueError, FixData) as error:
         raise FixData(f"{file}: is not a list of labels: {error}; fetch it again") from error
     if labels.ndim != 1 or labels.dtype.kind != "i" or not np.isin(labels, np.arange(10)).all():
         raise FixData(f"{file}: is not a list of labels 0 to 9; fetch it again")

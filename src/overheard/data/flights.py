@@ -68,7 +68,10 @@ def load(
         raise FixConfig(f"flights: limit {limit} is negative; 0 keeps every fare")
     (file,) = lookup.locate("flights", FILES, REMEDY, folder)
     wanted = ["airline", "stops", "class", "price", *public]
-    table = read_csv(_content(file), f"{file}: Clean_Dataset.csv", wanted)
+    try:
+        table = read_csv(_content(file), file, wanted)
+    except FixData as error:
+        raise FixData(f"{error}; it is not the table Clean_Dataset.csv: fetch it again") from error
     column = {name: as_column(table.column(name).to_numpy(zero_copy_only=False)) for name in wanted}
     records = {
         "airline": column["airline"],

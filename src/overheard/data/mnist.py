@@ -60,10 +60,10 @@ def read_csv(file: Path) -> tuple[Bytes, Bytes]:
     """Images and labels of a table with a header, the label first."""
     import pyarrow as pa
 
-    table = read_csv_table(file, file, kind=pa.uint8())
     try:
+        table = read_csv_table(file, file, kind=pa.uint8())
         cells = np.column_stack([column.to_numpy() for column in table.columns])
-    except (pa.ArrowException, ValueError) as error:
+    except (pa.ArrowException, ValueError, FixData) as error:
         raise FixData(f"{file}: is not a table of bytes: {error}; fetch it again") from error
     if cells.shape[1] != 1 + SIDE * SIDE or not len(cells) or cells[:, 0].max() > 9:
         raise FixData(

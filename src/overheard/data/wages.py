@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from overheard.data import lookup
 from overheard.data.dataset import Dataset
 from overheard.data.fetch import Member, Package
-from overheard.errors import FixConfig
+from overheard.errors import FixConfig, FixData
 from overheard.foreign.texts import read_csv, read_packed
 from overheard.learning.records import Records, as_column
 
@@ -139,5 +139,8 @@ def _regions(states: NDArray[Any]) -> NDArray[np.str_]:
 
 def _read(file: Path, names: tuple[str, ...]) -> dict[str, NDArray[Any]]:
     """These columns of a compressed CSV file."""
-    table = read_csv(read_packed(file, LARGEST), file, names)
+    try:
+        table = read_csv(read_packed(file, LARGEST), file, names)
+    except FixData as error:
+        raise FixData(f"{error}; it cannot be read as a table of wages: fetch it again") from error
     return {n: as_column(table.column(n).to_numpy(zero_copy_only=False)) for n in names}

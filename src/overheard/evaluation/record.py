@@ -8,14 +8,17 @@ fields that do not apply are null, never NaN.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from overheard.errors import FixRecording
+from overheard.foreign.files import read_bounded
+from overheard.foreign.limits import check
 
 VERSION = 2
 READS = (1, 2)
+LARGEST = 1e300
 
 
 Metric = Literal["accuracy", "excess_loss", "mean_absolute_error", "f1"]
@@ -23,6 +26,15 @@ Metric = Literal["accuracy", "excess_loss", "mean_absolute_error", "f1"]
 
 class _Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    @model_validator(mode="after")
+    def _ordinary(self) -> Self:
+        """Numbers that can be computed with, whoever wrote them down."""
+        for name, value in self:
+            numbers = value.values() if isinstance(value, dict) else (value,)
+            if any(isinstance(n, int | float) and abs(n) > LARGEST for n in numbers):
+                raise ValueError(f"{name}: a number beyond {LARGEST:g}")
+        return self
 
 
 class Bin(_Part):
@@ -255,11 +267,10 @@ def read_audit(path: str | Path) -> Audit:
     """Read ``audit.json``; an error names the first field that is wrong."""
     file = Path(path)
     try:
-        raw = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise FixRecording(
-            f"{file}: cannot be read; `overheard audit` writes audit.json"
-        ) from error
+        raw = read_bounded(file, "json_bytes", follow=True)
+    except FixRecording as error:
+        raise FixRecording(f"{error}; `overheard audit` writes audit.json") from error
+    check("json_values", sum(raw.count(mark) for mark in (b"[", b"{", b",")), file)
     try:
         audit = Audit.model_validate_json(raw)
     except ValidationError as error:

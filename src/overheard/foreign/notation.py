@@ -71,7 +71,7 @@ def read_toml(path: str | Path, error: type[OverheardError] = FixConfig) -> dict
 
 def _check_content(content: Any, where: object, error: type[OverheardError]) -> None:
     """Refuse what is nested too deeply, and values that are neither text, truth nor a number of
-    ordinary size."""
+    ordinary size; whether a number is finite, the settings that take one say themselves."""
     level, depth = [content], 0
     while level:
         check("depth", depth, where, error)
@@ -81,8 +81,6 @@ def _check_content(content: Any, where: object, error: type[OverheardError]) -> 
                 below += value.values()
             elif isinstance(value, list):
                 below += value
-            elif isinstance(value, float) and not math.isfinite(value):
-                raise error(f"{where}: {value} is not a number that can be used; give a finite one")
             elif type(value) is int and abs(value) > _LARGEST:
                 raise error(f"{where}: a whole number beyond 2^63; give a smaller one")
             elif value is not None and not isinstance(value, str | int | float):

@@ -219,7 +219,10 @@ def _columns(table: Any, where: object, error: type[OverheardError]) -> dict[str
         column = table.column(name)
         if column.null_count:
             row = column.is_null().to_pylist().index(True)
-            raise ValueError(f"column {name!r} has a missing value (row {row})")
+            raise ValueError(
+                f"column {name!r} has a missing value (row {row}); impute it, drop the row, or "
+                "leave the column out (`drop` in a config)"
+            )
         if pa.types.is_dictionary(column.type):
             found[name] = _texts(column, room, f"{where}: column {name!r}", error)
         elif pa.types.is_fixed_size_list(column.type):

@@ -6,9 +6,13 @@ import re
 from collections.abc import Iterable, Sequence
 
 from overheard.evaluation.record import Audit, Finding, Pooled
+from overheard.foreign.shown import visible
 from overheard.report import curves, helps, references, sections, verdict, words
 from overheard.report.helps import Measured
 
+_BY_ITSELF = re.compile(
+    r":(?=/)|(?<=mailto):|(?<=xmpp):|(?<=javascript):|(?<=www)\.|@", re.IGNORECASE
+)
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#+!|~&])")
 
 
@@ -18,9 +22,8 @@ def render_markdown(
     """The same six sections as the page, shorter. Names are escaped: a column called ``<script>``
     stays text."""
     run = audit.run
-    lines = [
-        f"# What {words.actor(run.threat)} learns about {words.count(len(run.clients), 'client')}"
-    ]
+    who, many = _text(words.actor(run.threat)), words.count(len(run.clients), "client")
+    lines = [f"# What {who} learns about {many}"]
     lines += ["", f"{_text(run.data)}, {words.count(run.rounds, 'round')}, seed {run.seed}.", ""]
     if run.damage:
         lines += ["## What is missing", "", f"**{words.damaged(run.damage)}**", ""]
@@ -91,10 +94,10 @@ def _sure(audit: Audit, show_records: bool) -> list[str]:
 def _learned(audit: Audit) -> list[str]:
     run = audit.run
     lines = ["## How it was learned", ""]
-    lines += [f"{words.capital(words.actor(run.threat))} {_text(run.threat_words)}", ""]
+    lines += [f"{_text(words.capital(words.actor(run.threat)))} {_text(run.threat_words)}", ""]
     lines += [f"It knows: {_text(', '.join(run.knows)) or 'nothing beyond the messages'}.", ""]
     for info in audit.attacks:
-        equation = f" `{info.equation.replace('`', '')}`" if info.equation else ""
+        equation = f" `{_code(info.equation)}`" if info.equation else ""
         source = references.title(info.paper)
         lines += [f"- **{_text(info.name)}** ({_text(source)}). {_text(info.words)}{equation}"]
     for one in sections.listened(audit):
@@ -147,8 +150,15 @@ def _sentence(answer: verdict.Verdict) -> str:
 
 
 def _text(words_: str) -> str:
-    """Everything that Markdown or HTML would read as markup is escaped, and lines are joined."""
-    return _SPECIAL.sub(r"\\\1", " ".join(words_.split()))
+    """Everything that Markdown or HTML would read as markup is escaped, lines are joined, and what
+    would be made a link or a mention of somebody by itself is not."""
+    escaped = _SPECIAL.sub(r"\\\1", visible(" ".join(words_.split())))
+    return _BY_ITSELF.sub(r"\\\g<0>", escaped)
+
+
+def _code(words_: str) -> str:
+    """The same between backquotes."""
+    return visible(" ".join(words_.replace("`", "").split()))
 
 
 def _value(found: Finding | Pooled) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from overheard.evaluation.record import Audit
@@ -59,6 +60,7 @@ def bibtex(audit: Audit) -> str:
 
 
 def _program(version: str) -> str:
+    version = re.sub(r"[^0-9A-Za-z.+_-]", "", version)  # it stands between fences and braces
     return (
         "@software{overheard,\n  title = {overheard: what can somebody who only listens to a "
         f"federation learn?}},\n  version = {{{version}}},\n  license = {{Apache-2.0}}\n}}"

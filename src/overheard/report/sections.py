@@ -112,18 +112,14 @@ def listened(audit: Audit) -> list[Listened]:
     lines: dict[tuple[Topic, str, str], list[Heard]] = {}
     for h in audit.heard:
         lines.setdefault((verdict.topic_of(h), h.attack, h.client), []).append(h)
+    first: dict[tuple[Topic, str, str], Finding] = {}
+    for f in audit.findings:
+        first.setdefault((verdict.topic_of(f), f.attack, f.client), f)
     found = []
     for (topic, attack, client), line in lines.items():
         if len(line) < 2:
             continue
-        best = next(
-            (
-                f
-                for f in audit.findings
-                if (f.attack, f.client) == (attack, client) and verdict.topic_of(f) == topic
-            ),
-            None,
-        )
+        best = first.get((topic, attack, client))
         share = topic.metric in verdict.SHARES
         majority = best.majority if best and share else None
         imputation = best.imputation if best and share else None

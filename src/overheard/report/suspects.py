@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import io
+from typing import Any
 
 from overheard.evaluation.record import Detection
 
 COLOURS = ("#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MOST_NAMED = 14
+# Names are text: a dollar in one begins no formula, and nothing is handed to TeX.
+PEN: Any = {
+    "svg.hashsalt": "overheard",
+    "svg.fonttype": "none",
+    "text.parse_math": False,
+    "text.usetex": False,
+}
 WORDS = {
     "membership": "holds the target record",
     "poisoning": "poisons the model",
@@ -27,7 +35,11 @@ def draw(found: Detection) -> str:
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(8.0, 4.5), layout="constrained")
+    with rc_context(PEN):
+        return _drawn(found, Figure(figsize=(8.0, 4.5), layout="constrained"))
+
+
+def _drawn(found: Detection, figure: Any) -> str:
     axis = figure.subplots()
     accused = [s.client for s in found.suspects if s.accused]
     if len(found.curve_rounds) > 1:
@@ -54,6 +66,5 @@ def draw(found: Detection) -> str:
         f"{len(accused)} of {len(found.suspects)} clients accused by {found.attack}", fontsize=10
     )
     out = io.StringIO()
-    with rc_context({"svg.hashsalt": "overheard", "svg.fonttype": "none"}):
-        figure.savefig(out, format="svg", metadata={"Date": None, "Creator": "overheard"})
+    figure.savefig(out, format="svg", metadata={"Date": None, "Creator": "overheard"})
     return out.getvalue()

@@ -18,7 +18,11 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from overheard.errors import FixRecording
 from overheard.files import write_durably
+from overheard.foreign.archives import DAMAGE
+from overheard.foreign.files import opened
+from overheard.foreign.limits import check
 
 Made = TypeVar("Made")
 
@@ -50,8 +54,13 @@ def kept(folder: Path | None, name: str, kind: type[Made], make: Callable[[], Ma
     path = folder / f"{name}.npz"
     columns = [f.name for f in fields(kind)]  # type: ignore[arg-type]
     if path.exists():
-        with np.load(path, allow_pickle=False) as held:
-            return kind(**{column: held[column] for column in columns})
+        with opened(path) as (_, size):
+            check("table_bytes", size, path)
+        try:
+            with np.load(path, allow_pickle=False) as held:
+                return kind(**{column: held[column] for column in columns})
+        except (*DAMAGE, KeyError, MemoryError, TypeError) as error:
+            raise FixRecording(f"{path}: is not what was kept ({error}); remove it") from error
     made = make()
     folder.mkdir(parents=True, exist_ok=True)
     buffer = io.BytesIO()

@@ -61,9 +61,11 @@ def frontier(rows: Iterable[Row]) -> list[Point]:
     for row in rows:
         if row.get("error") or row.get("metric") != "accuracy" or row.get("lift") is None:
             continue
+        if row.get("utility") is None:
+            continue
         varied = tuple((k, v) for k, v in row.items() if k not in FIXED)
         about = (row["defence"], row["strength"], varied, str(row.get("attribute") or ""))
-        groups.setdefault(about, {}).setdefault(row["attack"], []).append(row)
+        groups.setdefault(about, {}).setdefault(str(row.get("attack")), []).append(row)
     if not groups:
         raise FixConfig(f"no finished cell tells a lift over a guess: {_instead(rows)}")
     points = []
@@ -84,7 +86,7 @@ def frontier(rows: Iterable[Row]) -> list[Point]:
                 fmean(bits) if bits else None,
                 fmean(worths),
                 stdev(worths) if len(worths) > 1 else 0.0,
-                mine[0]["utility_is"],
+                str(mine[0].get("utility_is") or ""),
                 len({r["seed"] for r in mine}),
                 sum(r.get("flagged") or 0 for r in mine),
             )
@@ -94,7 +96,7 @@ def frontier(rows: Iterable[Row]) -> list[Point]:
 
 def _instead(rows: list[Row]) -> str:
     """Why there is nothing to draw, and what to do."""
-    others = sorted({f"{r['question']} ({r['metric']})" for r in rows if r.get("metric")})
+    others = sorted({f"{r.get('question')} ({r['metric']})" for r in rows if r.get("metric")})
     if others:
         return (
             f"the findings are about {', '.join(others)}, which results.parquet holds; the "

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
+from typing import Any
 
 from overheard.sweep.frontier import Point
 
+# Names are text: a dollar in one begins no formula, and nothing is handed to TeX.
+PEN: Any = {
+    "svg.hashsalt": "overheard",
+    "svg.fonttype": "none",
+    "text.parse_math": False,
+    "text.usetex": False,
+}
 MARKS = "osD^vP*Xp<>h"
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 
@@ -16,9 +24,14 @@ def draw(points: Sequence[Point], title: str = "") -> str:
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
-    secrets = list(dict.fromkeys(p.attribute for p in points))
+    with rc_context(PEN):
+        secrets = list(dict.fromkeys(p.attribute for p in points))
+        figure = Figure(figsize=(4.6 * len(secrets) + 1.6, 4.2), layout="constrained")
+        return _drawn(points, title, secrets, figure)
+
+
+def _drawn(points: Sequence[Point], title: str, secrets: list[str], figure: Any) -> str:
     defences = list(dict.fromkeys(p.defence for p in points))
-    figure = Figure(figsize=(4.6 * len(secrets) + 1.6, 4.2), layout="constrained")
     axes = figure.subplots(1, len(secrets), squeeze=False)[0]
     for axis, secret in zip(axes, secrets, strict=True):
         mine = [p for p in points if p.attribute == secret]
@@ -45,6 +58,5 @@ def draw(points: Sequence[Point], title: str = "") -> str:
     if title:
         figure.suptitle(title, fontsize=11)
     out = io.StringIO()
-    with rc_context({"svg.hashsalt": "overheard", "svg.fonttype": "none"}):
-        figure.savefig(out, format="svg", metadata={"Date": None, "Creator": "overheard"})
+    figure.savefig(out, format="svg", metadata={"Date": None, "Creator": "overheard"})
     return out.getvalue()

@@ -18,11 +18,46 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
 from overheard.errors import ChooseAnotherOutput, FixConfig, FixRecording
 from overheard.files import sole_writer, write_durably
+from overheard.foreign.files import read_bounded
+from overheard.foreign.notation import read_json
 from overheard.sweep.grid import Cell, SweepConfig, cells
 
 Result = dict[str, Any]
+Scalar = float | int | str | None
+
+
+class CellFinding(BaseModel):
+    """A row of a cell's findings, as far as anybody computes with it."""
+
+    model_config = ConfigDict(extra="allow", allow_inf_nan=False)
+    __pydantic_extra__: dict[str, Scalar] = Field(init=False)
+
+    attack: str = ""
+    question: str = ""
+    attribute: str | None = None
+    metric: str | None = None
+    value: float | None = None
+    lift: float | None = None
+    bits_gained: float | None = None
+    flagged: int | None = Field(default=None, ge=0, le=10**9)
+
+
+class CellResult(BaseModel):
+    """What a file of a finished cell holds: a stranger may have written it."""
+
+    model_config = ConfigDict(extra="allow", allow_inf_nan=False)
+
+    key: str
+    utility: float | None = None
+    utility_is: str | None = None
+    error: str | None = None
+    findings: list[CellFinding] = []
+
+
 Progress = Callable[[str, int, int], None]
 Executor = Callable[[Sequence[Cell]], Iterator[Result]]
 SCRATCH = "scratch"
@@ -88,6 +123,9 @@ def local_cells(workers: int, scratch: Path | None = None) -> Executor:
 
         for variable in THREADS:
             os.environ.setdefault(variable, "1")
+        # or each worker would import from the folder in which the user stands, which may be a
+        # stranger's: a file random.py there would be run
+        os.environ.setdefault("PYTHONSAFEPATH", "1")
         pool = Parallel(n_jobs=workers, return_as="generator_unordered", batch_size=1)
         yield from pool(delayed(measure)(cell, scratch) for cell in left)
 
@@ -149,7 +187,7 @@ def _sole_writer(folder: Path, config: SweepConfig) -> Iterator[None]:
         described = folder / "sweep.json"
         if not described.exists():
             write_durably(described, [about.encode()])
-        elif described.read_text(encoding="utf-8") != about:
+        elif read_bounded(described, "json_bytes") != about.encode():
             raise ChooseAnotherOutput(
                 f"{folder} holds another sweep; choose another folder, or give the same file"
             )
@@ -180,10 +218,12 @@ def _keep(folder: Path, result: Result) -> None:
 
 def read_result(path: Path) -> dict[str, Any]:
     """A finished cell."""
+    content = read_json(path)
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise FixRecording(f"{path}: cannot be read as a cell's result; remove it") from error
-    if not isinstance(content, dict) or "key" not in content:
-        raise FixRecording(f"{path}: is not a cell's result; remove it")
-    return content
+        return CellResult.model_validate(content).model_dump(exclude_unset=True)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))[:200] or "top level"
+        raise FixRecording(
+            f"{path}: is not a cell's result: {where}: {first['msg']}; remove it"
+        ) from error

@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from overheard.errors import ChooseAnotherOutput, FixConfig
+from overheard.errors import ChooseAnotherOutput, FixConfig, FixRecording
 from overheard.files import replace_durably
+from overheard.foreign.notation import read_json
 from overheard.sweep.grid import SweepConfig, cells, parse_sweep
 from overheard.sweep.run import read_result
 
@@ -69,9 +70,9 @@ def write_table(folder: str | Path) -> Path:
 def _described(root: Path) -> SweepConfig:
     path = root / "sweep.json"
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise FixConfig(f"{path}: cannot be read; is {root} the folder of a sweep?") from error
+        content = read_json(path)
+    except FixRecording as error:
+        raise FixConfig(f"{error}; is {root} the folder of a sweep?") from error
     if not isinstance(content, Mapping):
         raise FixConfig(f"{path}: does not describe a sweep")
     return parse_sweep(dict(content), str(path))

@@ -67,7 +67,12 @@ def test_checkpoints_audit_as_the_simulation_they_came_from(workplace: Any) -> N
     assert again.returncode == 1
     assert "exists already" in again.stderr
     fill_in(workplace.path / "imported" / "audit.toml")
-    one = workplace.overheard("audit", "imported", "--out", "one", *ATTACKS)
+    outside = workplace.overheard("audit", "imported", "--out", "one", *ATTACKS)
+    assert outside.returncode == 1
+    assert "names '../people.csv', which is outside of the recording" in outside.stderr
+    assert "say so with --with imported/audit.toml" in outside.stderr
+    vouched = ["--with", "imported/audit.toml"]
+    one = workplace.overheard("audit", "imported", *vouched, "--out", "one", *ATTACKS)
     assert one.returncode == 0, one.stderr
     assert "Replayed as described, round 1 of client 'site 0' is right to" in one.stderr
     other = workplace.overheard("audit", "run", "--out", "other", *ATTACKS)
@@ -110,11 +115,12 @@ def test_code_needs_trust(workplace: Any) -> None:
     assert 'name = "linear"' in text
     file.write_text(text.replace('name = "linear"', 'factory = "trap_of_this_test:make"'))
     (workplace.path / "trap_of_this_test.py").write_text("raise ImportError('it was run')")
-    refused = workplace.overheard("audit", "imported", "--out", "a")
+    vouched = ["audit", "imported", "--with", "imported/audit.toml", "--out", "a"]
+    refused = workplace.overheard(*vouched)
     assert refused.returncode == 1
     assert "--trust-code" in refused.stderr
     assert "it was run" not in refused.stderr
-    trusted = workplace.overheard("audit", "imported", "--out", "a", "--trust-code")
+    trusted = workplace.overheard(*vouched, "--trust-code")
     assert trusted.returncode == 1
     assert "cannot be found (it was run)" in trusted.stderr
     assert not (workplace.path / "a").exists()
