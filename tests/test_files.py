@@ -94,16 +94,34 @@ def test_a_name_taken_meanwhile_is_kept(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["file"]
 
 
-def test_a_file_system_without_links_or_locks_will_do(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("cannot_link", [True, False])
+def test_a_file_system_without_such_renames_links_or_locks_will_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cannot_link: bool
 ) -> None:
     def cannot(*args: Any) -> None:
         raise OSError(errno.ENOTSUP, "not supported")
 
-    monkeypatch.setattr("os.link", cannot)
+    monkeypatch.setattr(files, "_rename_new", cannot)
     monkeypatch.setattr(fcntl, "flock", cannot)
+    if cannot_link:
+        monkeypatch.setattr("os.link", cannot)
     write_durably(tmp_path / "file", [b"whole"])
     assert (tmp_path / "file").read_bytes() == b"whole"
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]
+    monkeypatch.setattr("os.path.lexists", lambda _: False)
+    if not cannot_link:
+        with pytest.raises(ChooseAnotherOutput, match="exists already"):
+            write_durably(tmp_path / "file", [b"another"])
+        assert (tmp_path / "file").read_bytes() == b"whole"
+
+
+def test_a_finished_file_gets_its_name_in_one_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed at any call, a writer leaves the file or its beginning, never both."""
+    monkeypatch.setattr("os.link", None)
+    monkeypatch.setattr("os.rename", None)
+    write_durably(tmp_path / "file", [b"whole"])
     assert [p.name for p in tmp_path.iterdir()] == ["file"]
 
 

@@ -6,6 +6,7 @@ nobody holds, and the next writer takes either over. What a living process holds
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import fcntl
 import hashlib
@@ -18,7 +19,7 @@ from overheard.errors import ChooseAnotherOutput
 
 LOCK = ".lock"
 _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)  # file systems that cannot
-_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)
+_CANNOT = (errno.EPERM, errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)
 
 
 def write_durably(path: Path, pieces: Iterable[bytes | memoryview]) -> tuple[str, int]:
@@ -180,16 +181,33 @@ def _is_still(handle: int, path: Path) -> bool:
 
 
 def _publish(temporary: Path, path: Path) -> None:
-    """Give a finished file its name; unlike a rename, a link refuses a name that is taken."""
+    """Give a finished file its name, in one step and only if that is free."""
+    taken = ChooseAnotherOutput(f"{path} exists already; choose another path or remove it")
     try:
-        os.link(temporary, path)
+        _rename_new(temporary, path)
     except FileExistsError as error:
-        raise ChooseAnotherOutput(
-            f"{path} exists already; choose another path or remove it"
-        ) from error
+        raise taken from error
     except OSError as error:
-        if error.errno not in _NO_LINKS:
+        if error.errno not in _CANNOT:
             raise
-        temporary.rename(path)
-    else:
-        temporary.unlink()
+        try:
+            os.link(temporary, path)
+        except FileExistsError as problem:
+            raise taken from problem
+        except OSError as problem:
+            if problem.errno not in _CANNOT:
+                raise
+            temporary.rename(path)
+        else:
+            temporary.unlink()
+
+
+def _rename_new(old: Path, new: Path) -> None:
+    """Linux's ``renameat2`` with ``RENAME_NOREPLACE``; where there is none, ``ENOSYS``."""
+    call = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if call is None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS), str(new))
+    at_here, no_replace = -100, 1
+    if call(at_here, os.fsencode(old), at_here, os.fsencode(new), no_replace):
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), str(new))

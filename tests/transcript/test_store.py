@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import signal
@@ -177,9 +178,15 @@ def test_killed_at_any_byte_of_the_index_the_recording_opens(
                 assert np.array_equal(heard[0], link[0][link[0] < complete])
                 for name in heard[1]:
                     assert np.array_equal(heard[2][name], link[2][name][: len(heard[0])])
+            later = [path / "wire" / f"round-{n:06d}.safetensors" for n in range(complete + 1, 3)]
+            for file in later:
+                file.rename(tmp_path / file.name)
             found = verify(path)
             assert found.problems == ()
             assert found.unfinished
+            for file in later:
+                (tmp_path / file.name).rename(file)
+            assert bool(later) == bool(verify(path).problems)
     for length in (0, 1, ends[0] - 1):
         index.write_bytes(whole[:length])
         with pytest.raises(FixRecording, match="no header line; the recorder was stopped"):
@@ -207,8 +214,9 @@ def test_killed_while_writing_a_file_the_recording_opens(
 def test_killed_between_a_folder_and_its_index_the_recording_opens(
     tmp_path: Path, folder: str
 ) -> None:
-    with Recorder(tmp_path / "run") as recorder:
+    with contextlib.suppress(KeyboardInterrupt), Recorder(tmp_path / "run") as recorder:
         recorder.round(0, {"w": np.ones(3)}, {"a": {"w": np.ones(3)}})
+        raise KeyboardInterrupt
     (tmp_path / "run" / folder).mkdir()
     recording = Recording.open(tmp_path / "run")
     assert recording.side("Labels") is None

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from overheard.errors import FixRecording
+from overheard.transcript.ledger import INDEX
 from overheard.transcript.verify import verify
 
 
@@ -101,3 +102,74 @@ def test_all_damage_is_listed_not_only_the_first(run: Path) -> None:
     for name in ("round-000001.safetensors", "round-000003.safetensors"):
         (run / "wire" / name).write_bytes(b"")
     assert len(verify(run).problems) == 2
+
+
+def bare(path: Path, header: bytes | None) -> Path:
+    """What a recorder leaves that is killed before its header is whole."""
+    (path / "wire").mkdir(parents=True)
+    if header is not None:
+        (path / "wire" / INDEX).write_bytes(header)
+    return path
+
+
+def test_stopped_before_the_header_is_not_damaged(run: Path, tmp_path: Path) -> None:
+    header = (run / "wire" / INDEX).read_bytes().partition(b"\n")[0]
+    (tmp_path / "empty").mkdir()
+    left = [tmp_path / "empty", bare(tmp_path / "no index", None)]
+    for length in range(len(header) + 1):
+        left.append(bare(tmp_path / str(length), header[:length]))
+    for path in left:
+        found = verify(path)
+        assert found.problems == ()
+        assert "the recorder was stopped before it recorded anything" in found.unfinished[0]
+
+
+def test_a_lost_header_of_a_recording_is_damage(run: Path, tmp_path: Path) -> None:
+    """The same index, but something was recorded: no killed recorder leaves that."""
+    index = run / "wire" / INDEX
+    whole = index.read_bytes()
+    for length in (0, 10, 70, whole.index(b"\n")):
+        index.write_bytes(whole[:length])
+        assert verify(run).problems
+        bare_run = bare(tmp_path / f"side {length}", whole[:length])
+        shutil.copytree(run / "side", bare_run / "side")
+        assert verify(bare_run).problems
+    no_line = bare(tmp_path / "changed", b"x" + whole[1:20])
+    assert verify(no_line).problems
+
+
+def test_a_flipped_end_is_damage_and_not_a_stopped_recorder(run: Path) -> None:
+    for folder in ("wire", "side", "truth"):
+        index = run / folder / INDEX
+        whole = index.read_bytes()
+        last = whole[:-1].rindex(b"\n") + 1
+        for at in range(last, len(whole)):
+            for bit in range(8):
+                changed = bytearray(whole)
+                changed[at] ^= 1 << bit
+                index.write_bytes(changed)
+                assert verify(run).problems, (folder, at, bit)
+        index.write_bytes(whole + b"more")
+        assert verify(run).problems
+        index.write_bytes(whole)
+    assert verify(run).sound
+
+
+def test_an_index_that_was_cut_short_is_damage_where_that_can_be_told(run: Path) -> None:
+    """A recorder closes the wire last, and leaves one unlisted file at most."""
+    for folder in ("side", "truth"):
+        index = run / folder / INDEX
+        whole = index.read_bytes()
+        index.write_bytes(whole[: whole[:-1].rindex(b"\n") + 1])
+        (problem,) = verify(run).problems
+        assert "its end is missing although the recording was finished" in problem
+        index.write_bytes(whole)
+    index = run / "wire" / INDEX
+    lines = index.read_bytes().splitlines(keepends=True)
+    index.write_bytes(b"".join(lines[:-2]))  # without its end and one round: a stopped recorder
+    assert verify(run).problems == ()
+    assert verify(run).unfinished
+    index.write_bytes(b"".join(lines[:-3]))
+    problems = verify(run).problems
+    assert len(problems) == 2
+    assert all("leaves one file at most; restore the index" in p for p in problems)

@@ -30,11 +30,12 @@ Entry = dict[str, Any]
 
 @dataclass(frozen=True)
 class Ledger:
-    """The whole lines of an index, and whether a torn line followed them."""
+    """The whole lines of an index, and whether a torn line followed them: ``rest``."""
 
     entries: tuple[Entry, ...]
     last_digest: str
     torn: bool
+    rest: bytes = b""
 
     @property
     def closed(self) -> bool:
@@ -81,7 +82,7 @@ def read_ledger(folder: Path) -> Ledger:
             raise FixRecording(f"{path}: line {number} follows the end; a closed index never grows")
         entries.append(entry)
         previous = digest
-    return Ledger(tuple(entries), previous, torn=bool(rest))
+    return Ledger(tuple(entries), previous, torn=bool(rest), rest=rest)
 
 
 class LedgerWriter:

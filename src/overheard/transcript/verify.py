@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from overheard.errors import FixRecording
 from overheard.foreign.files import opened
-from overheard.transcript.ledger import INDEX, listed_file, read_ledger
+from overheard.transcript.ledger import INDEX, Ledger, listed_file, read_ledger
 from overheard.transcript.store import Recording
 
 FOLDERS = ("wire", "side", "truth")
@@ -29,10 +31,17 @@ class Verification:
 
 
 def verify(path: str | Path) -> Verification:
-    """Check every listed file, and that no file is there unlisted. ``truth/`` may be absent."""
+    """Check every listed file, and that no file is there unlisted. ``truth/`` may be absent.
+
+    Only what a killed recorder can leave is called unfinished: one torn line at the end of an
+    index, one file that is not listed, nothing at all before the header. Anything else is damage.
+    """
     root = Path(path)
     if not root.is_dir():
         raise FixRecording(f"{root}: no such recording; `overheard simulate` makes one")
+    if _never_begun(root):
+        said = f"{root}: the recorder was stopped before it recorded anything; remove the folder"
+        return Verification(0, 0, (), (said,))
     problems: list[str] = []
     unfinished: list[str] = []
     files = rounds = 0
@@ -40,6 +49,7 @@ def verify(path: str | Path) -> Verification:
         rounds = len(Recording.open(root).rounds)
     except FixRecording as error:
         problems.append(str(error))
+    closed: dict[str, bool] = {}
     for folder in (root / name for name in FOLDERS):
         if not folder.is_dir():
             continue
@@ -48,27 +58,83 @@ def verify(path: str | Path) -> Verification:
         except FixRecording as error:
             problems.append(str(error))
             continue
-        if ledger.torn or not ledger.closed:
+        closed[folder.name] = ledger.closed
+        if ledger.torn and (ledger.closed or not _may_be_torn(ledger.rest)):
+            problems.append(f"{folder / INDEX}: its end is damaged; restore the file from a copy")
+        elif not ledger.closed and closed.get("wire", False) and folder.name != "wire":
+            problems.append(
+                f"{folder / INDEX}: its end is missing although the recording was finished; "
+                "restore the file from a copy"
+            )
+        elif not ledger.closed:
             unfinished.append(f"{folder / INDEX}: not closed; the recorder was stopped")
-        listed = {INDEX}
-        for entry in ledger.entries:
-            if "file" not in entry:
-                continue
-            files += 1
-            listed.add(str(entry["file"]))
-            try:
-                actual = listed_file(folder, entry)
-                with opened(actual) as (file, _):
-                    digest = hashlib.file_digest(file, "sha256").hexdigest()
-                if digest != entry.get("sha256"):
-                    raise FixRecording(
-                        f"{actual}: its bytes do not match the index; restore it from a copy"
-                    )
-            except FixRecording as error:
-                problems.append(str(error))
-        for stray in sorted(p for p in folder.iterdir() if p.name not in listed):
-            if ledger.closed:
-                problems.append(f"{stray}: is not listed in the index; remove it")
-            else:
-                unfinished.append(f"{stray}: written but not listed; its round is lost")
+        files += sum("file" in entry for entry in ledger.entries)
+        problems += _damaged_files(folder, ledger)
+        strays = _strays(folder, ledger)
+        if ledger.closed:
+            problems += [f"{stray}: is not listed in the index; remove it" for stray in strays]
+        elif len({stray.name.removesuffix(".part") for stray in strays}) > 1:
+            problems += [
+                f"{stray}: is not listed in the index, and a recorder that is stopped leaves one "
+                "file at most; restore the index from a copy"
+                for stray in strays
+            ]
+        else:
+            unfinished += [f"{s}: written but not listed; its round is lost" for s in strays]
     return Verification(files, rounds, tuple(dict.fromkeys(problems)), tuple(unfinished))
+
+
+def _never_begun(root: Path) -> bool:
+    """Whether a recorder was killed before its header was whole: there is nothing else then."""
+    wire = root / "wire"
+    if not wire.is_dir() or wire.is_symlink():
+        return not any(root.iterdir())
+    if any((root / name).exists() for name in FOLDERS[1:]):
+        return False
+    index = wire / INDEX
+    if {path.name for path in wire.iterdir()} - {INDEX} or (
+        index.exists() and (index.is_symlink() or not index.is_file())
+    ):
+        return False
+    try:
+        ledger = read_ledger(wire)
+    except FixRecording:
+        return index.is_file() and not index.stat().st_size
+    return not ledger.entries and _may_be_torn(ledger.rest)
+
+
+def _may_be_torn(rest: bytes) -> bool:
+    """Whether these bytes can be the beginning of a line; a flipped newline leaves a whole one."""
+    digest, space, text = rest.partition(b" ")
+    if not re.fullmatch(rb"[0-9a-f]{0,64}", digest) or (space and len(digest) < 64):
+        return False
+    try:
+        words = text.decode("ascii")
+        return json.JSONDecoder().raw_decode(words)[1] == len(words)
+    except UnicodeDecodeError:
+        return False
+    except (ValueError, RecursionError):
+        return True
+
+
+def _damaged_files(folder: Path, ledger: Ledger) -> list[str]:
+    problems = []
+    for entry in ledger.entries:
+        if "file" not in entry:
+            continue
+        try:
+            actual = listed_file(folder, entry)
+            with opened(actual) as (file, _):
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+            if digest != entry.get("sha256"):
+                raise FixRecording(
+                    f"{actual}: its bytes do not match the index; restore it from a copy"
+                )
+        except FixRecording as error:
+            problems.append(str(error))
+    return problems
+
+
+def _strays(folder: Path, ledger: Ledger) -> list[Path]:
+    listed = {INDEX, *(str(entry["file"]) for entry in ledger.entries if "file" in entry)}
+    return sorted(path for path in folder.iterdir() if path.name not in listed)
