@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from functools import cache
 
-from overheard.bench import simulation, startup
+from overheard.bench import attribute, local_model, simulation, startup, sums
 from overheard.bench.entry import Entry, Growth, Side
 from overheard.errors import FixConfig
 
-THEMES = (simulation, startup)
+THEMES = (simulation, local_model, attribute, sums, startup)
 
 
 @cache
