@@ -53,11 +53,17 @@ def simulated(
     return Evidence(y, effect * full, variance * full, 0.4 * full, a), tau
 
 
+def prior_of(number: float, clients: int, model: Settings) -> float:
+    """p(tau) of a set of so many: Beta-binomial, and more weight on nobody."""
+    alpha, beta = model.positives
+    some = np.exp(betaln(number + alpha, clients - number + beta) - betaln(alpha, beta))
+    return float((1 - model.nobody) * some + model.nobody * (number == 0))
+
+
 def enumerated(evidence: Evidence, model: Settings) -> np.ndarray:
     """Probabilities by summing over all sets, (s, k) and gamma: no algebra is shared."""
     a, t = evidence.participation, len(evidence.y)
     clients = a.shape[1]
-    alpha, beta = model.positives
     lag = np.abs(np.subtract.outer(np.arange(t), np.arange(t)))
     shared = model.constant + (1 - model.constant) * np.exp(-lag / model.drift_rounds)
     offset = shared * np.outer(evidence.offset, evidence.offset)
@@ -72,8 +78,7 @@ def enumerated(evidence: Evidence, model: Settings) -> np.ndarray:
             gammas = 1 + model.gamma_sd * grid
             likelihood = np.exp(density.logpdf(evidence.y - gammas[:, None] * mean))
             likelihood = (np.atleast_1d(likelihood) * np.exp(-(grid**2) / 2)).sum()
-            n = sum(tau)
-            p = likelihood * np.exp(betaln(n + alpha, clients - n + beta))
+            p = likelihood * prior_of(sum(tau), clients, model)
             weight += p
             total += p * np.array(tau)
     return total / weight
@@ -122,8 +127,7 @@ def summed_exactly(evidence: Evidence, model: Settings) -> np.ndarray:
     there = SETS @ a.T
     shift = evidence.effect * there
     rest = evidence.y - shift
-    number = SETS.sum(axis=1)
-    prior = betaln(number + model.positives[0], 10 - number + model.positives[1])
+    prior = np.log([prior_of(number, 10, model) for number in SETS.sum(axis=1)])
     joint = []
     for s, k in product(model.scales, model.persistent):
         c = s * (k * a @ a.T + (1 - k) * np.diag(a.sum(axis=1))) + offset

@@ -225,7 +225,7 @@ class _ExactChains:
         self.roots = np.linalg.cholesky(self.common)
         self.own = self.pairs[:, :1] * (1 - self.pairs[:, 1:]) * a.sum(axis=1) + 1e-9
         self.rounds = [np.flatnonzero(column) for column in a.T]
-        self.pair = np.full(len(tau), len(self.pairs) // 2)
+        self.pair, self.turn = np.full(len(tau), len(self.pairs) // 2), 0
         self.gamma, self.m = np.ones(len(tau)), np.zeros((len(tau), len(a)))
         self.there, self.quiet = tau @ a.T, self.own[self.pair]
 
@@ -233,9 +233,11 @@ class _ExactChains:
         return self.pairs[self.pair, 0], self.pairs[self.pair, 1], self.gamma
 
     def sweep(self, rng: np.random.Generator, cold: float) -> Array:
-        """(s, k), gamma and m anew, then flips and swaps; returns the flips' probabilities."""
+        """gamma, m and at times (s, k) anew, then flips and swaps; returns the flips' chances."""
         self.there = self.tau @ self.evidence.participation.T
-        self._draw_common(rng, self._choose_pair(rng))
+        due = self.turn % self.settings.pairs_every == 0
+        self.turn += 1
+        self._draw_common(rng, self._choose_pair(rng) if due else self._whole(self.pair))
         chains, clients = self.tau.shape
         chance = np.empty((chains, clients))
         uniform = rng.random((clients, chains))

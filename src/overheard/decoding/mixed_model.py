@@ -4,18 +4,19 @@ Round r gives y_r, standardised so that a client without the property adds about
 client with it e_r more (kerkouche2023 asks the same of its linear features; DECODERS section 5).
 Rounds are not independent: a client's own records lean the same way in every round. So
 
-    y | tau, gamma ~ N(gamma E tau, C(tau)),    E = diag(e) A,    gamma ~ N(1, 0.25^2),
+    y | tau, gamma ~ N(gamma E tau, C(tau)),    E = diag(e) A,    gamma ~ N(1, 0.15^2),
     C(tau) = M + diag(s (1 - k) A 1 + v A tau),
     M = s k A A' + offset (rho + (1 - rho) drift) offset',
 
 with A who took part (T, N), k the persistent share of a client's variance, s its size, offset what
 is not known of the mean (rho of it the same in all rounds, the rest drifting), and v the variance
-of the target's own feature. s and k lie on a small grid; the number of positive clients is
-Beta-binomial. tau is sampled (flips, and swaps of a positive with a negative) in several chains, in
-two stages. First as if v were spread evenly over all clients, C without tau, where gamma is
-integrated out in closed form and a step is cheap. Then exactly: (s, k), gamma and m ~ N(0, M) are
-drawn given tau, and given them the rounds are independent, so that a flip costs a sum over the
-client's rounds. Fewer rounds than clients are enough.
+of the target's own feature. s and k lie on a small grid; with probability one half nobody
+is positive, else the number of positive clients is Beta-binomial. tau is sampled (flips, and swaps
+of a positive with a negative) in several chains, in two stages. First as if v were spread evenly
+over all clients, C without tau, where gamma is integrated out in closed form and a step is cheap.
+Then exactly: (s, k), gamma and m ~ N(0, M) are drawn given tau, and given them the rounds are
+independent, so that a flip costs a sum over the client's rounds. Fewer rounds than clients are
+enough.
 """
 
 from __future__ import annotations
@@ -74,11 +75,14 @@ class Evidence:
 class Settings:
     """Priors and the length of the search.
 
-    ``positives`` are the two numbers of the Beta distribution of the share of positive clients.
+    ``nobody``: the probability that no client is positive, apart from which ``positives`` are the
+    two numbers of the Beta distribution of the share of positive clients. ``pairs_every``: sweeps
+    under the exact covariance between two steps of (s, k), which cost most where rounds are many.
     """
 
+    nobody: float = 0.5
     positives: tuple[float, float] = (1.0, 9.0)
-    gamma_sd: float = 0.25
+    gamma_sd: float = 0.15
     scales: tuple[float, ...] = (0.6, 0.8, 1.0, 1.3, 1.7, 2.3)
     persistent: tuple[float, ...] = (0.02, 0.1, 0.2, 0.35, 0.5)
     constant: float = 0.5
@@ -89,6 +93,7 @@ class Settings:
     hottest: float = 4.0
     exact_burn_in: int = 20
     exact_sweeps: int = 60
+    pairs_every: int = 3
 
 
 DEFAULT = Settings()
@@ -177,4 +182,8 @@ def log_prior(clients: int, settings: Settings) -> Array:
     """log p(tau) of a set of 0 to N clients."""
     alpha, beta = settings.positives
     positive = np.arange(clients + 1)
-    return np.asarray(betaln(positive + alpha, clients - positive + beta) - betaln(alpha, beta))
+    share = betaln(positive + alpha, clients - positive + beta) - betaln(alpha, beta)
+    some = np.asarray(share + np.log1p(-settings.nobody))
+    if settings.nobody > 0:
+        some[0] = np.logaddexp(some[0], np.log(settings.nobody))
+    return some
