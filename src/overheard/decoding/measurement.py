@@ -250,7 +250,8 @@ def from_gram(
     # Below eps * n * top an eigenvalue is rounding whatever the noise: not a lost direction.
     lost = int((above_noise & ~resolved & (eigenvalues > 4 * n * _EPS * top)).sum())
     singular, basis = np.sqrt(eigenvalues[keep]), vectors[:, keep]
-    features = (basis * (singular / noise)).reshape(-1, candidates - 1, singular.size)
+    people = n // (candidates - 1)  # said, not inferred: nothing may rise above the noise
+    features = (basis * (singular / noise)).reshape(people, candidates - 1, singular.size)
     total = (basis.T @ p) / singular / noise
     condition = float(singular[0] / singular[-1]) if singular.size else 1.0
     return Measurement(_with_reference(features), total, condition, unresolved=lost)

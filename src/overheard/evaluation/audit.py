@@ -114,7 +114,11 @@ def audit(
         findings=tuple(s.finding for s in scored),
         pooled=tuple(_pool(scored)),
         skipped=tuple(skipped),
-        notes=(*_notes(recording), *flag_notes([s.finding for s in scored])),
+        notes=(
+            *_notes(recording),
+            *rank_notes([s.finding for s in scored]),
+            *flag_notes([s.finding for s in scored]),
+        ),
     )
 
 
@@ -156,6 +160,26 @@ def _notes(recording: Recording) -> tuple[str, ...]:
     stopped = "The recording was not closed: its recorder was stopped."
     said = (*clear_notes(recording), *promise_notes(recording))
     return (*said, *(() if recording.closed else (stopped,)))
+
+
+def rank_notes(findings: Sequence[Finding]) -> tuple[str, ...]:
+    """In words, once per secret: where there were fewer equations than unknown values."""
+    groups: dict[str, list[Finding]] = {}
+    for found in findings:
+        rank, unknowns = found.details.get("rank"), found.details.get("unknowns")
+        if isinstance(rank, int) and isinstance(unknowns, int) and rank < unknowns:
+            groups.setdefault(found.attribute or found.question, []).append(found)
+    notes = []
+    for secret, members in groups.items():
+        fewest = min(members, key=lambda f: f.details["rank"] / f.details["unknowns"])  # type: ignore[operator]
+        attacks = ", ".join(dict.fromkeys(f.attack for f in members))
+        clients = len({f.client for f in members})
+        notes.append(
+            f"{secret}: fewer independent equations than unknown values were heard at {clients} "
+            f"client(s) ({attacks}; {fewest.details['rank']} for {fewest.details['unknowns']} at "
+            f"{fewest.client}). What is said of single records there is likely, not proven."
+        )
+    return tuple(notes)
 
 
 def flag_notes(findings: Sequence[Finding]) -> tuple[str, ...]:

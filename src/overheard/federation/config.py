@@ -53,7 +53,7 @@ class TrainingConfig(Spec):
 
     algorithm: Literal["fedavg", "fedsgd", "fedprox"] = "fedavg"
     rounds: int = Field(ge=1)
-    learning_rate: float = Field(gt=0)
+    learning_rate: float = Field(ge=1e-30, le=1e30)
     epochs: int = Field(default=1, ge=1)
     batch_size: int = Field(default=0, ge=0)
     steps: int = Field(default=0, ge=0)

@@ -277,8 +277,16 @@ def encoding_for(
 
 def _spread(values: NDArray[Any]) -> tuple[float, float]:
     """Mean and standard deviation, the latter 1 for a column that does not vary."""
-    varies = values.min() < values.max()
-    return float(values.mean()), float(values.std()) if varies else 1.0
+    if not values.min() < values.max():
+        return float(values[:1].mean()), 1.0
+    with np.errstate(over="ignore", invalid="ignore"):
+        shift, scale = float(values.mean()), float(values.std())
+    if np.isfinite(scale) and scale > 0:
+        return shift, scale
+    # squares of such numbers leave the range of float64: measured in units of the largest
+    unit = float(np.abs(values).max())
+    shares = values / unit
+    return float(shares.mean() * unit), float(max(shares.std() * unit, np.spacing(0.0)))
 
 
 def _target(dataset: Dataset) -> Target:

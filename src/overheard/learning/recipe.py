@@ -186,7 +186,7 @@ class Recipe(Spec):
     loss: Loss
     encoding: Encoding
     target: Target
-    learning_rate: float = Field(gt=0)
+    learning_rate: float = Field(ge=1e-30, le=1e30)  # squares stay within float64
     epochs: int = Field(default=1, ge=1)
     batch_size: int | None = Field(default=None, ge=1)
     steps: int | None = Field(default=None, ge=1)
