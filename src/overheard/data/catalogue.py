@@ -55,10 +55,9 @@ def load(source: str, **options: Any) -> Dataset:
     """The dataset of a source's name; ``options`` go to the source."""
     try:
         dataset: Dataset = _module(source).load(**options)
-    except TypeError as error:
-        if "load()" not in str(error):
-            raise
-        raise FixConfig(f"data source {source!r}: {str(error).replace('load() ', '')}") from error
+    except (TypeError, ValueError, OverflowError, MemoryError) as error:  # options are anybody's
+        words = str(error).replace("load() ", "") or type(error).__name__
+        raise FixConfig(f"data source {source!r}: {words}; correct data.options") from error
     return dataset
 
 

@@ -76,6 +76,8 @@ def read_batch(file: Path) -> Bytes:
 
     with opened(file, True, FixData) as (raw, _):
         head = raw.read(24) or b""
+    if not head.startswith(b"\x89PNG\r\n\x1a\n"):
+        raise FixData(f"{file}: is not a PNG file; fetch it again")
     width, height = (int.from_bytes(head[at : at + 4], "big") for at in (16, 20))
     if width != SIDE * SIDE or not 1 <= height <= ROWS:  # before anything is unpacked
         raise FixData(

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from overheard.data.dataset import Dataset
 from overheard.errors import FixConfig
+from overheard.foreign.limits import check
 from overheard.learning.records import Records
 from overheard.randomness import stream
 
@@ -55,6 +56,8 @@ def load(
         )
     if labels not in ("code", "text"):
         raise FixConfig(f"leaf_synthetic: labels {labels!r} is not one of code, text")
+    check("rows", sum(sizes), "leaf_synthetic: sizes", FixConfig)
+    check("columns", max(features, classes, clusters), "leaf_synthetic: features", FixConfig)
     shared = stream(seed, "leaf", "federation")
     weights = shared.normal(size=(features + 1, classes, clusters))  # Q
     means = shared.normal(size=(clusters, 1)) + shared.normal(size=(clusters, clusters))  # mu

@@ -68,6 +68,7 @@ def read_ledger(folder: Path) -> Ledger:
     raw = read_bounded(path, "index_bytes")
     values = sum(raw.count(mark) for mark in (b"[", b"{", b","))
     check("json_values", values, path)
+    check("rounds", raw.count(b"\n"), path)
     *whole, rest = raw.split(b"\n")
     previous = ""
     entries: list[Entry] = []

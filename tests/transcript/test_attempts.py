@@ -1,0 +1,48 @@
+"""Every attack in ``attempts/`` gets the error that it must get, soon and in little memory."""
+
+from __future__ import annotations
+
+import importlib.util
+import resource
+import sys
+import time
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+
+def _attempting() -> ModuleType:
+    spec = importlib.util.spec_from_file_location(
+        "attempting", Path(__file__).with_name("attempting.py")
+    )
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+attempting = _attempting()
+
+
+@pytest.mark.parametrize("name", attempting.names())
+def test_attempt(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    begin = time.process_time()
+    outcome = attempting.attempt(name, tmp_path)
+    assert attempting.judged(name, outcome) == ""
+    assert "\n" not in outcome
+    assert len(outcome) < 2000
+    assert time.process_time() - begin < 10
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 1 << 20  # KiB
+    assert not (tmp_path / "pwned").exists()
+
+
+def test_the_sound_recording_is_read(tmp_path: Path) -> None:
+    """Else every attempt on it could be refused for another reason."""
+    attempting.sound(tmp_path / "run")
+    attempting.READERS["recording"](tmp_path)
+    attempting.READERS["verify"](tmp_path)
