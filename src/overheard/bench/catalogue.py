@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from functools import cache
 
-from overheard.bench import attribute, local_model, simulation, startup, sums
+from overheard.bench import attribute, local_model, recordings, simulation, startup, sums
 from overheard.bench.entry import Entry, Growth, Side
 from overheard.errors import FixConfig
 
-THEMES = (simulation, local_model, attribute, sums, startup)
+THEMES = (simulation, local_model, attribute, sums, recordings, startup)
 
 
 @cache

@@ -12,7 +12,6 @@ import statistics
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -31,12 +30,12 @@ def measure(job: Job, tree: bool) -> dict[str, Any]:
     watch = Watch() if tree else None
     if job.warm is not None:
         job.warm()
-    wall, cpu, facts = once(job.run)
+    wall, cpu, facts = once(job)
     runs = [(wall, cpu)]
     if wall < SHORT and not tree:
         runs, spent = [], 0.0
         while not runs or (spent < LONG_ENOUGH and len(runs) < MOST):
-            wall, cpu, facts = once(job.run)
+            wall, cpu, facts = once(job)
             runs.append((wall, cpu))
             spent += wall
     children = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
@@ -52,11 +51,17 @@ def measure(job: Job, tree: bool) -> dict[str, Any]:
     }
 
 
-def once(run: Callable[[], Facts]) -> tuple[float, float, Facts]:
-    """Wall time, processor time (of children that ended too) and what the run found."""
+def once(job: Job) -> tuple[float, float, Facts]:
+    """Wall time, processor time (of children that ended too) and what the run found.
+
+    A run that has a start which does not count tells its ``seconds`` of wall time among its facts.
+    """
+    if job.before is not None:
+        job.before()
     wall, cpu = time.perf_counter(), _cpu()
-    facts = run()
-    return time.perf_counter() - wall, _cpu() - cpu, facts
+    facts = job.run()
+    spent = time.perf_counter() - wall
+    return facts.pop("seconds", spent), _cpu() - cpu, facts
 
 
 def _cpu() -> float:

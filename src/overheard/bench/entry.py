@@ -22,13 +22,15 @@ class Job:
 
     ``share``: how much of the whole work it does; its time is divided by that. ``warm``: a small
     run before the clock starts, of what loads or compiles lazily. ``spawns``: the work is done by
-    processes that it starts and waits for; their memory counts and not its own.
+    processes that it starts and waits for; their memory counts and not its own. ``before``: done
+    before every run, not timed.
     """
 
     run: Callable[[], Facts]
     share: float = 1.0
     warm: Callable[[], object] | None = None
     spawns: bool = False
+    before: Callable[[], object] | None = None
 
 
 @dataclass(frozen=True)

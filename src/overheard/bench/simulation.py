@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from overheard.bench import flower
 from overheard.bench.entry import Entry, Facts, Job, Opponent, Side, Sizes
 from overheard.learning.recipe import Dense, Recipe, Target
 from overheard.learning.records import Encoding, Scaled
@@ -99,16 +100,22 @@ def _loop(sizes: Sizes, folder: Path) -> Job:
 
 
 LOOP = Side("loop over clients, torch.nn and SGD", _loop)
+FLOWER = Opponent(
+    Side("Flower's simulation engine", flower.prepare, needs="flwr", loopback=True, tree=True),
+    goal=50,
+    clock="wall",
+    note="Flower on Ray, one processor; the start of Ray is not counted",
+)
 ENTRIES = (
     Entry(
         "fedavg-mlp",
         "FedAvg, 100 clients x MLP 446-128-30, 50 records each, batches of 10, 20 rounds",
         Side("ours", _ours),
-        (Opponent(LOOP, goal=4),),
+        (Opponent(LOOP, goal=4), FLOWER),
         {"clients": 100, "records": 50, "inputs": 446, "hidden": 128, "outputs": 30}
-        | {"rounds": 20, "rounds_shown": 20},
+        | {"rounds": 20, "rounds_shown": 20, "flower_rounds": 3},
         {"clients": 4, "records": 20, "inputs": 30, "hidden": 8, "outputs": 3}
-        | {"rounds": 2, "rounds_shown": 1},
+        | {"rounds": 2, "rounds_shown": 1, "flower_rounds": 1},
     ),
     Entry(
         "fedavg-logistic",
