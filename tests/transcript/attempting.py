@@ -42,43 +42,44 @@ def described(name: str) -> dict[str, Any]:
     return tomllib.loads((HERE / f"{name}.toml").read_text(encoding="utf-8"))
 
 
-def sound(path: Path) -> None:
-    """A small recording that describes itself: three clients, four rounds, one secret."""
+def sound(path: Path, secret: str = "s", words: str = "a note") -> None:
+    """A small recording that describes itself: three clients, four rounds, one secret.
+
+    ``secret``: the name of the sensitive column, ``words``: all that is said in sentences.
+    """
     from overheard.learning.records import Records
     from overheard.transcript.store import Recorder
 
     rng = np.random.default_rng(7)
     clients = ("north", "south", "east")
+    values = np.array(list("ababab"))
     tables = {
-        c: Records(
-            {"x": rng.normal(size=6), "s": np.array(list("ababab")), "y": rng.normal(size=6)}
-        )
+        c: Records({"x": rng.normal(size=6), secret: values, "y": rng.normal(size=6)})
         for c in clients
     }
+    blocks = [
+        {"block": "scaled", "column": "x"},
+        {"block": "one_hot", "column": secret, "values": ["a", "b"]},
+    ]
     recipe = {
         "model": {"architecture": "dense", "inputs": 3},
         "loss": "squared_error",
-        "encoding": {
-            "blocks": [
-                {"block": "scaled", "column": "x"},
-                {"block": "one_hot", "column": "s", "values": ["a", "b"]},
-            ]
-        },
+        "encoding": {"blocks": blocks},
         "target": {"column": "y"},
         "learning_rate": 0.1,
     }
-    with Recorder(
-        path, "model", {"clients": list(clients), "data": "d", "origin": "o"}
-    ) as recorder:
+    about = {"clients": list(clients), "data": words, "origin": words}
+    target = f"attribute.{secret}"
+    with Recorder(path, "model", about) as recorder:
         recorder.truth(tables)
         recorder.side("LocalTraining", recipe)
-        recorder.side("AttributeDomain", {"column": "s", "values": ["a", "b"]}, "attribute.s")
-        recorder.side("AttributePrior", {"shares": [0.5, 0.5]}, "attribute.s")
-        recorder.side("InTheClear", {"notes": ["a note"], "values": {}})
-        public = {c: t.without("s", "y") for c, t in tables.items()}
-        recorder.side("PublicRecords", public, "attribute.s")
+        recorder.side("AttributeDomain", {"column": secret, "values": ["a", "b"]}, target)
+        recorder.side("AttributePrior", {"shares": [0.5, 0.5]}, target)
+        recorder.side("InTheClear", {"notes": [words], "values": {}})
+        public = {c: t.without(secret, "y") for c, t in tables.items()}
+        recorder.side("PublicRecords", public, target)
         labels = {c: Records({"__label__": t["y"]}) for c, t in tables.items()}
-        recorder.side("Labels", labels, "attribute.s")
+        recorder.side("Labels", labels, target)
         for number in range(4):
             one = {"layers.0.weight": rng.normal(size=(1, 3)), "layers.0.bias": rng.normal(size=1)}
             sent = {n: a.astype(np.float32) for n, a in one.items()}

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from overheard.evaluation.record import Audit
+from overheard.foreign.shown import visible
 from overheard.report import curves, words
 
 
@@ -75,7 +76,7 @@ def frontiers(points: Sequence[Measured]) -> list[Frontier]:
 
 def ranked(audit: Audit) -> list[Advice]:
     """What to try, most promising first, for this adversary and this federation."""
-    run = shlex.quote(audit.run.recording)
+    run = shlex.quote(visible(audit.run.recording))
     sweep = "overheard sweep CONFIG.toml --out sweep"
     threat = audit.run.threat
     advice = []

@@ -1,0 +1,245 @@
+"""Names that a stranger chose reach neither the terminal, the page nor the pull request as markup.
+
+Every text in a real audit, and every name in a recording, is replaced by one that tries everything
+at once; then the real commands run on it, into a pipe and on a terminal.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import sys
+import xml.etree.ElementTree as ET
+from html.parser import HTMLParser
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from overheard.evaluation.record import Audit, Detection, Suspect
+from overheard.foreign.shown import visible, visible_json
+from overheard.report import render
+from overheard.report.markdown import render_markdown
+
+ROOT = Path(__file__).parents[1]
+EVIL = (
+    "\x1b]8;;http://evil.example\x1b\\x\x1b[2J\x1b[31m\x07\x9b31m\r\n# owned\n"
+    "\u202egnp.exe\u2066\u200b[red]a[/red][link=http://evil.example]b[/link][/nothing]"
+    "</title></style></script><script>owned=1</script><img src=x onerror=owned=1>"
+    "\"'><svg/onload=owned=1> [c](javascript:owned=1) ![d](http://evil.example/e.png) "
+    "<http://evil.example> http://evil.example www.evil.example me@evil.example `f` ```\n"
+    "| g | {{7*7}} {0} %s $\\frac{h}$ &lt;i \ud800"
+)
+STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\u200b\ud800-\udfff]")
+KEPT = {"metric", "question", "threat", "version", "paper"}
+
+
+def attempting() -> ModuleType:
+    path = Path(__file__).parent / "transcript" / "attempting.py"
+    spec = importlib.util.spec_from_file_location("attempting", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def poisoned(content: Any, key: str = "") -> Any:
+    """The same with every text, names of settings included, followed by the evil one."""
+    evil = EVIL.replace("\ud800", "")  # which JSON's readers refuse
+    if isinstance(content, dict):
+        free = key in ("recipe", "details", "software")
+        return {
+            (k + evil if free and key != "software" else k): poisoned(v, k)
+            for k, v in content.items()
+        }
+    if isinstance(content, list):
+        return [poisoned(value, key) for value in content]
+    if isinstance(content, str) and key not in KEPT:
+        return content + evil
+    return content
+
+
+@pytest.fixture(scope="module")
+def evil_audit(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    source = ROOT / "docs" / "assets" / "demo" / "network.json"
+    content = poisoned(json.loads(source.read_text(encoding="utf-8")))
+    content["run"]["threat"] = "server" + EVIL.replace("\ud800", "")
+    for finding in content["findings"]:
+        finding["details"] = {"flag": content["run"]["threat"], **finding["details"]}
+    path = tmp_path_factory.mktemp("evil") / "evil.json"
+    path.write_text(json.dumps(content), encoding="utf-8")
+    return path
+
+
+class Seen(HTMLParser):
+    """What a browser would act on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: dict[str, int] = {}
+        self.acting: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags[tag] = self.tags.get(tag, 0) + 1
+        for name, value in attrs:
+            link = name in ("href", "src", "action", "formaction") and not (value or "").startswith(
+                "#"
+            )
+            if name.startswith("on") or link or name == "style":
+                self.acting.append(f"{tag} {name}={value}")
+
+
+def test_the_page_holds_no_script_but_ours(evil_audit: Path) -> None:
+    audit = Audit.model_validate_json(evil_audit.read_bytes())
+    seen, clean = Seen(), Seen()
+    seen.feed(render(audit, beside=[audit]))
+    source = ROOT / "docs" / "assets" / "demo" / "network.json"
+    clean.feed(render(Audit.model_validate_json(source.read_bytes())))
+    assert seen.acting == clean.acting == []
+    assert seen.tags["script"] == seen.tags["style"] == 1
+    assert "img" not in seen.tags
+    assert set(seen.tags) <= set(clean.tags) | {"code"}
+
+
+def test_the_markdown_holds_no_link_image_or_html(evil_audit: Path) -> None:
+    from markdown_it import MarkdownIt
+
+    text = render_markdown(Audit.model_validate_json(evil_audit.read_bytes()), show_records=True)
+    tokens = MarkdownIt("commonmark", {"html": True}).enable("table").parse(text)
+    kinds = {t.type for t in tokens} | {c.type for t in tokens for c in t.children or []}
+    assert "table_open" in kinds
+    acting = {"html_block", "html_inline", "link_open", "image"}
+    assert [c.content for t in tokens for c in (t, *(t.children or [])) if c.type in acting] == []
+    assert not STEERING.search(text)
+    outside = re.sub(r"`[^`]*`", "", text)
+    for bare in ("http://", "www.evil", "me@evil", "javascript:o"):  # made links by some readers
+        assert bare not in outside
+    headings = [t for t in tokens if t.type == "heading_open"]
+    clean = ROOT / "docs" / "assets" / "demo" / "network.json"
+    usual = render_markdown(Audit.model_validate_json(clean.read_bytes()), show_records=True)
+    expected = [
+        t for t in MarkdownIt("commonmark").enable("table").parse(usual) if t.type == "heading_open"
+    ]
+    assert len(headings) == len(expected)
+
+
+def test_pictures_hold_names_as_text() -> None:
+    from overheard.report.suspects import draw as draw_suspects
+    from overheard.sweep.frontier import Point
+    from overheard.sweep.picture import draw as draw_frontier
+
+    evil = visible("</text><script>owned=1</script>$\\frac{h}$ &lt;i \x1b[31m")
+    suspect = Suspect(client=evil, probability=0.5, accused=True, rounds=1)
+    found = Detection(
+        recording=evil, property=evil, attack=evil, paper="", threat="", rounds=1, seconds=0,
+        seed=0, suspects=(suspect,), curve_rounds=(1, 2), curves={evil: (0.1, 0.5)},
+    )  # fmt: skip
+    point = Point(evil, 1.0, (), evil, evil, 0.1, 0.0, None, 0.5, 0.0, evil, 1, 0)
+    for picture in (draw_suspects(found), draw_frontier([point], evil)):
+        root = ET.fromstring(picture)
+        names = {element.tag.rpartition("}")[2] for element in root.iter()}
+        assert not names & {"script", "a", "image", "foreignObject"}
+        assert "frac" in picture
+
+
+@pytest.fixture
+def evil_place(workplace: Any, evil_audit: Path) -> Any:
+    """A folder with a recording and two audits in which every name is evil."""
+    attempting().sound(workplace.path / "evil", EVIL.replace("\ud800", ""), EVIL)
+    for name in ("one.json", "two.json"):
+        (workplace.path / name).write_bytes(evil_audit.read_bytes())
+    content = json.loads((workplace.path / "two.json").read_text())
+    content["run"]["data"] += "!"
+    (workplace.path / "two.json").write_text(json.dumps(content))
+    return workplace
+
+
+COMMANDS = [
+    ["audit", "evil", "--out", "a", "--attack", "majority", "--no-rounds"],
+    ["audit", "evil", "--out", "a", "--target", EVIL.replace("\x00", "")],
+    ["verify", "evil"],
+    ["compare", "one.json", "two.json"],
+    ["compare", "one.json", "two.json", "--anyway", "--clients"],
+    ["report", "one.json", "--out", f"a{EVIL[:40].replace('/', '')}.md"],
+    ["report", "evil", "--out", "b.md"],
+    ["detect", "evil", "--property", "poisoning"],
+    ["init", "evil"],
+]
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=lambda words: " ".join(words[:2]))
+@pytest.mark.parametrize("mode", [[], ["--json"], ["--debug"]], ids=["plain", "json", "debug"])
+def test_the_console_is_not_steered(evil_place: Any, words: list[str], mode: list[str]) -> None:
+    safe = [word.encode("utf-8", "replace").decode() for word in words]
+    try:
+        done = evil_place.overheard(*safe, *mode)
+        said = done.stdout + done.stderr
+    except Exception as error:
+        assert mode == ["--debug"], error  # noqa: PT017  (raised on, for the hook to show)
+        return
+    assert "Traceback" not in said
+    assert STEERING.search(said) is None
+    if mode == ["--json"] and done.stdout:
+        json.loads(done.stdout)
+
+
+def test_tables_and_bars_on_a_terminal(evil_place: Any) -> None:
+    """As a person sees it: rich's own colours, and nothing that came with a name."""
+    from overheard import terminal
+
+    spec = importlib.util.spec_from_file_location(
+        "test_terminal", Path(__file__).with_name("test_terminal.py")
+    )
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    seen = module.on_a_terminal(
+        evil_place, "audit", "evil", "--out", "a", "--attack", "majority", "--no-rounds"
+    )
+    assert "[red]" in seen.replace("\r\n", "")
+    without_colour = re.sub(r"\x1b\[[0-9;?]*[mKhlAGJ]", "", seen)
+    for steering in ("\x1b]8", "\x07", "\x9b", "\u202e", "\x1b[2J", "\x1b["):
+        assert steering not in without_colour
+    assert terminal.say is not None
+
+
+def test_an_error_that_nobody_caught_is_shown_safely(capsys: pytest.CaptureFixture[str]) -> None:
+    from overheard.terminal import show_error
+
+    try:
+        raise KeyError(EVIL)
+    except KeyError as error:
+        show_error(KeyError, error, error.__traceback__)
+    try:
+        raise ValueError(EVIL)
+    except ValueError as error:
+        show_error(ValueError, error, error.__traceback__)
+    said = capsys.readouterr().err
+    assert "Traceback" in said
+    assert STEERING.search(said) is None
+
+
+def test_visible_says_the_same() -> None:
+    assert visible("plain Grüße 漢字 ✓ −1") == "plain Grüße 漢字 ✓ −1"
+    assert visible("\x1b[31m") == "\\x1b[31m"
+    assert visible("a\nb", keep="\n") == "a\nb"
+    assert visible("\u202e\U000e0041") == "\\u202e\\U000e0041"
+    text = json.dumps({"a": EVIL, "b": "\U000e0041"}, ensure_ascii=False)
+    assert json.loads(visible_json(text)) == {"a": EVIL, "b": "\U000e0041"}
+    assert STEERING.search(visible_json(text)) is None
+
+
+def test_every_character_that_a_terminal_obeys_is_spelled_out() -> None:
+    """By Unicode's own classes: controls, formats that hide or turn, separators, surrogates."""
+    from unicodedata import bidirectional, category
+
+    turning = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
+    for code in range(0x110000):
+        character = chr(code)
+        if category(character) in ("Cc", "Cs", "Zl", "Zp") or bidirectional(character) in turning:
+            assert visible(character).isascii(), hex(code)
