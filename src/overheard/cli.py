@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from pathlib import Path
@@ -261,7 +262,7 @@ def main() -> None:
     except (OverheardError, OSError, click.ClickException) as error:
         if debug:
             raise
-        words, code = str(error), 1
+        words, code = _of_the_system(error) if isinstance(error, OSError) else str(error), 1
         if isinstance(error, click.UsageError):
             path = error.ctx.command_path if error.ctx else "overheard"
             words, code = f"{error.format_message()} See `{path} --help`.", 2
@@ -269,3 +270,17 @@ def main() -> None:
     if code == 130:
         typer.echo("stopped; what was finished is kept", err=True)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _of_the_system(error: OSError) -> str:
+    """An error of the disk or the system: where, what, and what to do about it."""
+    remedy = {
+        errno.ENOSPC: "; make room: what was finished is kept",
+        errno.EDQUOT: "; make room: what was finished is kept",
+        errno.EFBIG: "; make room: what was finished is kept",
+        errno.EROFS: "; choose a folder that may be written",
+        errno.EACCES: "; choose a file that may be read, or a folder that may be written",
+        errno.EPERM: "; choose a file that may be read, or a folder that may be written",
+    }.get(error.errno or 0, "")
+    where = f"{error.filename}: " if error.filename else ""
+    return f"{where}{error.strerror or error}{remedy}"

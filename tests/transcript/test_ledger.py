@@ -213,3 +213,26 @@ def test_only_json_is_listed(tmp_path: Path, value: object) -> None:
 def test_a_folder_that_is_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ChooseAnotherOutput, match="exists already; choose another path"):
         LedgerWriter(tmp_path)
+
+
+def test_a_line_that_failed_half_way_is_taken_back(tmp_path: Path) -> None:
+    """Or the next one would be written after half a line, and all would be called damaged."""
+    import resource
+
+    writer = LedgerWriter(tmp_path / "folder")
+    writer.append({"kind": "header"})
+    before, whole = resource.getrlimit(resource.RLIMIT_FSIZE), (tmp_path / "folder" / INDEX)
+    there = whole.read_bytes()
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(there) + 70, before[1]))
+    try:
+        with pytest.raises(OSError, match="File too large") as raised:
+            writer.append({"kind": "round", "round": 1})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert raised.value.filename == str(whole)
+    assert whole.read_bytes() == there
+    writer.append({"kind": "round", "round": 2})
+    writer.close()
+    entries = read_ledger(tmp_path / "folder").entries
+    assert [entry.get("round") for entry in entries] == [None, 2, None]
+    assert read_ledger(tmp_path / "folder").closed

@@ -12,7 +12,9 @@ import json
 import os
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -92,21 +94,27 @@ class LedgerWriter:
     def __init__(self, folder: Path) -> None:
         new_folder(folder)
         self.folder = folder
-        self._previous = ""
-        self._file = (folder / INDEX).open("xb")
+        self._previous, self._size = "", 0
+        self._file = FileIO(folder / INDEX, "ab", opener=_exclusively)
         sync_folder(folder)
 
     def append(self, entry: Mapping[str, Any]) -> None:
-        """Add a line; it is on the disk when this returns."""
+        """Add a line; it is on the disk when this returns. One that fails is taken back whole."""
         text = as_json(entry)
-        self._previous = digest_line(self._previous, text)
+        digest = digest_line(self._previous, text)
+        line = f"{digest} {text}\n".encode()
+        rest = memoryview(line)
         try:
-            self._file.write(f"{self._previous} {text}\n".encode())
-            self._file.flush()
+            while rest:
+                rest = rest[self._file.write(rest) :]
             os.fsync(self._file.fileno())
-        except OSError as error:
-            error.filename = error.filename or str(self.folder / INDEX)
+        except BaseException as error:
+            with suppress(OSError):
+                self._file.truncate(self._size)
+            if isinstance(error, OSError) and error.filename is None:
+                error.filename = str(self.folder / INDEX)
             raise
+        self._previous, self._size = digest, self._size + len(line)
 
     def file(self, name: str, pieces: Iterable[bytes | memoryview], **about: Any) -> None:
         """Write a file under a temporary name, make it durable, rename it, then list it."""
@@ -121,6 +129,10 @@ class LedgerWriter:
     def release(self) -> None:
         """Let go of the file and leave the index open-ended, as a killed writer would."""
         self._file.close()
+
+
+def _exclusively(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_EXCL, 0o666)
 
 
 def as_json(content: Any) -> str:

@@ -32,6 +32,7 @@ def salvage(run: Path, out: Path) -> tuple[str, ...]:
     Files are linked where that is possible, so that it costs no room.
     """
     missing: list[str] = []
+    closed = False  # as the wire is, which a recorder closes last
     for name in FOLDERS:
         folder = run / name
         if not folder.is_dir() or folder.is_symlink():
@@ -44,7 +45,8 @@ def salvage(run: Path, out: Path) -> tuple[str, ...]:
                 f"{folder / INDEX}: its first line, the header, is damaged; nothing can be made of "
                 "what is left: restore it from a copy"
             )
-        _copy(folder, entries, out / name, missing)
+        closed = bool(entries) and entries[-1]["kind"] == "end" if name == "wire" else closed
+        _copy(folder, entries, out / name, closed, missing)
     described = run / "audit.toml"  # what the user filled in, if the recording has no recipe
     if described.is_file() and not described.is_symlink():
         shutil.copyfile(described, out / described.name)
@@ -84,12 +86,9 @@ def _sound_lines(folder: Path, missing: list[str]) -> list[Entry]:
     return entries
 
 
-def _copy(folder: Path, entries: list[Entry], out: Path, missing: list[str]) -> None:
+def _copy(folder: Path, entries: list[Entry], out: Path, closed: bool, missing: list[str]) -> None:
     writer = LedgerWriter(out)
-    closed = bool(entries) and entries[-1]["kind"] == "end"
-    for entry in entries[:-1] if closed else entries:
-        if entry["kind"] == "end":
-            continue
+    for entry in (entry for entry in entries if entry["kind"] != "end"):
         try:
             if entry["kind"] == "round":
                 parse_round(folder, entry)

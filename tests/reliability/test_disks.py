@@ -1,0 +1,108 @@
+"""Full disks, folders that may not be written and second writers: one clear line each.
+
+`reliability/chaos.py` does the same on real small disks; here a limit on file sizes stands in.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from overheard.errors import ChooseAnotherOutput
+from overheard.transcript import ledger
+from overheard.transcript.store import Recorder
+from overheard.transcript.verify import verify
+
+
+@contextlib.contextmanager
+def files_of_at_most(count: int) -> Iterator[None]:
+    """No file may grow beyond this, for the time being."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (count, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("count", [0, 100, 1000, 3000])
+def test_a_simulation_on_a_full_disk(workplace: Any, count: int) -> None:
+    with files_of_at_most(count):
+        done = workplace.overheard("simulate", "federation.toml", "--out", "new")
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("error: new/")
+    assert line.endswith(": File too large; make room: what was finished is kept")
+    found = verify(workplace.path / "new")
+    assert found.problems == ()
+    assert found.unfinished
+    assert not list((workplace.path / "new").rglob("*.part"))
+
+
+def test_a_report_on_a_full_disk(workplace: Any) -> None:
+    words = ["audit", "run", "--out", "a", "--attack", "majority", "--no-rounds", "--no-coverage"]
+    assert workplace.overheard(*words).returncode == 0
+    for name in ("r.html", "r.md", "r.json"):
+        with files_of_at_most(300):
+            done = workplace.overheard("report", "a/audit.json", "--out", name)
+        assert done.returncode == 1
+        (line,) = done.stderr.splitlines()
+        assert line.startswith(f"error: {name}: cannot be written (File too large)")
+    assert not [p for p in workplace.path.iterdir() if p.name.startswith(("r.", ".r."))]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["simulate", "federation.toml", "--out", "shut/new"],
+        ["audit", "run", "--out", "shut/new", "--attack", "majority"],
+        ["report", "a.json", "--out", "shut/r.html"],
+    ],
+)
+def test_a_folder_that_may_not_be_written(workplace: Any, words: list[str]) -> None:
+    if os.geteuid() == 0:
+        pytest.skip("root may write everywhere; reliability/chaos.py mounts a read-only folder")
+    if words[0] == "report":
+        quick = ["--attack", "majority", "--no-rounds", "--no-coverage"]
+        assert workplace.overheard("audit", "run", "--out", "a", *quick).returncode == 0
+        (workplace.path / "a" / "audit.json").rename(workplace.path / "a.json")
+    shut = workplace.path / "shut"
+    shut.mkdir(mode=0o555)
+    done = workplace.overheard(*words)
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert "shut" in line
+    assert "Permission denied" in line
+    assert list(shut.iterdir()) == []
+
+
+def test_an_index_that_cannot_grow_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = ledger.LedgerWriter(tmp_path / "folder")
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(OSError, match="No space") as raised:
+        writer.append({"kind": "header"})
+    assert raised.value.filename == str(tmp_path / "folder" / "index.jsonl")
+    writer.release()
+
+
+def test_two_recorders_that_start_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both see that nothing is there; the one that comes second is refused all the same."""
+    first = Recorder(tmp_path / "run")
+    monkeypatch.setattr(Path, "exists", lambda _: False)
+    with pytest.raises(ChooseAnotherOutput, match="exists already; choose another path"):
+        Recorder(tmp_path / "run")
+    monkeypatch.undo()
+    first.close()
+    assert verify(tmp_path / "run").sound
