@@ -75,7 +75,11 @@ class Recorder:
         self._root = root
         self._layout: list[Any] | None = None
         self._last = -1
-        self._wire.append(header)
+        try:
+            self._wire.append(header)
+        except BaseException:
+            self._wire.release()
+            raise
 
     def __enter__(self) -> Recorder:
         return self
