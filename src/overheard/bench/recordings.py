@@ -93,7 +93,7 @@ def forget(folder: Path) -> None:
 
 def _read_all(sizes: Sizes, folder: Path) -> Job:
     """Every message of every round, each checked against its digest."""
-    from overheard.transcript.messages import read_message
+    from overheard.transcript.messages import read_messages
     from overheard.transcript.store import Recording
 
     path = recording(sizes, folder)
@@ -101,8 +101,7 @@ def _read_all(sizes: Sizes, folder: Path) -> Job:
     def run() -> Facts:
         opened, count = Recording.open(path), 0
         for entry in opened.rounds:
-            for way, who in entry.spans:
-                count += len(read_message(path / "wire", entry, way, who))
+            count += sum(len(raw) for _, raw in read_messages(path / "wire", entry))
         return {"bytes": count}
 
     return Job(run, before=lambda: forget(path))

@@ -10,9 +10,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import chain
 from math import prod
 from pathlib import Path
 from typing import IO, Any
@@ -114,7 +117,7 @@ def write_round(folder: Path, number: int, messages: Mapping[tuple[str, str], Ar
     layout: Layout | None = None
     header: dict[str, Any] = {}
     index: list[list[Any]] = []
-    blobs: list[memoryview] = []
+    parts: list[list[memoryview]] = []
     end = 0
     for (direction, client), arrays in messages.items():
         here = layout_of(arrays)
@@ -124,7 +127,7 @@ def write_round(folder: Path, number: int, messages: Mapping[tuple[str, str], Ar
                 f"round {number}: the message {direction} {client or 'to all'} has arrays "
                 f"{_words(here)} where the first message has {_words(layout)}"
             )
-        start, digest = end, hashlib.sha256()
+        start, blobs = end, []
         for (name, code, shape), array in zip(here, arrays.values(), strict=True):
             blob = np.ascontiguousarray(array, _DTYPES[code]).reshape(-1).view(np.uint8).data
             header[f"{direction}:{client}:{name}"] = {
@@ -133,9 +136,9 @@ def write_round(folder: Path, number: int, messages: Mapping[tuple[str, str], Ar
                 "data_offsets": [end, end + blob.nbytes],
             }
             end += blob.nbytes
-            digest.update(blob)
             blobs.append(blob)
-        index.append([direction, client, start, end, digest.hexdigest()])
+        index.append([direction, client, start, end])
+        parts.append(blobs)
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     if len(text) > MAX_HEADER_BYTES:
@@ -145,7 +148,12 @@ def write_round(folder: Path, number: int, messages: Mapping[tuple[str, str], Ar
         )
     head = len(text).to_bytes(8, "little") + text
     name = f"round-{number:06d}.safetensors"
-    sha256, size = write_durably(folder / name, [head, *blobs])
+    # The file's digest is made while it is written, the messages' own in a second thread meanwhile.
+    with ThreadPoolExecutor(1) as aside:
+        digests = aside.submit(lambda: [_digest_of(blobs) for blobs in parts])
+        sha256, size = write_durably(folder / name, [head, *chain.from_iterable(parts)])
+    for message, digest in zip(index, digests.result(), strict=True):
+        message.append(digest)
     return {
         "kind": "round",
         "round": number,
@@ -156,6 +164,13 @@ def write_round(folder: Path, number: int, messages: Mapping[tuple[str, str], Ar
         "layout": layout or [],
         "messages": index,
     }
+
+
+def _digest_of(blobs: Iterable[bytes | memoryview]) -> str:
+    digest = hashlib.sha256()
+    for blob in blobs:
+        digest.update(blob)
+    return digest.hexdigest()
 
 
 def layout_for(layout: Layout, direction: str) -> Layout:
@@ -186,7 +201,7 @@ def parse_round(folder: Path, entry: Entry) -> Round:
             length = lengths[way]
             if (start, end) != (expected, expected + length):
                 raise ValueError(f"message {way!r} of {who!r} is not where its layout puts it")
-            spans[way, who] = (expected, expected + length, _digest(digest))
+            spans[way, who] = (expected, expected + length, _is_sha256(digest))
             expected += length
         head, weights = entry["head"], _weights(entry["weights"])
         if type(number) is not int or not 0 <= number <= MAX_ROUND:
@@ -227,7 +242,7 @@ def _is_count(value: object, most: int) -> bool:
     return type(value) is int and 0 <= value <= most
 
 
-def _digest(text: object) -> str:
+def _is_sha256(text: object) -> str:
     if not isinstance(text, str) or not _SHA256.fullmatch(text):
         raise ValueError(f"{short(text)} is no sha256")
     return text
@@ -266,23 +281,55 @@ def _participants(
 
 def read_message(folder: Path, entry: Round, direction: str, client: str) -> bytes:
     """The raw bytes of one message, checked against its digest; reads nothing else."""
-    if (direction, client) not in entry.spans:
-        raise FixRecording(
-            f"{folder / INDEX}: round {entry.number} has no message {direction} "
-            f"{client or 'to all'}"
-        )
-    start, end, digest = entry.spans[direction, client]
-    path = listed_file(folder, entry.file)
-    check("message_bytes", end - start, path)
-    with opened(path) as (file, _):
-        file.seek(entry.head + start)
-        raw = b"".join(_chunks(file, end - start))
-    if hashlib.sha256(raw).hexdigest() != digest:
-        raise FixRecording(
-            f"{path}: the message {direction} {client or 'to all'} does not match the "
-            "index; restore the file from a copy"
-        )
+    ((_, raw),) = read_messages(folder, entry, [(direction, client)])
     return raw
+
+
+def read_messages(
+    folder: Path, entry: Round, wanted: Iterable[tuple[str, str]] | None = None
+) -> Iterator[tuple[tuple[str, str], bytes]]:
+    """Messages of a round with their keys (direction, client), by default all, one after the other.
+
+    Each is checked against its digest; the disk reads the next one meanwhile.
+    """
+    keys = list(entry.spans) if wanted is None else list(wanted)
+    for direction, client in keys:
+        if (direction, client) not in entry.spans:
+            raise FixRecording(
+                f"{folder / INDEX}: round {entry.number} has no message {direction} "
+                f"{client or 'to all'}"
+            )
+    path = listed_file(folder, entry.file)
+    for key in keys:
+        start, end, _ = entry.spans[key]
+        check("message_bytes", end - start, path)
+    with opened(path) as (file, _):
+        if len(keys) > 1:
+            _begin_reading(file.fileno(), entry, keys)
+        for direction, client in keys:
+            start, end, digest = entry.spans[direction, client]
+            file.seek(entry.head + start)
+            raw = b"".join(_chunks(file, end - start))
+            if hashlib.sha256(raw).hexdigest() != digest:
+                raise FixRecording(
+                    f"{path}: the message {direction} {client or 'to all'} does not match the "
+                    "index; restore the file from a copy"
+                )
+            yield (direction, client), raw
+
+
+def expect(folder: Path, entry: Round, wanted: Iterable[tuple[str, str]]) -> None:
+    """Have the disk begin to read these messages of a round, and nothing else, for later."""
+    with opened(listed_file(folder, entry.file)) as (file, _):
+        _begin_reading(file.fileno(), entry, wanted)
+
+
+def _begin_reading(handle: int, entry: Round, keys: Iterable[tuple[str, str]]) -> None:
+    advise = getattr(os, "posix_fadvise", None)  # not everywhere, and advice only
+    for key in keys:
+        if advise is not None and key in entry.spans:
+            start, end, _ = entry.spans[key]
+            advise(handle, entry.head + start, end - start, os.POSIX_FADV_WILLNEED)
 
 
 def _chunks(file: IO[bytes], count: int) -> Iterator[bytes]:

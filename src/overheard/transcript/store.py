@@ -36,12 +36,13 @@ from overheard.transcript.messages import (
     Arrays,
     Round,
     check_client,
+    expect,
     known_client,
     layout_for,
     layout_of,
     message_arrays,
     parse_round,
-    read_message,
+    read_messages,
     write_round,
 )
 from overheard.transcript.tables import read_tables, write_tables
@@ -49,6 +50,8 @@ from overheard.transcript.tables import read_tables, write_tables
 FORMAT = 2
 READABLE = (1, 2)
 PAYLOADS = ("model", "gradient")
+AHEAD = 32
+"""Rounds of a client's messages that the disk is asked for together."""
 
 
 class Recorder:
@@ -279,11 +282,18 @@ class Recording:
         folder = self.path / "wire"
         spans = [e.spans["returned", client] for e in mine]
         check("message_bytes", 2 * sum(end - start for start, end, _ in spans), folder)
+        wanted = [
+            [("sent", client if ("sent", client) in e.spans else ""), ("returned", client)]
+            for e in mine
+        ]
         sent, returned = [], []
-        for entry in mine:
-            way = client if ("sent", client) in entry.spans else ""
-            sent.append(read_message(folder, entry, "sent", way))
-            returned.append(read_message(folder, entry, "returned", client))
+        for at, entry in enumerate(mine):
+            if at % AHEAD == 0:
+                for later, keys in zip(mine[at : at + AHEAD], wanted[at:], strict=False):
+                    expect(folder, later, keys)
+            (_, to), (_, back) = read_messages(folder, entry, wanted[at])
+            sent.append(to)
+            returned.append(back)
         weights = [e.weights.get(client, np.nan) for e in mine]
         numbers = np.array([e.number for e in mine], dtype=np.int64)
         return numbers, _stack(mine, sent), _stack(mine, returned), weights
@@ -298,20 +308,28 @@ class Recording:
                     f"{folder / INDEX}: round {entry.number} has no broadcast: every client was "
                     "sent a model of its own, so the sum of their updates says nothing"
                 )
-            sent = self._message(entry, "sent", "")
+            wanted = (
+                [TOTAL]
+                if entry.aggregated
+                else [("returned", who) for who in entry.participants or ()]
+            )
+            heard = self._messages(entry, [("sent", ""), *wanted])
+            sent = next(heard)
             if entry.aggregated:
-                yield entry, sent, self._message(entry, *TOTAL)
+                yield entry, sent, next(heard)
                 continue
             total = {name: np.zeros(array.shape) for name, array in sent.items()}
-            for who in entry.participants or ():
-                for name, array in self._message(entry, "returned", who).items():
+            for arrays in heard:
+                for name, array in arrays.items():
                     wide = array.astype(np.float64)
                     total[name] += wide if self.payload == "gradient" else sent[name] - wide
             yield entry, sent, total
 
-    def _message(self, entry: Round, way: str, who: str) -> dict[str, NDArray[Any]]:
-        raw = read_message(self.path / "wire", entry, way, who)
-        return dict(message_arrays(layout_for(entry.layout, way), raw))
+    def _messages(
+        self, entry: Round, wanted: list[tuple[str, str]]
+    ) -> Iterator[dict[str, NDArray[Any]]]:
+        for (way, _), raw in read_messages(self.path / "wire", entry, wanted):
+            yield dict(message_arrays(layout_for(entry.layout, way), raw))
 
     @cached_property
     def _side(self) -> tuple[Entry, ...]:
