@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from overheard.attacks.wire import rounding, spread
+from overheard.attacks.wire import format_of, rounding, spread
 from overheard.decoding.measurement import Measurement, stack
 from overheard.decoding.rounds import float32_noise, from_factors
 from overheard.learning.dense import output_error, predict
@@ -56,10 +56,11 @@ def single_layer_measurement(
     totals = _by_output(recipe, link.updates()[used] * scale)
     returned = _by_output(recipe, link.returned[used].astype(np.float64))
     stated = _by_output(recipe, rounding(link)[used] * scale)
+    wire = format_of(link.returned).name
     parts = []
     for unit in range(outputs):
         noise = stated[unit]
-        if link.returned.dtype == np.float32:
+        if wire == "float32":
             noise = float32_noise(returned[unit], residuals[unit], inputs, scale)
             noise = np.hypot(noise, link.noise_sd * scale)
         parts.append(from_factors(residuals[unit], inputs, totals[unit], noise))

@@ -274,10 +274,10 @@ def _recipe(
         outputs = 1 if len(target.classes) == 2 else len(target.classes)
     layout = wire_layout(recording)
     wires = {dtype for _, dtype, _ in recording.rounds[0].layout}
-    if not wires <= {"F32", "F64"}:
+    if not wires <= {"F16", "F32", "F64"}:
         raise FixConfig(
-            f"the messages hold arrays of {', '.join(sorted(wires))}; only float32 "
-            "and float64 models can be audited"
+            f"the messages hold arrays of {', '.join(sorted(wires))}; only float16, float32 "
+            "and float64 models (and bfloat16, which is recorded as float32) can be audited"
         )
     model: dict[str, Any] = base.dense.model_dump()
     model |= {"inputs": encoding.width, "outputs": outputs, "bias": _has_biases(layout)}

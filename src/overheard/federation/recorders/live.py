@@ -275,7 +275,17 @@ class Recorder:
 def _as_arrays(arrays: Arrays) -> dict[str, NDArray[Any]]:
     if not arrays:
         raise FixData("a message without arrays; give the model's arrays by name")
-    return {str(name): np.asarray(array) for name, array in arrays.items()}
+    return {str(name): _as_array(array) for name, array in arrays.items()}
+
+
+def _as_array(array: Any) -> NDArray[Any]:
+    """numpy has no bfloat16, and float32 holds every bfloat16 exactly; listeners see it by the
+    zeros at the end of every number."""
+    if str(getattr(array, "dtype", "")).endswith("bfloat16"):
+        if hasattr(array, "detach"):  # a torch tensor
+            return np.asarray(array.detach().float().cpu())
+        return np.asarray(array).astype(np.float32)
+    return np.asarray(array)
 
 
 def same_arrays(one: Arrays, other: Arrays) -> bool:
