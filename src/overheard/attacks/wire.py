@@ -58,13 +58,14 @@ def format_of(numbers: NDArray[np.floating[Any]]) -> Format:
     """
     kind = numbers.dtype
     if kind == np.float32 and len(np.unique(numbers[numbers != 0])) >= 8:
+        # bfloat16 first: within float16's range its numbers are float16's too
+        if not (np.ascontiguousarray(numbers).view(np.uint32) & 0xFFFF).any():
+            place = np.spacing(np.abs(numbers)).astype(np.float64) * 2.0**16
+            return Format("bfloat16", 2.0**-7, place)
         with np.errstate(over="ignore"):
             short = numbers.astype(np.float16)
         if np.array_equal(short.astype(np.float32), numbers):
             numbers, kind = short, short.dtype
-        elif not (np.ascontiguousarray(numbers).view(np.uint32) & 0xFFFF).any():
-            place = np.spacing(np.abs(numbers)).astype(np.float64) * 2.0**16
-            return Format("bfloat16", 2.0**-7, place)
     place = np.spacing(np.abs(numbers)).astype(np.float64)
     return Format(str(kind), float(np.finfo(kind).eps), place)
 
