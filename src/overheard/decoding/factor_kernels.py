@@ -56,8 +56,25 @@ def gram(left: Sequence[Difference], right: Sequence[Difference]) -> Array:
     for one, two in zip(left, right, strict=True):
         for p in range(len(one.errors)):
             for q in range(len(two.errors)):
-                total += (one.errors[p] @ two.errors[q].T) * (one.inputs[p] @ two.inputs[q].T)
+                if one is two and q > p:
+                    continue  # the mirror image of (q, p)
+                inputs = _shared(one.inputs[p], two.inputs[q])
+                if inputs is None:
+                    continue
+                part = (one.errors[p] @ two.errors[q].T) * (inputs[0] @ inputs[1].T)
+                total += part + part.T if one is two and q < p else part
     return total
+
+
+def _shared(left: Array, right: Array) -> tuple[Array, Array] | None:
+    """The columns in which both have anything at all; None if there is none.
+
+    An attribute moves few of a first layer's inputs, so that most of a difference is zeros.
+    """
+    both = np.asarray(left.any(axis=0) & right.any(axis=0))
+    if not both.any():
+        return None
+    return (left, right) if 2 * both.sum() > len(both) else (left[:, both], right[:, both])
 
 
 def squares(layers: Sequence[Difference]) -> Array:
@@ -77,7 +94,11 @@ def project(layers: Sequence[Difference], blocks: Sequence[Array]) -> Array:
     total = np.zeros(layers[0].errors.shape[1])
     for layer, block in zip(layers, blocks, strict=True):
         for p in range(len(layer.errors)):
-            total += np.einsum("nj,nj->n", layer.errors[p] @ block, layer.inputs[p])
+            columns = layer.inputs[p].any(axis=0)
+            inputs, some = layer.inputs[p], block
+            if 2 * columns.sum() < len(columns):
+                inputs, some = inputs[:, columns], block[:, columns]
+            total += np.einsum("nj,nj->n", layer.errors[p] @ some, inputs)
     return total
 
 
