@@ -17,16 +17,18 @@ from numpy.typing import NDArray
 
 from overheard.errors import FixRecording, OverheardError
 from overheard.foreign.limits import beyond, check, limit
+from overheard.foreign.thrift import Fields, decode
 
-# The containers of thrift's compact protocol, in which the heads of pages are written.
-_STOP, _TRUE, _FALSE, _BYTE, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = (
-    0, 1, 2, 3, 7, 8, 9, 10, 11, 12,
-)  # fmt: skip
-_INTEGERS = (4, 5, 6)
 _HEAD_BYTES = 1 << 16  # of a page; a real one has some hundred
+_MAGIC = b"PAR1"
 _DELTA_BYTE_ARRAY = 7  # each text as a beginning of the one before: a megabyte in every row
-_FIXED, _DATA, _DICTIONARY, _DATA_V2 = "FIXED_LEN_BYTE_ARRAY", 5, 7, 8
-_BYTE_ARRAYS = ("BYTE_ARRAY", _FIXED)
+_BYTE_ARRAYS = (6, 7)
+# fields by number: of the footer, of a row group, of a column in it, of a page's head
+_ROWS, _GROUPS = 3, 4
+_COLUMNS, _GROUP_ROWS = 1, 3
+_ELSEWHERE, _ABOUT = 1, 3
+_TYPE, _PACKED, _FIRST, _DICTIONARY = 1, 7, 9, 11
+_UNPACKS_TO, _PAGE_BYTES, _PAGE, _PAGE_V2 = 2, 3, 5, 8
 
 Column = NDArray[Any]
 
@@ -49,12 +51,15 @@ def read_parquet(
     try:
         raw = pa.BufferReader(source) if isinstance(source, bytes) else pa.memory_map(str(source))
         with raw:
-            plain = pq.ParquetFile(raw)
-            names = [name for name in plain.schema_arrow.names if name not in drop]
-            _check_names(plain.schema_arrow.names)
-            texts = [f.name for f in plain.schema_arrow if f.name in names and _is_text(f.type)]
-            _check_size(plain, names, where, error, images)
-            _check_pages(plain.metadata, raw, where, error)
+            footer = _footer(raw)
+            rows = _check_rows(footer, where, error)
+            _check_pages(footer, raw, where, error)
+            raw.seek(0)
+            schema = pq.ParquetFile(raw).schema_arrow
+            _check_names(schema.names)
+            names = [name for name in schema.names if name not in drop]
+            texts = [f.name for f in schema if f.name in names and _is_text(f.type)]
+            _check_size(schema, names, rows, where, error, images)
             raw.seek(0)
             file = pq.ParquetFile(raw, read_dictionary=texts)
             table = file.read(columns=names, use_threads=False)
@@ -79,21 +84,19 @@ def _is_text(kind: Any) -> bool:
 
 
 def _check_size(
-    file: Any,
+    schema: Any,
     names: list[str],
+    rows: int,
     where: object,
     error: type[OverheardError],
     images: Callable[[Any, int], None] | None,
 ) -> None:
-    """Rows, columns and the room that the numbers take, by what the footer says."""
+    """Columns, their types, and the room that they take."""
     import pyarrow as pa
 
-    about = file.metadata
-    check("columns", len(file.schema_arrow), where, error)
-    rows = sum(about.row_group(i).num_rows for i in range(about.num_row_groups))
-    check("rows", max(rows, about.num_rows), where, error)
+    check("columns", len(schema), where, error)
     room = 0
-    for field in file.schema_arrow:
+    for field in schema:
         kind = field.type
         if field.name not in names:
             continue
@@ -111,103 +114,69 @@ def _check_size(
     check("table_bytes", room, where, error)
 
 
-def _check_pages(about: Any, raw: Any, where: object, error: type[OverheardError]) -> None:
-    """What every page unpacks to, by its own head: the footer may lie."""
-    most = limit("table_bytes")
+def _footer(raw: Any) -> Fields:
+    """What the end of the file says. Arrow's own view of it ends the process on some footers."""
     size = raw.size()
-    unpacked = 0
-    for group in range(about.num_row_groups):
-        columns = about.row_group(group)
-        for number in range(columns.num_columns):
-            chunk = columns.column(number)
-            first = chunk.data_page_offset
-            if chunk.has_dictionary_page and 0 < chunk.dictionary_page_offset < first:
-                first = chunk.dictionary_page_offset
-            end = first + chunk.total_compressed_size
-            if not 0 <= first <= end <= size:
+    raw.seek(max(size - 8, 0))
+    end = raw.read(8)
+    length = int.from_bytes(end[:4], "little")
+    if size < 12 or end[4:] != _MAGIC or length > size - 12:
+        raise ValueError("it has no footer")
+    raw.seek(size - 8 - length)
+    footer, _ = decode(raw.read(length))
+    return footer
+
+
+def _check_rows(footer: Fields, where: object, error: type[OverheardError]) -> int:
+    rows = [_count(group, _GROUP_ROWS) for group in _structs(footer, _GROUPS)]
+    check("rows", max(sum(rows), _count(footer, _ROWS)), where, error)
+    return sum(rows)
+
+
+def _check_pages(footer: Fields, raw: Any, where: object, error: type[OverheardError]) -> None:
+    """What every page unpacks to, by its own head: the footer may lie."""
+    most, size, unpacked = limit("table_bytes"), raw.size(), 0
+    for group in _structs(footer, _GROUPS):
+        for chunk in _structs(group, _COLUMNS):
+            about = chunk.get(_ABOUT)
+            if chunk.get(_ELSEWHERE) or not isinstance(about, dict):
+                raise ValueError("a column lies in another file, or is encrypted")
+            first = _count(about, _FIRST)
+            if 0 < _count(about, _DICTIONARY, 0) < first:
+                first = _count(about, _DICTIONARY)
+            end = first + _count(about, _PACKED)
+            if end > size:
                 raise ValueError("a column lies outside of the file")
             while first < end:
                 raw.seek(first)
-                head, length = _struct(raw.read(min(_HEAD_BYTES, end - first)))
-                packed, takes = head.get(3), head.get(2)
-                if not isinstance(packed, int) or not isinstance(takes, int):
-                    raise ValueError("the head of a page says no size")
-                if packed < 0 or takes < 0:
-                    raise ValueError("a page has a negative size")
-                data = head.get(_DATA) or head.get(_DATA_V2) or {}
-                encoding = data.get(4 if _DATA_V2 in head else 2)
-                if encoding == _DELTA_BYTE_ARRAY and chunk.physical_type in _BYTE_ARRAYS:
+                head, length = decode(raw.read(min(_HEAD_BYTES, end - first)))
+                data = head.get(_PAGE_V2 if _PAGE_V2 in head else _PAGE, {})
+                if not isinstance(data, dict):
+                    raise ValueError("the head of a page is not one")
+                encoding = data.get(4 if _PAGE_V2 in head else 2)
+                if encoding == _DELTA_BYTE_ARRAY and about.get(_TYPE) in _BYTE_ARRAYS:
                     raise ValueError(
                         "text in the encoding DELTA_BYTE_ARRAY is not read: write it plain or "
                         "with a dictionary"
                     )
-                unpacked += takes
+                unpacked += _count(head, _UNPACKS_TO)
                 if unpacked > most:
                     raise beyond("table_bytes", where, error, unpacked)
-                first += length + packed
+                first += length + _count(head, _PAGE_BYTES)
 
 
-def _struct(raw: bytes) -> tuple[dict[int, Any], int]:
-    """The fields of a thrift struct, by number, and its length."""
-    at = 0
+def _structs(fields: Fields, number: int) -> list[Fields]:
+    found = fields.get(number, [])
+    if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
+        raise ValueError("its footer is not one")
+    return found
 
-    def varint() -> int:
-        nonlocal at
-        value = shift = 0
-        while True:
-            byte = raw[at]
-            at += 1
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return value
-            shift += 7
-            if shift > 63:
-                raise ValueError("a number in the head of a page is too long")
 
-    def zigzag() -> int:
-        value = varint()
-        return (value >> 1) ^ -(value & 1)
-
-    def one(kind: int, depth: int) -> Any:
-        nonlocal at
-        if depth > 8:
-            raise ValueError("the head of a page is nested too deeply")
-        if kind in (_TRUE, _FALSE):
-            return kind == _TRUE
-        if kind in _INTEGERS:
-            return zigzag()
-        if kind in (_BYTE, _DOUBLE, _BINARY):
-            length = {_BYTE: 1, _DOUBLE: 8}.get(kind) or varint()
-            at += length
-            return None
-        if kind in (_LIST, _SET):
-            head = raw[at]
-            at += 1
-            count = head >> 4 if head >> 4 < 15 else varint()
-            for _ in range(min(count, len(raw))):
-                if head & 15 in (_TRUE, _FALSE):
-                    at += 1
-                else:
-                    one(head & 15, depth + 1)
-            return None
-        if kind == _STRUCT:
-            return fields(depth + 1)
-        raise ValueError(f"the head of a page has a field of the unknown kind {kind}")
-
-    def fields(depth: int) -> dict[int, Any]:
-        nonlocal at
-        found: dict[int, Any] = {}
-        number = 0
-        while True:
-            head = raw[at]
-            at += 1
-            if head == _STOP:
-                return found
-            number = number + (head >> 4) if head >> 4 else zigzag()
-            found[number] = one(head & 15, depth)
-
-    found = fields(0)
-    return found, at
+def _count(fields: Fields, number: int, default: int | None = None) -> int:
+    value = fields.get(number, default)
+    if type(value) is not int or value < 0:
+        raise ValueError("a size or place is missing or negative")
+    return value
 
 
 def _columns(table: Any, where: object, error: type[OverheardError]) -> dict[str, Column]:
