@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from overheard.bench import attribute, local_model, recordings, simulation, startup, sums
+from overheard.bench import attribute, growing, local_model, recordings, simulation, startup, sums
 from overheard.bench.entry import Entry, Growth, Side
 from overheard.errors import FixConfig
 
@@ -20,7 +20,7 @@ def entries() -> dict[str, Entry]:
 @cache
 def growths() -> dict[str, Growth]:
     """The growth curves."""
-    return {}
+    return {growth.name: growth for growth in growing.GROWTHS}
 
 
 def side_named(entry: str, side: str) -> Side:
