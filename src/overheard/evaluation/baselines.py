@@ -35,7 +35,7 @@ def imputation_hits(
 
     A logistic regression and gradient-boosted trees of the secret given the public attributes and
     the label are trained on the OTHER clients' records; the one that cross-validates better there
-    is scored on this client. None with a single client, or where the others show one value only.
+    (log-loss) is scored on this client. None with a single client, or where the others show one value only.
     """
     from sklearn.ensemble import HistGradientBoostingClassifier
     from sklearn.linear_model import LogisticRegression
@@ -48,7 +48,7 @@ def imputation_hits(
         return None
     x = np.concatenate([_public(recipe, truth[o], column, values) for o in others])
     s = np.concatenate([value_indices(truth[o][column], values) for o in others])
-    rng = stream(seed, "imputation", client, column)
+    rng = stream(seed, "imputation", column)  # not in the client's name: that must not matter
     if len(s) > MOST_RECORDS:
         kept = rng.choice(len(s), MOST_RECORDS, replace=False)
         x, s = x[kept], s[kept]
@@ -65,7 +65,9 @@ def imputation_hits(
     best = models[0]
     if folds >= 2:
         split = StratifiedKFold(folds, shuffle=True, random_state=int(rng.integers(2**31)))
-        scores = [cross_val_score(m, x, s, cv=split).mean() for m in models]
+        # by log-loss: on few records the share guessed right often prefers the worse model
+        measure = "neg_log_loss"
+        scores = [cross_val_score(m, x, s, cv=split, scoring=measure).mean() for m in models]
         best = models[int(np.argmax(scores))]
     best.fit(x, s)
     mine = _public(recipe, truth[client], column, values)
@@ -99,7 +101,7 @@ def imputed_label_errors(
         return None
     x = np.concatenate([encode(recipe.encoding, truth[o]) for o in others])
     y = np.concatenate([truth[o][recipe.target.column] for o in others])
-    rng = stream(seed, "imputed labels", client)
+    rng = stream(seed, "imputed labels")
     if len(y) > MOST_RECORDS:
         kept = rng.choice(len(y), MOST_RECORDS, replace=False)
         x, y = x[kept], y[kept]

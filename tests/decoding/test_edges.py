@@ -1,0 +1,190 @@
+"""Corners of the decoders: what happens once in a thousand audits must not happen unseen."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from overheard.decoding import counts as counts_module
+from overheard.decoding import expectation_propagation as ep
+from overheard.decoding.affine_map import fit_affine_map, rounding_scale
+from overheard.decoding.counts import solve_counts
+from overheard.decoding.expectation_propagation import expectation_propagation
+from overheard.decoding.ladder import UNSOLVED, decode
+from overheard.decoding.matrix_free import OuterProducts, Part, decode_matrix_free
+from overheard.decoding.max_entropy import max_entropy
+from overheard.decoding.measurement import Measurement, from_gram, from_rows
+from overheard.decoding.noisy_gram import Sums, noisy_gram
+from overheard.decoding.rounds import _curves
+from overheard.errors import FixData
+
+
+def test_rounding_of_the_wire_is_that_of_random_numbers(rng):
+    """Twin: the error that rounding to the wire's format really makes."""
+    exact = rng.normal(size=(200, 50))
+    single = exact.astype(np.float32).astype(np.float64)
+    true = np.sqrt(np.mean((single - exact) ** 2))
+    assert rounding_scale(single, single) == pytest.approx(true, rel=0.05)
+    assert rounding_scale(exact, exact) < 1e-14
+    assert rounding_scale(np.zeros((2, 2)), np.zeros((2, 2))) > 0
+
+
+@pytest.mark.parametrize("candidates", [2, 3])
+def test_inner_products_with_nothing_above_the_noise(candidates):
+    """Updates of exactly zero: no equation, and every record keeps its prior."""
+    n = 4 * (candidates - 1)
+    measured = from_gram(np.zeros((n, n)), np.zeros(n), 1.0, candidates=candidates)
+    assert measured.features.shape == (4, candidates, 0)
+    assert measured.condition == 1.0
+    found = decode(measured)
+    assert found.method == "prior"
+    np.testing.assert_allclose(found.probabilities, 1 / candidates)
+
+
+def test_two_messages_of_one_parameter(rng):
+    """One direction, two rounds: nothing is left over to estimate noise from."""
+    sent = np.array([[1.0], [2.0]])
+    returned = sent - 0.25 * (sent - 5.0)
+    fit = fit_affine_map(sent, returned)
+    assert fit.fixed_point[0] == pytest.approx(5.0)
+    assert fit.identified == 1
+
+
+def test_a_search_that_is_cut_short_says_so(simulate):
+    problem = simulate(0, 40, 2, 12, 0.05)
+    measured = from_rows(problem.features, problem.total, 0.05)
+    cut = max_entropy(measured, max_iterations=1)
+    assert not cut.converged
+    assert cut.chi2_per_equation > 1
+
+
+def test_an_unsolved_search_is_flagged(simulate, monkeypatch):
+    problem = simulate(0, 40, 2, 12, 0.05)
+    measured = from_rows(problem.features, problem.total, 0.05)
+    best = max_entropy(measured)
+    from overheard.decoding import ladder
+
+    unsolved = type(best)(best.probabilities, 0.1, best.rank, 40, 1, False, "max_entropy")
+    monkeypatch.setattr(ladder, "_climbed", lambda *_: unsolved)
+    assert decode(measured).flag == UNSOLVED
+
+
+def test_a_gram_matrix_that_needs_more_noise_gets_it():
+    """Not quite positive: it is factorised with more noise, never silently."""
+    gram = np.diag([1.0, 1.0, -30.0])
+    prior = np.full((3, 2), 0.5)
+    found = solve_counts(gram, np.zeros(3), 0.0, 3, np.ones(3), prior)
+    assert found.noise >= 10.0
+    hopeless = np.diag([1.0, 1.0, -1e30])
+    with pytest.raises(FixData, match="cannot be factorised"):
+        solve_counts(hopeless, np.zeros(3), 0.0, 3, np.ones(3), prior)
+
+
+def test_counts_that_no_group_can_have_are_doubted():
+    """A mean of minus three records is no count; the shares stay shares."""
+    gram = np.array([[100.0]])
+    found = solve_counts(
+        gram, np.array([-300.0]), 900.0, 1, np.array([4.0]), np.array([[0.5, 0.5]])
+    )
+    assert not found.exact
+    assert ((found.shares >= 0) & (found.shares <= 1)).all()
+    assert found.shares.sum() == pytest.approx(1.0)
+
+
+def test_more_multisets_than_can_be_listed_are_left_to_the_ladder(monkeypatch, simulate):
+    problem = simulate(2, 6, 3, 20, 0.1)
+    measured = from_rows(problem.features, problem.total, 0.1)
+    groups = np.arange(6)
+    monkeypatch.setattr(counts_module, "_MOST_MULTISETS", 1)
+    assert counts_module.solve_dependent(measured, groups) is None
+    answer = counts_module.decode_dependent(measured, groups)
+    assert answer.guess.tolist() == problem.secret.tolist()
+
+
+def test_repair_with_more_suspects_than_it_looks_at(simulate, monkeypatch):
+    """Among many records the wrong one is among the most suspect."""
+    problem = simulate(1, 30, 2, 60, 0.05)
+    measured = from_rows(problem.features, problem.total, 0.05)
+    wrong = problem.secret.copy()
+    wrong[4] = 1 - wrong[4]
+    monkeypatch.setattr(ep, "_MAX_SUSPECTS", 6)
+    repaired = ep._repair(measured, np.ones(30, dtype=bool), wrong)
+    assert repaired is not None
+    assert repaired.tolist() == problem.secret.tolist()
+
+
+def test_sites_that_break_are_no_answer(simulate, monkeypatch):
+    from scipy import linalg
+
+    def broken(*_):
+        raise linalg.LinAlgError
+
+    monkeypatch.setattr(ep, "cavities", broken)
+    problem = simulate(0, 30, 2, 8, 0.5)
+    found = expectation_propagation(from_rows(problem.features, problem.total, 0.5))
+    assert not found.converged
+
+
+def test_sweeps_whose_matrix_cannot_be_factorised_fall_back(rng):
+    """Inner products that no features could have: answered, and called unsettled."""
+    gram = np.array([[1.0, 50.0], [50.0, 1.0]]) * 1e6
+    found = noisy_gram(Sums(gram, np.zeros(2), 1.0, 2), np.array([0.0, 1.0]), np.full((2, 2), 0.5))
+    assert not found.settled
+    assert found.variance == 2.0**8
+    assert np.isfinite(found.probabilities).all()
+
+
+def test_curves_that_a_sketch_misses_are_found_in_full(rng):
+    """One record of a thousand moves alone: random combinations may lose it, the check does not."""
+    series = np.zeros((1000, 40))
+    series[:, 0] = 1.0
+    series[17, 5:25] = 1e-0 * rng.normal(size=20)
+    basis = _curves(series, 0.1)
+    left = series - series @ basis @ basis.T
+    assert np.sqrt((left**2).sum()) <= 0.2 + 1e-9
+
+
+def outer(rng, people, candidates=2, fan_out=6, fan_in=9):
+    parts = []
+    for _ in range(candidates - 1):
+        errors, inputs = rng.normal(size=(people, fan_out)), rng.normal(size=(people, fan_in))
+        parts.append([Part(errors, inputs, np.arange(fan_in))])
+    return OuterProducts(parts, (fan_out, fan_in))
+
+
+def test_conjugate_gradients_with_nothing_to_correct(rng):
+    """Everybody has candidate 0: the first residual is noise, and the answer is proven."""
+    features = outer(rng, 12)
+    noise = 1e-3
+    found = decode_matrix_free(features, noise * rng.normal(size=(6, 9)), noise)
+    assert found.converged
+    assert (found.guess == 0).all()
+    np.testing.assert_array_equal(found.probabilities[:, 0], 1.0)
+
+
+def test_parts_in_different_columns_have_no_inner_product(rng):
+    left = Part(rng.normal(size=(4, 3)), rng.normal(size=(4, 2)), np.array([0, 1]))
+    right = Part(rng.normal(size=(4, 3)), rng.normal(size=(4, 2)), np.array([2, 3]))
+    some = Part(rng.normal(size=(4, 3)), rng.normal(size=(4, 2)), np.array([1, 3]))
+    features = OuterProducts([[left], [right, some]], (3, 4))
+    written = np.zeros((2, 4, 3, 4))
+    for k, parts in enumerate(features.features):
+        for part in parts:
+            for i in range(4):
+                written[k, i][:, part.columns] += np.outer(part.errors[i], part.inputs[i])
+    blocks = np.einsum("aioj,bioj->iab", written, written)
+    np.testing.assert_allclose(features.own_blocks(), blocks, atol=1e-12)
+
+
+@pytest.mark.parametrize("factor", [0.0, -1.0, np.nan, np.inf])
+def test_noise_cannot_be_inflated_by_nonsense(factor):
+    measured = Measurement(np.zeros((1, 2, 1)), np.zeros(1))
+    for change in (measured.inflated, measured.capped):
+        with pytest.raises(FixData, match="positive"):
+            change(factor)
+
+
+def test_nothing_remains_where_all_is_known():
+    measured = Measurement(np.zeros((2, 2, 1)), np.zeros(1))
+    with pytest.raises(FixData, match="nothing remains"):
+        measured.given(np.ones(2, dtype=bool), np.zeros(2, dtype=np.intp))

@@ -1,0 +1,61 @@
+"""Sweeps under noise of roughly known size."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import linalg
+
+from overheard.decoding import noisy
+from overheard.decoding.measurement import from_rows
+from overheard.decoding.noisy import noisy_posterior
+
+
+@pytest.mark.parametrize(("k", "noise"), [(2, 2.0), (3, 2.0), (2, 0.3)])
+def test_close_to_the_exact_posterior(simulate, enumerate_posterior, k, noise):
+    gaps, raised = [], []
+    for seed in range(12):
+        problem = simulate(seed, 7, k, 12, noise)
+        exact = enumerate_posterior(
+            problem.features, problem.total, noise, np.full((7, k), 1 / k)
+        ).marginals
+        found, variance = noisy_posterior(from_rows(problem.features, problem.total, noise))
+        gaps.append(np.abs(found.probabilities - exact).max())
+        raised.append(variance)
+    assert np.median(gaps) < 0.05
+    assert np.median(raised) == 1.0
+
+
+def test_understated_noise_is_raised_to_about_what_it_is(simulate):
+    raised = []
+    for seed in range(10):
+        problem = simulate(seed, 20, 2, 200, 3.0)
+        found, variance = noisy_posterior(from_rows(problem.features, problem.total, 1.0))
+        assert found.method == "expectation_propagation"
+        raised.append(variance)
+    assert 4.0 < np.median(raised) < 14.0
+
+
+def test_nothing_to_say_leaves_the_prior(simulate):
+    problem = simulate(0, 5, 2, 3, 1.0)
+    prior = np.tile([0.2, 0.8], (5, 1))
+    silent = from_rows(np.ones((5, 2, 3)), np.zeros(3), 1.0)
+    found, variance = noisy_posterior(silent, prior)
+    assert (found.method, variance) == ("prior", 1.0)
+    np.testing.assert_array_equal(found.probabilities, prior)
+    certain = np.eye(2)[[0, 1, 0, 1, 1]]
+    found, _ = noisy_posterior(from_rows(problem.features, problem.total, 1.0), certain)
+    np.testing.assert_array_equal(found.probabilities, certain)
+
+
+def test_sweeps_that_never_rest_give_way_to_maximum_entropy(simulate, monkeypatch):
+    """A site that loses positive definiteness is no answer, however often it is tried."""
+    problem = simulate(1, 6, 2, 4, 0.5)
+
+    def broken(*_):
+        raise linalg.LinAlgError("not positive definite")
+
+    monkeypatch.setattr(noisy, "cavities", broken)
+    found, variance = noisy_posterior(from_rows(problem.features, problem.total, 0.5))
+    assert found.method == "max_entropy"
+    assert variance == 2.0**6

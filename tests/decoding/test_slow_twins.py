@@ -1,0 +1,271 @@
+"""Small kernels against slow twins that nobody could get wrong."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import special, stats
+
+from overheard.decoding import certainty
+from overheard.decoding.batch_noise import trend
+from overheard.decoding.certainty import sober
+from overheard.decoding.column_measurement import Equations, Moments, whole_equations
+from overheard.decoding.counts import averaged, same_rows, tie_diagnostics
+from overheard.decoding.enumeration import answer_bits
+from overheard.decoding.ladder import believable
+from overheard.decoding.matched_filter import smoothed
+from overheard.decoding.max_entropy import Posterior, count_unknowns
+from overheard.decoding.measurement import from_rows
+from overheard.decoding.mixed_model import Settings, log_prior
+from overheard.decoding.ridge import fits, likely
+from overheard.decoding.successive import successive
+from overheard.decoding.update_scale import ScaledSum, likeliest_scale
+
+SEEDS = st.integers(0, 10_000)
+
+
+def problem(seed, m, k, rows, noise):
+    rng = np.random.default_rng(seed)
+    features = rng.normal(size=(m, k, rows))
+    secret = rng.integers(0, k, m)
+    total = features[np.arange(m), secret].sum(axis=0) + noise * rng.normal(size=rows)
+    return features, total, secret
+
+
+def log_likelihood(features, total, noise, answer):
+    left = total - features[np.arange(len(answer)), answer].sum(axis=0)
+    return -0.5 * float(left @ left) / noise**2
+
+
+@given(SEEDS, st.integers(2, 3), st.floats(0.1, 3.0))
+def test_sober_tries_every_change_of_one_or_two_records(seed, k, noise):
+    """The twin changes one record, or two, in every way, and takes the likeliest for each."""
+    m = 5
+    features, total, _ = problem(seed, m, k, 4, noise)
+    rng = np.random.default_rng(seed + 1)
+    prior = rng.dirichlet(np.full(k, 3.0), size=m)
+    answer = rng.integers(0, k, m)
+    measured = from_rows(features, total, noise, floor=1e-9)
+    stated = np.where(np.eye(k, dtype=bool)[answer], 1 - 1e-9, 1e-9 / (k - 1))
+    given_answer = Posterior(stated, 0.0, measured.rank, m * (k - 1), 1, True, "x")
+    found = sober(measured, given_answer, prior)
+
+    def worth(other):
+        chosen = np.log(prior[np.arange(m), other]).sum()
+        return log_likelihood(features, total, noise, other) + chosen
+
+    def changed(*pairs):
+        other = answer.copy()
+        for i, value in pairs:
+            other[i] = value
+        return worth(other) - worth(answer)
+
+    singles = [(i, v) for i in range(m) for v in range(k) if v != answer[i]]
+    for i in range(m):
+        doubts = {}
+        for v in range(k):
+            if v == answer[i]:
+                continue
+            gains = [changed((i, v))]
+            gains += [changed((i, v), pair) for pair in singles if pair[0] != i]
+            doubts[v] = float(1 / (1 + np.exp(np.clip(-max(gains), -700, 700))))
+        doubt = min(sum(doubts.values()), 0.5)
+        wanted = max(doubt, 1e-9)
+        assert 1 - found.probabilities[i, answer[i]] == pytest.approx(wanted, abs=1e-6)
+
+
+def test_sober_with_more_changes_than_pairs_it_looks_at(monkeypatch):
+    """The most suspect ones are paired; the others are judged alone."""
+    features, total, secret = problem(3, 40, 2, 60, 0.05)
+    measured = from_rows(features, total, 0.05)
+    wrong = secret.copy()
+    wrong[7] = 1 - wrong[7]
+    stated = np.where(np.eye(2, dtype=bool)[wrong], 1 - 1e-9, 1e-9)
+    given_answer = Posterior(stated, 0.0, measured.rank, 40, 1, True, "x")
+    whole = sober(measured, given_answer)
+    monkeypatch.setattr(certainty, "MOST_PAIRS", 10)
+    few = sober(measured, given_answer)
+    assert whole.flag == few.flag == certainty.NOT_UNIQUE
+    np.testing.assert_allclose(few.probabilities[7], whole.probabilities[7])
+
+
+def test_sober_has_nothing_to_change_where_the_prior_decides():
+    features, total, secret = problem(3, 4, 2, 6, 0.5)
+    decided = np.eye(2)[secret]
+    posterior = Posterior(decided, 0.0, 4, 0, 1, True, "x")
+    assert sober(from_rows(features, total, 0.5), posterior, decided) is posterior
+
+
+@given(SEEDS, st.integers(4, 9))
+def test_successive_decisions_are_the_best_of_all_answers(seed, m):
+    features, total, _ = problem(seed, m, 2, m - 1, 0.05)
+    found = successive(from_rows(features, total, 0.05))
+    if not found.converged:
+        return
+    every = itertools.product(range(2), repeat=m)
+    best = max(every, key=lambda a: log_likelihood(features, total, 0.05, np.array(a)))
+    assert found.guess.tolist() == list(best)
+
+
+def test_successive_decides_more_often_than_not():
+    """So that the test above is about something."""
+    done = [
+        successive(from_rows(*problem(seed, 8, 2, 7, 0.05)[:2], 0.05)).converged
+        for seed in range(40)
+    ]
+    assert np.mean(done) > 0.5
+
+
+@pytest.mark.parametrize("candidates", [2, 3])
+@pytest.mark.parametrize("rows", [8, 40])
+def test_the_likeliest_scale_is_that_of_the_gaussian_written_out(rng, candidates, rows):
+    """Twin: the log-density of the message under N(alpha mean, alpha^2 F V F' + noise I)."""
+    people, alpha = 5, 0.4
+    features = rng.normal(size=(people, candidates, rows))
+    truth = rng.integers(0, candidates, people)
+    t = alpha * features[np.arange(people), truth].sum(axis=0) + 0.3 * rng.normal(size=rows)
+    t, white = t / 0.3, features / 0.3
+    base, d = white[:, 0].sum(axis=0), (white[:, 1:] - white[:, :1]).reshape(-1, rows)
+    heard = ScaledSum(d @ d.T, d @ t, d @ base, t @ t, t @ base, base @ base, rows, candidates)
+    found = likeliest_scale(heard)
+    share = np.full(candidates - 1, 1 / candidates)
+    one = np.diag(share) - np.outer(share, share)
+    spread = d.T @ np.kron(np.eye(people), one) @ d
+    mean = base + np.tile(share, people) @ d
+
+    def density(at):
+        noise = found.noise if rows > 30 else 1.0
+        return stats.multivariate_normal(at * mean, at**2 * spread + noise * np.eye(rows)).logpdf(t)
+
+    grid = np.geomspace(0.05, 3.0, 400)
+    best = grid[int(np.argmax([density(a) for a in grid]))]
+    assert found.value == pytest.approx(best, rel=0.05)
+    if rows < 30:
+        assert found.gain == pytest.approx(2 * (density(found.value) - density(1.0)), abs=0.05)
+
+
+@given(st.integers(2, 30), st.integers(0, 6))
+def test_the_trend_spans_the_polynomials(rounds, degree):
+    found = trend(rounds, degree)
+    count = min(degree, rounds - 1) + 1
+    assert found.shape == (rounds, count)
+    np.testing.assert_allclose(found.T @ found, np.eye(count), atol=1e-10)
+    time = np.linspace(-1, 1, rounds)
+    for power in range(count):
+        left = time**power - found @ (found.T @ time**power)
+        assert np.abs(left).max() < 1e-8
+
+
+@given(SEEDS, st.booleans())
+def test_whole_equations_whiten_as_the_covariance_says(seed, random_orders):
+    rng = np.random.default_rng(seed)
+    k, m, width = 3, 4, 5
+    mean = rng.normal(size=(k, m, width))
+    root = rng.normal(size=(width, width))
+    shape = root @ root.T / np.trace(root @ root.T)
+    variance = rng.uniform(0.1, 1, m) * random_orders
+    rounding = rng.uniform(0.1, 1.0, width)
+    total = rng.normal(size=width)
+    found = whole_equations(Moments(mean, variance, shape), total, rounding)
+    covariance = variance.sum() * shape + np.diag(rounding**2)
+    differences, residual = found.white()
+    wanted = total - mean[0].sum(axis=0)
+    want = np.stack([mean[v, i] - mean[0, i] for i in range(m) for v in (1, 2)])
+    inner = want @ np.linalg.solve(covariance, want.T)
+    np.testing.assert_allclose(differences @ differences.T, inner, atol=1e-8)
+    np.testing.assert_allclose(
+        differences @ residual, want @ np.linalg.solve(covariance, wanted), atol=1e-8
+    )
+    p = rng.dirichlet(np.ones(k), size=m)
+    missed = wanted - sum(p[i, v] * (mean[v, i] - mean[0, i]) for i in range(m) for v in (1, 2))
+    np.testing.assert_allclose(found.misses(p), missed, atol=1e-10)
+    assert found.chi2(p) == pytest.approx(missed @ np.linalg.solve(covariance, missed) / width)
+
+
+def test_equations_of_one_row():
+    one = Equations(np.ones((2, 1, 1)), np.array([3.0]), np.array([2.0]))
+    assert one.chi2(np.array([[0.5, 0.5], [0.0, 1.0]])) == pytest.approx((1.5 / 2) ** 2)
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), min_size=1, max_size=12))
+def test_equal_rows_have_equal_numbers(rows):
+    found = same_rows(np.array(rows, dtype=float))
+    for i, j in itertools.combinations(range(len(rows)), 2):
+        assert (found[i] == found[j]) == (rows[i] == rows[j])
+    assert set(found) == set(range(len(set(rows))))
+
+
+@given(SEEDS, st.integers(1, 10))
+def test_groups_are_given_their_mean(seed, m):
+    rng = np.random.default_rng(seed)
+    groups = same_rows(rng.integers(0, 3, (m, 1)))
+    p = rng.dirichlet([1, 1, 1], size=m)
+    found = averaged(Posterior(p, 0.0, 0, 0, 0, True, "x"), groups).probabilities
+    for i in range(m):
+        np.testing.assert_allclose(found[i], p[groups == groups[i]].mean(axis=0))
+    told = tie_diagnostics(groups, found)
+    tied = [i for i in range(m) if (groups == groups[i]).sum() > 1]
+    assert told["tied_records"] == len(tied)
+    assert told["undecidable"] == sum(found[i].max() < 1 - 1e-4 for i in tied)
+
+
+@given(st.lists(st.lists(st.booleans(), min_size=3, max_size=3), min_size=1, max_size=6))
+def test_answers_and_unknowns_are_counted(allowed):
+    prior = np.array([[1.0, *row] for row in allowed])
+    prior /= prior.sum(axis=1, keepdims=True)
+    every = 1
+    for row in prior:
+        every *= int((row > 0).sum())
+    assert 2 ** answer_bits(prior) == pytest.approx(every)
+    assert count_unknowns(prior) == sum(int((row > 0).sum()) - 1 for row in prior)
+
+
+@pytest.mark.parametrize(
+    ("spare", "factor", "raised"), [(200, 1.0, False), (200, 3.0, True), (10, 3.0, False)]
+)
+def test_noise_is_believed_unless_spare_rows_show_more(rng, spare, factor, raised):
+    features = np.zeros((3, 2, spare + 3))
+    features[:, 1, :3] = np.eye(3)
+    total = factor * rng.normal(size=spare + 3)
+    given_noise = from_rows(features, total, 1.0)
+    trusted = believable(given_noise)
+    if raised:
+        sd = np.sqrt(given_noise.misfit)
+        np.testing.assert_allclose(trusted.total, given_noise.total / sd)
+        assert trusted.misfit == pytest.approx(1.0)
+    else:
+        assert trusted is given_noise
+
+
+@pytest.mark.parametrize("equations", [1, 10, 300])
+def test_fit_is_the_chi_square_tail(equations):
+    edge = stats.chi2.isf(1e-6, equations)
+    assert likely(edge * 0.999, equations)
+    assert not likely(edge * 1.001, equations)
+    assert fits(edge * 1.5 * 0.999, equations)
+    assert not fits(edge * 1.5 * 1.001, equations)
+    assert likely(1e9, 0)
+
+
+@given(SEEDS, st.integers(1, 12), st.integers(0, 4))
+def test_smoothing_is_a_mean_of_neighbours(seed, rounds, reach):
+    values = np.random.default_rng(seed).normal(size=(rounds, 2))
+    found = smoothed(values, reach)
+    for t in range(rounds):
+        near = values[max(t - reach, 0) : t + reach + 1]
+        np.testing.assert_allclose(found[t], near.mean(axis=0), atol=1e-12)
+
+
+@given(st.integers(1, 7), st.floats(0.5, 3), st.floats(0.5, 12), st.floats(0, 0.9))
+def test_the_prior_over_sets_of_clients_is_beta_binomial(clients, alpha, beta, nobody):
+    """Apart from the probability that nobody has the property."""
+    found = log_prior(clients, Settings(positives=(alpha, beta), nobody=nobody))
+    choose = special.comb(clients, np.arange(clients + 1))
+    counts = (1 - nobody) * stats.betabinom.pmf(np.arange(clients + 1), clients, alpha, beta)
+    counts[0] += nobody
+    np.testing.assert_allclose(np.exp(found) * choose, counts, atol=1e-12)
+    assert (np.exp(found) * choose).sum() == pytest.approx(1.0)

@@ -1,0 +1,115 @@
+"""Every public function of decoding/ has a test against something slow and obviously right.
+
+The register names, for each function, the test that holds its twin: the same written out, an
+exhaustive list, a textbook formula, fifty digits, or the truth of a simulated world.
+"""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import overheard.decoding
+
+HERE = Path(__file__).parent
+TWINS = {
+    "affine_map.fit_affine_map": "affine_map::agrees_with_plain_least_squares_where_that_works",
+    "affine_map.fixed_points": "high_precision::optima_from_crowded_models",
+    "affine_map.second_moments": "affine_map::second_moments_follow_from_one_step_and_from_many",
+    "affine_map.inverse_steps": "high_precision::one_step_behind_many",
+    "affine_map.rounding_scale": "edges::rounding_of_the_wire_is_that_of_random_numbers",
+    "batch_noise.noise_factor": "surrogate::noise_factor_is_the_variance_of_the_summed_batch_means",
+    "batch_noise.trend": "slow_twins::the_trend_spans_the_polynomials",
+    "batch_noise.residual_covariance": "surrogate::residual_covariance_is_that_of_the_noise",
+    "certainty.sober": "slow_twins::sober_tries_every_change_of_one_or_two_records",
+    "column_measurement.usage": "column_measurement::usage_counts_the_smaller_last_batch",
+    "column_measurement.order_moments": "column_measurement::moments_are_those_of_random_orders",
+    "column_measurement.whole_equations":
+        "slow_twins::whole_equations_whiten_as_the_covariance_says",
+    "column_measurement.pooled": "column_measurement::pooling_inner_products_is_stacking_rows",
+    "column_measurement.stacked": "column_measurement::pooling_inner_products_is_stacking_rows",
+    "contribution.contributions": "contribution::agrees_with_conditioning_a_joint_gaussian",
+    "counts.same_rows": "slow_twins::equal_rows_have_equal_numbers",
+    "counts.solve_counts": "counts::counts_are_those_of_an_exhaustive_search",
+    "counts.decode_tied": "counts::counts_are_those_of_an_exhaustive_search",
+    "counts.decode_dependent": "counts::dependent_candidates_are_those_of_an_exhaustive_search",
+    "counts.solve_dependent": "counts::dependent_candidates_are_those_of_an_exhaustive_search",
+    "counts.averaged": "slow_twins::groups_are_given_their_mean",
+    "counts.tie_diagnostics": "slow_twins::groups_are_given_their_mean",
+    "enumeration.answer_bits": "slow_twins::answers_and_unknowns_are_counted",
+    "enumeration.enumeration": "enumeration::agrees_with_the_naive_list",
+    "expectation_propagation.expectation_propagation":
+        "expectation_propagation::marginals_are_close_to_enumeration",
+    "factor_kernels.difference":
+        "factor_kernels::kernels_are_those_of_the_gradients_written_out",
+    "factor_kernels.gram": "factor_kernels::kernels_are_those_of_the_gradients_written_out",
+    "factor_kernels.squares": "factor_kernels::kernels_are_those_of_the_gradients_written_out",
+    "factor_kernels.project": "factor_kernels::kernels_are_those_of_the_gradients_written_out",
+    "factor_kernels.explicit": "factor_kernels::kernels_are_those_of_the_gradients_written_out",
+    "group_posterior.group_posterior": "group_posterior::agrees_with_the_slow_twin",
+    "label_solve.solve_residuals": "high_precision::labels_behind_crowded_rows",
+    "ladder.decode": "ladder::agrees_with_enumeration",
+    "ladder.believable": "slow_twins::noise_is_believed_unless_spare_rows_show_more",
+    "logistic_surrogate.decode_logistic": "surrogate::slope_is_the_derivative",
+    "matched_filter.block": "matched_filter::solves_the_system",
+    "matched_filter.background": "matched_filter::solves_the_system",
+    "matched_filter.matched_filters": "matched_filter::solves_the_system",
+    "matched_filter.scale_of": "matched_filter::what_cannot_be_used",
+    "matched_filter.smoothed": "slow_twins::smoothing_is_a_mean_of_neighbours",
+    "matrix_free.decode_matrix_free": "counts::conjugate_gradients_find_and_prove_the_answer",
+    "matrix_noise.matrix_noise": "matrix_noise::whitens_what_it_was_fitted_to",
+    "max_entropy.check_prior": "max_entropy::bad_priors_are_refused_by_name",
+    "max_entropy.count_unknowns": "slow_twins::answers_and_unknowns_are_counted",
+    "max_entropy.max_entropy": "high_precision::maximum_entropy_solves_its_own_equations",
+    "measurement.from_rows": "measurement::reduction_keeps_the_likelihood_of_every_answer",
+    "measurement.from_differences": "measurement::reduction_keeps_the_likelihood_of_every_answer",
+    "measurement.from_gram": "measurement::gram_form_agrees_with_rows_when_well_conditioned",
+    "measurement.stack": "measurement::stacked_rounds_equal_one_long_round",
+    "measurement.finite": "measurement::bad_rows_are_refused_by_name",
+    "mixed_chains.posterior": "mixed_model::the_exact_stage_finds_what_summing_over_all_sets_finds",
+    "mixed_chains.sample": "mixed_model::sampling_finds_what_summing_over_all_sets_finds",
+    "mixed_chains.sample_exactly":
+        "mixed_model::the_exact_stage_finds_what_summing_over_all_sets_finds",
+    "mixed_chains.best_set": "mixed_model::best_set_by_hand",
+    "mixed_model.terms": "mixed_model::probabilities_are_those_of_enumeration",
+    "mixed_model.grid_of": "mixed_model::probabilities_are_those_of_enumeration",
+    "mixed_model.doubt_of_the_mean": "mixed_model::probabilities_are_those_of_enumeration",
+    "mixed_model.log_prior": "slow_twins::the_prior_over_sets_of_clients_is_beta_binomial",
+    "moments.statistics": "moments::the_law_is_what_the_records_do",
+    "moments.moments_of_secret": "moments::the_moments_come_back",
+    "noisy.noisy_posterior": "noisy::close_to_the_exact_posterior",
+    "noisy_gram.noisy_gram": "noisy_gram::close_to_the_exact_posterior",
+    "relaxed_likelihood.ridge": "high_precision::ridge_regression_of_clients_that_come_together",
+    "relaxed_likelihood.relaxed_likelihood": "relaxed_likelihood::one_loss_is_adam",
+    "ridge.ridge": "ridge::one_record_is_the_exact_posterior",
+    "ridge.fits": "slow_twins::fit_is_the_chi_square_tail",
+    "ridge.likely": "slow_twins::fit_is_the_chi_square_tail",
+    "ridge.moment_sites": "ridge::moments_are_those_of_one_hot_indicators",
+    "ridge.cavities": "ridge::cavities_agree_with_the_dense_formula",
+    "ridge.tilt": "ridge::one_record_is_the_exact_posterior",
+    "rounds.from_factors": "rounds::no_answer_changes_its_likelihood",
+    "rounds.float32_noise": "rounds::float32_noise_covers_the_true_error",
+    "successive.successive": "slow_twins::successive_decisions_are_the_best_of_all_answers",
+    "surrogate.decode_least_squares": "surrogate::least_squares_on_mini_batches",
+    "update_scale.likeliest_scale":
+        "slow_twins::the_likeliest_scale_is_that_of_the_gaussian_written_out",
+    "update_scale.refit": "high_precision::a_scale_from_vectors_of_very_different_length",
+}  # fmt: skip
+
+
+def functions(path: Path) -> set[str]:
+    """Public functions at the top of a module."""
+    body = ast.parse(path.read_text()).body
+    return {n.name for n in body if isinstance(n, ast.FunctionDef) and not n.name.startswith("_")}
+
+
+def test_every_kernel_has_a_twin():
+    folder = Path(overheard.decoding.__file__).parent
+    public = {f"{path.stem}.{name}" for path in folder.glob("*.py") for name in functions(path)}
+    assert public == set(TWINS)
+
+
+def test_every_twin_is_there():
+    for twin in set(TWINS.values()):
+        file, _, name = twin.partition("::")
+        assert f"test_{name}" in functions(HERE / f"test_{file}.py"), twin

@@ -1,0 +1,70 @@
+"""The same bits whatever the threads, processes and order of work.
+
+Stated tolerance: recordings and guesses to the last bit with one or two threads of BLAS, at the
+sizes of a test. Larger products may be added up in another order by another number of threads;
+then updates differ in the last place of the wire and probabilities by less than 1e-6.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+
+WORK = """
+import json, sys
+from pathlib import Path
+import numpy as np
+from overheard.attacks import attack_named
+from overheard.federation.config import parse_config
+from overheard.federation.plan import plan
+from overheard.federation.simulate import simulate
+from overheard.transcript.observe import observe
+from overheard.transcript.store import Recording
+from overheard.transcript.target import attribute
+from overheard.transcript.threat import SERVER
+from overheard.transcript.view import launch
+
+config = {
+    "data": {"source": "digits", "options": {"victim": 60, "participants": 3,
+                                              "attributes": ["c043"]}},
+    "model": {"name": "mlp", "hidden": [64]},
+    "training": {"rounds": 2, "learning_rate": 0.1, "batch_size": 20},
+}
+run = Recording.open(simulate(plan(parse_config(config)), Path(sys.argv[1])))
+view = observe(run, SERVER, attribute("c043"), run.clients[0])
+guess = launch(attack_named("max_entropy"), view, 0)
+print(json.dumps(guess.probabilities.tolist()))
+"""
+
+
+def run(path: Path, threads: int) -> tuple[dict[str, str], np.ndarray]:
+    """In a process of its own: digests of what was recorded, and the guess."""
+    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+    env = {**os.environ, **dict.fromkeys(names, str(threads))}
+    done = subprocess.run(
+        [sys.executable, "-c", WORK, str(path)],
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=True,
+    )
+    files = {
+        file.name: hashlib.sha256(file.read_bytes()).hexdigest()
+        for file in sorted((path / "wire").glob("*.safetensors"))
+    }
+    return files, np.array(json.loads(done.stdout))
+
+
+def test_threads_and_processes_change_nothing(tmp_path):
+    one, two = run(tmp_path / "one", 1), run(tmp_path / "two", 2)
+    assert one[0] == two[0]
+    assert len(one[0]) == 2
+    np.testing.assert_allclose(one[1], two[1], atol=1e-6)
+    assert one[1].shape == (60, 2)

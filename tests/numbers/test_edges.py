@@ -1,0 +1,181 @@
+"""The edges of arithmetic, from records to report: a right answer or a clear refusal.
+
+Warnings are errors here, so that an overflow nobody thought of is a failure too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from overheard.errors import FixConfig, FixData, OverheardError
+from overheard.evaluation.audit import audit
+from overheard.report.html import render
+from overheard.report.markdown import render_markdown
+from overheard.transcript.threat import SERVER
+
+MLP = {"name": "mlp", "hidden": [6]}
+LOGISTIC = {"name": "logistic"}
+SMALL = {"clients": 3, "people": 20, "columns": 2, "rounds": 6, "participation": 1.0}
+
+
+def column(name: str, change: Any) -> Any:
+    """A change of the dataset that replaces one column."""
+
+    def changed(dataset: Any) -> Any:
+        columns = dict(dataset.records.columns)
+        columns[name] = change(columns)
+        return replace(dataset, records=type(dataset.records)(columns))
+
+    return changed
+
+
+def audited(recording: Any, attacks: tuple[str, ...] = ()) -> Any:
+    """Audit and report; every number in the record must be finite, the page must be made."""
+    record = audit(recording, SERVER, attacks)
+    for found in record.findings:
+        assert np.isfinite([found.value, found.low, found.high]).all()
+        assert found.low <= found.value <= found.high
+    assert "<html" in render(record)
+    assert render_markdown(record).startswith("#")
+    return record
+
+
+def learned(record: Any, attack: str, metric: str = "value") -> list[float]:
+    return [getattr(f, metric) for f in record.findings if f.attack == attack]
+
+
+FINE = {
+    "denormals": {"change": column("x1", lambda c: c["x1"] * 1e-310)},
+    "1e-30": {"change": column("x1", lambda c: c["x1"] * 1e-30)},
+    "1e200": {"change": column("x1", lambda c: c["x1"] * 1e200)},
+    "denormal labels": {"change": column("y", lambda c: c["y"] * 1e-310)},
+    "labels of 1e250": {"change": column("y", lambda c: c["y"] * 1e250)},
+}
+
+
+@pytest.mark.parametrize("case", FINE)
+def test_units_do_not_matter(federate, case):
+    """Columns are scaled by their own spread: people measured in other units are the same people.
+
+    Tolerance: accuracies equal; the optimum's excess loss to 2% of the optimum's loss, because
+    denormals have few digits.
+    """
+    attacks = ("exact_linear", "max_entropy")
+    plain = audited(federate(**SMALL), attacks)
+    other = audited(federate(**{**SMALL, **FINE[case]}), attacks)
+    assert learned(other, "max_entropy") == learned(plain, "max_entropy")
+    assert learned(other, "exact_linear") == pytest.approx(learned(plain, "exact_linear"), abs=0.02)
+
+
+@pytest.mark.parametrize("model", [None, LOGISTIC, MLP], ids=["linear", "logistic", "mlp"])
+@pytest.mark.parametrize("batch", [{}, {"batch_size": 7}], ids=["full", "mini"])
+def test_updates_of_exactly_zero_tell_nothing(federate, model, batch):
+    """A learning rate below the last place of every parameter: nobody beats the shares."""
+    record = audited(federate(model, **SMALL, learning_rate=1e-20, **batch))
+    for found in record.findings:
+        if found.attack == "max_entropy":
+            assert found.value <= (found.majority or 0) + 1e-12
+            assert found.details["rank"] == 0
+            assert "undecided" in found.details["flag"]
+    assert not learned(record, "exact_linear")
+    assert any("fewer independent equations than unknown" in note for note in record.notes)
+
+
+@pytest.mark.parametrize(
+    ("model", "rate"), [(None, 1e30), (MLP, 50.0), ({**MLP, "activation": "tanh"}, 1e9)]
+)
+def test_a_federation_that_diverges_is_refused_in_words(federate, model, rate):
+    with pytest.raises(FixConfig, match="lower learning_rate"):
+        federate(model, **SMALL, learning_rate=rate)
+
+
+@pytest.mark.parametrize(("model", "rate"), [(None, 1e5), (LOGISTIC, 1e8)])
+def test_a_federation_that_grows_without_end_is_audited(federate, model, rate):
+    """Models of 1e30 and more: what float32 still holds is decoded, nothing overflows."""
+    record = audited(federate(model, **SMALL, learning_rate=rate))
+    assert learned(record, "max_entropy")
+
+
+@pytest.mark.parametrize("rate", [0.0, -1.0, 1e-300, 1e300, float("nan"), float("inf")])
+def test_learning_rates_that_float64_cannot_square_are_refused(federate, rate):
+    with pytest.raises(FixConfig, match="learning_rate"):
+        federate(**SMALL, learning_rate=rate)
+
+
+@pytest.mark.parametrize("model", [None, LOGISTIC, MLP], ids=["linear", "logistic", "mlp"])
+def test_one_record_is_read_off_its_update(federate, model):
+    record = audited(federate(model, **{**SMALL, "people": 1, "clients": 6}))
+    assert learned(record, "max_entropy") == [1.0] * 6
+
+
+@pytest.mark.parametrize("model", [None, LOGISTIC, MLP], ids=["linear", "logistic", "mlp"])
+def test_one_client_in_one_round(federate, model):
+    record = audited(federate(model, **{**SMALL, "clients": 1, "rounds": 1}))
+    (found,) = [f for f in record.findings if f.attack == "max_entropy"]
+    assert found.imputation is None
+    assert found.value >= 0.75
+    if model is None:
+        reasons = {s.attack: s.reason for s in record.skipped}
+        assert "record more rounds" in reasons["exact_linear"]
+
+
+def test_a_constant_column_is_a_flat_direction(federate):
+    change = column("x1", lambda c: np.full(len(c["x1"]), 3.0))
+    record = audited(federate(**SMALL, change=change))
+    assert max(learned(record, "exact_linear")) < 0.01
+
+
+@pytest.mark.parametrize("model", [None, LOGISTIC], ids=["linear", "logistic"])
+def test_collinear_columns_are_audited(federate, model):
+    change = column("x1", lambda c: 2 * c["x0"] - 1)
+    record = audited(federate(model, **SMALL, change=change))
+    if model is None:
+        assert max(learned(record, "exact_linear")) < 0.01
+    assert all(0 <= value <= 1 for value in learned(record, "max_entropy"))
+
+
+def test_people_who_agree_in_everything_public(federate):
+    def alike(dataset: Any) -> Any:
+        columns = dict(dataset.records.columns)
+        columns |= {n: np.zeros(len(columns[n])) for n in ("x0", "x1")}
+        return replace(dataset, records=type(dataset.records)(columns))
+
+    record = audited(federate(LOGISTIC, **SMALL, change=alike))
+    assert all(0 <= value <= 1 for value in learned(record, "max_entropy"))
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "words"),
+    [
+        ("y", lambda c: np.zeros(len(c["y"])), "constant"),
+        ("s", lambda c: np.zeros(len(c["s"])), "constant"),
+        ("x1", lambda c: np.where(np.arange(len(c["x1"])) == 3, np.nan, c["x1"]), "row 3"),
+        ("x1", lambda c: np.where(np.arange(len(c["x1"])) == 3, np.inf, c["x1"]), "row 3"),
+        ("x1", lambda c: c["s"] * 1.0, "linear function"),
+    ],
+)
+def test_records_that_say_nothing_are_refused_by_name(federate, name, change, words):
+    with pytest.raises(FixData, match=words) as refused:
+        federate(**SMALL, change=column(name, change))
+    assert name in str(refused.value) or "'s'" in str(refused.value)
+
+
+@pytest.mark.parametrize("wire", ["float16", "bfloat16", "float8"])
+def test_a_wire_that_cannot_be_simulated_is_refused(federate, wire):
+    with pytest.raises(OverheardError, match=r"training\.wire"):
+        federate(**SMALL, wire=wire)
+
+
+def test_the_report_warns_where_equations_are_fewer_than_unknowns(federate):
+    few = audited(federate(**SMALL))
+    (note,) = [n for n in few.notes if "fewer independent equations" in n]
+    assert note.startswith("s: ")
+    assert "4 for 20" in note
+    assert "likely, not proven" in note
+    assert "fewer independent equations" in render(few)
+    enough = audit(federate({"name": "mlp", "hidden": [30]}, **SMALL), SERVER, ["max_entropy"])
+    assert not [n for n in enough.notes if "fewer independent" in n]

@@ -1,0 +1,180 @@
+"""What must not matter: names, the order of records, units, and how rounds are cut into files."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from overheard.attacks import attack_named
+from overheard.evaluation.audit import audit
+from overheard.federation.simulate import named
+from overheard.learning.records import Records
+from overheard.transcript.knowledge import Link
+from overheard.transcript.observe import observe, recipe_of
+from overheard.transcript.store import Recorder, Recording
+from overheard.transcript.target import LOCAL_MODEL, attribute
+from overheard.transcript.threat import SERVER
+from overheard.transcript.view import launch
+
+SMALL = {"clients": 3, "people": 30, "columns": 2, "rounds": 6}
+NETWORK = {"name": "mlp", "hidden": [24]}
+ATTACKS = ("exact_linear", "max_entropy", "model_based_last_returned", "partial_decode", "majority")
+
+
+def with_columns(**made: Any) -> Any:
+    """A change of the dataset: each column is made from the columns."""
+
+    def changed(dataset: Any) -> Any:
+        old = dataset.records.columns
+        new = {name: make(old) for name, make in made.items()}
+        return replace(dataset, records=Records({**old, **new}))
+
+    return changed
+
+
+def wire_bytes(recording: Recording) -> list[bytes]:
+    files = sorted((recording.path / "wire").glob("*.safetensors"))
+    return [file.read_bytes()[-400:] for file in files]
+
+
+def probabilities(recording: Recording, client: str, attack: str = "max_entropy") -> Any:
+    view = observe(recording, SERVER, attribute("s"), client)
+    return launch(attack_named(attack), view, 0).probabilities
+
+
+@pytest.mark.parametrize("model", [{"name": "linear"}, NETWORK], ids=["linear", "mlp"])
+def test_renaming_clients_changes_no_finding(federate, model):
+    """Values, shares, baselines and probabilities to the last bit. Only what is drawn by lot in a
+    client's own name differs: the ends of bootstrap intervals."""
+    names = np.array(["Leuven", "Milano", "Namur"])
+    change = with_columns(at=lambda c: names[c["at"].astype(int)])
+    plain = audit(federate(model, **SMALL), SERVER, ATTACKS)
+    other = audit(federate(model, **SMALL, change=change), SERVER, ATTACKS)
+    assert len(plain.findings) == len(other.findings) > 3
+    for one, two in zip(plain.findings, other.findings, strict=True):
+        assert two.client == names[int(one.client)]
+        assert (one.attack, one.value, one.majority, one.n) == (
+            two.attack,
+            two.value,
+            two.majority,
+            two.n,
+        )
+        assert one.details == two.details
+        if one.metric == "accuracy":
+            assert (one.low, one.high) == (two.low, two.high)
+            assert (one.imputation, one.lift) == (two.imputation, two.lift)
+        else:
+            assert one.low == pytest.approx(two.low, abs=0.1 * max(abs(one.high), 1e-6))
+    assert [(p.value, p.low, p.high) for p in plain.pooled] == [
+        (p.value, p.low, p.high) for p in other.pooled
+    ]
+
+
+@pytest.mark.parametrize("model", [{"name": "linear"}, NETWORK], ids=["linear", "mlp"])
+def test_shuffling_records_shuffles_the_guess(federate, model):
+    """Sums are added in another order, so probabilities agree to 1e-3 on a float64 wire."""
+    rows = np.arange(90)
+    order = np.random.default_rng(3).permutation(30)
+    shuffled = np.stack([3 * order + c for c in range(3)], axis=1).ravel()
+
+    def change(dataset: Any) -> Any:
+        return replace(dataset, records=dataset.records.take(shuffled))
+
+    plain = federate(model, **SMALL, wire="float64")
+    other = federate(model, **SMALL, wire="float64", change=change)
+    assert sorted(shuffled) == rows.tolist()
+    for client in plain.clients:
+        one, two = probabilities(plain, client), probabilities(other, client)
+        np.testing.assert_allclose(two, one[order], atol=1e-3)
+
+
+@pytest.mark.parametrize("power", [-40, 10])
+def test_scaling_a_column_by_a_power_of_two_changes_no_bit(federate, power):
+    """The encoding is part of the recipe and follows: the same numbers reach the model."""
+    change = with_columns(x1=lambda c: np.ldexp(c["x1"], power))
+    plain, other = federate(**SMALL), federate(**SMALL, change=change)
+    assert wire_bytes(plain) == wire_bytes(other)
+    for attack in ("max_entropy", "model_based_last_returned"):
+        one, two = (probabilities(r, "1", attack) for r in (plain, other))
+        np.testing.assert_array_equal(one, two)
+
+
+def test_scaling_and_shifting_a_column_changes_next_to_nothing(federate):
+    """Fahrenheit for Celsius: the encoding differs in the last place only (1e-3)."""
+    change = with_columns(x1=lambda c: 1.8 * c["x1"] + 32)
+    plain = federate(**SMALL, wire="float64")
+    other = federate(**SMALL, wire="float64", change=change)
+    for client in plain.clients:
+        np.testing.assert_allclose(
+            probabilities(plain, client), probabilities(other, client), atol=1e-3
+        )
+
+
+def test_the_order_of_columns_does_not_matter(federate):
+    """Parameters stand elsewhere and start elsewhere from zero: what is decided is the same."""
+
+    def change(dataset: Any) -> Any:
+        columns = dict(reversed(dataset.records.columns.items()))
+        return replace(dataset, records=Records(columns))
+
+    model = {"name": "linear", "initial": "zeros"}
+    plain = federate(model, **SMALL, wire="float64")
+    other = federate(model, **SMALL, wire="float64", change=change)
+    for client in plain.clients:
+        np.testing.assert_allclose(
+            probabilities(plain, client), probabilities(other, client), atol=1e-3
+        )
+
+
+def test_a_round_cut_into_two_files_tells_the_same(federate, tmp_path):
+    """Each round's clients split over two rounds with the same broadcast: not a bit of any guess
+    changes, because a client's link is what it heard and answered."""
+    whole = federate(**SMALL)
+    with Recorder(tmp_path / "cut", whole.payload, whole.about) as recorder:
+        for kind, target in (("LocalTraining", ""), *_side_of(whole)):
+            recorder.side(kind, whole.side(kind, target), target)
+        recorder.truth(whole.truth())
+        for number, (sent, returned, weights) in enumerate(_messages(whole)):
+            clients = list(returned)
+            for part, chosen in enumerate((clients[:1], clients[1:])):
+                if chosen:
+                    recorder.round(
+                        2 * number + part, sent, {c: returned[c] for c in chosen}, weights
+                    )
+    cut = Recording.open(tmp_path / "cut")
+    assert len(cut.rounds) > len(whole.rounds)
+    for client in whole.clients:
+        for name in ("max_entropy", "model_based_last_returned", "partial_decode"):
+            np.testing.assert_array_equal(
+                probabilities(cut, client, name), probabilities(whole, client, name)
+            )
+        one, two = (
+            launch(attack_named("exact_linear"), observe(r, SERVER, LOCAL_MODEL, client), 0)
+            for r in (whole, cut)
+        )
+        np.testing.assert_array_equal(one.parameters, two.parameters)
+
+
+def _side_of(recording: Recording) -> list[tuple[str, str]]:
+    key = attribute("s").key
+    kinds = ("PublicRecords", "Labels", "AttributeDomain", "AttributePrior")
+    return [(kind, key) for kind in kinds]
+
+
+def _messages(recording: Recording) -> Any:
+    """Per round: what was sent to all, what each client returned, and what it reported."""
+    recipe = recipe_of(recording)
+    assert recipe is not None
+    layout = recipe.model.layout()
+    links = {c: observe(recording, SERVER, LOCAL_MODEL, c).know(Link) for c in recording.clients}
+    for number in sorted({int(n) for link in links.values() for n in link.rounds}):
+        at = {c: np.flatnonzero(k.rounds == number) for c, k in links.items()}
+        there = {c: int(where[0]) for c, where in at.items() if len(where)}
+        sent = [links[c].sent[row] for c, row in there.items()]
+        assert all(np.array_equal(sent[0], other) for other in sent)
+        returned = {c: named(layout, links[c].returned[row]) for c, row in there.items()}
+        weights = {c: float(links[c].weights[row]) for c, row in there.items()}
+        yield named(layout, sent[0]), returned, weights
