@@ -12,7 +12,15 @@ from pydantic import ValidationError
 
 from overheard.errors import FixData, FixRecording
 from overheard.learning.recipe import Dense, Recipe, Target
-from overheard.learning.records import Encoding, OneHot, Records, Scaled, as_column, encode
+from overheard.learning.records import (
+    Encoding,
+    OneHot,
+    Records,
+    Scaled,
+    as_column,
+    encode,
+    encode_each,
+)
 
 ENCODING = Encoding(
     blocks=(
@@ -139,3 +147,18 @@ def test_a_recipe_travels_as_json_and_must_fit_together() -> None:
     ]:
         with pytest.raises(ValidationError, match=complaint):
             Recipe.model_validate({**plain, **change})
+
+
+def test_encode_each_is_encode_for_each_value(rng: np.random.Generator) -> None:
+    encoding = Encoding(
+        blocks=(
+            Scaled(column="age", shift=3.0, scale=2.0),
+            OneHot(column="job", values=("a", "b", "c")),
+            Scaled(column="height"),
+        )
+    )
+    table = {"age": rng.normal(size=9), "height": rng.normal(size=9)}
+    for column, values in (("job", ("a", "b", "c")), ("elsewhere", (1.0, 2.0))):
+        records = Records(table | ({} if column == "job" else {"job": np.repeat("b", 9)}))
+        each = [encode(encoding, records, {column: value}) for value in values]
+        assert encode_each(encoding, records, column, values).tobytes() == np.stack(each).tobytes()

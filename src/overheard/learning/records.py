@@ -7,7 +7,7 @@ alike, so a decoder that asks "what if this column were v?" cannot disagree with
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -180,6 +180,25 @@ def encode(
         inputs[:, start : start + block.width] = _encode_block(block, values)
         start += block.width
     return inputs
+
+
+def encode_each(
+    encoding: Encoding, records: Records, column: str, values: Sequence[Value]
+) -> NDArray[np.float64]:
+    """Inputs (K, m, width) of the records under each of K values of one column.
+
+    The same as `encode` for each value, but what the column does not touch is encoded once.
+    """
+    base = encode(encoding, records, {column: values[0]})
+    made = np.empty((len(values), *base.shape))
+    made[:] = base
+    start = 0
+    for block in encoding.blocks:
+        if block.column == column:
+            for inputs, value in zip(made[1:], values[1:], strict=True):
+                inputs[:, start : start + block.width] = _encode_block(block, np.full(1, value))
+        start += block.width
+    return made
 
 
 def _encode_block(block: Scaled | OneHot | Pixels, values: NDArray[Any]) -> NDArray[np.float64]:

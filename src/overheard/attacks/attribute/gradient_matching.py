@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overheard.errors import ChooseAnotherAttack, FixConfig, FixData
-from overheard.learning.records import encode
+from overheard.learning.records import encode_each
 from overheard.transcript.guess import AttributeValues, certain
 from overheard.transcript.knowledge import (
     AttributeDomain,
@@ -72,9 +72,7 @@ def matching(view: View) -> Matching:
 
     recipe, link = view.know(LocalTraining).recipe, view.know(Link)
     domain, records = view.know(AttributeDomain), view.know(PublicRecords).records
-    candidates = np.stack(
-        [encode(recipe.encoding, records, {domain.column: v}) for v in domain.values]
-    )
+    candidates = encode_each(recipe.encoding, records, domain.column, domain.values)
     steps = 1.0
     if link.payload == "model":
         steps = recipe.learning_rate * recipe.local_steps(len(records))

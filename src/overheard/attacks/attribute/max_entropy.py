@@ -27,7 +27,7 @@ from overheard.decoding.max_entropy import Posterior, max_entropy
 from overheard.decoding.measurement import Measurement, from_rows
 from overheard.errors import ChooseAnotherAttack, FixData
 from overheard.learning.recipe import Recipe
-from overheard.learning.records import encode
+from overheard.learning.records import encode, encode_each
 from overheard.transcript.guess import AttributeValues
 from overheard.transcript.knowledge import (
     AppliedDefence,
@@ -202,7 +202,7 @@ def candidate_inputs(view: View) -> NDArray[np.float64]:
     """Inputs (K, m, d) of the public records under each value of the attribute."""
     recipe, domain = view.know(LocalTraining).recipe, view.know(AttributeDomain)
     records = view.know(PublicRecords).records
-    return np.stack([encode(recipe.encoding, records, {domain.column: v}) for v in domain.values])
+    return encode_each(recipe.encoding, records, domain.column, domain.values)
 
 
 def all_known(link: Link, known: int) -> None:

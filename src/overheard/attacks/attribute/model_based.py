@@ -19,7 +19,7 @@ from overheard.attacks.local_model.exact_linear import ExactLinear
 from overheard.attacks.local_model.learned_map import LearnedMap
 from overheard.learning.dense import predict
 from overheard.learning.recipe import Recipe
-from overheard.learning.records import encode
+from overheard.learning.records import encode_each
 from overheard.transcript.guess import AttributeValues, certain
 from overheard.transcript.knowledge import (
     AttributeDomain,
@@ -41,9 +41,7 @@ def best_values(view: View, parameters: Array) -> AttributeValues:
     recipe, domain = view.know(LocalTraining).recipe, view.know(AttributeDomain)
     records = view.know(PublicRecords).records
     labels = recipe.target.encode_values(view.know(Labels).values)
-    candidates = np.stack(
-        [encode(recipe.encoding, records, {domain.column: v}) for v in domain.values]
-    )
+    candidates = encode_each(recipe.encoding, records, domain.column, domain.values)
     errors = squared_errors(recipe, parameters, candidates, labels)
     return AttributeValues(certain(errors.argmin(axis=0), domain.values), domain.values)
 
