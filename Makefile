@@ -9,12 +9,17 @@ EXTRAS := $(VENV)/.installed-extras
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 .DEFAULT_GOAL := help
+.PHONY: attempts fuzz bandit audit-deps
 .PHONY: help install demo test bench lint format docs tables screenshots clean
 
 help:
 	@echo "make demo    audit a simulated federation of real people; writes to demo-out/"
 	@echo "make test    run every test"
 	@echo "make bench   the long statistical test of the privacy claims (minutes)"
+	@echo "make attempts  every attack by a file, one process each; writes reliability/attempts.json"
+	@echo "make fuzz    feed every reader changed files for ten minutes; writes reliability/fuzz.json"
+	@echo "make bandit  look through the source for what is known to be unsafe"
+	@echo "make audit-deps  ask for known faults of the pinned versions (needs the network)"
 	@echo "make lint    ruff and mypy --strict"
 	@echo "make format  let ruff mend what it can"
 	@echo "make docs    build the documentation into build/site; a warning fails"
@@ -56,6 +61,20 @@ bench: export OPENBLAS_NUM_THREADS := 1
 bench: export OMP_NUM_THREADS := 1
 bench: $(EXTRAS)
 	$(BIN)/python benchmarks/differential_privacy.py
+
+# Both fail if a file does anything but get read or get refused in one line.
+attempts: $(STAMP)
+	$(BIN)/python tests/transcript/attempting.py
+
+fuzz: $(STAMP)
+	$(BIN)/python tests/fuzz/fuzz.py --seconds 600 --seed $$(date +%j%H%M) --out reliability/fuzz.json
+
+bandit: $(STAMP)
+	$(BIN)/bandit --quiet --recursive --configfile pyproject.toml src
+
+audit-deps: $(STAMP)
+	$(PIP) install --quiet --constraint constraints.txt pip-audit
+	$(BIN)/pip-audit --no-deps --disable-pip --strict --requirement constraints.txt
 
 lint: $(EXTRAS)
 	$(BIN)/ruff check .

@@ -15,7 +15,7 @@ EXTRAS = {
     "ray": ("ray",),
     "browser": ("playwright", "axe-playwright-python"),
     "docs": ("mkdocs", "mkdocs-material", "mkdocstrings"),
-    "dev": ("pytest", "hypothesis", "ruff", "mypy"),
+    "dev": ("pytest", "hypothesis", "ruff", "mypy", "bandit"),
 }
 CORE = ("overheard", "numpy", "scipy", "scikit-learn", "torch", "statsmodels", "pydantic")
 
@@ -95,6 +95,7 @@ def doctor(seed: Annotated[int | None, typer.Option("--seed", hidden=True)] = No
 
     from overheard.attacks import all_attacks
     from overheard.data.catalogue import SOURCES, about
+    from overheard.foreign.limits import LIMITS, limit, variable
 
     core = {name: _version(name) for name in CORE}
     extras = {extra: {name: _version(name) for name in names} for extra, names in EXTRAS.items()}
@@ -107,6 +108,7 @@ def doctor(seed: Annotated[int | None, typer.Option("--seed", hidden=True)] = No
             "extras": extras,
             "data": {name: known.found or None for name, known in data.items()},
             "attacks": len(all_attacks()),
+            "limits": {name: limit(name) for name in LIMITS},
         }
     )
     rows = [
@@ -131,6 +133,13 @@ def doctor(seed: Annotated[int | None, typer.Option("--seed", hidden=True)] = No
     terminal.table(
         ["data", "where"],
         [(name, known.found or f"missing: {known.remedy}") for name, known in data.items()],
+    )
+    terminal.table(
+        ["limit on strangers' files", "at most", "of", "set by"],
+        [
+            (name, f"{limit(name)} {known.unit}", known.about, variable(name))
+            for name, known in LIMITS.items()
+        ],
     )
     if not all(core.values()):
         raise typer.Exit(1)

@@ -62,7 +62,8 @@ def rebuilt(raw: bytes, place: Path) -> Path:
     run = place / "run"
     shutil.copytree(_sound(), run)
     said = json.loads(raw)
-    contents = said.get("content", {}) if isinstance(said, dict) else {}
+    contents = said.get("content") if isinstance(said, dict) else {}
+    contents = contents if isinstance(contents, dict) else {}
     for folder in ("wire", "side", "truth"):
         lines = said.get(folder) if isinstance(said, dict) else None
         if not isinstance(lines, list):

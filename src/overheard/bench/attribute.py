@@ -15,7 +15,7 @@ from overheard.randomness import stream
 from overheard.transcript.view import View
 
 Array = NDArray[Any]
-SECRET = "secret"
+SECRET = "secret"  # nosec B105  # the name of a column
 
 
 def dataset(sizes: Sizes) -> Dataset:

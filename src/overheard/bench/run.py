@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import statistics
-import subprocess
+import subprocess  # nosec B404  # this interpreter is run again, by list and without a shell
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
@@ -42,7 +42,10 @@ def why_not(side: Side) -> str:
     if side.loopback:
         if not (shutil.which("unshare") and shutil.which("ip")):
             return "needs unshare and ip: it listens on every interface that it sees"
-        if subprocess.run([*LOOPBACK, "true"], capture_output=True, check=False).returncode:
+        tried = subprocess.run(  # nosec B603  # constants
+            [*LOOPBACK, "true"], capture_output=True, check=False
+        )
+        if tried.returncode:
             return "no network namespaces here, and it listens on every interface that it sees"
     return ""
 
@@ -51,7 +54,7 @@ def measured(name: str, side: Side, sizes: Sizes, folder: Path) -> Row:
     """One measurement in a process of its own."""
     asked = {"entry": name, "side": side.name, "sizes": dict(sizes), "folder": str(folder)}
     words = [sys.executable, "-m", "overheard.bench.child", json.dumps(asked)]
-    done = subprocess.run(
+    done = subprocess.run(  # nosec B603  # this interpreter and a module of ours
         [*(LOOPBACK if side.loopback else ()), *words],
         env={**os.environ, **QUIET},
         capture_output=True,

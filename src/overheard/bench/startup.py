@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
+import subprocess  # nosec B404  # this interpreter is run again, by list and without a shell
 import sys
 from pathlib import Path
 
@@ -20,12 +20,16 @@ def _help(sizes: Sizes, folder: Path) -> Job:
         "except SystemExit:\n    pass\n"
         "sys.stderr.write(' '.join(sys.modules))"
     )
-    done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
+    done = subprocess.run(  # nosec B603  # this interpreter, and words of ours
+        [sys.executable, "-c", asked], capture_output=True, text=True, check=True
+    )
     heavy = sorted(set(HEAVY) & set(done.stderr.split()))
     command = str(Path(sys.executable).with_name("overheard"))
 
     def run() -> Facts:
-        subprocess.run([command, "--help"], stdout=subprocess.DEVNULL, check=True)
+        subprocess.run(  # nosec B603  # our own command
+            [command, "--help"], stdout=subprocess.DEVNULL, check=True
+        )
         return {"heavy": heavy}
 
     return Job(run, spawns=True)
@@ -33,7 +37,7 @@ def _help(sizes: Sizes, folder: Path) -> Job:
 
 def _nothing(sizes: Sizes, folder: Path) -> Job:
     def run() -> Facts:
-        subprocess.run([sys.executable, "-c", "pass"], check=True)
+        subprocess.run([sys.executable, "-c", "pass"], check=True)  # nosec B603  # constants
         return {}
 
     return Job(run, spawns=True)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-import subprocess
+import subprocess  # nosec B404  # pip, npm and apt are run, by list and without a shell
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -107,7 +107,7 @@ def _tool(name: str, package: Package) -> str:
 def _download(tool: str, command: list[str], package: Package, folder: Path, ending: str) -> Path:
     """Run the tool in the folder and give the one archive that it brought."""
     try:
-        done = subprocess.run(
+        done = subprocess.run(  # nosec B603  # a list, no shell, nothing of it from a file
             [*command, package.requirement],
             cwd=folder,
             capture_output=True,

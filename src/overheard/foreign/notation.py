@@ -22,13 +22,10 @@ _LARGEST = 1 << 63  # of a whole number: more no field of ours holds, and numpy 
 
 def parse_json(raw: bytes | str, where: object, error: type[OverheardError] = FixRecording) -> Any:
     """What a JSON text says; NaN, infinity and what is beyond the limits are refused."""
-    text = raw
-    if isinstance(raw, bytes):
-        try:
-            text = raw.decode("utf-8")
-        except UnicodeDecodeError as problem:
-            raise error(f"{where}: is not JSON: it is not UTF-8") from problem
-    assert isinstance(text, str)
+    try:
+        text = raw.decode("utf-8") if isinstance(raw, bytes) else raw
+    except UnicodeDecodeError as problem:
+        raise error(f"{where}: is not JSON: it is not UTF-8") from problem
     values = text.count("[") + text.count("{") + text.count(",")
     check("json_values", values, where, error)
     try:

@@ -106,7 +106,7 @@ def _check_size(
             room += rows * 4
         elif pa.types.is_fixed_size_list(kind) and images is not None:
             images(field, rows)
-            room += rows * kind.list_size * 8
+            room += rows * kind.list_size * (kind.value_type.bit_width // 8)
         elif pa.types.is_nested(kind) or pa.types.is_dictionary(kind):
             raise ValueError(f"column {field.name!r} has the type {kind}, which is not allowed")
         else:

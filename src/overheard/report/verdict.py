@@ -130,7 +130,7 @@ class Verdict:
     def html(self) -> Markup:
         """For the page: everything escaped, secrets as code, the number and client in bold."""
         marked = {k: _MARKS.get(k, Markup("{}")).format(v) for k, v in self.names.items()}
-        return Markup(self.pattern).format(**marked)
+        return Markup(self.pattern).format(**marked)  # nosec B704  # a sentence of ours; names escaped
 
 
 _CODE = frozenset({"secret"})
@@ -315,9 +315,10 @@ def _property_verdict(worst: Judged, found: Finding) -> Verdict:
     names["secret"] = f"who {what_of(found.attribute or '')}"
     told = "of {n}"
     details = found.details
-    if {"found", "positives", "false_alarms"} <= details.keys():
-        names["found"] = f"{details['found']} of {details['positives']}"
-        names["alarms"] = words.count(int(details["false_alarms"]), "false alarm")
+    hits, positives, alarms = (details.get(k) for k in ("found", "positives", "false_alarms"))
+    if isinstance(hits, int) and isinstance(positives, int) and isinstance(alarms, int):
+        names["found"] = f"{hits} of {positives}"
+        names["alarms"] = words.count(alarms, "false alarm")
         told += ", {found} found with {alarms}"
     names["value"] = f"{found.value:.2f} ({found.low:.2f}–{found.high:.2f})"
     told += "; F1 {value}"
