@@ -206,6 +206,49 @@ def test_a_killed_sweep_goes_on_and_ends_in_the_same_table(
     assert write_table(out).read_bytes() == undisturbed
 
 
+def children_of(pid: int) -> set[int]:
+    words = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return set(map(int, words))
+
+
+def test_workers_end_with_a_sweep_that_is_killed(tmp_path: Path) -> None:
+    """They would wait for minutes for work that nobody hands out, and hold their memory."""
+    if not Path("/proc/self/task").exists():
+        pytest.skip("no /proc here to see a process's children in")
+    code = (
+        "import json, sys; from overheard.sweep.grid import parse_sweep; "
+        "from overheard.sweep.run import sweep; "
+        "sweep(parse_sweep(json.loads(sys.argv[1])), sys.argv[2], workers=2)"
+    )
+    out = tmp_path / "s"
+    many = json.dumps({**SWEEP, "seeds": list(range(40))})
+    process = subprocess.Popen([sys.executable, "-c", code, many, str(out)])
+    deadline = time.monotonic() + 120
+    try:
+        while not list(out.glob("cells/*.json")):
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        children = children_of(process.pid)
+    finally:
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+    assert len(children) >= 2
+
+    def alive() -> list[int]:
+        return [p for p in children if Path(f"/proc/{p}/stat").exists() and not gone(p)]
+
+    def gone(pid: int) -> bool:
+        try:
+            return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+        except OSError:
+            return True
+
+    while alive() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert alive() == []
+
+
 def test_nothing_is_recorded_outside_of_the_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

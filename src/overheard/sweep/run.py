@@ -13,9 +13,12 @@ import logging
 import os
 import shutil
 import socket
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -100,11 +103,28 @@ def sweep(
     return folder
 
 
-def measure(cell: Cell, scratch: Path | None = None) -> Result:
-    """`overheard.sweep.cell.run_cell`, imported where it runs: whoever hands out cells need not."""
+def measure(cell: Cell, scratch: Path | None = None, parent: int = 0) -> Result:
+    """`overheard.sweep.cell.run_cell`, imported where it runs: whoever hands out cells need not.
+
+    ``parent``: the process that hands them out; when it is gone, this one has nothing to do.
+    """
     from overheard.sweep.cell import run_cell
 
+    if parent:
+        _end_with(parent)
     return run_cell(cell, scratch)
+
+
+@cache
+def _end_with(parent: int) -> None:
+    """End this process with its parent, which cannot say good-bye if it is killed."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        os._exit(1)
+
+    Thread(target=watch, daemon=True).start()
 
 
 def local_cells(workers: int, scratch: Path | None = None) -> Executor:
@@ -127,7 +147,7 @@ def local_cells(workers: int, scratch: Path | None = None) -> Executor:
         # stranger's: a file random.py there would be run
         os.environ.setdefault("PYTHONSAFEPATH", "1")
         pool = Parallel(n_jobs=workers, return_as="generator_unordered", batch_size=1)
-        yield from pool(delayed(measure)(cell, scratch) for cell in left)
+        yield from pool(delayed(measure)(cell, scratch, os.getpid()) for cell in left)
 
     return execute
 
