@@ -89,11 +89,11 @@ def row(task: Task, tally: Counter[str]) -> Row:
     if task.name in ("record", "simulate"):
         what = (
             f"{tally['lost']} finished rounds lost. Called unfinished: {tally['unfinished']}, "
-            f"sound (and whole): {tally['sound']}. Of {tally['flips']} bits then flipped "
-            f"{tally['missed']} went unnoticed."
+            f"sound (and whole): {tally['sound']}, not begun: {tally['nothing']}. Of "
+            f"{tally['flips']} bits then flipped {tally['missed']} went unnoticed."
         )
         if tally["audited"]:
-            what += f" {tally['audited']} of what was left were audited."
+            what += f" {tally['audited']} of those left were audited."
     else:
         what = (
             f"Killed again while resuming: {tally['again']}. {tally['same']} of {tally['trials']} "
