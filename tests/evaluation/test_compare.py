@@ -34,6 +34,10 @@ def test_other_threats_and_clients_are_not_comparable(federate):
     assert compare(one, audit(federate(), SERVER, ATTACKS)).differs
     assert compare(one, audit(federate(clients=3), EAVESDROPPER, ATTACKS)).differs
     assert compare(one, one).differs == ()
+    assert compare(one, one).cautions == ()
+    damaged = one.model_copy(update={"run": one.run.model_copy(update={"damage": ("a", "b")})})
+    (caution,) = compare(one, damaged).cautions
+    assert caution.startswith("after: 2 part(s) of a damaged recording were left out")
 
 
 def test_copies_of_a_model_are_equally_exact():

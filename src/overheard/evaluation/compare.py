@@ -190,6 +190,12 @@ def _cautions(before: Audit, after: Audit) -> tuple[str, ...]:
             f"not the same attacks gave results ({only}): less may have been learned because less "
             "was tried, or because an attack no longer applies"
         )
+    for which, audit in (("before", before), ("after", after)):
+        if audit.run.damage:
+            told.append(
+                f"{which}: {len(audit.run.damage)} part(s) of a damaged recording were left out, so "
+                "that less may have been learned than the whole would tell"
+            )
     versions = {x.run.software.get("overheard") for x in (before, after)}
     if len(versions) > 1:
         told.append(f"made by different versions: {', '.join(sorted(map(str, versions)))}")
