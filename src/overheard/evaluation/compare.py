@@ -193,8 +193,8 @@ def _cautions(before: Audit, after: Audit) -> tuple[str, ...]:
     for which, audit in (("before", before), ("after", after)):
         if audit.run.damage:
             told.append(
-                f"{which}: {len(audit.run.damage)} part(s) of a damaged recording were left out, so "
-                "that less may have been learned than the whole would tell"
+                f"{which}: {len(audit.run.damage)} part(s) of a damaged recording were left out, "
+                "so that less may have been learned than the whole would tell"
             )
     versions = {x.run.software.get("overheard") for x in (before, after)}
     if len(versions) > 1:
