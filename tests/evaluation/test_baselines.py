@@ -1,0 +1,132 @@
+"""What a guesser gets without listening: trained on strangers only, and stable."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from overheard.evaluation import baselines
+from overheard.evaluation.baselines import (
+    imputation_hits,
+    imputed_label_errors,
+    majority_share,
+    strange_group_means,
+)
+from overheard.learning.recipe import Dense, Recipe, Target
+from overheard.learning.records import Encoding, Records, Scaled
+
+VALUES = (0.0, 1.0)
+
+
+def recipe() -> Recipe:
+    blocks = (Scaled(column="x"), Scaled(column="s"))
+    return Recipe(
+        model=Dense(inputs=2),
+        loss="squared_error",
+        encoding=Encoding(blocks=blocks),
+        target=Target(column="y", shift=1.0, scale=2.0),
+        learning_rate=0.1,
+    )
+
+
+def client(rng: Any, people: int, flip: float = 0.0) -> Records:
+    """The secret shows in x, except for a share of the people."""
+    s = (rng.random(people) < 0.4).astype(float)
+    shown = np.where(rng.random(people) < flip, 1 - s, s)
+    x = shown + 0.05 * rng.normal(size=people)
+    return Records({"x": x, "s": s, "y": 3 * s + 0.1 * rng.normal(size=people)})
+
+
+def test_the_majority_is_the_commonest_value():
+    assert majority_share(np.array([0.0, 1.0, 1.0, 1.0]), VALUES) == 0.75
+    assert majority_share(np.array(["a", "b", "b"]), ("a", "b", "c")) == pytest.approx(2 / 3)
+
+
+def test_what_public_columns_show_is_imputed(rng):
+    truth = {name: client(rng, 60) for name in "abc"}
+    hits = imputation_hits(recipe(), truth, "a", "s", VALUES, 0)
+    assert hits is not None
+    assert hits.shape == (60,)
+    assert hits.mean() == 1.0
+
+
+def test_the_stranger_learns_from_the_others_only(rng):
+    """The others' x shows the secret, this client's shows its opposite: the stranger is fooled."""
+    truth = {"a": client(rng, 50, flip=1.0), "b": client(rng, 60), "c": client(rng, 60)}
+    truth["a"] = Records({**truth["a"].columns, "y": 3 * (1 - truth["a"]["s"])})
+    hits = imputation_hits(recipe(), truth, "a", "s", VALUES, 0)
+    assert hits is not None
+    assert hits.mean() < 0.1
+
+
+def test_neither_names_nor_seeds_move_a_clear_imputation(rng):
+    truth = {name: client(rng, 30, flip=0.1) for name in "abc"}
+    renamed = {"north": truth["a"], "east": truth["b"], "west": truth["c"]}
+    one = imputation_hits(recipe(), truth, "a", "s", VALUES, 3)
+    two = imputation_hits(recipe(), renamed, "north", "s", VALUES, 3)
+    np.testing.assert_array_equal(one, two)
+    errors = imputed_label_errors(recipe(), truth, "a", 3)
+    np.testing.assert_array_equal(errors, imputed_label_errors(recipe(), renamed, "north", 3))
+
+
+def test_nobody_to_learn_from(rng):
+    alone = {"a": client(rng, 20)}
+    assert imputation_hits(recipe(), alone, "a", "s", VALUES, 0) is None
+    assert imputed_label_errors(recipe(), alone, "a", 0) is None
+    assert strange_group_means(recipe(), alone, "a", "s", VALUES) is None
+    one_value = Records({"x": np.zeros(9), "s": np.zeros(9), "y": np.arange(9.0)})
+    assert imputation_hits(recipe(), {**alone, "b": one_value}, "a", "s", VALUES, 0) is None
+
+
+def test_a_single_example_of_a_value_needs_no_cross_validation(rng):
+    other = Records({"x": np.array([0.0, 0.1, 0.9]), "s": np.array([0.0, 0.0, 1.0]),
+                     "y": np.array([0.0, 0.0, 3.0])})  # fmt: skip
+    hits = imputation_hits(recipe(), {"a": client(rng, 20), "b": other}, "a", "s", VALUES, 0)
+    assert hits is not None
+    few = imputed_label_errors(recipe(), {"a": client(rng, 20), "b": other}, "a", 0)
+    assert few is not None
+    assert few.shape == (20,)
+
+
+def test_of_many_records_some_are_enough(rng, monkeypatch):
+    monkeypatch.setattr(baselines, "MOST_RECORDS", 40)
+    truth = {name: client(rng, 60) for name in "ab"}
+    hits = imputation_hits(recipe(), truth, "a", "s", VALUES, 0)
+    assert hits is not None
+    assert hits.mean() > 0.9
+    errors = imputed_label_errors(recipe(), truth, "a", 0)
+    assert errors is not None
+    assert errors.mean() < 0.5
+
+
+def test_labels_are_imputed_in_their_own_units(rng):
+    """y = 3 s + noise and x shows s: the error is that of the noise, in y's units."""
+    truth = {name: client(rng, 200) for name in "ab"}
+    errors = imputed_label_errors(recipe(), truth, "a", 0)
+    assert errors is not None
+    assert 0.05 < errors.mean() < 0.3
+
+
+def test_a_secret_that_is_no_input_is_imputed_too(rng):
+    truth = {
+        name: Records({**client(rng, 60).columns, "t": (rng.random(60) < 0.5).astype(float)})
+        for name in "ab"
+    }
+    truth = {n: Records({**r.columns, "t": (r["x"] > 0.5).astype(float)}) for n, r in truth.items()}
+    hits = imputation_hits(recipe(), truth, "a", "t", VALUES, 0)
+    assert hits is not None
+    assert hits.mean() > 0.95
+
+
+def test_group_means_of_strangers_by_hand():
+    others = {
+        "b": Records({"s": np.array([0.0, 0.0, 1.0]), "y": np.array([1.0, 3.0, 10.0])}),
+        "c": Records({"s": np.array([1.0]), "y": np.array([20.0])}),
+    }
+    mine = {"a": Records({"s": np.array([0.0]), "y": np.array([99.0])})}
+    found = strange_group_means(recipe(), {**mine, **others}, "a", "s", (0.0, 1.0, 2.0))
+    assert found is not None
+    # nobody else has a 2: the mean over all
+    np.testing.assert_allclose(found, [2.0, 15.0, 8.5])
