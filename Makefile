@@ -9,6 +9,7 @@ EXTRAS := $(VENV)/.installed-extras
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 .DEFAULT_GOAL := help
+.PHONY: coverage mutants numbers
 .PHONY: attempts fuzz bandit audit-deps
 .PHONY: help install demo test bench lint format docs tables screenshots clean
 
@@ -20,6 +21,9 @@ help:
 	@echo "make fuzz    feed every reader changed files for ten minutes; writes reliability/fuzz.json"
 	@echo "make bandit  look through the source for what is known to be unsafe"
 	@echo "make audit-deps  ask for known faults of the pinned versions (needs the network)"
+	@echo "make numbers intervals, p-values and posteriors against simulations (minutes)"
+	@echo "make coverage  which lines and branches the tests run; fails below 95%"
+	@echo "make mutants break the code on purpose: would the tests notice? (an hour)"
 	@echo "make lint    ruff and mypy --strict"
 	@echo "make format  let ruff mend what it can"
 	@echo "make docs    build the documentation into build/site; a warning fails"
@@ -54,7 +58,21 @@ demo: $(STAMP)
 test: export OPENBLAS_NUM_THREADS := 1
 test: export OMP_NUM_THREADS := 1
 test: $(EXTRAS)
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	$(BIN)/python -m pytest -n 2 --dist worksteal --random-order
+
+# All three write what they found into reliability/.
+numbers coverage mutants: export OPENBLAS_NUM_THREADS := 1
+numbers coverage mutants: export OMP_NUM_THREADS := 1
+numbers: $(STAMP)
+	$(BIN)/python reliability/simulations.py
+
+coverage: $(EXTRAS)
+	$(BIN)/python -m pytest -n 2 --dist worksteal --cov-branch --cov-report= \
+		--cov=overheard.transcript --cov=overheard.decoding --cov=overheard.evaluation
+	$(BIN)/python reliability/covered.py
+
+mutants: $(STAMP)
+	$(BIN)/python reliability/mutants.py --sample 0
 
 # Fails if an attack does better than its epsilon allows, or if a broken defence goes unnoticed.
 bench: export OPENBLAS_NUM_THREADS := 1
