@@ -149,7 +149,8 @@ def test_pictures_hold_names_as_text() -> None:
 @pytest.fixture
 def evil_place(workplace: Any, evil_audit: Path) -> Any:
     """A folder with a recording and two audits in which every name is evil."""
-    attempting().sound(workplace.path / "evil", EVIL.replace("\ud800", ""), EVIL)
+    plain = EVIL.replace("\ud800", "")
+    attempting().sound(workplace.path / "evil", plain, plain)
     for name in ("one.json", "two.json"):
         (workplace.path / name).write_bytes(evil_audit.read_bytes())
     content = json.loads((workplace.path / "two.json").read_text())

@@ -17,6 +17,7 @@ from overheard.foreign.limits import beyond, check
 # takes time with the square of the parts of one key: for a megabyte of "a.a.a..." it takes days.
 _PART = re.compile(r"""[A-Za-z0-9_-]++|"(?:\\.|[^"\\\n])*+"?|'[^'\n]*+'?""")
 _KEY = re.compile(rf"(?:{_PART.pattern})(?:[ \t]*+\.[ \t]*+(?:{_PART.pattern}))*+")
+_HALVES = re.compile(r"\\u[dD][89a-fA-F]")
 _LARGEST = 1 << 63  # of a whole number: more no field of ours holds, and numpy refuses
 
 
@@ -35,6 +36,11 @@ def parse_json(raw: bytes | str, where: object, error: type[OverheardError] = Fi
     except ValueError as problem:
         raise error(f"{where}: is not JSON: {str(problem).partition(';')[0]}") from problem
     _check_content(content, where, error)
+    if _HALVES.search(text):
+        try:
+            json.dumps(content, ensure_ascii=False).encode("utf-8")
+        except UnicodeEncodeError as problem:
+            raise error(f"{where}: is not JSON: half a pair of surrogates is no text") from problem
     return content
 
 

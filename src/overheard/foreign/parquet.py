@@ -142,8 +142,9 @@ def _check_pages(footer: Fields, raw: Any, where: object, error: type[OverheardE
             if chunk.get(_ELSEWHERE) or not isinstance(about, dict):
                 raise ValueError("a column lies in another file, or is encrypted")
             first = _count(about, _FIRST)
-            if 0 < _count(about, _DICTIONARY, 0) < first:
-                first = _count(about, _DICTIONARY)
+            dictionary = _count(about, _DICTIONARY, 0)
+            if dictionary and (dictionary < first or not first):
+                first = dictionary
             end = first + _count(about, _PACKED)
             if end > size:
                 raise ValueError("a column lies outside of the file")

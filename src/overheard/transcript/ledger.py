@@ -138,7 +138,10 @@ def _exclusively(path: str, flags: int) -> int:
 def as_json(content: Any) -> str:
     """Compact JSON with sorted keys; what JSON cannot hold is refused."""
     try:
-        return json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
+        text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
+        if "\\ud" in text:  # half a pair of surrogates is no text, and no reader takes it
+            json.dumps(content, ensure_ascii=False).encode()
+        return text
     except (TypeError, ValueError, RecursionError) as error:
         raise FixData(f"not JSON: {error}; use text, finite numbers, lists and mappings") from error
 

@@ -16,10 +16,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import model_validator
 
 from overheard.errors import FixConfig
 from overheard.learning.records import Spec
@@ -28,6 +29,7 @@ Array = NDArray[np.float64]
 Who = NDArray[np.int64]
 Rng = np.random.Generator
 State = Any
+LARGEST = 1e100  # of a setting: its square is a number, too
 
 
 class Stage(IntEnum):
@@ -146,6 +148,14 @@ class DefenceConfig(Spec, ABC):
     """The settings of one defence in a config; ``build`` is told what those before it claim."""
 
     name: str
+
+    @model_validator(mode="after")
+    def _ordinary(self) -> Self:
+        """Numbers whose squares are numbers."""
+        for name, value in self:
+            if isinstance(value, float) and abs(value) > LARGEST:
+                raise ValueError(f"{name} is beyond {LARGEST:g}")
+        return self
 
     @abstractmethod
     def build(self, before: tuple[Claim, ...]) -> Defence: ...

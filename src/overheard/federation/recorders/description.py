@@ -86,6 +86,13 @@ class DescribedTarget(Spec):
     scale: float = 1.0
     classes: tuple[Value, ...] = ()
 
+    @field_validator("scale")
+    @classmethod
+    def _not_zero(cls, scale: float) -> float:
+        if scale == 0:
+            raise ValueError("scale must not be 0")
+        return scale
+
 
 class DescribedAudit(Spec):
     """The secrets to ask about; of a named source by default its own sensitive columns."""
