@@ -147,7 +147,7 @@ def test_another_recording_or_version_is_something_else(
 def test_stopped_while_tidying_up_the_same_command_tidies_up(
     workplace: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def stopped(work: Path) -> None:
+    def stopped(work: Path, *made: Path) -> None:
         (work / "pieces").rename(work / "gone")
         raise KeyboardInterrupt
 
@@ -171,6 +171,21 @@ def test_stopped_before_it_began(workplace: Any) -> None:
     (workplace.path / "out2" / "notes.txt").write_text("mine")
     done = workplace.overheard("audit", "run", "--out", "out2", *QUICK)
     assert "out2 exists already" in done.stderr
+
+
+def test_an_audit_that_never_began_leaves_no_folder(
+    workplace: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether the user has something to mend or the disk is full before anything was found."""
+    words = ["audit", "run", "--out", "some/where/new"]
+    before = workplace.contents()
+    assert workplace.overheard(*words, "--threat", "nobody").returncode == 1
+    assert workplace.contents() == before
+    patched = stop_after(0, OSError(28, "No space left on device", "some/where/new/x"))
+    done = workplace.overheard(*words, *QUICK)
+    patched.undo()
+    assert done.stderr.startswith("error: some/where/new/x: No space left on device; make room")
+    assert workplace.contents() == before
 
 
 def test_an_audit_writes_nowhere_but_in_its_output(

@@ -40,7 +40,7 @@ def unfinished(out: Path) -> Iterator[Path]:
     empty = out.is_dir() and not any(out.iterdir())  # of one that was killed here, a line ago
     if (out.exists() or out.is_symlink()) and not begun and not empty:
         raise ChooseAnotherOutput(f"{out} exists already; choose another path or remove it")
-    made = not out.exists()
+    made = [place for place in (out, *out.parents) if not place.exists()]
     out.mkdir(parents=True, exist_ok=True)
     work.mkdir(mode=0o700, exist_ok=True)
     with sole_writer(work, "another audit"):
@@ -48,13 +48,11 @@ def unfinished(out: Path) -> Iterator[Path]:
             yield work
         except OverheardError:
             if not begun:
-                _remove(work)
-                if made:
-                    out.rmdir()
+                _remove(work, *made)
             raise
         except OSError as error:
             if not begun and not any((work / PIECES).glob("*.json")):
-                _remove(work)
+                _remove(work, *made)
                 raise
             raise ChooseAnotherOutput(
                 f"{error.filename or out}: {error.strerror or error}; what was found so far is "
@@ -128,8 +126,9 @@ def _asked(work: Path) -> dict[str, Any] | None:
     return content if isinstance(content, dict) else None
 
 
-def _remove(work: Path) -> None:
-    """What was asked goes last: until then a finished audit is known for what it is."""
+def _remove(work: Path, *made: Path) -> None:
+    """What was asked goes last: until then a finished audit is known for what it is. ``made``:
+    folders above it that go too."""
     for path in work.iterdir():
         if path.is_dir():
             shutil.rmtree(path)
@@ -137,4 +136,5 @@ def _remove(work: Path) -> None:
             path.unlink()
     for name in (ASKED, LOCK):
         (work / name).unlink(missing_ok=True)
-    work.rmdir()
+    for folder in (work, *made):
+        folder.rmdir()
