@@ -212,10 +212,10 @@ def test_nobody() -> None:
     """Few false alarms where nobody is positive, and naming nobody is an answer."""
     rng = np.random.default_rng(2)
     alarms, quick = 0, Settings(chains=8, sweeps=5, burn_in=15, exact_burn_in=8, exact_sweeps=30)
-    for _ in range(8):
+    for _ in range(20):
         evidence, _ = simulated(rng, 50, 40, 6.0, positives=0)
         alarms += int(posterior(evidence, rng, quick).chosen.sum())
-    assert alarms <= 2
+    assert alarms <= 0.2 * 20
 
 
 def test_a_client_that_never_takes_part_keeps_about_the_prior() -> None:

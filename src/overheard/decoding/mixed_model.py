@@ -4,7 +4,7 @@ Round r gives y_r, standardised so that a client without the property adds about
 client with it e_r more (kerkouche2023 asks the same of its linear features; DECODERS section 5).
 Rounds are not independent: a client's own records lean the same way in every round. So
 
-    y | tau, gamma ~ N(gamma E tau, C(tau)),    E = diag(e) A,    gamma ~ N(1, 0.15^2),
+    y | tau, gamma ~ N(gamma E tau, C(tau)),    E = diag(e) A,    gamma ~ N(1, 0.1^2),
     C(tau) = M + diag(s (1 - k) A 1 + v A tau),
     M = s k A A' + offset (rho + (1 - rho) drift) offset',
 
@@ -82,11 +82,11 @@ class Settings:
 
     nobody: float = 0.5
     positives: tuple[float, float] = (1.0, 9.0)
-    gamma_sd: float = 0.15
+    gamma_sd: float = 0.1
     scales: tuple[float, ...] = (0.6, 0.8, 1.0, 1.3, 1.7, 2.3)
     persistent: tuple[float, ...] = (0.02, 0.1, 0.2, 0.35, 0.5)
-    constant: float = 0.5
-    drift_rounds: float = 20.0
+    constant: float = 0.85
+    drift_rounds: float = 40.0
     chains: int = 16
     burn_in: int = 30
     sweeps: int = 80

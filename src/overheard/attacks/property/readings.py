@@ -6,8 +6,9 @@ property gives. Nothing of a round is kept but a few numbers.
 
 Under dropout a target's gradient is a draw; the filter is made from its mean. The mean of one
 round's draws is noisy, and models of neighbouring rounds differ little, so that it is taken over
-the draws of about the last five rounds. Without dropout the gradient is known, and that of an
-earlier model would only be out of date.
+the draws of about the last five rounds. So is the filter itself, which is made from draws of the
+auxiliary records' gradients. Without dropout gradients are known, and those of an earlier model
+would only be out of date.
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ class FilterSettings:
     """``blocks`` of ``block`` auxiliary records for the covariance, ``held_out`` for the scale.
 
     With fewer records at hand all three shrink in proportion. ``masks``: dropout draws of a target,
-    once for the filter and once for its answers; ``memory``: rounds over which they are averaged
-    where there is dropout.
+    once for the filter and once for its answers; ``memory``: rounds over which they, and the
+    filters, are averaged where there is dropout.
     """
 
     blocks: int = 5
@@ -89,9 +90,11 @@ def readings(
     parts = [adversary.auxiliary.take(order[b * size :][:size]) for b in range(settings.blocks)]
     others = adversary.auxiliary.take(order[settings.blocks * size :][:held_out])
     repeated = _repeated(adversary.targets, settings.masks)
+    memory = max(1, settings.memory) if adversary.draws else 1
     own_mean = _OwnMean(settings.masks, settings.memory if adversary.draws else 0)
     blocks: list[Block] = []
-    filters: Array | None = None
+    newest: Array | None = None
+    filters: Array = np.zeros(0)
     for turn, one in enumerate(heard):
         theta = adversary.middle(one)
         if not blocks:
@@ -105,8 +108,9 @@ def readings(
         else:
             own_mean.add(adversary.rows(theta, repeated, rng))
             differences = own_mean.value - around.mean[:, None]
-        steps = settings.first_iterations if filters is None else settings.iterations
-        filters = matched_filters(around, differences, filters, steps)
+        steps = settings.first_iterations if newest is None else settings.iterations
+        newest = matched_filters(around, differences, newest, steps)
+        filters = newest if turn == 0 else filters + (newest - filters) / min(turn + 1, memory)
         scale = scale_of(adversary.rows(theta, others, rng).times(filters))
         total, squares = adversary.weights
         client_sd = np.sqrt(squares) * scale.sd
