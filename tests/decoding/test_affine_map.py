@@ -236,3 +236,25 @@ def test_bad_messages_are_named() -> None:
         fit_affine_map(good, good)
     with pytest.raises(FixRecording, match="more rounds than parameters"):
         fixed_points(good[None, :3], good[None, :3])
+
+
+def test_what_the_law_leaves_is_the_noise_and_the_map_is_the_clients() -> None:
+    """Rounds to spare: residual and noise_sd are those of the noise put in, W is the true one."""
+    rng = np.random.default_rng(8)
+    size, noise = 3, 1e-3
+    X = rng.normal(size=(50, size))
+    W = 0.2 * X.T @ X / len(X)
+    theta = rng.normal(size=size)
+    sent = rng.normal(size=(200, size))
+    returned = sent - (sent - theta) @ W + noise * rng.normal(size=sent.shape)
+    fit = fit_affine_map(sent, returned)
+    assert fit.residual == pytest.approx(noise, rel=0.1)
+    assert fit.noise_sd == pytest.approx(noise, rel=0.1)
+    np.testing.assert_allclose(fit.W, W, atol=5 * noise / np.sqrt(200))
+    np.testing.assert_allclose(fit.W, fit.W.T)
+    assert (fit.identified, fit.flat) == (size, 0)
+    spread = np.linalg.svd(sent - sent.mean(0), compute_uv=False)
+    assert fit.condition == pytest.approx(spread[0] / spread[-1])
+    np.testing.assert_allclose(fit.directions.T @ fit.directions, np.eye(size), atol=1e-12)
+    loud = fit_affine_map(sent, returned, rounding_sd=4e-3)
+    assert loud.noise_sd == 4e-3
