@@ -182,6 +182,7 @@ def reproduce(
         typer.Option(min=0, help="Simulated updates a round; 0: ours alone (kerkouche2023)."),
     ] = None,
     clients: Annotated[int, typer.Option(min=0, help="How many (kerkouche2023).")] = 0,
+    every: Annotated[int, typer.Option(min=0, help="Rounds between points (kerkouche2023).")] = 0,
     keep: Annotated[
         Path | None,
         typer.Option(help="Folder for what takes long; a second run reads it (kerkouche2023)."),
@@ -206,7 +207,7 @@ def reproduce(
         def show(what: str, done: int, total: int) -> None:
             bar.update(task, completed=done, total=total, description=f"{name}: {what}")
 
-        part = Choice(dataset, size, rounds, shadows, clients, keep)
+        part = Choice(dataset, size, rounds, shadows, clients, every, keep)
         outcome = experiment.run_part(quick, seeds or experiment.seeds, show, part)
     paths = write_reproduction(experiment, outcome, out)
     rows = []

@@ -77,7 +77,8 @@ class Setting:
     """One panel of a figure: who, what, how long.
 
     ``targets`` records are looked for, ``decoys`` are held by nobody; ``shadows`` updates train
-    each of the paper's detectors, made for the first ``compared`` targets (0: ours alone).
+    each of the paper's detectors, made for the first ``compared`` targets (0: ours alone);
+    ``every`` so many rounds all methods answer.
     """
 
     dataset: str
@@ -90,6 +91,7 @@ class Setting:
     decoys: int = 0
     shadows: int = 0
     compared: int = 1
+    every: int = EVERY
 
     @property
     def words(self) -> str:
@@ -151,7 +153,7 @@ def listen(setting: Setting, seed: int, progress: Progress, keep: Path | None = 
     """Record a federation and run every method on it; readings and detectors may be kept."""
     with recorded(setting.config(seed)) as recording:
         sums, adversary, answers = _adversary(recording, setting)
-        rounds = tuple(sorted({*range(EVERY, len(sums) + 1, EVERY), len(sums)}))
+        rounds = tuple(sorted({*range(setting.every, len(sums) + 1, setting.every), len(sums)}))
 
         spent: list[float] = []
 
@@ -166,7 +168,7 @@ def listen(setting: Setting, seed: int, progress: Progress, keep: Path | None = 
         points: list[Point] = []
         decoys: list[Point] = []
         for target, positive in enumerate(answers):
-            made = _ours(told, target, positive, rounds, seed)
+            made = _ours(told, target, positive, rounds, seed, setting.every)
             (points if target < len(answers) - setting.decoys else decoys).extend(made)
         found = []
         for target in range(min(setting.compared, len(answers) - setting.decoys)):
@@ -231,9 +233,9 @@ def _watched(rounds: Any, progress: Progress, setting: Setting, seed: int) -> It
 
 
 def _ours(
-    told: Collected, target: int, positive: Flags, rounds: Sequence[int], seed: int
+    told: Collected, target: int, positive: Flags, rounds: Sequence[int], seed: int, every: int
 ) -> list[Point]:
-    found, _ = MatchedFilter(every=EVERY).over_rounds(told, stream(seed, "who", target), target)
+    found, _ = MatchedFilter(every=every).over_rounds(told, stream(seed, "who", target), target)
     return [
         _point(OURS, t, found[t].probabilities, found[t].chosen, positive, told.size(t, target))
         for t in rounds
@@ -353,8 +355,8 @@ def _figure(
         rows += curve_rows(setting, heard)
         last = min(50, setting.rounds)
         every += [p for one in heard for p in one.points if p.method == OURS and p.round == last]
-    if len(every) >= 8:
-        rows += reliability_rows("all, round 50", every)
+    if len(every) >= 8 or name.endswith("reliability"):
+        rows += reliability_rows(f"all, round {every[0].round}", every)
     world = WORLDS[settings[0].dataset]
     shadows = settings[0].shadows
     notes = (
@@ -402,6 +404,7 @@ def _settings(
                         decoys=4 if many else 0,
                         shadows=shadows,
                         compared=0 if shadows == 0 else 1,
+                        every=choice.every or EVERY,
                     )
                 )
     return made
@@ -444,6 +447,16 @@ def fig5(quick: bool, seeds: int, progress: Progress, choice: Choice) -> Reprodu
     """Gradient ascent."""
     panels = _settings("ascent", quick, choice, ("mnist", "fashion", "cifar10"))
     return _figure("kerkouche2023-fig5", panels, seeds, quick, progress, choice.keep)
+
+
+def reliability(quick: bool, seeds: int, progress: Progress, choice: Choice) -> Reproduction:
+    """Probabilities given at round 50 against the shares that had the property; false alarms."""
+    rounds = choice.rounds or 50
+    ours = replace(choice, rounds=rounds, every=rounds, shadows=0, size=choice.size or 10)
+    panels = _settings("membership", quick, ours, ("fashion",))
+    return _figure(
+        "kerkouche2023-reliability", panels, seeds, quick, progress, choice.keep, FIRST_SEED + 20
+    )
 
 
 def _needs_detectors(choice: Choice) -> None:
@@ -536,5 +549,12 @@ EXPERIMENTS = (
     _experiment("fig6", "length of the detectors' weights", 1, fig6, drawn.draw_overlap),
     _experiment("fig7", "overlap of the feature distributions", 1, fig7, drawn.draw_overlap),
     _experiment("fig8", "50, 100 and 200 clients", 3, fig8),
+    _experiment(
+        "reliability",
+        "probabilities against what was so; false alarms",
+        20,
+        reliability,
+        drawn.draw_reliability,
+    ),
     _experiment("cost", "seconds of a round, ours and PROLIN's", 1, cost, drawn.draw_cost),
 )

@@ -45,5 +45,11 @@ def draw_cost(outcome: Reproduction, path: Path) -> None:
     pictures.by_client(replace(outcome, rows=rows), path, "CPU seconds a round", "CPU seconds")
 
 
+def draw_reliability(outcome: Reproduction, path: Path) -> None:
+    """The share that had the property against the probability given."""
+    rows = tuple(r for r in outcome.rows if r.measure == "reliability")
+    pictures.lines(replace(outcome, rows=rows), path, lambda r: r.claimed or 0.0, "given")
+
+
 def _round(row: Row) -> float:
     return float(row.client.split()[1])

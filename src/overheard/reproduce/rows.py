@@ -74,6 +74,7 @@ class Choice:
     rounds: int = 0
     shadows: int | None = None
     clients: int = 0
+    every: int = 0
     keep: Path | None = None
 
 
@@ -98,8 +99,8 @@ class Experiment:
             return self.run(quick, seeds, progress)
         if self.choose is None:
             raise FixConfig(
-                f"{self.name} has no --dataset, --size, --rounds, --shadows, --clients or --keep; "
-                "leave them out"
+                f"{self.name} has no --dataset, --size, --rounds, --shadows, --clients, --every or "
+                "--keep; leave them out"
             )
         return self.choose(quick, seeds, progress, part)
 
