@@ -69,13 +69,13 @@ class Dataset:
         """Each client's records, without the client column, clients in order of their names."""
         names = self.records[self.client]
         rest = self.records.without(self.client)
-        found = sorted(set(names.tolist()))
+        found, which = np.unique(names, return_inverse=True)
+        order = np.argsort(which, kind="stable")  # one pass, however many clients there are
+        rows = np.split(order, np.bincount(which, minlength=len(found)).cumsum()[:-1])
         # a number that is whole is written as one: client 2, not client 2.0
         return {
-            str(int(c)) if isinstance(c, float) and c.is_integer() else str(c): rest.take(
-                names == c
-            )
-            for c in found
+            str(int(c)) if isinstance(c, float) and c.is_integer() else str(c): rest.take(mine)
+            for c, mine in zip(found.tolist(), rows, strict=True)
         }
 
 

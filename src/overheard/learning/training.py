@@ -91,8 +91,7 @@ def _descended(
         model, origin = theta[part], np.broadcast_to(start, theta.shape)[part]
         gradient = np.empty_like(model)
         layers, slopes = split(recipe.dense, model), split(recipe.dense, gradient)
-        for step in range(schedule.steps):
-            inputs, labels, weights = schedule.batch(step, theta.dtype, part)
+        for inputs, labels, weights in schedule.batches(theta.dtype, part):
             pairs = factors(recipe.dense, recipe.loss, layers, inputs, labels)
             write_gradient(pairs, weights, slopes)
             if recipe.algorithm == "fedprox":
@@ -166,40 +165,44 @@ class Schedule:
     def draw_all(self) -> None:
         """Draw every epoch's order now."""
         if self.steps and not self.full:
-            self._order(int(np.max(self._place(self.steps - 1)[0])))
+            self._order(int(self._places(np.array([self.steps - 1]), slice(None))[0].max()))
 
-    def batch(
-        self, step: int, dtype: np.dtype[Any], part: slice = slice(None)
-    ) -> tuple[Array, Array, Array]:
-        """Inputs (c, b, d), labels and weights (c, b) of some clients at a step."""
+    def batch(self, step: int, dtype: np.dtype[Any]) -> tuple[Array, Array, Array]:
+        """Inputs (C, b, d), labels and weights (C, b) of all clients at a step."""
+        (found,) = self.batches(dtype, slice(None), range(step, step + 1))
+        return found
+
+    def batches(
+        self, dtype: np.dtype[Any], part: slice, steps: range | None = None
+    ) -> Iterator[tuple[Array, Array, Array]]:
+        """The same for some clients, step after step; what each step uses is worked out at once."""
         data = self.data
         sizes = data.sizes[part]
+        steps = range(self.steps) if steps is None else steps
         if self.full:
-            weights = shares(Shards(data.inputs[part], data.labels[part], sizes), dtype)
-            return data.inputs[part], data.labels[part], weights
-        epoch, number = self._place(step)
-        self._order(int(np.max(epoch)))
-        begin = np.broadcast_to(number * self.size, len(data))[part]
-        within = np.arange(self.width)
+            equal = shares(Shards(data.inputs[part], data.labels[part], sizes), dtype)
+            yield from ((data.inputs[part], data.labels[part], equal) for _ in steps)
+            return
+        epochs, numbers = self._places(np.array(steps), part)  # (S, c)
+        self._order(int(epochs.max(initial=0)))
+        begin, within = numbers * self.size, np.arange(self.width)
         left = np.clip(sizes - begin, 0, self.size)
-        places = np.minimum(begin[:, None] + within, self.longest - 1)
-        here = np.arange(len(data))[part]
-        if self.counted:
-            orders = np.stack(self._orders)
-            chosen = orders[np.broadcast_to(epoch, len(data))[part][:, None], here[:, None], places]
-        else:
-            chosen = np.take_along_axis(self._orders[int(epoch)][part], places, axis=1)
-        real = within < left[:, None]
-        weights = (real / np.maximum(left, 1)[:, None]).astype(dtype)
-        rows = here[:, None] * data.labels.shape[1] + chosen
-        flat = data.inputs.reshape(-1, data.inputs.shape[2])
-        return flat.take(rows, axis=0), data.labels.reshape(-1).take(rows), weights
+        places = np.minimum(begin[..., None] + within, self.longest - 1)
+        here = np.arange(len(data))[part, None]
+        orders = np.stack([order[part] for order in self._orders])
+        chosen = orders[epochs[..., None], np.arange(len(sizes))[:, None], places]
+        weights = ((within < left[..., None]) / np.maximum(left, 1)[..., None]).astype(dtype)
+        rows = here * data.labels.shape[1] + chosen
+        flat, labels = data.inputs.reshape(-1, data.inputs.shape[2]), data.labels.reshape(-1)
+        for step_rows, step_weights in zip(rows, weights, strict=True):
+            yield flat.take(step_rows, axis=0), labels.take(step_rows), step_weights
 
-    def _place(self, step: int) -> tuple[Any, Any]:
-        """Epoch and number of the batch in it; each client's own where steps are counted."""
-        if self.counted:
-            return step // self.passes, step % self.passes
-        return step // self.each, step % self.each
+    def _places(
+        self, steps: NDArray[np.int64], part: slice
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Epoch and number of the batch in it (S, c); each client's own where steps are counted."""
+        passes = self.passes[part] if self.counted else np.full(len(self.passes[part]), self.each)
+        return steps[:, None] // passes, steps[:, None] % passes
 
     def _order(self, epoch: int) -> None:
         while len(self._orders) <= epoch:
