@@ -103,7 +103,7 @@ def _audited(raw: bytes, place: Path) -> None:
 
     recording = Recording.open(rebuilt(raw, place))
     attacks = ("majority", "last_returned", "model_based_linear", "exact_linear")
-    render(audit(recording, threat_named("server"), attacks, recording.clients[:3]))
+    render(audit(recording, threat_named("server"), attacks, recording.clients[:1]))
 
 
 # ---- single files

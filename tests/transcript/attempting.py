@@ -42,6 +42,30 @@ def described(name: str) -> dict[str, Any]:
     return tomllib.loads((HERE / f"{name}.toml").read_text(encoding="utf-8"))
 
 
+_OTHERS: tuple[tuple[str, Any, str], ...] = (  # further kinds of knowledge, each with its question
+    ("Groups", {"column": "x", "values": [0.0, 1.0]}, "label"),
+    ("GroupCounts", {"north": [3, 3], "south": [2, 4], "east": [6, 0]}, "label"),
+    ("ShardSize", {"records": 6}, "property.poisoning"),
+    ("SuspectedBehaviour", {"name": "inversion"}, "property.poisoning"),
+    (
+        "AppliedDefence",
+        {
+            "names": ["gaussian"],
+            "promises": ["noise"],
+            "clip_norm": 1.0,
+            "noise_sd": 0.1,
+            "server_noise_sd": 0.0,
+        },
+        "",
+    ),
+    (
+        "PrivacyBudget",
+        {"north": {"epsilon": 1.0, "changed": None, "delta": 1e-5, "words": "a promise"}},
+        "",
+    ),
+)
+
+
 def sound(path: Path, secret: str = "s", words: str = "a note") -> None:
     """A small recording that describes itself: three clients, four rounds, one secret.
 
@@ -80,6 +104,8 @@ def sound(path: Path, secret: str = "s", words: str = "a note") -> None:
         recorder.side("PublicRecords", public, target)
         labels = {c: Records({"__label__": t["y"]}) for c, t in tables.items()}
         recorder.side("Labels", labels, target)
+        for kind, content, asked in _OTHERS:
+            recorder.side(kind, content, asked)
         for number in range(4):
             one = {"layers.0.weight": rng.normal(size=(1, 3)), "layers.0.bias": rng.normal(size=1)}
             sent = {n: a.astype(np.float32) for n, a in one.items()}
@@ -232,8 +258,12 @@ def _recording(place: Path) -> None:
     recipe_of(recording)
     clear_notes(recording)
     for key in recording.targets:
+        target = Target.parse(key)
+        if target.question == "property":
+            observe(recording, threat_named("secure-server"), target, "")
+            continue
         for client in recording.clients[:5]:
-            observe(recording, threat_named("server"), Target.parse(key), client)
+            observe(recording, threat_named("server"), target, client)
     recording.truth()
 
 
@@ -353,12 +383,18 @@ READERS: dict[str, Callable[[Path], None]] = {
 }
 
 
-def attempt(name: str, place: Path) -> str:
-    """Make the attack in a new folder and let its reader meet it; the error that it got, if any."""
+def attempt(name: str, place: Path, made: Path | None = None) -> str:
+    """Make the attack in a new folder and let its reader meet it; the error that it got, if any.
+
+    ``made``: a sound recording to begin from, if there is one already.
+    """
     from overheard.errors import OverheardError
 
     said = described(name)
-    sound(place / "run")
+    if made is None:
+        sound(place / "run")
+    else:
+        shutil.copytree(made, place / "run")
     for step in said.get("step", []):
         change(step, place)
     try:

@@ -27,12 +27,19 @@ def _attempting() -> ModuleType:
 attempting = _attempting()
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("sound") / "run"
+    attempting.sound(path)
+    return path
+
+
 @pytest.mark.parametrize("name", attempting.names())
-def test_attempt(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_attempt(name: str, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     begin = time.process_time()
-    outcome = attempting.attempt(name, tmp_path)
+    outcome = attempting.attempt(name, tmp_path, made)
     assert attempting.judged(name, outcome) == ""
     assert "\n" not in outcome
     assert len(outcome) < 2000
