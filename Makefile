@@ -11,12 +11,15 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 .DEFAULT_GOAL := help
 .PHONY: coverage mutants numbers
 .PHONY: attempts fuzz bandit audit-deps
-.PHONY: help install demo test bench lint format docs tables screenshots clean
+.PHONY: help install demo test bench chaos lint format docs tables screenshots clean
 
 help:
 	@echo "make demo    audit a simulated federation of real people; writes to demo-out/"
 	@echo "make test    run every test"
-	@echo "make bench   the long statistical test of the privacy claims (minutes)"
+	@echo "make bench   time everything against its opponents; writes benchmarks/results.json (an hour)"
+	@echo "make bench-check    fails if a ratio is 30% below that of benchmarks/results.json"
+	@echo "make bench-privacy  the long statistical test of the privacy claims (minutes)"
+	@echo "make chaos   kill, damage and starve it a few hundred times; writes reliability/ (minutes)"
 	@echo "make attempts  every attack by a file, one process each; writes reliability/attempts.json"
 	@echo "make fuzz    feed every reader changed files for ten minutes; writes reliability/fuzz.json"
 	@echo "make bandit  look through the source for what is known to be unsafe"
@@ -27,7 +30,7 @@ help:
 	@echo "make lint    ruff and mypy --strict"
 	@echo "make format  let ruff mend what it can"
 	@echo "make docs    build the documentation into build/site; a warning fails"
-	@echo "make tables  write the generated tables into README.md"
+	@echo "make tables  write the generated tables into README.md and docs/reliability.md"
 	@echo "make screenshots  photograph the demo's report anew (needs Chromium)"
 	@echo "make clean   remove what the other targets made, $(VENV) and demo-out/ included"
 
@@ -74,11 +77,22 @@ coverage: $(EXTRAS)
 mutants: $(STAMP)
 	$(BIN)/python reliability/mutants.py --sample 0
 
-# Fails if an attack does better than its epsilon allows, or if a broken defence goes unnoticed.
-bench: export OPENBLAS_NUM_THREADS := 1
-bench: export OMP_NUM_THREADS := 1
+# Ratios of one run, never absolute times: each measurement is a process with one thread.
 bench: $(EXTRAS)
+	$(BIN)/overheard bench --out benchmarks/results.json
+
+bench-check: $(EXTRAS)
+	$(BIN)/overheard bench --check benchmarks/results.json
+
+# Fails if an attack does better than its epsilon allows, or if a broken defence goes unnoticed.
+bench-privacy: export OPENBLAS_NUM_THREADS := 1
+bench-privacy: export OMP_NUM_THREADS := 1
+bench-privacy: $(EXTRAS)
 	$(BIN)/python benchmarks/differential_privacy.py
+
+# Fails if anything finished was lost, or anything is called what it is not.
+chaos: $(STAMP)
+	$(BIN)/python reliability/chaos.py --trials 200 --seed 0
 
 # Both fail if a file does anything but get read or get refused in one line.
 attempts: $(STAMP)
