@@ -63,7 +63,7 @@ def bench(
             rows += found
             terminal.say(*map(_line, found))
         for curve in wanted:
-            grown.append(grow(curve, repeats, quick, show))
+            grown.append(grow(curve, quick, show))
             terminal.say(_curve(grown[-1]))
     content: dict[str, Any] = {"quick": quick, "comparisons": rows, "growth": grown}
     if out is not None:

@@ -126,9 +126,9 @@ def test_growth_is_measured_judged_and_drawn() -> None:
         side = Side("ours", prepare)
         return Growth("g", "a <test>", "records", (4, 16), (4, 16), side, "why", time=expected)
 
-    row = run.grow(curve(1.0), 1, False, no_show)
+    row = run.grow(curve(1.0), False, no_show)
     assert row["time_exponent"] == pytest.approx(1.0, abs=0.3)
-    assert run.grow(curve(0.2), 1, False, no_show)["met"] is False
+    assert run.grow(curve(0.2), False, no_show)["met"] is False
     picture = draw(row)
     assert picture.startswith("<?xml")
     assert "a &lt;test&gt;" in picture

@@ -144,8 +144,12 @@ def _party(rows: Sequence[Row]) -> Row:
     }
 
 
-def grow(growth: Growth, repeats: int, quick: bool, show: Show) -> Row:
-    """Time and memory at every point, with the exponents of their growth."""
+def grow(growth: Growth, quick: bool, show: Show) -> Row:
+    """Time and memory at every point, with the exponents of their growth.
+
+    One measurement a point: a curve over three orders of magnitude forgives noise, and its last
+    points take minutes.
+    """
     points = growth.quick if quick else growth.points
     taken = []
     with tempfile.TemporaryDirectory(prefix="overheard-bench-") as folder:
@@ -154,17 +158,9 @@ def grow(growth: Growth, repeats: int, quick: bool, show: Show) -> Row:
             place = Path(folder) / str(point)
             place.mkdir()
             sizes: Sizes = {str(growth.axis): point}
-            runs = [measured(growth.name, growth.side, sizes, place) for _ in range(repeats)]
-            taken.append(
-                {
-                    growth.axis: point,
-                    "cpu": statistics.median(r["cpu"] for r in runs),
-                    "wall": statistics.median(r["wall"] for r in runs),
-                    "peak_mb": max(r["peak_mb"] for r in runs),
-                    "extra_mb": max(r["extra_mb"] for r in runs),
-                    "facts": runs[-1]["facts"],
-                }
-            )
+            found = measured(growth.name, growth.side, sizes, place)
+            kept = ("cpu", "wall", "peak_mb", "extra_mb", "facts")
+            taken.append({growth.axis: point} | {name: found[name] for name in kept})
             shutil.rmtree(place, ignore_errors=True)
     time = exponent(points, [row["cpu"] for row in taken])
     memory = exponent(points, [row["extra_mb"] for row in taken])
