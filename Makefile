@@ -63,15 +63,19 @@ test: export OMP_NUM_THREADS := 1
 test: $(EXTRAS)
 	$(BIN)/python -m pytest -n 2 --dist worksteal --random-order
 
-# All three write what they found into reliability/.
+# All three write what they found into reliability/. Coverage takes the tests of the packages that
+# it is about and of what stands on them; the others add little and take long.
+COVERING := $(addprefix tests/,transcript decoding evaluation numbers foreign attacks/label \
+	attacks/membership reliability/test_damage.py reliability/test_resume.py test_detect.py \
+	test_cli.py contracts/test_answers.py federation/recorders/test_live.py)
 numbers coverage mutants: export OPENBLAS_NUM_THREADS := 1
 numbers coverage mutants: export OMP_NUM_THREADS := 1
 numbers: $(STAMP)
 	$(BIN)/python reliability/simulations.py
 
 coverage: $(EXTRAS)
-	$(BIN)/python -m pytest -n 2 --dist worksteal --cov-branch --cov-report= \
-		--cov=overheard.transcript --cov=overheard.decoding --cov=overheard.evaluation
+	$(BIN)/python -m pytest -n 2 --dist worksteal --random-order $(COVERING) --cov-branch \
+		--cov=overheard.transcript --cov=overheard.decoding --cov=overheard.evaluation --cov-report=
 	$(BIN)/python reliability/covered.py
 
 mutants: $(STAMP)
