@@ -16,7 +16,7 @@ from overheard.decoding.max_entropy import max_entropy
 from overheard.decoding.measurement import Measurement, from_gram, from_rows
 from overheard.decoding.noisy_gram import Sums, noisy_gram
 from overheard.decoding.rounds import _curves
-from overheard.errors import FixData
+from overheard.errors import FixData, FixRecording
 
 
 def test_rounding_of_the_wire_is_that_of_random_numbers(rng):
@@ -188,3 +188,12 @@ def test_nothing_remains_where_all_is_known():
     measured = Measurement(np.zeros((2, 2, 1)), np.zeros(1))
     with pytest.raises(FixData, match="nothing remains"):
         measured.given(np.ones(2, dtype=bool), np.zeros(2, dtype=np.intp))
+
+
+@pytest.mark.parametrize("which", [0, 1])
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_one_number_that_is_none_names_its_message(rng, which, value):
+    models = [rng.normal(size=(5, 3)), rng.normal(size=(5, 3))]
+    models[which][2, 1] = value
+    with pytest.raises(FixRecording, match="message 2 holds NaN"):
+        fit_affine_map(*models)
