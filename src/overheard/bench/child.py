@@ -38,8 +38,9 @@ def measure(job: Job, tree: bool) -> dict[str, Any]:
             wall, cpu, facts = once(job)
             runs.append((wall, cpu))
             spent += wall
-    children = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
-    top = children if job.spawns else max(peak(), watch.stop() if watch else 0)
+    top = max(peak(), watch.stop() if watch else 0)
+    if job.spawns:
+        top, before = _peak_below(job), 0
     return {
         "wall": statistics.median(w for w, _ in runs) / job.share,
         "cpu": statistics.median(c for _, c in runs) / job.share,
@@ -98,11 +99,22 @@ def _status(field: str, pid: str = "self") -> int:
     return int(found[0][1]) * 1024 if found else 0
 
 
+def _peak_below(job: Job) -> int:
+    """Bytes at the peak of what a run starts, in a run of its own: watching takes time.
+
+    What the system reports of children that ended counts the moment before they became another
+    program, when they were copies of this process.
+    """
+    watch = Watch(0.005, itself=False)
+    job.run()
+    return watch.stop()
+
+
 class Watch:
     """Samples, ten times a second, what this process and all below it hold together."""
 
-    def __init__(self) -> None:
-        self.most = 0
+    def __init__(self, every: float = 0.1, itself: bool = True) -> None:
+        self.most, self.every, self.skipped = 0, every, 0 if itself else 1
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._sample, daemon=True)
         self._thread.start()
@@ -114,8 +126,9 @@ class Watch:
         return self.most
 
     def _sample(self) -> None:
-        while not self._end.wait(0.1):
-            self.most = max(self.most, sum(_status("VmRSS", pid) for pid in below(os.getpid())))
+        while not self._end.wait(self.every):
+            pids = below(os.getpid())[self.skipped :]
+            self.most = max(self.most, sum(_status("VmRSS", pid) for pid in pids))
 
 
 def below(root: int) -> list[str]:
