@@ -1,7 +1,7 @@
 """The tables of README and docs, made from the code and from papers/*/*.json, never typed.
 
-``python docs/tools/tables.py`` writes them into README.md between its markers; a test says when
-that was forgotten. The documentation's build puts them into the pages.
+``python docs/tools/tables.py`` writes them into README.md and docs/reliability.md between their
+markers; a test says when that was forgotten. The documentation's build puts them into the pages.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import Any
+
+from trials import reliability_tables
 
 from overheard.attacks import all_attacks, equation, is_slow, words
 from overheard.evaluation.record import read_audit
@@ -274,7 +276,13 @@ def demo_table() -> str:
     return _table(heads, rows)
 
 
-MARKED = {"attacks": attack_table, "questions": question_table, "demo": demo_table}
+MARKED = {
+    "attacks": attack_table,
+    "questions": question_table,
+    "demo": demo_table,
+    "reliability": reliability_tables,
+}
+FILLED = ("README.md", "docs/reliability.md")
 
 
 def filled(text: str) -> str:
@@ -289,12 +297,13 @@ def filled(text: str) -> str:
 
 
 def main() -> None:
-    """Write the tables into README.md."""
+    """Write the tables into the files that have them."""
     unknown = sorted({a.paper for a in all_attacks().values()} - {*PAPERS, "overheard", "baseline"})
     if unknown:
         sys.exit(f"papers without an entry in report/references.py: {', '.join(unknown)}")
-    readme = ROOT / "README.md"
-    readme.write_text(filled(readme.read_text(encoding="utf-8")), encoding="utf-8")
+    for name in FILLED:
+        page = ROOT / name
+        page.write_text(filled(page.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 if __name__ == "__main__":

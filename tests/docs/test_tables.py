@@ -17,10 +17,14 @@ def tables() -> Any:
     return made
 
 
-def test_readme_has_the_tables_of_today(tables: Any) -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert "<!-- table: attacks -->" in text
-    assert text == tables.filled(text), "run `make tables` and commit README.md"
+@pytest.mark.parametrize(
+    ("page", "table"), [("README.md", "attacks"), ("docs/reliability.md", "reliability")]
+)
+def test_pages_have_the_tables_of_today(tables: Any, page: str, table: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    assert page in tables.FILLED
+    assert f"<!-- table: {table} -->" in text
+    assert text == tables.filled(text), f"run `make tables` and commit {page}"
 
 
 def test_every_attack_is_in_the_table(tables: Any) -> None:

@@ -1,0 +1,70 @@
+"""The tables of docs/reliability.md, made from reliability/*.json: no figure there is typed.
+
+Each file is ``{"title", "command", "rows": [{"what", "trials", "faults", "outcome"}]}`` and was
+written by the command that it names.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+FOLDER = Path(__file__).resolve().parents[2] / "reliability"
+TRIALS = {
+    "chaos": "A process is killed with `kill -9`: at an instant drawn from the clock, right before "
+    "a file-system call, or there after the bytes that were not yet synced are cut at random, as a "
+    "power cut would. A fault is a kill that hit the process while it ran; whatever can be resumed "
+    "is resumed, and killed again up to twice on the way.",
+    "damage": "One bit is flipped in a small recording, drawn from each region of its files, and "
+    "the recording is verified; some are then audited, without and with `--ignore-damage`.",
+    "disks": "Each command writes to a disk of its own that is too small, and is given again once "
+    "there is room; is told to write into a folder that is mounted read-only; and is given a "
+    "second time while the first is stopped in the middle of a file.",
+    "attempts": "One tiny file for every way to harm whoever opens it that we could think of, each "
+    "with the error that it must get.",
+    "fuzz": "The readers are fed what a fuzzer makes of good files: a clean error or a right "
+    "answer, never a crash, a wait or more memory than is stated.",
+    "numbers": "What is claimed of the numbers is simulated: intervals that must hold the truth, "
+    "probabilities that must be calibrated, fast code that must agree with slow code.",
+    "coverage": "The share of lines and branches that the tests run.",
+    "mutants": "The source is changed in small ways, one at a time: a test must fail.",
+}
+"""What is tried, in a sentence each and in this order; files of other names come last."""
+FIELDS = {"what": str, "trials": int, "faults": int, "outcome": str}
+
+
+def results(folder: Path = FOLDER) -> dict[str, dict[str, Any]]:
+    """Every file of results by its name, in order; a file of another form is an error."""
+    found = {}
+    for path in folder.glob("*.json"):
+        content = json.loads(path.read_text(encoding="utf-8"))
+        good = isinstance(content, dict) and content.keys() == {"title", "command", "rows"}
+        for row in content["rows"] if good else ():
+            good &= row.keys() == FIELDS.keys()
+            good = good and all(type(row[name]) is kind for name, kind in FIELDS.items())
+        if not good:
+            raise ValueError(f"{path}: is not of the form that {Path(__file__).name} describes")
+        found[path.stem] = content
+    order = [*TRIALS, *sorted(found.keys() - TRIALS.keys())]
+    return {name: found[name] for name in order if name in found}
+
+
+def reliability_tables(folder: Path = FOLDER) -> str:
+    """One table for every file of results, with what was tried and how to try it again."""
+    lines = []
+    for name, content in results(folder).items():
+        lines += [f"## {content['title']}", ""]
+        lines += [TRIALS[name], ""] if name in TRIALS else []
+        trials, faults = (sum(row[key] for row in content["rows"]) for key in ("trials", "faults"))
+        lines += [f"{trials:,} trials, {faults:,} faults, by `{content['command']}`:", ""]
+        lines += ["| what | trials | faults | outcome |", "| --- | ---: | ---: | --- |"]
+        for row in content["rows"]:
+            cells = (row["what"], f"{row['trials']:,}", f"{row['faults']:,}", row["outcome"])
+            lines.append(f"| {' | '.join(_cell(cell) for cell in cells)} |")
+        lines.append("")
+    return "\n" + "\n".join(lines)
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
