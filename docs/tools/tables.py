@@ -14,6 +14,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from speeds import growth_table, speed_table
 from trials import reliability_tables
 
 from overheard.attacks import all_attacks, equation, is_slow, words
@@ -281,8 +282,10 @@ MARKED = {
     "questions": question_table,
     "demo": demo_table,
     "reliability": reliability_tables,
+    "speeds": speed_table,
+    "growth": growth_table,
 }
-FILLED = ("README.md", "docs/reliability.md")
+FILLED = ("README.md", "docs/reliability.md", "docs/benchmarks.md")
 
 
 def filled(text: str) -> str:

@@ -18,7 +18,13 @@ def tables() -> Any:
 
 
 @pytest.mark.parametrize(
-    ("page", "table"), [("README.md", "attacks"), ("docs/reliability.md", "reliability")]
+    ("page", "table"),
+    [
+        ("README.md", "attacks"),
+        ("docs/reliability.md", "reliability"),
+        ("docs/benchmarks.md", "speeds"),
+        ("docs/benchmarks.md", "growth"),
+    ],
 )
 def test_pages_have_the_tables_of_today(tables: Any, page: str, table: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")

@@ -207,8 +207,8 @@ LIMIT = (
     "One search is a hundred passes through the network, forwards and backwards twice; a solve "
     "cannot do without two passes, the records' Gram matrix and a factor of it, in float64. The "
     "ratio at the limit is that of these alone. Ours also takes all eigenvectors of the Gram "
-    "matrix (two fifths of its time by cProfile), which say how many directions rise above the noise; "
-    "and it is one solve where the papers try several rounds, temperatures and starts."
+    "matrix (two fifths of its time by cProfile), which say how many directions rise above the "
+    "noise; and it is one solve where the papers try several rounds, temperatures and starts."
 )
 SAME = Check(
     "identical decisions",

@@ -7,10 +7,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from overheard.bench.catalogue import entries, growths
 from overheard.bench.picture import draw
 from overheard.bench.results import key, machine, read_results
 
 Row = dict[str, Any]
+
+
+def _place(name: str) -> int:
+    """Where a comparison or curve stands in the catalogue; what is not there any more comes last."""
+    known = [*entries(), *growths()]
+    return known.index(name) if name in known else len(known)
 
 
 def write_results(out: Path, content: Row, repeats: int, notes: Sequence[str]) -> Row:
@@ -27,8 +34,8 @@ def write_results(out: Path, content: Row, repeats: int, notes: Sequence[str]) -
         "repeats": repeats,
         "machine": machine(),
         "notes": list(dict.fromkeys([*kept["notes"], *notes])),
-        "comparisons": list(comparisons.values()),
-        "growth": list(growth.values()),
+        "comparisons": sorted(comparisons.values(), key=lambda row: _place(row["entry"])),
+        "growth": sorted(growth.values(), key=lambda row: _place(row["growth"])),
     }
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
