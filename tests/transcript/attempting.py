@@ -190,6 +190,12 @@ def change(step: dict[str, Any], place: Path) -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(bytes.fromhex(step.get("hex", "")))
             os.truncate(path, step["size"])
+        case "audit":  # the demo's, with findings about so many secrets
+            source = ROOT / "docs" / "assets" / "demo" / "network.json"
+            content = json.loads(source.read_text(encoding="utf-8"))
+            one = content["findings"][0]
+            content["findings"] = [one | {"attribute": f"a{i}"} for i in range(step["secrets"])]
+            path.write_text(json.dumps(content), encoding="utf-8")
         case "symlink":
             if path.is_dir():
                 path.rename(place / "elsewhere")

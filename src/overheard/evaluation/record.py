@@ -277,6 +277,9 @@ def read_audit(path: str | Path) -> Audit:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"])) or "top level"
         raise FixRecording(f"{file}: is not an audit: {where}: {first['msg']}") from error
+    told: list[Finding | Pooled | Heard] = [*audit.findings, *audit.pooled, *audit.heard]
+    secrets = {(part.question, part.attribute) for part in told}
+    check("secrets", len(secrets | {("", c.attribute) for c in audit.covered}), file)
     if audit.version not in READS:
         known = " and ".join(map(str, READS))
         raise FixRecording(f"{file}: audit version {audit.version} is not known (reads {known})")

@@ -49,6 +49,7 @@ LIMITS: Mapping[str, Limit] = {
     "unpacked_bytes": Limit(1 << 32, "bytes", "what is unpacked of an archive to reach a member"),
     "archive_entries": Limit(200_000, "entries", "entries of an archive"),
     "parameters": Limit(1 << 27, "parameters", "parameters of a model that a config describes"),
+    "secrets": Limit(200, "secrets", "different secrets that an audit tells of"),
     "cells": Limit(100_000, "cells", "cells of a sweep"),
 }
 
