@@ -222,7 +222,8 @@ ENTRIES = (
                 "rounds in every sweep (by cProfile two fifths of the time are solves and factors "
                 "of these covariances, the rest flips and swaps of clients). A step of the "
                 "relaxation is a few passes over a rounds x clients array. A thousand times faster "
-                "than 3,000 of them is less than the Gaussian algebra alone, whose ratio is the limit shown.",
+                "than 3,000 of them is less than the Gaussian algebra alone, whose ratio is the "
+                "limit shown.",
             ),
         ),
         {"clients": 200, "rounds": 300, "steps": 3000, "steps_shown": 300},

@@ -15,7 +15,7 @@ Row = dict[str, Any]
 
 
 def _place(name: str) -> int:
-    """Where a comparison or curve stands in the catalogue; what is not there any more comes last."""
+    """Where a comparison or curve stands in the catalogue; what is not there comes last."""
     known = [*entries(), *growths()]
     return known.index(name) if name in known else len(known)
 

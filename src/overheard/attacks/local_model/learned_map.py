@@ -6,7 +6,7 @@ xu2021 Algorithm 3, with the network of its section 4.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +17,13 @@ from overheard.transcript.guess import LocalModel
 from overheard.transcript.knowledge import Link
 from overheard.transcript.view import View
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 Array = NDArray[np.float64]
 MOST_PARAMETERS = 5000
+CACHE = 3 << 20
+"""Bytes of one layer's activations that are worked on at a time."""
 
 
 @dataclass(frozen=True)
@@ -78,20 +83,45 @@ def learn_maps(
     y = torch.from_numpy((updates - middle) / width).float()
     clients, _, size = x.shape
 
-    def weights(fan_in: int, fan_out: int) -> torch.Tensor:
+    def weights(fan_in: int, fan_out: int) -> Tensor:
         drawn = torch.rand((clients, fan_in, fan_out), generator=make) * 2 - 1
-        scaled: torch.Tensor = drawn / fan_in**0.5
-        return scaled.requires_grad_(True)
+        scaled: Tensor = drawn / fan_in**0.5
+        return scaled
 
     w1, w2 = weights(size, settings.hidden), weights(settings.hidden, size)
-    b1 = torch.zeros(clients, 1, settings.hidden, requires_grad=True)
-    b2 = torch.zeros(clients, 1, size, requires_grad=True)
+    last = torch.from_numpy((sent[:, -1:] - updates[:, -1:] - centre) / spread).float()
+    offset = torch.from_numpy(middle / width).float()
+    # clients share no weight; a few at a time keep their activations in the processor's cache
+    together = max(1, CACHE // (4 * x.shape[1] * settings.hidden))
+    found = [
+        _learn(x[part], y[part], w1[part], w2[part], last[part], offset[part], settings)
+        for part in (slice(at, at + together) for at in range(0, clients, together))
+    ]
+    theta, loss, left = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    return (theta * spread + centre)[:, 0], loss, left
 
-    def mapped(models: torch.Tensor) -> torch.Tensor:
-        return torch.relu(models @ w1 + b1) @ w2 + b2
 
-    # clients share no weight, so the sum of their losses trains each by itself
-    train = torch.optim.Adam([w1, b1, w2, b2], lr=settings.rate)
+def _learn(
+    x: Tensor,
+    y: Tensor,
+    w1: Tensor,
+    w2: Tensor,
+    last: Tensor,
+    offset: Tensor,
+    settings: LearnedMap,
+) -> tuple[Array, Array, Array]:
+    """Fixed points (c, 1, P), standardised, losses and squared updates (c,) of a few clients."""
+    import torch
+
+    w1, w2 = w1.clone().requires_grad_(True), w2.clone().requires_grad_(True)
+    b1 = torch.zeros(len(x), 1, w1.shape[2], requires_grad=True)
+    b2 = torch.zeros(len(x), 1, w2.shape[2], requires_grad=True)
+
+    def mapped(models: Tensor) -> Tensor:
+        return torch.baddbmm(b2, torch.relu(torch.baddbmm(b1, models, w1)), w2)
+
+    # the sum of the clients' losses trains each by itself
+    train = torch.optim.Adam([w1, b1, w2, b2], lr=settings.rate, fused=True)
     for _ in range(settings.steps):
         train.zero_grad()
         loss = ((mapped(x) - y) ** 2).mean((1, 2))
@@ -99,14 +129,15 @@ def learn_maps(
         train.step()
     for weight in (w1, b1, w2, b2):
         weight.requires_grad_(False)
-    last = sent[:, -1:] - updates[:, -1:]
-    theta = torch.from_numpy((last - centre) / spread).float().requires_grad_(True)
-    offset = torch.from_numpy(middle / width).float()
-    search = torch.optim.Adam([theta], lr=settings.search_rate)
+    theta = last.clone().requires_grad_(True)
+    search = torch.optim.Adam([theta], lr=settings.search_rate, fused=True)
     for _ in range(settings.search_steps):
         search.zero_grad()
         left = ((mapped(theta) + offset) ** 2).mean((1, 2))
         left.sum().backward()  # type: ignore[no-untyped-call]
         search.step()
-    fixed = theta.detach().double().numpy() * spread + centre
-    return fixed[:, 0], loss.detach().numpy().astype(float), left.detach().numpy().astype(float)
+    return (
+        theta.detach().double().numpy(),
+        loss.detach().numpy().astype(float),
+        left.detach().numpy().astype(float),
+    )
