@@ -85,7 +85,7 @@ def audit(
 
     chosen = (attack or [], client or [], target or [])
     with unfinished(out) as work, _sound(run, ignore_damage, work) as (left, damage):
-        with described(left, description, trust_code, work) as place:
+        with described(left, description, trust_code, work, run) as place:
             asked = {
                 "recording": fingerprint(place),
                 "damage": list(damage),

@@ -59,8 +59,14 @@ def init(run: Annotated[Path, typer.Argument(help="A recording without side know
 
 
 @contextmanager
-def described(run: Path, given: Path | None, trust_code: bool, work: Path) -> Iterator[Path]:
-    """The recording itself, or for the time being one in ``work`` with what the TOML file adds."""
+def described(
+    run: Path, given: Path | None, trust_code: bool, work: Path, beside: Path
+) -> Iterator[Path]:
+    """The recording itself, or for the time being one in ``work`` with what the TOML file adds.
+
+    ``beside``: the folder that may hold that file; the recording's, or that of the damaged one
+    of which ``run`` is what is left.
+    """
     import shutil
 
     from overheard.errors import FixConfig
@@ -70,7 +76,7 @@ def described(run: Path, given: Path | None, trust_code: bool, work: Path) -> It
     recording = Recording.open(run)
     if not recording.rounds:
         raise FixConfig(f"{run}: no round was recorded; there is nothing to audit")
-    file = given if given is not None else run / BESIDE
+    file = given if given is not None else beside / BESIDE
     if recording.side("LocalTraining") is not None:
         if given is not None:
             raise FixConfig(f"{run}: describes itself already; leave --with {given} out")

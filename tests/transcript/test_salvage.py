@@ -142,9 +142,18 @@ def test_nothing_that_is_wrong_is_kept(run: Path, tmp_path: Path) -> None:
     assert tried == 6 * len(whole)
 
 
-def test_what_the_user_filled_in_comes_along(run: Path, tmp_path: Path) -> None:
-    (run / "audit.toml").write_text("seed = 1\n")
+def test_only_the_recording_is_taken(run: Path, tmp_path: Path) -> None:
     (run / "notes.txt").write_text("mine")
     salvage(run, tmp_path / "left")
-    assert (tmp_path / "left" / "audit.toml").read_text() == "seed = 1\n"
     assert not (tmp_path / "left" / "notes.txt").exists()
+
+
+def test_a_file_system_without_links_will_do(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def cannot(*args: object, **more: object) -> None:
+        raise OSError(95, "not supported")
+
+    monkeypatch.setattr("os.link", cannot)
+    assert salvage(run, tmp_path / "left") == ()
+    assert files(tmp_path / "left") == files(run)

@@ -47,9 +47,6 @@ def salvage(run: Path, out: Path) -> tuple[str, ...]:
             )
         closed = bool(entries) and entries[-1]["kind"] == "end" if name == "wire" else closed
         _copy(folder, entries, out / name, closed, missing)
-    described = run / "audit.toml"  # what the user filled in, if the recording has no recipe
-    if described.is_file() and not described.is_symlink():
-        shutil.copyfile(described, out / described.name)
     return tuple(missing)
 
 
