@@ -115,8 +115,8 @@ HEADLINES = {
     ),
     **{
         attack: Headline(
-            "kerkouche2023-fig3", method, "F1", "who holds a record, F1 at round 50",
-            client="round 50",
+            "kerkouche2023-fig3, fashion-10-full", method, "F1",
+            "who holds a record, F1 at round 50", client="round 50",
         )
         for attack, method in (
             ("gradient_disaggregation", "BASELINE"), ("ols", "OLS"), ("ridge", "REG"),
@@ -127,12 +127,14 @@ HEADLINES = {
 
 
 def reproductions() -> dict[str, dict[str, Any]]:
-    """Every committed experiment by its name."""
+    """Every committed experiment by its name, a part of one by its folder as well."""
     found = {}
-    for path in sorted(ROOT.glob("papers/*/*.json")):
+    for path in sorted([*ROOT.glob("papers/*/*.json"), *ROOT.glob("papers/*/*/*.json")]):
         content = json.loads(path.read_text(encoding="utf-8"))
         if {"name", "paper", "rows"} <= content.keys():  # other results have other forms
-            found[content["name"]] = content
+            where = path.relative_to(ROOT)
+            part = f", {where.parts[2]}" if len(where.parts) > 3 else ""
+            found[content["name"] + part] = {**content, "path": str(where)}
     return found
 
 
@@ -172,18 +174,18 @@ def attack_pages() -> str:
 def paper_tables() -> str:
     """Claimed beside measured for every committed experiment, means over clients."""
     lines: list[str] = []
-    by_paper: dict[str, list[dict[str, Any]]] = {}
-    for content in reproductions().values():
-        by_paper.setdefault(content["paper"], []).append(content)
+    by_paper: dict[str, dict[str, dict[str, Any]]] = {}
+    for name, content in reproductions().items():
+        by_paper.setdefault(content["paper"], {})[name] = content
     for paper, contents in by_paper.items():
         lines += [f"## {paper}", "", f"{title(paper)}.", ""]
-        for content in contents:
-            lines += [f"### {content['name']}", ""]
+        for name, content in contents.items():
+            lines += [f"### {name}", ""]
             kind = "a quick run" if content["quick"] else "the whole run"
             lines += [
                 f"Data: {content['data']}. {kind[0].upper()}{kind[1:]}, seeds: {content['seeds']}, "
                 f"by `overheard reproduce {content['name']}`. Means over clients; every row is in "
-                f"`papers/{paper}/{content['name']}.json`.",
+                f"`{content['path']}`.",
                 "",
                 _experiment(content["rows"]),
                 "",
@@ -203,12 +205,29 @@ def _experiment(rows: Sequence[dict[str, Any]]) -> str:
         beside = (
             f" ({_number(fmean(same))} on the same)" if claimed and len(same) < len(group) else ""
         )
+        if len(group) > 1 and all(row["client"].startswith("round ") for row in group):
+            cells += _over_rounds(setting, method, measure, group)
+            continue
         cells.append((setting, method, measure,
                       _number(fmean(claimed)) if claimed else "",
                       _number(fmean(row["measured"] for row in group)) + beside,
                       _number(fmean(majority)) if majority else "", str(len(group))))  # fmt: skip
     heads = ["setting", "method", "measure", "claimed", "measured", "majority", "rows"]
     return _table(heads, cells)
+
+
+def _over_rounds(
+    setting: str, method: str, measure: str, group: Sequence[dict[str, Any]]
+) -> list[tuple[str, ...]]:
+    """A curve over the rounds: where the paper names a number, and a few points besides."""
+    wanted = {"round 10", "round 30", "round 50", "round 100", "round 200", group[-1]["client"]}
+    return [
+        (setting, method, f"{measure}, {row['client']}",
+         "" if row["claimed"] is None else _number(row["claimed"]),
+         _number(row["measured"]), "", "1")
+        for row in group
+        if row["client"] in wanted or row["claimed"] is not None
+    ]  # fmt: skip
 
 
 def _numbers(headline: Headline | None, experiments: dict[str, Any]) -> tuple[str, str, str]:
