@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import os
 import sys
 from pathlib import Path
@@ -65,7 +66,7 @@ def _options(
         bool, typer.Option("--json", help="Print one JSON object and nothing else (anywhere).")
     ] = False,
 ) -> None:
-    pass
+    gc.enable()  # see main: help is printed without coming here
 
 
 @app.command(epilog="Example: `overheard demo --out demo-out`")
@@ -255,6 +256,7 @@ def main() -> None:
     debug = "--debug" in sys.argv
     sys.excepthook = terminal.show_error
     sys.argv = terminal.take_flags([word for word in sys.argv if word != "--debug"])
+    gc.disable()  # until a command begins: what is imported stays, and looking it over takes time
     try:
         code = app(prog_name="overheard", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as help_text:
@@ -268,6 +270,8 @@ def main() -> None:
             path = error.ctx.command_path if error.ctx else "overheard"
             words, code = f"{error.format_message()} See `{path} --help`.", 2
         terminal.complain(f"error: {words}")
+    finally:
+        gc.enable()
     if code == 130:
         typer.echo("stopped; what was finished is kept", err=True)
     sys.exit(code if isinstance(code, int) else 0)
