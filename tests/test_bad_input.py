@@ -241,7 +241,7 @@ def test_nothing_is_overwritten(workplace: Any, kind: str) -> None:
         (None, ["audit.json: cannot be read", "`overheard audit` writes"]),
         ("{", ["audit.json: is not an audit"]),
         ('{"version": 1}', ["audit.json: is not an audit: run: Field required"]),
-        (b"\xff", ["audit.json: cannot be read"]),
+        (b"\xff", ["audit.json: is not an audit"]),
     ],
 )
 def test_report_of_what_is_no_audit(workplace: Any, content: Any, expected: list[str]) -> None:
