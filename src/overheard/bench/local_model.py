@@ -215,8 +215,8 @@ ENTRIES = (
                 "what is measured.",
             ),
         ),
-        {"clients": 20, "rounds": 300, "parameters": 61, "hidden": 1000, "steps": 20}
-        | {"search_steps": 10, "clients_shown": 20},
+        {"clients": 20, "rounds": 300, "parameters": 61, "hidden": 1000, "steps": 6}
+        | {"search_steps": 3, "clients_shown": 20},
         {"clients": 3, "rounds": 10, "parameters": 5, "hidden": 8, "steps": 3}
         | {"search_steps": 2, "clients_shown": 2},
         Side("the matrix products alone", _products),

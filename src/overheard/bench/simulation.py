@@ -113,7 +113,7 @@ ENTRIES = (
         Side("ours", _ours),
         (Opponent(LOOP, goal=4), FLOWER),
         {"clients": 100, "records": 50, "inputs": 446, "hidden": 128, "outputs": 30}
-        | {"rounds": 20, "rounds_shown": 20, "flower_rounds": 3},
+        | {"rounds": 20, "rounds_shown": 5, "flower_rounds": 1},
         {"clients": 4, "records": 20, "inputs": 30, "hidden": 8, "outputs": 3}
         | {"rounds": 2, "rounds_shown": 1, "flower_rounds": 1},
     ),
