@@ -19,7 +19,7 @@ from overheard.transcript.threat import SERVER
 
 MLP = {"name": "mlp", "hidden": [6]}
 LOGISTIC = {"name": "logistic"}
-SMALL = {"clients": 3, "people": 20, "columns": 2, "rounds": 6, "participation": 1.0}
+SMALL = {"clients": 2, "people": 20, "columns": 2, "rounds": 6, "participation": 1.0}
 
 
 def column(name: str, change: Any) -> Any:
@@ -108,8 +108,8 @@ def test_learning_rates_that_float64_cannot_square_are_refused(federate, rate):
 
 @pytest.mark.parametrize("model", [None, LOGISTIC, MLP], ids=["linear", "logistic", "mlp"])
 def test_one_record_is_read_off_its_update(federate, model):
-    record = audited(federate(model, **{**SMALL, "people": 1, "clients": 6}))
-    assert learned(record, "max_entropy") == [1.0] * 6
+    record = audited(federate(model, **{**SMALL, "people": 1, "clients": 4}))
+    assert learned(record, "max_entropy") == [1.0] * 4
 
 
 @pytest.mark.parametrize("model", [None, LOGISTIC, MLP], ids=["linear", "logistic", "mlp"])
@@ -125,14 +125,14 @@ def test_one_client_in_one_round(federate, model):
 
 def test_a_constant_column_is_a_flat_direction(federate):
     change = column("x1", lambda c: np.full(len(c["x1"]), 3.0))
-    record = audited(federate(**SMALL, change=change))
+    record = audited(federate(**SMALL, change=change), ("exact_linear", "max_entropy"))
     assert max(learned(record, "exact_linear")) < 0.01
 
 
 @pytest.mark.parametrize("model", [None, LOGISTIC], ids=["linear", "logistic"])
 def test_collinear_columns_are_audited(federate, model):
     change = column("x1", lambda c: 2 * c["x0"] - 1)
-    record = audited(federate(model, **SMALL, change=change))
+    record = audited(federate(model, **SMALL, change=change), ("exact_linear", "max_entropy"))
     if model is None:
         assert max(learned(record, "exact_linear")) < 0.01
     assert all(0 <= value <= 1 for value in learned(record, "max_entropy"))
@@ -144,7 +144,7 @@ def test_people_who_agree_in_everything_public(federate):
         columns |= {n: np.zeros(len(columns[n])) for n in ("x0", "x1")}
         return replace(dataset, records=type(dataset.records)(columns))
 
-    record = audited(federate(LOGISTIC, **SMALL, change=alike))
+    record = audited(federate(LOGISTIC, **SMALL, change=alike), ("max_entropy", "partial_decode"))
     assert all(0 <= value <= 1 for value in learned(record, "max_entropy"))
 
 
@@ -171,7 +171,7 @@ def test_a_wire_that_cannot_be_simulated_is_refused(federate, wire):
 
 
 def test_the_report_warns_where_equations_are_fewer_than_unknowns(federate):
-    few = audited(federate(**SMALL))
+    few = audited(federate(**SMALL), ("max_entropy", "majority"))
     (note,) = [n for n in few.notes if "fewer independent equations" in n]
     assert note.startswith("s: ")
     assert "4 for 20" in note
