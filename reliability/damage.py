@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import html
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +12,7 @@ import numpy as np
 from killing import Scene
 from scene import command, run_child
 
-from overheard.evaluation.record import read_audit
+from overheard.evaluation.record import Audit, read_audit
 from overheard.report.digest import digest
 from overheard.report.html import render
 from overheard.report.markdown import render_markdown
@@ -108,13 +108,11 @@ def _audited(scene: Scene, run: Path, audits: int, seed: int) -> tuple[Row, list
         if anyway.code == 0:
             went_on += 1
             audit = read_audit(place / "out" / "audit.json")
-            told = audit.run.damage
-            forms = (render(audit), render_markdown(audit), json.dumps(digest(audit)["missing"]))
-            if told and all("missing" in form or told[0][:20] in form for form in forms):
+            if _says_what_is_missing(audit):
                 said += 1
             else:
                 wrong.append(f"{where}: the report does not say what is missing")
-        elif anyway.code == 1 and "Traceback" not in anyway.said and len(anyway.said) > 20:
+        elif anyway.code == 1 and "Traceback" not in anyway.said and _says_why(anyway.said):
             nothing += 1
         else:
             wrong.append(f"{where}: --ignore-damage ended with {anyway.code}: {anyway.said}")
@@ -126,6 +124,27 @@ def _audited(scene: Scene, run: Path, audits: int, seed: int) -> tuple[Row, list
         f"{went_on} were audited, and {said} of these reports say what is missing (HTML, Markdown, "
         f"JSON); {nothing} ended with the reason why nothing could be scored.",
     }, wrong
+
+
+def _says_what_is_missing(audit: Audit) -> bool:
+    """Whether every line about the damage stands, as it is, in each form of the report."""
+    told = audit.run.damage
+    page = html.unescape(render(audit))
+    text = render_markdown(audit).replace("\\", "")
+    listed = page.partition('<section id="missing"')[2].partition("</section>")[0]
+    in_text = text.partition("## What is missing")[2].partition("## Verdict")[0]
+    return (
+        bool(told)
+        and all(line in listed and line in in_text for line in told)
+        and digest(audit)["missing"] == list(told)
+    )
+
+
+def _says_why(said: str) -> bool:
+    """Whether the last line names what an audit cannot do without."""
+    last = said.splitlines()[-1]
+    needed = ("the header, is damaged", "has no training recipe", "lists no records")
+    return last.startswith("error: ") and any(words in last for words in needed)
 
 
 def _spot(spans: list[Region], rng: np.random.Generator) -> tuple[Path, int, int]:
