@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from copy import deepcopy
 from typing import Any
 
 from hypothesis import strategies as st
@@ -46,14 +47,14 @@ def changed_json(seed: bytes, draw: Any) -> bytes:
             case 0:
                 del parent[key]
             case 1 if isinstance(parent, list):
-                parent.insert(key, parent[key])
+                parent.insert(key, deepcopy(parent[key]))
             case 2 if isinstance(parent, dict):
                 parent[draw(KEYS)] = parent.pop(key)
             case 3:
                 other, where = places[draw(st.integers(0, len(places) - 1))]
-                parent[key] = json.loads(json.dumps(other[where]))
+                parent[key] = deepcopy(other[where])
             case _:
-                parent[key] = draw(VALUES)
+                parent[key] = deepcopy(draw(VALUES))  # or one list could come to hold itself
     return json.dumps(tree, allow_nan=False).encode("utf-8", "replace")
 
 
