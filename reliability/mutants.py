@@ -55,6 +55,13 @@ TESTS = {
     "evaluation/scoring.py": ("test_scoring", "test_audit", "test_properties"),
     "evaluation/unfinished.py": ("../reliability/test_resume",),
 }
+# files whose tests take a second or two: a sample of these is judged while one waits
+QUICK = (
+    "decoding/ridge.py", "decoding/measurement.py", "decoding/factor_kernels.py",
+    "decoding/certainty.py", "decoding/enumeration.py", "decoding/contribution.py",
+    "decoding/moments.py", "decoding/label_solve.py", "decoding/update_scale.py",
+    "evaluation/metrics.py", "evaluation/bounds.py", "evaluation/sureness.py",
+)  # fmt: skip
 SPEED = ("check_finite", "overwrite_a", "overwrite_c", "keepdims", "optimize", "driver")
 TOO_LONG = 300.0  # seconds of processor time
 
@@ -256,6 +263,7 @@ def main() -> None:
     parser.add_argument("--sample", type=int, default=200, help="0: every mutant")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", action="append", default=[], help="a file, as decoding/ridge.py")
+    parser.add_argument("--quick", action="store_true", help="files whose tests are quick")
     parser.add_argument("--nice", type=int, default=10)
     parser.add_argument("--out", type=Path, default=HERE / "mutants.json")
     given = parser.parse_args()
@@ -264,7 +272,7 @@ def main() -> None:
     import scipy.stats  # noqa: F401
     import sklearn.ensemble  # noqa: F401
 
-    files = given.only or all_files()
+    files = given.only or (list(QUICK) if given.quick else all_files())
     for file in files:
         importlib.import_module("overheard." + file.removesuffix(".py").replace("/", "."))
     importlib.import_module("overheard.cli")
@@ -296,6 +304,7 @@ def main() -> None:
 def _write(given: argparse.Namespace, rows: list[dict[str, object]]) -> None:
     """After each file: what was found does not wait for what takes long."""
     words = f"python reliability/mutants.py --sample {given.sample} --seed {given.seed}"
+    words += " --quick" * given.quick + "".join(f" --only {file}" for file in given.only)
     content = {"title": "Code broken on purpose, and whether the tests notice", "command": words,
                "rows": rows}  # fmt: skip
     given.out.write_text(json.dumps(content, indent=2) + "\n")
