@@ -223,3 +223,18 @@ def test_the_catalogue_is_the_issues_table() -> None:
         "reading-one-client",
         "start-up",
     ]
+
+
+def test_an_engine_that_hangs_is_ended_and_said(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Its row says so; nothing that it started is left running."""
+    script = tmp_path / "hangs"
+    script.write_text("#!/bin/sh\nsleep 60 & echo $! > " + str(tmp_path / "pid") + "\nwait\n")
+    script.chmod(0o755)
+    monkeypatch.setattr(run, "PATIENCE", 1)
+    monkeypatch.setattr(run, "LOOPBACK", (str(script),))
+    with pytest.raises(FixConfig, match="'hangs' did not end within 1 s"):
+        run.measured("x", Side("hangs", sleeper(0.0).prepare, loopback=True), {}, tmp_path)
+    left = Path(f"/proc/{(tmp_path / 'pid').read_text().strip()}/stat")
+    assert not left.exists() or left.read_text().rpartition(")")[2].split()[0] == "Z"

@@ -5,21 +5,26 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import statistics
 import subprocess  # nosec B404  # this interpreter is run again, by list and without a shell
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from overheard.bench.child import below
 from overheard.bench.entry import Entry, Growth, Opponent, Side, Sizes
 from overheard.bench.fit import exponent
 from overheard.errors import FixConfig
 
 Row = dict[str, Any]
 Show = Callable[[str, int, int], None]
+PATIENCE = 240
+"""Seconds that a measurement of somebody else's engine may take."""
 LOOPBACK = ("unshare", "-rn", "sh", "-c", 'ip link set lo up && exec "$@"', "sh")
 QUIET = {
     "OMP_NUM_THREADS": "1",
@@ -54,18 +59,33 @@ def measured(name: str, side: Side, sizes: Sizes, folder: Path) -> Row:
     """One measurement in a process of its own."""
     asked = {"entry": name, "side": side.name, "sizes": dict(sizes), "folder": str(folder)}
     words = [sys.executable, "-m", "overheard.bench.child", json.dumps(asked)]
-    done = subprocess.run(  # nosec B603  # this interpreter and a module of ours
+    process = subprocess.Popen(  # nosec B603  # this interpreter and a module of ours
         [*(LOOPBACK if side.loopback else ()), *words],
         env={**os.environ, **QUIET},
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        check=False,
     )
-    if done.returncode:
-        last = " ".join(done.stderr.split()[-60:])
-        raise FixConfig(f"{name}: {side.name!r} ended with code {done.returncode}: {last}")
-    found: Row = json.loads(done.stdout.rstrip().splitlines()[-1])
+    try:
+        out, errors = process.communicate(timeout=PATIENCE if side.loopback else None)
+    except subprocess.TimeoutExpired as late:
+        raise FixConfig(f"{name}: {side.name!r} did not end within {PATIENCE} s") from late
+    finally:
+        if process.returncode is None:
+            _end(process)
+    if process.returncode:
+        last = " ".join(errors.split()[-60:])
+        raise FixConfig(f"{name}: {side.name!r} ended with code {process.returncode}: {last}")
+    found: Row = json.loads(out.rstrip().splitlines()[-1])
     return found
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """End a measurement and everything that it started."""
+    for pid in reversed(below(process.pid)):
+        with suppress(ProcessLookupError):
+            os.kill(int(pid), signal.SIGKILL)
+    process.communicate()
 
 
 def compare(entry: Entry, repeats: int, quick: bool, show: Show) -> list[Row]:
@@ -78,8 +98,15 @@ def compare(entry: Entry, repeats: int, quick: bool, show: Show) -> list[Row]:
     with tempfile.TemporaryDirectory(prefix="overheard-bench-") as folder:
         for turn in range(repeats):
             for at, side in enumerate(able):
+                if out[side.name]:
+                    continue
                 show(f"{entry.name}: {side.name}", turn * len(able) + at, repeats * len(able))
-                taken[side.name].append(measured(entry.name, side, sizes, Path(folder)))
+                try:
+                    taken[side.name].append(measured(entry.name, side, sizes, Path(folder)))
+                except FixConfig as error:
+                    if not side.loopback:
+                        raise
+                    out[side.name] = str(error)  # somebody else's engine: the others go on
     return [_row(entry, opponent, taken, out, sizes) for opponent in entry.opponents]
 
 
