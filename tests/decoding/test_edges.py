@@ -197,3 +197,18 @@ def test_one_number_that_is_none_names_its_message(rng, which, value):
     models[which][2, 1] = value
     with pytest.raises(FixRecording, match="message 2 holds NaN"):
         fit_affine_map(*models)
+
+
+def test_what_remains_explains_what_the_known_records_leave(simulate):
+    """Twin: for every answer of the others, the residual of the whole is that of the rest."""
+    problem = simulate(4, 5, 2, 7, 0.5)
+    measured = from_rows(problem.features, problem.total, 0.5, floor=1e-9)
+    known = np.array([True, False, True, True, False])
+    rest = measured.given(known, problem.secret)
+    for answer in np.ndindex(2, 2):
+        whole = problem.secret.copy()
+        whole[~known] = answer
+        left = measured.total - measured.features[np.arange(5), whole].sum(axis=0)
+        mine = rest.total - rest.features[np.arange(2), list(answer)].sum(axis=0)
+        spare = rest.spare_chi2 - measured.spare_chi2
+        assert mine @ mine + spare == pytest.approx(left @ left, rel=1e-6)

@@ -35,7 +35,8 @@ def imputation_hits(
 
     A logistic regression and gradient-boosted trees of the secret given the public attributes and
     the label are trained on the OTHER clients' records; the one that cross-validates better there
-    (log-loss) is scored on this client. None with a single client, or where the others show one value only.
+    (log-loss) is scored on this client. None with a single client, or where the others show one
+    value only.
     """
     from sklearn.ensemble import HistGradientBoostingClassifier
     from sklearn.linear_model import LogisticRegression
