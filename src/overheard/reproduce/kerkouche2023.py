@@ -128,6 +128,7 @@ class Setting:
 class Point:
     """A method's answer about one target after so many rounds."""
 
+    target: int
     method: str
     round: int
     f1: float
@@ -181,7 +182,8 @@ def listen(setting: Setting, seed: int, progress: Progress, keep: Path | None = 
 
             apart = kept(keep, _address("detectors", alone, sums, how), Detected, theirs)
             found.append(apart)
-            points += _theirs(apart, answers[target], rounds, told.size(rounds[-1], target))
+            size = told.size(rounds[-1], target)
+            points += _theirs(target, apart, answers[target], rounds, size)
     return Heard(tuple(points), tuple(decoys), tuple(spent), tuple(found))
 
 
@@ -237,13 +239,15 @@ def _ours(
 ) -> list[Point]:
     found, _ = MatchedFilter(every=every).over_rounds(told, stream(seed, "who", target), target)
     return [
-        _point(OURS, t, found[t].probabilities, found[t].chosen, positive, told.size(t, target))
+        _point(
+            target, OURS, t, found[t].probabilities, found[t].chosen, positive, told.size(t, target)
+        )
         for t in rounds
     ]
 
 
 def _theirs(
-    told: Detected, positive: Flags, rounds: Sequence[int], effect: float
+    target: int, told: Detected, positive: Flags, rounds: Sequence[int], effect: float
 ) -> Iterator[Point]:
     methods = {
         "BASELINE": updates_told_apart,
@@ -254,15 +258,23 @@ def _theirs(
     for t in rounds:
         for name, method in methods.items():
             p = method(told, t)
-            yield _point(name, t, p, p > 0.5, positive, effect)
+            yield _point(target, name, t, p, p > 0.5, positive, effect)
 
 
 def _point(
-    method: str, round_: int, p: Array, chosen: Flags, positive: Flags, effect: float
+    target: int, method: str, round_: int, p: Array, chosen: Flags, positive: Flags, effect: float
 ) -> Point:
     brier = float(((p - positive) ** 2).mean())
     return Point(
-        method, round_, f1(chosen, positive), brier, p, positive, effect, int(chosen.sum())
+        target,
+        method,
+        round_,
+        f1(chosen, positive),
+        brier,
+        p,
+        positive,
+        effect,
+        int(chosen.sum()),
     )
 
 
@@ -290,6 +302,7 @@ def curve_rows(setting: Setting, heard: Sequence[Heard]) -> list[Row]:
             rows.append(
                 mean_row(setting.words, f"round {t}", method, "F1", values, claimed=claimed)
             )
+    rows += _on_the_same(setting, heard)
     mine = [p for p in points if p.method == OURS]
     for t in sorted({p.round for p in mine}):
         scores = [p.brier for p in mine if p.round == t]
@@ -304,6 +317,21 @@ def curve_rows(setting: Setting, heard: Sequence[Heard]) -> list[Row]:
     if spent:
         rows.append(mean_row(setting.words, "a round", OURS, "CPU seconds", spent))
     return rows
+
+
+def _on_the_same(setting: Setting, heard: Sequence[Heard]) -> list[Row]:
+    """F1 of ours on the targets that the paper's methods were asked about."""
+    asked: dict[int, list[float]] = {}
+    for one in heard:
+        theirs = {p.target for p in one.points if p.method != OURS}
+        for p in one.points:
+            if p.method == OURS and p.target in theirs:
+                asked.setdefault(p.round, []).append(p.f1)
+    measure = "F1, the others' targets"
+    return [
+        mean_row(setting.words, f"round {t}", OURS, measure, values)
+        for t, values in sorted(asked.items())
+    ]
 
 
 EFFECTS = ((0.0, 3.0), (3.0, 4.5), (4.5, np.inf))
