@@ -5,7 +5,7 @@
 A mutant is one change in the body of one function: a comparison, an arithmetic operator, a number,
 a condition, a minimum for a maximum. For each of a random sample (``--sample 0``: for every one)
 the tests of that file are run until one fails. What survives is listed with a judgement from
-``judged_mutants.json``: "equivalent" (no input tells it from the original beyond rounding),
+``judged/mutants.json``: "equivalent" (no input tells it from the original beyond rounding),
 "tuning" (a heuristic's constant or safety margin, about which no test should be exact) or what is
 missing. Written to ``mutants.json``.
 
@@ -277,7 +277,7 @@ def main() -> None:
         importlib.import_module("overheard." + file.removesuffix(".py").replace("/", "."))
     importlib.import_module("overheard.cli")
     chosen = sampled(files, given.sample, given.seed)
-    path = HERE / "judged_mutants.json"
+    path = HERE / "judged/mutants.json"
     judged = json.loads(path.read_text()) if path.exists() else {}
     rows: list[dict[str, object]] = []
     for file in files:

@@ -45,7 +45,7 @@ def test_targets_and_decoys_share_a_federation() -> None:
 
 def test_reliability() -> None:
     p, real = np.array([0.05, 0.05, 0.95, 0.97]), np.array([False, False, True, True])
-    point = paper.Point("matched_filter", 50, 1.0, 0.0, p, real, 1.0, 2)
+    point = paper.Point(0, "matched_filter", 50, 1.0, 0.0, p, real, 1.0, 2)
     rows = paper.reliability_rows("all", [point])
     assert [(r.measured, r.claimed) for r in rows] == [
         (0.0, pytest.approx(0.05)),

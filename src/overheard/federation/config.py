@@ -13,6 +13,7 @@ from overheard.federation.defences.catalogue import parse_defence
 from overheard.federation.defences.contract import DefenceConfig
 from overheard.foreign.notation import read_toml
 from overheard.foreign.shown import short
+from overheard.learning.recipe import LearningRate
 from overheard.learning.records import Spec
 
 
@@ -53,7 +54,7 @@ class TrainingConfig(Spec):
 
     algorithm: Literal["fedavg", "fedsgd", "fedprox"] = "fedavg"
     rounds: int = Field(ge=1)
-    learning_rate: float = Field(ge=1e-30, le=1e30)
+    learning_rate: LearningRate
     epochs: int = Field(default=1, ge=1)
     batch_size: int = Field(default=0, ge=0)
     steps: int = Field(default=0, ge=0)

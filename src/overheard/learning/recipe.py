@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Discriminator, Field, Tag, field_validator, model_validator
+from pydantic import AfterValidator, Discriminator, Field, Tag, field_validator, model_validator
 
 from overheard.errors import ChooseAnotherAttack, FixRecording
 from overheard.learning.records import Encoding, Records, Spec, Value
@@ -23,6 +23,16 @@ Layout = tuple[tuple[str, tuple[int, ...]], ...]
 
 
 Loss = Literal["squared_error", "cross_entropy"]
+
+
+def _within_squares(rate: float) -> float:
+    if rate < 1e-30:
+        raise ValueError("below 1e-30, where its square leaves float64")
+    return rate
+
+
+LearningRate = Annotated[float, Field(gt=0, le=1e30), AfterValidator(_within_squares)]
+"""Positive, and such that its square stays within float64."""
 
 
 class Dense(Spec):
@@ -186,7 +196,7 @@ class Recipe(Spec):
     loss: Loss
     encoding: Encoding
     target: Target
-    learning_rate: float = Field(ge=1e-30, le=1e30)  # squares stay within float64
+    learning_rate: LearningRate
     epochs: int = Field(default=1, ge=1)
     batch_size: int | None = Field(default=None, ge=1)
     steps: int | None = Field(default=None, ge=1)
