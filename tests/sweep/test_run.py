@@ -175,7 +175,7 @@ def test_damaged_results_are_named(tmp_path: Path) -> None:
     out = sweep(config, tmp_path / "s")
     (path,) = (out / "cells").glob("*.json")
     path.write_text("[" * 100_000)
-    with pytest.raises(FixRecording, match="cannot be read"):
+    with pytest.raises(FixRecording, match="more levels, and the limit is 64"):
         read_rows(out)
     path.unlink()
     with pytest.raises(FixConfig, match="no cell is finished"):

@@ -210,6 +210,8 @@ def parse_round(folder: Path, entry: Entry) -> Round:
             raise ValueError(f"its head has {short(head)} bytes")
         if head < 8 or head + expected != entry["size"]:
             raise ValueError(f"messages end at {head + expected} of {short(entry['size'])} bytes")
+        if not isinstance(entry["file"], str):
+            raise ValueError("its file has no name")
         participants = _participants(entry, spans)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         why = f"no {error}" if isinstance(error, KeyError) else str(error)
