@@ -81,3 +81,26 @@ def test_what_the_detectors_tell(tmp_path) -> None:
     norms = paper.fig6(True, 1, quiet, choice)
     assert min(norms.measured("ascent", measure="norm")) > 0
     drawn.draw_overlap(norms, tmp_path / "fig6.svg")
+
+
+def test_ours_is_set_beside_theirs_on_the_same_targets() -> None:
+    """A mean over all targets of ours would not be comparable with theirs on one."""
+    nobody = np.zeros(2)
+
+    def point(target: int, method: str, value: float) -> paper.Point:
+        return paper.Point(target, method, 10, value, 0.0, nobody, nobody > 0, 1.0, 0)
+
+    points = (point(0, paper.OURS, 1.0), point(1, paper.OURS, 0.0), point(0, "PROLIN", 0.5))
+    setting = paper.Setting("fashion", "membership", 10, 10, targets=2)
+    rows = paper.curve_rows(setting, [paper.Heard(points, (), (), ())])
+    of = {(r.method, r.measure): r.measured for r in rows}
+    assert of[paper.OURS, "F1"] == 0.5
+    assert of[paper.OURS, "F1, the others' targets"] == 1.0
+    assert of["PROLIN", "F1"] == 0.5
+    assert (paper.OURS, "CPU seconds") not in of  # readings that were kept took no time
+
+
+def test_reliability_takes_points_at_one_round() -> None:
+    made = paper.reliability(True, 1, lambda *_: None, Choice(rounds=30))
+    assert {r.client for r in made.rows if r.measure == "F1"} >= {"round 30"}
+    assert any(r.measure == "reliability" for r in made.rows)
