@@ -9,7 +9,10 @@ from pathlib import Path
 SCRIPT = """
 from overheard.sweep import run
 run.measure = lambda cell, *rest: {"key": cell}
+import os
+assert "PYTHONSAFEPATH" not in os.environ
 print(sorted(result["key"] for result in run.local_cells(2)(["a", "b"])))
+assert "PYTHONSAFEPATH" not in os.environ, "the workers' environment stayed behind"
 """
 
 
@@ -25,4 +28,4 @@ def test_workers_do_not_import_what_lies_around(tmp_path: Path) -> None:
         timeout=300,
     )
     assert not (tmp_path / "pwned").exists()
-    assert done.stdout == "['a', 'b']\n", done.stderr
+    assert (done.stdout, done.returncode) == ("['a', 'b']\n", 0), done.stderr

@@ -66,5 +66,6 @@ def kept(folder: Path | None, name: str, kind: type[Made], make: Callable[[], Ma
     buffer = io.BytesIO()
     arrays: dict[str, Any] = {column: np.asarray(getattr(made, column)) for column in columns}
     np.savez(buffer, **arrays)
-    write_durably(path, [buffer.getvalue()])
+    if not path.exists():  # another run may have made the same meanwhile
+        write_durably(path, [buffer.getvalue()])
     return made

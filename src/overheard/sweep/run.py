@@ -141,15 +141,27 @@ def local_cells(workers: int, scratch: Path | None = None) -> Executor:
             return
         from joblib import Parallel, delayed
 
-        for variable in THREADS:
-            os.environ.setdefault(variable, "1")
-        # or each worker would import from the folder in which the user stands, which may be a
-        # stranger's: a file random.py there would be run
-        os.environ.setdefault("PYTHONSAFEPATH", "1")
-        pool = Parallel(n_jobs=workers, return_as="generator_unordered", batch_size=1)
-        yield from pool(delayed(measure)(cell, scratch, os.getpid()) for cell in left)
+        with _for_workers():
+            pool = Parallel(n_jobs=workers, return_as="generator_unordered", batch_size=1)
+            yield from pool(delayed(measure)(cell, scratch, os.getpid()) for cell in left)
 
     return execute
+
+
+@contextmanager
+def _for_workers() -> Iterator[None]:
+    """The environment that workers are started in; afterwards it is as it was.
+
+    One thread each, and nothing imported from the folder in which the user stands: it may be a
+    stranger's, and a file random.py there would be run.
+    """
+    added = [name for name in (*THREADS, "PYTHONSAFEPATH") if name not in os.environ]
+    os.environ.update(dict.fromkeys(added, "1"))
+    try:
+        yield
+    finally:
+        for name in added:
+            os.environ.pop(name, None)
 
 
 def ray_cells(address: str) -> Executor:
