@@ -6,10 +6,8 @@ at once; then the real commands run on it, into a pipe and on a terminal.
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
-import sys
 import xml.etree.ElementTree as ET
 from html.parser import HTMLParser
 from pathlib import Path
@@ -17,6 +15,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from scripts import load
 
 from overheard.evaluation.record import Audit, Detection, Suspect
 from overheard.foreign.shown import visible, visible_json
@@ -37,14 +36,7 @@ KEPT = {"metric", "question", "threat", "version", "paper"}
 
 
 def attempting() -> ModuleType:
-    path = Path(__file__).parent / "transcript" / "attempting.py"
-    spec = importlib.util.spec_from_file_location("attempting", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+    return load(Path(__file__).parent / "transcript" / "attempting.py")
 
 
 def poisoned(content: Any, key: str = "") -> Any:
@@ -192,13 +184,7 @@ def test_tables_and_bars_on_a_terminal(evil_place: Any) -> None:
     """As a person sees it: rich's own colours, and nothing that came with a name."""
     from overheard import terminal
 
-    spec = importlib.util.spec_from_file_location(
-        "test_terminal", Path(__file__).with_name("test_terminal.py")
-    )
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = load(Path(__file__).with_name("test_terminal.py"), "on_a_terminal")
     seen = module.on_a_terminal(
         evil_place, "audit", "evil", "--out", "a", "--attack", "majority", "--no-rounds"
     )

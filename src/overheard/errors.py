@@ -7,9 +7,15 @@ appears only with ``--debug``.
 
 from __future__ import annotations
 
+LONGEST = 4000
+"""Letters of a message; a stranger's file may quote itself into one at any length."""
+
 
 class OverheardError(Exception):
     """Base of every error that a user can mend."""
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(message if len(message) <= LONGEST else f"{message[:LONGEST]}...")
 
 
 class FixConfig(OverheardError):

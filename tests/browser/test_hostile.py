@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from scripts import load
 
 from overheard.evaluation.record import Audit
 from overheard.report import render
@@ -14,17 +15,8 @@ from overheard.report import render
 TESTS = Path(__file__).parents[1]
 
 
-def _names() -> Any:
-    spec = importlib.util.spec_from_file_location("evil", TESTS / "test_hostile_names.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def test_nothing_is_run_fetched_or_linked(visit: Callable[..., Any], tmp_path: Path) -> None:
-    evil = _names()
+    evil = load(TESTS / "test_hostile_names.py", "evil")
     source = TESTS.parent / "docs" / "assets" / "demo" / "network.json"
     content = evil.poisoned(json.loads(source.read_text(encoding="utf-8")))
     content["run"]["threat"] = "server" + evil.EVIL.replace("\ud800", "")

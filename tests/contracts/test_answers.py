@@ -15,11 +15,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from quick_attacks import attack_named
 
-from overheard.attacks import all_attacks, attack_named
-from overheard.attacks.attribute.gradient_matching import CosMatching, Gumbel, L2Lbfgs
-from overheard.attacks.attribute.model_based import ModelBasedLocal
-from overheard.attacks.local_model.learned_map import LearnedMap
+from overheard.attacks import all_attacks
 from overheard.attacks.property.detectors import DetectorSettings
 from overheard.data.dataset import Dataset
 from overheard.evaluation.properties import property_scorer
@@ -34,15 +32,6 @@ from overheard.transcript.store import Recording, _add
 from overheard.transcript.target import Target
 from overheard.transcript.threat import SECURE_SERVER, SERVER, Threat
 from overheard.transcript.view import View, launch
-
-SHORT_MAP = LearnedMap(hidden=50, steps=60, search_steps=60)
-QUICK = {
-    "learned_map": SHORT_MAP,
-    "model_based_local": ModelBasedLocal(SHORT_MAP),
-    "l2_lbfgs": L2Lbfgs(last=(0,), iterations=20),
-    "cos_matching": CosMatching(phases=("pre1",), temperatures=(1.0,), steps=20),
-    "gumbel": Gumbel(last=(0,), steps=20),
-}
 
 
 class Family(NamedTuple):
@@ -134,7 +123,7 @@ FAMILIES = {
 
 def quick(name: str) -> Any:
     """With fewer steps where a search is slow by design."""
-    attack = QUICK.get(name) or attack_named(name)
+    attack = attack_named(name)
     if "detectors" in {f.name for f in dataclasses.fields(attack)}:  # type: ignore[arg-type]
         return dataclasses.replace(attack, detectors=DetectorSettings(shadows=60, epochs=2))  # type: ignore[type-var]
     return attack

@@ -10,12 +10,9 @@ import re
 
 import numpy as np
 import pytest
+from quick_attacks import attack_named
 
 from overheard.attacks import all_attacks, words
-from overheard.attacks import attack_named as default_settings
-from overheard.attacks.attribute.gradient_matching import CosMatching, Gumbel, L2Lbfgs
-from overheard.attacks.attribute.model_based import ModelBasedLocal
-from overheard.attacks.local_model.learned_map import LearnedMap
 from overheard.errors import DeclareKnowledge, GrantKnowledge
 from overheard.evaluation.audit import NOT_RUN
 from overheard.evaluation.baselines import imputation_hits, majority_share
@@ -27,21 +24,6 @@ from overheard.transcript.observe import observe, recipe_of
 from overheard.transcript.target import QUESTIONS, Target
 from overheard.transcript.threat import EAVESDROPPER
 from overheard.transcript.view import launch
-
-SHORT_MAP = LearnedMap(hidden=50, steps=60, search_steps=60)
-# what is slow by design runs with fewer steps here: the contract is about what it may see
-QUICK = {
-    "learned_map": SHORT_MAP,
-    "model_based_local": ModelBasedLocal(SHORT_MAP),
-    "l2_lbfgs": L2Lbfgs(last=(0,), iterations=20),
-    "cos_matching": CosMatching(phases=("pre1",), temperatures=(1.0,), steps=20),
-    "gumbel": Gumbel(last=(0,), steps=20),
-}
-
-
-def attack_named(name):
-    return QUICK.get(name) or default_settings(name)
-
 
 NAMES = tuple(all_attacks())
 ATTRIBUTE = tuple(n for n, a in all_attacks().items() if a.question == "attribute")

@@ -12,7 +12,6 @@ import argparse
 import faulthandler
 import json
 import logging
-import os
 import resource
 import shutil
 import signal
@@ -25,7 +24,10 @@ from typing import Any
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-sys.path.insert(0, str(HERE))
+sys.path[:0] = [str(HERE), str(HERE.parent / "helpers")]
+
+import forked  # noqa: E402
+
 SLOW_SECONDS = 10.0  # of processor time, for an input of some kilobytes
 HANG_SECONDS = 60
 MOST_BYTES = 1 << 30
@@ -147,24 +149,11 @@ def _peak() -> int:
 
 
 def alone(name: str, seconds: float, seed: int, keep: Path) -> dict[str, Any]:
-    """`fuzz_one` in a process of its own, which shares the modules that are loaded already."""
-    ours, theirs = os.pipe()
-    child = os.fork()
-    if not child:
-        code = 1
-        try:
-            os.write(theirs, json.dumps(fuzz_one(name, seconds, seed, keep)).encode())
-            code = 0
-        finally:
-            os._exit(code)
-    os.close(theirs)
-    with os.fdopen(ours, "rb") as pipe:
-        said = pipe.read()
-    _, status = os.waitpid(child, 0)
-    if status or not said:
+    """`fuzz_one` in a process of its own."""
+    found = forked.alone(lambda: fuzz_one(name, seconds, seed, keep))
+    if isinstance(found, int):
         empty = {"trials": 0, "refused": 0, "read": 0, "slowest": 0.0, "peak": 0}
-        return empty | {"faults": 1, "words": [f"the process ended with status {status}"]}
-    found: dict[str, Any] = json.loads(said)
+        return empty | {"faults": 1, "words": [f"the process ended with status {found}"]}
     return found
 
 

@@ -17,8 +17,8 @@ GROUPS = [NAMES[start::4] for start in range(4)]
 
 @pytest.mark.parametrize("names", GROUPS, ids=lambda names: "-".join(names))
 def test_readers(names: list[str], tmp_path: Path) -> None:
-    """Every file of the corpus, then changed ones; other ones each time unless a seed is set."""
-    seed = os.environ.get("OVERHEARD_FUZZ_SEED") or str(int.from_bytes(os.urandom(3), "big"))
+    """Every file of the corpus, then changed ones: the same each time; ``make fuzz`` explores."""
+    seed = os.environ.get("OVERHEARD_FUZZ_SEED", "0")
     out = tmp_path / "fuzz.json"
     words = ["--seconds", "12", "--seed", seed, "--out", str(out), "--keep", str(tmp_path / "kept")]
     done = subprocess.run(

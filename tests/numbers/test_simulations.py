@@ -5,28 +5,16 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
+from scripts import load
 
 PATH = Path(__file__).parents[2] / "reliability" / "simulations.py"
 
 
-def _load() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("reliability_simulations", PATH)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-simulations = _load()
+simulations = load(PATH, "reliability_simulations")
 
 
 @pytest.mark.parametrize("simulation", simulations.SIMULATIONS, ids=lambda s: s.what)

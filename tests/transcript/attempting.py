@@ -24,6 +24,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "helpers"))
+
+import forked
 import numpy as np
 
 HERE = Path(__file__).parent / "attempts"
@@ -431,24 +434,15 @@ def _one(name: str) -> dict[str, Any]:
 
 
 def _alone(name: str) -> dict[str, Any]:
-    """The same in a process of its own, which shares the modules that are loaded already."""
-    ours, theirs = os.pipe()
-    child = os.fork()
-    if not child:
-        code = 1
-        try:
-            resource.setrlimit(resource.RLIMIT_CPU, (300, 300))
-            os.write(theirs, json.dumps(_one(name)).encode())
-            code = 0
-        finally:
-            os._exit(code)
-    os.close(theirs)
-    with os.fdopen(ours, "rb") as pipe:
-        said = pipe.read()
-    _, status = os.waitpid(child, 0)
-    if status or not said:
-        return {"wrong": f"died with {status}", "seconds": 0.0, "bytes": 0}
-    found: dict[str, Any] = json.loads(said)
+    """The same in a process of its own."""
+
+    def work() -> dict[str, Any]:
+        resource.setrlimit(resource.RLIMIT_CPU, (300, 300))
+        return _one(name)
+
+    found = forked.alone(work)
+    if isinstance(found, int):
+        return {"wrong": f"died with {found}", "seconds": 0.0, "bytes": 0}
     return found
 
 

@@ -2,29 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
 import resource
-import sys
 import time
 from pathlib import Path
-from types import ModuleType
 
 import pytest
+from scripts import load
 
-
-def _attempting() -> ModuleType:
-    spec = importlib.util.spec_from_file_location(
-        "attempting", Path(__file__).with_name("attempting.py")
-    )
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-attempting = _attempting()
+attempting = load(Path(__file__).with_name("attempting.py"))
 
 
 @pytest.fixture(scope="module")

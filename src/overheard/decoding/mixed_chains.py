@@ -123,6 +123,20 @@ def _starts(
     return tau
 
 
+def _flips_and_swaps(
+    chains: _Chains | _ExactChains, rng: np.random.Generator, cold: float
+) -> Array:
+    """Every client once in random order, then some swaps; the flips' probabilities (chains, N)."""
+    number, clients = chains.tau.shape
+    chance = np.empty((number, clients))
+    uniform = rng.random((clients, number))
+    for turn, client in enumerate(rng.permutation(clients)):
+        chance[:, client] = chains.flip(client, uniform[turn], cold)
+    for _ in range(max(3, clients // 10)):
+        chains.swap(rng, cold)
+    return chance
+
+
 class _Chains:
     """The sets that the chains hold, with the sums that make a step cheap."""
 
@@ -136,14 +150,7 @@ class _Chains:
     def sweep(self, rng: np.random.Generator, cold: float) -> Array:
         """A new (s, k), a flip of every client, some swaps; returns the flips' probabilities."""
         self._choose_pair(rng, cold)
-        chains, clients = self.tau.shape
-        chance = np.empty((chains, clients))
-        uniform = rng.random((clients, chains))
-        for turn, client in enumerate(rng.permutation(clients)):
-            chance[:, client] = self._flip(client, uniform[turn], cold)
-        for _ in range(max(3, clients // 10)):
-            self._swap(rng, cold)
-        return chance
+        return _flips_and_swaps(self, rng, cold)
 
     def others(self) -> tuple[Array, Array, Array]:
         """s, k and the posterior mean of gamma."""
@@ -161,7 +168,7 @@ class _Chains:
         self.h = np.einsum("ci,ci->c", self.given.projections[self.pair], self.tau)
         self.count = self.tau.sum(axis=1)
 
-    def _flip(self, client: int, uniform: Array, cold: float) -> Array:
+    def flip(self, client: int, uniform: Array, cold: float) -> Array:
         given, now = self.given, self.tau[:, client].copy()
         own = given.products[self.pair, client, client]
         toward = given.projections[self.pair, client]
@@ -182,7 +189,7 @@ class _Chains:
         self.q, self.h = np.where(new > 0, q1, q0), np.where(new > 0, h1, h0)
         return np.asarray(chance)
 
-    def _swap(self, rng: np.random.Generator, cold: float) -> None:
+    def swap(self, rng: np.random.Generator, cold: float) -> None:
         """Takes a random positive client out and draws who takes its place (maybe itself)."""
         some = np.flatnonzero(self.count > 0)
         if not len(some):
@@ -238,14 +245,7 @@ class _ExactChains:
         due = self.turn % self.settings.pairs_every == 0
         self.turn += 1
         self._draw_common(rng, self._choose_pair(rng) if due else self._whole(self.pair))
-        chains, clients = self.tau.shape
-        chance = np.empty((chains, clients))
-        uniform = rng.random((clients, chains))
-        for turn, client in enumerate(rng.permutation(clients)):
-            chance[:, client] = self._flip(client, uniform[turn], cold)
-        for _ in range(max(3, clients // 10)):
-            self._swap(rng, cold)
-        return chance
+        return _flips_and_swaps(self, rng, cold)
 
     def _whole(self, pair: NDArray[np.int64]) -> Array:
         """The covariance of y given tau alone, gamma's part included (chains, T, T)."""
@@ -297,7 +297,7 @@ class _ExactChains:
         squares = rest**2 / before - (rest - step) ** 2 / after
         return np.asarray((squares - np.log(after / before)) / 2)
 
-    def _flip(self, client: int, uniform: Array, cold: float) -> Array:
+    def flip(self, client: int, uniform: Array, cold: float) -> Array:
         rounds, now = self.rounds[client], self.tau[:, client].copy()
         others = (self.tau.sum(axis=1) - now).astype(int)
         odds = self._one_more(self.there[:, rounds] - now[:, None], rounds).sum(axis=1)
@@ -308,7 +308,7 @@ class _ExactChains:
             self.tau[:, client] = new
         return np.asarray(chance)
 
-    def _swap(self, rng: np.random.Generator, cold: float) -> None:
+    def swap(self, rng: np.random.Generator, cold: float) -> None:
         """Takes a random positive client out and draws who takes its place (maybe itself)."""
         a = self.evidence.participation
         rows = np.arange(len(self.tau))

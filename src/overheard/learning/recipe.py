@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pydantic import AfterValidator, Discriminator, Field, Tag, field_validator, model_validator
 
 from overheard.errors import ChooseAnotherAttack, FixRecording
-from overheard.learning.records import Encoding, Records, Spec, Value
+from overheard.learning.records import Encoding, Records, Scale, Spec, Value
 
 Layout = tuple[tuple[str, tuple[int, ...]], ...]
 """Names and shapes of the parameters, in the order of the flat vector."""
@@ -135,13 +135,20 @@ class LeNet(Spec):
         return sum(int(np.prod(shape)) for _, shape in self.layout())
 
 
-def _architecture(model: Any) -> str:
-    named = model.get("architecture", "dense") if isinstance(model, dict) else model.architecture
-    return str(named)
+def _architecture(model: Any) -> str | None:
+    """Which of the two is meant; None for what is neither (a file may say anything)."""
+    if isinstance(model, dict):
+        return str(model.get("architecture", "dense"))
+    return getattr(model, "architecture", None)
 
 
 Architecture = Annotated[
-    Annotated[Dense, Tag("dense")] | Annotated[LeNet, Tag("lenet")], Discriminator(_architecture)
+    Annotated[Dense, Tag("dense")] | Annotated[LeNet, Tag("lenet")],
+    Discriminator(
+        _architecture,
+        custom_error_type="architecture",
+        custom_error_message="a model is a table with architecture dense or lenet",
+    ),
 ]
 
 
@@ -151,14 +158,7 @@ class Target(Spec):
     column: str
     classes: tuple[Value, ...] = ()
     shift: float = 0.0
-    scale: float = 1.0
-
-    @field_validator("scale")
-    @classmethod
-    def _not_zero(cls, scale: float) -> float:
-        if scale == 0:
-            raise ValueError("scale must not be 0")
-        return scale
+    scale: Scale = 1.0
 
     def encode(self, records: Records) -> NDArray[np.float64]:
         """The labels as the loss sees them: scaled numbers, or class indices."""

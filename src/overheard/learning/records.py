@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from overheard.errors import FixData
 from overheard.foreign.limits import check
@@ -83,24 +83,27 @@ class Spec(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
+def _not_zero(scale: float) -> float:
+    if scale == 0:
+        raise ValueError("scale must not be 0")
+    return scale
+
+
+Scale = Annotated[float, AfterValidator(_not_zero)]
+"""What a number is divided by."""
+
+
 class Scaled(Spec):
     """One input: ``(value - shift) / scale``."""
 
     block: Literal["scaled"] = "scaled"
     column: str
     shift: float = 0.0
-    scale: float = 1.0
+    scale: Scale = 1.0
 
     @property
     def width(self) -> int:
         return 1
-
-    @field_validator("scale")
-    @classmethod
-    def _not_zero(cls, scale: float) -> float:
-        if scale == 0:
-            raise ValueError("scale must not be 0")
-        return scale
 
 
 class OneHot(Spec):
@@ -122,18 +125,11 @@ class Pixels(Spec):
     column: str
     shape: tuple[int, int, int]
     shift: float = 0.0
-    scale: float = 1.0
+    scale: Scale = 1.0
 
     @property
     def width(self) -> int:
         return int(np.prod(self.shape))
-
-    @field_validator("scale")
-    @classmethod
-    def _not_zero(cls, scale: float) -> float:
-        if scale == 0:
-            raise ValueError("scale must not be 0")
-        return scale
 
 
 Block = Annotated[Scaled | OneHot | Pixels, Field(discriminator="block")]

@@ -35,14 +35,14 @@ def in_process_grid(client_app: Any, nodes: tuple[int, ...] = NODES) -> Any:
             }
 
         def set_run(self, run: Any) -> None:
-            raise NotImplementedError
+            raise AssertionError("a strategy does not ask this of the grid")
 
         @property
         def run(self) -> Any:
             return SimpleNamespace(run_id=1)
 
         def create_message(self, *args: Any, **options: Any) -> Message:
-            raise NotImplementedError
+            raise AssertionError("a strategy does not ask this of the grid")
 
         def get_node_ids(self) -> Iterable[int]:
             return list(nodes)

@@ -35,7 +35,7 @@ from overheard.foreign.files import inside
 from overheard.foreign.notation import read_toml
 from overheard.foreign.shown import short
 from overheard.learning.recipe import Dense, Layout, Recipe, Target
-from overheard.learning.records import Block, Encoding, Records, Spec, Value
+from overheard.learning.records import Block, Encoding, Records, Scale, Spec, Value
 from overheard.learning.training import local_training
 from overheard.randomness import stream
 from overheard.transcript.clear import IN_THE_CLEAR
@@ -83,15 +83,8 @@ class DescribedTarget(Spec):
     """How the label enters the loss: ``(value - shift) / scale``, or the index of its class."""
 
     shift: float = 0.0
-    scale: float = 1.0
+    scale: Scale = 1.0
     classes: tuple[Value, ...] = ()
-
-    @field_validator("scale")
-    @classmethod
-    def _not_zero(cls, scale: float) -> float:
-        if scale == 0:
-            raise ValueError("scale must not be 0")
-        return scale
 
 
 class DescribedAudit(Spec):
