@@ -17,7 +17,7 @@ from overheard.decoding.mixed_chains import best_set, posterior, sample, sample_
 from overheard.decoding.mixed_model import DEFAULT, Evidence, Settings, terms
 from overheard.errors import FixData
 
-FEW = Settings(scales=(0.7, 1.2), persistent=(0.1, 0.4), sweeps=100, chains=24, exact_sweeps=400)
+FEW = Settings(scales=(0.7, 1.2), persistent=(0.5, 1.6), sweeps=100, chains=24, exact_sweeps=400)
 
 
 def simulated(
@@ -42,15 +42,29 @@ def simulated(
     s, k = rng.choice(model.scales), rng.choice(model.persistent)
     count = a.sum(axis=1)
     gamma = rng.normal(1, model.gamma_sd) if gamma is None else gamma
-    y = gamma * effect * (a @ tau)
-    y = y + np.sqrt(s * k) * (a @ rng.normal(size=clients))
-    y = y + rng.normal(size=rounds) * np.sqrt(s * (1 - k) * count + variance * (a @ tau))
-    y = y + 0.4 * np.sqrt(model.constant) * rng.normal()
     lag = np.abs(np.subtract.outer(np.arange(rounds), np.arange(rounds)))
-    drift = np.exp(-lag / model.drift_rounds) + 1e-9 * np.eye(rounds)
-    y = y + 0.4 * np.sqrt(1 - model.constant) * np.linalg.cholesky(drift) @ rng.normal(size=rounds)
+    common = 0.2 + 0.1 * np.exp(-lag / 40)
+    y = gamma * effect * (a @ tau)
+    leaning = np.linalg.cholesky(common) @ rng.normal(size=(rounds, clients))
+    y = y + np.sqrt(s * k) * (a * leaning).sum(axis=1)
+    y = y + rng.normal(size=rounds) * np.sqrt(s * (1 - 0.3 * k) * count + variance * (a @ tau))
+    doubt = np.linalg.cholesky(common + 0.7 * np.eye(rounds))
+    y = y + 0.4 * doubt @ rng.normal(size=rounds)
     full = np.full(rounds, 1.0)
-    return Evidence(y, effect * full, variance * full, 0.4 * full, a), tau
+    return Evidence(y, effect * full, variance * full, 0.4 * full, a, common), tau
+
+
+def covariance(evidence: Evidence, s: float, k: float) -> np.ndarray:
+    """Of y where nobody is positive, client by client: no algebra is shared with the model's."""
+    common, rounds = evidence.common, len(evidence.y)
+    c = np.zeros((rounds, rounds))
+    for t, u in product(range(rounds), repeat=2):
+        same = 1.0 if t == u else common[t, u]
+        c[t, u] = same * evidence.offset[t] * evidence.offset[u]
+        for client in evidence.participation.T:
+            own = 1.0 if t == u else k * common[t, u]
+            c[t, u] += s * own * client[t] * client[u]
+    return c
 
 
 def prior_of(number: float, clients: int, model: Settings) -> float:
@@ -64,13 +78,10 @@ def enumerated(evidence: Evidence, model: Settings) -> np.ndarray:
     """Probabilities by summing over all sets, (s, k) and gamma: no algebra is shared."""
     a, t = evidence.participation, len(evidence.y)
     clients = a.shape[1]
-    lag = np.abs(np.subtract.outer(np.arange(t), np.arange(t)))
-    shared = model.constant + (1 - model.constant) * np.exp(-lag / model.drift_rounds)
-    offset = shared * np.outer(evidence.offset, evidence.offset)
     grid = np.linspace(-4, 4, 81)
     total, weight = np.zeros(clients), 0.0
     for s, k in product(model.scales, model.persistent):
-        c = s * (k * a @ a.T + (1 - k) * np.diag(a.sum(axis=1))) + offset
+        c = covariance(evidence, s, k)
         for tau in product((0.0, 1.0), repeat=clients):
             mean = evidence.effect * (a @ np.array(tau))
             own = np.diag(evidence.variance * (a @ np.array(tau)))
@@ -121,16 +132,13 @@ def test_sampling_finds_what_summing_over_all_sets_finds(
 def summed_exactly(evidence: Evidence, model: Settings) -> np.ndarray:
     """Probabilities of ten clients under C(tau): a Cholesky factor for each set and (s, k)."""
     a, t = evidence.participation, len(evidence.y)
-    lag = np.abs(np.subtract.outer(np.arange(t), np.arange(t)))
-    shared = model.constant + (1 - model.constant) * np.exp(-lag / model.drift_rounds)
-    offset = shared * np.outer(evidence.offset, evidence.offset)
     there = SETS @ a.T
     shift = evidence.effect * there
     rest = evidence.y - shift
     prior = np.log([prior_of(number, 10, model) for number in SETS.sum(axis=1)])
     joint = []
     for s, k in product(model.scales, model.persistent):
-        c = s * (k * a @ a.T + (1 - k) * np.diag(a.sum(axis=1))) + offset
+        c = covariance(evidence, s, k)
         c = c + model.gamma_sd**2 * shift[:, :, None] * shift[:, None, :]
         c = c + np.eye(t) * (evidence.variance * there)[:, None, :]
         root = np.linalg.cholesky(c)
@@ -161,7 +169,7 @@ def test_the_exact_stage_finds_what_summing_over_all_sets_finds(
 def test_the_two_stages_differ_where_the_target_itself_varies() -> None:
     """The quiet rounds of clients without the property count for more under C(tau)."""
     rng = np.random.default_rng(5)
-    evidence, _ = simulated(rng, 10, 25, 4.0, 0.3, positives=3, variance=12.0)
+    evidence, _ = simulated(rng, 10, 25, 4.0, 0.3, variance=25.0)
     rough = sample(terms(evidence, FEW), rng, FEW)
     exact = sample_exactly(evidence, rng, FEW, rough.states)
     real = summed_exactly(evidence, FEW)
@@ -222,7 +230,7 @@ def test_a_client_that_never_takes_part_keeps_about_the_prior() -> None:
     rng = np.random.default_rng(3)
     evidence, _ = simulated(rng, 20, 30, 8.0, positives=2)
     away = np.concatenate([evidence.participation, np.zeros((30, 1))], axis=1)
-    more = Evidence(evidence.y, evidence.effect, evidence.variance, evidence.offset, away)
+    more = replace(evidence, participation=away)
     assert 0.02 < posterior(more, rng).probabilities[-1] < 0.3
 
 
@@ -247,8 +255,10 @@ def test_best_set_by_hand() -> None:
 def test_evidence_is_checked() -> None:
     one = np.ones(3)
     with pytest.raises(FixData, match="3 rounds"):
-        Evidence(one, one, one, one, np.ones((2, 4)))
+        Evidence(one, one, one, one, np.ones((2, 4)), np.eye(3))
     with pytest.raises(FixData, match="NaN"):
-        Evidence(one * np.nan, one, one, one, np.ones((3, 4)))
+        Evidence(one * np.nan, one, one, one, np.ones((3, 4)), np.eye(3))
+    with pytest.raises(FixData, match="correlations of"):
+        Evidence(one, one, one, one, np.ones((3, 4)), np.eye(2))
     with pytest.raises(FixData, match="took part"):
-        Evidence(one, one, one, one, np.full((3, 4), 0.5))
+        Evidence(one, one, one, one, np.full((3, 4), 0.5), np.eye(3))

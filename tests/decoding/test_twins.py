@@ -71,9 +71,10 @@ TWINS = {
     "mixed_chains.sample_exactly":
         "mixed_model::the_exact_stage_finds_what_summing_over_all_sets_finds",
     "mixed_chains.best_set": "mixed_model::best_set_by_hand",
+    "persistence.common_part": "persistence::it_is_what_factors_in_common_make",
     "mixed_model.terms": "mixed_model::probabilities_are_those_of_enumeration",
     "mixed_model.grid_of": "mixed_model::probabilities_are_those_of_enumeration",
-    "mixed_model.doubt_of_the_mean": "mixed_model::probabilities_are_those_of_enumeration",
+    "mixed_model.covariances": "mixed_model::probabilities_are_those_of_enumeration",
     "mixed_model.log_prior": "slow_twins::the_prior_over_sets_of_clients_is_beta_binomial",
     "moments.statistics": "moments::the_law_is_what_the_records_do",
     "moments.moments_of_secret": "moments::the_moments_come_back",

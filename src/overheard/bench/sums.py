@@ -150,7 +150,8 @@ def evidence_for(sizes: Sizes) -> Any:
     lean = rng.normal(0, 0.3, clients)
     y = takes_part @ (tau * 3.0 + lean) + rng.normal(size=rounds) * np.sqrt(takes_part.sum(1))
     few = np.full(rounds, 0.05)
-    return Evidence(y, effect, few, few, takes_part.astype(np.float64)), tau
+    common = np.full((rounds, rounds), 0.09)
+    return Evidence(y, effect, few, few, takes_part.astype(np.float64), common), tau
 
 
 def _mixed(sizes: Sizes, folder: Path) -> Job:

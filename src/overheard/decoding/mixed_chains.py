@@ -18,7 +18,7 @@ from overheard.decoding.mixed_model import (
     Evidence,
     Settings,
     Terms,
-    doubt_of_the_mean,
+    covariances,
     grid_of,
     log_prior,
     terms,
@@ -226,11 +226,8 @@ class _ExactChains:
         self.evidence, self.settings, self.tau = evidence, settings, tau
         a = evidence.participation
         self.pairs, self.prior = grid_of(settings), log_prior(a.shape[1], settings)
-        together, tiny = a @ a.T, 1e-9 * np.eye(len(a))
-        size = (self.pairs[:, 0] * self.pairs[:, 1])[:, None, None]
-        self.common = size * together + doubt_of_the_mean(evidence, settings) + tiny
+        self.common, self.own = covariances(evidence, self.pairs)
         self.roots = np.linalg.cholesky(self.common)
-        self.own = self.pairs[:, :1] * (1 - self.pairs[:, 1:]) * a.sum(axis=1) + 1e-9
         self.rounds = [np.flatnonzero(column) for column in a.T]
         self.pair, self.turn = np.full(len(tau), len(self.pairs) // 2), 0
         self.gamma, self.m = np.ones(len(tau)), np.zeros((len(tau), len(a)))

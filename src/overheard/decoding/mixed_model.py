@@ -2,21 +2,22 @@
 
 Round r gives y_r, standardised so that a client without the property adds about N(0, 1) and a
 client with it e_r more (kerkouche2023 asks the same of its linear features; DECODERS section 5).
-Rounds are not independent: a client's own records lean the same way in every round. So
+Rounds are not independent: a client's own records lean the same way in rounds that are near. So
 
     y | tau, gamma ~ N(gamma E tau, C(tau)),    E = diag(e) A,    gamma ~ N(1, 0.1^2),
-    C(tau) = M + diag(s (1 - k) A 1 + v A tau),
-    M = s k A A' + offset (rho + (1 - rho) drift) offset',
+    C(tau) = M + diag(s (1 - k diag(L)) A 1 + v A tau),
+    M = s k (A A') * L + offset (L + I - diag(L)) offset',
 
-with A who took part (T, N), k the persistent share of a client's variance, s its size, offset what
-is not known of the mean (rho of it the same in all rounds, the rest drifting), and v the variance
-of the target's own feature. s and k lie on a small grid; with probability one half nobody
-is positive, else the number of positive clients is Beta-binomial. tau is sampled (flips, and swaps
-of a positive with a negative) in several chains, in two stages. First as if v were spread evenly
-over all clients, C without tau, where gamma is integrated out in closed form and a step is cheap.
-Then exactly: (s, k), gamma and m ~ N(0, M) are drawn given tau, and given them the rounds are
-independent, so that a flip costs a sum over the client's rounds. Fewer rounds than clients are
-enough.
+with A who took part (T, N), * entry by entry, L the part of a client's correlation between rounds
+that is common to them, known from records from elsewhere (`persistence`), offset what is not known
+of the mean, which came from such records too, and v the variance of the target's own feature. s and
+k, both near 1, are what clients differ by from those records; they lie on a small grid. With
+probability one half nobody is positive, else the number of positive clients is Beta-binomial. tau
+is sampled (flips, and swaps of a positive with a negative) in several chains, in two stages. First
+as if v were spread evenly over all clients, C without tau, where gamma is integrated out in closed
+form and a step is cheap. Then exactly: (s, k), gamma and m ~ N(0, M) are drawn given tau, and given
+them the rounds are independent, so that a flip costs a sum over the client's rounds. Fewer rounds
+than clients are enough.
 """
 
 from __future__ import annotations
@@ -31,13 +32,16 @@ from scipy.special import betaln
 from overheard.errors import FixData
 
 Array = NDArray[np.float64]
+LEAST_OWN = 0.05
+"""Of a client's variance in a round, what no other round shares, at least."""
 
 
 @dataclass(frozen=True)
 class Evidence:
     """What the rounds told: y, effect e, variance v, offset (each (T,)), participation (T, N).
 
-    ``offset`` is the standard deviation of the round's error of the mean, in units of y.
+    ``offset`` is the standard deviation of the round's error of the mean, in units of y;
+    ``common`` (T, T) the part of an honest client's correlation that is common to two rounds.
     """
 
     y: Array
@@ -45,16 +49,19 @@ class Evidence:
     variance: Array
     offset: Array
     participation: Array
+    common: Array
 
     def __post_init__(self) -> None:
         rounds = len(self.y)
         shapes = {a.shape for a in (self.y, self.effect, self.variance, self.offset)}
-        if shapes != {(rounds,)} or self.participation.shape[:1] != (rounds,):
+        square = self.common.shape == (rounds, rounds)
+        if shapes != {(rounds,)} or self.participation.shape[:1] != (rounds,) or not square:
             raise FixData(
-                f"evidence of {rounds} rounds beside {sorted(shapes)} and a participation of "
-                f"{self.participation.shape}; give one number a round and a row of clients each"
+                f"evidence of {rounds} rounds beside {sorted(shapes)}, a participation of "
+                f"{self.participation.shape} and correlations of {self.common.shape}; give one "
+                "number a round, a row of clients each and a correlation of every two"
             )
-        numbers = (self.y, self.effect, self.variance, self.offset, self.participation)
+        numbers = (self.y, self.effect, self.variance, self.offset, self.participation, self.common)
         if not all(np.isfinite(a).all() for a in numbers):
             raise FixData("the evidence holds NaN or infinite numbers; leave those rounds out")
         if not np.isin(self.participation, (0, 1)).all():
@@ -68,6 +75,7 @@ class Evidence:
             self.variance[:rounds],
             self.offset[:rounds],
             self.participation[:rounds],
+            self.common[:rounds, :rounds],
         )
 
 
@@ -83,10 +91,8 @@ class Settings:
     nobody: float = 0.5
     positives: tuple[float, float] = (1.0, 9.0)
     gamma_sd: float = 0.1
-    scales: tuple[float, ...] = (0.6, 0.8, 1.0, 1.3, 1.7, 2.3)
-    persistent: tuple[float, ...] = (0.02, 0.1, 0.2, 0.35, 0.5)
-    constant: float = 0.85
-    drift_rounds: float = 40.0
+    scales: tuple[float, ...] = (0.8, 1.0, 1.25)
+    persistent: tuple[float, ...] = (0.6, 1.0, 1.5)
     chains: int = 16
     burn_in: int = 30
     sweeps: int = 80
@@ -138,16 +144,13 @@ def terms(evidence: Evidence, settings: Settings = DEFAULT) -> Terms:
     """The Gaussian algebra: a Cholesky factor for each pair (s, k)."""
     a = evidence.participation
     rounds, clients = a.shape
-    together, count = a @ a.T, a.sum(axis=1)
     alpha, beta = settings.positives
-    own = evidence.variance * count * alpha / (alpha + beta)
-    fixed = doubt_of_the_mean(evidence, settings) + np.diag(own)
+    spread = evidence.variance * a.sum(axis=1) * alpha / (alpha + beta)
     pairs = grid_of(settings)
     design = np.column_stack([evidence.effect[:, None] * a, evidence.y])
     products, projections, constants = [], [], []
-    for s, k in pairs:
-        covariance = s * (k * together + np.diag((1 - k) * count)) + fixed
-        covariance[np.diag_indices(rounds)] += 1e-9
+    for covariance, own in zip(*covariances(evidence, pairs), strict=True):
+        covariance[np.diag_indices(rounds)] += own + spread
         root = np.linalg.cholesky(covariance)
         white = solve_triangular(root, design, lower=True, check_finite=False)
         gram = white.T @ white
@@ -170,12 +173,17 @@ def grid_of(settings: Settings) -> Array:
     return np.array([(s, k) for s in settings.scales for k in settings.persistent])
 
 
-def doubt_of_the_mean(evidence: Evidence, settings: Settings) -> Array:
-    """The covariance (T, T) of what is not known of the rounds' means."""
-    rounds = np.arange(len(evidence.y))
-    moving = np.exp(-np.abs(np.subtract.outer(rounds, rounds)) / settings.drift_rounds)
-    shared = settings.constant + (1 - settings.constant) * moving
-    return np.asarray(shared * np.multiply.outer(evidence.offset, evidence.offset))
+def covariances(evidence: Evidence, pairs: Array) -> tuple[Array, Array]:
+    """For each (s, k): M, common to rounds (G, T, T), and the variance of each by itself (G, T)."""
+    a, common = evidence.participation, evidence.common
+    share = np.diag(common)
+    s, k = pairs[:, 0], pairs[:, 1]
+    doubt = common + np.diag(np.maximum(1 - share, 0))
+    doubt = doubt * np.multiply.outer(evidence.offset, evidence.offset)
+    tiny = 1e-9 * np.eye(len(a))
+    between = (s * k)[:, None, None] * ((a @ a.T) * common) + doubt + tiny
+    left = np.maximum(1 - k[:, None] * share, LEAST_OWN)
+    return between, s[:, None] * left * a.sum(axis=1) + 1e-9
 
 
 def log_prior(clients: int, settings: Settings) -> Array:

@@ -2,7 +2,8 @@
 
 Round by round: gradients of one block of auxiliary records are made anew, the filter takes a few
 more steps from where it was, and its answers to held-out records say what a sum without the
-property gives. Nothing of a round is kept but a few numbers.
+property gives, and by how they agree from round to round, how much a client repeats itself.
+Nothing of a round is kept but these answers, a few kilobytes.
 
 Under dropout a target's gradient is a draw; the filter is made from its mean. The mean of one
 round's draws is noisy, and models of neighbouring rounds differ little, so that it is taken over
@@ -30,6 +31,7 @@ from overheard.decoding.matched_filter import (
     smoothed,
 )
 from overheard.decoding.mixed_model import Evidence
+from overheard.decoding.persistence import common_part
 from overheard.errors import ChooseAnotherAttack, ListenLonger
 from overheard.learning.gradient_rows import GradientRows
 from overheard.transcript.knowledge import RoundSum
@@ -67,7 +69,7 @@ class Reading(NamedTuple):
 
     ``y``: the sum's answer less what honest clients give; ``effect`` and ``variance``: what a
     client with the property adds; ``offset``: the standard deviation of the error of the mean;
-    ``honest``: what an honest client gives on average.
+    ``honest``: what an honest client gives on average; ``answers`` of the held-out records (n, k).
     """
 
     y: Array
@@ -75,6 +77,7 @@ class Reading(NamedTuple):
     variance: Array
     offset: Array
     honest: Array
+    answers: NDArray[np.float32]
 
 
 def readings(
@@ -111,7 +114,8 @@ def readings(
         steps = settings.first_iterations if newest is None else settings.iterations
         newest = matched_filters(around, differences, newest, steps)
         filters = newest if turn == 0 else filters + (newest - filters) / min(turn + 1, memory)
-        scale = scale_of(adversary.rows(theta, others, rng).times(filters))
+        answered = adversary.rows(theta, others, rng).times(filters)
+        scale = scale_of(answered)
         total, squares = adversary.weights
         client_sd = np.sqrt(squares) * scale.sd
         count = len(one.participants)
@@ -129,7 +133,8 @@ def readings(
             share = total / adversary.shard
             effect = share * (own.mean(axis=0) - scale.mean) / client_sd
             variance = (share / client_sd) ** 2 * own.var(axis=0, ddof=1)
-        yield Reading(y, effect, variance, offset, honest)
+        standard = ((answered - scale.mean) / scale.sd).astype(np.float32)
+        yield Reading(y, effect, variance, offset, honest, standard)
 
 
 class _OwnMean:
@@ -161,13 +166,14 @@ def _repeated(targets: Known | None, times: int) -> Known | None:
 
 @dataclass(frozen=True)
 class Collected:
-    """Readings of T rounds for k targets, each array (T, k)."""
+    """Readings of T rounds for k targets, each array (T, k); answers (T, n, k)."""
 
     y: Array
     effect: Array
     variance: Array
     offset: Array
     honest: Array
+    answers: NDArray[np.float32]
     participation: Array
 
     def evidence(self, rounds: int, target: int = 0) -> Evidence:
@@ -179,6 +185,7 @@ class Collected:
             smoothed(self.variance[first, target]),
             self.offset[first, target],
             self.participation[first],
+            common_part(self.answers[first, :, target]),
         )
 
     def size(self, rounds: int, target: int = 0) -> float:
@@ -192,8 +199,9 @@ def collect(made: Iterable[Reading], participation: Array) -> Collected:
     if not rows:
         raise ListenLonger("no round was heard; record more rounds")
     parts = [np.stack([getattr(row, name) for row in rows]) for name in Reading._fields]
-    fine = np.all([np.isfinite(part).all(axis=1) for part in parts], axis=0)
+    fine = np.all([np.isfinite(p.reshape(len(rows), -1)).all(axis=1) for p in parts], axis=0)
     if not fine.any():
         raise ChooseAnotherAttack("no round has finite numbers: the training diverged")
-    y, effect, variance, offset, honest = (part[fine] for part in parts)
-    return Collected(y, effect, variance, offset, honest, participation[: len(rows)][fine])
+    y, effect, variance, offset, honest, answers = (part[fine] for part in parts)
+    took_part = participation[: len(rows)][fine]
+    return Collected(y, effect, variance, offset, honest, answers, took_part)
