@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import cho_solve
 from scipy.special import expit
 
 from overheard.decoding.mixed_model import (
@@ -241,35 +242,32 @@ class _ExactChains:
         self.there = self.tau @ self.evidence.participation.T
         due = self.turn % self.settings.pairs_every == 0
         self.turn += 1
-        self._draw_common(rng, self._choose_pair(rng) if due else self._whole(self.pair))
+        self._draw_common(rng, self._choose_pair(rng) if due else self._root(self.pair))
         return _flips_and_swaps(self, rng, cold)
 
-    def _whole(self, pair: NDArray[np.int64]) -> Array:
-        """The covariance of y given tau alone, gamma's part included (chains, T, T)."""
+    def _root(self, pair: NDArray[np.int64]) -> Array:
+        """Cholesky factors of the covariance of y given tau alone, gamma's part included."""
         shift = self.evidence.effect * self.there
         whole = self.common[pair] + self.settings.gamma_sd**2 * shift[:, :, None] * shift[:, None]
         rounds = np.arange(whole.shape[1])
         whole[:, rounds, rounds] += self.own[pair] + self.evidence.variance * self.there
-        return np.asarray(whole)
+        return np.asarray(np.linalg.cholesky(whole))
 
     def _choose_pair(self, rng: np.random.Generator) -> Array:
-        """A step of Metropolis to a neighbour on the grid; returns the covariance there."""
+        """A step of Metropolis to a neighbour on the grid; returns the covariance's root there."""
         chains, wide = len(self.tau), len(self.settings.persistent)
         along_s, up = rng.random(chains) < 0.5, np.where(rng.random(chains) < 0.5, 1, -1)
         s, k = self.pair // wide + along_s * up, self.pair % wide + ~along_s * up
         inside = (s >= 0) & (s < len(self.settings.scales)) & (k >= 0) & (k < wide)
         other = np.where(inside, s * wide + k, self.pair)
-        both = np.stack([self._whole(self.pair), self._whole(other)])
         rest = self.evidence.y - self.evidence.effect * self.there
-        root = np.linalg.cholesky(both)
-        solved = np.linalg.solve(both, np.stack([rest, rest])[..., None])[..., 0]
-        log_roots = np.log(np.diagonal(root, axis1=2, axis2=3)).sum(axis=2)
-        likely = -log_roots - np.einsum("ct,xct->xc", rest, solved) / 2
-        moved = np.log(rng.random(chains)) < likely[1] - likely[0]
+        here, there = self._root(self.pair), self._root(other)
+        moved = np.log(rng.random(chains)) < _log_density(there, rest) - _log_density(here, rest)
         self.pair = np.where(moved, other, self.pair)
-        return np.asarray(np.where(moved[:, None, None], both[1], both[0]))
+        here[moved] = there[moved]
+        return here
 
-    def _draw_common(self, rng: np.random.Generator, whole: Array) -> None:
+    def _draw_common(self, rng: np.random.Generator, roots: Array) -> None:
         """gamma and m given tau and y: drawn without y, then moved by what y says."""
         chains, rounds = self.there.shape
         shift, sd = self.evidence.effect * self.there, self.settings.gamma_sd
@@ -279,7 +277,7 @@ class _ExactChains:
         noise = np.sqrt(self.quiet + self.evidence.variance * self.there)
         drawn = gamma[:, None] * shift + m + noise * rng.normal(size=(chains, rounds))
         apart = np.asarray(self.evidence.y - drawn)
-        pull = np.linalg.solve(whole, apart[:, :, None])[:, :, 0]
+        pull = _solved(roots, apart)
         self.gamma = gamma + sd**2 * np.einsum("ct,ct->c", shift, pull)
         self.m = m + np.einsum("ctu,cu->ct", self.common[self.pair], pull)
 
@@ -323,6 +321,18 @@ class _ExactChains:
         left[rows, into] = 1.0
         self.tau[some] = left[some]
         self.there[some] = (without + a[:, into].T)[some]
+
+
+def _solved(roots: Array, right: Array) -> Array:
+    """C^-1 right for each of several Cholesky factors (c, T, T) and right-hand sides (c, T)."""
+    both = zip(roots, right, strict=True)
+    return np.stack([cho_solve((root, True), r, check_finite=False) for root, r in both])
+
+
+def _log_density(roots: Array, rest: Array) -> Array:
+    """log N(rest; 0, C) but for a constant, for each of several (c, T)."""
+    log_roots = np.log(np.diagonal(roots, axis1=1, axis2=2)).sum(axis=1)
+    return np.asarray(-log_roots - np.einsum("ct,ct->c", rest, _solved(roots, rest)) / 2)
 
 
 def best_set(probabilities: Array, states: NDArray[np.bool_]) -> tuple[NDArray[np.bool_], float]:
