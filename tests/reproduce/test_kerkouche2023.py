@@ -9,6 +9,8 @@ from overheard.errors import FixConfig
 from overheard.reproduce import kerkouche2023 as paper
 from overheard.reproduce import kerkouche2023_pictures as drawn
 from overheard.reproduce.catalogue import experiments
+from overheard.reproduce.kerkouche2023_listening import OURS, Heard, Point, Setting, listen
+from overheard.reproduce.kerkouche2023_rows import curve_rows, reliability_rows
 from overheard.reproduce.rows import Choice
 
 
@@ -34,19 +36,19 @@ def test_the_quick_version_finds_the_climbers(tmp_path) -> None:
 
 
 def test_targets_and_decoys_share_a_federation() -> None:
-    setting = paper.Setting("digits", "membership", 10, 10, 20, 4, targets=2, decoys=1, compared=0)
-    heard = paper.listen(setting, 3, quiet)
+    setting = Setting("digits", "membership", 10, 10, 20, 4, targets=2, decoys=1, compared=0)
+    heard = listen(setting, 3, quiet)
     assert [int(p.positive.sum()) for p in heard.points] == [4, 4]
     assert [int(p.positive.sum()) for p in heard.decoys] == [0]
-    rows = paper.curve_rows(setting, [heard])
+    rows = curve_rows(setting, [heard])
     measures = {r.measure for r in rows}
     assert {"F1", "Brier score", "false alarms", "F1 by effect size", "CPU seconds"} <= measures
 
 
 def test_reliability() -> None:
     p, real = np.array([0.05, 0.05, 0.95, 0.97]), np.array([False, False, True, True])
-    point = paper.Point(0, "matched_filter", 50, 1.0, 0.0, p, real, 1.0, 2)
-    rows = paper.reliability_rows("all", [point])
+    point = Point(0, "matched_filter", 50, 1.0, 0.0, p, real, 1.0, 2)
+    rows = reliability_rows("all", [point])
     assert [(r.measured, r.claimed) for r in rows] == [
         (0.0, pytest.approx(0.05)),
         (1.0, pytest.approx(0.96)),
@@ -87,17 +89,17 @@ def test_ours_is_set_beside_theirs_on_the_same_targets() -> None:
     """A mean over all targets of ours would not be comparable with theirs on one."""
     nobody = np.zeros(2)
 
-    def point(target: int, method: str, value: float) -> paper.Point:
-        return paper.Point(target, method, 10, value, 0.0, nobody, nobody > 0, 1.0, 0)
+    def point(target: int, method: str, value: float) -> Point:
+        return Point(target, method, 10, value, 0.0, nobody, nobody > 0, 1.0, 0)
 
-    points = (point(0, paper.OURS, 1.0), point(1, paper.OURS, 0.0), point(0, "PROLIN", 0.5))
-    setting = paper.Setting("fashion", "membership", 10, 10, targets=2)
-    rows = paper.curve_rows(setting, [paper.Heard(points, (), (), ())])
+    points = (point(0, OURS, 1.0), point(1, OURS, 0.0), point(0, "PROLIN", 0.5))
+    setting = Setting("fashion", "membership", 10, 10, targets=2)
+    rows = curve_rows(setting, [Heard(points, (), (), ())])
     of = {(r.method, r.measure): r.measured for r in rows}
-    assert of[paper.OURS, "F1"] == 0.5
-    assert of[paper.OURS, "F1, the others' targets"] == 1.0
+    assert of[OURS, "F1"] == 0.5
+    assert of[OURS, "F1, the others' targets"] == 1.0
     assert of["PROLIN", "F1"] == 0.5
-    assert (paper.OURS, "CPU seconds") not in of  # readings that were kept took no time
+    assert (OURS, "CPU seconds") not in of  # readings that were kept took no time
 
 
 def test_reliability_takes_points_at_one_round() -> None:

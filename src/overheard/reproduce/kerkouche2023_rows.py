@@ -1,0 +1,97 @@
+"""What kerkouche2023 shows of the answers: F1 by round, calibration, false alarms, cost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from overheard.reproduce.harness import mean_row
+from overheard.reproduce.kerkouche2023_listening import OURS, Heard, Point, Setting
+from overheard.reproduce.rows import Row
+
+# the paper's text gives few numbers; figures 3 to 5 and 8 are drawn only
+CLAIMS: dict[tuple[str, str, int, int], dict[str, dict[int, float]]] = {
+    ("fashion", "membership", 10, 50): {"PROLIN": {50: 0.25, 100: 0.97}},
+    ("fashion", "membership", 30, 50): {"PROLIN": {290: 0.4}},
+    ("cifar10", "ascent", 25, 50): {"BASELINE": {300: 1.0}, "OLS": {300: 0.83}},
+    ("cifar10", "ascent", 25, 100): {"BASELINE": {300: 0.69}, "OLS": {300: 0.62}},
+    ("cifar10", "ascent", 25, 200): {"BASELINE": {300: 0.21}, "OLS": {300: 0.24}},
+    ("cifar10", "ascent", 50, 50): {"BASELINE": {300: 1.0}, "PROLIN": {300: 0.76}},
+}
+
+
+def curve_rows(setting: Setting, heard: Sequence[Heard]) -> list[Row]:
+    """F1 against the round for each method; of ours also Brier score, effects, alarms, cost."""
+    points = [p for one in heard for p in one.points]
+    key = (setting.dataset, setting.kind, setting.size, setting.clients)
+    claims = CLAIMS.get(key, {})
+    rows: list[Row] = []
+    for method in dict.fromkeys(p.method for p in points):
+        for t in sorted({p.round for p in points}):
+            values = [p.f1 for p in points if p.method == method and p.round == t]
+            claimed = claims.get(method, {}).get(t)
+            rows.append(
+                mean_row(setting.words, f"round {t}", method, "F1", values, claimed=claimed)
+            )
+    rows += _on_the_same(setting, heard)
+    mine = [p for p in points if p.method == OURS]
+    for t in sorted({p.round for p in mine}):
+        scores = [p.brier for p in mine if p.round == t]
+        rows.append(mean_row(setting.words, f"round {t}", OURS, "Brier score", scores))
+        alarms = [float(p.named) for one in heard for p in one.decoys if p.round == t]
+        if alarms:
+            label = f"round {t}"
+            rows.append(mean_row(setting.words, label, OURS, "false alarms", alarms))
+    if setting.kind == "membership":
+        rows += _by_effect(setting, mine)
+    spent = [seconds for one in heard for seconds in one.ours_seconds]
+    if spent:
+        rows.append(mean_row(setting.words, "a round", OURS, "CPU seconds", spent))
+    return rows
+
+
+def _on_the_same(setting: Setting, heard: Sequence[Heard]) -> list[Row]:
+    """F1 of ours on the targets that the paper's methods were asked about."""
+    asked: dict[int, list[float]] = {}
+    for one in heard:
+        theirs = {p.target for p in one.points if p.method != OURS}
+        for p in one.points:
+            if p.method == OURS and p.target in theirs:
+                asked.setdefault(p.round, []).append(p.f1)
+    measure = "F1, the others' targets"
+    return [
+        mean_row(setting.words, f"round {t}", OURS, measure, values)
+        for t, values in sorted(asked.items())
+    ]
+
+
+EFFECTS = ((0.0, 3.0), (3.0, 4.5), (4.5, np.inf))
+
+
+def _by_effect(setting: Setting, mine: Sequence[Point]) -> list[Row]:
+    """F1 of ours at round 50 by how far the target stands out from a client's other records."""
+    at = [p for p in mine if p.round == min(50, max(q.round for q in mine))]
+    rows = []
+    for low, high in EFFECTS:
+        inside = [p.f1 for p in at if low <= p.effect < high]
+        if inside:
+            label = f"effect {low:g} to {high:g}, round {at[0].round}"
+            rows.append(mean_row(setting.words, label, OURS, "F1 by effect size", inside))
+    return rows
+
+
+def reliability_rows(words: str, points: Sequence[Point], bins: int = 10) -> list[Row]:
+    """In each bin of the probability that ours gave, the share of clients that had the property."""
+    p = np.concatenate([point.probabilities for point in points])
+    real = np.concatenate([point.positive for point in points])
+    which = np.minimum((p * bins).astype(int), bins - 1)
+    rows = []
+    for b in range(bins):
+        inside = which == b
+        if inside.any():
+            given = float(p[inside].mean())
+            label = f"given {given:.3f} ({int(inside.sum())} clients)"
+            share = float(real[inside].mean())
+            rows.append(Row(words, label, OURS, "reliability", share, claimed=given))
+    return rows
