@@ -7,6 +7,7 @@ feature (t = 1) of each round's own detector.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -68,64 +69,61 @@ def decided(view: View, probabilities: Array, told: Detected) -> ClientProperty:
 
 
 @dataclass(frozen=True)
-class GradientDisaggregation:
+class OnDetectors(ABC):
+    """What the paper's four attacks share: detectors of all rounds, and what is made of them."""
+
+    paper: ClassVar[str] = PAPER
+    question: ClassVar[str] = "property"
+    needs: ClassVar[frozenset[type[Any]]] = NEEDS
+    uses: ClassVar[frozenset[type[Any]]] = USES
+    slow: ClassVar[bool] = True
+
+    detectors: DetectorSettings = field(default_factory=DetectorSettings)
+
+    def __call__(self, view: View, rng: np.random.Generator) -> ClientProperty:
+        told = detected(view, self.detectors)
+        return decided(view, self.weigh(told), told)
+
+    @abstractmethod
+    def weigh(self, told: Detected) -> Array:
+        """A probability for each client from the features of all rounds."""
+
+
+@dataclass(frozen=True)
+class GradientDisaggregation(OnDetectors):
     """Least squares on whole updates gives each client's mean update, to which the detectors of all
     rounds are applied and their confidence averaged (the paper's BASELINE)."""
 
     name: ClassVar[str] = "gradient_disaggregation"
-    paper: ClassVar[str] = PAPER
-    question: ClassVar[str] = "property"
-    needs: ClassVar[frozenset[type[Any]]] = NEEDS
-    uses: ClassVar[frozenset[type[Any]]] = USES
-    slow: ClassVar[bool] = True
 
-    detectors: DetectorSettings = field(default_factory=DetectorSettings)
-
-    def __call__(self, view: View, rng: np.random.Generator) -> ClientProperty:
-        told = detected(view, self.detectors)
-        return decided(view, updates_told_apart(told, len(told.overlaps)), told)
+    def weigh(self, told: Detected) -> Array:
+        return updates_told_apart(told, len(told.overlaps))
 
 
 @dataclass(frozen=True)
-class Ols:
+class Ols(OnDetectors):
     """Least squares on each round's linear feature; a client is positive if the sigmoid of its
     expected feature is above one half (the paper's OLS)."""
 
     name: ClassVar[str] = "ols"
-    paper: ClassVar[str] = PAPER
-    question: ClassVar[str] = "property"
-    needs: ClassVar[frozenset[type[Any]]] = NEEDS
-    uses: ClassVar[frozenset[type[Any]]] = USES
-    slow: ClassVar[bool] = True
 
-    detectors: DetectorSettings = field(default_factory=DetectorSettings)
-
-    def __call__(self, view: View, rng: np.random.Generator) -> ClientProperty:
-        told = detected(view, self.detectors)
-        return decided(view, least_squares(told, len(told.overlaps)), told)
+    def weigh(self, told: Detected) -> Array:
+        return least_squares(told, len(told.overlaps))
 
 
 @dataclass(frozen=True)
-class Ridge:
+class Ridge(OnDetectors):
     """Ridge regression on each round's linear feature, rounds weighing one minus the overlap of the
     detector's two distributions, with a penalty of 5 (the paper's REG)."""
 
     name: ClassVar[str] = "ridge"
-    paper: ClassVar[str] = PAPER
-    question: ClassVar[str] = "property"
-    needs: ClassVar[frozenset[type[Any]]] = NEEDS
-    uses: ClassVar[frozenset[type[Any]]] = USES
-    slow: ClassVar[bool] = True
 
-    detectors: DetectorSettings = field(default_factory=DetectorSettings)
-
-    def __call__(self, view: View, rng: np.random.Generator) -> ClientProperty:
-        told = detected(view, self.detectors)
-        return decided(view, ridge_regression(told, len(told.overlaps)), told)
+    def weigh(self, told: Detected) -> Array:
+        return ridge_regression(told, len(told.overlaps))
 
 
 @dataclass(frozen=True)
-class Prolin:
+class Prolin(OnDetectors):
     """Searches the clients' properties and features that are most likely under the detectors'
     feature distributions and add up to what was heard (the paper's PROLIN, one linear feature).
 
@@ -133,17 +131,9 @@ class Prolin:
     """
 
     name: ClassVar[str] = "prolin"
-    paper: ClassVar[str] = PAPER
-    question: ClassVar[str] = "property"
-    needs: ClassVar[frozenset[type[Any]]] = NEEDS
-    uses: ClassVar[frozenset[type[Any]]] = USES
-    slow: ClassVar[bool] = True
 
     steps: int = 3000
     rate: float = 0.01
-    detectors: DetectorSettings = field(default_factory=DetectorSettings)
 
-    def __call__(self, view: View, rng: np.random.Generator) -> ClientProperty:
-        told = detected(view, self.detectors)
-        found = prolin(told, len(told.overlaps), self.steps, self.rate)
-        return decided(view, found, told)
+    def weigh(self, told: Detected) -> Array:
+        return prolin(told, len(told.overlaps), self.steps, self.rate)
