@@ -25,8 +25,8 @@ def all_attacks() -> dict[str, type[Any]]:
     for module in pkgutil.walk_packages(__path__, f"{__name__}."):
         for _, thing in getmembers(import_module(module.name), isclass):
             attack: Any = thing
-            mine = attack.__module__ == module.name
-            if not (mine and {"question", "needs", "paper"} <= set(vars(attack))):
+            mine = attack.__module__ == module.name and "name" in vars(attack)
+            if not (mine and all(hasattr(attack, a) for a in ("question", "needs", "paper"))):
                 continue
             if attack.name in found:
                 raise FixConfig(f"two attacks are called {attack.name!r}; rename one")
