@@ -31,6 +31,14 @@ TRIALS = {
     "mutants": "The source is changed in small ways, one at a time: a test must fail.",
 }
 """What is tried, in a sentence each and in this order; files of other names come last."""
+COUNTED = {
+    "chaos": "kills that hit",
+    "damage": "faults made",
+    "disks": "faults made",
+    "coverage": "not run",
+    "mutants": "survived",
+}
+"""What ``faults`` counts there: made on purpose, or left over. Elsewhere they are faults found."""
 FIELDS = {"what": str, "trials": int, "faults": int, "outcome": str}
 
 
@@ -57,8 +65,9 @@ def reliability_tables(folder: Path = FOLDER) -> str:
         lines += [f"## {content['title']}", ""]
         lines += [TRIALS[name], ""] if name in TRIALS else []
         trials, faults = (sum(row[key] for row in content["rows"]) for key in ("trials", "faults"))
-        lines += [f"{trials:,} trials, {faults:,} faults, by `{content['command']}`:", ""]
-        lines += ["| what | trials | faults | outcome |", "| --- | ---: | ---: | --- |"]
+        counted = COUNTED.get(name, "faults found")
+        lines += [f"{trials:,} trials, {faults:,} {counted}, by `{content['command']}`:", ""]
+        lines += [f"| what | trials | {counted} | outcome |", "| --- | ---: | ---: | --- |"]
         for row in content["rows"]:
             cells = (row["what"], f"{row['trials']:,}", f"{row['faults']:,}", row["outcome"])
             lines.append(f"| {' | '.join(_cell(cell) for cell in cells)} |")

@@ -25,7 +25,7 @@ def test_every_row_is_there_in_the_order_that_is_stated(tmp_path: Path) -> None:
     text = made.reliability_tables(tmp_path)
     assert re.findall(r"^## (.+)$", text, re.MULTILINE) == ["Chaos", "Fuzz", "Zoo"]
     assert text.count("| killed \\| torn | 1,200 | 3 | 0 of &lt;3> lost |") == 3
-    assert "1,200 trials, 3 faults, by `make chaos`:" in text
+    assert "1,200 trials, 3 kills that hit, by `make chaos`:" in text
     assert made.TRIALS["fuzz"] in text
 
 

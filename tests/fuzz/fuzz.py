@@ -210,7 +210,7 @@ def main() -> None:
     rows = fuzz_all(chosen.only or list(READERS), chosen.seconds, chosen.seed, chosen.keep)
     if chosen.out:
         content = {
-            "title": f"Changed files fed to every reader for {chosen.seconds / 60:g} minutes",
+            "title": f"Changed files fed to every reader for {chosen.seconds / 60:.3g} minutes",
             "command": "make fuzz",
             "rows": rows,
         }
