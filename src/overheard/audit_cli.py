@@ -76,12 +76,12 @@ def audit(
     from overheard.evaluation.unfinished import (
         AUDIT,
         asking,
-        code,
         fingerprint,
         finish,
         finished,
         unfinished,
     )
+    from overheard.own_code import own_code
 
     chosen = (attack or [], client or [], target or [])
     with unfinished(out) as work, _sound(run, ignore_damage, work) as (left, damage):
@@ -99,7 +99,7 @@ def audit(
                 "coverage": coverage,
                 "show_records": show_records,
                 "seed": seed or 0,
-                "version of overheard": code(),
+                "version of overheard": own_code(),
             }
             kept = asking(work, asked)
             record = finished(work) or run_audit(

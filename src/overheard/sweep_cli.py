@@ -16,7 +16,9 @@ def sweep(
     out: Annotated[Path, typer.Option(help="Folder of the results; an unfinished one goes on.")],
     workers: Annotated[int, typer.Option(help="Processes, one thread each.")] = 1,
     ray: Annotated[str, typer.Option(help="Address of a Ray cluster to run on instead.")] = "",
-    again: Annotated[bool, typer.Option("--again", help="Run cells that failed again.")] = False,
+    again: Annotated[
+        bool, typer.Option("--again", help="Run cells that failed, or of another version, again.")
+    ] = False,
     data_dir: DataDir = None,
 ) -> None:
     """Record and audit a grid of federations; killed at any moment, the same command goes on."""

@@ -90,6 +90,25 @@ def test_finished_cells_are_not_run_again_and_the_table_is_the_same(
     assert not list(resumed.rglob("*.part"))
 
 
+def test_cells_of_another_version_are_not_mixed_with_this_ones(
+    tmp_path: Path, undisturbed: bytes
+) -> None:
+    """They are refused, and with ``again`` run anew; a table of them can still be read."""
+    out = tmp_path / "old"
+    sweep(parse_sweep(SWEEP), out)
+    cells = sorted((out / "cells").glob("*.json"))
+    older = json.loads(cells[0].read_text())
+    cells[0].write_text(json.dumps(older | {"code": "another"}))
+    with pytest.raises(ChooseAnotherOutput, match=r"another version of overheard.*--again"):
+        sweep(parse_sweep(SWEEP), out)
+    assert write_table(out).read_bytes() == undisturbed
+    kept = {p: p.stat().st_mtime_ns for p in cells[1:]}
+    sweep(parse_sweep(SWEEP), out, again=True)
+    assert all(p.stat().st_mtime_ns == then for p, then in kept.items())
+    assert json.loads(cells[0].read_text())["code"] == older["code"]
+    assert write_table(out).read_bytes() == undisturbed
+
+
 def test_a_full_disk_ends_the_sweep_and_keeps_what_is_finished(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, undisturbed: bytes
 ) -> None:

@@ -12,7 +12,6 @@ import json
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -105,16 +104,6 @@ def fingerprint(run: Path) -> str:
         index = run / folder / INDEX
         raw = index.read_bytes() if index.is_file() else b"none"
         total.update(hashlib.sha256(raw).digest())
-    return total.hexdigest()
-
-
-def code() -> str:
-    """A digest of this package: another version may find something else."""
-    root = resources.files("overheard")
-    total = hashlib.sha256()
-    with resources.as_file(root) as folder:
-        for path in sorted(folder.rglob("*.py")):
-            total.update(hashlib.sha256(path.read_bytes()).digest())
     return total.hexdigest()
 
 

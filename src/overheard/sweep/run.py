@@ -27,6 +27,7 @@ from overheard.errors import ChooseAnotherOutput, FixConfig, FixRecording
 from overheard.files import sole_writer, write_durably
 from overheard.foreign.files import read_bounded
 from overheard.foreign.notation import read_json
+from overheard.own_code import own_code
 from overheard.sweep.grid import Cell, SweepConfig, cells
 
 Result = dict[str, Any]
@@ -55,6 +56,7 @@ class CellResult(BaseModel):
     model_config = ConfigDict(extra="allow", allow_inf_nan=False)
 
     key: str
+    code: str | None = None
     utility: float | None = None
     utility_is: str | None = None
     error: str | None = None
@@ -78,8 +80,9 @@ def sweep(
     """Run every cell that ``out`` does not hold yet; returns ``out``.
 
     ``workers`` processes on this machine, or a Ray cluster at the address ``ray``. ``again``: run
-    cells that failed before once more. A disk that is full ends the sweep; what is finished is
-    kept, and the next call goes on from there.
+    cells once more that failed before, or that another version of overheard ran; without it such a
+    version's cells are not mixed with this one's. A disk that is full ends the sweep; what is
+    finished is kept, and the next call goes on from there.
     """
     folder = Path(out)
     wanted = cells(config)
@@ -231,15 +234,22 @@ def _sole_writer(folder: Path, config: SweepConfig) -> Iterator[None]:
 
 
 def _finished(folder: Path, wanted: Sequence[Cell], again: bool) -> set[str]:
-    keys = {cell.key for cell in wanted}
     found = set()
-    for key in keys:
+    for key in dict.fromkeys(cell.key for cell in wanted):
         path = folder / "cells" / f"{key}.json"
-        if path.exists():
-            if again and "error" in read_result(path):
-                path.unlink()
-            else:
-                found.add(key)
+        if not path.exists():
+            continue
+        result = read_result(path)
+        other = result.get("code") != own_code()
+        if again and (other or "error" in result):
+            path.unlink()
+        elif other:
+            raise ChooseAnotherOutput(
+                f"{folder} holds cells of another version of overheard; choose another folder, or "
+                "give --again to run them anew"
+            )
+        else:
+            found.add(key)
     return found
 
 
