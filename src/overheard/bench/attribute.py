@@ -206,9 +206,10 @@ def _lean_loop(sizes: Sizes, folder: Path) -> Job:
 LIMIT = (
     "One search is a hundred passes through the network, forwards and backwards twice; a solve "
     "cannot do without two passes, the records' Gram matrix and a factor of it, in float64. The "
-    "ratio at the limit is that of these alone. Ours also takes all eigenvectors of the Gram "
-    "matrix (two fifths of its time by cProfile), which say how many directions rise above the "
-    "noise; and it is one solve where the papers try several rounds, temperatures and starts."
+    "ratio at the limit is that of these alone. Ours factors three matrices of that size (is every "
+    "direction above the noise; a root of the Gram matrix; the posterior) and solves for all "
+    "records: by cProfile half of its time. It is one solve where the papers try several rounds, "
+    "temperatures and starts."
 )
 SAME = Check(
     "identical decisions",

@@ -232,7 +232,7 @@ ENTRIES = (
                 note="A tenth of the sweeps, and of the steps, is timed and scaled. Not the same "
                 "answer: the relaxation gives one point, ours samples a "
                 "posterior, in two stages of 16 chains, for which it factors covariances of all "
-                "rounds in every sweep (by cProfile two fifths of the time are solves and factors "
+                "rounds in every sweep (by cProfile two fifths of the time are factors "
                 "of these covariances, the rest flips and swaps of clients). A step of the "
                 "relaxation is a few passes over a rounds x clients array. A thousand times faster "
                 "than 3,000 of them is less than the Gaussian algebra alone, whose ratio is the "

@@ -25,7 +25,7 @@ from overheard.federation.pool import Pool, known_count, pool_of
 from overheard.federation.properties import write_properties
 from overheard.learning.recipe import Layout, Recipe
 from overheard.learning.records import Records, encode, positions
-from overheard.learning.training import Shards, shards
+from overheard.learning.training import CACHE, Shards, shards
 from overheard.randomness import stream
 from overheard.transcript.observe import LABEL_COLUMN, MEMBER_COLUMN
 from overheard.transcript.store import Recorder
@@ -246,9 +246,19 @@ def aggregate(
 ) -> Array:
     """The next global model: the clients' mean, weighted by size or equally."""
     weights = sizes / sizes.sum() if weighting == "size" else np.full(len(sizes), 1 / len(sizes))
-    mean = (weights @ returned.astype(np.float64)).astype(model.dtype)
+    mean = _weighted(weights, returned).astype(model.dtype)
     if recipe.algorithm == "fedsgd":
         return model - model.dtype.type(recipe.learning_rate) * mean
+    return mean
+
+
+def _weighted(weights: Array, returned: Array) -> NDArray[np.float64]:
+    """weights @ returned in float64, some columns at a time: no copy of all models is made."""
+    mean = np.empty(returned.shape[1])
+    wide = max(1, CACHE // (16 * len(returned)))
+    for begin in range(0, len(mean), wide):
+        part = slice(begin, begin + wide)
+        mean[part] = weights @ returned[:, part].astype(np.float64)
     return mean
 
 

@@ -69,11 +69,23 @@ def forward(model: Dense, theta: Array | Layers, inputs: Array) -> list[Array]:
     trace = [inputs]
     layers = theta if isinstance(theta, list) else split(model, theta)
     for layer, (weight, bias) in enumerate(layers):
-        out = trace[-1] @ weight.swapaxes(-1, -2)
+        out = times_transposed(trace[-1], weight)
         if bias is not None:
             out = out + bias[..., None, :]
         trace.append(out if layer == len(layers) - 1 else activate(out))
     return trace
+
+
+def times_transposed(inputs: Array, weight: Array) -> Array:
+    """inputs (..., n, in) times weight' (..., in, out).
+
+    A small batch through a wide layer is up to twice as fast with the weights on the left, and a
+    narrow layer up to ten times slower: that is how BLAS packs them.
+    """
+    if 8 <= inputs.shape[-2] <= 64 <= weight.shape[-2]:
+        turned = weight @ np.ascontiguousarray(inputs.swapaxes(-1, -2))
+        return np.asarray(turned.swapaxes(-1, -2))
+    return np.asarray(inputs @ weight.swapaxes(-1, -2))
 
 
 def predict(model: Dense, theta: Array, inputs: Array) -> Array:
