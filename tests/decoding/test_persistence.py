@@ -24,6 +24,13 @@ def test_it_is_what_factors_in_common_make() -> None:
     np.testing.assert_allclose(found, loadings @ loadings.T, atol=0.05)
 
 
+def test_the_diagonal_is_the_share_that_others_have_too() -> None:
+    """Of few rounds the own part matters: it must not leak into the common one, nor be lost."""
+    loadings = np.array([[0.9], [0.8], [0.7], [0.6], [0.5]])
+    found = common_part(answers(loadings, 200_000))
+    np.testing.assert_allclose(np.diag(found), loadings[:, 0] ** 2, atol=0.06)
+
+
 @pytest.mark.parametrize(("rounds", "records"), [(1, 5), (40, 2), (200, 30), (30, 1000)])
 def test_it_is_the_covariance_of_something(rounds: int, records: int) -> None:
     found = common_part(answers(np.full((rounds, 1), 0.5), records).astype(np.float32))
