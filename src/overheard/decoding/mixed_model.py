@@ -11,7 +11,7 @@ Rounds are not independent: a client's own records lean the same way in rounds t
 with A who took part (T, N), * entry by entry, L the part of a client's correlation between rounds
 that is common to them, known from records from elsewhere (`persistence`), offset what is not known
 of the mean, which came from such records too, and v the variance of the target's own feature. s and
-k, both near 1, are what clients differ by from those records; they lie on a small grid. With
+k are what clients differ by from those records: log-normal around 1, on a small grid. With
 probability one half nobody is positive, else the number of positive clients is Beta-binomial. tau
 is sampled (flips, and swaps of a positive with a negative) in several chains, in two stages. First
 as if v were spread evenly over all clients, C without tau, where gamma is integrated out in closed
@@ -84,15 +84,18 @@ class Settings:
     """Priors and the length of the search.
 
     ``nobody``: the probability that no client is positive, apart from which ``positives`` are the
-    two numbers of the Beta distribution of the share of positive clients. ``pairs_every``: sweeps
+    two numbers of the Beta distribution of the share of positive clients. ``scales`` and
+    ``persistent``: the grid of s and k, whose logarithms have the standard deviation ``alike_sd``
+    (clients of one kind are like the held-out records; of many kinds less). ``pairs_every``: sweeps
     under the exact covariance between two steps of (s, k), which cost most where rounds are many.
     """
 
     nobody: float = 0.5
     positives: tuple[float, float] = (1.0, 9.0)
     gamma_sd: float = 0.1
-    scales: tuple[float, ...] = (0.8, 1.0, 1.25)
-    persistent: tuple[float, ...] = (0.6, 1.0, 1.5)
+    scales: tuple[float, ...] = (0.6, 0.8, 1.0, 1.25, 1.6, 2.3)
+    persistent: tuple[float, ...] = (0.6, 1.0, 1.5, 2.5)
+    alike_sd: float = 0.25
     chains: int = 16
     burn_in: int = 30
     sweeps: int = 80
@@ -157,12 +160,13 @@ def terms(evidence: Evidence, settings: Settings = DEFAULT) -> Terms:
         products.append(gram[:clients, :clients])
         projections.append(gram[:clients, clients])
         constants.append(-np.log(np.diag(root)).sum() - gram[clients, clients] / 2)
+    weights = log_prior_of(pairs, settings)
     return Terms(
         pairs[:, 0],
         pairs[:, 1],
         np.array(products),
         np.array(projections),
-        np.array(constants),
+        np.array(constants) + weights,
         settings.gamma_sd,
         log_prior(clients, settings),
     )
@@ -171,6 +175,11 @@ def terms(evidence: Evidence, settings: Settings = DEFAULT) -> Terms:
 def grid_of(settings: Settings) -> Array:
     """The grid of (s, k), k running fastest."""
     return np.array([(s, k) for s in settings.scales for k in settings.persistent])
+
+
+def log_prior_of(pairs: Array, settings: Settings) -> Array:
+    """log p(s, k) of each pair, but for a constant: log-normal around 1, independent."""
+    return np.asarray(-((np.log(pairs) / settings.alike_sd) ** 2).sum(axis=1) / 2)
 
 
 def covariances(evidence: Evidence, pairs: Array) -> tuple[Array, Array]:
