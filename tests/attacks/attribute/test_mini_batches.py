@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from generated import visits
 
 from overheard.attacks.attribute.local_path import replay, segment, timetable
 from overheard.attacks.attribute.max_entropy import MaxEntropy
 from overheard.data import digits
-from overheard.data.dataset import Dataset
 from overheard.data.victim import VICTIM
 from overheard.evaluation.baselines import imputation_hits, majority_share
 from overheard.evaluation.metrics import attribute_hits, balanced_accuracy, calibration_error
 from overheard.federation.config import parse_config
 from overheard.federation.plan import plan
 from overheard.federation.simulate import simulate
-from overheard.learning.records import Records
 from overheard.learning.training import local_training, shards
 from overheard.transcript.knowledge import AttributeDomain
 from overheard.transcript.observe import observe, recipe_of
@@ -23,31 +22,6 @@ from overheard.transcript.store import Recording
 from overheard.transcript.target import attribute
 from overheard.transcript.threat import EAVESDROPPER
 from overheard.transcript.view import launch
-
-
-def visits(people: int, columns: int, classes: int, seed: int = 0) -> Dataset:
-    """Binary records in classes, like check-ins: one client, whose column ``v0`` is secret."""
-    rng = np.random.default_rng(seed)
-    rates = rng.beta(0.4, 1.2, (classes, columns))
-    label = np.arange(people) % classes
-    table = (rng.random((people, columns)) < rates[label]).astype(np.float64)
-    table[:, 0] = rng.random(people) < 0.15
-    return Dataset(
-        name="visits",
-        records=Records(
-            {
-                "client": np.array(["a"] * people),
-                "label": label.astype(np.float64),
-                **{f"v{j}": table[:, j] for j in range(columns)},
-            }
-        ),
-        client="client",
-        target="label",
-        task="classification",
-        sensitive=("v0",),
-        origin="generated",
-        licence="none",
-    )
 
 
 def recorded(tmp_path, dataset, hidden=(32,), **training):
@@ -65,7 +39,7 @@ def attacked(recording, secret="v0", client="a", attack=None):
 @pytest.mark.parametrize("rate", [0.01, 0.1])
 def test_random_batches_hide_nothing_when_public_columns_are_many(tmp_path, batch, rate):
     """As many public columns as people: what each contributed follows from them alone."""
-    dataset = visits(people=100, columns=120, classes=6)
+    dataset = visits(people=100, columns=120, classes=6, rare=0.15)
     guess, secret = attacked(
         recorded(tmp_path, dataset, rounds=12, learning_rate=rate, batch_size=batch)
     )
@@ -75,7 +49,7 @@ def test_random_batches_hide_nothing_when_public_columns_are_many(tmp_path, batc
 
 
 def test_random_batches_of_more_people_than_columns(tmp_path):
-    dataset = visits(people=300, columns=60, classes=6)
+    dataset = visits(people=300, columns=60, classes=6, rare=0.15)
     guess, secret = attacked(
         recorded(tmp_path, dataset, rounds=20, learning_rate=0.01, batch_size=8)
     )
@@ -85,7 +59,7 @@ def test_random_batches_of_more_people_than_columns(tmp_path):
 
 
 def test_several_local_epochs_of_batches(tmp_path):
-    dataset = visits(people=150, columns=80, classes=6)
+    dataset = visits(people=150, columns=80, classes=6, rare=0.15)
     guess, secret = attacked(
         recorded(tmp_path, dataset, rounds=15, learning_rate=0.01, batch_size=32, epochs=5)
     )
@@ -109,7 +83,7 @@ def test_several_full_batch_epochs(federate, model):
 
 def test_updates_of_other_people_are_flagged_or_unsure(tmp_path):
     """Records that are not the client's: no confident answer without a flag."""
-    mine, other = visits(100, 60, 6, seed=1), visits(100, 60, 6, seed=2)
+    mine, other = visits(100, 60, 6, seed=1, rare=0.15), visits(100, 60, 6, seed=2, rare=0.15)
     training = {"rounds": 10, "learning_rate": 0.1, "batch_size": 8}
     recording = recorded(tmp_path, mine, **training)
     (tmp_path / "other").mkdir()
@@ -129,7 +103,7 @@ def test_updates_of_other_people_are_flagged_or_unsure(tmp_path):
 def test_replay_is_the_clients_own_training(tmp_path):
     """Full batches leave no choice: a replay on the true values ends where the client ended."""
     recording = recorded(
-        tmp_path, visits(40, 20, 4), rounds=2, learning_rate=0.1, epochs=3, batch_size=40
+        tmp_path, visits(40, 20, 4, rare=0.15), rounds=2, learning_rate=0.1, epochs=3, batch_size=40
     )
     recipe = recipe_of(recording)
     truth = recording.truth()["a"]

@@ -7,20 +7,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+from generated import visits
 
 from overheard.attacks.membership.candidate_decode import CandidateDecode
 from overheard.attacks.membership.local_steps import as_trained, counted, evidence_worth
 from overheard.attacks.membership.path_sums import PathSums
 from overheard.attacks.membership.pool import candidates_of
 from overheard.attacks.membership.replays import replays, weights_of
-from overheard.data.dataset import Dataset
 from overheard.errors import ChooseAnotherAttack
 from overheard.federation.config import parse_config
 from overheard.federation.plan import plan
 from overheard.federation.simulate import simulate
 from overheard.learning.dense import record_gradients
 from overheard.learning.recipe import PrivateSteps
-from overheard.learning.records import Records
 from overheard.learning.training import local_training, shards
 from overheard.transcript.knowledge import AppliedDefence, CandidatePool, Link, LocalTraining
 from overheard.transcript.observe import MEMBER_COLUMN, observe
@@ -28,30 +27,6 @@ from overheard.transcript.store import Recording
 from overheard.transcript.target import membership
 from overheard.transcript.threat import EAVESDROPPER
 from overheard.transcript.view import launch
-
-
-def visits(people: int, columns: int = 60, classes: int = 5, seed: int = 0) -> Dataset:
-    """Binary records in classes, like check-ins: one client, whose column ``v0`` is secret."""
-    rng = np.random.default_rng(seed)
-    rates = rng.beta(0.4, 1.2, (classes, columns))
-    label = np.arange(people) % classes
-    table = (rng.random((people, columns)) < rates[label]).astype(np.float64)
-    return Dataset(
-        name="visits",
-        records=Records(
-            {
-                "client": np.array(["a"] * people),
-                "label": label.astype(np.float64),
-                **{f"v{j}": table[:, j] for j in range(columns)},
-            }
-        ),
-        client="client",
-        target="label",
-        task="classification",
-        sensitive=("v0",),
-        origin="generated",
-        licence="none",
-    )
 
 
 @pytest.fixture
