@@ -7,9 +7,9 @@ import itertools
 import numpy as np
 import pytest
 
-from overheard.decoding.counts import decode_tied, same_rows, solve_counts, solve_dependent
+from overheard.decoding.counts import _round, decode_tied, same_rows, solve_counts, solve_dependent
 from overheard.decoding.ladder import decode
-from overheard.decoding.matrix_free import OuterProducts, Part, decode_matrix_free
+from overheard.decoding.matrix_free import OuterProducts, Part, _nearest, decode_matrix_free
 from overheard.decoding.measurement import from_rows
 from overheard.errors import FixData
 
@@ -35,10 +35,33 @@ def test_counts_are_those_of_an_exhaustive_search(rng, candidates):
         itertools.product(range(candidates), repeat=7),
         key=lambda z: np.sum((features[np.arange(7), list(z)].sum(axis=0) - total) ** 2),
     )
+    assert posterior.method == "counts"
     for group in range(4):
         inside = groups == group
         counts = np.bincount(np.array(best)[inside], minlength=candidates) / inside.sum()
         assert np.allclose(posterior.probabilities[inside], counts, atol=1e-4)
+
+
+def test_a_count_is_rounded_only_where_all_values_are_sure():
+    """Two records alike, three values: one count is near a whole number, the other is not."""
+    prior, sizes = np.full((1, 3), 1 / 3), np.array([2])
+    mean, none = np.array([[1.02, 0.45]]), np.zeros((1, 2, 2))
+    sharp = np.diag([1e-6, 1e-6])[None]
+    shares, _ = _round(prior, sizes, mean, sharp, none, np.zeros((1, 2)))
+    np.testing.assert_allclose(shares, [[0.5, 0.5, 0.0]])
+    blurred = np.diag([1e-6, 1.0])[None]
+    shares, doubt = _round(prior, sizes, mean, blurred, none, np.zeros((1, 2)))
+    np.testing.assert_allclose(shares[0, 1:], mean[0] / 2)
+    assert doubt > 0.5
+
+
+def test_records_alike_are_rounded_together():
+    """A pair alike with 1.1 of two: one of them; a record alone takes its likeliest value."""
+    groups = np.array([0, 0, 1])
+    found = _nearest(np.array([[0.6], [0.5], [0.9]]), groups)
+    np.testing.assert_allclose(found[:, 0], [0.5, 0.5, 1.0])
+    found = _nearest(np.array([[0.4, 0.35], [0.3, 0.3]]), np.array([0, 1]))
+    np.testing.assert_allclose(found, [[1, 0], [0, 0]])
 
 
 def test_without_ties_it_is_the_ladder(rng):

@@ -181,6 +181,7 @@ def test_bad_input(rng):
         ({"labels": labels * np.nan}, "finite"),
         ({"counts": np.full(3, 2.0)}, "do not fit"),
         ({"counts": np.full(4, 3.0)}, "add up"),
+        ({"counts": np.array([-1.0, 5.0, 2.0, 2.0])}, "add up"),
         ({"size": 0}, "do not fit"),
         ({"how_many_groups": 3, "counts": np.array([4.0, 2.0, 2.0])}, "not one of"),
         ({"groups": np.where(groups == 3, 2, groups)}, "fewer than two"),
