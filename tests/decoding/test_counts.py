@@ -7,7 +7,14 @@ import itertools
 import numpy as np
 import pytest
 
-from overheard.decoding.counts import _round, decode_tied, same_rows, solve_counts, solve_dependent
+from overheard.decoding.counts import (
+    _inverse,
+    _round,
+    decode_tied,
+    same_rows,
+    solve_counts,
+    solve_dependent,
+)
 from overheard.decoding.ladder import decode
 from overheard.decoding.matrix_free import OuterProducts, Part, _nearest, decode_matrix_free
 from overheard.decoding.measurement import from_rows
@@ -53,6 +60,15 @@ def test_a_count_is_rounded_only_where_all_values_are_sure():
     shares, doubt = _round(prior, sizes, mean, blurred, none, np.zeros((1, 2)))
     np.testing.assert_allclose(shares[0, 1:], mean[0] / 2)
     assert doubt > 0.5
+
+
+def test_the_inverse_is_whole_and_symmetric(rng):
+    rows = rng.normal(size=(6, 9))
+    precision = np.stack([np.diag([2.0, 3.0])] * 3)
+    found, variance = _inverse(rows @ rows.T, precision, 0.5)
+    whole = rows @ rows.T / 0.5 + np.diag([2.0, 3.0] * 3)
+    assert variance == 0.5
+    np.testing.assert_allclose(found, np.linalg.inv(whole), rtol=1e-9)
 
 
 def test_records_alike_are_rounded_together():

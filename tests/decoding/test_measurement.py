@@ -117,8 +117,10 @@ def test_any_root_of_a_gram_matrix_is_the_same_measurement(simulate, monkeypatch
 
 
 def test_a_direction_below_the_noise_is_left_out_of_a_gram_matrix():
-    d = np.diag([3.0, 2.0, 1.0, 1e-4])
-    assert from_gram(d @ d.T, d @ np.ones(4), 0.1).rank == 3
+    d = np.diag([3.0, 2.0, 1.0, 1e-3])
+    kept = from_gram(d @ d.T, d @ np.ones(4), 0.1)
+    assert kept.rank == 3
+    assert kept.condition == pytest.approx(3.0)
     assert from_gram(d @ d.T, d @ np.ones(4), 1e-4).rank == 4
 
 

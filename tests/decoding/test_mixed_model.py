@@ -274,3 +274,17 @@ def test_evidence_is_checked() -> None:
         Evidence(one, one, one, one, np.ones((3, 4)), np.eye(2))
     with pytest.raises(FixData, match="took part"):
         Evidence(one, one, one, one, np.full((3, 4), 0.5), np.eye(3))
+
+
+def test_gamma_is_the_posterior_mean_given_a_set() -> None:
+    """One set, one pair: against the ratio of two integrals over gamma."""
+    evidence, tau = simulated(np.random.default_rng(9), 6, 12, 3.0, 0.4, positives=2)
+    one = Settings(scales=(1.0,), persistent=(1.0,), gamma_sd=0.5)
+    given = terms(replace(evidence, variance=np.zeros(12)), one)
+    mean = evidence.effect * (evidence.participation @ tau)
+    density = multivariate_normal(np.zeros(12), covariance(evidence, 1.0, 1.0))
+    gammas = np.linspace(-1.5, 3.5, 2001)
+    weight = np.exp(density.logpdf(evidence.y - gammas[:, None] * mean) - 2 * (gammas - 1) ** 2)
+    q = tau @ given.products[0] @ tau
+    found = given.gamma(q, tau @ given.projections[0])
+    assert found == pytest.approx(float(weight @ gammas / weight.sum()), abs=1e-6)

@@ -80,3 +80,11 @@ def test_what_does_not_fit_is_refused() -> None:
         noisy_gram(sums, WEIGHTS, np.tile(PRIOR, (4, 1)))
     with pytest.raises(FixData, match="of 2 weights"):
         noisy_gram(sums, WEIGHTS[:2], np.tile(PRIOR, (3, 1)))
+
+
+def test_what_weights_leave_is_the_square_of_the_rest():
+    rng = np.random.default_rng(0)
+    rows, heard = rng.normal(size=(4, 9)), rng.normal(size=9)
+    weights = np.array([1.0, 0.0, 2.0, 1.0])
+    sums = Sums(rows @ rows.T, rows @ heard, float(heard @ heard), 9)
+    assert sums.left(weights) == pytest.approx(float(((heard - weights @ rows) ** 2).sum()))
