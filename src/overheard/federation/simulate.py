@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from overheard.data.dataset import is_numeric
 from overheard.errors import FixConfig, FixData
-from overheard.federation.behaviours import climbing, initial_of, misbehaved, training_of
+from overheard.federation.behaviours import climbing, initial_of, misbehaved
 from overheard.federation.defences.accounting import budget
 from overheard.federation.defences.catalogue import build_all
 from overheard.federation.defences.contract import Defence, State, told
@@ -25,7 +25,7 @@ from overheard.federation.pool import Pool, known_count, pool_of
 from overheard.federation.properties import write_properties
 from overheard.learning.recipe import Layout, Recipe
 from overheard.learning.records import Records, encode, positions
-from overheard.learning.training import CACHE, Shards, shards
+from overheard.learning.training import CACHE, Shards, local_training, shards
 from overheard.randomness import stream
 from overheard.transcript.observe import LABEL_COLUMN, MEMBER_COLUMN
 from overheard.transcript.store import Recorder
@@ -145,15 +145,19 @@ def train_clients(
 
     ``sent``: one model (P,) for all, or one for each (len(chosen), P).
     """
-    sent = np.broadcast_to(sent, (len(chosen), sent.shape[-1]))
-    returned = np.empty(sent.shape, sent.dtype)
-    train = training_of(recipe)
+    returned = np.empty((len(chosen), sent.shape[-1]), sent.dtype)
     by_size = np.argsort(data.sizes[chosen], kind="stable")
     for begin in range(0, len(chosen), CHUNK):
         part = by_size[begin : begin + CHUNK]
         rng = stream(seed, "batches", number, begin)
+        start = sent if sent.ndim == 1 else sent[part]
         with np.errstate(over="ignore", invalid="ignore"):
-            returned[part] = train(recipe, sent[part], data.take(chosen[part]), rng)
+            place = returned[begin : begin + CHUNK]
+            local_training(recipe, start, data.take(chosen[part]), rng, place)
+    if (by_size[1:] < by_size[:-1]).any():
+        back = np.empty_like(by_size)
+        back[by_size] = np.arange(len(by_size))
+        returned = returned[back]
     with np.errstate(over="ignore", invalid="ignore"):
         total = returned.sum()  # far cheaper than looking at each number, and as a rule enough
     if not np.isfinite(total) and not np.isfinite(returned).all():

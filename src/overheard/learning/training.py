@@ -56,12 +56,29 @@ def shards(inputs: Sequence[Array], labels: Sequence[Array], dtype: str = "float
     return Shards(block, targets, sizes)
 
 
-def local_training(recipe: Recipe, start: Array, data: Shards, rng: np.random.Generator) -> Array:
+def local_training(
+    recipe: Recipe, start: Array, data: Shards, rng: np.random.Generator, out: Array | None = None
+) -> Array:
     """Models (C, P) after the recipe's local epochs from ``start`` ((P,) or (C, P)).
 
     The arithmetic is done in ``start``'s precision. FedSGD returns the full-batch gradient at
     ``start`` instead of a model; FedProx adds ``proximal * (theta - start)`` to each gradient.
+    ``out``: where to write them; a large array made anew costs as much as a step of training.
     """
+    plain = not isinstance(recipe.model, LeNet) and recipe.private is None
+    if plain and recipe.algorithm != "fedsgd":
+        theta = np.empty((len(data), start.shape[-1]), start.dtype) if out is None else out
+        theta[...] = start
+        return _descended(recipe, theta, start, data, rng)
+    made = _returned(recipe, start, data, rng)
+    if out is None:
+        return made
+    out[...] = made
+    return out
+
+
+def _returned(recipe: Recipe, start: Array, data: Shards, rng: np.random.Generator) -> Array:
+    """The same for convolutions, DP-SGD and FedSGD, which make an array of their own."""
     if isinstance(recipe.model, LeNet):
         from overheard.learning import lenet  # torch: only where a model needs it
 
@@ -69,9 +86,7 @@ def local_training(recipe: Recipe, start: Array, data: Shards, rng: np.random.Ge
     theta = np.broadcast_to(start, (len(data), start.shape[-1]))
     if recipe.private is not None:
         return _private_training(recipe, theta, data, rng)
-    if recipe.algorithm == "fedsgd":
-        return _gradient(recipe, theta, data.inputs, data.labels, shares(data, theta.dtype))
-    return _descended(recipe, np.array(theta, order="C"), start, data, rng)
+    return _gradient(recipe, theta, data.inputs, data.labels, shares(data, theta.dtype))
 
 
 def _descended(
