@@ -7,7 +7,11 @@ import pytest
 
 from overheard.decoding.batch_noise import LocalRecipe
 from overheard.decoding.surrogate import decode_least_squares
-from overheard.evaluation.bounds import error_of_affine_fit, smallest_error_with_mini_batches
+from overheard.evaluation.bounds import (
+    algorithm3_accuracy_bound,
+    error_of_affine_fit,
+    smallest_error_with_mini_batches,
+)
 from overheard.learning.recipe import Dense, Recipe, Target
 from overheard.learning.records import Encoding, Scaled
 from overheard.learning.training import local_training, shards
@@ -59,6 +63,24 @@ def test_no_estimator_beats_observation_6():
     assert np.mean(bounds) > 0
     for found in errors.values():
         assert np.mean(found) >= np.mean(bounds)
+
+
+def test_proposition_3_by_hand():
+    """max(|1 - 2 rho|, 1 - 4 MSE / theta_s^2), never below zero."""
+    assert algorithm3_accuracy_bound(0.02, 1.0, 0.5) == pytest.approx(0.92)
+    assert algorithm3_accuracy_bound(0.08, 2.0, 0.5) == pytest.approx(0.92)
+    assert algorithm3_accuracy_bound(1.0, 1.0, 0.1) == pytest.approx(0.8)
+    assert algorithm3_accuracy_bound(1.0, 0.0, 0.5) == 0.0
+
+
+def test_observation_5_by_hand():
+    """Equation (21): c d^(B+1) lr^2 sigma^2 steps / (n rho) (1 + |theta|), c = 10, B = 1/2."""
+    sent = np.random.default_rng(0).normal(size=(50, 4))
+    design = np.column_stack([sent, -np.ones(50)]) / np.sqrt(50)
+    smallest = np.sqrt(np.linalg.eigvalsh(design.T @ design)[0])
+    size, chance = error_of_affine_fit(sent, 2.0, 0.1, 3.0, 5)
+    assert size == pytest.approx(10 * 8 * 0.01 * 3 * 5 / (50 * smallest) * 3)
+    assert chance == pytest.approx(0.75 * 0.81)
 
 
 def test_bounds_move_as_they_should():

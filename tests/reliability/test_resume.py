@@ -135,7 +135,7 @@ def test_another_recording_or_version_is_something_else(
     patched = stop_after(1, KeyboardInterrupt())
     workplace.overheard(*AUDIT)
     patched.undo()
-    monkeypatch.setattr(unfinished, "code", lambda: "another")
+    monkeypatch.setattr("overheard.own_code.own_code", lambda: "another")
     done = workplace.overheard(*AUDIT)
     assert "differs in version of overheard;" in done.stderr
     done = workplace.overheard("simulate", "federation.toml", "--out", "new", "--seed", "3")
