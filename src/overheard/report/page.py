@@ -122,8 +122,8 @@ class Page:
 
     def rounds(self, attack: str) -> str:
         """In how many rounds the attack heard a client: 53 to 64 of 120."""
-        found = (f.details for f in self.audit.findings if f.attack == attack)
-        heard = [int(d["rounds_heard"]) for d in found if "rounds_heard" in d]
+        told = (f.details.get("rounds_heard") for f in self.audit.findings if f.attack == attack)
+        heard = [int(number) for number in told if isinstance(number, int | float)]
         if not heard:
             return ""
         least, most = min(heard), max(heard)
