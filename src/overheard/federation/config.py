@@ -13,7 +13,7 @@ from overheard.federation.defences.catalogue import parse_defence
 from overheard.federation.defences.contract import DefenceConfig
 from overheard.foreign.notation import read_toml
 from overheard.foreign.shown import short
-from overheard.learning.recipe import LearningRate
+from overheard.learning.recipe import Epochs, LearningRate
 from overheard.learning.records import Spec
 
 
@@ -55,7 +55,7 @@ class TrainingConfig(Spec):
     algorithm: Literal["fedavg", "fedsgd", "fedprox"] = "fedavg"
     rounds: int = Field(ge=1)
     learning_rate: LearningRate
-    epochs: int = Field(default=1, ge=1)
+    epochs: Epochs = 1
     batch_size: int = Field(default=0, ge=0)
     steps: int = Field(default=0, ge=0)
     proximal: float = Field(default=0.0, ge=0)

@@ -35,6 +35,10 @@ LearningRate = Annotated[float, Field(gt=0, le=1e30), AfterValidator(_within_squ
 """Positive, and such that its square stays within float64."""
 
 
+Epochs = Annotated[int, Field(ge=1, le=1_000_000)]
+"""Local passes over a client's records: as many as anybody trains, not as many as fit a number."""
+
+
 class Dense(Spec):
     """Dense layers with one activation between them. No hidden layer: a linear model."""
 
@@ -197,7 +201,7 @@ class Recipe(Spec):
     encoding: Encoding
     target: Target
     learning_rate: LearningRate
-    epochs: int = Field(default=1, ge=1)
+    epochs: Epochs = 1
     batch_size: int | None = Field(default=None, ge=1)
     steps: int | None = Field(default=None, ge=1)
     proximal: float = Field(default=0.0, ge=0)

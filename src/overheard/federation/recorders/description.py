@@ -34,7 +34,7 @@ from overheard.federation.simulate import client_shards, write_knowledge
 from overheard.foreign.files import inside
 from overheard.foreign.notation import read_toml
 from overheard.foreign.shown import short
-from overheard.learning.recipe import Dense, Layout, Recipe, Target
+from overheard.learning.recipe import Dense, Epochs, Layout, Recipe, Target
 from overheard.learning.records import Block, Encoding, Records, Scale, Spec, Value
 from overheard.learning.training import local_training
 from overheard.randomness import stream
@@ -52,6 +52,7 @@ BESIDE = "audit.toml"
 CLOSE = 0.01  # a replay that is off by more of the update's length does not explain it
 LOUD = 1.5  # and, in standard deviations, by more than the noise that was announced
 REPLAYED = ("gaussian", "drop_column")  # defences after which a replay is still comparable
+MOST_REPLAYED = 2000  # epochs
 
 
 class DescribedModel(Spec):
@@ -73,7 +74,7 @@ class DescribedTraining(Spec):
 
     algorithm: Literal["fedavg", "fedsgd", "fedprox"] = "fedavg"
     learning_rate: float = Field(gt=0)
-    epochs: int = Field(default=1, ge=1)
+    epochs: Epochs = 1
     batch_size: int = Field(default=0, ge=0)
     steps: int = Field(default=0, ge=0)
     proximal: float = Field(default=0.0, ge=0)
@@ -348,6 +349,8 @@ def _replayed(recording: Recording, ready: Plan, names: Mapping[str, str]) -> tu
         return ()
     if any(defence.name not in REPLAYED for defence in defences):
         return ()
+    if recipe.epochs > MOST_REPLAYED:
+        return (f"Not replayed: {recipe.epochs:,} epochs take long. Nothing says that they fit.",)
     noise = told(build_all(defences).claim)["noise_sd"]
     for heard, name in names.items():
         numbers, sent, returned, _ = recording.link(heard)
