@@ -297,7 +297,7 @@ def main() -> None:
         rows.append({"what": file, "trials": len(mine), "faults": len(left), "outcome": words})
         for mutant in left:
             verdict = judged.get(mutant.key, "not judged")
-            rows.append({"what": mutant.key, "trials": 1, "faults": 1, "outcome": verdict})
+            rows.append({"what": mutant.key, "trials": 0, "faults": 0, "outcome": verdict})
         _write(given, rows)
 
 
