@@ -28,8 +28,8 @@ TRIALS = {
     "numbers": "What is claimed of the numbers is simulated: intervals that must hold the truth, "
     "probabilities that must be calibrated, fast code that must agree with slow code.",
     "coverage": "The share of lines and branches that the tests run.",
-    "mutants": "The source is changed in small ways, one at a time: a test must fail. What survived "
-    "is listed below its file (counted there) with a judgement.",
+    "mutants": "The source is changed in small ways, one at a time: a test must fail. What "
+    "survived is listed below its file (counted there) with a judgement.",
 }
 """What is tried, in a sentence each and in this order; files of other names come last."""
 COUNTED = {
