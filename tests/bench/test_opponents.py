@@ -129,8 +129,11 @@ def test_our_cosine_search_is_as_fast_as_plain_autograd(problem: Any) -> None:
     assert least(ours) < 1.2 * least(plain)
 
 
-def test_our_distance_search_is_as_fast_as_plain_autograd(problem: Any) -> None:
-    """L2-LBFGS likewise, with the optimiser that everybody uses for it: so many passes each."""
+def test_our_distance_search_is_as_fast_as_plain_autograd(
+    problem: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """L2-LBFGS likewise, with the optimiser that everybody uses for it: by the pass, of which a
+    line search takes now more, now fewer."""
     from overheard.attacks.attribute.gradient_matching import l2_search
 
     start = torch.full((300, 1), 0.4, dtype=torch.float64)
@@ -163,9 +166,14 @@ def test_our_distance_search_is_as_fast_as_plain_autograd(problem: Any) -> None:
     def ours() -> None:
         l2_search(problem, np.arange(1), start, 5)
 
-    plain(), ours()
-    # ours also works out the objective at the end: one pass forwards more
-    assert least(ours) < 1.2 * least(plain) * (1 + 1 / counted)
+    passes, virtual = [], type(problem).virtual
+    with monkeypatch.context() as patched:
+        patched.setattr(
+            type(problem), "virtual", lambda *given: passes.append(1) or virtual(*given)
+        )
+        ours()
+    plain()
+    assert least(ours, 15) / len(passes) < 1.2 * least(plain, 15) / counted
 
 
 def test_our_prolin_is_as_fast_as_plain_autograd() -> None:
