@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from threading import Thread
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -32,6 +32,8 @@ from overheard.sweep.grid import Cell, SweepConfig, cells
 
 Result = dict[str, Any]
 Scalar = float | int | str | None
+Measured = Annotated[float, Field(ge=-1e100, le=1e100)]
+"""What anything measured can be; sums of such numbers stay finite."""
 
 
 class CellFinding(BaseModel):
@@ -44,9 +46,9 @@ class CellFinding(BaseModel):
     question: str = ""
     attribute: str | None = None
     metric: str | None = None
-    value: float | None = None
-    lift: float | None = None
-    bits_gained: float | None = None
+    value: Measured | None = None
+    lift: Measured | None = None
+    bits_gained: Measured | None = None
     flagged: int | None = Field(default=None, ge=0, le=10**9)
 
 
@@ -57,7 +59,7 @@ class CellResult(BaseModel):
 
     key: str
     code: str | None = None
-    utility: float | None = None
+    utility: Measured | None = None
     utility_is: str | None = None
     error: str | None = None
     findings: list[CellFinding] = []
