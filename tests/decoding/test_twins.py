@@ -74,7 +74,7 @@ TWINS = {
     "persistence.common_part": "persistence::it_is_what_factors_in_common_make",
     "mixed_model.terms": "mixed_model::probabilities_are_those_of_enumeration",
     "mixed_model.grid_of": "mixed_model::probabilities_are_those_of_enumeration",
-    "mixed_model.log_prior_of": "mixed_model::probabilities_are_those_of_enumeration",
+    "mixed_model.log_prior_of_pairs": "mixed_model::probabilities_are_those_of_enumeration",
     "mixed_model.covariances": "mixed_model::probabilities_are_those_of_enumeration",
     "mixed_model.log_prior": "slow_twins::the_prior_over_sets_of_clients_is_beta_binomial",
     "moments.statistics": "moments::the_law_is_what_the_records_do",

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from overheard.errors import FixConfig
+from overheard.errors import FixConfig, FixData
 from overheard.sweep.frontier import frontier
 
 
@@ -52,4 +52,11 @@ def test_where_there_is_nothing_to_draw_it_says_why(
     rows: list[dict[str, Any]], complaint: str
 ) -> None:
     with pytest.raises(FixConfig, match=complaint):
+        frontier(rows)
+
+
+def test_numbers_that_do_not_add_up_are_refused() -> None:
+    """A federation that diverged; found by fuzzing."""
+    rows = [row(utility=1.7e308, seed=seed) for seed in (0, 1)]
+    with pytest.raises(FixData, match="none 0: numbers too large"):
         frontier(rows)

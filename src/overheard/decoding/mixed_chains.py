@@ -22,7 +22,7 @@ from overheard.decoding.mixed_model import (
     covariances,
     grid_of,
     log_prior,
-    log_prior_of,
+    log_prior_of_pairs,
     terms,
 )
 
@@ -229,10 +229,10 @@ class _ExactChains:
         a = evidence.participation
         self.pairs, self.prior = grid_of(settings), log_prior(a.shape[1], settings)
         self.common, self.own = covariances(evidence, self.pairs)
-        self.weights = log_prior_of(self.pairs, settings)
+        self.log_pairs = log_prior_of_pairs(self.pairs, settings)
         self.roots = np.linalg.cholesky(self.common)
         self.rounds = [np.flatnonzero(column) for column in a.T]
-        self.pair, self.turn = np.full(len(tau), self.weights.argmax()), 0
+        self.pair, self.turn = np.full(len(tau), self.log_pairs.argmax()), 0
         self.gamma, self.m = np.ones(len(tau)), np.zeros((len(tau), len(a)))
         self.there, self.quiet = tau @ a.T, self.own[self.pair]
 
@@ -264,7 +264,7 @@ class _ExactChains:
         other = np.where(inside, s * wide + k, self.pair)
         rest = self.evidence.y - self.evidence.effect * self.there
         here, there = self._root(self.pair), self._root(other)
-        gain = self.weights[other] - self.weights[self.pair]
+        gain = self.log_pairs[other] - self.log_pairs[self.pair]
         gain = gain + _log_density(there, rest) - _log_density(here, rest)
         moved = np.log(rng.random(chains)) < gain
         self.pair = np.where(moved, other, self.pair)

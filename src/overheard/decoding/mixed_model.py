@@ -160,13 +160,12 @@ def terms(evidence: Evidence, settings: Settings = DEFAULT) -> Terms:
         products.append(gram[:clients, :clients])
         projections.append(gram[:clients, clients])
         constants.append(-np.log(np.diag(root)).sum() - gram[clients, clients] / 2)
-    weights = log_prior_of(pairs, settings)
     return Terms(
         pairs[:, 0],
         pairs[:, 1],
         np.array(products),
         np.array(projections),
-        np.array(constants) + weights,
+        np.array(constants) + log_prior_of_pairs(pairs, settings),
         settings.gamma_sd,
         log_prior(clients, settings),
     )
@@ -177,7 +176,7 @@ def grid_of(settings: Settings) -> Array:
     return np.array([(s, k) for s in settings.scales for k in settings.persistent])
 
 
-def log_prior_of(pairs: Array, settings: Settings) -> Array:
+def log_prior_of_pairs(pairs: Array, settings: Settings) -> Array:
     """log p(s, k) of each pair, but for a constant: log-normal around 1, independent."""
     return np.asarray(-((np.log(pairs) / settings.alike_sd) ** 2).sum(axis=1) / 2)
 

@@ -15,7 +15,10 @@ from numpy.typing import NDArray
 from overheard.errors import FixData
 
 Array = NDArray[np.float64]
-FACTORS, STEPS, EDGE = 8, 20, 2.5
+FACTORS, STEPS = 8, 20
+"""At most so many factors, found in so many steps; ten are enough for four digits."""
+EDGE = 2.5
+"""What chance makes of so many records, above which an eigenvalue counts as a factor."""
 USUAL, WORTH = 0.25, 30
 """Before any record has answered: a quarter of the variance persists; it counts as 30 records."""
 

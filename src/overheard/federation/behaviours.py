@@ -7,28 +7,16 @@ that is as long as the update that it would have sent.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from overheard.learning.recipe import Recipe
-from overheard.learning.training import Shards, local_training
 
 Array = NDArray[np.floating[Any]]
 Behaviour = Literal["inversion", "ascent", "free-rider"]
 FreeRide = Literal["unchanged", "noise"]
-Train = Callable[[Recipe, Array, Shards, np.random.Generator], Array]
-
-
-def training_of(recipe: Recipe) -> Train:
-    """Local training for the recipe's kind of model, batched over clients."""
-    if recipe.model.architecture == "lenet":
-        from overheard.learning import lenet
-
-        return lenet.local_training
-    return local_training
 
 
 def initial_of(recipe: Recipe, seed: int, scheme: str) -> NDArray[np.float64]:

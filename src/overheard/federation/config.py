@@ -13,7 +13,7 @@ from overheard.federation.defences.catalogue import parse_defence
 from overheard.federation.defences.contract import DefenceConfig
 from overheard.foreign.notation import read_toml
 from overheard.foreign.shown import short
-from overheard.learning.recipe import Epochs, LearningRate
+from overheard.learning.recipe import MOST_REPEATS, Epochs, LearningRate
 from overheard.learning.records import Spec
 
 
@@ -57,7 +57,7 @@ class TrainingConfig(Spec):
     learning_rate: LearningRate
     epochs: Epochs = 1
     batch_size: int = Field(default=0, ge=0)
-    steps: int = Field(default=0, ge=0)
+    steps: int = Field(default=0, ge=0, le=MOST_REPEATS)
     proximal: float = Field(default=0.0, ge=0)
     participation: float = Field(default=1.0, gt=0, le=1)
     weighting: Literal["size", "equal"] = "size"

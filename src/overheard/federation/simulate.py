@@ -155,9 +155,7 @@ def train_clients(
             place = returned[begin : begin + CHUNK]
             local_training(recipe, start, data.take(chosen[part]), rng, place)
     if (by_size[1:] < by_size[:-1]).any():
-        back = np.empty_like(by_size)
-        back[by_size] = np.arange(len(by_size))
-        returned = returned[back]
+        returned = returned[np.argsort(by_size)]
     with np.errstate(over="ignore", invalid="ignore"):
         total = returned.sum()  # far cheaper than looking at each number, and as a rule enough
     if not np.isfinite(total) and not np.isfinite(returned).all():
@@ -250,13 +248,13 @@ def aggregate(
 ) -> Array:
     """The next global model: the clients' mean, weighted by size or equally."""
     weights = sizes / sizes.sum() if weighting == "size" else np.full(len(sizes), 1 / len(sizes))
-    mean = _weighted(weights, returned).astype(model.dtype)
+    mean = _weighted_sum(weights, returned).astype(model.dtype)
     if recipe.algorithm == "fedsgd":
         return model - model.dtype.type(recipe.learning_rate) * mean
     return mean
 
 
-def _weighted(weights: Array, returned: Array) -> NDArray[np.float64]:
+def _weighted_sum(weights: Array, returned: Array) -> NDArray[np.float64]:
     """weights @ returned in float64, some columns at a time: no copy of all models is made."""
     mean = np.empty(returned.shape[1])
     wide = max(1, CACHE // (16 * len(returned)))

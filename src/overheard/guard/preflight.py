@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overheard.errors import ChooseAnotherAttack, FixConfig
-from overheard.federation.behaviours import initial_of, training_of
+from overheard.federation.behaviours import initial_of
 from overheard.federation.config import Config
 from overheard.federation.defences.catalogue import build_all
 from overheard.federation.defences.contract import told
@@ -21,6 +21,7 @@ from overheard.federation.plan import Plan, plan
 from overheard.federation.simulate import client_shards, updates_of
 from overheard.guard.exposure import Exposure, Secret, exposure, worst
 from overheard.learning.recipe import Recipe
+from overheard.learning.training import local_training
 from overheard.randomness import stream
 from overheard.transcript.knowledge import AppliedDefence
 
@@ -246,7 +247,7 @@ def _trained_alone(
     payload = "gradient" if recipe.algorithm == "fedsgd" else "model"
     sent, returned, sizes = [], [], []
     for number in range(rounds):
-        answer = training_of(recipe)(recipe, model[None], data, stream(seed, "preflight", number))
+        answer = local_training(recipe, model[None], data, stream(seed, "preflight", number))
         rng = stream(seed, "preflight defence", number)
         plain = updates_of(payload, model, answer)
         update, state = defence.upload(state, plain, np.zeros(1, dtype=np.int64), rng)

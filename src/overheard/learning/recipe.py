@@ -35,7 +35,8 @@ LearningRate = Annotated[float, Field(gt=0, le=1e30), AfterValidator(_within_squ
 """Positive, and such that its square stays within float64."""
 
 
-Epochs = Annotated[int, Field(ge=1, le=1_000_000)]
+MOST_REPEATS = 1_000_000
+Epochs = Annotated[int, Field(ge=1, le=MOST_REPEATS)]
 """Local passes over a client's records: as many as anybody trains, not as many as fit a number."""
 
 
@@ -203,7 +204,7 @@ class Recipe(Spec):
     learning_rate: LearningRate
     epochs: Epochs = 1
     batch_size: int | None = Field(default=None, ge=1)
-    steps: int | None = Field(default=None, ge=1)
+    steps: int | None = Field(default=None, ge=1, le=MOST_REPEATS)
     proximal: float = Field(default=0.0, ge=0)
     private: PrivateSteps | None = None
     wire: Literal["float32", "float64"] = "float32"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 from typing import Any
 
-from overheard.errors import FixConfig
+from overheard.errors import FixConfig, FixData
 from overheard.sweep.cell import DETAILS, POOLED
 from overheard.sweep.table import Row
 
@@ -70,28 +70,43 @@ def frontier(rows: Iterable[Row]) -> list[Point]:
         raise FixConfig(f"no finished cell tells a lift over a guess: {_instead(rows)}")
     points = []
     for (defence, strength, varied, attribute), attacks in groups.items():
-        worst = max(attacks, key=lambda a: fmean(r["lift"] for r in attacks[a]))
-        mine = attacks[worst]
-        lifts, worths = [max(r["lift"], 0.0) for r in mine], [r["utility"] for r in mine]
-        bits = [r["bits_gained"] for r in mine if r.get("bits_gained") is not None]
-        points.append(
-            Point(
-                defence,
-                strength,
-                varied,
-                worst,
-                attribute,
-                fmean(lifts),
-                stdev(lifts) if len(lifts) > 1 else 0.0,
-                fmean(bits) if bits else None,
-                fmean(worths),
-                stdev(worths) if len(worths) > 1 else 0.0,
-                str(mine[0].get("utility_is") or ""),
-                len({r["seed"] for r in mine}),
-                sum(r.get("flagged") or 0 for r in mine),
-            )
-        )
+        try:
+            points.append(_point(defence, strength, varied, attribute, attacks))
+        except OverflowError as error:
+            raise FixData(
+                f"{defence} {strength:g}: numbers too large for a mean over seeds; the training "
+                "diverged there: leave this setting out"
+            ) from error
     return [_marked(p, points) for p in points]
+
+
+def _point(
+    defence: str,
+    strength: float,
+    varied: tuple[tuple[str, Any], ...],
+    attribute: str,
+    attacks: Mapping[str, list[Row]],
+) -> Point:
+    """The worst attack on one secret under one setting."""
+    worst = max(attacks, key=lambda a: fmean(r["lift"] for r in attacks[a]))
+    mine = attacks[worst]
+    lifts, worths = [max(r["lift"], 0.0) for r in mine], [r["utility"] for r in mine]
+    bits = [r["bits_gained"] for r in mine if r.get("bits_gained") is not None]
+    return Point(
+        defence,
+        strength,
+        varied,
+        worst,
+        attribute,
+        fmean(lifts),
+        stdev(lifts) if len(lifts) > 1 else 0.0,
+        fmean(bits) if bits else None,
+        fmean(worths),
+        stdev(worths) if len(worths) > 1 else 0.0,
+        str(mine[0].get("utility_is") or ""),
+        len({r["seed"] for r in mine}),
+        sum(r.get("flagged") or 0 for r in mine),
+    )
 
 
 def _instead(rows: list[Row]) -> str:

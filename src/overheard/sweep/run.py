@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from threading import Thread
-from typing import Annotated, Any
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -32,8 +32,6 @@ from overheard.sweep.grid import Cell, SweepConfig, cells
 
 Result = dict[str, Any]
 Scalar = float | int | str | None
-Measured = Annotated[float, Field(ge=-1e100, le=1e100)]
-"""What anything measured can be; sums of such numbers stay finite."""
 
 
 class CellFinding(BaseModel):
@@ -46,9 +44,9 @@ class CellFinding(BaseModel):
     question: str = ""
     attribute: str | None = None
     metric: str | None = None
-    value: Measured | None = None
-    lift: Measured | None = None
-    bits_gained: Measured | None = None
+    value: float | None = None
+    lift: float | None = None
+    bits_gained: float | None = None
     flagged: int | None = Field(default=None, ge=0, le=10**9)
 
 
@@ -59,7 +57,7 @@ class CellResult(BaseModel):
 
     key: str
     code: str | None = None
-    utility: Measured | None = None
+    utility: float | None = None
     utility_is: str | None = None
     error: str | None = None
     findings: list[CellFinding] = []

@@ -34,7 +34,15 @@ from overheard.federation.simulate import client_shards, write_knowledge
 from overheard.foreign.files import inside
 from overheard.foreign.notation import read_toml
 from overheard.foreign.shown import short
-from overheard.learning.recipe import Dense, Epochs, Layout, Recipe, Target
+from overheard.learning.recipe import (
+    MOST_REPEATS,
+    Dense,
+    Epochs,
+    Layout,
+    LearningRate,
+    Recipe,
+    Target,
+)
 from overheard.learning.records import Block, Encoding, Records, Scale, Spec, Value
 from overheard.learning.training import local_training
 from overheard.randomness import stream
@@ -52,7 +60,7 @@ BESIDE = "audit.toml"
 CLOSE = 0.01  # a replay that is off by more of the update's length does not explain it
 LOUD = 1.5  # and, in standard deviations, by more than the noise that was announced
 REPLAYED = ("gaussian", "drop_column")  # defences after which a replay is still comparable
-MOST_REPLAYED = 2000  # epochs
+MOST_EPOCHS_REPLAYED = 2000
 
 
 class DescribedModel(Spec):
@@ -73,10 +81,10 @@ class DescribedTraining(Spec):
     """A client's own training in a round; ``batch_size = 0`` is the full batch."""
 
     algorithm: Literal["fedavg", "fedsgd", "fedprox"] = "fedavg"
-    learning_rate: float = Field(gt=0)
+    learning_rate: LearningRate
     epochs: Epochs = 1
     batch_size: int = Field(default=0, ge=0)
-    steps: int = Field(default=0, ge=0)
+    steps: int = Field(default=0, ge=0, le=MOST_REPEATS)
     proximal: float = Field(default=0.0, ge=0)
 
 
@@ -349,7 +357,7 @@ def _replayed(recording: Recording, ready: Plan, names: Mapping[str, str]) -> tu
         return ()
     if any(defence.name not in REPLAYED for defence in defences):
         return ()
-    if recipe.epochs > MOST_REPLAYED:
+    if recipe.epochs > MOST_EPOCHS_REPLAYED:
         return (f"Not replayed: {recipe.epochs:,} epochs take long. Nothing says that they fit.",)
     noise = told(build_all(defences).claim)["noise_sd"]
     for heard, name in names.items():
