@@ -88,6 +88,17 @@ def test_repair_finds_a_swapped_pair(simulate):
     np.testing.assert_array_equal(got[:20], secret[:20])
 
 
+@pytest.mark.parametrize("wrong", [1, 3, 6])
+def test_repair_goes_on_from_record_to_record(simulate, wrong):
+    """Each repaired record is settled; the others stay open to repair."""
+    problem = simulate(13, 30, 3, 80, 1e-3)
+    answer = problem.secret.copy()
+    answer[:wrong] = (answer[:wrong] + 1) % 3
+    measurement = from_rows(*problem[:2], 1e-3)
+    got = module._repair(measurement, np.ones(30, dtype=bool), answer)
+    np.testing.assert_array_equal(got, problem.secret)
+
+
 def test_what_a_few_changes_cannot_explain_is_not_set_aside(simulate):
     problem = simulate(8, 30, 2, 40, 1e-3)
     measurement = from_rows(problem.features, problem.total + 3.0, 1e-3)

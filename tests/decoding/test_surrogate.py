@@ -211,8 +211,8 @@ def test_same_seed_same_bits() -> None:
     assert np.any(one.estimate != decode_logistic(sent, back, recipe, bias=0, seed=6).estimate)
 
 
-@pytest.mark.parametrize("bias", [0, None])
-def test_slope_is_the_derivative(bias: int | None) -> None:
+def small_fit(bias: int | None) -> tuple[ls._Fit, ls._Messages, ls._Cloud, Array]:
+    """A point of the search of four parameters, near its start."""
     rng = np.random.default_rng(5)
     sent = rng.normal(size=(12, 4)) * 0.3
     recipe = LocalRecipe(0.1, 1, 10, 100)
@@ -227,13 +227,29 @@ def test_slope_is_the_derivative(bias: int | None) -> None:
     cloud = ls._cloud(moments, bias, ls.SurrogatePrior(records=8), 12, rng)
     white = data.whitener(0.1)
     x = 0.1 * rng.normal(size=cloud.mix.shape[0] * len(cloud.stretch) + 4)
-    fit = ls._evaluate(x, data, cloud, white)
+    return ls._evaluate(x, data, cloud, white), data, cloud, white
+
+
+@pytest.mark.parametrize("bias", [0, None])
+def test_slope_is_the_derivative(bias: int | None) -> None:
+    fit, data, cloud, white = small_fit(bias)
     slope = ls._slope(fit, data, cloud, white)
-    for i in rng.choice(len(x), 12, replace=False):
-        step = np.zeros_like(x)
+    for i in np.random.default_rng(6).choice(len(fit.x), 12, replace=False):
+        step = np.zeros_like(fit.x)
         step[i] = 1e-6
-        up, down = (ls._evaluate(x + s * step, data, cloud, white).gap for s in (1, -1))
+        up, down = (ls._evaluate(fit.x + s * step, data, cloud, white).gap for s in (1, -1))
         np.testing.assert_allclose(-(up - down) / 2e-6, slope[:, i], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("bias", [0, None])
+def test_what_is_left_over_is_the_posterior_covariance(bias: int | None) -> None:
+    """The slow way: invert the precision of all coordinates, and look at the last ones."""
+    fit, data, cloud, white = small_fit(bias)
+    slope = ls._slope(fit, data, cloud, white)
+    whole = np.linalg.inv(np.eye(len(fit.x)) + slope.T @ slope)
+    size = len(fit.beta)
+    left = ls._left_over(fit, data, cloud, white)
+    np.testing.assert_allclose(left, whole[-size:, -size:], rtol=1e-6, atol=1e-9)
 
 
 def test_bad_input_is_named() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -35,6 +37,17 @@ def test_the_scale_is_found_without_the_records(alpha, candidates, noise):
     if alpha < 1:
         assert found.gain > 100
         assert likeliest_scale(one, most=1.0).value == pytest.approx(alpha, rel=0.03)
+
+
+def test_noise_beyond_the_stated_one_is_seen_in_the_spare_rows():
+    """Three times the stated noise: nine times its variance, in the rows that no record moves."""
+    honest, _ = heard(0.2, 0.02, rows=400)
+    nine = {n: 9 * getattr(honest, n) for n in ("gram", "with_message", "with_base")}
+    nine |= {n: 9 * getattr(honest, n) for n in ("message", "both", "base")}
+    louder = likeliest_scale(replace(honest, **nine))
+    assert louder.noise == pytest.approx(9, rel=0.25)
+    assert likeliest_scale(honest).noise == pytest.approx(1, rel=0.25)
+    assert louder.value == pytest.approx(0.2, rel=0.03)
 
 
 def test_an_unscaled_sum_gains_next_to_nothing():

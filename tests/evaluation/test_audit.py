@@ -7,8 +7,10 @@ import pytest
 
 from overheard.attacks import all_attacks
 from overheard.errors import FixConfig, FixRecording
-from overheard.evaluation.audit import audit, flag_notes
-from overheard.evaluation.record import Audit, read_audit
+from overheard.evaluation.audit import _pool, audit, flag_notes
+from overheard.evaluation.kept import Kept
+from overheard.evaluation.record import Audit, Finding, read_audit
+from overheard.evaluation.scoring import Scored
 from overheard.transcript.knowledge import Link
 from overheard.transcript.threat import EAVESDROPPER, SECURE_SERVER
 
@@ -33,6 +35,26 @@ def test_every_attack_is_either_found_or_skipped_with_a_reason(federate):
             skipped = [s for s in record.skipped if s.attack == name and s.client == client]
             assert found != bool(skipped)
             assert all(s.reason for s in skipped)
+    assert {a.name for a in record.attacks} == set(QUICK)
+
+
+@pytest.mark.parametrize("share", [0, 0.5, 1])
+def test_what_was_kept_is_not_done_again_and_what_was_not_is(federate, tmp_path, share):
+    """An audit stopped anywhere, also among the attacks on one client."""
+    recording, names = federate(), ("majority", "max_entropy", "model_based_linear")
+    folder = tmp_path / "kept"
+    folder.mkdir()
+    whole = audit(recording, EAVESDROPPER, names, kept=Kept(folder))
+    pieces = sorted(folder.iterdir())
+    for piece in pieces[int(share * len(pieces)) :]:
+        piece.unlink()
+    again = audit(recording, EAVESDROPPER, names, kept=Kept(folder))
+    assert without_seconds(again) == without_seconds(whole)
+    assert (again.pooled, again.skipped) == (whole.pooled, whole.skipped)
+    assert sorted(folder.iterdir()) == pieces
+    seconds = {(f.attack, f.client): f.seconds for f in whole.findings}
+    same = [f.seconds == seconds[f.attack, f.client] for f in again.findings]
+    assert np.mean(same) == pytest.approx(share, abs=0.2)
 
 
 def test_findings_carry_what_honesty_needs(federate):
@@ -60,6 +82,29 @@ def test_pooled_rows_are_the_means_of_all_records(federate):
         assert row.value == pytest.approx(mean)
         assert row.low <= row.value <= row.high
         assert row.clients == len(members)
+
+
+def error_of(client: str, errors: list[float], stranger: list[float] | None) -> Scored:
+    units = np.array(errors)
+    value = float(units.mean())
+    finding = Finding(
+        attack="a", paper="p", question="label", threat="t", client=client, seconds=0.0, seed=0,
+        metric="mean_absolute_error", value=value, low=value, high=value, n=len(units),
+    )  # fmt: skip
+    return Scored(finding, units, None if stranger is None else np.array(stranger), None)
+
+
+def test_pooled_errors_are_set_against_a_stranger_s():
+    """The mean over all records, an interval that ends at zero, and a lift that falls with it."""
+    mine = [error_of("0", [0.0, 4.0], [3.0, 5.0]), error_of("1", [2.0], [7.0])]
+    (row,) = _pool(mine)
+    assert (row.metric, row.clients, row.n) == ("mean_absolute_error", 2, 3)
+    assert row.value == pytest.approx(2.0)
+    assert row.low == 0.0 < row.value < row.high
+    assert row.majority is None
+    assert (row.imputation, row.lift) == (pytest.approx(5.0), pytest.approx(3.0))
+    (row,) = _pool([mine[0], error_of("1", [2.0], None)])
+    assert (row.imputation, row.lift) == (None, None)
 
 
 def test_same_seed_same_record(federate):
