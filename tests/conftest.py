@@ -11,7 +11,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 from unittest import mock
 
 # Before anything imports numpy: more threads than cores only wait for each other.
@@ -23,14 +22,10 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 
 import numpy as np
 import pytest
+from federations import generated_people, recorded
 from hypothesis import HealthCheck, settings
 
 from overheard.cli import main
-from overheard.data.dataset import Dataset
-from overheard.federation.config import parse_config
-from overheard.federation.plan import plan
-from overheard.federation.simulate import simulate
-from overheard.learning.records import Records
 from overheard.transcript.store import Recording
 
 # No deadline, because the workers of pytest-xdist share the cores and a slow machine is not a
@@ -63,58 +58,7 @@ def federate(tmp_path: Path) -> Callable[..., Recording]:
     to learn; ``change`` may alter the records before training.
     """
     made = itertools.count()
-
-    def record(
-        model: dict[str, Any] | None = None,
-        change: Callable[[Dataset], Dataset] = lambda dataset: dataset,
-        clients: int = 4,
-        people: int = 120,
-        columns: int = 3,
-        seed: int = 0,
-        audit: dict[str, Any] | None = None,
-        **training: Any,
-    ) -> Recording:
-        model = {"name": "linear"} if model is None else model
-        recipe = {"rounds": 30, "learning_rate": 0.1, "participation": 0.5, **training}
-        config = parse_config(
-            {
-                "seed": seed,
-                "data": {"source": "file"},
-                "model": model,
-                "training": recipe,
-                "audit": audit or {},
-            }
-        )
-        classify = model["name"] == "logistic"
-        dataset = change(generated_people(clients, people, columns, seed, classify))
-        path = simulate(plan(config, dataset), tmp_path / f"run-{next(made)}")
-        return Recording.open(path)
-
-    return record
-
-
-def generated_people(
-    clients: int, people: int, columns: int, seed: int, classify: bool = False
-) -> Dataset:
-    """People of several clients whose attribute leaves traces in the rest."""
-    rng = np.random.default_rng(seed)
-    rows = clients * people
-    s = (rng.random(rows) < 0.4).astype(np.float64)
-    x = rng.normal(size=(rows, columns))
-    x[:, 0] += 0.8 * s
-    y = x @ rng.normal(size=columns) + 1.5 * s + rng.normal(0, 0.7, rows)
-    table = {f"x{j}": x[:, j] for j in range(columns)}
-    label = (y > np.median(y)).astype(np.float64) if classify else y
-    return Dataset(
-        name="people",
-        records=Records({**table, "s": s, "y": label, "at": np.arange(rows) % clients}),
-        client="at",
-        target="y",
-        task="classification" if classify else "regression",
-        sensitive=("s",),
-        origin="generated",
-        licence="none",
-    )
+    return lambda *words, **settings: recorded(tmp_path / f"run-{next(made)}", *words, **settings)
 
 
 class Workplace:

@@ -1,0 +1,199 @@
+"""Small federations, recorded: of generated people, and one for every family of attacks."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from quick_attacks import attack_named
+
+from overheard.attacks.property.detectors import DetectorSettings
+from overheard.data.dataset import Dataset
+from overheard.evaluation.properties import property_scorer
+from overheard.evaluation.record import Finding
+from overheard.evaluation.scoring import scorer_of
+from overheard.federation.config import parse_config
+from overheard.federation.plan import plan
+from overheard.federation.simulate import simulate
+from overheard.learning.records import Records
+from overheard.transcript.observe import EVERYBODY, observe, recipe_of
+from overheard.transcript.store import Recording
+from overheard.transcript.target import Target
+from overheard.transcript.threat import SECURE_SERVER, SERVER, Threat
+from overheard.transcript.view import View
+
+
+def recorded(
+    path: Path,
+    model: dict[str, Any] | None = None,
+    change: Callable[[Dataset], Dataset] = lambda dataset: dataset,
+    clients: int = 4,
+    people: int = 120,
+    columns: int = 3,
+    seed: int = 0,
+    audit: dict[str, Any] | None = None,
+    **training: Any,
+) -> Recording:
+    """A small federation of generated people; see the fixture ``federate``."""
+    model = {"name": "linear"} if model is None else model
+    recipe = {"rounds": 30, "learning_rate": 0.1, "participation": 0.5, **training}
+    config = parse_config(
+        {
+            "seed": seed,
+            "data": {"source": "file"},
+            "model": model,
+            "training": recipe,
+            "audit": audit or {},
+        }
+    )
+    classify = model["name"] == "logistic"
+    dataset = change(generated_people(clients, people, columns, seed, classify))
+    return Recording.open(simulate(plan(config, dataset), path))
+
+
+def generated_people(
+    clients: int, people: int, columns: int, seed: int, classify: bool = False
+) -> Dataset:
+    """People of several clients whose attribute leaves traces in the rest."""
+    rng = np.random.default_rng(seed)
+    rows = clients * people
+    s = (rng.random(rows) < 0.4).astype(np.float64)
+    x = rng.normal(size=(rows, columns))
+    x[:, 0] += 0.8 * s
+    y = x @ rng.normal(size=columns) + 1.5 * s + rng.normal(0, 0.7, rows)
+    table = {f"x{j}": x[:, j] for j in range(columns)}
+    label = (y > np.median(y)).astype(np.float64) if classify else y
+    return Dataset(
+        name="people",
+        records=Records({**table, "s": s, "y": label, "at": np.arange(rows) % clients}),
+        client="at",
+        target="y",
+        task="classification" if classify else "regression",
+        sensitive=("s",),
+        origin="generated",
+        licence="none",
+    )
+
+
+class Family(NamedTuple):
+    """A federation, who listens to it, what is asked, and the attacks that apply there."""
+
+    made: Callable[[Path], Recording]
+    threat: Threat
+    target: str
+    attacks: tuple[str, ...]
+
+
+def _people(model: dict[str, Any], audit: dict[str, Any], **settings: Any) -> Any:
+    return lambda path: recorded(path, model, audit=audit, **settings)
+
+
+def _with_strangers(dataset: Dataset) -> Dataset:
+    """The last 60 people are no client's: the adversary may learn from them."""
+    rows = np.arange(len(dataset.records))
+    inside, outside = dataset.records.take(rows[:-60]), dataset.records.take(rows[-60:])
+    return dataclasses.replace(dataset, records=inside, outside=outside)
+
+
+def _digits(path: Path, content: dict[str, Any]) -> Recording:
+    return Recording.open(simulate(plan(parse_config(content)), path))
+
+
+def _summed(path: Path) -> Recording:
+    options = {"victim": 25, "participants": 5, "attributes": ["c043"]}
+    content = {
+        "data": {"source": "digits", "options": options},
+        "model": {"name": "mlp", "hidden": [8]},
+        "training": {"rounds": 4, "learning_rate": 0.1, "weighting": "equal"},
+        "defence": [{"name": "secure_sum"}],
+    }
+    return _digits(path, content)
+
+
+def _property(path: Path) -> Recording:
+    options = {"clients": 10, "records": 8, "auxiliary": 300}
+    content = {
+        "data": {"source": "digits_images", "options": options},
+        "model": {"name": "logistic"},
+        "training": {"rounds": 10, "learning_rate": 0.01, "participation": 0.4},
+        "property": {"kind": "membership", "positives": 3},
+        "defence": [{"name": "secure_sum"}],
+    }
+    return _digits(path, content)
+
+
+LINEAR, LOGISTIC = {"name": "linear"}, {"name": "logistic"}
+GROUPS = {"attributes": [], "label": True, "group": "s", "auxiliary": 200}
+FAMILIES = {
+    "models": Family(
+        _people(LINEAR, {}), SERVER, "local_model",
+        ("exact_linear", "global_model", "last_returned", "learned_map", "structured"),
+    ),
+    "attributes, linear": Family(
+        _people(LINEAR, {}, change=_with_strangers),
+        SERVER, "s",
+        ("max_entropy", "model_based_global", "model_based_last_returned", "model_based_linear",
+         "model_based_local", "partial_decode", "majority", "random", "public_model"),
+    ),
+    "attributes, logistic": Family(
+        _people(LOGISTIC, {}, learning_rate=0.5), SERVER, "s",
+        ("cos_matching", "gumbel", "joint_decode", "l2_lbfgs", "statistics"),
+    ),
+    "attributes, sums": Family(_summed, SECURE_SERVER, "c043", ("sum_decode",)),
+    "members": Family(
+        _people({"name": "mlp", "hidden": [16]}, {"membership": 100}, rounds=3, participation=1.0),
+        SERVER, "membership.s", ("candidate_decode", "coin", "gradient_variance_gmm"),
+    ),
+    "labels by group": Family(
+        _people({"name": "mlp", "hidden": [12]}, GROUPS, algorithm="fedsgd", rounds=1),
+        SERVER, "label",
+        ("auxiliary_mean", "bayes_groups", "group_means_pinv", "group_means_tikhonov",
+         "linear_decode", "naive"),
+    ),
+    "label of one record": Family(
+        _people(LINEAR, {"attributes": [], "label": True}, clients=30, people=1,
+                algorithm="fedsgd", rounds=1, participation=1.0),
+        SERVER, "label", ("single_record",),
+    ),
+    "properties": Family(
+        _property, SECURE_SERVER, "property.membership",
+        ("gradient_disaggregation", "matched_filter", "nobody", "ols", "prolin", "ridge"),
+    ),
+}  # fmt: skip
+
+
+def quick(name: str) -> Any:
+    """With fewer steps where a search is slow by design."""
+    attack = attack_named(name)
+    if "detectors" in {f.name for f in dataclasses.fields(attack)}:  # type: ignore[arg-type]
+        return dataclasses.replace(attack, detectors=DetectorSettings(shadows=60, epochs=2))  # type: ignore[type-var]
+    return attack
+
+
+def heard(family: Family, recording: Recording) -> View:
+    """What a family's adversary hears of its first client, or of everybody."""
+    (key,) = [
+        k
+        for k in ("local_model", *recording.targets)
+        if family.target in (k, k.removeprefix("attribute."))
+    ]
+    target = Target.parse(key)
+    client = EVERYBODY if target.question == "property" else recording.clients[0]
+    return observe(recording, family.threat, target, client)
+
+
+def score(recording: Recording, view: View, attack: Any, guess: Any) -> Finding:
+    """What a guess comes to against the truth of the recording."""
+    target = view.target
+    recipe = recipe_of(recording)
+    assert recipe is not None
+    if target.question == "property":
+        scorer = property_scorer(recording.truth("Property", target.key), target, view, 0)
+    else:
+        member = target.question == "membership"
+        pools = recording.truth("Membership", target.key) if member else None
+        scorer = scorer_of(recipe, recording.truth(), target, view, 0, pools)
+    return scorer(attack, guess, 0.0).finding
