@@ -8,7 +8,7 @@ fields that do not apply are null, never NaN.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -20,8 +20,8 @@ VERSION = 2
 READS = (1, 2)
 LARGEST = 1e300
 
-
 Metric = Literal["accuracy", "excess_loss", "mean_absolute_error", "f1"]
+Count = Annotated[int, Field(ge=0)]
 
 
 class _Part(BaseModel):
@@ -48,7 +48,7 @@ class Bin(_Part):
 
     least: float
     most: float
-    n: int
+    n: Count
     confidence: float
     right: float
     low: float
@@ -64,10 +64,10 @@ class Sureness(_Part):
     """
 
     bits: float
-    certain: int
-    certain_right: int
+    certain: Count
+    certain_right: Count
     bins: tuple[Bin, ...] = ()
-    rows: tuple[int, ...] = ()
+    rows: tuple[Count, ...] = ()
 
 
 class Finding(_Part):
@@ -102,8 +102,8 @@ class Finding(_Part):
     imputation: float | None = None
     lift: float | None = None
     bound: float | None = None
-    n: int
-    seconds: float
+    n: Count
+    seconds: Annotated[float, Field(ge=0)]
     seed: int
     details: dict[str, float | int | str] = {}
     sure: Sureness | None = None
@@ -122,8 +122,8 @@ class Pooled(_Part):
     majority: float | None = None
     imputation: float | None = None
     lift: float | None = None
-    clients: int
-    n: int
+    clients: Count
+    n: Count
     sure: Sureness | None = None
 
 
@@ -135,7 +135,7 @@ class Heard(_Part):
     client: str
     attribute: str | None = None
     metric: Metric
-    rounds: int
+    rounds: Annotated[int, Field(ge=1)]
     value: float
     low: float
     high: float
@@ -151,7 +151,7 @@ class KnownShare(_Part):
     client: str
     attribute: str
     coverage: float
-    known: int
+    known: Count
     value: float
     low: float
     high: float
@@ -169,7 +169,7 @@ class Suspect(_Part):
     client: str
     probability: float
     accused: bool
-    rounds: int
+    rounds: Count
     halfway: float | None = None
     contribution: float | None = None
     remark: str = ""
@@ -188,11 +188,11 @@ class Detection(_Part):
     attack: str
     paper: str
     threat: str
-    rounds: int
-    seconds: float
+    rounds: Count
+    seconds: Annotated[float, Field(ge=0)]
     seed: int
     suspects: tuple[Suspect, ...]
-    curve_rounds: tuple[int, ...] = ()
+    curve_rounds: tuple[Count, ...] = ()
     curves: dict[str, tuple[float, ...]] = {}
     diagnostics: dict[str, float | int | str] = {}
     score: dict[str, float | int | str] | None = None
@@ -234,7 +234,7 @@ class Run(_Part):
     data: str
     origin: str
     clients: tuple[str, ...]
-    rounds: int
+    rounds: Count
     closed: bool
     damage: tuple[str, ...] = ()
     threat: str
