@@ -172,7 +172,7 @@ def shorter(share: float) -> Any:
     from overheard.decoding.mixed_model import Settings
 
     whole = Settings()
-    stages = ("burn_in", "sweeps", "exact_burn_in", "exact_sweeps")
+    stages = ("burn_in", "rough", "sweeps")
     return replace(whole, **{name: max(1, round(share * getattr(whole, name))) for name in stages})
 
 

@@ -1,12 +1,14 @@
 """Who has the property: sets of clients, sampled under the mixed model in two stages.
 
 First as if the target's own variance were spread evenly over all clients, where a step is cheap
-(`sample`), then under the exact C(tau) of `mixed_model` from where those chains ended
-(`sample_exactly`).
+(`sample`). Then under the exact C(tau) of `mixed_model`, from where those chains ended: the cheap
+chains, their variance spread by what the first stage found, propose a sweep, and each chain takes
+it or takes it back (`sample_exactly`).
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -21,12 +23,13 @@ from overheard.decoding.mixed_model import (
     Terms,
     covariances,
     grid_of,
-    log_prior,
     log_prior_of_pairs,
     terms,
 )
 
 Array = NDArray[np.float64]
+PAIRS_ALONE = 1 / 3
+"""Share of the proposals that change no client: those are taken where others are not."""
 
 
 class Posterior(NamedTuple):
@@ -54,10 +57,11 @@ def posterior(
     start: NDArray[np.bool_] | None = None,
 ) -> Posterior:
     """Probability of the property for each client; ``start`` from an earlier posterior's states."""
-    rough = sample(terms(evidence, settings), rng, settings, start)
+    given = terms(evidence, settings)
     if not (evidence.variance * evidence.participation.sum(axis=1) > 0).any():
-        return rough
-    return sample_exactly(evidence, rng, settings, rough.states)
+        return sample(given, rng, settings, start)
+    rough = sample(given, rng, replace(settings, sweeps=settings.rough), start)
+    return sample_exactly(evidence, rng, settings, rough)
 
 
 def sample(
@@ -68,26 +72,31 @@ def sample(
 ) -> Posterior:
     """Collapsed Gibbs: flips of every client and swaps, all chains at once, cooling down first."""
     chains = _Chains(given, _starts(given, rng, settings, start))
-    return _gathered(
-        chains, rng, np.geomspace(settings.hottest, 1.0, settings.burn_in), settings.sweeps
-    )
+    cooling = np.geomspace(settings.hottest, 1.0, settings.burn_in)
+    return _gathered(chains, rng, cooling, settings.sweeps)
 
 
 def sample_exactly(
-    evidence: Evidence, rng: np.random.Generator, settings: Settings, start: NDArray[np.bool_]
+    evidence: Evidence, rng: np.random.Generator, settings: Settings, rough: Posterior
 ) -> Posterior:
-    """Under C(tau), from the states (chains, N) where the chains of `sample` ended."""
-    chains = _ExactChains(evidence, settings, start.astype(np.float64))
-    return _gathered(
-        chains, rng, np.geomspace(2.0, 1.0, settings.exact_burn_in), settings.exact_sweeps
-    )
+    """Under C(tau), from where the chains of `sample` ended and with what they found.
+
+    Nobody is taken to be less probable than a priori: who proposes too little is never corrected.
+    """
+    positive = np.maximum(rough.probabilities, settings.share)
+    proposing = _Chains(terms(evidence, settings, positive), rough.states.astype(np.float64))
+    chains = _ExactChains(evidence, settings, proposing)
+    return _gathered(chains, rng, np.ones(settings.rough), settings.sweeps)
 
 
 class _Sampler(Protocol):
-    """Chains with their sets tau (chains, N) and, for each chain, s, k and gamma."""
+    """Chains with their sets tau (chains, N) and, for each chain, s, k and gamma.
 
-    tau: Array
+    ``sweep`` returns the probability that each client is positive, or whether it is (chains, N).
+    """
 
+    @property
+    def tau(self) -> Array: ...
     def sweep(self, rng: np.random.Generator, cold: float) -> Array: ...
     def others(self) -> tuple[Array, Array, Array]: ...
 
@@ -125,50 +134,85 @@ def _starts(
     return tau
 
 
-def _flips_and_swaps(
-    chains: _Chains | _ExactChains, rng: np.random.Generator, cold: float
-) -> Array:
-    """Every client once in random order, then some swaps; the flips' probabilities (chains, N)."""
+def _flips(chains: _Chains | _ExactChains, rng: np.random.Generator, cold: float) -> Array:
+    """Every client once in random order; the probabilities (chains, N) by which it was drawn."""
     number, clients = chains.tau.shape
     chance = np.empty((number, clients))
     uniform = rng.random((clients, number))
     for turn, client in enumerate(rng.permutation(clients)):
         chance[:, client] = chains.flip(client, uniform[turn], cold)
-    for _ in range(max(3, clients // 10)):
-        chains.swap(rng, cold)
     return chance
 
 
+def _swaps(chains: _Chains | _ExactChains, rng: np.random.Generator, cold: float) -> None:
+    for _ in range(max(3, chains.tau.shape[1] // 10)):
+        chains.swap(rng, cold)
+
+
 class _Chains:
-    """The sets that the chains hold, with the sums that make a step cheap."""
+    """The sets that the chains hold, with the sums that make a step cheap.
+
+    ``linked`` is products tau, ``q`` tau' products tau and ``h`` tau' projections of the pair.
+    """
+
+    HELD = ("tau", "count", "pair", "linked", "q", "h")
 
     def __init__(self, given: Terms, tau: Array) -> None:
         self.given, self.tau = given, tau
-        self.rows = np.arange(len(tau))
-        self.pair = np.zeros(len(tau), dtype=np.int64)
-        self.linked = self.q = self.h = np.zeros(0)
-        self.count = tau.sum(axis=1)
+        self.pair = np.full(len(tau), given.constants.argmax())
+        self.count = self.linked = self.q = self.h = np.zeros(0)
+        self.add_up()
 
     def sweep(self, rng: np.random.Generator, cold: float) -> Array:
-        """A new (s, k), a flip of every client, some swaps; returns the flips' probabilities."""
-        self._choose_pair(rng, cold)
-        return _flips_and_swaps(self, rng, cold)
+        """A new (s, k), a flip of every client in random order, some swaps; or that backwards.
+
+        Either way by a coin, so that a sweep is as likely as its reverse (`_ExactChains` builds on
+        that). Returns the flips' probabilities.
+        """
+        if rng.random() < 0.5:
+            self.choose_pair(rng, cold)
+            chance = _flips(self, rng, cold)
+            _swaps(self, rng, cold)
+        else:
+            _swaps(self, rng, cold)
+            chance = _flips(self, rng, cold)
+            self.choose_pair(rng, cold)
+        return chance
+
+    def log_joint(self) -> Array:
+        """log p(y, tau, s, k) of where each chain is, without C(tau) (chains,)."""
+        given = self.given
+        gain = given.gain(self.q, self.h) + given.constants[self.pair]
+        return np.asarray(gain + given.prior[np.rint(self.count).astype(int)])
+
+    def held(self) -> dict[str, NDArray[Any]]:
+        """A copy of where the chains are."""
+        return {name: getattr(self, name).copy() for name in self.HELD}
+
+    def take_back(self, held: dict[str, NDArray[Any]], which: NDArray[np.bool_]) -> None:
+        """Puts these chains back to where they were."""
+        for name, before in held.items():
+            getattr(self, name)[which] = before[which]
 
     def others(self) -> tuple[Array, Array, Array]:
         """s, k and the posterior mean of gamma."""
         given, pair = self.given, self.pair
         return given.scales[pair], given.persistent[pair], given.gamma(self.q, self.h)
 
-    def _choose_pair(self, rng: np.random.Generator, cold: float) -> None:
+    def choose_pair(self, rng: np.random.Generator, cold: float) -> None:
         joint = cold * self.given.log_joint(self.tau)
         weight = np.exp(joint - joint.max(axis=1, keepdims=True))
         bounds = np.cumsum(weight, axis=1)
         drawn = rng.random(len(self.tau)) * bounds[:, -1]
         self.pair = (bounds < drawn[:, None]).sum(axis=1)
+        self.add_up()
+
+    def add_up(self) -> None:
+        """The sums anew, after tau or the pair was changed."""
+        self.count = self.tau.sum(axis=1)
         self.linked = np.einsum("cij,cj->ci", self.given.products[self.pair], self.tau)
         self.q = np.einsum("ci,ci->c", self.linked, self.tau)
         self.h = np.einsum("ci,ci->c", self.given.projections[self.pair], self.tau)
-        self.count = self.tau.sum(axis=1)
 
     def flip(self, client: int, uniform: Array, cold: float) -> Array:
         given, now = self.given, self.tau[:, client].copy()
@@ -219,71 +263,86 @@ class _Chains:
 
 
 class _ExactChains:
-    """Chains under C(tau), with gamma and the rounds' common part m drawn and not integrated out.
+    """Chains under C(tau), moved in two ways; either alone can get stuck.
 
-    Given those the rounds are independent: a flip is a sum over the client's rounds.
+    Another model's chains propose a sweep, which is as likely as its reverse under that model.
+    Taken with probability min(1, w(after) / w(before)), w being how much more probable C(tau) makes
+    a state than they do, it is so under C(tau). Few are taken where v is large.
+
+    Then gamma and the rounds' common part m are drawn. Given those the rounds are independent, and
+    a flip is a sum over the client's rounds; but little moves where m is most of what varies.
     """
 
-    def __init__(self, evidence: Evidence, settings: Settings, tau: Array) -> None:
-        self.evidence, self.settings, self.tau = evidence, settings, tau
-        a = evidence.participation
-        self.pairs, self.prior = grid_of(settings), log_prior(a.shape[1], settings)
-        self.common, self.own = covariances(evidence, self.pairs)
-        self.log_pairs = log_prior_of_pairs(self.pairs, settings)
+    def __init__(self, evidence: Evidence, settings: Settings, proposing: _Chains) -> None:
+        self.evidence, self.settings, self.proposing = evidence, settings, proposing
+        self.prior, pairs = proposing.given.prior, grid_of(settings)
+        self.common, self.own = covariances(evidence, pairs)
+        self.log_pairs = log_prior_of_pairs(pairs, settings)
         self.roots = np.linalg.cholesky(self.common)
-        self.rounds = [np.flatnonzero(column) for column in a.T]
-        self.pair, self.turn = np.full(len(tau), self.log_pairs.argmax()), 0
-        self.gamma, self.m = np.ones(len(tau)), np.zeros((len(tau), len(a)))
-        self.there, self.quiet = tau @ a.T, self.own[self.pair]
+        self.rounds = [np.flatnonzero(column) for column in evidence.participation.T]
+        chains, rounds = len(proposing.tau), len(evidence.y)
+        self.gamma, self.m = np.ones(chains), np.zeros((chains, rounds))
+        self.there = self.quiet = self.m
+
+    @property
+    def tau(self) -> Array:
+        return self.proposing.tau
 
     def others(self) -> tuple[Array, Array, Array]:
-        return self.pairs[self.pair, 0], self.pairs[self.pair, 1], self.gamma
+        """s, k and gamma."""
+        pair, given = self.proposing.pair, self.proposing.given
+        return given.scales[pair], given.persistent[pair], self.gamma
 
     def sweep(self, rng: np.random.Generator, cold: float) -> Array:
-        """gamma, m and at times (s, k) anew, then flips and swaps; returns the flips' chances."""
+        """A proposal, taken or not; gamma and m anew; flips and swaps, the flips' chances."""
+        roots = self._propose(rng, cold)
         self.there = self.tau @ self.evidence.participation.T
-        due = self.turn % self.settings.pairs_every == 0
-        self.turn += 1
-        self._draw_common(rng, self._choose_pair(rng) if due else self._root(self.pair))
-        return _flips_and_swaps(self, rng, cold)
+        self._draw_common(rng, roots)
+        chance = _flips(self, rng, cold)
+        _swaps(self, rng, cold)
+        self.proposing.add_up()
+        return chance
 
-    def _root(self, pair: NDArray[np.int64]) -> Array:
-        """Cholesky factors of the covariance of y given tau alone, gamma's part included."""
-        shift = self.evidence.effect * self.there
+    def _propose(self, rng: np.random.Generator, cold: float) -> Array:
+        """A sweep of the others, at times of (s, k) alone; returns the covariances' roots then."""
+        chains, before = self.proposing, self.proposing.held()
+        roots, density = self._state()
+        weight = density - chains.log_joint()
+        step = chains.choose_pair if rng.random() < PAIRS_ALONE else chains.sweep
+        step(rng, cold)
+        new_roots, density = self._state()
+        back = np.log(rng.random(len(weight))) >= density - chains.log_joint() - weight
+        chains.take_back(before, back)
+        new_roots[back] = roots[back]
+        return new_roots
+
+    def _state(self) -> tuple[Array, Array]:
+        """Roots of the covariance of y given tau alone, gamma's part included (chains, T, T); and
+        log p(y, tau, s, k), but for a constant (chains,)."""
+        evidence, pair = self.evidence, self.proposing.pair
+        there = self.tau @ evidence.participation.T
+        shift = evidence.effect * there
         whole = self.common[pair] + self.settings.gamma_sd**2 * shift[:, :, None] * shift[:, None]
         rounds = np.arange(whole.shape[1])
-        whole[:, rounds, rounds] += self.own[pair] + self.evidence.variance * self.there
-        return np.asarray(np.linalg.cholesky(whole))
-
-    def _choose_pair(self, rng: np.random.Generator) -> Array:
-        """A step of Metropolis to a neighbour on the grid; returns the covariance's root there."""
-        chains, wide = len(self.tau), len(self.settings.persistent)
-        along_s, up = rng.random(chains) < 0.5, np.where(rng.random(chains) < 0.5, 1, -1)
-        s, k = self.pair // wide + along_s * up, self.pair % wide + ~along_s * up
-        inside = (s >= 0) & (s < len(self.settings.scales)) & (k >= 0) & (k < wide)
-        other = np.where(inside, s * wide + k, self.pair)
-        rest = self.evidence.y - self.evidence.effect * self.there
-        here, there = self._root(self.pair), self._root(other)
-        gain = self.log_pairs[other] - self.log_pairs[self.pair]
-        gain = gain + _log_density(there, rest) - _log_density(here, rest)
-        moved = np.log(rng.random(chains)) < gain
-        self.pair = np.where(moved, other, self.pair)
-        here[moved] = there[moved]
-        return here
+        whole[:, rounds, rounds] += self.own[pair] + evidence.variance * there
+        roots = np.asarray(np.linalg.cholesky(whole))
+        prior = self.log_pairs[pair] + self.prior[np.rint(self.proposing.count).astype(int)]
+        return roots, np.asarray(prior + _log_density(roots, evidence.y - shift))
 
     def _draw_common(self, rng: np.random.Generator, roots: Array) -> None:
         """gamma and m given tau and y: drawn without y, then moved by what y says."""
         chains, rounds = self.there.shape
+        pair = self.proposing.pair
         shift, sd = self.evidence.effect * self.there, self.settings.gamma_sd
         gamma = np.asarray(rng.normal(1.0, sd, size=chains))
-        m = np.einsum("ctu,cu->ct", self.roots[self.pair], rng.normal(size=(chains, rounds)))
-        self.quiet = self.own[self.pair]
+        m = np.einsum("ctu,cu->ct", self.roots[pair], rng.normal(size=(chains, rounds)))
+        self.quiet = self.own[pair]
         noise = np.sqrt(self.quiet + self.evidence.variance * self.there)
         drawn = gamma[:, None] * shift + m + noise * rng.normal(size=(chains, rounds))
         apart = np.asarray(self.evidence.y - drawn)
         pull = _solved(roots, apart)
         self.gamma = gamma + sd**2 * np.einsum("ct,ct->c", shift, pull)
-        self.m = m + np.einsum("ctu,cu->ct", self.common[self.pair], pull)
+        self.m = m + np.einsum("ctu,cu->ct", self.common[pair], pull)
 
     def _one_more(self, there: Array, rounds: Any) -> Array:
         """log p(y_r) with one positive client more over that with ``there`` (chains, R)."""

@@ -13,11 +13,11 @@ that is common to them, known from records from elsewhere (`persistence`), offse
 of the mean, which came from such records too, and v the variance of the target's own feature. s and
 k are what clients differ by from those records: log-normal around 1, on a small grid. With
 probability one half nobody is positive, else the number of positive clients is Beta-binomial. tau
-is sampled (flips, and swaps of a positive with a negative) in several chains, in two stages. First
-as if v were spread evenly over all clients, C without tau, where gamma is integrated out in closed
-form and a step is cheap. Then exactly: (s, k), gamma and m ~ N(0, M) are drawn given tau, and given
-them the rounds are independent, so that a flip costs a sum over the client's rounds. Fewer rounds
-than clients are enough.
+is sampled (flips, and swaps of a positive with a negative) in several chains. As if v were spread
+over the clients, C without tau, a step is cheap; a whole sweep of such steps is then taken, or
+taken back, by what C(tau) says of where it leads (delayed acceptance, Christen and Fox 2005), so
+that what is sampled is exact. gamma is integrated out in closed form throughout: drawn, it and what
+the rounds have in common would hold the chains where they are. Fewer rounds than clients will do.
 """
 
 from __future__ import annotations
@@ -86,8 +86,9 @@ class Settings:
     ``nobody``: the probability that no client is positive, apart from which ``positives`` are the
     two numbers of the Beta distribution of the share of positive clients. ``scales`` and
     ``persistent``: the grid of s and k, whose logarithms have the standard deviation ``alike_sd``
-    (clients of one kind are like the held-out records; of many kinds less). ``pairs_every``: sweeps
-    under the exact covariance between two steps of (s, k), which cost most where rounds are many.
+    (clients of one kind are like the held-out records; of many kinds less). ``hottest``: the
+    temperature from which the chains are cooled down in ``burn_in`` sweeps; ``rough``: sweeps until
+    it is known about whom the target's own variance is to be spread; ``sweeps``: those that count.
     """
 
     nobody: float = 0.5
@@ -97,12 +98,15 @@ class Settings:
     persistent: tuple[float, ...] = (0.6, 1.0, 1.5, 2.5)
     alike_sd: float = 0.25
     chains: int = 16
-    burn_in: int = 30
-    sweeps: int = 80
     hottest: float = 4.0
-    exact_burn_in: int = 20
-    exact_sweeps: int = 60
-    pairs_every: int = 3
+    burn_in: int = 30
+    rough: int = 20
+    sweeps: int = 60
+
+    @property
+    def share(self) -> float:
+        """Of the clients, how many are positive on average where some are."""
+        return self.positives[0] / sum(self.positives)
 
 
 DEFAULT = Settings()
@@ -143,12 +147,16 @@ class Terms:
         return np.asarray((1 + s2 * h) / (1 + s2 * q))
 
 
-def terms(evidence: Evidence, settings: Settings = DEFAULT) -> Terms:
-    """The Gaussian algebra: a Cholesky factor for each pair (s, k)."""
+def terms(evidence: Evidence, settings: Settings = DEFAULT, positive: Array | None = None) -> Terms:
+    """The Gaussian algebra: a Cholesky factor for each pair (s, k).
+
+    v is spread over the clients by how probably ``positive`` (N,) they are; a priori, evenly.
+    """
     a = evidence.participation
     rounds, clients = a.shape
-    alpha, beta = settings.positives
-    spread = evidence.variance * a.sum(axis=1) * alpha / (alpha + beta)
+    if positive is None:
+        positive = np.full(clients, settings.share)
+    spread = evidence.variance * (a @ positive)
     pairs = grid_of(settings)
     design = np.column_stack([evidence.effect[:, None] * a, evidence.y])
     products, projections, constants = [], [], []
