@@ -9,7 +9,7 @@ EXTRAS := $(VENV)/.installed-extras
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: coverage mutants numbers
+.PHONY: coverage mutants numbers processors
 .PHONY: attempts fuzz bandit audit-deps
 .PHONY: help install demo test bench chaos lint format docs tables screenshots clean
 
@@ -25,6 +25,7 @@ help:
 	@echo "make bandit  look through the source for what is known to be unsafe"
 	@echo "make audit-deps  ask for known faults of the pinned versions (needs the network)"
 	@echo "make numbers intervals, p-values and posteriors against simulations (minutes)"
+	@echo "make processors  every attack with the arithmetic of other processors (two minutes)"
 	@echo "make coverage  which lines and branches the tests run; fails below 95%"
 	@echo "make mutants break the code on purpose: would the tests notice? (an hour)"
 	@echo "make lint    ruff and mypy --strict"
@@ -63,15 +64,18 @@ test: export OMP_NUM_THREADS := 1
 test: $(EXTRAS)
 	$(BIN)/python -m pytest -n 2 --dist worksteal --random-order
 
-# All three write what they found into reliability/. Coverage takes the tests of the packages that
+# All four write what they found into reliability/. Coverage takes the tests of the packages that
 # it is about and of what stands on them; the others add little and take long.
 COVERING := $(addprefix tests/,transcript decoding evaluation numbers foreign attacks/label \
 	attacks/membership reliability/test_damage.py reliability/test_resume.py test_detect.py \
 	test_cli.py contracts/test_answers.py federation/recorders/test_live.py)
-numbers coverage mutants: export OPENBLAS_NUM_THREADS := 1
-numbers coverage mutants: export OMP_NUM_THREADS := 1
+numbers processors coverage mutants: export OPENBLAS_NUM_THREADS := 1
+numbers processors coverage mutants: export OMP_NUM_THREADS := 1
 numbers: $(STAMP)
 	$(BIN)/python reliability/simulations.py
+
+processors: $(STAMP)
+	$(BIN)/python reliability/processors.py
 
 coverage: $(EXTRAS)
 	$(BIN)/python -m pytest -n 2 --dist worksteal --random-order $(COVERING) --cov-branch \

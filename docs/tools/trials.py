@@ -27,6 +27,11 @@ TRIALS = {
     "answer, never a crash, a wait or more memory than is stated.",
     "numbers": "What is claimed of the numbers is simulated: intervals that must hold the truth, "
     "probabilities that must be calibrated, fast code that must agree with slow code.",
+    "processors": "Every attack is launched on the same recording, and every federation recorded "
+    "anew, with the arithmetic kernels of older processors; each of these is a trial. A fault is a "
+    "number that differs by more than 1e-6 (in units of the largest of its array, where that "
+    "exceeds 1), or, of what draws samples, a score that differs by more than another seed makes "
+    "it. What attacks say of their own fit is not compared: that is a sum of squared roundings.",
     "coverage": "The share of lines and branches that the tests run.",
     "mutants": "The source is changed in small ways, one at a time: a test must fail. What "
     "survived is listed below its file (counted there) with a judgement.",

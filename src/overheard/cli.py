@@ -192,7 +192,7 @@ def reproduce(
 ) -> None:
     """Run a paper's experiment again and write claimed beside measured numbers."""
     from overheard.reproduce.catalogue import experiment_named, experiments
-    from overheard.reproduce.rows import Choice, write_reproduction
+    from overheard.reproduce.rows import Choice, free_paths, write_reproduction
 
     if name is None:
         known = list(experiments().values())
@@ -202,6 +202,7 @@ def reproduce(
         terminal.emit([{"name": e.name, "paper": e.paper, "words": e.words} for e in known])
         return
     experiment = experiment_named(name)
+    free_paths(experiment.name, out)  # said before the work, not after
     with terminal.progress() as bar:
         task = bar.add_task(name, total=None)
 

@@ -1,8 +1,9 @@
 """The same bits whatever the threads, processes and order of work.
 
 Stated tolerance: recordings and guesses to the last bit with one or two threads of BLAS, at the
-sizes of a test. Larger products may be added up in another order by another number of threads;
-then updates differ in the last place of the wire and probabilities by less than 1e-6.
+sizes of a test. Larger products may be added up in another order by another number of threads, or
+by the kernels of another processor (``reliability/processors.py``, of which this runs a part); then
+updates differ in the last place of the wire and probabilities by less than 1e-6.
 """
 
 from __future__ import annotations
@@ -10,11 +11,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import platform
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 WORK = """
 import json, sys
@@ -68,3 +71,28 @@ def test_threads_and_processes_change_nothing(tmp_path):
     assert len(one[0]) == 2
     np.testing.assert_allclose(one[1], two[1], atol=1e-6)
     assert one[1].shape == (60, 2)
+
+
+@pytest.mark.skipif(
+    platform.machine() not in ("x86_64", "AMD64"),
+    reason="the kernels of other processors can be chosen on x86-64 only",
+)
+@pytest.mark.parametrize("processor", ["this one", "Nehalem"])
+def test_the_arithmetic_of_another_processor(tmp_path, processor):
+    script = Path(__file__).parents[2] / "reliability" / "processors.py"
+    families = ["models", "attributes, linear", "members", "labels by group", "properties"]
+    words = [word for family in families for word in ("--only", family)]
+    out = tmp_path / "processors.json"
+    done = subprocess.run(
+        [sys.executable, str(script), *words, "--processor", processor, "--out", str(out)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr[-2000:]
+    rows = json.loads(out.read_text())["rows"]
+    assert [row["what"] for row in rows] == families
+    assert all(row["trials"] >= 4 for row in rows)
+    differs = [row for row in rows if row["outcome"] != "the same to the last bit"]
+    assert bool(differs) == (processor == "Nehalem")  # other kernels were indeed taken

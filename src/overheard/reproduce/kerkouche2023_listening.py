@@ -16,6 +16,7 @@ from overheard.attacks.property import detectors
 from overheard.attacks.property import readings as readings_of_a_round
 from overheard.attacks.property.detectors import Detected, DetectorSettings, detect
 from overheard.attacks.property.linear_features import (
+    above_half,
     least_squares,
     prolin,
     ridge_regression,
@@ -248,7 +249,7 @@ def _theirs(
     for t in rounds:
         for name, method in methods.items():
             p = method(told, t)
-            yield _point(target, name, t, p, p > 0.5, positive, effect)
+            yield _point(target, name, t, p, above_half(p), positive, effect)
 
 
 def _point(

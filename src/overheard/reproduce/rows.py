@@ -105,13 +105,19 @@ class Experiment:
         return self.choose(quick, seeds, progress, part)
 
 
+def free_paths(name: str, out: Path) -> tuple[Path, Path]:
+    """Where an experiment's table and picture go; an error if one is there already."""
+    paths = out / f"{name}.json", out / f"{name}.svg"
+    for path in paths:
+        if path.exists():
+            raise ChooseAnotherOutput(f"{path} exists already; choose another folder")
+    return paths
+
+
 def write_reproduction(experiment: Experiment, outcome: Reproduction, out: Path) -> Sequence[Path]:
     """Write ``NAME.json`` and ``NAME.svg`` into ``out``; nothing is overwritten."""
     out.mkdir(parents=True, exist_ok=True)
-    table, picture = out / f"{outcome.name}.json", out / f"{outcome.name}.svg"
-    for path in (table, picture):
-        if path.exists():
-            raise ChooseAnotherOutput(f"{path} exists already; choose another folder")
+    table, picture = free_paths(outcome.name, out)
     write_durably(table, [(json.dumps(asdict(outcome), indent=1) + "\n").encode()])
     experiment.draw(outcome, picture)
     return table, picture

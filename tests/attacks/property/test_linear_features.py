@@ -23,6 +23,7 @@ from overheard.attacks.property.linear_features import (
     Ols,
     Prolin,
     Ridge,
+    above_half,
     least_squares,
     ridge_regression,
     updates_told_apart,
@@ -169,3 +170,9 @@ def test_settings_are_part_of_what_is_remembered(asked: Asked) -> None:
     one = detected(view, FEW)
     assert detected(view, FEW) is one
     assert detected(view, DetectorSettings(shadows=100)) is not one
+
+
+def test_who_was_not_heard_of_is_not_accused() -> None:
+    """One half but for rounding, which is another on another machine."""
+    p = np.array([0.5, 0.5 + 1e-15, 0.5 - 1e-15, 0.51, 0.0, 1.0])
+    assert above_half(p).tolist() == [False, False, False, True, False, True]

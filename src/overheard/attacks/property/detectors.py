@@ -116,7 +116,10 @@ def _updates(
     adversary: Adversary, theta: Floats, has: NDArray[np.bool_], rng: np.random.Generator
 ) -> Floats:
     size, pool = adversary.shard, len(adversary.auxiliary)
-    rows = rng.random((len(has), pool)).argpartition(size - 1, axis=1)[:, :size]
+    keys = rng.random((len(has), pool))
+    rows = keys.argpartition(size - 1, axis=1)[:, :size]
+    # those come in an order that depends on the processor, and the first one makes way below
+    rows = np.take_along_axis(rows, np.take_along_axis(keys, rows, axis=1).argsort(axis=1), axis=1)
     inputs = np.array(adversary.auxiliary.inputs[rows])
     labels = np.array(adversary.auxiliary.labels[rows])
     if adversary.targets is not None:

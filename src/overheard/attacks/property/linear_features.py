@@ -25,6 +25,7 @@ from overheard.transcript.view import View
 Array = NDArray[np.float64]
 PAPER = "kerkouche2023"
 PENALTY = 5.0
+ROUNDING = 1e-6
 
 
 def updates_told_apart(told: Detected, rounds: int) -> Array:
@@ -54,11 +55,16 @@ def prolin(told: Detected, rounds: int, steps: int = 3000, rate: float = 0.01) -
     return relaxed_likelihood(features, ridge(features, PENALTY), steps, rate)
 
 
+def above_half(probabilities: Array) -> NDArray[np.bool_]:
+    """Who is accused. One of whom nothing was heard stands at one half, but for rounding."""
+    return probabilities > 0.5 + ROUNDING
+
+
 def decided(view: View, probabilities: Array, told: Detected) -> ClientProperty:
     """Who is above one half."""
     return ClientProperty(
         probabilities,
-        probabilities > 0.5,
+        above_half(probabilities),
         view.know(Sums).clients,
         {
             "rounds": len(told.overlaps),
