@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from overheard.evaluation.audit import audit
-from overheard.evaluation.compare import Compared, Side, compare
+from overheard.evaluation.compare import Compared, Side, _few, _leak, compare, compared_leaks
 from overheard.evaluation.intervals import share_interval
+from overheard.evaluation.record import Pooled
 from overheard.transcript.threat import EAVESDROPPER, SERVER
 
 ATTACKS = ("max_entropy", "majority")
@@ -40,14 +42,69 @@ def test_other_threats_and_clients_are_not_comparable(federate):
     assert caution.startswith("after: 2 part(s) of a damaged recording were left out")
 
 
+def pooled(metric: str, value: float, **rest: float) -> Pooled:
+    question = "local_model" if metric == "excess_loss" else "attribute"
+    return Pooled(
+        attack="a", question=question, metric=metric, value=value, clients=1, n=10, **rest
+    )
+
+
+def test_leakage_by_hand():
+    """Shares: over guessing. Errors: the smaller, the more, and the interval turns round."""
+    assert _leak(pooled("accuracy", 0.8, low=0.7, high=0.85, lift=0.3)) == pytest.approx(
+        (0.3, 0.2, 0.35)
+    )
+    assert _leak(pooled("f1", 0.8, low=0.7, high=0.85)) == (0.8, 0.7, 0.85)
+    assert _leak(pooled("mean_absolute_error", 2.0, low=1.0, high=5.0)) == (-2.0, -5.0, -1.0)
+    assert _leak(pooled("excess_loss", 0.5, low=0.0, high=1.0)) == (-0.5, -1.0, -1e-4)
+
+
+def test_a_difference_by_hand():
+    """Newcombe: the ends that point at each other, by Pythagoras."""
+    found = compared_leaks((0.1, 0.04, 0.4), (0.5, 0.1, 0.58))
+    assert found == pytest.approx((0.4, 0.4 - 0.5, 0.4 + 0.1))
+
+
+def test_names_are_listed_briefly():
+    assert _few({"b", "a"}) == "a, b"
+    assert _few({"b", "a", "c"}) == "a, b, c"
+    assert _few(set("edcba")) == "a, b, c and 2 more"
+
+
+def test_the_strongest_attack_of_each_side_counts(federate):
+    """Whatever order they come in; what needs no listening does not."""
+    record = audit(federate(), EAVESDROPPER, (*ATTACKS, "model_based_global"), targets=["s"])
+    ours, free = (next(p for p in record.pooled if p.attack == name) for name in ATTACKS)
+    weak = ours.model_copy(update={"attack": "model_based_global", "lift": -0.3})
+    free, strong = (p.model_copy(update={"lift": x}) for p, x in ((free, 0.9), (ours, 0.2)))
+    for order in ((weak, free, strong), (strong, weak, free)):
+        (row,) = compare(record, record.model_copy(update={"pooled": order})).rows
+        assert row.after.attack == "max_entropy"
+        assert row.after.lift == 0.2
+
+
+def test_what_is_not_the_same_is_named(federate):
+    one = audit(federate(), EAVESDROPPER, ATTACKS, targets=["s"])
+    part = audit(federate(), EAVESDROPPER, ATTACKS, ["0"], ["s"])
+    assert compare(one, part).differs == ("audited clients: 0, 1, 2 and 1 more and 0",)
+    nothing = one.model_copy(update={"pooled": ()})
+    assert compare(one, nothing).differs == ("no secret was measured in both",)
+    fewer = audit(federate(), EAVESDROPPER, ATTACKS[:1], targets=["s"])
+    (caution,) = compare(one, fewer).cautions
+    assert "(only before: majority)" in caution
+    (caution,) = compare(fewer, one).cautions
+    assert "(only after: majority)" in caution
+    software = {**one.run.software, "overheard": "0.0.1"}
+    older = one.model_copy(update={"run": one.run.model_copy(update={"software": software})})
+    (caution,) = compare(older, one).cautions
+    assert caution.startswith("made by different versions: 0.0.1, ")
+
+
 def test_copies_of_a_model_are_equally_exact():
     """1e-9 and 1e-12 above the optimum are the same copy."""
-    from overheard.evaluation.compare import _leak
-    from overheard.evaluation.record import Pooled
 
     def loss(value):
-        return Pooled(attack="a", question="local_model", metric="excess_loss", value=value,
-                      low=value / 2, high=value * 2, clients=1, n=10)  # fmt: skip
+        return pooled("excess_loss", value, low=value / 2, high=value * 2)
 
     assert _leak(loss(1e-9)) == _leak(loss(1e-12))
     assert _leak(loss(0.01))[0] > _leak(loss(0.1))[0]
@@ -63,8 +120,7 @@ def test_the_interval_of_a_difference_covers(rng):
         for _ in range(2):
             hits = (rng.random(300) < 0.7).astype(np.float64)
             ends.append((hits.mean(), *share_interval(hits)))
-        (a, _, a_high), (b, b_low, _) = ends
-        rises += b - a - np.hypot(b - b_low, a_high - a) > 0
+        rises += compared_leaks(*ends)[1] > 0
     assert 8 <= rises <= 45
 
 

@@ -7,7 +7,12 @@ import pytest
 from scipy.stats import binomtest
 from scipy.stats import t as student_t
 
-from overheard.evaluation.intervals import clustered_interval, mean_interval, share_interval
+from overheard.evaluation.intervals import (
+    RESAMPLES,
+    clustered_interval,
+    mean_interval,
+    share_interval,
+)
 
 TRIALS = 2000
 
@@ -23,7 +28,7 @@ def test_share_interval_covers(rng, share, n):
 
 
 def test_share_interval_is_wilsons():
-    for right, n in ((0, 7), (3, 7), (7, 7), (95, 100)):
+    for right, n in (*((right, 7) for right in range(8)), (0, 1), (1, 1), (95, 100)):
         wilson = binomtest(right, n).proportion_ci(0.9, method="wilson")
         mine = share_interval(np.repeat([1.0, 0.0], [right, n - right]), 0.9)
         assert mine == pytest.approx((wilson.low, wilson.high))
@@ -42,6 +47,29 @@ def test_mean_interval_covers_skewed_scores(rng):
         low, high = mean_interval(rng.normal(size=80) ** 2, rng)
         inside += low <= 1.0 <= high
     assert 0.92 <= inside / 400 <= 0.98
+
+
+def test_mean_interval_is_students_below_ten_values(rng):
+    for n in (2, 9):
+        values = rng.normal(size=n)
+        mine = mean_interval(values, rng, 0.9)
+        error = values.std(ddof=1) / np.sqrt(n)
+        assert mine == pytest.approx(student_t.interval(0.9, n - 1, values.mean(), error))
+
+
+@pytest.mark.parametrize("n", [10, 30])
+def test_mean_interval_is_the_bootstrap_t_by_a_loop(n):
+    """Draws without a spread of their own say nothing and are left out (ten values, nine alike)."""
+    values = np.random.default_rng(n).exponential(size=n)
+    values[1:] = values[0] if n == 10 else values[1:]
+    values[0] += 1.0
+    draws = values[np.random.default_rng(3).integers(0, n, (RESAMPLES, n))]
+    t = [(d.mean() - values.mean()) / d.std(ddof=1) for d in draws if np.ptp(d) > 0]
+    assert len(t) < RESAMPLES or n == 30
+    low, high = np.quantile(t, [0.05, 0.95])
+    spread = values.std(ddof=1)
+    mine = mean_interval(values, np.random.default_rng(3), 0.9)
+    assert mine == pytest.approx((values.mean() - high * spread, values.mean() - low * spread))
 
 
 def test_mean_interval_without_spread_is_a_point(rng):
@@ -97,3 +125,25 @@ def test_clustered_shares_stay_shares_and_are_never_surer_than_their_records():
     least, most = share_interval(np.concatenate(nearly))
     assert 0 < low <= least
     assert most <= high < 1
+
+
+def test_clustered_shares_by_hand():
+    """Three clients of 4, 4 and 8 records: the log-odds, by the delta method."""
+    clients = [np.repeat([1.0, 0.0], counts) for counts in ((1, 3), (3, 1), (6, 2))]
+    inside = np.array([0.25, 0.25, 0.1875 * 8 / 7 / 8 * 4]) / 4  # variances of three means
+    inside[:2] = 0.1875 * 4 / 3 / 4
+    means = np.array([0.25, 0.75, 0.75])
+    between = means.var(ddof=1) - inside.mean()
+    weights = np.array([0.25, 0.25, 0.5])
+    sd = np.sqrt(weights**2 @ (between + inside))
+    mean = 10 / 16
+    reach = student_t.ppf(0.975, 2) * sd / (mean * (1 - mean))
+    odds = np.log(mean / (1 - mean)) + np.array([-reach, reach])
+    assert clustered_interval(clients, share=True) == pytest.approx(1 / (1 + np.exp(-odds)))
+
+
+def test_a_client_of_one_record_adds_no_noise_of_its_own():
+    """Its spread cannot be seen; between clients it is."""
+    low, high = clustered_interval([np.array([1.0]), np.array([3.0]), np.array([5.0])])
+    reach = student_t.ppf(0.975, 2) * np.sqrt(4 / 3)
+    assert (low, high) == pytest.approx((3 - reach, 3 + reach))

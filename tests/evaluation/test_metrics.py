@@ -7,11 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from overheard.errors import FixData
 from overheard.evaluation import metrics
 from overheard.evaluation.baselines import imputation_hits, majority_share
 from overheard.evaluation.bounds import algorithm3_accuracy_bound
-from overheard.learning.records import Records
-from overheard.transcript.guess import AttributeValues, LocalModel
+from overheard.learning.records import Records, encode
+from overheard.transcript.guess import AttributeValues, LabelValues, LocalModel
 from overheard.transcript.observe import recipe_of
 
 
@@ -41,6 +42,47 @@ def test_calibration_error_sees_overconfidence(rng):
     values = (0.0, 1.0)
     assert metrics.calibration_error(AttributeValues(honest, values), truth) < 0.02
     assert metrics.calibration_error(AttributeValues(boast, values), truth) > 0.25
+
+
+@given(seed=st.integers(0, 1000), m=st.integers(1, 40), bins=st.integers(1, 12))
+def test_calibration_error_matches_a_loop(seed, m, bins):
+    rng = np.random.default_rng(seed)
+    p = rng.dirichlet(np.ones(3), m)
+    p[0] = 1.0, 0.0, 0.0  # a certainty belongs to the last bin
+    truth = rng.integers(0, 3, m).astype(float)
+    total = 0.0
+    for k in range(bins):
+        inside = [i for i in range(m) if k / bins <= p[i].max() < (k + 1) / bins + (k + 1 == bins)]
+        gap = sum(float(p[i].argmax() == truth[i]) - p[i].max() for i in inside)
+        total += abs(gap) / m
+    guess = AttributeValues(p, (0.0, 1.0, 2.0))
+    assert metrics.calibration_error(guess, truth, bins) == pytest.approx(total)
+
+
+def test_excess_losses_by_hand(federate):
+    """(loss of the guess - loss of the optimum) / mean loss of the optimum, record by record."""
+    recording = federate()
+    recipe, records = recipe_of(recording), recording.truth()["0"]
+    optimum = metrics.local_optimum(recipe, records)
+    other = optimum + 0.1
+    inputs, labels = encode(recipe.encoding, records), recipe.target.encode(records)
+    design = np.column_stack([inputs, np.ones(len(inputs))])
+    best, mine = ((design @ theta - labels) ** 2 for theta in (optimum, other))
+    found = metrics.excess_losses(recipe, LocalModel(other, other, 0), optimum, records)
+    assert found == pytest.approx((mine - best) / best.mean())
+
+
+def test_errors_of_labels_and_of_group_means_by_hand():
+    guess = LabelValues(np.array([1.0, 5.0]), np.zeros(2))
+    assert metrics.label_errors(guess, np.array([3.0, 4.0])).tolist() == [2.0, 1.0]
+    with pytest.raises(FixData, match="2 labels were guessed for 3"):
+        metrics.label_errors(guess, np.zeros(3))
+    groups, column = ("a", "b", "c"), np.array(["a", "c", "a"])
+    labels = np.array([1.0, 10.0, 2.0])
+    errors = metrics.group_mean_errors(np.array([1.0, 7.0, 12.0]), groups, column, labels)
+    assert errors.tolist() == [0.5, 2.0]
+    there = metrics.in_groups_present(np.array([1.0, 7.0, 12.0]), groups, column)
+    assert there.tolist() == [1.0, 12.0]
 
 
 @pytest.mark.parametrize("name", ["linear", "logistic", "mlp"])
