@@ -48,6 +48,17 @@ def test_mean_rows_have_an_interval_from_three_repetitions_on():
     assert (row.low, row.high) == pytest.approx((0.6 - 0.2484, 0.6 + 0.2484), abs=1e-3)
 
 
+def test_an_interval_ends_where_its_measure_does():
+    """Three repetitions, so that Student's interval is wide."""
+    wide = mean_row("s", "c", "m", "F1, the others' targets", [0.1, 0.9, 0.9])
+    assert (wide.low, wide.high) == (0.0, 1.0)
+    alarms = mean_row("s", "c", "m", "false alarms", [0.0, 0.0, 3.0])
+    assert alarms.low == 0.0
+    assert alarms.high == pytest.approx(1 + 4.302653 * 1.0)
+    inside = mean_row("s", "c", "m", "accuracy", [0.50, 0.51, 0.52])
+    assert (inside.low, inside.high) == pytest.approx((0.51 - 0.024841, 0.51 + 0.024841), abs=1e-6)
+
+
 def test_the_mean_row_weighs_clients_equally():
     scores = [Score("m", c, v, 0.5, 1.0) for c, v in (("a", 0.6), ("a", 0.8), ("b", 0.9))]
     rows = summarise("s", scores, {("m", "b"): 0.77})

@@ -88,6 +88,10 @@ def attribute_scores(
             yield Score(method, client, float(hits.mean()), majority, seconds, guess, secret)
 
 
+SHARES = ("accuracy", "F1", "Brier score")
+"""Measures, or parts of their names, that lie between 0 and 1."""
+
+
 def summarise(
     setting: str,
     scores: Iterable[Score],
@@ -139,14 +143,18 @@ def mean_row(
     majority: float | None = None,
     seconds: float | None = None,
 ) -> Row:
-    """The mean over repetitions; with three or more, the Student-t interval of the mean."""
+    """The mean over repetitions; with three or more, the Student-t interval of the mean.
+
+    It ends where the measure does: nothing here is negative, and a share is not above 1.
+    """
     from scipy.stats import t
 
     mean, n = float(np.mean(values)), len(values)
     low = high = None
     if n >= 3:
         reach = float(t.ppf(0.975, n - 1) * np.std(values, ddof=1) / np.sqrt(n))
-        low, high = mean - reach, mean + reach
+        most = 1.0 if any(share in measure for share in SHARES) else np.inf
+        low, high = min(max(mean - reach, 0.0), mean), max(min(mean + reach, most), mean)
     return Row(
         setting=setting,
         client=client,
