@@ -83,7 +83,8 @@ coverage: $(EXTRAS)
 	$(BIN)/python reliability/covered.py
 
 mutants: $(STAMP)
-	$(BIN)/python reliability/mutants.py --sample 0
+	$(BIN)/python reliability/mutants.py --sample 120 --seed 1
+	$(BIN)/python reliability/mutants.py --sample 0 --scores
 
 # Ratios of one run, never absolute times: each measurement is a process with one thread.
 bench: $(EXTRAS)

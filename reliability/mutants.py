@@ -1,13 +1,15 @@
 """Would the tests notice? The decoders and the scores are broken on purpose, a little at a time.
 
     python reliability/mutants.py [--sample 200] [--seed 0] [--only decoding/ridge.py]
+    python reliability/mutants.py --scores --sample 0
 
 A mutant is one change in the body of one function: a comparison, an arithmetic operator, a number,
 a condition, a minimum for a maximum. For each of a random sample (``--sample 0``: for every one)
 the tests of that file are run until one fails. What survives is listed with a judgement from
 ``judged/mutants.json``: "equivalent" (no input tells it from the original beyond rounding),
 "tuning" (a heuristic's constant or safety margin, about which no test should be exact) or what is
-missing. Written to ``mutants.json``.
+missing. Written to ``mutants.json``; ``--scores``, of the files that make intervals and scores, to
+``mutants_scores.json``.
 
 Everything is imported once. Each mutant is a fork in which the function's code object is replaced,
 so that every module that holds the function sees the change.
@@ -61,6 +63,11 @@ QUICK = (
     "decoding/certainty.py", "decoding/enumeration.py", "decoding/contribution.py",
     "decoding/moments.py", "decoding/label_solve.py", "decoding/update_scale.py",
     "evaluation/metrics.py", "evaluation/bounds.py", "evaluation/sureness.py",
+)  # fmt: skip
+# what every number of a report goes through
+SCORES = (
+    "evaluation/intervals.py", "evaluation/metrics.py", "evaluation/sureness.py",
+    "evaluation/compare.py",
 )  # fmt: skip
 SPEED = ("check_finite", "overwrite_a", "overwrite_c", "keepdims", "optimize", "driver")
 TOO_LONG = 300.0  # seconds of processor time
@@ -264,15 +271,17 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", action="append", default=[], help="a file, as decoding/ridge.py")
     parser.add_argument("--quick", action="store_true", help="files whose tests are quick")
+    parser.add_argument("--scores", action="store_true", help="files that make scores")
     parser.add_argument("--nice", type=int, default=10)
-    parser.add_argument("--out", type=Path, default=HERE / "mutants.json")
+    parser.add_argument("--out", type=Path)
     given = parser.parse_args()
+    given.out = given.out or HERE / ("mutants_scores.json" if given.scores else "mutants.json")
     os.nice(given.nice)
     sys.path.insert(0, str(ROOT / "src"))
     import scipy.stats  # noqa: F401
     import sklearn.ensemble  # noqa: F401
 
-    files = given.only or (list(QUICK) if given.quick else all_files())
+    files = given.only or list(SCORES * given.scores + QUICK * given.quick) or all_files()
     for file in files:
         importlib.import_module("overheard." + file.removesuffix(".py").replace("/", "."))
     importlib.import_module("overheard.cli")
@@ -304,9 +313,11 @@ def main() -> None:
 def _write(given: argparse.Namespace, rows: list[dict[str, object]]) -> None:
     """After each file: what was found does not wait for what takes long."""
     words = f"python reliability/mutants.py --sample {given.sample} --seed {given.seed}"
-    words += " --quick" * given.quick + "".join(f" --only {file}" for file in given.only)
-    content = {"title": "Code broken on purpose, and whether the tests notice", "command": words,
-               "rows": rows}  # fmt: skip
+    words += " --quick" * given.quick + " --scores" * given.scores
+    words += "".join(f" --only {file}" for file in given.only)
+    about = ": all of intervals and scores" if given.scores and not given.sample else ""
+    title = f"Code broken on purpose, and whether the tests notice{about}"
+    content = {"title": title, "command": words, "rows": rows}
     given.out.write_text(json.dumps(content, indent=2) + "\n")
 
 

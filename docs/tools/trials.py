@@ -35,6 +35,8 @@ TRIALS = {
     "coverage": "The share of lines and branches that the tests run.",
     "mutants": "The source is changed in small ways, one at a time: a test must fail. What "
     "survived is listed below its file (counted there) with a judgement.",
+    "mutants_scores": "The same for every change of the files that every number of a report goes "
+    "through.",
 }
 """What is tried, in a sentence each and in this order; files of other names come last."""
 COUNTED = {
@@ -43,6 +45,7 @@ COUNTED = {
     "disks": "faults made",
     "coverage": "not run",
     "mutants": "survived",
+    "mutants_scores": "survived",
 }
 """What ``faults`` counts there: made on purpose, or left over. Elsewhere they are faults found."""
 FIELDS = {"what": str, "trials": int, "faults": int, "outcome": str}
