@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 
@@ -27,6 +27,8 @@ from overheard.decoding.group_posterior import group_posterior
 from overheard.decoding.label_solve import solve_residuals
 from overheard.decoding.ladder import decode
 from overheard.decoding.measurement import from_rows, stack
+from overheard.decoding.mixed_chains import posterior
+from overheard.decoding.mixed_model import Evidence, Settings, grid_of, log_prior_of_pairs
 from overheard.decoding.noisy import noisy_posterior
 from overheard.decoding.noisy_gram import Sums, noisy_gram
 from overheard.evaluation.compare import compared_leaks
@@ -274,6 +276,28 @@ def _weighed(rng: Rng) -> list[tuple[float, bool]]:
     return list(zip(found.probabilities[:, 1], inside, strict=True))
 
 
+def _holders(rng: Rng) -> list[tuple[float, bool]]:
+    """Which clients hold a record, from sums over rounds in which they lean the same way."""
+    clients, rounds, effect, own, lasting = 20, 30, 3.0, 2.0, 0.6
+    model = Settings()
+    there = np.zeros((rounds, clients))
+    for row in there:
+        row[rng.choice(clients, 6, replace=False)] = 1
+    holds = rng.random(clients) < rng.beta(*model.positives) * (rng.random() > model.nobody)
+    pairs = grid_of(model)
+    weights = np.exp(log_prior_of_pairs(pairs, model))
+    s, k = pairs[rng.choice(len(pairs), p=weights / weights.sum())]
+    common, k = np.full((rounds, rounds), lasting), min(k, 1.5)  # a share of at most 0.9 lasts
+    y = rng.normal(1, model.gamma_sd) * effect * (there @ holds)
+    y = y + there @ (np.sqrt(s * k * lasting) * rng.normal(size=clients))
+    spread = s * (1 - k * lasting) * there.sum(axis=1) + own * (there @ holds)
+    y = y + np.sqrt(spread) * rng.normal(size=rounds)
+    flat = np.ones(rounds)
+    evidence = Evidence(y, effect * flat, own * flat, 0 * flat, there, common)
+    found = posterior(evidence, rng, replace(model, persistent=(0.6, 1.0, 1.5)))
+    return list(zip(found.probabilities, holds, strict=True))
+
+
 ALIKE = "more where the clients are alike: their number is paid for, though they differ in nothing"
 
 SIMULATIONS = (
@@ -307,6 +331,7 @@ SIMULATIONS = (
     Simulation("decode, 10 records listed", "calibrated", _decoded(4, 1.0, 10), share=0.25),
     Simulation("sweeps under understated noise", "calibrated", _noisy, "", 0.1, 0.07),
     Simulation("members by inner products", "calibrated", _weighed, share=0.1),
+    Simulation("clients that hold a record, from sums", "calibrated", _holders, share=0.1),
 )
 
 
