@@ -89,6 +89,22 @@ class _About:
             scores["details"] = {**scores.get("details", {}), **heard}
         return Finding(**(shared | scores))
 
+    def share_of(
+        self, hits: Array, majority: float, imputation: float | None = None
+    ) -> dict[str, Any]:
+        """The share guessed right with its interval, beside what needs no listening."""
+        low, high = share_interval(hits)
+        accuracy = float(hits.mean())
+        return {
+            "metric": "accuracy",
+            "value": accuracy,
+            "low": low,
+            "high": high,
+            "majority": majority,
+            "imputation": imputation,
+            "lift": accuracy - max(majority, imputation or 0.0),
+        }
+
     def mean_of(self, units: Array, attack: Attack) -> dict[str, float]:
         """The mean of per-unit scores with its interval."""
         rng = stream(self.seed, "interval", attack.name, self.view.client)
@@ -165,8 +181,6 @@ def _attributes(about: _About) -> Scorer:
 
     def score(attack: Attack, guess: AttributeValues, seconds: float) -> Scored:
         hits = metrics.attribute_hits(guess, column)
-        low, high = share_interval(hits)
-        accuracy = float(hits.mean())
         bits = metrics.attribute_bits(guess, column)
         posterior = Posterior(guess.probabilities.max(axis=1), hits, bits)
         details: dict[str, float | int | str] = {
@@ -183,13 +197,7 @@ def _attributes(about: _About) -> Scorer:
             about.finding(
                 attack,
                 seconds,
-                metric="accuracy",
-                value=accuracy,
-                low=low,
-                high=high,
-                majority=majority,
-                imputation=imputation,
-                lift=accuracy - max(majority, imputation or 0.0),
+                **about.share_of(hits, majority, imputation),
                 bound=bound if attack.name == "model_based_linear" else None,
                 details=finite(details),
                 sure=sureness(posterior, rows=about.rows),
@@ -220,8 +228,6 @@ def _members(about: _About) -> Scorer:
         if len(guess.probabilities) != len(member):
             raise FixData(f"{len(guess.probabilities)} guesses for a pool of {len(member)}")
         hits = np.asarray(guess.choice() == member, dtype=np.float64)
-        low, high = share_interval(hits)
-        accuracy = float(hits.mean())
         posterior = _of_members(guess, member, hits)
         details: dict[str, float | int | str] = {
             **guess.diagnostics,
@@ -238,12 +244,7 @@ def _members(about: _About) -> Scorer:
             about.finding(
                 attack,
                 seconds,
-                metric="accuracy",
-                value=accuracy,
-                low=low,
-                high=high,
-                majority=majority,
-                lift=accuracy - majority,
+                **about.share_of(hits, majority),
                 n=len(member),
                 details=finite(details),
                 sure=sureness(posterior, rows=about.rows),
