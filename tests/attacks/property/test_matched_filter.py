@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 from overheard.attacks.property.baseline import Nobody
-from overheard.attacks.property.matched_filter import MatchedFilter, contribution
+from overheard.attacks.property.matched_filter import MatchedFilter, contribution, flagged
 from overheard.attacks.property.readings import FilterSettings, collect, readings
 from overheard.attacks.property.sums_heard import adversary_of
+from overheard.decoding.mixed_chains import Posterior
 from overheard.decoding.mixed_model import Settings
 from overheard.errors import ChooseAnotherAttack, FixData, GrantKnowledge, ListenLonger
 from overheard.evaluation.properties import f1
@@ -210,3 +211,14 @@ def test_contribution_is_exact_where_sums_are(asked: Asked) -> None:
 def test_a_shard_of_nothing_is_refused() -> None:
     with pytest.raises(FixData, match="at least one record"):
         ShardSize(0)
+
+
+def test_chains_that_disagree_are_flagged() -> None:
+    none = np.zeros(4)
+    states = np.zeros((16, 4), dtype=bool)
+    settled = Posterior(none, none > 0, 1.0, 1.0, 1.0, 1.0, 0.1, states)
+    assert flagged(settled) == {}
+    told = flagged(settled._replace(disagreement=0.4))["flag"]
+    assert told.startswith("chains disagree: ")
+    assert "about 0.10;" in told
+    assert flagged(settled._replace(disagreement=0.4, states=np.zeros((100, 4), dtype=bool))) == {}

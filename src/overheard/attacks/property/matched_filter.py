@@ -18,6 +18,8 @@ from overheard.transcript.knowledge import Sums
 from overheard.transcript.view import View
 
 Array = NDArray[np.float64]
+SURE_TO = 0.05
+"""Standard error of a sampled probability beyond which an answer flags itself."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,7 @@ class MatchedFilter:
                 "persistent": last.persistent,
                 "disagreement": last.disagreement,
                 **attendance(sums.participation),
+                **flagged(last),
             },
             history,
             score,
@@ -73,8 +76,7 @@ class MatchedFilter:
         A round between two of them has the one before.
         """
         rounds, clients = told.participation.shape
-        alpha, beta = self.model.positives
-        history = np.full((rounds, clients), alpha / (alpha + beta))
+        history = np.full((rounds, clients), self.model.share)
         found: dict[int, Posterior] = {}
         states = None
         for heard in sorted({*range(self.every, rounds + 1, self.every), rounds}):
@@ -82,6 +84,17 @@ class MatchedFilter:
             states, found[heard] = one.states, one
             history[heard - 1 :] = one.probabilities
         return found, history
+
+
+def flagged(found: Posterior) -> dict[str, str]:
+    """A warning where the chains have not come to one answer: their mean is then uncertain."""
+    error = found.disagreement / np.sqrt(len(found.states))
+    if error <= SURE_TO:
+        return {}
+    return {
+        "flag": "chains disagree: its probabilities are means over samples, uncertain here by "
+        f"about {error:.2f}; ask again with another seed, or listen longer"
+    }
 
 
 def contribution(told: Collected) -> Contributions:
