@@ -43,6 +43,18 @@ def test_moments_are_those_of_random_orders(rng):
     assert np.trace(moments.shape) == pytest.approx(1)
 
 
+def test_the_shape_of_what_varies_has_no_unit(rng):
+    """Errors a thousand times smaller: the same shape, and a millionth of the variance."""
+    nodes, shares = rng.normal(size=(1, 3, 2, 6, 4)), np.full((1, 3), 1 / 3)
+    believed = rng.dirichlet(np.ones(2), 6)
+    large, small = (
+        order_moments(unit * nodes, shares, usage(6, 2, 1), believed) for unit in (1.0, 1e-3)
+    )
+    assert small.shape == pytest.approx(large.shape)
+    assert small.variance == pytest.approx(1e-6 * large.variance)
+    assert np.trace(large.shape) == pytest.approx(1.0)
+
+
 def test_many_public_columns_make_the_errors_known(rng):
     """The model's errors may be wrong altogether: public columns replace them."""
     m, h, public = 20, 6, rng.normal(size=(20, 25))

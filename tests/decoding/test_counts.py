@@ -10,13 +10,20 @@ import pytest
 from overheard.decoding.counts import (
     _inverse,
     _round,
+    _tilt_counts,
     decode_tied,
     same_rows,
     solve_counts,
     solve_dependent,
 )
 from overheard.decoding.ladder import decode
-from overheard.decoding.matrix_free import OuterProducts, Part, _nearest, decode_matrix_free
+from overheard.decoding.matrix_free import (
+    OuterProducts,
+    Part,
+    _nearest,
+    _probabilities,
+    decode_matrix_free,
+)
 from overheard.decoding.measurement import from_rows
 from overheard.errors import FixData
 
@@ -47,6 +54,25 @@ def test_counts_are_those_of_an_exhaustive_search(rng, candidates):
         inside = groups == group
         counts = np.bincount(np.array(best)[inside], minlength=candidates) / inside.sum()
         assert np.allclose(posterior.probabilities[inside], counts, atol=1e-4)
+
+
+@pytest.mark.parametrize(("candidates", "size"), [(2, 4), (3, 3)])
+def test_counts_of_records_alike_by_listing_every_record(rng, candidates, size):
+    """All K^size answers of the records, each with its prior: the multisets are sums over these."""
+    prior, shift = rng.dirichlet(np.ones(candidates)), rng.normal(size=candidates - 1)
+    root = rng.normal(size=(candidates - 1, candidates - 1))
+    precision = root @ root.T
+    chances: dict[tuple[int, ...], float] = {}
+    for answer in itertools.product(range(candidates), repeat=size):
+        counts = tuple(answer.count(k) for k in range(candidates))
+        free = np.array(counts[1:], dtype=float)
+        weight = np.prod(prior[list(answer)]) * np.exp(free @ shift - free @ precision @ free / 2)
+        chances[counts] = chances.get(counts, 0.0) + weight
+    total = sum(chances.values())
+    shares = sum(np.array(c) * w for c, w in chances.items()) / total / size
+    found, best = _tilt_counts(prior, size, precision, shift)
+    assert found == pytest.approx(shares)
+    assert best == pytest.approx(max(chances.values()) / total)
 
 
 def test_a_count_is_rounded_only_where_all_values_are_sure():
@@ -158,6 +184,23 @@ def test_conjugate_gradients_find_and_prove_the_answer(rng, candidates):
     found = decode_matrix_free(operator, residual, 0.01)
     assert found.converged
     assert np.array_equal(found.guess, truth)
+    assert found.chi2_per_equation == pytest.approx(1.0, abs=0.2)
+
+
+def test_what_conjugate_gradients_leave_open_by_hand():
+    """prior(k) exp(-|z - corner k|^2 / (2 error)) for one record; the mean of two that are tied."""
+    z, error = np.array([[0.3, 0.1], [0.8, 0.1], [0.2, 0.7]]), np.array([0.2, 0.1, 0.0])
+    prior = np.array([[0.5, 0.3, 0.2], [0.2, 0.2, 0.6], [1 / 3] * 3])
+    answer = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
+    rows = []
+    for i in (0, 1):
+        far = [((z[i] - corner) ** 2).sum() for corner in ([0, 0], [1, 0], [0, 1])]
+        p = prior[i] * np.exp(-np.array(far) / (2 * error[i]))
+        rows.append(p / p.sum())
+    found = _probabilities(z, answer, prior, np.arange(3), error)
+    assert found == pytest.approx(np.array([*rows, [0.0, 0.0, 1.0]]))
+    tied = _probabilities(z, answer, prior, np.array([0, 0, 1]), error)
+    assert tied[:2] == pytest.approx(np.array([np.mean(rows, axis=0)] * 2))
 
 
 def test_conjugate_gradients_do_not_prove_nonsense(rng):

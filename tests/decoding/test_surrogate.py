@@ -200,6 +200,9 @@ def test_full_batches_with_everybody_leave_directions_open() -> None:
     sent, back = federation(True, clients, [recipe] * 3, 60, 0)[0]
     found = decode_logistic(sent, back, recipe, bias=0)
     assert 0 < found.identified < 13
+    # who takes the optimum to be near stays at the last model that came back
+    near = decode_logistic(sent, back, recipe, bias=0, prior=ls.SurrogatePrior(logit=1e-9))
+    np.testing.assert_allclose(near.estimate, back[-1], atol=1e-6)
 
 
 def test_same_seed_same_bits() -> None:

@@ -142,6 +142,12 @@ def test_clustered_shares_by_hand():
     assert clustered_interval(clients, share=True) == pytest.approx(1 / (1 + np.exp(-odds)))
 
 
+def test_clients_that_differ_by_less_than_their_records_do():
+    """Means 1 and 2 of two records each: the records explain more than all of it."""
+    low, high = clustered_interval([np.array([0.0, 2.0]), np.array([1.0, 3.0])])
+    assert (high - low) / 2 == pytest.approx(student_t.ppf(0.975, 1) * np.sqrt(0.5))
+
+
 def test_a_client_of_one_record_adds_no_noise_of_its_own():
     """Its spread cannot be seen; between clients it is."""
     low, high = clustered_interval([np.array([1.0]), np.array([3.0]), np.array([5.0])])
