@@ -13,7 +13,13 @@ from hypothesis import strategies as st
 from scipy.special import betaln
 from scipy.stats import multivariate_normal
 
-from overheard.decoding.mixed_chains import best_set, posterior, sample, sample_exactly
+from overheard.decoding.mixed_chains import (
+    _Chains,
+    best_set,
+    posterior,
+    sample,
+    sample_exactly,
+)
 from overheard.decoding.mixed_model import DEFAULT, Evidence, Settings, terms
 from overheard.errors import FixData
 
@@ -142,6 +148,26 @@ def test_sampling_finds_what_summing_over_all_sets_finds(
     weight = np.exp(joint - joint.max()).sum(axis=1)
     found = sample(terms(evidence), rng)
     np.testing.assert_allclose(found.probabilities, weight @ SETS / weight.sum(), atol=0.06)
+
+
+def test_a_swap_draws_who_takes_the_place_by_the_odds() -> None:
+    """Many chains, one positive client each: where it goes, against the joint probabilities."""
+    rng = np.random.default_rng(8)
+    one = replace(FEW, scales=(1.0,), persistent=(1.0,))
+    evidence, _ = simulated(rng, 6, 8, 1.5, 0.4, positives=2)
+    given_ = terms(evidence, one)
+    tau = np.zeros((20_000, 6))
+    tau[:, 2] = 1
+    chains = _Chains(given_, tau)
+    chains.swap(rng, 1.0)
+    joint = given_.log_joint(np.eye(6))[:, 0]
+    chance = np.exp(joint - joint.max()) / np.exp(joint - joint.max()).sum()
+    np.testing.assert_allclose(chains.tau.mean(axis=0), chance, atol=0.015)
+    kept = chains.held()
+    chains.add_up()  # the sums that were carried along are the sums
+    for name in ("count", "linked", "q", "h"):
+        np.testing.assert_allclose(kept[name], getattr(chains, name), atol=1e-9)
+    np.testing.assert_allclose(chains.log_joint(), given_.log_joint(chains.tau)[:, 0])
 
 
 def summed_exactly(evidence: Evidence, model: Settings) -> np.ndarray:

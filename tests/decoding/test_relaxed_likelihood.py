@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
+import torch
 
-from overheard.decoding.relaxed_likelihood import Features, _Moments, relaxed_likelihood, ridge
+from overheard.decoding.relaxed_likelihood import (
+    Features,
+    _Moments,
+    _problem,
+    relaxed_likelihood,
+    ridge,
+)
 
 
 def features(
@@ -27,6 +35,47 @@ def test_ridge_is_its_normal_equations() -> None:
     np.testing.assert_allclose(ridge(made, 5.0), expected)
     plain = np.linalg.lstsq(a, made.sums, rcond=None)[0]
     np.testing.assert_allclose(ridge(made, 0.0, weighted=False), plain)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_gradients_are_those_of_the_three_losses(seed: int) -> None:
+    """The paper's losses written down as they stand, differentiated by torch."""
+    rng = np.random.default_rng(seed)
+    rounds, clients = 12, 6
+    there = rng.random((rounds, clients)) < 0.5
+    there[:, 5] = False
+    made = Features(
+        rng.normal(size=rounds), rng.uniform(0.2, 1, rounds), rng.normal(1, 0.3, rounds),
+        rng.uniform(0.5, 3, rounds), rng.normal(-1, 0.3, rounds), rng.uniform(0.5, 3, rounds),
+        there.astype(float),
+    )  # fmt: skip
+    expected = rng.normal(size=clients)
+    problem = _problem(made, expected)
+    unit = np.sqrt((made.variance_with + made.variance_without) / 2).mean()
+    tau = torch.tensor(rng.uniform(0.1, 0.9, clients), requires_grad=True)
+    start = np.where(there, rng.normal(size=(rounds, clients)), 0.0)
+    x = torch.tensor(start, requires_grad=True)  # in units of ``unit``
+    feature = x * unit
+    dense = [
+        torch.distributions.Normal(*(torch.tensor(v)[:, None] for v in (mean, np.sqrt(variance))))
+        for mean, variance in (
+            (made.mean_with, made.variance_with),
+            (made.mean_without, made.variance_without),
+        )
+    ]
+    mask = torch.tensor(there)
+    plus, minus = (torch.where(mask, d.log_prob(feature), 0.0).sum(0) for d in dense)
+    likelihood = -torch.logaddexp(torch.log(tau) + plus, torch.log(1 - tau) + minus).sum()
+    took = torch.tensor(np.maximum(there.sum(axis=0), 1))
+    level = ((feature.sum(0) / took - torch.tensor(expected)) ** 2).sum() / unit**2
+    missing = feature.sum(1) - torch.tensor(made.sums)
+    whole = (torch.tensor(made.weights) * missing**2).sum() / unit**2
+    by_tau, by_x = problem.gradients(tau.detach().numpy(), start)
+    for loss, found in zip((likelihood, level, whole), by_x, strict=True):
+        (slope,) = torch.autograd.grad(loss, x, retain_graph=True)
+        np.testing.assert_allclose(found, np.where(there, slope.numpy(), 0.0), atol=1e-9)
+    (slope,) = torch.autograd.grad(likelihood, tau)
+    np.testing.assert_allclose(by_tau, slope.numpy(), atol=1e-9)
 
 
 def test_finds_the_positive_clients() -> None:

@@ -56,32 +56,71 @@ def relaxed_likelihood(
     features: Features, expected: Array, steps: int = 3000, rate: float = 0.01
 ) -> Array:
     """tau (N,) after so many steps of projected MTAdam from 1/2 and the expected features."""
-    a = features.participation > 0
-    took = np.maximum(a.sum(axis=0), 1)
-    unit = np.sqrt((features.variance_with + features.variance_without) / 2).mean() + 1e-300
-    plus, minus = features.mean_with[:, None] / unit, features.mean_without[:, None] / unit
-    wide = np.maximum(features.variance_with[:, None], 1e-300) / unit**2
-    narrow = np.maximum(features.variance_without[:, None], 1e-300) / unit**2
-    sums, goal = features.sums / unit, expected / unit
-    tau, x = np.full(a.shape[1], 0.5), np.where(a, goal, 0.0)
+    problem = _problem(features, expected)
+    tau, x = np.full(len(expected), 0.5), np.where(problem.there, problem.goal, 0.0)
     taus, xs = _Moments(1, tau.shape), _Moments(3, x.shape)
     for _ in range(steps):
-        log_plus = np.where(a, -((x - plus) ** 2) / (2 * wide) - np.log(wide) / 2, 0.0).sum(axis=0)
-        log_minus = np.where(a, -((x - minus) ** 2) / (2 * narrow) - np.log(narrow) / 2, 0.0).sum(
-            axis=0
-        )
-        ratio = np.clip(log_plus - log_minus, -500, 500)
+        by_tau, by_x = problem.gradients(tau, x)
+        tau = np.clip(tau + taus.step([by_tau], rate), 0.0, 1.0)
+        x = x + xs.step(by_x, rate)
+    return np.asarray(tau)
+
+
+class _Problem(NamedTuple):
+    """The three losses, in units in which a feature's standard deviation is about one.
+
+    ``there`` (T, N); per round, (T, 1) or (T,): means ``plus`` and ``minus`` with variances
+    ``wide`` and ``narrow``, ``sums``, ``weights``; per client (N,): ``goal``.
+    """
+
+    there: NDArray[np.bool_]
+    plus: Array
+    wide: Array
+    minus: Array
+    narrow: Array
+    sums: Array
+    weights: Array
+    goal: Array
+
+    def gradients(self, tau: Array, x: Array) -> tuple[Array, list[Array]]:
+        """By tau (N,), of the first loss alone; by X (T, N), of each loss.
+
+        - sum_i log(tau_i p_plus(X_i) + (1 - tau_i) p_minus(X_i)), negative;
+        - sum_i (mean of X_i - goal_i)^2;
+        - sum_r weight_r (sum of X_r - heard_r)^2.
+        """
+        a = self.there
+        log_plus = -((x - self.plus) ** 2) / (2 * self.wide) - np.log(self.wide) / 2
+        log_minus = -((x - self.minus) ** 2) / (2 * self.narrow) - np.log(self.narrow) / 2
+        ratio = np.clip(np.where(a, log_plus - log_minus, 0.0).sum(axis=0), -500, 500)
         inside = np.clip(tau, 1e-12, 1 - 1e-12)
         share = expit(ratio + np.log(inside) - np.log1p(-inside))
         by_tau = (1 - share) / (1 - inside) - share / inside
-        likelihood = np.where(a, share * (x - plus) / wide + (1 - share) * (x - minus) / narrow, 0)
-        level = 2 * (x.sum(axis=0) / took - goal) / took
-        missing = x.sum(axis=1) - sums
-        whole = 2 * features.weights * missing
-        tau = np.clip(tau + taus.step([by_tau], rate), 0.0, 1.0)
-        gradients = [likelihood, np.where(a, level, 0.0), np.where(a, whole[:, None], 0.0)]
-        x = x + xs.step(gradients, rate)
-    return np.asarray(tau)
+        likelihood = share * (x - self.plus) / self.wide
+        likelihood += (1 - share) * (x - self.minus) / self.narrow
+        took = np.maximum(a.sum(axis=0), 1)
+        level = 2 * (x.sum(axis=0) / took - self.goal) / took
+        whole = 2 * self.weights * (x.sum(axis=1) - self.sums)
+        by_x = (likelihood, level, whole[:, None])
+        return by_tau, [np.where(a, gradient, 0.0) for gradient in by_x]
+
+
+def _problem(features: Features, expected: Array) -> _Problem:
+    unit = np.sqrt((features.variance_with + features.variance_without) / 2).mean() + 1e-300
+    wide, narrow = (
+        np.maximum(variance[:, None], 1e-300) / unit**2
+        for variance in (features.variance_with, features.variance_without)
+    )
+    return _Problem(
+        features.participation > 0,
+        features.mean_with[:, None] / unit,
+        wide,
+        features.mean_without[:, None] / unit,
+        narrow,
+        features.sums / unit,
+        features.weights,
+        expected / unit,
+    )
 
 
 class _Moments:
