@@ -11,7 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from overheard.attacks import all_attacks, attack_named, is_slow
 from overheard.cli import main
+from overheard.evaluation.detection import _candidates
 from overheard.transcript.observe import LABEL_COLUMN
 from overheard.transcript.store import Recorder, Recording
 
@@ -179,3 +181,15 @@ def test_unknown_participation_and_other_auxiliary_data_are_said(
     assert code == 1
     assert "the auxiliary data does not fit the model of this federation" in complaint
     assert "needs 256 numbers a record" in complaint
+
+
+def test_what_is_tried_when_no_attack_is_named() -> None:
+    """Ours first; neither what needs no listening nor what takes long."""
+    tried = _candidates("")
+    assert tried[0].name == "matched_filter"
+    names = {attack.name for attack in tried}
+    listening = {
+        n for n, a in all_attacks().items() if a.question == "property" and a.paper != "baseline"
+    }
+    assert names == {n for n in listening if not is_slow(attack_named(n))}
+    assert "nobody" not in names

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from overheard.decoding import logistic_surrogate as ls
+from overheard.decoding import surrogate
 from overheard.decoding.affine_map import fit_affine_map
 from overheard.decoding.batch_noise import (
     LocalRecipe,
@@ -169,6 +170,21 @@ def test_least_squares_in_full_batches_is_the_affine_map() -> None:
     found, fit = decode_least_squares(sent, back, recipe), fit_affine_map(sent, back, steps=2)
     np.testing.assert_array_equal(found.estimate, fit.fixed_point)
     assert found.identified == fit.identified
+    assert found.misfit == pytest.approx((fit.residual / fit.noise_sd) ** 2)
+
+
+@pytest.mark.parametrize("spread", [0.05, 0.4])
+def test_the_marginal_likelihood_finds_what_was_drawn(spread: float) -> None:
+    """W = kappa (I + spread G / sqrt(P)), G symmetric with variances 1 and 2, and little noise."""
+    rng, size, kappa = np.random.default_rng(3), 60, 2.5
+    root = rng.normal(size=(size, size))
+    gaussian = (root + root.T) / np.sqrt(2)
+    noise = np.full((size, size), 1e-6)
+    curve = kappa * (np.eye(size) + spread * gaussian / np.sqrt(size))
+    found, wide = surrogate._marginal(curve, noise)
+    assert found == pytest.approx(kappa, rel=0.1)
+    nearest = min(surrogate.SPREADS, key=lambda s: abs(np.log(s / spread)))
+    assert wide == nearest
 
 
 @pytest.mark.parametrize("steps", [1, 5])

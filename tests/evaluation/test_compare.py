@@ -6,7 +6,15 @@ import numpy as np
 import pytest
 
 from overheard.evaluation.audit import audit
-from overheard.evaluation.compare import Compared, Side, _few, _leak, compare, compared_leaks
+from overheard.evaluation.compare import (
+    Compared,
+    Comparison,
+    Side,
+    _few,
+    _leak,
+    compare,
+    compared_leaks,
+)
 from overheard.evaluation.intervals import share_interval
 from overheard.evaluation.record import Pooled
 from overheard.transcript.threat import EAVESDROPPER, SERVER
@@ -81,6 +89,13 @@ def test_the_strongest_attack_of_each_side_counts(federate):
         (row,) = compare(record, record.model_copy(update={"pooled": order})).rows
         assert row.after.attack == "max_entropy"
         assert row.after.lift == 0.2
+    # by the lift itself, not by where its interval ends; the first among equals
+    sure = weak.model_copy(update={"lift": 0.1, "low": ours.value, "high": ours.value})
+    unsure = strong.model_copy(update={"low": ours.value - 0.3})
+    same = strong.model_copy(update={"attack": "model_based_global"})
+    for order in ((sure, unsure), (unsure, sure), (strong, same)):
+        (row,) = compare(record, record.model_copy(update={"pooled": order})).rows
+        assert row.after.attack == "max_entropy"
 
 
 def test_what_is_not_the_same_is_named(federate):
@@ -133,3 +148,16 @@ def test_changes_in_words():
     assert row(0.01, 0.2).change == "rose"
     assert row(-0.2, -0.01).change == "fell"
     assert row(-0.1, 0.1).change == "no change shown"
+    assert row(0.0, 0.1).change == row(-0.1, 0.0).change == "no change shown"
+    both = Comparison((row(0.01, 0.2), row(-0.2, -0.01)), (), (), ())
+    assert both.rose
+    told = both.to_dict()
+    assert told["rose"]
+    assert [line["change"] for line in told["rows"]] == ["rose", "fell"]
+    assert told["rows"][0]["before"]["attack"] == "a"
+    assert not Comparison(both.rows[1:], (), (), ()).rose
+
+
+def test_a_secret_without_a_column_has_the_name_of_its_question(federate):
+    record = audit(federate(), EAVESDROPPER, ("exact_linear", "max_entropy"))
+    assert {row.secret for row in compare(record, record).rows} == {"local model", "s"}

@@ -44,6 +44,9 @@ def test_beyond_99_is_counted_and_rows_only_on_request(rng):
     assert quiet.bins[-1].n == 3  # 99% itself is not beyond 99%
     assert sureness(Posterior(*np.full((3, 4), 0.5)), bins=True).bins[0].least == 0.5
     assert asked.rows == (2, 1)  # the one that is sure and wrong is not known
+    alike = Posterior(np.array([0.992, 0.999, 0.999]), np.ones(3), np.ones(3))
+    assert alike.rows() == (1, 2, 0)  # of as many bits: the surer first, then by number
+    assert alike.rows(1) == (1,)
 
 
 def test_clients_together(rng):

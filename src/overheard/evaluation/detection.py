@@ -28,7 +28,7 @@ from overheard.transcript.threat import SECURE_SERVER
 from overheard.transcript.view import Attack, View, launch
 
 Progress = Callable[[str, int, int], None]
-PREFERRED = ("matched_filter", "free_rider")
+PREFERRED = ("matched_filter",)
 """Tried first where no attack is named."""
 
 
