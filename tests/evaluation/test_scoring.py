@@ -12,6 +12,7 @@ from overheard.errors import FixData, FixRecording
 from overheard.evaluation.scoring import finite, scorer_of
 from overheard.learning.records import Records
 from overheard.transcript.guess import AttributeValues, LabelValues, LocalModel, Membership
+from overheard.transcript.knowledge import PublicRecords
 from overheard.transcript.observe import MEMBER_COLUMN, observe, recipe_of
 from overheard.transcript.target import LABEL, LOCAL_MODEL, Target, attribute
 from overheard.transcript.threat import SERVER
@@ -160,3 +161,18 @@ def test_details_are_plain_json():
     assert found == {"a": 0.5, "b": 3, "c": "x"}
     assert type(found["a"]) is float
     assert type(found["b"]) is int
+
+
+@pytest.mark.parametrize(("target", "scored"), [(attribute("s"), 15), (LOCAL_MODEL, 40)])
+def test_only_an_attribute_is_asked_of_the_records_that_are_known(federate, target, scored):
+    """Fifteen of forty are: a model is still scored on all records of its client."""
+    recording = federate(rounds=2, people=40)
+    truth, recipe = recording.truth(), recipe_of(recording)
+    known = PublicRecords(truth["0"].take(np.arange(15)))
+    view = observe(recording, SERVER, target, "0").knowing(known)
+    score = scorer_of(recipe, truth, target, view, 0)
+    guess: Any = certain(truth["0"]["s"][:15])
+    if target == LOCAL_MODEL:
+        guess = LocalModel(np.zeros(recipe.model.size), np.zeros(recipe.model.size), 0)
+    found = score(attack_named("majority"), guess, 0.0)
+    assert len(found.units) == found.finding.n == scored
