@@ -85,4 +85,5 @@ def reliability_tables(folder: Path = FOLDER) -> str:
 
 
 def _cell(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
+    """As text: a row may quote code, whose brackets are no link and no tag."""
+    return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;").replace("[", "&#91;")

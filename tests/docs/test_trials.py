@@ -51,6 +51,10 @@ def test_the_page_has_no_figure_of_its_own() -> None:
     assert re.findall(r"\d[\d,.]*%?", re.sub(r"`[^`]*`", "", typed)) == []
 
 
+def test_quoted_code_is_text() -> None:
+    assert made._cell("a[0][:n] | b < c") == "a&#91;0]&#91;:n] \\| b &lt; c"
+
+
 def test_killing_was_tried_often_enough_and_nothing_was_lost() -> None:
     rows = made.results()["chaos"]["rows"]
     assert sum(row["trials"] for row in rows) >= 200
