@@ -1,9 +1,9 @@
 """Who has the property: sets of clients, sampled under the mixed model in two stages.
 
 First as if the target's own variance were spread evenly over all clients, where a step is cheap
-(`sample`). Then under the exact C(tau) of `mixed_model`, from where those chains ended: the cheap
-chains, their variance spread by what the first stage found, propose a sweep, and each chain takes
-it or takes it back (`sample_exactly`).
+(`sample`). Then under the exact C(tau) of `mixed_model`, from where those chains ended
+(`sample_exactly`): the cheap chains, their variance spread by what the first stage found, propose a
+sweep that is taken or taken back, and Gibbs steps under C(tau) follow.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def sample_exactly(
 class _Sampler(Protocol):
     """Chains with their sets tau (chains, N) and, for each chain, s, k and gamma.
 
-    ``sweep`` returns the probability that each client is positive, or whether it is (chains, N).
+    ``sweep`` returns the probabilities by which it drew each client (chains, N).
     """
 
     @property

@@ -13,11 +13,12 @@ that is common to them, known from records from elsewhere (`persistence`), offse
 of the mean, which came from such records too, and v the variance of the target's own feature. s and
 k are what clients differ by from those records: log-normal around 1, on a small grid. With
 probability one half nobody is positive, else the number of positive clients is Beta-binomial. tau
-is sampled (flips, and swaps of a positive with a negative) in several chains. As if v were spread
-over the clients, C without tau, a step is cheap; a whole sweep of such steps is then taken, or
-taken back, by what C(tau) says of where it leads (delayed acceptance, Christen and Fox 2005), so
-that what is sampled is exact. gamma is integrated out in closed form throughout: drawn, it and what
-the rounds have in common would hold the chains where they are. Fewer rounds than clients will do.
+is sampled (flips, and swaps of a positive with a negative) in several chains, which move in two
+ways because either alone gets stuck (`mixed_chains`). As if v were spread over the clients, C
+without tau, gamma is integrated out and a step is cheap; a whole sweep of such steps is taken, or
+taken back, by what C(tau) says of where it leads (delayed acceptance, Christen and Fox 2005). And
+gamma and m ~ N(0, M) are drawn given tau; given them the rounds are independent, and a flip costs a
+sum over the client's rounds. Fewer rounds than clients will do.
 """
 
 from __future__ import annotations

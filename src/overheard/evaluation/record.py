@@ -22,6 +22,7 @@ LARGEST = 1e300
 
 Metric = Literal["accuracy", "excess_loss", "mean_absolute_error", "f1"]
 Count = Annotated[int, Field(ge=0)]
+Seconds = Annotated[float, Field(ge=0)]
 
 
 class _Part(BaseModel):
@@ -103,7 +104,7 @@ class Finding(_Part):
     lift: float | None = None
     bound: float | None = None
     n: Count
-    seconds: Annotated[float, Field(ge=0)]
+    seconds: Seconds
     seed: int
     details: dict[str, float | int | str] = {}
     sure: Sureness | None = None
@@ -189,7 +190,7 @@ class Detection(_Part):
     paper: str
     threat: str
     rounds: Count
-    seconds: Annotated[float, Field(ge=0)]
+    seconds: Seconds
     seed: int
     suspects: tuple[Suspect, ...]
     curve_rounds: tuple[Count, ...] = ()

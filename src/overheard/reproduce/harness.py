@@ -39,6 +39,10 @@ def recorded(config: Mapping[str, Any], dataset: Dataset | None = None) -> Itera
         yield Recording.open(simulate(ready, Path(folder) / "run"))
 
 
+SHARES = ("accuracy", "F1", "Brier score")
+"""Measures, or parts of their names, that lie between 0 and 1."""
+
+
 def truth_and_recipe(recording: Recording) -> tuple[dict[str, Records], Recipe]:
     """What scoring needs."""
     recipe = recipe_of(recording)
@@ -86,10 +90,6 @@ def attribute_scores(
             seconds = time.perf_counter() - begin
             hits = metrics.attribute_hits(guess, secret)
             yield Score(method, client, float(hits.mean()), majority, seconds, guess, secret)
-
-
-SHARES = ("accuracy", "F1", "Brier score")
-"""Measures, or parts of their names, that lie between 0 and 1."""
 
 
 def summarise(

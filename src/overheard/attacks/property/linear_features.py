@@ -26,6 +26,7 @@ Array = NDArray[np.float64]
 PAPER = "kerkouche2023"
 PENALTY = 5.0
 ROUNDING = 1e-6
+"""Of a probability: what other arithmetic makes of the same numbers."""
 
 
 def updates_told_apart(told: Detected, rounds: int) -> Array:
