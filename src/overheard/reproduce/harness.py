@@ -29,6 +29,8 @@ from overheard.transcript.threat import EAVESDROPPER, Threat
 from overheard.transcript.view import Attack, launch
 
 STRANGER = "stranger (imputation)"
+SHARES = ("accuracy", "F1", "Brier score")
+"""Measures, or parts of their names, that lie between 0 and 1."""
 
 
 @contextmanager
@@ -37,10 +39,6 @@ def recorded(config: Mapping[str, Any], dataset: Dataset | None = None) -> Itera
     with tempfile.TemporaryDirectory() as folder:
         ready = plan(parse_config(dict(config)), dataset)
         yield Recording.open(simulate(ready, Path(folder) / "run"))
-
-
-SHARES = ("accuracy", "F1", "Brier score")
-"""Measures, or parts of their names, that lie between 0 and 1."""
 
 
 def truth_and_recipe(recording: Recording) -> tuple[dict[str, Records], Recipe]:
