@@ -64,7 +64,7 @@ QUICK = (
     "decoding/moments.py", "decoding/label_solve.py", "decoding/update_scale.py",
     "evaluation/metrics.py", "evaluation/bounds.py", "evaluation/sureness.py",
 )  # fmt: skip
-# what every number of a report goes through
+# small files whose every mistake would be a wrong number in a report: all of theirs are tried
 SCORES = (
     "evaluation/intervals.py", "evaluation/metrics.py", "evaluation/sureness.py",
     "evaluation/compare.py",

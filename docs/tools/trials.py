@@ -35,8 +35,8 @@ TRIALS = {
     "coverage": "The share of lines and branches that the tests run.",
     "mutants": "The source is changed in small ways, one at a time: a test must fail. What "
     "survived is listed below its file (counted there) with a judgement.",
-    "mutants_scores": "The same for every change of the files that every number of a report goes "
-    "through.",
+    "mutants_scores": "The same for every change of the files that make intervals, scores, bins of "
+    "confidence and comparisons.",
 }
 """What is tried, in a sentence each and in this order; files of other names come last."""
 COUNTED = {
