@@ -72,7 +72,7 @@ def listened(
         "seed": seed,
         "data": {"source": "file"},
         "model": {"name": model},
-        "training": {"rounds": 12, "learning_rate": 0.1},
+        "training": {"rounds": ROUNDS, "learning_rate": 0.1},
         "audit": {"attributes": ["s"]},
     }
     if noise:
@@ -81,7 +81,8 @@ def listened(
     recording = Recording.open(simulate(plan(parse_config(content), data), path))
     views = {c: observe(recording, EAVESDROPPER, attribute("s"), c) for c in recording.clients}
     attacks = [attack_named(n) for n, a in all_attacks().items() if a.question == "attribute"]
-    answers = {c: list(_answers(attacks, view)) for c, view in views.items()}
+    heard = [list(_answers(attacks, view)) for view in list(views.values())[:HEARD]]
+    answers = {c: heard[k % len(heard)] for k, c in enumerate(views)}
     return Listened(recording, views, answers)
 
 
@@ -146,7 +147,7 @@ def null_audit(heard: Listened, rng: np.random.Generator, stranger: bool) -> Aud
         for name, attack in used.items()
     ]
     run = Run(
-        recording="r", data="d", origin="o", clients=tuple(heard.views), rounds=12, closed=True,
+        recording="r", data="d", origin="o", clients=tuple(heard.views), rounds=ROUNDS, closed=True,
         threat="eavesdropper", threat_words="", knows=(), recipe={}, seed=0, software={},
     )  # fmt: skip
     return Audit(run=run, attacks=tuple(infos), findings=findings, pooled=pooled, skipped=())
@@ -199,8 +200,8 @@ def main() -> int:
             rows.append(rates(clients, people, given.audits, given.seed, Path(folder)))
             row = rows[-1]
             print(
-                f"{clients} clients of {people} records: {row['exposed']} of {row['audits']} audits "
-                f"falsely exposed ({row['low']:.1%} to {row['high']:.1%}); by single looks "
+                f"{clients} clients of {people} records: {row['exposed']} of {row['audits']} "
+                f"audits falsely exposed ({row['low']:.1%} to {row['high']:.1%}); by single looks "
                 f"{row['single_looks']}"
             )
     command = f"python reliability/null_audits.py --audits {given.audits} --seed {given.seed}"
