@@ -9,12 +9,13 @@ from importlib.metadata import version
 import numpy as np
 
 from overheard.attacks import all_attacks, attack_named, equation, is_slow, words
-from overheard.errors import ChooseAnotherAttack, FixConfig, FixData, GrantKnowledge, ListenLonger
+from overheard.errors import FixConfig, FixData, ListenLonger
 from overheard.evaluation import properties
+from overheard.evaluation.attempt import NOT_RUN, attempt
 from overheard.evaluation.intervals import clustered_interval
 from overheard.evaluation.kept import NOTHING_KEPT, Kept
 from overheard.evaluation.promised import promise_notes
-from overheard.evaluation.record import AttackInfo, Audit, Finding, Pooled, Run, Skipped
+from overheard.evaluation.record import AttackInfo, Audit, Failed, Finding, Pooled, Run, Skipped
 from overheard.evaluation.scoring import Scored, Scorer, scorer_of
 from overheard.evaluation.sureness import sureness, together
 from overheard.learning.recipe import Recipe
@@ -27,10 +28,6 @@ from overheard.transcript.threat import Threat
 from overheard.transcript.view import Attack, View, launch
 
 Progress = Callable[[str, int, int], None]
-# an attack that raises one of these was not applicable; anything else is an error of the audit
-NOT_RUN = (ChooseAnotherAttack, GrantKnowledge, ListenLonger, FixData)
-
-
 UNSCORED = "truth/ has no records of this client, so a guess about it cannot be scored"
 SLOW = "a slow search, not run by default; name it with --attack, or run all with --slow"
 
@@ -50,7 +47,8 @@ def audit(
     """Audit a recording under a threat model; empty selections mean everything there is.
 
     Attacks that search for minutes (``slow``) run when named or with ``slow=True``; otherwise they
-    are listed as skipped. ``rows``: put the row numbers of the records known beyond 99% into the
+    are listed as skipped. One that ends in an error is listed as failed, and the others run.
+    ``rows``: put the row numbers of the records known beyond 99% into the
     record, a few per client; by default it holds nothing about single records.
 
     ``kept``: what an audit with the same arguments found before it was stopped, and where this one
@@ -73,6 +71,7 @@ def audit(
     whole = {t for t in asked if t.question == "property"}
     scored: list[Scored] = []
     skipped: list[Skipped] = []
+    failed: list[Failed] = []
     steps = [(t, c) for t in asked for c in ((EVERYBODY,) if t in whole else names)]
     for done, (target, client) in enumerate(steps):
         progress(f"{target.key} of {client or properties.EVERYBODY}", done, len(steps))
@@ -81,7 +80,7 @@ def audit(
             continue
         known = {a.name: kept.outcome(target.key, client, a.name) for a in matching}
         if all(known.values()):
-            _sort([known[a.name] for a in matching], scored, skipped)
+            _sort([known[a.name] for a in matching], scored, skipped, failed)
             continue
         if client in recording.clients and client not in truth:
             skipped += [_skip(a, client, target, UNSCORED) for a in matching]
@@ -104,9 +103,9 @@ def audit(
                 outcome = _outcome(attack, view, scorer, target, seed, slow or attack.name in named)
                 kept.keep(outcome, target.key, client, attack.name)
                 known[attack.name] = outcome
-            _sort([outcome], scored, skipped)
+            _sort([outcome], scored, skipped, failed)
     progress("done", len(steps), len(steps))
-    heard_of = {s.finding.attack for s in scored} | {s.attack for s in skipped}
+    heard_of = {s.finding.attack for s in scored} | {s.attack for s in (*skipped, *failed)}
     used = [a for a in chosen if a.name in heard_of]
     return Audit(
         run=_run(recording, threat, recipe, seed),
@@ -114,6 +113,7 @@ def audit(
         findings=tuple(s.finding for s in scored),
         pooled=tuple(_pool(scored)),
         skipped=tuple(skipped),
+        failed=tuple(failed),
         notes=(
             *_notes(recording),
             *rank_notes([s.finding for s in scored]),
@@ -124,23 +124,32 @@ def audit(
 
 def _outcome(
     attack: Attack, view: View, scorer: Scorer, target: Target, seed: int, slow: bool
-) -> Scored | Skipped:
+) -> Scored | Skipped | Failed:
     if is_slow(attack) and not slow:
         return _skip(attack, view.client, target, SLOW)
-    begin = time.perf_counter()
-    try:
+
+    def run() -> Scored:
+        begin = time.perf_counter()
         guess = launch(attack, view, seed)
+        return scorer(attack, guess, time.perf_counter() - begin)
+
+    try:
+        return attempt(run, attack.name, view.client or properties.EVERYBODY, target.column or None)
     except NOT_RUN as error:
         return _skip(attack, view.client, target, str(error))
-    return scorer(attack, guess, time.perf_counter() - begin)
 
 
 def _sort(
-    outcomes: Iterable[Scored | Skipped | None], scored: list[Scored], skipped: list[Skipped]
+    outcomes: Iterable[Scored | Skipped | Failed | None],
+    scored: list[Scored],
+    skipped: list[Skipped],
+    failed: list[Failed],
 ) -> None:
     for outcome in outcomes:
         if isinstance(outcome, Scored):
             scored.append(outcome)
+        elif isinstance(outcome, Failed):
+            failed.append(outcome)
         elif outcome is not None:
             skipped.append(outcome)
 

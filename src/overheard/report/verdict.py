@@ -167,7 +167,7 @@ def topics(audit: Audit) -> list[Topic]:
     infos = {info.name: info for info in audit.attacks}
     seen = [topic_of(f) for f in everything(audit)]
     measured = {(t.question, t.attribute) for t in seen}
-    for skip in audit.skipped:
+    for skip in (*audit.skipped, *audit.failed):
         info = infos.get(skip.attack)
         key = (info.question if info else skip.attack, skip.attribute)
         if key not in measured and not is_baseline(skip.attack, info):
@@ -188,9 +188,15 @@ def verdicts(audit: Audit) -> list[Verdict]:
         about = [j for j in judged if j.topic == topic]
         worst = strongest(about)
         if worst is None or not isinstance(worst.finding, Finding):
-            pattern = "{secret} was not measured: every attack on it was skipped, for the reasons "
+            how = "was skipped or failed" if audit.failed else "was skipped"
+            pattern = "{secret} was not measured: every attack on it " + how
             answers.append(
-                Verdict(topic, NOT_MEASURED, pattern + "listed.", {"secret": topic.name})
+                Verdict(
+                    topic,
+                    NOT_MEASURED,
+                    pattern + ", for the reasons listed.",
+                    {"secret": topic.name},
+                )
             )
         elif topic.metric == "excess_loss":
             answers.append(_model_verdict(worst, worst.finding, about))
@@ -205,7 +211,7 @@ def verdicts(audit: Audit) -> list[Verdict]:
 
 def headline(audit: Audit) -> list[str]:
     """The verdicts as plain sentences, one per question or attribute."""
-    if not audit.findings and not audit.skipped:
+    if not audit.findings and not audit.skipped and not audit.failed:
         return ["Nothing was measured: no attack was run."]
     return [verdict.text for verdict in verdicts(audit)]
 
