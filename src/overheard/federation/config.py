@@ -18,7 +18,11 @@ from overheard.learning.records import Spec
 
 
 class DataConfig(Spec):
-    """Where records come from: a named source, or ``source = "file"`` with its columns' roles."""
+    """Where records come from: a named source, or ``source = "file"`` with its columns' roles.
+
+    ``scale``: numbers are measured from the mean of all clients' records in units of their standard
+    deviation, which the recipe then publishes; or, with "none", taken as they stand.
+    """
 
     source: str
     path: str = ""
@@ -26,6 +30,7 @@ class DataConfig(Spec):
     target: str = ""
     task: Literal["regression", "classification"] | None = None
     drop: tuple[str, ...] = ()
+    scale: Literal["records", "none"] = "records"
     options: dict[str, Any] = {}
 
 
