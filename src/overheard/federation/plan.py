@@ -203,6 +203,10 @@ def _label_secret(config: Config, dataset: Dataset) -> tuple[LabelSecret | None,
     return LabelSecret(asked.group, values, auxiliary), kept
 
 
+FILE_ONLY = tuple("path client target task drop categories missing encoding separator".split())
+"""Settings of ``[data]`` that are about a table of the user's own."""
+
+
 def load_data(config: Config) -> Dataset:
     """The dataset that the config names."""
     data = config.data
@@ -210,11 +214,10 @@ def load_data(config: Config) -> Dataset:
     if data.source == "file":
         if not (data.path and data.client and data.target):
             raise FixConfig("data source 'file' needs path, client and target in [data]")
-        options |= {"path": data.path, "client": data.client, "target": data.target}
-        options |= {"drop": data.drop, "task": data.task}
+        options |= {key: getattr(data, key) for key in FILE_ONLY}
         options["sensitive"] = config.audit.attributes or ()
     elif data.source in catalogue.SOURCES:
-        for key in ("path", "client", "target", "task", "drop"):
+        for key in FILE_ONLY:
             if getattr(data, key):
                 raise FixConfig(
                     f"data.{key} belongs to source = 'file'; {data.source!r} settles it by itself"
@@ -311,7 +314,11 @@ def _loss(config: Config, target: Target) -> tuple[Loss, int]:
     if name == "linear" and target.classes:
         raise FixConfig("model 'linear' predicts a number but the target is a class; use logistic")
     if name == "logistic" and not target.classes:
-        raise FixConfig("model 'logistic' predicts a class but the target is a number; use linear")
+        raise FixConfig(
+            f"model 'logistic' predicts a class but the target {target.column!r} is a number; if "
+            'its values are classes (0 and 1, say), set task = "classification" in [data]; for a '
+            "number use linear"
+        )
     if not target.classes:
         return "squared_error", 1
     return "cross_entropy", 1 if len(target.classes) == 2 else len(target.classes)
