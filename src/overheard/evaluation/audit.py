@@ -12,14 +12,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overheard.attacks import all_attacks, attack_named, equation, is_slow, listens, words
-from overheard.errors import ChooseAnotherAttack, FixConfig, FixData, GrantKnowledge, ListenLonger
+from overheard.errors import FixConfig, FixData, ListenLonger
 from overheard.evaluation import properties
+from overheard.evaluation.attempt import NOT_RUN, attempt
 from overheard.evaluation.decision import CLOSE, Topic, topic_of
 from overheard.evaluation.evidence import share_p_value, smaller_p_value
 from overheard.evaluation.intervals import clustered_interval
 from overheard.evaluation.kept import NOTHING_KEPT, Kept
 from overheard.evaluation.promised import promise_notes
-from overheard.evaluation.record import SHARES, AttackInfo, Audit, Finding, Pooled, Run, Skipped
+from overheard.evaluation.record import (
+    SHARES,
+    AttackInfo,
+    Audit,
+    Failed,
+    Finding,
+    Pooled,
+    Run,
+    Skipped,
+)
 from overheard.evaluation.scoring import Scored, Scorer, scorer_of
 from overheard.evaluation.sureness import joined, sureness
 from overheard.learning.recipe import Recipe
@@ -33,10 +43,6 @@ from overheard.transcript.view import Attack, View, launch
 
 Array = NDArray[np.float64]
 Progress = Callable[[str, int, int], None]
-# an attack that raises one of these was not applicable; anything else is an error of the audit
-NOT_RUN = (ChooseAnotherAttack, GrantKnowledge, ListenLonger, FixData)
-
-
 UNSCORED = "truth/ has no records of this client, so a guess about it cannot be scored"
 SLOW = "a slow search, not run by default; name it with --attack, or run all with --slow"
 
@@ -56,7 +62,8 @@ def audit(
     """Audit a recording under a threat model; empty selections mean everything there is.
 
     Attacks that search for minutes (``slow``) run when named or with ``slow=True``; otherwise they
-    are listed as skipped. ``rows``: put the row numbers of the records known beyond 99% into the
+    are listed as skipped. One that ends in an error is listed as failed, and the others run.
+    ``rows``: put the row numbers of the records known beyond 99% into the
     record, a few per client; by default it holds nothing about single records.
 
     ``kept``: what an audit with the same arguments found before it was stopped, and where this one
@@ -79,6 +86,7 @@ def audit(
     whole = {t for t in asked if t.question == "property"}
     scored: list[Scored] = []
     skipped: list[Skipped] = []
+    failed: list[Failed] = []
     steps = [(t, c) for t in asked for c in ((EVERYBODY,) if t in whole else names)]
     for done, (target, client) in enumerate(steps):
         progress(f"{target.key} of {client or properties.EVERYBODY}", done, len(steps))
@@ -87,7 +95,7 @@ def audit(
             continue
         known = {a.name: kept.outcome(target.key, client, a.name) for a in matching}
         if all(known.values()):
-            _sort([known[a.name] for a in matching], scored, skipped)
+            _sort([known[a.name] for a in matching], scored, skipped, failed)
             continue
         if client in recording.clients and client not in truth:
             skipped += [_skip(a, client, target, UNSCORED) for a in matching]
@@ -110,9 +118,9 @@ def audit(
                 outcome = _outcome(attack, view, scorer, target, seed, slow or attack.name in named)
                 kept.keep(outcome, target.key, client, attack.name)
                 known[attack.name] = outcome
-            _sort([outcome], scored, skipped)
+            _sort([outcome], scored, skipped, failed)
     progress("done", len(steps), len(steps))
-    heard_of = {s.finding.attack for s in scored} | {s.attack for s in skipped}
+    heard_of = {s.finding.attack for s in scored} | {s.attack for s in (*skipped, *failed)}
     used = [a for a in chosen if a.name in heard_of]
     listening = frozenset(a.name for a in used if listens(a))
     findings, pooled = together(scored, listening)
@@ -122,6 +130,7 @@ def audit(
         findings=findings,
         pooled=pooled,
         skipped=tuple(skipped),
+        failed=tuple(failed),
         notes=(
             *_notes(recording),
             *rank_notes(findings),
@@ -132,23 +141,32 @@ def audit(
 
 def _outcome(
     attack: Attack, view: View, scorer: Scorer, target: Target, seed: int, slow: bool
-) -> Scored | Skipped:
+) -> Scored | Skipped | Failed:
     if is_slow(attack) and not slow:
         return _skip(attack, view.client, target, SLOW)
-    begin = time.perf_counter()
-    try:
+
+    def run() -> Scored:
+        begin = time.perf_counter()
         guess = launch(attack, view, seed)
+        return scorer(attack, guess, time.perf_counter() - begin)
+
+    try:
+        return attempt(run, attack.name, view.client or properties.EVERYBODY, target.column or None)
     except NOT_RUN as error:
         return _skip(attack, view.client, target, str(error))
-    return scorer(attack, guess, time.perf_counter() - begin)
 
 
 def _sort(
-    outcomes: Iterable[Scored | Skipped | None], scored: list[Scored], skipped: list[Skipped]
+    outcomes: Iterable[Scored | Skipped | Failed | None],
+    scored: list[Scored],
+    skipped: list[Skipped],
+    failed: list[Failed],
 ) -> None:
     for outcome in outcomes:
         if isinstance(outcome, Scored):
             scored.append(outcome)
+        elif isinstance(outcome, Failed):
+            failed.append(outcome)
         elif outcome is not None:
             skipped.append(outcome)
 
