@@ -47,7 +47,7 @@ class Kept:
             Finding.model_validate(content["finding"]),
             _unpacked(content["units"]),
             None if content["imputed"] is None else _unpacked(content["imputed"]),
-            None if posterior is None else Posterior(*map(_unpacked, posterior)),
+            None if posterior is None else Posterior(*(a and _unpacked(a) for a in posterior)),
         )
 
     def keep(self, outcome: Scored | Skipped | Failed, *key: str) -> None:
@@ -65,7 +65,9 @@ class Kept:
             "imputed": None if outcome.imputed is None else _packed(outcome.imputed),
             "posterior": None
             if p is None
-            else [_packed(a) for a in (p.confidence, p.hits, p.bits)],
+            else [
+                None if a is None else _packed(a) for a in (p.confidence, p.hits, p.bits, p.beyond)
+            ],
         }
         self._write(content, "outcome", *key)
 
