@@ -28,14 +28,31 @@ def audited(workplace: Any) -> Any:
 def test_into_a_pipe_lines_are_plain_and_whole(workplace: Any) -> None:
     done = workplace.process("audit", "run", "--out", "a", *QUICK)
     assert done.returncode == 0
-    assert done.stderr == ""  # no bar
-    assert not set("\x1b━│┃╇…") & set(done.stdout)
+    assert not set("\x1b━│┃╇…") & set(done.stdout + done.stderr)  # no bar
     header, *rows = [line.split("\t") for line in done.stdout.splitlines() if "\t" in line]
     assert header[:2] == ["question", "attack"]
     assert {len(row) for row in rows} == {7}
     assert "max_entropy" in {row[1] for row in rows}
     sentences = [line for line in done.stdout.splitlines() if line.startswith("- ")]
     assert all(line.endswith(".") for line in sentences)
+
+
+def test_into_a_pipe_every_step_is_said_when_it_begins(workplace: Any) -> None:
+    """Clients by name, attacks when they first run; what a listener of the pipe can wait for."""
+    done = workplace.process("audit", "run", "--out", "a", *QUICK)
+    first, *lines = done.stderr.splitlines()
+    assert first == "auditing 3 clients of 30 records, 8 rounds, 3 attacks (0 of 6 done)"
+    assert all(line.startswith("auditing ") and line.endswith(" done)") for line in lines)
+    said = [line.removeprefix("auditing ").partition(" (")[0] for line in lines]
+    for target in ("local_model", "attribute.s"):
+        for client in ("site 0", "site 1", "site 2"):
+            assert f"{target} of {client}" in said
+    assert "attribute.s of site 0: max_entropy" in said
+    assert "attribute.s, round by round: max_entropy" in said
+    assert "s, by share of records known: partial_decode" in said
+    assert len(set(lines)) == len(lines)
+    for flag in ("--quiet", "--json"):
+        assert workplace.overheard("audit", "run", "--out", flag[2:], flag, *QUICK).stderr == ""
 
 
 def on_a_terminal(workplace: Any, *words: str, **environment: str) -> str:

@@ -55,6 +55,14 @@ def audit(
             "of small clients."
         ),
     ] = None,
+    budget: Annotated[
+        float | None,
+        typer.Option(
+            help="Seconds for each attack on each client; what takes longer is ended and listed as "
+            "skipped.",
+            show_default="no limit",
+        ),
+    ] = None,
     show_records: Annotated[
         bool,
         typer.Option("--show-records", help="Note the row numbers of records known beyond 99%."),
@@ -103,12 +111,13 @@ def audit(
                 "coverage": coverage,
                 "show_records": show_records,
                 "seed": seed or 0,
+                "budget": budget,
                 "version of overheard": own_code(),
             }
             kept = asking(work, asked)
             record = finished(work) or run_audit(
                 place, threat, *chosen, seed or 0, slow, grant or [], rounds, show_records,
-                coverage, kept, damage,
+                coverage, kept, damage, budget,
             )  # fmt: skip
         finish(work, record)
     summary(record)
@@ -163,6 +172,7 @@ def run_audit(
     coverage: bool | None = False,
     kept: Kept | None = None,
     damage: tuple[str, ...] = (),
+    budget: float | None = None,
 ) -> Audit:
     """The audit itself, behind a bar."""
     from overheard.errors import ChooseAnotherAttack
@@ -175,23 +185,20 @@ def run_audit(
 
     adversary = granting_named(threat_named(threat), grant)
     recording, kept = Recording.open(run), kept or NOTHING_KEPT
-    with terminal.progress() as bar:
-        task = bar.add_task("auditing", total=None)
-
-        def show(what: str, done: int, total: int) -> None:
-            bar.update(task, completed=done, total=total, description=f"auditing {what}")
-
+    with terminal.steps("auditing") as show:
         record = run_attacks(
-            recording, adversary, attacks, clients, targets, seed, slow, show, show_records, kept
-        )
+            recording, adversary, attacks, clients, targets, seed, slow, show, show_records, kept,
+            budget,
+        )  # fmt: skip
         if not record.findings and not record.failed:
             reasons = "; ".join(dict.fromkeys(s.reason for s in record.skipped))
             raise ChooseAnotherAttack(f"{run}: no attack could run: {reasons or 'none fits'}")
         if rounds:
-            record = record.adding(by_rounds(recording, adversary, record, show, kept))
+            record = record.adding(by_rounds(recording, adversary, record, show, kept, budget))
         if coverage is not False:
             most = sys.maxsize if coverage else QUICK_RECORDS
-            record = record.adding(by_coverage(recording, adversary, record, show, most, kept))
+            covered = by_coverage(recording, adversary, record, show, most, kept, budget)
+            record = record.adding(covered)
         run_ = record.run.model_copy(update={"damage": damage})
         return record.model_copy(update={"run": run_})
 

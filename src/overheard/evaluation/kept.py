@@ -72,17 +72,21 @@ class Kept:
         self._write(content, "outcome", *key)
 
     def parts(
-        self, kind: type[Part], make: Callable[[], Sequence[Part | Failed]], *key: str
-    ) -> Sequence[Part | Failed]:
-        """Parts of the record, and what failed when they were made: read, or made and kept."""
+        self, kind: type[Part], make: Callable[[], Sequence[Part | Failed | Skipped]], *key: str
+    ) -> Sequence[Part | Failed | Skipped]:
+        """Parts of the record, and those that could not be made: read, or made and kept."""
         content = self._read(kind.__name__, *key)
         if content is not None:
-            failed = [Failed.model_validate(part) for part in content["failed"]]
-            return [*(kind.model_validate(part) for part in content["parts"]), *failed]
+            return [
+                *(kind.model_validate(part) for part in content["parts"]),
+                *(Failed.model_validate(part) for part in content["failed"]),
+                *(Skipped.model_validate(part) for part in content["skipped"]),
+            ]
         made = make()
+        kinds: dict[str, type[BaseModel]] = {"parts": kind, "failed": Failed, "skipped": Skipped}
         content = {
-            "parts": [part.model_dump() for part in made if not isinstance(part, Failed)],
-            "failed": [part.model_dump() for part in made if isinstance(part, Failed)],
+            name: [part.model_dump() for part in made if isinstance(part, its)]
+            for name, its in kinds.items()
         }
         self._write(content, kind.__name__, *key)
         return made

@@ -187,7 +187,7 @@ def verdicts(audit: Audit) -> list[Verdict]:
             worst = strongest(j for j in pooled if j.topic == topic)
         doubted = _doubted(about)
         if worst is None or worst.level is NOT_MEASURED or (worst.level is NO_SIGN and doubted):
-            answers.append(_no_verdict(topic, about, doubted))
+            answers.append(_no_verdict(topic, about, doubted, bool(audit.failed)))
         else:
             answers.append(_SENTENCES[topic.metric](worst, worst.finding, about))
     return answers
@@ -202,13 +202,17 @@ def _doubted(about: Iterable[Judged]) -> dict[str, str]:
     return {client: j.why for client, j in best.items() if j.level is NOT_MEASURED}
 
 
-def _no_verdict(topic: Topic, about: Sequence[Judged], doubted: Mapping[str, str]) -> Verdict:
+def _no_verdict(
+    topic: Topic, about: Sequence[Judged], doubted: Mapping[str, str], failed: bool
+) -> Verdict:
     """Says first why nothing can be said."""
     names = {"secret": topic.name}
     if not about:
-        why = "every attack on it was skipped or failed, for the reasons listed"
+        how = "was skipped or failed" if failed else "was skipped"
+        why = f"every attack on it {how}, for the reasons listed"
     elif all(j.baseline for j in about):
-        why = "nothing that listens was run, only guesses to compare with"
+        how = "was run to its end" if failed else "was run"
+        why = f"nothing that listens {how}, only guesses to compare with"
     else:
         asked = len({j.client for j in about})
         names["why"] = next(filter(None, doubted.values()), "its answers must not be relied on")
