@@ -15,6 +15,7 @@ from overheard.evaluation.intervals import clustered_interval
 from overheard.evaluation.kept import NOTHING_KEPT, Kept
 from overheard.evaluation.promised import promise_notes
 from overheard.evaluation.record import AttackInfo, Audit, Finding, Pooled, Run, Skipped
+from overheard.evaluation.replay import replays
 from overheard.evaluation.scoring import Scored, Scorer, scorer_of
 from overheard.evaluation.sureness import sureness, together
 from overheard.learning.recipe import Recipe
@@ -114,6 +115,7 @@ def audit(
         findings=tuple(s.finding for s in scored),
         pooled=tuple(_pool(scored)),
         skipped=tuple(skipped),
+        replays=replays(recording, recipe, truth, names, seed, kept) if whole < {*asked} else (),
         notes=(
             *_notes(recording),
             *rank_notes([s.finding for s in scored]),

@@ -213,6 +213,23 @@ class Skipped(_Part):
     reason: str
 
 
+class Replay(_Part):
+    """Whether a client trained as declared: its true records, trained on again by the recipe.
+
+    ``rounds``: those replayed; ``worst``: the one that is farthest off, by ``off`` of its update's
+    length, where random orders and noise leave replays up to ``by_chance`` apart (0: nothing is
+    random). ``reason``: why it cannot be checked.
+    """
+
+    client: str
+    outcome: Literal["fits", "does not fit", "cannot be checked"]
+    rounds: tuple[Count, ...] = ()
+    worst: Count | None = None
+    off: Annotated[float, Field(ge=0)] | None = None
+    by_chance: Annotated[float, Field(ge=0)] | None = None
+    reason: str = ""
+
+
 class AttackInfo(_Part):
     """What a reader should know about an attack."""
 
@@ -257,11 +274,17 @@ class Audit(_Part):
     skipped: tuple[Skipped, ...]
     heard: tuple[Heard, ...] = ()
     covered: tuple[KnownShare, ...] = ()
+    replays: tuple[Replay, ...] = ()
     notes: tuple[str, ...] = Field(default=())
 
     def to_json(self) -> str:
         """What ``audit.json`` or a list of suspects holds."""
         return self.model_dump_json(indent=1) + "\n"
+
+
+def unfit_clients(audit: Audit) -> set[str]:
+    """Clients that did not train as declared: whatever was found about them supports nothing."""
+    return {replay.client for replay in audit.replays if replay.outcome == "does not fit"}
 
 
 def read_audit(path: str | Path) -> Audit:
