@@ -96,7 +96,9 @@ def another_epoch(recipe: Recipe, truth: Truth) -> tuple[Recipe, Truth]:
 
 def swapped(recipe: Recipe, truth: Truth) -> tuple[Recipe, Truth]:
     names = list(truth)
-    return recipe, {name: truth[other] for name, other in zip(names, names[1:] + names[:1], strict=True)}
+    return recipe, {
+        name: truth[other] for name, other in zip(names, names[1:] + names[:1], strict=True)
+    }
 
 
 def hidden_truth(recipe: Recipe, truth: Truth) -> tuple[Recipe, Truth]:
@@ -109,7 +111,9 @@ def hidden_truth(recipe: Recipe, truth: Truth) -> tuple[Recipe, Truth]:
 
 
 NOISE = {"name": "gaussian", "sd": 0.01}
-CASES: tuple[tuple[str, Callable[[Recipe, Truth], tuple[Recipe, Truth]], bool, dict[str, Any]], ...] = (
+CASES: tuple[
+    tuple[str, Callable[[Recipe, Truth], tuple[Recipe, Truth]], bool, dict[str, Any]], ...
+] = (
     ("as declared, full batches", declared, False, {}),
     ("as declared, mini-batches", declared, True, {}),
     ("as declared, mini-batches and noise", declared, True, NOISE),
@@ -147,7 +151,9 @@ def rows(trials: int, seed: int = 0) -> Iterator[dict[str, Any]]:
     for case, (what, change, _, _) in enumerate(CASES):
         made, clients, unfit, strange = counted(case, trials, seed)
         right = change is declared
-        said = f"{unfit} of {clients} clients called unfit ({unfit / clients:.1%}), in {strange} of "
+        said = (
+            f"{unfit} of {clients} clients called unfit ({unfit / clients:.1%}), in {strange} of "
+        )
         said += f"{made} federations"
         bad = right and unfit > MOST_FALSE * clients
         said += (": too many" if bad else ": as it must be") if right else ""

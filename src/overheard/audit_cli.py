@@ -194,6 +194,8 @@ def run_audit(
 
 def summary(record: Audit, title: str = "") -> None:
     """The pooled findings as a table, then the verdicts in words."""
+    from overheard.evaluation.record import unfit_clients
+    from overheard.report.replayed import replay_words
     from overheard.report.verdict import headline
 
     def percent(share: float | None) -> str:
@@ -220,6 +222,8 @@ def summary(record: Audit, title: str = "") -> None:
     terminal.table(["question", "attack", *numbers], rows, title or usual, right=numbers)
     for sentence in headline(record):
         terminal.say(f"- {sentence}")
+    say = terminal.complain if unfit_clients(record) else terminal.say
+    say(f"- {replay_words(record)}")
     if record.run.damage:
         left_out = len(record.run.damage)
         terminal.say(f"- The recording is damaged; {left_out} part(s) of it were left out.")

@@ -216,15 +216,15 @@ class Skipped(_Part):
 class Replay(_Part):
     """Whether a client trained as declared: its true records, trained on again by the recipe.
 
-    ``rounds``: those replayed; ``worst``: the one that is farthest off, by ``off`` of its update's
-    length, where random orders and noise leave replays up to ``by_chance`` apart (0: nothing is
-    random). ``reason``: why it cannot be checked.
+    ``rounds``: those replayed; ``round``: the one that tells most. Its message is ``off`` of its
+    update's length from the replay, where random orders and noise leave replays up to
+    ``by_chance`` from each other (0: nothing is random). ``reason``: why it cannot be checked.
     """
 
     client: str
     outcome: Literal["fits", "does not fit", "cannot be checked"]
     rounds: tuple[Count, ...] = ()
-    worst: Count | None = None
+    round: Count | None = None
     off: Annotated[float, Field(ge=0)] | None = None
     by_chance: Annotated[float, Field(ge=0)] | None = None
     reason: str = ""

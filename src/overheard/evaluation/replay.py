@@ -1,16 +1,17 @@
 """Did the clients train as declared? Their true records are trained on again and compared.
 
-Every client, in its first, middle and last round: from the model it was sent, on the records of
-``truth/``, by the recipe that the recording declares. Where nothing is random the message it
-returned must be the replay, to rounding. Where mini-batches come in random orders, or noise was
-added, several replays show how far two of them are apart, and the message must be as close to
-them as they are to each other. This is evaluation, not an attack: it needs the secret records.
+Every client, in several rounds from its first to its last: from the model it was sent, on the
+records of ``truth/``, by the recipe that the recording declares. Where nothing is random the
+message it returned must be the replay, to rounding. Where mini-batches come in random orders, or
+noise was added, several replays show how far they are from each other, and the messages must be as
+close to them. This is evaluation, not an attack: it needs the secret records.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -26,32 +27,37 @@ from overheard.learning.records import Records, encode
 from overheard.learning.training import local_training, shards
 from overheard.randomness import stream
 from overheard.transcript.knowledge import AppliedDefence, Link
+from overheard.transcript.messages import Round
 from overheard.transcript.observe import observe
 from overheard.transcript.store import Recording
 from overheard.transcript.target import LOCAL_MODEL
 from overheard.transcript.threat import Threat
 
 Array = NDArray[np.float64]
-ROUNDS, REPLAYS, AGAIN = 3, 16, 64
-"""Rounds of each client, replays of each, and more of a round that looks strange: sixteen may
-happen to lie close together."""
+ROUNDS, REPLAYS, AGAIN = 8, 16, 64
+"""Rounds of each client, evenly spread, replays of each, and replays of a client that is farther
+from these than any of them from the others: one of seventeen is, by chance."""
 CLOSE = 0.01
 """What chance does not explain must be more than this part of the update's length."""
 CARELESS = 3.0
 """How many standard deviations of rounding are no misfit."""
 FARTHER = 1.25
-"""A strange message is farther from the replays than any of them from the others, by this much."""
+"""A strange client is farther from its replays than any of them from the others, by this much."""
 FALSE = 1e-3
-"""Chance that an audit calls any of its clients strange that trained as declared, if distances
-were Gaussian; ``reliability/replays.py`` counts how often it does."""
+"""Chance that an audit calls any client strange that trained as declared, if readings were
+Gaussian; they are not quite, and ``reliability/replays.py`` counts how often it does."""
 SHRUNK = 0.1
-"""Part of a coordinate's variance that is taken from all: sixteen replays know one poorly."""
+"""Part of a coordinate's variance that is taken from all: few replays know one poorly."""
+MOST_NUMBERS = 1 << 26
+"""Numbers that the replays of a round may hold."""
 MOST_WORK = 2e10
 """Multiplications that the replays of one audit may cost."""
 STEP_WORK, IMAGE_WORK = 2e5, 30
 """What a local step costs beside its multiplications, and a convolution's weight beside a dense
 layer's, in such units."""
+TINY, MOST_OFF = 1e-300, 1e9
 MOST_BYTES = 1 << 25
+"""Of copies of a client's records that train together."""
 
 REPEATED = frozenset({"clip", "gaussian", "drop_column", "dp_sgd", "top_k"})
 """Defences that a replay can repeat: clipping is done again, noise is drawn anew and widens what
@@ -61,13 +67,15 @@ _HEARING = Threat("replay", frozenset({Link, AppliedDefence}), "")
 
 @dataclass(frozen=True)
 class Outcome:
-    """One message beside its replays, in parts of its update's length. ``off``: how far it is from
-    the mean replay; ``by_chance``: how far the farthest replay is from the others (0 where nothing
-    is random); ``strange``: more than chance and rounding explain."""
+    """A client's messages beside their replays. ``strange``: farther than chance and rounding
+    explain. Of the round that tells most (``row``), in parts of its update's length: ``off``, how
+    far the message is from the mean replay, and ``by_chance``, how far the farthest replay is from
+    the others (0 where nothing is random)."""
 
+    strange: bool
+    row: int
     off: float
     by_chance: float
-    strange: bool
 
 
 def replays(
@@ -83,215 +91,258 @@ def replays(
     ``kept``: as in an audit that was stopped and goes on.
     """
     budget = MOST_WORK
-    found = []
+    found: list[Replay] = []
     for done, client in enumerate(clients):
-        share = budget / (len(clients) - done)
-        cost, rounds, times = _affordable(recording, recipe, truth, client, share)
+        one = _Client(recording, recipe, truth, client)
+        rounds, cost = one.affordable(budget / (len(clients) - done))
         budget -= cost
-        level = FALSE / (len(clients) * ROUNDS)
-
-        def make(
-            client: str = client, rounds: int = rounds, times: int = times, level: float = level
-        ) -> list[Replay]:
-            return [_replayed(recording, recipe, truth, client, rounds, times, level, seed)]
-
-        found += kept.parts(Replay, make, client)
+        replayed = partial(one.replayed, rounds, FALSE / len(clients), seed)
+        found += kept.parts(Replay, lambda replayed=replayed: [replayed()], client)  # type: ignore[misc]
     return tuple(found)
 
 
-def _affordable(
-    recording: Recording,
-    recipe: Recipe,
-    truth: Mapping[str, Records],
-    client: str,
-    most: float,
-) -> tuple[float, int, int]:
-    """What to spend on a client: work, rounds and replays of each; no round if one is too much."""
-    records = len(truth[client]) if client in truth else 0
-    steps = recipe.local_steps(max(records, 1))
-    visited = recipe.steps * (recipe.batch_size or 0) if recipe.steps else recipe.epochs * records
-    heavy = IMAGE_WORK if isinstance(recipe.model, LeNet) else 1
-    once = 3.0 * visited * recipe.model.size * heavy
-    heard = sum(("returned", client) in entry.spans for entry in recording.rounds)
-    for rounds, times in ((ROUNDS, REPLAYS), (2, REPLAYS), (1, REPLAYS), (1, REPLAYS // 2)):
-        cost = (min(rounds, heard) * times + AGAIN) * once + (rounds + 1) * steps * STEP_WORK
-        if cost <= most:
-            return cost, rounds, times
-    return 0.0, 0, 0
+@dataclass(frozen=True)
+class _Client:
+    recording: Recording
+    recipe: Recipe
+    truth: Mapping[str, Records]
+    name: str
 
+    @cached_property
+    def rounds(self) -> list[Round]:
+        return [e for e in self.recording.rounds if ("returned", self.name) in e.spans]
 
-def _replayed(
-    recording: Recording,
-    recipe: Recipe,
-    truth: Mapping[str, Records],
-    client: str,
-    rounds: int,
-    times: int,
-    level: float,
-    seed: int,
-) -> Replay:
-    if client not in truth or not len(truth[client]):
-        return _unchecked(client, "truth/ has no records of it")
-    if not rounds:
-        steps = recipe.local_steps(len(truth[client]))
-        return _unchecked(client, f"{steps:,} local steps on {len(truth[client]):,} records of a "
-                          f"model of {recipe.model.size:,} parameters take too long to repeat")  # fmt: skip
-    mine = [entry for entry in recording.rounds if ("returned", client) in entry.spans]
-    some = tuple(mine[row] for row in spread(len(mine), rounds)) if mine else recording.rounds[:1]
-    try:
-        view = observe(replace(recording, rounds=some), _HEARING, LOCAL_MODEL, client)
+    @property
+    def records(self) -> int:
+        return len(self.truth[self.name]) if self.name in self.truth else 0
+
+    def affordable(self, most: float) -> tuple[int, float]:
+        """How many rounds to replay, and what that costs; none if one is too much."""
+        recipe = self.recipe
+        visited = recipe.epochs * self.records
+        if recipe.steps is not None:
+            visited = recipe.steps * (recipe.batch_size or 1)
+        heavy = IMAGE_WORK if isinstance(recipe.model, LeNet) else 1
+        once = 3.0 * visited * recipe.model.size * heavy
+        step = 2 * recipe.local_steps(max(self.records, 1)) * STEP_WORK
+        if (REPLAYS + AGAIN) * recipe.model.size > MOST_NUMBERS:
+            return 0, 0.0
+        for rounds in (ROUNDS, 3, 1):
+            cost = min(rounds, len(self.rounds)) * ((REPLAYS + AGAIN) * once + step)
+            if cost <= most:
+                return rounds, cost
+        return 0, 0.0
+
+    def replayed(self, rounds: int, level: float, seed: int) -> Replay:
+        """The client's line in the record."""
+        reason = self._unreadable(rounds)
+        if reason:
+            return self._unchecked(reason)
+        some = tuple(self.rounds[row] for row in spread(len(self.rounds), rounds))
+        try:
+            heard = replace(self.recording, rounds=some)
+            view = observe(heard, _HEARING, LOCAL_MODEL, self.name)
+            records = self.truth[self.name]
+            inputs = encode(self.recipe.encoding, records)
+            labels = self.recipe.target.encode(records)
+        except OverheardError as error:
+            return self._unchecked(str(error))
         link = view.know(Link)
         defence = view.know(AppliedDefence) if AppliedDefence in view.kinds else AppliedDefence(())
-        records = truth[client]
-        data = encode(recipe.encoding, records), recipe.target.encode(records)
-    except OverheardError as error:
-        return _unchecked(client, str(error))
-    reason = _unrepeatable(recipe, defence)
-    if reason:
-        return _unchecked(client, reason)
-    rng = stream(seed, "replay", client)
-    outcomes = list(_outcomes(recipe, link, defence, data, times, level, rng))
-    worst = max(range(len(outcomes)), key=lambda at: (outcomes[at].strange, outcomes[at].off))
-    return Replay(
-        client=client,
-        outcome="does not fit" if outcomes[worst].strange else "fits",
-        rounds=tuple(link.rounds[: len(outcomes)].tolist()),
-        worst=int(link.rounds[worst]),
-        off=min(outcomes[worst].off, 1e9),
-        by_chance=min(outcomes[worst].by_chance, 1e9),
-    )
+        reason = unrepeatable(self.recipe, defence)
+        if reason:
+            return self._unchecked(reason)
+        training = Training(self.recipe, defence, inputs, labels)
+        outcome = compared(training, link, level, stream(seed, "replay", self.name))
+        return Replay(
+            client=self.name,
+            outcome="does not fit" if outcome.strange else "fits",
+            rounds=tuple(link.rounds.tolist()),
+            round=int(link.rounds[outcome.row]),
+            off=min(outcome.off, MOST_OFF),
+            by_chance=min(outcome.by_chance, MOST_OFF),
+        )
+
+    def _unreadable(self, rounds: int) -> str:
+        if not self.records:
+            return "truth/ has no records of it"
+        if any(entry.aggregated for entry in self.recording.rounds):
+            return "single updates are hidden in their sum"
+        if not self.rounds:
+            return "it never took part"
+        if not rounds:
+            steps, size = self.recipe.local_steps(self.records), self.recipe.model.size
+            return f"{steps:,} local steps of {size:,} parameters take too long to repeat"
+        return ""
+
+    def _unchecked(self, reason: str) -> Replay:
+        return Replay(client=self.name, outcome="cannot be checked", reason=reason)
 
 
-def _unchecked(client: str, reason: str) -> Replay:
-    return Replay(client=client, outcome="cannot be checked", reason=reason)
-
-
-def _unrepeatable(recipe: Recipe, defence: AppliedDefence) -> str:
+def unrepeatable(recipe: Recipe, defence: AppliedDefence) -> str:
     """Why nobody can replay what was done to the updates; nothing if one can."""
     other = [name for name in defence.names if name not in REPEATED]
     if other:
         return f"the defence {', '.join(other)} changes updates in a way that is not repeated here"
-    if "top_k" in defence.names and (defence.noise_sd or not _certain(recipe, 0.0)):
+    if "top_k" in defence.names and (defence.noise_sd or not _certain(recipe)):
         return "which coordinates top_k sends depends on chance here"
     return ""
 
 
-def _certain(recipe: Recipe, noise_sd: float) -> bool:
-    """Whether a replay can come out in one way only."""
+def _certain(recipe: Recipe) -> bool:
+    """Whether training can come out in one way only."""
     dropped = isinstance(recipe.model, LeNet) and recipe.model.dropout > 0
     ordered = recipe.full_batch or recipe.algorithm == "fedsgd"
-    return ordered and recipe.private is None and not noise_sd and not dropped
+    return ordered and recipe.private is None and not dropped
 
 
-def _outcomes(
-    recipe: Recipe,
-    link: Link,
-    defence: AppliedDefence,
-    data: tuple[Array, Array],
-    times: int,
-    level: float,
-    rng: np.random.Generator,
-) -> Iterator[Outcome]:
-    """Of each round heard, up to one that is strange beyond doubt."""
-    certain = _certain(recipe, defence.noise_sd)
-    for sent, update, rounded in zip(link.sent, link.updates(), rounding(link), strict=True):
-        said = update != 0 if "top_k" in defence.names else np.ones(len(update), dtype=bool)
-        if certain:
+@dataclass(frozen=True)
+class Training:
+    """A client that trains as declared: its records, as the model sees them, and the defence."""
+
+    recipe: Recipe
+    defence: AppliedDefence
+    inputs: Array
+    labels: Array
+
+    @property
+    def certain(self) -> bool:
+        return _certain(self.recipe) and not self.defence.noise_sd
+
+    def updates(self, sent: NDArray[Any], times: int, rng: np.random.Generator) -> Array:
+        """Updates (times, P) as they leave the client, computed in the precision of ``sent``."""
+        together = max(1, MOST_BYTES // max(self.inputs.nbytes, 1))
+        returned = []
+        with np.errstate(over="ignore", invalid="ignore"):
+            for begin in range(0, times, together):
+                copies = min(together, times - begin)
+                data = shards([self.inputs] * copies, [self.labels] * copies, str(sent.dtype))
+                returned.append(local_training(self.recipe, sent, data, rng).astype(np.float64))
+            made = np.concatenate(returned)
+            updates = made if self.recipe.algorithm == "fedsgd" else sent.astype(np.float64) - made
+            if self.defence.clip_norm is not None:
+                lengths = np.linalg.norm(updates, axis=1, keepdims=True)
+                updates = updates * np.minimum(
+                    1, self.defence.clip_norm / np.maximum(lengths, TINY)
+                )
+        return updates + rng.normal(0.0, self.defence.noise_sd, updates.shape)
+
+
+def compared(training: Training, link: Link, level: float, rng: np.random.Generator) -> Outcome:
+    """The messages of a link beside replays of them."""
+    wire = training.recipe.wire
+    messages = list(zip(link.sent, link.updates(), rounding(link), strict=True))
+    if training.certain:
+        outcomes = []
+        for row, (sent, update, rounded) in enumerate(messages):
+            said = update != 0 if "top_k" in training.defence.names else slice(None)
             exact, plain = (
-                _updates(recipe, sent.astype(kind), data, defence, 1, rng)[0][said]
-                for kind in (np.float64, recipe.wire)
+                training.updates(sent.astype(kind), 1, rng)[0][said] for kind in ("float64", wire)
             )
-            yield exactly(update[said], exact, np.hypot(rounded[said], exact - plain))
-        else:
-            for count in (times, AGAIN):
-                many = _updates(recipe, sent.astype(recipe.wire), data, defence, count, rng)
-                outcome = by_chance(update, many, rounded, level)
-                if not outcome.strange:
-                    break
-            yield outcome
-            if outcome.strange:
-                return
+            sd = np.hypot(rounded[said], exact - plain)
+            outcomes.append(exactly(update[said], exact, sd, row))
+        return max(outcomes, key=lambda outcome: (outcome.strange, outcome.off))
+    for times in (REPLAYS, AGAIN):
+        chance = Chance(times, link.sent.shape[1])
+        for sent, update, rounded in messages:
+            many = training.updates(sent.astype(wire), times, rng)
+            if not np.isfinite(many).all():
+                return Outcome(True, chance.rounds, np.inf, np.inf)
+            chance.add(update, many, rounded)
+        if not (chance.farthest() if times == REPLAYS else chance.strange(level)):
+            break
+    return chance.outcome(level)
 
 
-def _updates(
-    recipe: Recipe,
-    sent: NDArray[Any],
-    data: tuple[Array, Array],
-    defence: AppliedDefence,
-    times: int,
-    rng: np.random.Generator,
-) -> Array:
-    """Updates (times, P) of a client that trains as declared, as they leave it."""
-    inputs, labels = data
-    together = max(1, MOST_BYTES // max(inputs.nbytes, 1))
-    returned = []
-    with np.errstate(over="ignore", invalid="ignore"):
-        for begin in range(0, times, together):
-            copies = min(together, times - begin)
-            block = shards([inputs] * copies, [labels] * copies, str(sent.dtype))
-            returned.append(local_training(recipe, sent, block, rng).astype(np.float64))
-        made = np.concatenate(returned)
-        updates = made if recipe.algorithm == "fedsgd" else sent.astype(np.float64) - made
-        if defence.clip_norm is not None:
-            lengths = np.linalg.norm(updates, axis=1, keepdims=True)
-            updates = updates * np.minimum(1.0, defence.clip_norm / np.maximum(lengths, 1e-300))
-    if defence.noise_sd:
-        updates = updates + rng.normal(0.0, defence.noise_sd, updates.shape)
-    return updates
-
-
-def exactly(update: Array, replay: Array, rounded: Array) -> Outcome:
+def exactly(update: Array, replay: Array, rounded: Array, row: int = 0) -> Outcome:
     """A message (P,) beside the one replay there can be; ``rounded``: sd of its rounding (P,)."""
     length = _length(update)
     if not np.isfinite(replay).all():
-        return Outcome(np.inf, 0.0, True)
+        return Outcome(True, row, np.inf, 0.0)
     off = np.linalg.norm(update - replay)
     explained = np.hypot(CLOSE * length, CARELESS * np.linalg.norm(rounded))
-    return Outcome(float(off / length), 0.0, bool(off > explained))
+    return Outcome(bool(off > explained), row, float(off / length), 0.0)
 
 
-def by_chance(update: Array, many: Array, rounded: Array, level: float) -> Outcome:
-    """A message (P,) beside replays (R, P) that differ by chance.
+class Chance:
+    """Messages beside replays that differ by chance, round after round.
 
-    Two readings, each in units of every coordinate's spread among the replays: how far a message
-    is from their mean, and how much longer or shorter it is along that mean, which a learning rate
-    or a number of epochs changes. Each replay is read against the others. The message is strange
-    if a reading is larger than all of theirs, larger than Student's ``level`` allows for one more
-    of them, and by more than `CLOSE` of the update.
+    Three readings of a client, in units of each coordinate's spread among the replays: how far its
+    messages are from the mean replays; how much longer they are along these, which a learning rate
+    or a number of epochs changes; and how far the mean of all its messages is, which other records
+    change in every round alike. Each replay is read against the others, in all rounds together.
     """
-    length, count = _length(update), len(many)
-    if not np.isfinite(many).all():
-        return Outcome(np.inf, np.inf, True)
-    centre = many.mean(axis=0)
-    apart = many - centre
-    squares = (apart**2).sum(axis=0)
 
-    def readings(vector: Array, mean: Array, total: Array, others: int) -> Array:
-        variance = total / (others - 1)
-        variance = (1 - SHRUNK) * variance + SHRUNK * variance.mean() + rounded**2
-        weights = 1 / np.maximum(variance, 1e-300)
-        away = vector - mean
-        along = np.abs(away @ (weights * mean)) / max(float(mean @ (weights * mean)), 1e-300)
-        return np.array([np.sqrt(np.mean(away**2 * weights)), along])
+    def __init__(self, replays: int, parameters: int) -> None:
+        self.replays, self.rounds = replays, 0
+        # of the message first, then of each replay
+        self.squares = np.zeros(replays + 1)
+        self.along, self.certainty = np.zeros(replays + 1), np.zeros(replays + 1)
+        self.moved = np.zeros((replays + 1, parameters))
+        self.variance = np.zeros((replays + 1, parameters))
+        self.beyond = self.lengths = 0.0
+        self.offs: list[tuple[float, float]] = []
 
-    # without one of them, the others' mean is off by 1 / (count - 1) of its distance to all
-    scale = count / (count - 1)
-    known = np.array(
-        [
-            readings(one, centre - own / (count - 1), squares - scale * own**2, count - 1)
-            for one, own in zip(many, apart, strict=True)
+    def add(self, update: Array, many: Array, rounded: Array) -> None:
+        """A round: the message (P,), its replays (R, P), and the sd of its rounding (P,)."""
+        count = self.replays
+        mean = many.mean(axis=0)
+        own = many - mean
+        total = (own**2).sum(axis=0)
+        scale = count / (count - 1)  # a replay is so much farther from the mean of the others
+        away = np.vstack([update - mean, scale * own])
+        means = np.vstack([mean, mean - own / (count - 1)])
+        left = np.vstack([total / (count - 1), (total - scale * own**2) / (count - 2)])
+        variance = (1 - SHRUNK) * left + SHRUNK * left.mean(axis=1, keepdims=True) + rounded**2
+        weights = 1 / np.maximum(variance, TINY)
+        self.squares += (away**2 * weights).mean(axis=1)
+        self.along += (away * means * weights).sum(axis=1)
+        self.certainty += (means**2 * weights).sum(axis=1)
+        self.moved += away
+        self.variance += variance
+        self.rounds += 1
+        length, apart = _length(update), np.linalg.norm(away, axis=1)
+        self.beyond += float(apart[0] ** 2 - np.mean(apart[1:] ** 2))
+        self.lengths += length**2
+        self.offs.append((float(apart[1:].max()) / length, float(apart[0]) / length))
+
+    def readings(self) -> Array:
+        """(1 + R, 3): of the message, then of each replay."""
+        straight = self.moved**2 / np.maximum(self.variance, TINY)
+        longer = np.abs(self.along) / np.maximum(self.certainty, TINY)
+        return np.stack(
+            [np.sqrt(self.squares / self.rounds), longer, np.sqrt(straight.mean(axis=1))], axis=1
+        )
+
+    def farthest(self) -> bool:
+        """Whether the client is farther than every replay, in any reading."""
+        own, *others = self.readings()
+        return bool((own > np.max(others, axis=0)).any())
+
+    def strange(self, level: float) -> bool:
+        """Whether a reading is larger than those of all replays, than Student's ``level`` allows
+        for one more of them, and by more than `CLOSE` of the updates."""
+        readings = self.readings()
+        own, others = readings[0], readings[1:]
+        allowed = student_t.ppf(1 - level / len(own), self.replays - 1) * np.sqrt(
+            1 + 1 / self.replays
+        )
+        most = np.maximum(
+            others.mean(axis=0) + allowed * others.std(axis=0, ddof=1), FARTHER * others.max(axis=0)
+        )
+        length = max(self.lengths, TINY)
+        matters = [
+            np.sqrt(max(self.beyond, 0.0) / length),
+            own[1],
+            np.linalg.norm(self.moved[0]) / np.sqrt(self.rounds * length),
         ]
-    )
-    read = readings(update, centre, squares, count)
-    allowed = float(student_t.ppf(1 - level / 2, count - 1)) * np.sqrt(1 + 1 / count)
-    most = np.maximum(known.mean(axis=0) + allowed * known.std(axis=0, ddof=1),
-                      FARTHER * known.max(axis=0))  # fmt: skip
-    off = float(np.linalg.norm(update - centre))
-    lengths = scale * np.linalg.norm(apart, axis=1)
-    beyond = float(np.sqrt(max(off**2 - float(np.mean(lengths**2)), 0.0))) / length
-    strange = (read > most) & (np.array([beyond, read[1]]) > CLOSE)
-    return Outcome(off / length, float(lengths.max()) / length, bool(strange.any()))
+        return bool(((own > most) & (np.array(matters) > CLOSE)).any())
+
+    def outcome(self, level: float) -> Outcome:
+        """The round that tells most is the one that leaves least to chance."""
+        by_chance, off, row = min((*offs, row) for row, offs in enumerate(self.offs))
+        return Outcome(self.strange(level), row, off, by_chance)
 
 
 def _length(update: Array) -> float:
-    return max(float(np.linalg.norm(update)), 1e-300)
+    return max(float(np.linalg.norm(update)), TINY)
