@@ -30,7 +30,7 @@ from overheard.federation.defences.catalogue import build_all
 from overheard.federation.defences.contract import told
 from overheard.federation.plan import Plan, load_data, plan
 from overheard.federation.recorders.factory import dense_of
-from overheard.federation.simulate import write_knowledge
+from overheard.federation.simulate import client_shards, write_knowledge
 from overheard.foreign.files import inside
 from overheard.foreign.notation import read_toml
 from overheard.foreign.shown import short
@@ -160,6 +160,7 @@ def describe(
     names = _names(recording, description, dataset)
     ready = plan(_config(description, dense, dataset.task), _only(dataset, set(names.values())))
     ready = replace(ready, recipe=_recipe(recording, description, dense, ready))
+    client_shards(ready.recipe, ready.clients)  # what does not fit the encoding is said here
     about = {
         **recording.about,
         "data": dataset.name,
