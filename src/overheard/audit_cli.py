@@ -56,6 +56,14 @@ def audit(
         bool,
         typer.Option("--show-records", help="Note the row numbers of records known beyond 99%."),
     ] = False,
+    keep_hits: Annotated[
+        bool,
+        typer.Option(
+            "--keep-hits",
+            help="Keep in OUT/hits.json which records were guessed right, so that `compare` can "
+            "pair them; as secret as truth/.",
+        ),
+    ] = False,
     ignore_damage: Annotated[
         bool,
         typer.Option(
@@ -73,6 +81,7 @@ def audit(
 
     Stopped at any moment, the same command goes on and ends the same.
     """
+    from overheard.evaluation.hits import HITS
     from overheard.evaluation.unfinished import (
         AUDIT,
         asking,
@@ -98,6 +107,7 @@ def audit(
                 "rounds": rounds,
                 "coverage": coverage,
                 "show_records": show_records,
+                "keep_hits": keep_hits,
                 "seed": seed or 0,
                 "version of overheard": own_code(),
             }
@@ -106,9 +116,11 @@ def audit(
                 place, threat, *chosen, seed or 0, slow, grant or [], rounds, show_records,
                 coverage, kept, damage,
             )  # fmt: skip
-        finish(work, record)
+        finish(work, record, keep_hits)
     summary(record)
     terminal.wrote("audit", out / AUDIT)
+    if keep_hits:
+        terminal.say(f"secret     {out / HITS}: which records were guessed right")
     terminal.say(f"next       overheard report {out / AUDIT} --out {out / 'report.html'}")
     if terminal.wants_json():
         from overheard.report.digest import digest
