@@ -251,8 +251,10 @@ def test_all_rows_hold_together_and_agree_on_the_difference():
 def test_hits_are_looked_up_for_each_sides_own_attack():
     (before, one), (after, other) = drawn(clients=2, records=40, attacks=2, rise=0.0)
     row = compare(before, after, hits=(one, other)).rows[0]
-    mine = [h[about(f)].right for x, h, side in ((before, one, row.before), (after, other, row.after))
-            for f in x.findings if f.attack == side.attack]  # fmt: skip
+    sides = ((before, one, row.before), (after, other, row.after))
+    mine = [
+        h[about(f)].right for x, h, side in sides for f in x.findings if f.attack == side.attack
+    ]
     assert row.difference == pytest.approx(np.mean(mine[2:]) - np.mean(mine[:2]))
 
 

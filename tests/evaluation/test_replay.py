@@ -187,6 +187,11 @@ def test_what_cannot_be_checked_says_why(tmp_path, federate, monkeypatch):
         "truth/ has no records of it",
         "",
     ]
+    broken = "overheard.evaluation.replay.local_training"
+    with monkeypatch.context() as patched:
+        patched.setattr(broken, lambda *given: np.ones((2, 2)) @ np.ones(3))
+        (reason,) = {r.reason for r in checked(recording)}
+        assert reason.startswith("the replay ended in ValueError")
     monkeypatch.setattr("overheard.evaluation.replay.MOST_WORK", 1e5)
     (reason,) = {r.reason for r in checked(recording)}
     assert reason == "1 local steps of 5 parameters take too long to repeat"

@@ -12,17 +12,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overheard.attacks import all_attacks, attack_named, equation, is_slow, listens, words
-from overheard.errors import ChooseAnotherAttack, FixConfig, FixData, GrantKnowledge, ListenLonger
+from overheard.errors import FixConfig, FixData, ListenLonger
 from overheard.evaluation import properties
+from overheard.evaluation.attempt import NOT_RUN, attempt
 from overheard.evaluation.decision import CLOSE, Topic, topic_of
 from overheard.evaluation.evidence import share_p_value, smaller_p_value
 from overheard.evaluation.intervals import clustered_interval
 from overheard.evaluation.kept import NOTHING_KEPT, Kept
 from overheard.evaluation.promised import promise_notes
-from overheard.evaluation.record import SHARES, AttackInfo, Audit, Finding, Pooled, Run, Skipped
+from overheard.evaluation.record import (
+    SHARES,
+    AttackInfo,
+    Audit,
+    Failed,
+    Finding,
+    Pooled,
+    Run,
+    Skipped,
+)
 from overheard.evaluation.replay import replays
 from overheard.evaluation.scoring import Scored, Scorer, scorer_of
-from overheard.evaluation.sureness import sureness, together
+from overheard.evaluation.sureness import joined, sureness
 from overheard.learning.recipe import Recipe
 from overheard.transcript.clear import clear_notes
 from overheard.transcript.knowledge import Sums
@@ -34,10 +44,6 @@ from overheard.transcript.view import Attack, View, launch
 
 Array = NDArray[np.float64]
 Progress = Callable[[str, int, int], None]
-# an attack that raises one of these was not applicable; anything else is an error of the audit
-NOT_RUN = (ChooseAnotherAttack, GrantKnowledge, ListenLonger, FixData)
-
-
 UNSCORED = "truth/ has no records of this client, so a guess about it cannot be scored"
 SLOW = "a slow search, not run by default; name it with --attack, or run all with --slow"
 
@@ -57,7 +63,8 @@ def audit(
     """Audit a recording under a threat model; empty selections mean everything there is.
 
     Attacks that search for minutes (``slow``) run when named or with ``slow=True``; otherwise they
-    are listed as skipped. ``rows``: put the row numbers of the records known beyond 99% into the
+    are listed as skipped. One that ends in an error is listed as failed, and the others run.
+    ``rows``: put the row numbers of the records known beyond 99% into the
     record, a few per client; by default it holds nothing about single records.
 
     ``kept``: what an audit with the same arguments found before it was stopped, and where this one
@@ -80,6 +87,7 @@ def audit(
     whole = {t for t in asked if t.question == "property"}
     scored: list[Scored] = []
     skipped: list[Skipped] = []
+    failed: list[Failed] = []
     steps = [(t, c) for t in asked for c in ((EVERYBODY,) if t in whole else names)]
     for done, (target, client) in enumerate(steps):
         progress(f"{target.key} of {client or properties.EVERYBODY}", done, len(steps))
@@ -88,7 +96,7 @@ def audit(
             continue
         known = {a.name: kept.outcome(target.key, client, a.name) for a in matching}
         if all(known.values()):
-            _sort([known[a.name] for a in matching], scored, skipped)
+            _sort([known[a.name] for a in matching], scored, skipped, failed)
             continue
         if client in recording.clients and client not in truth:
             skipped += [_skip(a, client, target, UNSCORED) for a in matching]
@@ -111,46 +119,56 @@ def audit(
                 outcome = _outcome(attack, view, scorer, target, seed, slow or attack.name in named)
                 kept.keep(outcome, target.key, client, attack.name)
                 known[attack.name] = outcome
-            _sort([outcome], scored, skipped)
+            _sort([outcome], scored, skipped, failed)
     progress("done", len(steps), len(steps))
-    heard_of = {s.finding.attack for s in scored} | {s.attack for s in skipped}
+    heard_of = {s.finding.attack for s in scored} | {s.attack for s in (*skipped, *failed)}
     used = [a for a in chosen if a.name in heard_of]
     listening = frozenset(a.name for a in used if listens(a))
-    scored = _tested(scored, listening)
+    findings, pooled = together(scored, listening)
     return Audit(
         run=_run(recording, threat, recipe, seed),
         attacks=tuple(_info(a) for a in used),
-        findings=tuple(s.finding for s in scored),
-        pooled=tuple(_pool(scored, listening)),
+        findings=findings,
+        pooled=pooled,
         skipped=tuple(skipped),
+        failed=tuple(failed),
         replays=replays(recording, recipe, truth, names, seed, kept) if whole < {*asked} else (),
         notes=(
             *_notes(recording),
-            *rank_notes([s.finding for s in scored]),
-            *flag_notes([s.finding for s in scored]),
+            *rank_notes(findings),
+            *flag_notes(findings),
         ),
     )
 
 
 def _outcome(
     attack: Attack, view: View, scorer: Scorer, target: Target, seed: int, slow: bool
-) -> Scored | Skipped:
+) -> Scored | Skipped | Failed:
     if is_slow(attack) and not slow:
         return _skip(attack, view.client, target, SLOW)
-    begin = time.perf_counter()
-    try:
+
+    def run() -> Scored:
+        begin = time.perf_counter()
         guess = launch(attack, view, seed)
+        return scorer(attack, guess, time.perf_counter() - begin)
+
+    try:
+        return attempt(run, attack.name, view.client or properties.EVERYBODY, target.column or None)
     except NOT_RUN as error:
         return _skip(attack, view.client, target, str(error))
-    return scorer(attack, guess, time.perf_counter() - begin)
 
 
 def _sort(
-    outcomes: Iterable[Scored | Skipped | None], scored: list[Scored], skipped: list[Skipped]
+    outcomes: Iterable[Scored | Skipped | Failed | None],
+    scored: list[Scored],
+    skipped: list[Skipped],
+    failed: list[Failed],
 ) -> None:
     for outcome in outcomes:
         if isinstance(outcome, Scored):
             scored.append(outcome)
+        elif isinstance(outcome, Failed):
+            failed.append(outcome)
         elif outcome is not None:
             skipped.append(outcome)
 
@@ -225,6 +243,17 @@ def _targets(recording: Recording, keys: tuple[str, ...]) -> list[Target]:
     return [known[key] for key in keys]
 
 
+def together(
+    scored: Sequence[Scored], listening: frozenset[str]
+) -> tuple[tuple[Finding, ...], tuple[Pooled, ...]]:
+    """The findings with their p-values, and every attack over all clients together.
+
+    ``listening``: names of what listened; the others are what it is compared with.
+    """
+    tested = _tested(scored, listening)
+    return tuple(s.finding for s in tested), tuple(_pool(tested, listening))
+
+
 def _tested(scored: Sequence[Scored], listening: frozenset[str]) -> list[Scored]:
     """Losses and errors with their p-values: against everybody on the same client who does not
     listen, and, for the client's own model, against what still counts as it."""
@@ -282,7 +311,7 @@ def _pooled(attack: str, members: Sequence[Scored], free: Sequence[Mapping[str, 
     told: dict[str, Any] = {
         "imputation": None if stranger is None else float(stranger.mean()),
         "oversure": next((m.finding.oversure for m in members if m.finding.oversure), ""),
-        "sure": sureness(together(posteriors), bins=True) if posteriors else None,
+        "sure": sureness(joined(posteriors), bins=True) if posteriors else None,
     }
     if share:
         sizes = np.array([m.finding.n for m in members])

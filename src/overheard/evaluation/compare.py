@@ -170,7 +170,7 @@ def _lost(both: _Both, first: Mapping[_Key, Finding | Pooled]) -> tuple[str, ...
         if not gone:
             continue
         flags = [now[c].flag for c in gone if c in now]
-        skips = [s.reason for s in both.after.skipped if s.client in gone
+        skips = [s.reason for s in (*both.after.skipped, *both.after.failed) if s.client in gone
                  and (s.attack, s.attribute) == (strongest.attack, key[1])]  # fmt: skip
         why = "; ".join(dict.fromkeys([*skips, *flags])) or "it was not tried"
         told.append(

@@ -20,8 +20,9 @@ from scipy.stats import t as student_t
 
 from overheard.attacks.wire import rounding, spread
 from overheard.errors import OverheardError
+from overheard.evaluation.attempt import attempt
 from overheard.evaluation.kept import NOTHING_KEPT, Kept
-from overheard.evaluation.record import Replay
+from overheard.evaluation.record import Failed, Replay
 from overheard.learning.recipe import LeNet, Recipe
 from overheard.learning.records import Records, encode
 from overheard.learning.training import local_training, shards
@@ -97,7 +98,8 @@ def replays(
         rounds, cost = one.affordable(budget / (len(clients) - done))
         budget -= cost
         replayed = partial(one.replayed, rounds, FALSE / len(clients), seed)
-        found += kept.parts(Replay, lambda replayed=replayed: [replayed()], client)  # type: ignore[misc]
+        parts = kept.parts(Replay, lambda replayed=replayed: [replayed()], client)  # type: ignore[misc]
+        found += [part for part in parts if isinstance(part, Replay)]
     return tuple(found)
 
 
@@ -153,7 +155,10 @@ class _Client:
         if reason:
             return self._unchecked(reason)
         training = Training(self.recipe, defence, inputs, labels)
-        outcome = compared(training, link, level, stream(seed, "replay", self.name))
+        rng = stream(seed, "replay", self.name)
+        outcome = attempt(lambda: compared(training, link, level, rng), "", self.name, None)
+        if isinstance(outcome, Failed):
+            return self._unchecked(f"the replay ended in {outcome.reason}")
         return Replay(
             client=self.name,
             outcome="does not fit" if outcome.strange else "fits",

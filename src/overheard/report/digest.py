@@ -54,6 +54,7 @@ def digest(audit: Audit, show_records: bool = False) -> dict[str, Any]:
         },
         "heard": [h.model_dump() for h in audit.heard],
         "skipped": len(audit.skipped),
+        "failed": [one.model_dump() for one in audit.failed],
         "try": [{"what": a.name, "command": a.command} for a in helps.ranked(audit)],
     }
 

@@ -30,6 +30,9 @@ def render_markdown(
     if run.damage:
         lines += ["## What is missing", "", f"**{words.damaged(run.damage)}**", ""]
         lines += [*(f"- {_text(line)}" for line in run.damage), ""]
+    if audit.failed:
+        lines += ["## What failed", "", f"**{words.failed(audit)}**", ""]
+        lines += [*(f"- {_text(line)}" for line in words.failures(audit)), ""]
     lines += ["## Verdict", ""]
     answers = verdict.verdicts(audit)
     lines += [f"- **{v.level.sign} {v.level.name}**: {_sentence(v)}" for v in answers]

@@ -162,7 +162,7 @@ def topics(audit: Audit) -> list[Topic]:
     infos = {info.name: info for info in audit.attacks}
     seen = [topic_of(f) for f in everything(audit)]
     measured = {(t.question, t.attribute) for t in seen}
-    for skip in audit.skipped:
+    for skip in (*audit.skipped, *audit.failed):
         info = infos.get(skip.attack)
         key = (info.question if info else skip.attack, skip.attribute)
         if key not in measured and (info is None or info.listens):
@@ -206,7 +206,7 @@ def _no_verdict(topic: Topic, about: Sequence[Judged], doubted: Mapping[str, str
     """Says first why nothing can be said."""
     names = {"secret": topic.name}
     if not about:
-        why = "every attack on it was skipped, for the reasons listed"
+        why = "every attack on it was skipped or failed, for the reasons listed"
     elif all(j.baseline for j in about):
         why = "nothing that listens was run, only guesses to compare with"
     else:
@@ -228,7 +228,7 @@ def overall(answers: Sequence[Verdict]) -> Level:
 
 def headline(audit: Audit) -> list[str]:
     """The verdicts as plain sentences, one per question or attribute."""
-    if not audit.findings and not audit.skipped:
+    if not audit.findings and not audit.skipped and not audit.failed:
         return ["Nothing was measured: no attack was run."]
     return [verdict.text for verdict in verdicts(audit)]
 
@@ -247,13 +247,22 @@ def _judge(
         for f in findings
     ]
     # one attack that could not read a client leaves open what the others did not find there
-    open_ = {(j.topic, j.client): j.why for j in first if j.why and not j.baseline}
+    lacking = {_asked(j): j.why for j in first if j.why and not j.baseline}
+    questions = {info.name: info.question for info in audit.attacks if info.listens}
+    for broken in audit.failed:
+        if broken.attack in questions and not broken.doing:
+            key = (questions[broken.attack], broken.attribute, broken.client)
+            lacking.setdefault(key, f"{broken.attack} failed ({broken.error})")
     return [
-        replace(j, level=NOT_MEASURED, why=open_[j.topic, j.client])
-        if j.level is NO_SIGN and (j.topic, j.client) in open_
+        replace(j, level=NOT_MEASURED, why=lacking[_asked(j)])
+        if j.level is NO_SIGN and _asked(j) in lacking
         else j
         for j in first
     ]
+
+
+def _asked(judged: Judged) -> tuple[str, str | None, str | None]:
+    return judged.topic.question, judged.topic.attribute, judged.client
 
 
 def _judged(
