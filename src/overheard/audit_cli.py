@@ -67,6 +67,14 @@ def audit(
         bool,
         typer.Option("--show-records", help="Note the row numbers of records known beyond 99%."),
     ] = False,
+    keep_hits: Annotated[
+        bool,
+        typer.Option(
+            "--keep-hits",
+            help="Keep in OUT/hits.json which records were guessed right, so that `compare` can "
+            "pair them; as secret as truth/.",
+        ),
+    ] = False,
     ignore_damage: Annotated[
         bool,
         typer.Option(
@@ -85,6 +93,7 @@ def audit(
     Stopped at any moment, the same command goes on and ends the same. Exits 3 where an attack
     failed: the others are written, and the report lists which one and how.
     """
+    from overheard.evaluation.hits import HITS
     from overheard.evaluation.unfinished import (
         AUDIT,
         asking,
@@ -110,6 +119,7 @@ def audit(
                 "rounds": rounds,
                 "coverage": coverage,
                 "show_records": show_records,
+                "keep_hits": keep_hits,
                 "seed": seed or 0,
                 "budget": budget,
                 "version of overheard": own_code(),
@@ -119,9 +129,11 @@ def audit(
                 place, threat, *chosen, seed or 0, slow, grant or [], rounds, show_records,
                 coverage, kept, damage, budget,
             )  # fmt: skip
-        finish(work, record)
+        finish(work, record, keep_hits)
     summary(record)
     terminal.wrote("audit", out / AUDIT)
+    if keep_hits:
+        terminal.say(f"secret     {out / HITS}: which records were guessed right")
     terminal.say(f"next       overheard report {out / AUDIT} --out {out / 'report.html'}")
     if terminal.wants_json():
         from overheard.report.digest import digest
@@ -205,6 +217,8 @@ def run_audit(
 
 def summary(record: Audit, title: str = "") -> None:
     """The pooled findings as a table, then the verdicts in words."""
+    from overheard.evaluation.record import unfit_clients
+    from overheard.report.replayed import replay_words
     from overheard.report.verdict import headline
     from overheard.report.words import failures
 
@@ -232,6 +246,8 @@ def summary(record: Audit, title: str = "") -> None:
     terminal.table(["question", "attack", *numbers], rows, title or usual, right=numbers)
     for sentence in headline(record):
         terminal.say(f"- {sentence}")
+    say = terminal.complain if unfit_clients(record) else terminal.say
+    say(f"- {replay_words(record)}")
     if record.run.damage:
         left_out = len(record.run.damage)
         terminal.say(f"- The recording is damaged; {left_out} part(s) of it were left out.")

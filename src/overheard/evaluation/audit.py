@@ -32,6 +32,7 @@ from overheard.evaluation.record import (
     Run,
     Skipped,
 )
+from overheard.evaluation.replay import replays
 from overheard.evaluation.scoring import Scored, Scorer, scorer_of
 from overheard.evaluation.sureness import joined, sureness
 from overheard.learning.recipe import Recipe
@@ -150,6 +151,7 @@ def audit(
         pooled=pooled,
         skipped=tuple(skipped),
         failed=tuple(failed),
+        replays=replays(recording, recipe, truth, names, seed, kept) if whole < {*asked} else (),
         notes=(
             *_notes(recording),
             *rank_notes(findings),
