@@ -23,7 +23,7 @@ from overheard.evaluation.decision import (
     references_of,
     topic_of,
 )
-from overheard.evaluation.record import SHARES, Audit, Finding, Pooled
+from overheard.evaluation.record import SHARES, Audit, Finding, Pooled, unfit_clients
 from overheard.report import words
 from overheard.report.suspects import what_of
 
@@ -31,6 +31,7 @@ SKEWED = 0.9
 """Share of the commonest value from which the rare ones are counted beside accuracy."""
 SMALL = 0.02
 """A gain in accuracy below which a verdict of "exposed" says what else it rests on."""
+UNFIT = "the declared recipe does not reproduce what the client sent"
 EVERY_CLIENT = "all clients"
 _PLAIN_READINGS = {"global_model": "the global model", "last_returned": "the model last returned"}
 
@@ -257,6 +258,10 @@ def _judge(
         if broken.attack in questions and not broken.doing:
             key = (questions[broken.attack], broken.attribute, broken.client)
             lacking.setdefault(key, f"{broken.attack} failed ({broken.error})")
+    unfit = unfit_clients(audit)
+    for j in first:
+        if j.client in unfit:
+            lacking.setdefault(_asked(j), UNFIT)
     return [
         replace(j, level=NOT_MEASURED, why=lacking[_asked(j)])
         if j.level is NO_SIGN and _asked(j) in lacking
