@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -188,31 +187,23 @@ def run_audit(
 ) -> Audit:
     """The audit itself, behind a bar."""
     from overheard.errors import ChooseAnotherAttack
-    from overheard.evaluation.audit import audit as run_attacks
-    from overheard.evaluation.coverage import QUICK_RECORDS, by_coverage
+    from overheard.evaluation.complete import audit as whole_audit
     from overheard.evaluation.kept import NOTHING_KEPT
-    from overheard.evaluation.listening import by_rounds
     from overheard.transcript.store import Recording
     from overheard.transcript.threat import granting_named, threat_named
 
     adversary = granting_named(threat_named(threat), grant)
     recording, kept = Recording.open(run), kept or NOTHING_KEPT
     with terminal.steps("auditing") as show:
-        record = run_attacks(
-            recording, adversary, attacks, clients, targets, seed, slow, show, show_records, kept,
-            budget,
+        record = whole_audit(
+            recording, adversary, attacks, clients, targets, seed, slow, rounds, coverage, show,
+            show_records, kept, budget,
         )  # fmt: skip
-        if not record.findings and not record.failed:
-            reasons = "; ".join(dict.fromkeys(s.reason for s in record.skipped))
-            raise ChooseAnotherAttack(f"{run}: no attack could run: {reasons or 'none fits'}")
-        if rounds:
-            record = record.adding(by_rounds(recording, adversary, record, show, kept, budget))
-        if coverage is not False:
-            most = sys.maxsize if coverage else QUICK_RECORDS
-            covered = by_coverage(recording, adversary, record, show, most, kept, budget)
-            record = record.adding(covered)
-        run_ = record.run.model_copy(update={"damage": damage})
-        return record.model_copy(update={"run": run_})
+    if not record.findings and not record.failed:
+        reasons = "; ".join(dict.fromkeys(s.reason for s in record.skipped))
+        raise ChooseAnotherAttack(f"{run}: no attack could run: {reasons or 'none fits'}")
+    run_ = record.run.model_copy(update={"damage": damage})
+    return record.model_copy(update={"run": run_})
 
 
 def summary(record: Audit, title: str = "") -> None:

@@ -53,7 +53,7 @@ SLOW = "a slow search, not run by default; name it with --attack, or run all wit
 def audit(
     recording: Recording,
     threat: Threat,
-    attacks: Iterable[str] = (),
+    attacks: Iterable[str | Attack] = (),
     clients: Iterable[str] = (),
     targets: Iterable[str] = (),
     seed: int = 0,
@@ -65,6 +65,7 @@ def audit(
 ) -> Audit:
     """Audit a recording under a threat model; empty selections mean everything there is.
 
+    ``attacks``: names, or attacks with settings of their own (``LearnedMap(epochs=50)``).
     Attacks that search for minutes (``slow``) run when named or with ``slow=True``; otherwise they
     are listed as skipped. One that ends in an error is listed as failed, and the others run.
     ``budget``: seconds for each attack on each client, after which it is ended and listed as
@@ -87,8 +88,9 @@ def audit(
             f"{recording.path}: has no training recipe, without which nothing is scored"
         )
     truth = recording.truth()
-    named = tuple(attacks)
-    chosen = [attack_named(name) for name in (named or all_attacks())]
+    given = tuple(attacks)
+    chosen = chosen_attacks(given)
+    named = {a.name for a in chosen} if given else set()
     names = tuple(clients) or recording.clients
     asked = _targets(recording, tuple(targets))
     whole = {t for t in asked if t.question == "property"}
@@ -108,7 +110,7 @@ def audit(
         left.subtract(dict.fromkeys((a.name for a in matching), records))
         if not matching:
             continue
-        known = {a.name: kept.outcome(target.key, client, a.name) for a in matching}
+        known = {a.name: kept.outcome(target.key, client, key_of(a)) for a in matching}
         if all(known.values()):
             _sort([known[a.name] for a in matching], scored, skipped, failed)
             continue
@@ -136,7 +138,7 @@ def audit(
                 begin = time.perf_counter()
                 outcome = _outcome(attack, view, scorer, target, seed, run, budget)
                 pace.note(attack.name, records, time.perf_counter() - begin)
-                kept.keep(outcome, target.key, client, attack.name)
+                kept.keep(outcome, target.key, client, key_of(attack))
                 known[attack.name] = outcome
             _sort([outcome], scored, skipped, failed)
     progress("done", len(steps), len(steps))
@@ -158,6 +160,20 @@ def audit(
             *flag_notes(findings),
         ),
     )
+
+
+def key_of(attack: Attack) -> str:
+    """What an attack's results are kept under: its name and, where they are its own, settings."""
+    return attack.name if attack == all_attacks().get(attack.name, object)() else repr(attack)
+
+
+def chosen_attacks(attacks: Iterable[str | Attack]) -> list[Attack]:
+    """The attacks meant, each once; all there are where none is given."""
+    chosen = [attack_named(a) if isinstance(a, str) else a for a in (attacks or all_attacks())]
+    names = Counter(a.name for a in chosen)
+    if twice := [name for name, times in names.items() if times > 1]:
+        raise FixConfig(f"attack {twice[0]!r} is given twice; an audit runs each of a name once")
+    return chosen
 
 
 def _outcome(

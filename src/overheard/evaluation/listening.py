@@ -7,14 +7,15 @@ stays as it is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 
-from overheard.attacks import attack_named, is_slow
+from overheard.attacks import is_slow
 from overheard.attacks.wire import only
-from overheard.errors import FixRecording
+from overheard.errors import FixRecording, ListenLonger
 from overheard.evaluation.attempt import NOT_RUN, attempt, check_budget
+from overheard.evaluation.audit import chosen_attacks, key_of
 from overheard.evaluation.kept import NOTHING_KEPT, Kept
 from overheard.evaluation.pace import estimate
 from overheard.evaluation.record import Audit, Failed, Finding, Heard, Skipped
@@ -26,7 +27,7 @@ from overheard.transcript.observe import observe, recipe_of
 from overheard.transcript.store import Recording
 from overheard.transcript.target import LOCAL_MODEL, Target
 from overheard.transcript.threat import Threat
-from overheard.transcript.view import View, launch
+from overheard.transcript.view import Attack, View, launch
 
 Progress = Callable[[str, int, int], None]
 
@@ -51,8 +52,11 @@ def by_rounds(
     progress: Progress = lambda what, done, total: None,
     kept: Kept = NOTHING_KEPT,
     budget: float | None = None,
+    attacks: Iterable[str | Attack] = (),
 ) -> tuple[Heard | Failed | Skipped, ...]:
     """What the strongest attack on each secret learns from ever more rounds, the last: all of them.
+
+    ``attacks``: as given to the audit.
 
     A number of rounds with which the attack cannot run is left out, and so are attacks that search
     for minutes; one with which it fails, or takes more than ``budget`` seconds, is listed as such.
@@ -63,6 +67,7 @@ def by_rounds(
         raise FixRecording(f"{recording.path}: has no training recipe; nothing is scored")
     chosen = _strongest(audit)
     truth = recording.truth()
+    known = {attack.name: attack for attack in chosen_attacks(tuple(attacks))}
     found: list[Heard | Failed | Skipped] = []
     for done, best in enumerate(chosen):
         target = _target(recording, best)
@@ -72,9 +77,10 @@ def by_rounds(
         progress(f"{target.key}, round by round: {best.attack}{cost}", done, len(chosen))
 
         def line(best: Finding = best, target: Target = target) -> list[Heard | Failed | Skipped]:
-            return _line(recording, threat, target, best, recipe, truth, audit.run.seed, budget)
+            attack = known[best.attack]
+            return _line(recording, threat, target, best, attack, recipe, truth, budget)
 
-        found += kept.parts(Heard, line, target.key, best.client, best.attack)
+        found += kept.parts(Heard, line, target.key, best.client, key_of(known[best.attack]))
     progress("rounds", len(chosen), len(chosen))
     return tuple(found)
 
@@ -84,13 +90,13 @@ def _line(
     threat: Threat,
     target: Target,
     best: Finding,
+    attack: Attack,
     recipe: Recipe,
     truth: Mapping[str, Records],
-    seed: int,
     budget: float | None,
 ) -> list[Heard | Failed | Skipped]:
-    """One attack on one client, with ever more rounds."""
-    attack = attack_named(best.attack)
+    """One attack on one client, with ever more rounds, where its answer does not flag itself."""
+    seed = best.seed
     view = observe(recording, threat, target, best.client)
     listens = [kind for kind in (Link, Sums) if kind in attack.needs & view.kinds]
     if is_slow(attack) or not listens:
@@ -103,7 +109,10 @@ def _line(
 
         def run(rounds: int = rounds) -> Heard:
             guess = launch(attack, first_rounds(view, rounds), seed)
-            return _heard(scorer(attack, guess, 0.0).finding, rounds)
+            found = scorer(attack, guess, 0.0).finding
+            if found.flag:
+                raise ListenLonger(found.flag)
+            return _heard(found, rounds)
 
         doing = f"with the first {rounds} rounds alone"
         try:
@@ -129,14 +138,14 @@ def _strongest(audit: Audit) -> list[Finding]:
     for row in audit.pooled:
         key = (row.question, row.attribute, row.metric)
         score = _learned(row.value, row.metric)
-        if row.attack in attacks and score > best.get(key, (-np.inf, ""))[0]:
+        if row.attack in attacks and not row.flag and score > best.get(key, (-np.inf, ""))[0]:
             best[key] = (score, row.attack)
     chosen = []
     for asked, (_, attack) in best.items():
         of = [
             f
             for f in audit.findings
-            if (f.question, f.attribute, f.metric) == asked and f.attack == attack
+            if (f.question, f.attribute, f.metric) == asked and f.attack == attack and not f.flag
         ]
         chosen.append(max(of, key=lambda f: f.lift if f.lift is not None else -f.value))
     return chosen
