@@ -53,6 +53,7 @@ ENTRY_POINTS = frozenset({"__init__", "__main__", "cli", "data_cli", "guard_cli"
     "import_cli",
     "nvflare",
     "report_cli",
+    "share_cli",
     "terminal",
 }
 

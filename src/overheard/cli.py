@@ -25,6 +25,7 @@ from overheard.detect_cli import detect  # noqa: E402
 from overheard.guard_cli import preflight  # noqa: E402
 from overheard.import_cli import import_checkpoints, init  # noqa: E402
 from overheard.report_cli import compare, report  # noqa: E402
+from overheard.share_cli import share  # noqa: E402
 from overheard.sweep_cli import frontier, sweep  # noqa: E402
 
 if TYPE_CHECKING:
@@ -138,6 +139,7 @@ def simulate(
 
 
 app.command(epilog="Example: `overheard audit run --threat eavesdropper --out audit`")(audit)
+app.command(epilog="Example: `overheard share run --target attribute.sex --out shared`")(share)
 app.command(epilog="Example: `overheard report audit/audit.json --out report.html`")(report)
 app.command(epilog="Example: `overheard compare before/audit.json after/audit.json`")(compare)
 
