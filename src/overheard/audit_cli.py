@@ -56,6 +56,13 @@ def audit(
         bool,
         typer.Option("--show-records", help="Note the row numbers of records known beyond 99%."),
     ] = False,
+    isolate: Annotated[
+        bool | None,
+        typer.Option(
+            help="Run every attack in a process that holds its view and can reach nothing else; "
+            "by default those that are not overheard's own.",
+        ),
+    ] = None,
     ignore_damage: Annotated[
         bool,
         typer.Option(
@@ -81,6 +88,7 @@ def audit(
         finished,
         unfinished,
     )
+    from overheard.isolation.launch import isolating, means
     from overheard.own_code import own_code
 
     chosen = (attack or [], client or [], target or [])
@@ -98,14 +106,22 @@ def audit(
                 "rounds": rounds,
                 "coverage": coverage,
                 "show_records": show_records,
+                "isolate": isolate,
                 "seed": seed or 0,
                 "version of overheard": own_code(),
             }
             kept = asking(work, asked)
-            record = finished(work) or run_audit(
-                place, threat, *chosen, seed or 0, slow, grant or [], rounds, show_records,
-                coverage, kept, damage,
-            )  # fmt: skip
+            record = finished(work)
+            if record is None:
+                with isolating(isolate, [run, place]):
+                    record = run_audit(
+                        place, threat, *chosen, seed or 0, slow, grant or [], rounds, show_records,
+                        coverage, kept, damage,
+                    )  # fmt: skip
+                if isolate:
+                    how = "; ".join(f"{what}: {by}" for what, by in means().items())
+                    said = f"Every attack ran in a process of its own, kept from the {how}."
+                    record = record.model_copy(update={"notes": (*record.notes, said)})
         finish(work, record)
     summary(record)
     terminal.wrote("audit", out / AUDIT)

@@ -385,7 +385,7 @@ class Recording:
         return int(str(found)) if re.fullmatch(r"-?[0-9]{1,1000}", str(found)) else None
 
     def truth(self, holds_kind: str = "Records", target: str = "") -> dict[str, Records]:
-        """A secret per client, by default its whole records. Attacks cannot reach this."""
+        """A secret per client, by default its whole records. No view holds this."""
         if not (self.path / "truth").is_dir():
             raise FixRecording(
                 f"{self.path / 'truth'}: missing, so nothing can be scored; attacks can still run"
