@@ -6,6 +6,7 @@ import errno
 import gc
 import os
 import sys
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -258,6 +259,7 @@ def main() -> None:
 
     debug = "--debug" in sys.argv
     sys.excepthook = terminal.show_error
+    warnings.showwarning = terminal.show_warning
     sys.argv = terminal.take_flags([word for word in sys.argv if word != "--debug"])
     gc.disable()  # until a command begins: what is imported stays, and looking it over takes time
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from importlib.metadata import version
 
@@ -17,6 +18,7 @@ from overheard.evaluation.promised import promise_notes
 from overheard.evaluation.record import AttackInfo, Audit, Finding, Pooled, Run, Skipped
 from overheard.evaluation.scoring import Scored, Scorer, scorer_of
 from overheard.evaluation.sureness import sureness, together
+from overheard.foreign.limits import check
 from overheard.learning.recipe import Recipe
 from overheard.transcript.clear import clear_notes
 from overheard.transcript.knowledge import Sums
@@ -74,6 +76,8 @@ def audit(
     scored: list[Scored] = []
     skipped: list[Skipped] = []
     steps = [(t, c) for t in asked for c in ((EVERYBODY,) if t in whole else names)]
+    asking = Counter(attack.question for attack in chosen)
+    check("outcomes", sum(asking[t.question] for t, _ in steps), recording.path, FixConfig)
     for done, (target, client) in enumerate(steps):
         progress(f"{target.key} of {client or properties.EVERYBODY}", done, len(steps))
         matching = [a for a in chosen if a.question == target.question]
