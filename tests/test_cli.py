@@ -37,7 +37,7 @@ def test_from_a_config_to_a_report(workplace: Any) -> None:
 
     checked = workplace.process("verify", "new", "--seed", "1")
     assert checked.returncode == 0
-    assert checked.stdout == "new: sound (14 files, 8 rounds)\n"
+    assert checked.stdout == "new: sound (15 files, 8 rounds)\n"
     assert checked.stderr == ""
 
     audited = workplace.process("audit", "new", "--out", "out", *QUICK)
@@ -78,7 +78,9 @@ def test_the_seed_option_overrides_the_config(workplace: Any) -> None:
     first = "wire/round-000000.safetensors"
     contents = workplace.contents()
     assert contents[f"run/{first}"] != contents[f"other/{first}"]
-    assert '"seed":9' in (workplace.path / "other/wire/index.jsonl").read_text()
+    (noted,) = (workplace.path / "other/truth").glob("*-seed.json")
+    assert noted.read_text() == '{"seed":"9"}'
+    assert "seed" not in (workplace.path / "other/wire/index.jsonl").read_text()
 
 
 def test_selections_narrow_the_audit(workplace: Any) -> None:

@@ -28,9 +28,11 @@ RULES: dict[str, frozenset[str]] = {
     "decoding": frozenset({"errors"}),
     "data": BASE | {"learning.recipe", "learning.records"},
     "transcript": BASE | {"learning.recipe", "learning.records"},  # and these two without torch
+    # strangers' attacks, in a process of their own: it knows views and guesses, and no attack
+    "isolation": BASE | {"learning.recipe", "learning.records", "transcript"},
     "federation": BASE | {"learning", "transcript", "data"},
     "attacks": BASE | {"learning", "transcript", "decoding"},
-    "evaluation": BASE | {"learning", "transcript", "decoding", "attacks"},
+    "evaluation": BASE | {"learning", "transcript", "decoding", "attacks", "isolation"},
     "report": frozenset({"errors", "files", "foreign", "evaluation.record", "evaluation.decision"}),
     # a client's own rehearsal: it trains, attacks itself and scores the guess
     "guard": BASE | {"learning", "transcript", "federation", "attacks", "evaluation"},
@@ -53,6 +55,7 @@ ENTRY_POINTS = frozenset({"__init__", "__main__", "cli", "data_cli", "guard_cli"
     "import_cli",
     "nvflare",
     "report_cli",
+    "share_cli",
     "terminal",
 }
 

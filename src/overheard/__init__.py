@@ -18,8 +18,10 @@ if TYPE_CHECKING:
     from overheard.federation.recorders.live import Recorder
     from overheard.federation.simulate import simulate
     from overheard.guard.preflight import preflight
+    from overheard.isolation.launch import launch_isolated
     from overheard.report.html import write_report
     from overheard.transcript.observe import observe
+    from overheard.transcript.share import share
     from overheard.transcript.store import Recording
     from overheard.transcript.target import Target
     from overheard.transcript.threat import Threat, threat_named
@@ -39,12 +41,14 @@ _HOMES = {
     "attack_named": "attacks",
     "audit": "evaluation.complete",
     "launch": "transcript.view",
+    "launch_isolated": "isolation.launch",
     "observe": "transcript.observe",
     "parse_config": "federation.config",
     "plan": "federation.plan",
     "preflight": "guard.preflight",
     "read_audit": "evaluation.record",
     "read_config": "federation.config",
+    "share": "transcript.share",
     "simulate": "federation.simulate",
     "threat_named": "transcript.threat",
     "verify": "transcript.verify",
@@ -65,12 +69,14 @@ __all__ = [
     "attack_named",
     "audit",
     "launch",
+    "launch_isolated",
     "observe",
     "parse_config",
     "plan",
     "preflight",
     "read_audit",
     "read_config",
+    "share",
     "simulate",
     "threat_named",
     "verify",

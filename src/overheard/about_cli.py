@@ -96,6 +96,7 @@ def doctor(seed: Annotated[int | None, typer.Option("--seed", hidden=True)] = No
     from overheard.attacks import all_attacks
     from overheard.data.catalogue import SOURCES, about
     from overheard.foreign.limits import LIMITS, limit, variable
+    from overheard.isolation.launch import means
 
     core = {name: _version(name) for name in CORE}
     extras = {extra: {name: _version(name) for name in names} for extra, names in EXTRAS.items()}
@@ -108,6 +109,7 @@ def doctor(seed: Annotated[int | None, typer.Option("--seed", hidden=True)] = No
             "extras": extras,
             "data": {name: known.found or None for name, known in data.items()},
             "attacks": len(all_attacks()),
+            "isolation": means(),
             "limits": {name: limit(name) for name in LIMITS},
         }
     )
@@ -140,6 +142,10 @@ def doctor(seed: Annotated[int | None, typer.Option("--seed", hidden=True)] = No
             (name, f"{limit(name)} {known.unit}", known.about, variable(name))
             for name, known in LIMITS.items()
         ],
+    )
+    terminal.table(
+        ["isolated attacks are kept from the", "by"],
+        [(what, how or "nothing: this system has no means") for what, how in means().items()],
     )
     if not all(core.values()):
         raise typer.Exit(1)

@@ -74,6 +74,13 @@ def audit(
             "pair them; as secret as truth/.",
         ),
     ] = False,
+    isolate: Annotated[
+        bool | None,
+        typer.Option(
+            help="Run every attack in a process that holds its view and can reach nothing else; "
+            "by default those that are not overheard's own.",
+        ),
+    ] = None,
     ignore_damage: Annotated[
         bool,
         typer.Option(
@@ -101,6 +108,7 @@ def audit(
         finished,
         unfinished,
     )
+    from overheard.isolation.launch import isolating, means
     from overheard.own_code import own_code
 
     chosen = (attack or [], client or [], target or [])
@@ -119,15 +127,23 @@ def audit(
                 "coverage": coverage,
                 "show_records": show_records,
                 "keep_hits": keep_hits,
+                "isolate": isolate,
                 "seed": seed or 0,
                 "budget": budget,
                 "version of overheard": own_code(),
             }
             kept = asking(work, asked)
-            record = finished(work) or run_audit(
-                place, threat, *chosen, seed or 0, slow, grant or [], rounds, show_records,
-                coverage, kept, damage, budget,
-            )  # fmt: skip
+            record = finished(work)
+            if record is None:
+                with isolating(isolate, [run, place]):
+                    record = run_audit(
+                        place, threat, *chosen, seed or 0, slow, grant or [], rounds, show_records,
+                        coverage, kept, damage, budget,
+                    )  # fmt: skip
+                if isolate:
+                    how = "; ".join(f"{what}: {by}" for what, by in means().items())
+                    said = f"Every attack ran in a process of its own, kept from the {how}."
+                    record = record.model_copy(update={"notes": (*record.notes, said)})
         finish(work, record, keep_hits)
     summary(record)
     terminal.wrote("audit", out / AUDIT)

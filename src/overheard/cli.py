@@ -6,6 +6,7 @@ import errno
 import gc
 import os
 import sys
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -25,6 +26,7 @@ from overheard.detect_cli import detect  # noqa: E402
 from overheard.guard_cli import preflight  # noqa: E402
 from overheard.import_cli import import_checkpoints, init  # noqa: E402
 from overheard.report_cli import compare, report  # noqa: E402
+from overheard.share_cli import share  # noqa: E402
 from overheard.sweep_cli import frontier, sweep  # noqa: E402
 
 if TYPE_CHECKING:
@@ -138,6 +140,7 @@ def simulate(
 
 
 app.command(epilog="Example: `overheard audit run --threat eavesdropper --out audit`")(audit)
+app.command(epilog="Example: `overheard share run --target attribute.sex --out shared`")(share)
 app.command(epilog="Example: `overheard report audit/audit.json --out report.html`")(report)
 app.command(epilog="Example: `overheard compare before/audit.json after/audit.json`")(compare)
 
@@ -251,6 +254,7 @@ def main() -> None:
     usage = sys.modules[typer.BadParameter.__module__]
     debug = "--debug" in sys.argv
     sys.excepthook = terminal.show_error
+    warnings.showwarning = terminal.show_warning
     sys.argv = terminal.take_flags([word for word in sys.argv if word != "--debug"])
     gc.disable()  # until a command begins: what is imported stays, and looking it over takes time
     try:

@@ -42,6 +42,10 @@ class ChooseAnotherAttack(OverheardError):
     """The attack does not apply to this federation (model, loss or recipe)."""
 
 
+class AttackFailed(OverheardError):
+    """An attack ended without a guess: it crashed, or went beyond its limits."""
+
+
 class ListenLonger(OverheardError):
     """The messages heard do not determine what was asked for."""
 

@@ -18,12 +18,17 @@ from pathlib import Path
 from overheard.errors import ChooseAnotherOutput
 
 LOCK = ".lock"
+OPEN, PRIVATE = 0o666, 0o600  # files for everybody whom the umask admits, and for their owner only
 _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)  # file systems that cannot
 _CANNOT = (errno.EPERM, errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)
 
 
-def write_durably(path: Path, pieces: Iterable[bytes | memoryview]) -> tuple[str, int]:
+def write_durably(
+    path: Path, pieces: Iterable[bytes | memoryview], mode: int = OPEN
+) -> tuple[str, int]:
     """Write a new file so that it exists whole or not at all; returns its sha256 and size.
+
+    ``mode``: who may read it, as the umask allows.
 
     An existing ``path`` is kept and refused, also one that appears meanwhile. A failure (a full
     disk, an interrupt) removes the temporary file ``NAME.part``; only a killed process leaves one
@@ -40,7 +45,7 @@ def write_durably(path: Path, pieces: Iterable[bytes | memoryview]) -> tuple[str
             digest.update(piece)
             size += len(piece)
 
-    with _part(temporary, path, noted()):
+    with _part(temporary, path, noted(), mode):
         _publish(temporary, path)
     sync_folder(path.parent)
     return digest.hexdigest(), size
@@ -55,9 +60,11 @@ def replace_durably(path: Path, content: bytes) -> None:
 
 
 @contextmanager
-def _part(temporary: Path, path: Path, pieces: Iterable[bytes | memoryview]) -> Iterator[None]:
+def _part(
+    temporary: Path, path: Path, pieces: Iterable[bytes | memoryview], mode: int = OPEN
+) -> Iterator[None]:
     """The pieces on the disk under a temporary name, which a failure removes."""
-    handle = _sole_part(temporary)
+    handle = _sole_part(temporary, mode)
     try:
         for piece in pieces:
             rest = memoryview(piece)
@@ -83,11 +90,14 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def new_folder(folder: Path) -> None:
-    """Make a folder that must not exist, and those above it, so that it survives a power cut."""
+def new_folder(folder: Path, mode: int = 0o777) -> None:
+    """Make a folder that must not exist, and those above it, so that it survives a power cut.
+
+    ``mode`` is the folder's own; those above it are as the umask says.
+    """
     above = next(parent for parent in folder.absolute().parents if parent.is_dir())
     try:
-        folder.mkdir(parents=True)
+        folder.mkdir(mode, parents=True)
     except FileExistsError as error:
         _refuse_existing(folder)
         raise ChooseAnotherOutput(
@@ -127,14 +137,14 @@ def _refuse_existing(path: Path) -> None:
         raise ChooseAnotherOutput(f"{path} exists already; choose another path or remove it")
 
 
-def _sole_part(temporary: Path) -> int:
+def _sole_part(temporary: Path, mode: int) -> int:
     """A new file under a temporary name, held by this process; one that nobody holds is removed."""
     busy = ChooseAnotherOutput(
         f"{temporary}: another process is writing this file; wait for it or choose another path"
     )
     for _ in range(100):
         try:
-            handle = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+            handle = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, mode)
         except FileExistsError:
             _remove_left(temporary, busy)
             continue

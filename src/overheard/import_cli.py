@@ -21,7 +21,11 @@ Describing = Annotated[
 ]
 TrustCode = Annotated[
     bool,
-    typer.Option("--trust-code", help="Import the model factory that the TOML file names."),
+    typer.Option(
+        "--trust-code",
+        help="Import the model factory that the TOML file of --with names; never one found in the "
+        "recording.",
+    ),
 ]
 
 
@@ -69,8 +73,9 @@ def described(
     """
     import shutil
 
-    from overheard.errors import FixConfig
+    from overheard.errors import FixConfig, GrantKnowledge
     from overheard.federation.recorders.description import BESIDE, describe, read_description
+    from overheard.foreign.shown import short
     from overheard.transcript.store import Recording
 
     recording = Recording.open(run)
@@ -90,6 +95,13 @@ def described(
     folder = work / "described"
     shutil.rmtree(folder, ignore_errors=True)  # of an audit that was stopped here
     path = folder / run.resolve().name
-    for remark in describe(recording, read_description(file, given is None), path, trust_code):
+    description = read_description(file, given is None)
+    if trust_code and given is None and description.model.factory:
+        raise GrantKnowledge(
+            f"{file}: came with the recording and names code to import "
+            f"({short(description.model.factory)}); --trust-code does not cover a file that you "
+            f"did not give: if you wrote or checked it, say so with --with {file}"
+        )
+    for remark in describe(recording, description, path, trust_code and given is not None):
         terminal.complain(remark)
     yield path

@@ -41,6 +41,11 @@ def show_error(kind: type[BaseException], error: BaseException, trace: Any) -> N
     typer.echo(visible(lines, keep="\n\t"), err=True, nl=False)
 
 
+def show_warning(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+    """What a library warns of, on one line: it may quote a stranger's names."""
+    complain(f"warning: {category.__name__}: {message}")
+
+
 def take_flags(words: Sequence[str]) -> list[str]:
     """Note ``--quiet`` and ``--json``, wherever they stand, and return the other words."""
     _MODE.quiet = _MODE.json = False

@@ -73,7 +73,10 @@ def test_same_seed_same_bits(
     )
     assert len(one) == len(other)
     assert one != other
-    assert digest(tmp_path / "one", "truth") == digest(tmp_path / "other", "truth")
+    told = [Recording.open(tmp_path / name).truth() for name in ("one", "other")]
+    for client, records in told[0].items():
+        for column, values in records.columns.items():
+            np.testing.assert_array_equal(values, told[1][client][column])
     assert verify(tmp_path / "one").sound
 
 

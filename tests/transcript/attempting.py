@@ -176,6 +176,13 @@ def change(step: dict[str, Any], place: Path) -> None:
             out = io.BytesIO()
             pq.write_table(pa.table({f"{i}": [1] for i in range(step["columns"])}), out)
             relisted(path, step["kind"], out.getvalue())
+        case "clients":  # so many clients, listed in the header
+            index = path / "index.jsonl"
+            listed = ["north", "south", "east", *(f"c{i}" for i in range(step["count"] - 3))]
+            forge(index, put(lines_of(index), [0, "about", "clients"], listed))
+        case "counted":  # a text said many times, each with its number
+            rows = (step["text"].format(i) for i in range(step["times"]))
+            path.write_text(step["head"] + "".join(rows), encoding="utf-8")
         case "write":
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(large(step) if "times" in step else step["text"], encoding="utf-8")
@@ -196,7 +203,10 @@ def change(step: dict[str, Any], place: Path) -> None:
             source = ROOT / "docs" / "assets" / "demo" / "network.json"
             content = json.loads(source.read_text(encoding="utf-8"))
             one = content["findings"][0]
-            content["findings"] = [one | {"attribute": f"a{i}"} for i in range(step["secrets"])]
+            name = step.get("name", "a")
+            content["findings"] = [
+                one | {"attribute": f"{name}{i}"} for i in range(step["secrets"])
+            ]
             path.write_text(json.dumps(content), encoding="utf-8")
         case "symlink":
             if path.is_dir():
@@ -275,6 +285,14 @@ def _recording(place: Path) -> None:
     recording.truth()
 
 
+def _audited(place: Path) -> None:
+    """The audit itself, with a guess and two attacks that take no time."""
+    from overheard.audit_cli import run_audit
+
+    chosen = ["majority", "max_entropy", "exact_linear"]
+    run_audit(place / "run", "eavesdropper", chosen, [], [], 0, rounds=False)
+
+
 def _verify(place: Path) -> None:
     from overheard.errors import FixRecording
     from overheard.transcript.verify import verify
@@ -328,17 +346,20 @@ def _import(place: Path) -> None:
 
 def _audit(place: Path) -> None:
     from overheard.evaluation.record import read_audit
+    from overheard.foreign.shown import visible
     from overheard.report import render
     from overheard.report.markdown import render_markdown
 
     audit = read_audit(place / "audit.json")
-    render(audit)
-    render_markdown(audit)
+    for text in (render(audit), render_markdown(audit)):
+        if visible(text, keep="\n\t") != text:
+            raise AssertionError("a report holds a character that nobody sees")
 
 
 def _cells(place: Path) -> None:
     from overheard.sweep.frontier import frontier
     from overheard.sweep.grid import cells, parse_sweep
+    from overheard.sweep.picture import draw
     from overheard.sweep.table import read_rows
 
     folder = place / "sweep"
@@ -346,7 +367,7 @@ def _cells(place: Path) -> None:
         (cell,) = cells(parse_sweep(json.load(file)))
     (folder / "cells").mkdir()
     (folder / "cell.json").rename(folder / "cells" / f"{cell.key}.json")
-    frontier(read_rows(folder))
+    draw(frontier(read_rows(folder)))
 
 
 def _table(place: Path) -> None:
@@ -377,6 +398,7 @@ def _source(place: Path) -> None:
 
 READERS: dict[str, Callable[[Path], None]] = {
     "recording": _recording,
+    "audited": _audited,
     "verify": _verify,
     "config": _config,
     "sweep": _sweep,

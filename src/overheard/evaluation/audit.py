@@ -35,6 +35,7 @@ from overheard.evaluation.record import (
 from overheard.evaluation.replay import replays
 from overheard.evaluation.scoring import Scored, Scorer, scorer_of
 from overheard.evaluation.sureness import joined, sureness
+from overheard.foreign.limits import check
 from overheard.learning.recipe import Recipe
 from overheard.transcript.clear import clear_notes
 from overheard.transcript.knowledge import Sums
@@ -101,6 +102,7 @@ def audit(
     about = {t: [a for a in chosen if a.question == t.question] for t in asked}
     sizes = {c: len(truth[c]) for c in names if c in truth}
     pace, left = Pace(), _work(steps, about, sizes)
+    check("outcomes", sum(len(about[t]) for t, _ in steps), recording.path, FixConfig)
     asking = {a.name for of in about.values() for a in of}
     progress(scope([*sizes.values()], len(recording.rounds), len(asking)), 0, len(steps))
     for done, (target, client) in enumerate(steps):

@@ -70,6 +70,8 @@ def plan(config: Config, dataset: Dataset | None = None) -> Plan:
     label, trained = _label_secret(config, dataset)
     outsiders, trained = strangers(trained, sensitive, config.audit.membership, config.seed)
     clients = known_first(trained.by_client(), config.audit.coverage, config.seed)
+    check("clients", len(clients), "the data", FixConfig)
+    check("participations", len(clients) * config.training.rounds, "the federation", FixConfig)
     for client in clients:
         check_client(client)
     auxiliary, dataset = dataset.outside, dataset.population()

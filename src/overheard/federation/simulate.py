@@ -46,8 +46,7 @@ def simulate(plan: Plan, out: str | Path, progress: Progress = lambda done, tota
         "data": plan.dataset.name,
         "origin": plan.dataset.origin,
         "clients": names,
-        "seed": seed,
-        "config": plan.config.model_dump(mode="json"),
+        "config": plan.config.model_dump(mode="json", exclude={"seed"}),  # which is in truth/
     }
     if training.isolate:
         about["isolated"] = training.isolate
@@ -60,6 +59,7 @@ def simulate(plan: Plan, out: str | Path, progress: Progress = lambda done, tota
     promised = budgets(plan, defence, dict(zip(names, data.sizes.tolist(), strict=True)))
     with Recorder(out, payload, about) as recorder:
         write_knowledge(recorder, plan)
+        recorder.seed(seed)
         if defence.claim:
             recorder.side("AppliedDefence", told(defence.claim))
             if promised:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pydantic import AfterValidator, Discriminator, Field, Tag, field_validator, model_validator
 
 from overheard.errors import ChooseAnotherAttack, FixRecording
-from overheard.learning.records import Encoding, Records, Scale, Spec, Value
+from overheard.learning.records import Encoding, Records, Scale, Spec, Value, scaled
 
 Layout = tuple[tuple[str, tuple[int, ...]], ...]
 """Names and shapes of the parameters, in the order of the flat vector."""
@@ -178,7 +178,7 @@ class Target(Spec):
         if not self.classes and values.dtype.kind not in "biuf":
             raise FixRecording(f"target {self.column!r} holds text where numbers are expected")
         if not self.classes:
-            return np.asarray((values.astype(np.float64) - self.shift) / self.scale)
+            return scaled(values, self.shift, self.scale, self.column)
         hits = values[:, None] == np.asarray(self.classes)[None, :]
         if not hits.any(axis=1).all():
             raise FixRecording(f"target {self.column!r} has a class outside {self.classes}")

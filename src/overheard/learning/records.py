@@ -19,6 +19,8 @@ from overheard.errors import FixData
 from overheard.foreign.limits import check
 
 Value = float | str
+LARGEST = 1e60
+"""Of an input or label as the model sees it: its fourth power times any count is a number."""
 
 
 @dataclass(frozen=True)
@@ -185,6 +187,8 @@ def encode_each(
 
     The same as `encode` for each value, but what the column does not touch is encoded once.
     """
+    size = len(values) * len(records) * encoding.width * 8
+    check("candidate_bytes", size, f"column {column!r} of {len(records)} records", FixData)
     base = encode(encoding, records, {column: values[0]})
     made = np.empty((len(values), *base.shape))
     made[:] = base
@@ -197,6 +201,19 @@ def encode_each(
     return made
 
 
+def scaled(values: NDArray[Any], shift: float, scale: float, column: str) -> NDArray[np.float64]:
+    """``(values - shift) / scale``, refused where solvers could not square and sum it."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        made = np.asarray((values.astype(np.float64) - shift) / scale)
+    largest = float(np.abs(made).max(initial=0.0))
+    if not largest <= LARGEST:
+        raise FixData(
+            f"column {column!r} becomes {largest:.3g} with shift {shift:g} and scale {scale:g}, "
+            f"beyond {LARGEST:g}; these are not the scales of its values: correct them"
+        )
+    return made
+
+
 def _encode_block(block: Scaled | OneHot | Pixels, values: NDArray[Any]) -> NDArray[np.float64]:
     if isinstance(block, Pixels):
         if values.ndim != 2 or values.shape[1] != block.width:
@@ -204,13 +221,13 @@ def _encode_block(block: Scaled | OneHot | Pixels, values: NDArray[Any]) -> NDAr
                 f"column {block.column!r} has shape {values.shape}; an image of {block.shape} "
                 f"needs {block.width} numbers a record"
             )
-        return (values.astype(np.float64) - block.shift) / block.scale
+        return scaled(values, block.shift, block.scale, block.column)
     if isinstance(block, Scaled):
         if values.dtype.kind not in "biuf":
             raise FixData(
                 f"column {block.column!r} holds text but is encoded as a number; use one_hot"
             )
-        return ((values.astype(np.float64) - block.shift) / block.scale)[:, None]
+        return scaled(values, block.shift, block.scale, block.column)[:, None]
     domain = np.asarray(block.values)
     if domain.dtype.kind in "biuf" and values.dtype.kind not in "biuf":
         raise FixData(f"column {block.column!r} holds text where numbers {block.values} are known")

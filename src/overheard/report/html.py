@@ -20,6 +20,7 @@ from markupsafe import Markup
 from overheard.errors import ChooseAnotherOutput
 from overheard.evaluation.record import SHARES, Audit
 from overheard.files import write_durably
+from overheard.foreign.shown import visible
 from overheard.report import charts, helps, picture, references, sections, verdict, words
 from overheard.report.beside import compared
 from overheard.report.helps import Measured
@@ -63,7 +64,7 @@ def _render(
         autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
     )
     page = Page(audit, rows, show_records)
-    return environment.from_string(
+    text = environment.from_string(
         _asset("page.html.j2")
     ).render(
         audit=audit,
@@ -87,6 +88,8 @@ def _render(
         paper=references.title,
         bibtex=references.bibtex(audit),
     )
+    # a name may turn the direction of what stands after it: of the whole page, not of one cell
+    return visible(text, keep="\n\t")
 
 
 def write_report(

@@ -80,10 +80,11 @@ def hold_out(dataset: Dataset, share: float, seed: int) -> tuple[Dataset, Record
     """The dataset without, and the records with, a share of each client's records."""
     names = dataset.records[dataset.client]
     keys = stream(seed, "holdout").random(len(names))
+    _, which, sizes = np.unique(names, return_inverse=True, return_counts=True)
+    order = np.lexsort((keys, which))  # client by client, each in its random order
+    place = np.arange(len(names)) - np.repeat(sizes.cumsum() - sizes, sizes)
     held = np.zeros(len(names), dtype=bool)
-    for client in sorted(set(names.tolist())):
-        mine = np.flatnonzero(names == client)
-        held[mine[np.argsort(keys[mine])[: round(share * len(mine))]]] = True
+    held[order] = place < np.repeat(np.round(share * sizes), sizes)
     if not held.any() or held.all():
         raise FixData(f"a holdout of {share:g} of {len(names)} records leaves one side empty")
     return (

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
+from overheard.foreign.shown import visible
 from overheard.sweep.frontier import Point
 
 # Names are text: a dollar in one begins no formula, and nothing is handed to TeX.
@@ -24,10 +26,21 @@ def draw(points: Sequence[Point], title: str = "") -> str:
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
+    points = [_shown(point) for point in points]
     with rc_context(PEN):
         secrets = list(dict.fromkeys(p.attribute for p in points))
         figure = Figure(figsize=(4.6 * len(secrets) + 1.6, 4.2), layout="constrained")
-        return _drawn(points, title, secrets, figure)
+        return _drawn(points, visible(title), secrets, figure)
+
+
+def _shown(point: Point) -> Point:
+    """The point under names that a picture, and a warning about its letters, may hold."""
+    return replace(
+        point,
+        defence=visible(point.defence),
+        attribute=visible(point.attribute),
+        utility_is=visible(point.utility_is),
+    )
 
 
 def _drawn(points: Sequence[Point], title: str, secrets: list[str], figure: Any) -> str:

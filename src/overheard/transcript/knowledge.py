@@ -1,7 +1,7 @@
 """Kinds of knowledge an adversary may be granted, each a type.
 
 An attack names the types it needs; a threat model names the types it grants; nothing else
-can be reached. None of these types has a field for the secret itself: `PublicRecords` does
+is handed over. None of these types has a field for the secret itself: `PublicRecords` does
 not contain the sensitive column at all.
 """
 

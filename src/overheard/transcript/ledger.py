@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from overheard.errors import FixData, FixRecording
-from overheard.files import new_folder, sync_folder, write_durably
+from overheard.files import OPEN, PRIVATE, new_folder, sync_folder, write_durably
 from overheard.foreign.files import read_bounded
 from overheard.foreign.limits import check
 from overheard.foreign.notation import parse_json
@@ -89,13 +89,18 @@ def read_ledger(folder: Path) -> Ledger:
 
 
 class LedgerWriter:
-    """Appends to the index of a new folder."""
+    """Appends to the index of a new folder.
+
+    ``wire/`` is as open as the umask says. Any other folder holds what somebody knows, or may not
+    know, about the clients: it is made for its owner only (0700), and so are its files (0600).
+    """
 
     def __init__(self, folder: Path) -> None:
-        new_folder(folder)
+        self._mode = OPEN if folder.name == "wire" else PRIVATE
+        new_folder(folder, 0o777 if self._mode == OPEN else 0o700)
         self.folder = folder
         self._previous, self._size = "", 0
-        self._file = FileIO(folder / INDEX, "ab", opener=_exclusively)
+        self._file = FileIO(folder / INDEX, "ab", opener=self._exclusively)
         sync_folder(folder)
 
     def append(self, entry: Mapping[str, Any]) -> None:
@@ -118,7 +123,7 @@ class LedgerWriter:
 
     def file(self, name: str, pieces: Iterable[bytes | memoryview], **about: Any) -> None:
         """Write a file under a temporary name, make it durable, rename it, then list it."""
-        digest, size = write_durably(self.folder / name, pieces)
+        digest, size = write_durably(self.folder / name, pieces, self._mode)
         self.append({"file": name, "size": size, "sha256": digest, **about})
 
     def close(self) -> None:
@@ -130,9 +135,8 @@ class LedgerWriter:
         """Let go of the file and leave the index open-ended, as a killed writer would."""
         self._file.close()
 
-
-def _exclusively(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_EXCL, 0o666)
+    def _exclusively(self, path: str, flags: int) -> int:
+        return os.open(path, flags | os.O_EXCL, self._mode)
 
 
 def as_json(content: Any) -> str:

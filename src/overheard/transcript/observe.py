@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from overheard.errors import FixConfig, FixData, FixRecording, ListenLonger
+from overheard.foreign.limits import check
 from overheard.learning.recipe import Layout, Recipe
 from overheard.learning.records import Records
 from overheard.transcript.knowledge import (
@@ -281,6 +282,7 @@ def _domain(recording: Recording, target: Target, client: str) -> AttributeDomai
         return None
     if content["column"] != target.column:
         raise ValueError(f"it is about {content['column']!r}")
+    check("domain_values", len(content["values"]), recording.path / "side")
     spread = tuple(map(float, content.get("spread", ())))
     return AttributeDomain(content["column"], tuple(content["values"]), spread)
 

@@ -12,6 +12,7 @@ import shutil
 from pathlib import Path
 
 from overheard.errors import FixRecording
+from overheard.files import OPEN, PRIVATE
 from overheard.foreign.files import read_bounded
 from overheard.foreign.notation import parse_json
 from overheard.transcript.ledger import (
@@ -29,7 +30,8 @@ FOLDERS = ("wire", "side", "truth")
 def salvage(run: Path, out: Path) -> tuple[str, ...]:
     """Write what is sound of a recording to a new one; returns what is missing, in sentences.
 
-    Files are linked where that is possible, so that it costs no room.
+    Files are linked where that is possible, so that it costs no room: not those of ``side/`` and
+    ``truth/`` that others than their owner may read.
     """
     missing: list[str] = []
     closed = False  # as the wire is, which a recorder closes last
@@ -106,10 +108,16 @@ def _take(path: Path, entry: Entry, out: Path) -> None:
     with path.open("rb") as file:
         if hashlib.file_digest(file, "sha256").hexdigest() != entry.get("sha256"):
             raise FixRecording(f"{path}: its bytes do not match the index")
-    try:
-        os.link(path, out / path.name, follow_symlinks=False)
-    except OSError:
-        shutil.copyfile(path, out / path.name)
+    new = out / path.name
+    private = out.name != "wire"
+    if not private or not path.stat().st_mode & 0o077:
+        try:
+            os.link(path, new, follow_symlinks=False)
+            return
+        except OSError:
+            new.unlink(missing_ok=True)
+    new.touch(PRIVATE if private else OPEN, exist_ok=False)
+    shutil.copyfile(path, new)
 
 
 def _lost(entry: Entry) -> str:

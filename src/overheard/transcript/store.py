@@ -6,6 +6,7 @@ killed leaves one that opens, minus at most the unfinished round. FORMAT.md has 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -50,6 +51,7 @@ from overheard.transcript.tables import read_tables, write_tables
 FORMAT = 2
 READABLE = (1, 2)
 PAYLOADS = ("model", "gradient")
+SEED = "Seed"
 AHEAD = 32
 """Rounds of a client's messages that the disk is asked for together."""
 
@@ -78,6 +80,7 @@ class Recorder:
         self._root = root
         self._layout: list[Any] | None = None
         self._last = -1
+        self._released = False
         try:
             self._wire.append(header)
         except BaseException:
@@ -93,11 +96,10 @@ class Recorder:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if kind is None:
+        if kind is None and not self._released:
             self.close()
         else:
-            for ledger in self._ledgers():
-                ledger.release()
+            self.release()
 
     def round(
         self,
@@ -165,18 +167,27 @@ class Recorder:
             self._side = LedgerWriter(self._root / "side")
         _add(self._side, holds_kind, content, target)
 
-    def truth(
-        self, tables: Mapping[str, Records], holds_kind: str = "Records", target: str = ""
-    ) -> None:
+    def truth(self, content: Any, holds_kind: str = "Records", target: str = "") -> None:
         """Add secrets, for evaluation only: by default every client's whole records."""
         if self._truth is None:
             self._truth = LedgerWriter(self._root / "truth")
-        _add(self._truth, holds_kind, tables, target)
+        _add(self._truth, holds_kind, content, target)
+
+    def seed(self, seed: int) -> None:
+        """Note the seed of every random choice of the federation. It is a secret: whoever has it
+        draws the noise of a defence again, and takes it off the updates."""
+        self.truth({"seed": str(int(seed))}, SEED)  # as text: JSON's numbers end at 2^63
 
     def close(self) -> None:
         """Mark the recording as finished."""
         for ledger in self._ledgers():
             ledger.close()
+
+    def release(self) -> None:
+        """Leave the recording unfinished, as a recorder does that is stopped."""
+        self._released = True
+        for ledger in self._ledgers():
+            ledger.release()
 
     def _ledgers(self) -> list[LedgerWriter]:
         return [ledger for ledger in (self._side, self._truth, self._wire) if ledger is not None]
@@ -259,7 +270,7 @@ class Recording:
 
     @property
     def about(self) -> Mapping[str, Any]:
-        """What the recorder noted: the data's name and origin, the seed."""
+        """What the recorder noted: the data's name and origin, the clients."""
         return dict(self.header["about"])
 
     @cached_property
@@ -361,13 +372,30 @@ class Recording:
                 return self._read[entry["file"]]
         return None
 
+    def described(self, target: str) -> Iterator[tuple[str, Any, str]]:
+        """Every piece of side knowledge for a target or for all: kind, content, target."""
+        for entry in self._side:
+            if entry["target"] in (target, ""):
+                yield entry["holds"], _content(self.path / "side", entry), entry["target"]
+
     @property
     def targets(self) -> tuple[str, ...]:
         """The targets for which side knowledge was written out."""
         return tuple(dict.fromkeys(e["target"] for e in self._side if e["target"]))
 
+    @property
+    def seed(self) -> int | None:
+        """The federation's own seed, if it is there: in ``truth/``, or in an old one's header."""
+        found = self.about.get("seed")
+        if (self.path / "truth").is_dir():
+            for entry in _described(self.path / "truth"):
+                if entry["holds"] == SEED and str(entry["file"]).endswith(".json"):
+                    content = _content(self.path / "truth", entry)
+                    found = content.get("seed") if isinstance(content, dict) else None
+        return int(str(found)) if re.fullmatch(r"-?[0-9]{1,1000}", str(found)) else None
+
     def truth(self, holds_kind: str = "Records", target: str = "") -> dict[str, Records]:
-        """A secret per client, by default its whole records. Attacks cannot reach this."""
+        """A secret per client, by default its whole records. No view holds this."""
         if not (self.path / "truth").is_dir():
             raise FixRecording(
                 f"{self.path / 'truth'}: missing, so nothing can be scored; attacks can still run"

@@ -1,4 +1,4 @@
-"""Tables of records in a recording: one Parquet file for all clients, a row group per client.
+"""Tables of records in a recording: one Parquet file for all clients.
 
 Numbers and text are plain columns. A column of images is a fixed-size list, which keeps its own
 precision (bytes stay bytes).
@@ -7,10 +7,11 @@ precision (bytes stay bytes).
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from overheard.errors import FixData, FixRecording
 from overheard.foreign.parquet import read_parquet
@@ -19,31 +20,67 @@ from overheard.transcript.messages import check_client, known_client
 
 _CLIENT_COLUMN = "__client__"
 _IMAGE_TYPES = ("uint8", "float", "double")
+BYTES_TOGETHER = 1 << 18
 MAX_IMAGE_NUMBERS = 1 << 20  # in one image
 MAX_TABLE_NUMBERS = 1 << 30  # in one column of images
 
 
 def write_tables(tables: Mapping[str, Records]) -> bytes:
-    """One Parquet table for all clients, a row group per client."""
+    """One Parquet table for all clients; a row group holds one client, or several small ones."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     out = io.BytesIO()
     writer = None
-    for client, records in tables.items():
-        columns = {_CLIENT_COLUMN: [check_client(client)] * len(records), **records.columns}
-        table = pa.table({name: _as_arrow(name, values) for name, values in columns.items()})
+    for group in _groups(tables):
+        names = [name for name, records in group.items() for _ in range(len(records))]
+        first = next(iter(group.values()))
+        columns = {
+            _CLIENT_COLUMN: pa.array(names, pa.string()),
+            **{c: _as_arrow(c, _together(c, group)) for c in first.columns},
+        }
+        table = pa.table(columns)
         writer = writer or pq.ParquetWriter(out, table.schema)
         if table.schema != writer.schema:
-            raise FixData(
-                f"client {client!r} has columns {_fields(table.schema)} where the first client has "
-                f"{_fields(writer.schema)}; give all clients the same columns"
-            )
+            raise _unlike(next(iter(group)), _fields(table.schema), _fields(writer.schema))
         if len(table):
             writer.write_table(table)
     if writer is not None:
         writer.close()
     return out.getvalue()
+
+
+def _groups(tables: Mapping[str, Records]) -> Iterator[dict[str, Records]]:
+    """The clients in order, small ones of the same columns together: each group costs time."""
+    group: dict[str, Records] = {}
+    size, like = 0, None
+    for client, records in tables.items():
+        columns = {name: np.asarray(values) for name, values in records.columns.items()}
+        kinds = [(name, _kind(values), values.shape[1:]) for name, values in columns.items()]
+        more = sum(values.nbytes for values in columns.values())
+        if group and (kinds != like or size + more > BYTES_TOGETHER):
+            yield group
+            group, size = {}, 0
+        group[check_client(client)] = records
+        size, like = size + more, kinds
+    if group:
+        yield group
+
+
+def _kind(values: NDArray[Any]) -> str:
+    return "text" if values.dtype.kind == "U" else str(values.dtype)
+
+
+def _together(name: str, group: Mapping[str, Records]) -> Any:
+    parts = [records.columns[name] for records in group.values()]
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def _unlike(client: str, has: str, expected: str) -> FixData:
+    return FixData(
+        f"client {client!r} has columns {has} where the first client has {expected}; give all "
+        "clients the same columns"
+    )
 
 
 def read_tables(raw: bytes, where: object = "table") -> dict[str, Records]:

@@ -1,12 +1,17 @@
 """What an adversary holds: messages and granted knowledge, nothing else.
 
 A `View` is made of arrays and plain descriptions only. It has no reference to the recording
-it came from, to a path, or to the truth, so an attack has nothing to reach through.
+it came from, to a path, or to the truth, so that no attack uses by accident or carelessness what
+its adversary would not have. It does not stop code that means to cheat: an attack runs in this
+process and can walk its frames, its objects and the disk. For attacks that you did not write,
+`overheard.isolation.launch` runs them where there is nothing to find.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
@@ -72,6 +77,19 @@ class Attack(Protocol):
     def __call__(self, view: View, rng: np.random.Generator) -> Any: ...
 
 
+_AS: ContextVar[Callable[[Attack], Attack]] = ContextVar("_AS", default=lambda attack: attack)
+
+
+@contextmanager
+def launched_as(change: Callable[[Attack], Attack]) -> Iterator[None]:
+    """Within: whatever is launched, wherever, is launched as ``change`` of it."""
+    token = _AS.set(change)
+    try:
+        yield
+    finally:
+        _AS.reset(token)
+
+
 def launch(attack: Attack, view: View, seed: int) -> Any:
     """Run an attack on exactly the knowledge it declares.
 
@@ -94,4 +112,4 @@ def launch(attack: Attack, view: View, seed: int) -> Any:
         )
     rng = stream(seed, "attack", attack.name, view.target.key, view.client)
     uses: frozenset[type[Any]] = getattr(attack, "uses", frozenset())
-    return attack(view.narrowed(attack.needs | uses), rng)
+    return _AS.get()(attack)(view.narrowed(attack.needs | uses), rng)

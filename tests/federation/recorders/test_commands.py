@@ -145,13 +145,19 @@ def test_code_needs_trust(workplace: Any) -> None:
     fill_in(file)
     text = file.read_text()
     assert 'name = "linear"' in text
-    file.write_text(text.replace('name = "linear"', 'factory = "trap_of_this_test:make"'))
+    text = text.replace('name = "linear"', 'factory = "trap_of_this_test:make"')
+    file.write_text(text.replace("../people.csv", "people.csv"))
+    shutil.copy(workplace.path / "people.csv", file.with_name("people.csv"))
     (workplace.path / "trap_of_this_test.py").write_text("raise ImportError('it was run')")
     vouched = ["audit", "imported", "--with", "imported/audit.toml", "--out", "a"]
     refused = workplace.overheard(*vouched)
     assert refused.returncode == 1
     assert "--trust-code" in refused.stderr
     assert "it was run" not in refused.stderr
+    found = workplace.overheard("audit", "imported", "--out", "a", "--trust-code")
+    assert found.returncode == 1  # what lay in the recording is a stranger's, whatever is trusted
+    assert "say so with --with imported/audit.toml" in found.stderr
+    assert "it was run" not in found.stderr
     trusted = workplace.overheard(*vouched, "--trust-code")
     assert trusted.returncode == 1
     assert "cannot be found (it was run)" in trusted.stderr

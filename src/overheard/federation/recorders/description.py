@@ -8,13 +8,11 @@ be audited: `describe` writes it out as the same messages with side knowledge an
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field, ValidationError, field_validator
 
 from overheard.data.dataset import Dataset
@@ -45,13 +43,7 @@ from overheard.learning.recipe import (
 )
 from overheard.learning.records import Block, Encoding, Records, Scale, Spec, Value
 from overheard.transcript.clear import IN_THE_CLEAR
-from overheard.transcript.messages import (
-    TOTAL,
-    Round,
-    layout_for,
-    message_arrays,
-    read_message,
-)
+from overheard.transcript.copying import copy_rounds
 from overheard.transcript.store import Recorder, Recording
 
 BESIDE = "audit.toml"
@@ -161,8 +153,9 @@ def describe(
     ready = plan(_config(description, dense, dataset.task), _only(dataset, set(names.values())))
     ready = replace(ready, recipe=_recipe(recording, description, dense, ready))
     client_shards(ready.recipe, ready.clients)  # what does not fit the encoding is said here
+    seed = recording.seed
     about = {
-        **recording.about,
+        **{key: value for key, value in recording.about.items() if key != "seed"},
         "data": dataset.name,
         "origin": dataset.origin,
         "clients": [names.get(c, c) for c in recording.clients],
@@ -170,19 +163,17 @@ def describe(
     claims = build_all(description.defence).claim
     remarks = _silent(recording, names)
     recorder = Recorder(out, recording.payload, about)
-    with suppress(_Unfinished), recorder:
+    with recorder:
         write_knowledge(recorder, ready)
+        if seed is not None:
+            recorder.seed(seed)
         if claims:
             recorder.side("AppliedDefence", told(claims))
         recorder.side(IN_THE_CLEAR, _clear(recording, names, remarks))
-        _copy_rounds(recording, recorder, names)
+        copy_rounds(recording, recorder, names)
         if not recording.closed:
-            raise _Unfinished
+            recorder.release()
     return remarks
-
-
-class _Unfinished(Exception):
-    """The recording that is described was never closed, so its copy is not either."""
 
 
 def _given_model(recording: Recording, description: Description, trust_code: bool) -> Dense | None:
@@ -355,29 +346,3 @@ def _clear(
         for what, clients in said["values"].items()
     }
     return {"notes": [*said["notes"], *remarks], "values": values}
-
-
-def _copy_rounds(recording: Recording, recorder: Recorder, names: Mapping[str, str]) -> None:
-    """The same messages under the clients' new names."""
-    folder = recording.path / "wire"
-    for entry in recording.rounds:
-        if entry.aggregated:
-            who = entry.participants
-            renamed = None if who is None else [names.get(c, c) for c in who]
-            sent, total = (_message(folder, entry, *key) for key in (("sent", ""), TOTAL))
-            recorder.aggregated(entry.number, sent, total, renamed)
-            continue
-        heard: dict[str, dict[str, dict[str, NDArray[Any]]]] = {"sent": {}, "returned": {}}
-        for way, client in entry.spans:
-            heard[way][names.get(client, client)] = _message(folder, entry, way, client)
-        own, back = heard["sent"], heard["returned"]
-        shared = own.pop("", {})
-        if own and shared:
-            own = {c: own.get(c, shared) for c in back}
-        weights = {names.get(c, c): w for c, w in entry.weights.items()}
-        recorder.round(entry.number, own or shared, back, weights)
-
-
-def _message(folder: Path, entry: Round, way: str, who: str) -> dict[str, NDArray[Any]]:
-    raw = read_message(folder, entry, way, who)
-    return dict(message_arrays(layout_for(entry.layout, way), raw))

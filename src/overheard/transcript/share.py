@@ -1,0 +1,180 @@
+"""What may be handed on of a recording: one target's view under one threat model, and no more.
+
+A recording as it is made is not for strangers, not even without ``truth/``: the public records of
+each target hold the secrets of the others, and an old header holds the seed that draws the noise
+again. Here everything is left out that is not named: the messages that the threat model hears, the
+kinds of knowledge that it grants for this target, and of the header the names of clients and data.
+
+What the messages themselves give away stays in them; that is what an audit measures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from overheard.errors import FixConfig, FixRecording, ListenLonger
+from overheard.learning.records import Records
+from overheard.transcript.copying import copy_rounds
+from overheard.transcript.knowledge import KINDS, AuxiliaryData, Link, Sums, TargetRecord
+from overheard.transcript.observe import LABEL_COLUMN, recipe_of
+from overheard.transcript.store import Recorder, Recording
+from overheard.transcript.target import LABEL, LOCAL_MODEL, Target
+from overheard.transcript.threat import Threat
+
+_BY_NAME: dict[str, type[Any]] = {kind.__name__: kind for kind in KINDS}
+_ABOUT = ("data", "origin")
+_OTHERS = (AuxiliaryData, TargetRecord)  # tables that are not the clients'
+GUESSABLE = 1 << 64
+"""Seeds below this are few enough to try: whoever has the messages needs no header for them."""
+
+
+@dataclass(frozen=True)
+class Shared:
+    """What was written: the kinds of knowledge, the clients, and what its owner should know."""
+
+    path: Path
+    kinds: tuple[str, ...]
+    clients: tuple[str, ...]
+    left_out: tuple[str, ...]
+    remarks: tuple[str, ...]
+
+
+def share(
+    recording: Recording,
+    target: str,
+    threat: Threat,
+    out: str | Path,
+    clients: Iterable[str] = (),
+    keep: Iterable[str] = (),
+) -> Shared:
+    """Write to ``out`` what the adversary of ``threat`` holds who asks ``target``.
+
+    It is a recording that opens and verifies, on which attacks run; it has no ``truth/``, so that
+    nothing is scored. ``clients``: these links only (default: each client's). ``keep``: columns
+    that are secrets of other targets and may be known all the same; without them, an attack that
+    needs a client's whole record does not run, and says which column it lacks.
+    """
+    asked = _asked(recording, target)
+    names = _heard(recording, threat, tuple(clients))
+    secrets = _secrets(recording, asked)
+    kept = tuple(keep)
+    if unknown := [column for column in kept if column not in secrets]:
+        others = ", ".join(sorted(secrets)) or "none"
+        raise FixConfig(
+            f"{unknown[0]!r} is no secret of another target of this recording; they are: {others}"
+        )
+    secrets -= set(kept)
+    about = {key: recording.about[key] for key in _ABOUT if key in recording.about}
+    about["clients"] = list(names)
+    if threat.isolates:
+        about["isolated"] = recording.about["isolated"]
+    written: list[str] = []
+    left_out: set[str] = set()
+    with Recorder(out, recording.payload, about) as recorder:
+        for kind, content, key in recording.described(asked.key):
+            if _BY_NAME.get(kind) not in threat.grants:
+                continue
+            content, gone = _without(kind, content, secrets, names)
+            left_out |= gone
+            if content:
+                recorder.side(kind, content, key)
+                written.append(kind)
+        if Link in threat.grants:
+            copy_rounds(recording, recorder, clients=names)
+        else:
+            for entry, sent, total in recording.aggregates():
+                recorder.aggregated(entry.number, sent, total, entry.participants)
+        if not recording.closed:
+            recorder.release()
+    told = tuple(sorted(left_out))
+    return Shared(Path(out), tuple(written), names, told, _remarks(recording, told))
+
+
+def _asked(recording: Recording, target: str) -> Target:
+    there = [LOCAL_MODEL, *(Target.parse(key) for key in recording.targets)]
+    known = {t.column: t for t in there if t.question == "attribute"} | {t.key: t for t in there}
+    if target not in known:
+        raise FixConfig(
+            f"the recording has no target {target!r}; it has {', '.join(t.key for t in there)}"
+        )
+    return known[target]
+
+
+def _heard(recording: Recording, threat: Threat, wanted: tuple[str, ...]) -> tuple[str, ...]:
+    """The clients whose links are shared; refuses what the threat model does not hear."""
+    if not recording.rounds:
+        raise FixRecording(f"{recording.path}: no round was recorded; there is nothing to share")
+    for name in wanted:
+        if name not in recording.clients:
+            raise FixConfig(f"no client {name!r}; the clients are {', '.join(recording.clients)}")
+    if Link in threat.grants:
+        if any(entry.aggregated for entry in recording.rounds):
+            raise ListenLonger(
+                f"{recording.path} holds sums of updates only: there is no link to share; share "
+                "it for 'secure-server'"
+            )
+    elif Sums not in threat.grants:
+        raise FixConfig(f"the threat model {threat.name!r} hears nothing; choose another")
+    elif wanted:
+        raise FixConfig(f"{threat.name!r} hears sums over all clients; leave the clients out")
+    if not threat.isolates:
+        return tuple(c for c in recording.clients if not wanted or c in wanted)
+    isolated = str(recording.about.get("isolated", ""))
+    if isolated not in recording.clients:
+        raise FixConfig(
+            f"{recording.path}: no client was isolated here, so {threat.name!r} was not at work; "
+            "share it for 'server'"
+        )
+    if set(wanted) - {isolated}:
+        raise FixConfig(f"only {isolated!r} was isolated; share the others for 'server'")
+    return (isolated,)
+
+
+def _secrets(recording: Recording, asked: Target) -> set[str]:
+    """The columns that other targets ask about; `LABEL_COLUMN` where labels are asked about."""
+    others = {Target.parse(key) for key in recording.targets} - {asked}
+    found = {t.column for t in others if t.question in ("attribute", "membership") and t.column}
+    if LABEL in others:
+        found.add(LABEL_COLUMN)
+        recipe = recipe_of(recording)
+        found |= {recipe.target.column} if recipe else set()
+    return found - {asked.column}
+
+
+def _without(
+    kind: str, content: Any, secrets: set[str], clients: Collection[str]
+) -> tuple[Any, set[str]]:
+    """A piece of knowledge without other secrets and other clients, and which secrets it held."""
+    if kind == "GroupCounts":
+        return {c: counts for c, counts in content.items() if c in clients}, set()
+    if not content or not all(isinstance(table, Records) for table in content.values()):
+        return content, set()
+    others = _BY_NAME[kind] in _OTHERS
+    tables = {c: t for c, t in content.items() if others or c in clients}
+    if _BY_NAME[kind] is AuxiliaryData:  # strangers, whom no target asks about
+        return tables, set()
+    gone = {column for table in tables.values() for column in table.columns} & secrets
+    if LABEL_COLUMN in gone:  # the table is of no use without its labels
+        return {}, gone
+    return {c: table.without(*gone) for c, table in tables.items()}, gone
+
+
+def _remarks(recording: Recording, left_out: tuple[str, ...]) -> tuple[str, ...]:
+    said = []
+    if left_out:
+        said.append(
+            f"left out, as secrets of other targets: {', '.join(left_out)}. An attack that needs "
+            "whole records does not run without them; --keep names one that may be known"
+        )
+    recipe = recipe_of(recording)
+    random = recording.side("AppliedDefence") is not None or (recipe and recipe.private)
+    if random and recording.seed is not None and abs(recording.seed) < GUESSABLE:
+        said.append(
+            f"the defence drew its noise from the seed {recording.seed}. It is not in the folder, "
+            "but there are few such numbers, and whoever guesses it draws the noise again: to "
+            "share this federation, simulate it with a secret --seed of 20 digits or more"
+        )
+    return tuple(said)

@@ -1,0 +1,367 @@
+"""A shared recording is attacked: for the other secrets, for the seed, for rows nobody granted."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from federations import generated_people
+
+from overheard.attacks import attack_named
+from overheard.data.dataset import Dataset
+from overheard.errors import FixConfig, FixData, FixRecording, ListenLonger
+from overheard.federation.config import parse_config
+from overheard.federation.plan import plan
+from overheard.federation.simulate import simulate
+from overheard.learning.records import Records
+from overheard.randomness import stream
+from overheard.transcript.observe import observe
+from overheard.transcript.salvage import salvage
+from overheard.transcript.share import share
+from overheard.transcript.store import Recording
+from overheard.transcript.target import Target
+from overheard.transcript.threat import EAVESDROPPER, ISOLATING_SERVER, SECURE_SERVER, THREATS
+from overheard.transcript.verify import verify
+from overheard.transcript.view import launch
+
+SECRET_SEED = 731_590_226_118_402_957_363
+SD = 50.0
+KNOWN = 0.5  # the share of the records that the adversary knows
+CLIENTS = 3
+
+
+def people() -> Dataset:
+    """Three sites; two secrets, of which one is text."""
+    dataset = generated_people(clients=CLIENTS, people=40, columns=2, seed=3)
+    rng = np.random.default_rng(8)
+    word = np.where(rng.random(len(dataset.records)) < 0.3, "ill", "well")
+    columns = {**dataset.records.columns, "word": word}
+    return replace(dataset, records=Records(columns), sensitive=("s", "word"))
+
+
+def simulated(path: Path, **changes: Any) -> Recording:
+    content: dict[str, Any] = {
+        "seed": SECRET_SEED,
+        "data": {"source": "file"},
+        "model": {"name": "linear"},
+        "training": {"rounds": 4, "learning_rate": 0.1},
+        "audit": {"coverage": KNOWN, "membership": 10},
+        "defence": [{"name": "gaussian", "sd": SD}],
+        **changes,
+    }
+    return Recording.open(simulate(plan(parse_config(content), people()), path))
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Recording:
+    return simulated(tmp_path_factory.mktemp("share") / "run")
+
+
+@pytest.fixture(scope="module")
+def whole(run: Recording) -> dict[str, Records]:
+    return run.truth()
+
+
+# ---- the thief, who has a folder and knows this code
+
+
+def tables(folder: Path) -> Iterator[tuple[str, dict[str, list[Any]]]]:
+    """Every table under the folder by its file's name, whatever any index says."""
+    for file in sorted(folder.rglob("*.parquet")):
+        yield file.name, pq.read_table(file).to_pydict()
+
+
+def rows_of(content: dict[str, list[Any]], columns: tuple[str, ...]) -> list[tuple[Any, ...]]:
+    return list(zip(*(content[c] for c in columns), strict=True))
+
+
+def stolen(folder: Path, whole: dict[str, Records], secret: str) -> int:
+    """How many of the clients' records have this secret in a table of the folder.
+
+    A record is known by its two public numbers. A column gives the secret away if, over the
+    records that are there, it is a relabelling of it, whatever it is called.
+    """
+    found: set[tuple[float, float]] = set()
+    known = {
+        (float(a), float(b)): str(v)
+        for t in whole.values()
+        for a, b, v in zip(t["x0"], t["x1"], t[secret], strict=True)
+    }
+    for _, content in tables(folder):
+        if not {"x0", "x1"} <= set(content):
+            continue
+        people = rows_of(content, ("x0", "x1"))
+        mine = [k for k, person in enumerate(people) if person in known]
+        for values in content.values():
+            pairs = {(str(values[k]), known[people[k]]) for k in mine}
+            distinct = {told for told, _ in pairs}
+            if len(pairs) == len(distinct) == len({v for _, v in pairs}) > 1:
+                found |= {people[k] for k in mine}
+    return len(found)
+
+
+def numbers(content: Any) -> Iterator[int]:
+    """Every whole number anywhere in a JSON value, also those written as text."""
+    if isinstance(content, dict | list):
+        parts = [*content, *content.values()] if isinstance(content, dict) else content
+        for part in parts:
+            yield from numbers(part)
+    elif re.fullmatch(r"-?[0-9]+(\.0)?", str(content)):
+        yield int(str(content).removesuffix(".0"))
+
+
+def seeds_in(folder: Path) -> set[int]:
+    """Every number that stands in an index or a JSON file, and the first few anybody would try."""
+    found = set(range(10))
+    for file in folder.rglob("*.json*"):
+        for line in file.read_text().splitlines():
+            found |= set(numbers(json.loads(line[line.index("{") :])))
+    return found
+
+
+def noise_taken_off(recording: Recording, seed: int) -> float:
+    """How well the noise that a seed draws explains the first round's updates."""
+    sent, back = zip(*(_first(recording, c) for c in recording.clients), strict=True)
+    updates = np.array(sent) - np.array(back)
+    drawn = stream(seed, "defence", 0).normal(0.0, SD, updates.shape)
+    return float(np.corrcoef(drawn.ravel(), updates.ravel())[0, 1])
+
+
+def _first(recording: Recording, client: str) -> tuple[np.ndarray, np.ndarray]:
+    from overheard.transcript.observe import recipe_of
+
+    _, sent, back, _ = recording.link(client)
+    recipe = recipe_of(recording)
+    assert recipe is not None
+    order = [name for name, _ in recipe.model.layout()]
+    return tuple(np.concatenate([a[n][0].reshape(-1) for n in order]) for a in (sent, back))  # type: ignore[return-value]
+
+
+def without_truth(run: Recording, place: Path) -> Path:
+    """What deleting truth/ leaves, which is not what may be shared."""
+    import shutil
+
+    shutil.copytree(run.path, place / "rest", ignore=shutil.ignore_patterns("truth"))
+    return place / "rest"
+
+
+# ---- what it finds
+
+
+def test_deleting_truth_is_not_enough(
+    run: Recording, whole: dict[str, Records], tmp_path: Path
+) -> None:
+    """The thief is a real one: it steals from what the old advice called shareable."""
+    rest = without_truth(run, tmp_path)
+    everybody = sum(map(len, whole.values()))
+    assert stolen(rest, whole, "word") == everybody  # from the pools, and half from the records
+    assert stolen(rest, whole, "s") == everybody
+
+
+@pytest.mark.parametrize("target", ["attribute.s", "attribute.word", "membership.s", "local_model"])
+@pytest.mark.parametrize("threat", ["eavesdropper", "secure-server"])
+def test_no_secret_is_in_it(
+    run: Recording, whole: dict[str, Records], tmp_path: Path, target: str, threat: str
+) -> None:
+    out = share(run, target, THREATS[threat], tmp_path / "shared")
+    for secret in ("s", "word"):
+        assert stolen(tmp_path / "shared", whole, secret) == 0
+    found = verify(tmp_path / "shared")
+    assert found.sound, found
+    assert found.rounds == 4
+    assert {p.name for p in (tmp_path / "shared").iterdir()} <= {"wire", "side"}
+    assert set(out.kinds) <= {k.__name__ for k in THREATS[threat].grants}
+    assert Recording.open(tmp_path / "shared").clients == run.clients
+
+
+def test_its_rows_are_those_that_the_adversary_knows(
+    run: Recording, whole: dict[str, Records], tmp_path: Path
+) -> None:
+    share(run, "attribute.s", EAVESDROPPER, tmp_path / "shared")
+    granted = {row for t in whole.values() for row in zip(t["x0"], t["x1"], strict=True)}
+    there = {
+        person
+        for _, content in tables(tmp_path / "shared")
+        if "x0" in content
+        for person in rows_of(content, ("x0", "x1"))
+    }
+    assert len(there) == sum(round(KNOWN * len(t)) for t in whole.values())
+    assert there < granted
+
+
+def test_no_seed_is_in_it(run: Recording, tmp_path: Path) -> None:
+    share(run, "attribute.s", EAVESDROPPER, tmp_path / "shared")
+    shared = Recording.open(tmp_path / "shared")
+    assert noise_taken_off(shared, SECRET_SEED) > 0.99  # who has the seed has the updates
+    assert max(abs(noise_taken_off(shared, s)) for s in seeds_in(tmp_path / "shared")) < 0.9
+    raw = b"".join(p.read_bytes() for p in (tmp_path / "shared").rglob("*") if p.is_file())
+    assert str(SECRET_SEED).encode() not in raw
+    assert b"seed" not in raw
+    assert shared.seed is None
+
+
+def test_the_seed_is_in_truth_and_nowhere_else(run: Recording) -> None:
+    assert run.seed == SECRET_SEED
+    assert "seed" not in run.about
+    files = [p for p in run.path.rglob("*") if p.is_file()]
+    held = {p.parent.name for p in files if str(SECRET_SEED).encode() in p.read_bytes()}
+    assert held == {"truth"}
+    assert SECRET_SEED not in seeds_in(run.path / "wire") | seeds_in(run.path / "side")
+    assert SECRET_SEED in seeds_in(run.path)  # the search finds what is there
+
+
+def test_an_old_header_loses_its_seed(tmp_path: Path) -> None:
+    old = Recording.open(Path(__file__).with_name("formats") / "v2")
+    assert old.seed == old.about["seed"]
+    assert verify(old.path).sound
+    share(old, "s", EAVESDROPPER, tmp_path / "shared")
+    new = Recording.open(tmp_path / "shared")
+    assert new.seed is None
+    assert set(new.about) == {"clients", "data", "origin"}
+
+
+@pytest.mark.parametrize("seed", [0, SECRET_SEED])
+def test_a_seed_that_can_be_guessed_is_said(tmp_path: Path, seed: int) -> None:
+    recording = simulated(tmp_path / "run", seed=seed)
+    shared = share(recording, "local_model", EAVESDROPPER, tmp_path / "shared")
+    assert any("guesses it" in remark for remark in shared.remarks) == (seed == 0)
+
+
+# ---- and it is still of use
+
+
+def test_attacks_run_on_it(tmp_path: Path) -> None:
+    run = simulated(tmp_path / "run", audit={})
+    shared = share(run, "attribute.s", EAVESDROPPER, tmp_path / "shared", keep=["word"])
+    again = Recording.open(tmp_path / "shared")
+    assert shared.left_out == ()
+    for name, target in (("majority", "attribute.s"), ("max_entropy", "attribute.s")):
+        mine, theirs = (
+            launch(attack_named(name), observe(r, EAVESDROPPER, Target.parse(target), "1"), 0)
+            for r in (run, again)
+        )
+        np.testing.assert_array_equal(mine.probabilities, theirs.probabilities)
+    with pytest.raises(FixRecording, match="nothing can be scored; attacks can still run"):
+        again.truth()
+
+
+def test_without_the_other_secrets_what_needs_them_says_so(tmp_path: Path) -> None:
+    run = simulated(tmp_path / "run", audit={})
+    shared = share(run, "attribute.s", EAVESDROPPER, tmp_path / "shared")
+    assert shared.left_out == ("word",)
+    again = Recording.open(tmp_path / "shared")
+    view = observe(again, EAVESDROPPER, Target.parse("attribute.s"), "1")
+    assert len(launch(attack_named("majority"), view, 0).probabilities) == 40
+    with pytest.raises(FixData, match="no column 'word'"):
+        launch(attack_named("max_entropy"), view, 0)
+    alone = observe(again, EAVESDROPPER, Target("local_model"), "1")
+    assert launch(attack_named("last_returned"), alone, 0).parameters.shape == (5 + 1,)
+
+
+def test_one_link_alone(run: Recording, whole: dict[str, Records], tmp_path: Path) -> None:
+    share(run, "attribute.s", EAVESDROPPER, tmp_path / "shared", clients=["2"])
+    again = Recording.open(tmp_path / "shared")
+    assert again.clients == ("2",)
+    assert {c for e in again.rounds for _, c in e.spans} == {"", "2"}
+    assert {c for e in again.rounds for c in e.weights} == {"2"}
+    for name, content in tables(tmp_path / "shared"):
+        assert set(content["__client__"]) == {"2"}, name
+
+
+def test_who_hears_sums_gets_sums(run: Recording, tmp_path: Path) -> None:
+    share(run, "attribute.s", SECURE_SERVER, tmp_path / "shared")
+    again = Recording.open(tmp_path / "shared")
+    assert all(entry.aggregated and not entry.weights for entry in again.rounds)
+    for (_, _, mine), (_, _, theirs) in zip(run.aggregates(), again.aggregates(), strict=True):
+        for name, array in mine.items():
+            np.testing.assert_array_equal(array, theirs[name])
+    with pytest.raises(ListenLonger, match="there is no link to share"):
+        share(again, "attribute.s", EAVESDROPPER, tmp_path / "again")
+
+
+def test_of_an_isolating_server_only_its_client(tmp_path: Path) -> None:
+    training = {"rounds": 2, "learning_rate": 0.1, "isolate": "1"}
+    recording = simulated(tmp_path / "run", training=training)
+    share(recording, "attribute.s", ISOLATING_SERVER, tmp_path / "shared")
+    again = Recording.open(tmp_path / "shared")
+    assert again.clients == ("1",)
+    assert {c for e in again.rounds for _, c in e.spans} == {"1"}
+    assert observe(again, ISOLATING_SERVER, Target.parse("attribute.s"), "1").kinds
+
+
+def test_labels_are_a_secret_too(tmp_path: Path) -> None:
+    audit = {"attributes": ["s"], "label": True}
+    recording = simulated(tmp_path / "run", audit=audit)
+    out = share(recording, "attribute.s", EAVESDROPPER, tmp_path / "shared")
+    assert "Labels" not in out.kinds
+    assert not any("__label__" in content for _, content in tables(tmp_path / "shared"))
+    out = share(recording, "label", EAVESDROPPER, tmp_path / "label")
+    assert out.left_out == ("s",)
+    assert not any({"s", "y"} & set(content) for _, content in tables(tmp_path / "label"))
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        ({"target": "attribute.age"}, "no target 'attribute.age'; it has local_model"),
+        ({"clients": ["9"]}, "no client '9'"),
+        ({"keep": ["x0"]}, "'x0' is no secret of another target"),
+        ({"threat": ISOLATING_SERVER}, "no client was isolated"),
+        ({"threat": SECURE_SERVER, "clients": ["1"]}, "sums over all clients"),
+    ],
+)
+def test_what_cannot_be_shared_is_refused(
+    run: Recording, tmp_path: Path, words: dict[str, Any], complaint: str
+) -> None:
+    asked = {"target": "attribute.s", "threat": EAVESDROPPER, **words}
+    with pytest.raises(FixConfig, match=complaint):
+        share(run, out=tmp_path / "shared", **asked)
+    assert not (tmp_path / "shared").exists()
+
+
+def test_the_command(workplace: Any) -> None:
+    words = ("share", "run", "--target", "s", "--out", "shared", "--json")
+    done = workplace.overheard(*words)
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout)
+    assert said["clients"] == ["site 0", "site 1", "site 2"]
+    assert workplace.overheard("verify", "shared").returncode == 0
+    again = workplace.overheard(*words)
+    assert again.returncode == 1
+    assert "exists already" in again.stderr
+
+
+# ---- who may read it
+
+
+def modes(folder: Path) -> set[tuple[int, int]]:
+    """The folder's mode and, of each file in it, the file's."""
+    own = folder.stat().st_mode & 0o777
+    return {(own, file.stat().st_mode & 0o777) for file in folder.iterdir()}
+
+
+def test_what_is_known_is_for_its_owner_only(run: Recording, tmp_path: Path) -> None:
+    share(run, "attribute.s", EAVESDROPPER, tmp_path / "shared")
+    (run.path / "side" / "index.jsonl").chmod(0o644)  # as recordings were made before
+    salvage(run.path, tmp_path / "left")
+    (run.path / "side" / "index.jsonl").chmod(0o600)
+    folders = [run.path / "side", run.path / "truth", tmp_path / "shared" / "side"]
+    for folder in (*folders, tmp_path / "left" / "side", tmp_path / "left" / "truth"):
+        assert modes(folder) == {(0o700, 0o600)}, folder
+
+
+def test_an_open_file_is_not_linked_by_salvage(run: Recording, tmp_path: Path) -> None:
+    file = next((run.path / "truth").glob("*.parquet"))
+    file.chmod(0o644)
+    salvage(run.path, tmp_path / "left")
+    assert file.stat().st_mode & 0o777 == 0o644  # somebody else's file is left as it is
+    file.chmod(0o600)
+    assert modes(tmp_path / "left" / "truth") == {(0o700, 0o600)}
+    assert verify(tmp_path / "left").sound
