@@ -43,7 +43,7 @@ from overheard.transcript.view import Attack, View
 
 Array = NDArray[np.float64]
 
-AT_INFINITY = "at infinity (its records are separable); compared under a penalty of 1 / records"
+AT_INFINITY = "at infinity (separable records): all are compared under a penalty of 1 / records"
 """What is said of an optimum that does not exist."""
 
 
@@ -215,8 +215,12 @@ def _models(about: _About) -> Scorer:
 def _attributes(about: _About) -> Scorer:
     recipe, truth, name = about.recipe, about.truth, about.target.column
     column = about.records[name]
+    cut: dict[str, str] = {}
     if AttributeDomain in about.view.kinds:
-        values = about.view.know(AttributeDomain).values
+        domain = about.view.know(AttributeDomain)
+        values = domain.values
+        if domain.spread:
+            cut["right_is"] = f"the right one of {len(values)} ranges: {'; '.join(domain.words)}"
     else:
         values = tuple(sorted({v for r in truth.values() for v in r[name].tolist()}))
     majority = majority_share(column, values)
@@ -231,6 +235,7 @@ def _attributes(about: _About) -> Scorer:
             "balanced_accuracy": metrics.balanced_accuracy(guess, column),
             **metrics.rare_value(guess, column),
             **guess.diagnostics,
+            **cut,
         }
         claimed = None
         if guess.claims:

@@ -386,7 +386,7 @@ def _model_verdict(worst: Judged, found: Finding | Pooled, about: list[Judged]) 
             [
                 "the copy's loss on the client's {n} is {value} above the best possible",
                 ", ".join(compared),
-                f"that best possible is {endless}" if endless else "",
+                f"the best possible model lies {endless}" if endless else "",
             ],
         )
     )
