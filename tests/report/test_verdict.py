@@ -257,3 +257,14 @@ def test_all_clients_together_may_be_exposed_where_none_alone_is(audit: Audit) -
     assert verdict.level is EXPOSED
     assert "of all clients' " in verdict.text
     assert "exposed" not in {j.level.name for j in judge(both)}
+
+
+def test_an_optimum_at_infinity_is_said(audit: Audit) -> None:
+    rebuilt = one(audit, "exact_linear", "site 1", None)
+    endless = rebuilt.model_copy(update={"details": {"optimum": "at infinity (why)"}})
+    (sentence,) = headline(with_findings(audit, endless))
+    assert sentence.endswith(
+        "above the best possible; the best possible model lies at infinity (why)."
+    )
+    (sentence,) = headline(with_findings(audit, rebuilt))
+    assert "infinity" not in sentence
