@@ -55,9 +55,25 @@ def audit(
             "of small clients."
         ),
     ] = None,
+    budget: Annotated[
+        float | None,
+        typer.Option(
+            help="Seconds for each attack on each client; what takes longer is ended and listed as "
+            "skipped.",
+            show_default="no limit",
+        ),
+    ] = None,
     show_records: Annotated[
         bool,
         typer.Option("--show-records", help="Note the row numbers of records known beyond 99%."),
+    ] = False,
+    keep_hits: Annotated[
+        bool,
+        typer.Option(
+            "--keep-hits",
+            help="Keep in OUT/hits.json which records were guessed right, so that `compare` can "
+            "pair them; as secret as truth/.",
+        ),
     ] = False,
     ignore_damage: Annotated[
         bool,
@@ -77,6 +93,7 @@ def audit(
     Stopped at any moment, the same command goes on and ends the same. Exits 3 where an attack
     failed: the others are written, and the report lists which one and how.
     """
+    from overheard.evaluation.hits import HITS
     from overheard.evaluation.unfinished import (
         AUDIT,
         asking,
@@ -102,17 +119,21 @@ def audit(
                 "rounds": rounds,
                 "coverage": coverage,
                 "show_records": show_records,
+                "keep_hits": keep_hits,
                 "seed": seed or 0,
+                "budget": budget,
                 "version of overheard": own_code(),
             }
             kept = asking(work, asked)
             record = finished(work) or run_audit(
                 place, threat, *chosen, seed or 0, slow, grant or [], rounds, show_records,
-                coverage, kept, damage,
+                coverage, kept, damage, budget,
             )  # fmt: skip
-        finish(work, record)
+        finish(work, record, keep_hits)
     summary(record)
     terminal.wrote("audit", out / AUDIT)
+    if keep_hits:
+        terminal.say(f"secret     {out / HITS}: which records were guessed right")
     terminal.say(f"next       overheard report {out / AUDIT} --out {out / 'report.html'}")
     if terminal.wants_json():
         from overheard.report.digest import digest
@@ -163,6 +184,7 @@ def run_audit(
     coverage: bool | None = False,
     kept: Kept | None = None,
     damage: tuple[str, ...] = (),
+    budget: float | None = None,
 ) -> Audit:
     """The audit itself, behind a bar."""
     from overheard.errors import ChooseAnotherAttack
@@ -175,29 +197,28 @@ def run_audit(
 
     adversary = granting_named(threat_named(threat), grant)
     recording, kept = Recording.open(run), kept or NOTHING_KEPT
-    with terminal.progress() as bar:
-        task = bar.add_task("auditing", total=None)
-
-        def show(what: str, done: int, total: int) -> None:
-            bar.update(task, completed=done, total=total, description=f"auditing {what}")
-
+    with terminal.steps("auditing") as show:
         record = run_attacks(
-            recording, adversary, attacks, clients, targets, seed, slow, show, show_records, kept
-        )
+            recording, adversary, attacks, clients, targets, seed, slow, show, show_records, kept,
+            budget,
+        )  # fmt: skip
         if not record.findings and not record.failed:
             reasons = "; ".join(dict.fromkeys(s.reason for s in record.skipped))
             raise ChooseAnotherAttack(f"{run}: no attack could run: {reasons or 'none fits'}")
         if rounds:
-            record = record.adding(by_rounds(recording, adversary, record, show, kept))
+            record = record.adding(by_rounds(recording, adversary, record, show, kept, budget))
         if coverage is not False:
             most = sys.maxsize if coverage else QUICK_RECORDS
-            record = record.adding(by_coverage(recording, adversary, record, show, most, kept))
+            covered = by_coverage(recording, adversary, record, show, most, kept, budget)
+            record = record.adding(covered)
         run_ = record.run.model_copy(update={"damage": damage})
         return record.model_copy(update={"run": run_})
 
 
 def summary(record: Audit, title: str = "") -> None:
     """The pooled findings as a table, then the verdicts in words."""
+    from overheard.evaluation.record import unfit_clients
+    from overheard.report.replayed import replay_words
     from overheard.report.verdict import headline
     from overheard.report.words import failures
 
@@ -225,6 +246,8 @@ def summary(record: Audit, title: str = "") -> None:
     terminal.table(["question", "attack", *numbers], rows, title or usual, right=numbers)
     for sentence in headline(record):
         terminal.say(f"- {sentence}")
+    say = terminal.complain if unfit_clients(record) else terminal.say
+    say(f"- {replay_words(record)}")
     if record.run.damage:
         left_out = len(record.run.damage)
         terminal.say(f"- The recording is damaged; {left_out} part(s) of it were left out.")

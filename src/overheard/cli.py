@@ -203,12 +203,7 @@ def reproduce(
         return
     experiment = experiment_named(name)
     free_paths(experiment.name, out)  # said before the work, not after
-    with terminal.progress() as bar:
-        task = bar.add_task(name, total=None)
-
-        def show(what: str, done: int, total: int) -> None:
-            bar.update(task, completed=done, total=total, description=f"{name}: {what}")
-
+    with terminal.steps(f"{name}:") as show:
         part = Choice(dataset, size, rounds, shadows, clients, every, keep)
         outcome = experiment.run_part(quick, seeds or experiment.seeds, show, part)
     paths = write_reproduction(experiment, outcome, out)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import version
@@ -14,11 +15,12 @@ from numpy.typing import NDArray
 from overheard.attacks import all_attacks, attack_named, equation, is_slow, listens, words
 from overheard.errors import FixConfig, FixData, ListenLonger
 from overheard.evaluation import properties
-from overheard.evaluation.attempt import NOT_RUN, attempt
+from overheard.evaluation.attempt import NOT_RUN, attempt, check_budget
 from overheard.evaluation.decision import CLOSE, Topic, topic_of
 from overheard.evaluation.evidence import share_p_value, smaller_p_value
 from overheard.evaluation.intervals import clustered_interval
 from overheard.evaluation.kept import NOTHING_KEPT, Kept
+from overheard.evaluation.pace import Pace, scope
 from overheard.evaluation.promised import promise_notes
 from overheard.evaluation.record import (
     SHARES,
@@ -30,6 +32,7 @@ from overheard.evaluation.record import (
     Run,
     Skipped,
 )
+from overheard.evaluation.replay import replays
 from overheard.evaluation.scoring import Scored, Scorer, scorer_of
 from overheard.evaluation.sureness import joined, sureness
 from overheard.learning.recipe import Recipe
@@ -58,19 +61,24 @@ def audit(
     progress: Progress = lambda what, done, total: None,
     rows: bool = False,
     kept: Kept = NOTHING_KEPT,
+    budget: float | None = None,
 ) -> Audit:
     """Audit a recording under a threat model; empty selections mean everything there is.
 
     Attacks that search for minutes (``slow``) run when named or with ``slow=True``; otherwise they
     are listed as skipped. One that ends in an error is listed as failed, and the others run.
-    ``rows``: put the row numbers of the records known beyond 99% into the
-    record, a few per client; by default it holds nothing about single records.
+    ``budget``: seconds for each attack on each client, after which it is ended and listed as
+    skipped (`evaluation.attempt.within` says how). ``rows``: put the row numbers of the records
+    known beyond 99% into the record, a few per client; by default it holds nothing about single
+    records. ``progress``: told what begins, how many steps are done and how many there are.
 
     ``kept``: what an audit with the same arguments found before it was stopped, and where this one
     keeps what it finds.
 
-    Same recording, selection and seed: the same record, the measured seconds aside.
+    Same recording, selection and seed: the same record, the measured seconds aside, and what a
+    budget ends.
     """
+    check_budget(budget)
     if not recording.rounds:
         raise FixConfig(f"{recording.path}: no round was recorded; there is nothing to audit")
     recipe = recipe_of(recording)
@@ -88,9 +96,16 @@ def audit(
     skipped: list[Skipped] = []
     failed: list[Failed] = []
     steps = [(t, c) for t in asked for c in ((EVERYBODY,) if t in whole else names)]
+    about = {t: [a for a in chosen if a.question == t.question] for t in asked}
+    sizes = {c: len(truth[c]) for c in names if c in truth}
+    pace, left = Pace(), _work(steps, about, sizes)
+    asking = {a.name for of in about.values() for a in of}
+    progress(scope([*sizes.values()], len(recording.rounds), len(asking)), 0, len(steps))
     for done, (target, client) in enumerate(steps):
-        progress(f"{target.key} of {client or properties.EVERYBODY}", done, len(steps))
-        matching = [a for a in chosen if a.question == target.question]
+        step, matching = f"{target.key} of {client or properties.EVERYBODY}", about[target]
+        progress(step + pace.left(left), done, len(steps))
+        records = sizes.get(client, 0)
+        left.subtract(dict.fromkeys((a.name for a in matching), records))
         if not matching:
             continue
         known = {a.name: kept.outcome(target.key, client, a.name) for a in matching}
@@ -115,7 +130,12 @@ def audit(
         for attack in matching:
             outcome = known[attack.name]
             if outcome is None:
-                outcome = _outcome(attack, view, scorer, target, seed, slow or attack.name in named)
+                run = slow or attack.name in named or not is_slow(attack)
+                if run and pace.worth_saying(attack.name, records):
+                    progress(f"{step}: {attack.name}", done, len(steps))
+                begin = time.perf_counter()
+                outcome = _outcome(attack, view, scorer, target, seed, run, budget)
+                pace.note(attack.name, records, time.perf_counter() - begin)
                 kept.keep(outcome, target.key, client, attack.name)
                 known[attack.name] = outcome
             _sort([outcome], scored, skipped, failed)
@@ -131,6 +151,7 @@ def audit(
         pooled=pooled,
         skipped=tuple(skipped),
         failed=tuple(failed),
+        replays=replays(recording, recipe, truth, names, seed, kept) if whole < {*asked} else (),
         notes=(
             *_notes(recording),
             *rank_notes(findings),
@@ -140,9 +161,15 @@ def audit(
 
 
 def _outcome(
-    attack: Attack, view: View, scorer: Scorer, target: Target, seed: int, slow: bool
+    attack: Attack,
+    view: View,
+    scorer: Scorer,
+    target: Target,
+    seed: int,
+    wanted: bool,
+    budget: float | None,
 ) -> Scored | Skipped | Failed:
-    if is_slow(attack) and not slow:
+    if not wanted:
         return _skip(attack, view.client, target, SLOW)
 
     def run() -> Scored:
@@ -150,10 +177,23 @@ def _outcome(
         guess = launch(attack, view, seed)
         return scorer(attack, guess, time.perf_counter() - begin)
 
+    client, column = view.client or properties.EVERYBODY, target.column or None
     try:
-        return attempt(run, attack.name, view.client or properties.EVERYBODY, target.column or None)
+        return attempt(run, attack.name, client, column, budget=budget)
     except NOT_RUN as error:
         return _skip(attack, view.client, target, str(error))
+
+
+def _work(
+    steps: Iterable[tuple[Target, str]],
+    about: Mapping[Target, Sequence[Attack]],
+    sizes: Mapping[str, int],
+) -> Counter[str]:
+    """How many records each attack is going to be asked about."""
+    work: Counter[str] = Counter()
+    for target, client in steps:
+        work.update(dict.fromkeys((a.name for a in about[target]), sizes.get(client, 0)))
+    return work
 
 
 def _sort(

@@ -14,9 +14,10 @@ import numpy as np
 from overheard.attacks import attack_named, is_slow
 from overheard.attacks.wire import only
 from overheard.errors import FixRecording
-from overheard.evaluation.attempt import NOT_RUN, attempt
+from overheard.evaluation.attempt import NOT_RUN, attempt, check_budget
 from overheard.evaluation.kept import NOTHING_KEPT, Kept
-from overheard.evaluation.record import Audit, Failed, Finding, Heard
+from overheard.evaluation.pace import estimate
+from overheard.evaluation.record import Audit, Failed, Finding, Heard, Skipped
 from overheard.evaluation.scoring import scorer_of
 from overheard.learning.recipe import Recipe
 from overheard.learning.records import Records
@@ -49,26 +50,29 @@ def by_rounds(
     audit: Audit,
     progress: Progress = lambda what, done, total: None,
     kept: Kept = NOTHING_KEPT,
-) -> tuple[Heard | Failed, ...]:
+    budget: float | None = None,
+) -> tuple[Heard | Failed | Skipped, ...]:
     """What the strongest attack on each secret learns from ever more rounds, the last: all of them.
 
     A number of rounds with which the attack cannot run is left out, and so are attacks that search
-    for minutes; one with which it fails is listed as such.
+    for minutes; one with which it fails, or takes more than ``budget`` seconds, is listed as such.
     """
+    check_budget(budget)
     recipe = recipe_of(recording)
     if recipe is None:
         raise FixRecording(f"{recording.path}: has no training recipe; nothing is scored")
     chosen = _strongest(audit)
     truth = recording.truth()
-    found: list[Heard | Failed] = []
+    found: list[Heard | Failed | Skipped] = []
     for done, best in enumerate(chosen):
         target = _target(recording, best)
         if target is None or target.question == "property":  # its guess has evidence by round
             continue
-        progress(f"{target.key}, round by round", done, len(chosen))
+        cost = estimate(len(prefixes(len(recording.rounds))) * best.seconds)
+        progress(f"{target.key}, round by round: {best.attack}{cost}", done, len(chosen))
 
-        def line(best: Finding = best, target: Target = target) -> list[Heard | Failed]:
-            return _line(recording, threat, target, best, recipe, truth, audit.run.seed)
+        def line(best: Finding = best, target: Target = target) -> list[Heard | Failed | Skipped]:
+            return _line(recording, threat, target, best, recipe, truth, audit.run.seed, budget)
 
         found += kept.parts(Heard, line, target.key, best.client, best.attack)
     progress("rounds", len(chosen), len(chosen))
@@ -83,7 +87,8 @@ def _line(
     recipe: Recipe,
     truth: Mapping[str, Records],
     seed: int,
-) -> list[Heard | Failed]:
+    budget: float | None,
+) -> list[Heard | Failed | Skipped]:
     """One attack on one client, with ever more rounds."""
     attack = attack_named(best.attack)
     view = observe(recording, threat, target, best.client)
@@ -93,7 +98,7 @@ def _line(
     pools = recording.truth("Membership", target.key) if target.question == "membership" else None
     scorer = scorer_of(recipe, truth, target, view, seed, pools)
     heard = len(view.know(listens[0]))
-    found: list[Heard | Failed] = []
+    found: list[Heard | Failed | Skipped] = []
     for rounds in prefixes(heard):
 
         def run(rounds: int = rounds) -> Heard:
@@ -102,7 +107,7 @@ def _line(
 
         doing = f"with the first {rounds} rounds alone"
         try:
-            found.append(attempt(run, attack.name, best.client, best.attribute, doing))
+            found.append(attempt(run, attack.name, best.client, best.attribute, doing, budget))
         except NOT_RUN:
             continue
     return [*found, _heard(best, heard)]

@@ -296,6 +296,23 @@ class Failed(_Unanswered):
         return f"{doing}{self.error}{': ' if self.message else ''}{self.message}{place}"
 
 
+class Replay(_Part):
+    """Whether a client trained as declared: its true records, trained on again by the recipe.
+
+    ``rounds``: those replayed; ``round``: the one that tells most. Its message is ``off`` of its
+    update's length from the replay, where random orders and noise leave replays up to
+    ``by_chance`` from each other (0: nothing is random). ``reason``: why it cannot be checked.
+    """
+
+    client: str
+    outcome: Literal["fits", "does not fit", "cannot be checked"]
+    rounds: tuple[Count, ...] = ()
+    round: Count | None = None
+    off: Annotated[float, Field(ge=0)] | None = None
+    by_chance: Annotated[float, Field(ge=0)] | None = None
+    reason: str = ""
+
+
 class AttackInfo(_Part):
     """What a reader should know about an attack."""
 
@@ -346,6 +363,7 @@ class Audit(_Part):
     heard: tuple[Heard, ...] = ()
     covered: tuple[KnownShare, ...] = ()
     failed: tuple[Failed, ...] = ()
+    replays: tuple[Replay, ...] = ()
     notes: tuple[str, ...] = Field(default=())
 
     @property
@@ -364,6 +382,11 @@ class Audit(_Part):
     def to_json(self) -> str:
         """What ``audit.json`` or a list of suspects holds."""
         return self.model_dump_json(indent=1) + "\n"
+
+
+def unfit_clients(audit: Audit) -> set[str]:
+    """Clients that did not train as declared: whatever was found about them supports nothing."""
+    return {replay.client for replay in audit.replays if replay.outcome == "does not fit"}
 
 
 def read_audit(path: str | Path) -> Audit:

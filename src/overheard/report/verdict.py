@@ -23,7 +23,7 @@ from overheard.evaluation.decision import (
     references_of,
     topic_of,
 )
-from overheard.evaluation.record import SHARES, Audit, Finding, Pooled
+from overheard.evaluation.record import SHARES, Audit, Finding, Pooled, unfit_clients
 from overheard.report import words
 from overheard.report.suspects import what_of
 
@@ -31,6 +31,7 @@ SKEWED = 0.9
 """Share of the commonest value from which the rare ones are counted beside accuracy."""
 SMALL = 0.02
 """A gain in accuracy below which a verdict of "exposed" says what else it rests on."""
+UNFIT = "the declared recipe does not reproduce what the client sent"
 EVERY_CLIENT = "all clients"
 _PLAIN_READINGS = {"global_model": "the global model", "last_returned": "the model last returned"}
 
@@ -187,7 +188,7 @@ def verdicts(audit: Audit) -> list[Verdict]:
             worst = strongest(j for j in pooled if j.topic == topic)
         doubted = _doubted(about)
         if worst is None or worst.level is NOT_MEASURED or (worst.level is NO_SIGN and doubted):
-            answers.append(_no_verdict(topic, about, doubted))
+            answers.append(_no_verdict(topic, about, doubted, bool(audit.failed)))
         else:
             answers.append(_SENTENCES[topic.metric](worst, worst.finding, about))
     return answers
@@ -202,13 +203,17 @@ def _doubted(about: Iterable[Judged]) -> dict[str, str]:
     return {client: j.why for client, j in best.items() if j.level is NOT_MEASURED}
 
 
-def _no_verdict(topic: Topic, about: Sequence[Judged], doubted: Mapping[str, str]) -> Verdict:
+def _no_verdict(
+    topic: Topic, about: Sequence[Judged], doubted: Mapping[str, str], failed: bool
+) -> Verdict:
     """Says first why nothing can be said."""
     names = {"secret": topic.name}
     if not about:
-        why = "every attack on it was skipped or failed, for the reasons listed"
+        how = "was skipped or failed" if failed else "was skipped"
+        why = f"every attack on it {how}, for the reasons listed"
     elif all(j.baseline for j in about):
-        why = "nothing that listens was run, only guesses to compare with"
+        how = "was run to its end" if failed else "was run"
+        why = f"nothing that listens {how}, only guesses to compare with"
     else:
         asked = len({j.client for j in about})
         names["why"] = next(filter(None, doubted.values()), "its answers must not be relied on")
@@ -253,6 +258,10 @@ def _judge(
         if broken.attack in questions and not broken.doing:
             key = (questions[broken.attack], broken.attribute, broken.client)
             lacking.setdefault(key, f"{broken.attack} failed ({broken.error})")
+    unfit = unfit_clients(audit)
+    for j in first:
+        if j.client in unfit:
+            lacking.setdefault(_asked(j), UNFIT)
     return [
         replace(j, level=NOT_MEASURED, why=lacking[_asked(j)])
         if j.level is NO_SIGN and _asked(j) in lacking
