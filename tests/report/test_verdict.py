@@ -259,6 +259,17 @@ def test_all_clients_together_may_be_exposed_where_none_alone_is(audit: Audit) -
     assert "exposed" not in {j.level.name for j in judge(both)}
 
 
+def test_an_optimum_at_infinity_is_said(audit: Audit) -> None:
+    rebuilt = one(audit, "exact_linear", "site 1", None)
+    endless = rebuilt.model_copy(update={"details": {"optimum": "at infinity (why)"}})
+    (sentence,) = headline(with_findings(audit, endless))
+    assert sentence.endswith(
+        "above the best possible; the best possible model lies at infinity (why)."
+    )
+    (sentence,) = headline(with_findings(audit, rebuilt))
+    assert "infinity" not in sentence
+
+
 def test_a_client_that_did_not_train_as_declared_shows_no_sign_of_nothing(audit: Audit) -> None:
     weak = one(audit, "model_based_linear", "site 1", "black")
     replay = Replay(client="site 1", outcome="does not fit", rounds=(1,), round=1, off=0.8)

@@ -11,6 +11,10 @@ import numpy as np
 from overheard.errors import FixData
 from overheard.learning.records import Records, Value
 
+MOST_VALUES = 32
+"""Of an attribute under audit."""
+USUAL_BINS = 4
+
 
 @dataclass(frozen=True)
 class Dataset:
@@ -79,20 +83,27 @@ class Dataset:
         }
 
 
-def bins_of(records: Records, column: str, bins: int) -> tuple[float, ...]:
-    """Representatives of a numeric column: the means of ``bins`` groups of equal size."""
+def bins_of(records: Records, column: str, bins: int | None) -> tuple[float, ...]:
+    """Representatives of a numeric column: the means of ``bins`` groups of equal size.
+
+    A record belongs to the nearest. There are fewer where groups have the same mean, because many
+    records have one value.
+    """
     ordered = np.sort(records[column].astype(np.float64))
-    middles = [float(part.mean()) for part in np.array_split(ordered, bins)]
+    middles = [float(part.mean()) for part in np.array_split(ordered, bins or USUAL_BINS)]
     return tuple(sorted(set(middles)))
 
 
-def is_numeric(records: Records, column: str, most: int = 32) -> bool:
-    """Whether a column is a number rather than a code: more than ``most`` distinct values."""
+def is_binned(records: Records, column: str, bins: int | None) -> bool:
+    """Whether a column is cut into bins: numbers, more of them than the ``bins`` asked for.
+
+    None: nobody asked, and numbers of which there are at most `MOST_VALUES` are values as they are.
+    """
     values = records[column]
-    return values.dtype.kind == "f" and len(np.unique(values)) > most
+    return values.dtype.kind == "f" and len(np.unique(values)) > (bins or MOST_VALUES)
 
 
-def domain_of(records: Records, column: str, most: int = 32) -> tuple[Value, ...]:
+def domain_of(records: Records, column: str, most: int = MOST_VALUES) -> tuple[Value, ...]:
     """The values that a column takes, sorted."""
     found = sorted(set(records[column].tolist()))
     if len(found) > most:

@@ -51,6 +51,9 @@ from overheard.transcript.view import Attack, View
 
 Array = NDArray[np.float64]
 
+AT_INFINITY = "at infinity (separable records): all are compared under a penalty of 1 / records"
+"""What is said of an optimum that does not exist."""
+
 
 @dataclass(frozen=True)
 class Scored:
@@ -220,12 +223,13 @@ def _models(about: _About) -> Scorer:
             f"client {about.view.client!r} has {len(records)} records for {recipe.model.size} "
             "parameters: its own optimum is not unique, so a guess at it cannot be scored"
         )
-    optimum = metrics.local_optimum(recipe, records)
+    optimum, penalty = metrics.comparable_optimum(recipe, records)
+    infinite = {"optimum": AT_INFINITY} if penalty else {}
 
     def score(attack: Attack, guess: LocalModel, seconds: float) -> Scored:
-        units = metrics.excess_losses(recipe, guess, optimum, records)
+        units = metrics.excess_losses(recipe, guess, optimum, records, penalty)
         distance = np.linalg.norm(guess.parameters - optimum) / np.linalg.norm(optimum)
-        details = finite({**guess.diagnostics, "relative_distance": float(distance)})
+        details = finite({**guess.diagnostics, **infinite, "relative_distance": float(distance)})
         scores = about.mean_of(units, attack)
         return Scored(
             about.finding(attack, seconds, metric="excess_loss", details=details, **scores),
@@ -239,8 +243,12 @@ def _models(about: _About) -> Scorer:
 def _attributes(about: _About) -> Scorer:
     recipe, truth, name = about.recipe, about.truth, about.target.column
     column = about.records[name]
+    cut: dict[str, str] = {}
     if AttributeDomain in about.view.kinds:
-        values = about.view.know(AttributeDomain).values
+        domain = about.view.know(AttributeDomain)
+        values = domain.values
+        if domain.spread:
+            cut["right_is"] = f"the right one of {len(values)} ranges: {'; '.join(domain.words)}"
     else:
         values = tuple(sorted({v for r in truth.values() for v in r[name].tolist()}))
     majority = majority_share(column, values)
@@ -255,6 +263,7 @@ def _attributes(about: _About) -> Scorer:
             "balanced_accuracy": metrics.balanced_accuracy(guess, column),
             **metrics.rare_value(guess, column),
             **guess.diagnostics,
+            **cut,
         }
         claimed = None
         if guess.claims:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, TypeVar, get_args
 
 from pydantic import BeforeValidator, Field, PositiveInt, SerializeAsAny, ValidationError
 
+from overheard.data.dataset import MOST_VALUES
 from overheard.errors import FixConfig
 from overheard.federation.defences.catalogue import parse_defence
 from overheard.federation.defences.contract import DefenceConfig
@@ -87,6 +88,9 @@ class TrainingConfig(Spec):
 class AuditConfig(Spec):
     """The secrets to ask about; by default the source's own sensitive columns.
 
+    ``bins``: into how many ranges those are cut that are numbers with more values than that. If it
+    is left out, numbers with more than 32 values are cut into 4.
+
     ``label`` asks about the labels too. ``group`` names the column whose groups' mean labels are
     asked for, and ``auxiliary`` how many records are kept out of every client and given, with
     their labels, to the adversary.
@@ -97,7 +101,7 @@ class AuditConfig(Spec):
     """
 
     attributes: tuple[str, ...] | None = None
-    bins: int = Field(default=4, ge=2, le=32)
+    bins: int | None = Field(default=None, ge=2, le=MOST_VALUES)
     label: bool = False
     group: str = ""
     auxiliary: int = Field(default=0, ge=0)

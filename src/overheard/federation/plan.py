@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overheard.data import catalogue
-from overheard.data.dataset import Dataset, bins_of, domain_of, is_numeric
+from overheard.data.dataset import Dataset, bins_of, domain_of, is_binned
 from overheard.errors import FixConfig, FixData
 from overheard.federation.config import Config, ModelConfig
 from overheard.federation.defences.dp_sgd import DpSgdConfig
@@ -78,9 +78,11 @@ def plan(config: Config, dataset: Dataset | None = None) -> Plan:
     properties = None
     if config.property is not None:
         properties, clients = settle(config.property, clients, auxiliary, config.seed)
-    attributes = {c: _values(dataset, c, config.audit.bins) for c in sensitive}
+    attributes = _values(dataset, sensitive, config.audit.bins)
     scaled = config.data.scale == "records"
-    encoding = encoding_for(dataset, attributes, _dropped(config, dataset), scaled)
+    cut = {c for c in sensitive if is_binned(dataset.records, c, config.audit.bins)}
+    whole = {c: values for c, values in attributes.items() if c not in cut}
+    encoding = encoding_for(dataset, whole, _dropped(config, dataset), scaled)
     for column in set(attributes) & set(encoding.columns()):
         _refuse_function_of_public(dataset, encoding, column)
     target = _target(dataset, scaled)
@@ -227,11 +229,22 @@ def load_data(config: Config) -> Dataset:
     return catalogue.load(data.source, **options)
 
 
-def _values(dataset: Dataset, column: str, bins: int) -> tuple[Value, ...]:
-    """The values an attribute may take; of a numeric one, the middles of its bins."""
-    if is_numeric(dataset.records, column):
-        return bins_of(dataset.records, column, bins)
-    return domain_of(dataset.records, column)
+def _values(
+    dataset: Dataset, columns: tuple[str, ...], bins: int | None
+) -> dict[str, tuple[Value, ...]]:
+    """The values that attributes may take; of numbers that are cut, the middles of the bins."""
+    records = dataset.records
+    cut = [column for column in columns if is_binned(records, column, bins)]
+    if bins and not cut:
+        raise FixConfig(
+            f"audit.bins = {bins} has no effect: no attribute under audit "
+            f"({', '.join(columns) or 'there is none'}) is a number with more than {bins} values; "
+            "leave it out, or ask for fewer bins"
+        )
+    return {
+        column: bins_of(records, column, bins) if column in cut else domain_of(records, column)
+        for column in columns
+    }
 
 
 def _refuse_function_of_public(dataset: Dataset, encoding: Encoding, column: str) -> None:
@@ -258,7 +271,10 @@ def encoding_for(
     dropped: frozenset[str] = frozenset(),
     scaled: bool = True,
 ) -> Encoding:
-    """The usual encoding of a table; attributes under audit with two numbers stay one input."""
+    """The usual encoding of a table; attributes under audit with two numbers stay one input.
+
+    ``attributes``: those whose values are known one by one; numbers cut into bins are none of them.
+    """
     blocks: list[Scaled | OneHot | Pixels] = []
     for column in dataset.inputs():
         if column in dropped:
@@ -269,8 +285,7 @@ def encoding_for(
             shape = dataset.images[column]
             blocks.append(Pixels(column=column, shape=shape, shift=shift, scale=scale))
             continue
-        binned = is_numeric(dataset.records, column)
-        domain = () if binned else attributes.get(column, ())
+        domain = attributes.get(column, ())
         if values.dtype.kind != "f" or len(domain) > 2:
             known = domain or tuple(sorted(set(values.tolist())))
             blocks.append(OneHot(column=column, values=known))

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from overheard.data.dataset import is_numeric
+from overheard.data.dataset import is_binned
 from overheard.errors import FixConfig, FixData
 from overheard.federation.behaviours import climbing, initial_of, misbehaved
 from overheard.federation.defences.accounting import budget
@@ -24,7 +24,7 @@ from overheard.federation.plan import LabelSecret, Plan
 from overheard.federation.pool import Pool, known_count, pool_of
 from overheard.federation.properties import write_properties
 from overheard.learning.recipe import Layout, Recipe
-from overheard.learning.records import Records, encode, positions
+from overheard.learning.records import OneHot, Records, encode, positions
 from overheard.learning.training import CACHE, Shards, local_training, shards
 from overheard.randomness import stream
 from overheard.transcript.observe import LABEL_COLUMN, MEMBER_COLUMN
@@ -320,12 +320,22 @@ def _write_domain(recorder: Recorder, plan: Plan, column: str, key: str) -> None
     which = positions(pooled, values)
     shares = [float(np.mean(which == k)) for k in range(len(values))]
     domain: dict[str, Any] = {"column": column, "values": list(values)}
-    if is_numeric(plan.dataset.records, column):
+    if is_binned(plan.dataset.records, column, plan.config.audit.bins):
+        _refuse_one_by_one(plan, column)
         middles = np.asarray(values, dtype=np.float64)
         left = (pooled - middles[which]) ** 2
         domain["spread"] = [float(np.sqrt(left[which == k].mean())) for k in range(len(values))]
     recorder.side("AttributeDomain", domain, key)
     recorder.side("AttributePrior", {"shares": shares}, key)
+
+
+def _refuse_one_by_one(plan: Plan, column: str) -> None:
+    """A bin's middle is no value of a column that the model sees value by value."""
+    if any(isinstance(b, OneHot) and b.column == column for b in plan.recipe.encoding.blocks):
+        raise FixConfig(
+            f"attribute {column!r} is cut into bins, but the encoding lists its values one by one; "
+            "give it as one scaled number, or leave audit.bins out if it has few values"
+        )
 
 
 def _write_pools(recorder: Recorder, plan: Plan, pools: dict[str, Pool], column: str) -> None:

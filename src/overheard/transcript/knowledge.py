@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -208,6 +209,25 @@ class AttributeDomain:
                 f"attribute {self.column!r} has the values {given}; at least two different ones "
                 "are needed, else there is nothing to infer"
             )
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """What each value stands for; of a bin its range, half-way to the middles beside it."""
+        middles = sorted(v for v in self.values if isinstance(v, int | float))
+        if not self.spread or len(middles) < len(self.values):
+            return tuple(map(str, self.values))
+        edges = [(low + high) / 2 for low, high in pairwise(middles)]
+        # as few digits as put each edge between the middles that it parts
+        for digits in range(4, 18):
+            shown = [f"{edge:.{digits}g}" for edge in edges]
+            parted = zip(middles, map(float, shown), middles[1:], strict=False)
+            if all(low < edge < high for low, edge, high in parted):
+                break
+        ranges = (f"{low} to {high}" for low, high in pairwise(shown))
+        names = dict(
+            zip(middles, (f"up to {shown[0]}", *ranges, f"above {shown[-1]}"), strict=True)
+        )
+        return tuple(names[v] for v in self.values if isinstance(v, int | float))
 
 
 @dataclass(frozen=True)

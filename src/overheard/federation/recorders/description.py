@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import Field, ValidationError, field_validator
 
-from overheard.data.dataset import Dataset
+from overheard.data.dataset import MOST_VALUES, Dataset
 from overheard.errors import FixConfig, GrantKnowledge
 from overheard.federation.config import (
     AnyDefence,
@@ -86,7 +86,7 @@ class DescribedAudit(Spec):
     """The secrets to ask about; of a named source by default its own sensitive columns."""
 
     attributes: tuple[str, ...] | None = None
-    bins: int = Field(default=4, ge=2, le=32)
+    bins: int | None = Field(default=None, ge=2, le=MOST_VALUES)
     label: bool = False
     group: str = ""
 

@@ -1,0 +1,112 @@
+"""Numeric secrets: into which ranges they are cut, for every kind of column, and in which words."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from overheard.attacks.attribute.majority import Majority
+from overheard.data.dataset import Dataset
+from overheard.errors import FixConfig
+from overheard.evaluation.scoring import scorer_of
+from overheard.federation.config import parse_config
+from overheard.federation.plan import Plan, plan
+from overheard.learning.records import OneHot, Records, Scaled, positions
+from overheard.transcript.knowledge import AttributeDomain
+from overheard.transcript.observe import observe, recipe_of
+from overheard.transcript.target import attribute
+from overheard.transcript.threat import EAVESDROPPER
+from overheard.transcript.view import launch
+
+COLUMNS = {"many": 500, "few": 12, "three": 3, "coin": 2}
+"""How many values each column of numbers has."""
+
+
+def people() -> Dataset:
+    rng = np.random.default_rng(0)
+    columns = {name: rng.integers(0, n, 600).astype(float) for name, n in COLUMNS.items()}
+    text = np.array(["a", "b", "c", "d", "e"])[rng.integers(0, 5, 600)]
+    rest = {"text": text, "x": rng.normal(size=600), "y": rng.normal(size=600)}
+    records = Records({**columns, **rest, "at": np.arange(600) % 3})
+    return Dataset("people", records, "at", "y", "regression", (), "generated", "none")
+
+
+def planned(*attributes: str, **audit: int) -> Plan:
+    content = {
+        "data": {"source": "file"},
+        "model": {"name": "linear"},
+        "training": {"rounds": 2, "learning_rate": 0.1},
+        "audit": {"attributes": list(attributes), **audit},
+    }
+    return plan(parse_config(content), people())
+
+
+@pytest.mark.parametrize("column", ["many", "few"])
+@pytest.mark.parametrize("bins", [2, 5, 8])
+def test_bins_that_are_asked_for_are_made(column: str, bins: int) -> None:
+    ready = planned(column, bins=bins)
+    assert len(ready.attributes[column]) == bins
+    (block,) = [b for b in ready.recipe.encoding.blocks if b.column == column]
+    assert isinstance(block, Scaled)
+
+
+def test_nobody_asked_for_bins() -> None:
+    """A number of few values is those values; one of many is cut in four."""
+    ready = planned("many", "few")
+    assert len(ready.attributes["many"]) == 4
+    assert ready.attributes["few"] == tuple(range(12))
+    (block,) = [b for b in ready.recipe.encoding.blocks if b.column == "few"]
+    assert isinstance(block, OneHot)
+
+
+def test_what_is_no_number_or_has_few_values_is_not_cut() -> None:
+    ready = planned("few", "coin", "text", bins=3)
+    assert [len(ready.attributes[c]) for c in ("few", "coin", "text")] == [3, 2, 5]
+
+
+@pytest.mark.parametrize("columns", [("coin",), ("text",), ("three", "coin"), ()])
+def test_bins_without_effect_are_refused(columns: tuple[str, ...]) -> None:
+    with pytest.raises(FixConfig, match=r"audit\.bins = 3 has no effect"):
+        planned(*columns, bins=3)
+
+
+def test_ranges_in_words_are_the_bins() -> None:
+    """Whoever reads the words sorts every number as the score does."""
+    rng = np.random.default_rng(1)
+    for scale in (1e-3, 1.0, 1e6):
+        for count in (2, 4, 7):
+            middles = tuple(np.cumsum(rng.random(count) + 0.05) * scale)
+            words = AttributeDomain("z", middles, (1.0,) * count).words
+            assert words[0].startswith("up to ")
+            assert words[-1].startswith("above ")
+            edges = [float(w.split()[-1]) for w in words[:-1]]
+            assert [float(w.split()[0]) for w in words[1:-1]] == edges[:-1]
+            assert all(a < e < b for a, e, b in zip(middles, edges, middles[1:], strict=False))
+            exact = [(a + b) / 2 for a, b in pairwise(middles)]
+            drawn = rng.uniform(0, middles[-1] * 1.2, 500)
+            unclear = np.any(
+                [(drawn - e) * (drawn - x) <= 0 for e, x in zip(edges, exact, strict=True)], axis=0
+            )
+            told = np.searchsorted(edges, drawn)
+            assert np.array_equal(told[~unclear], positions(drawn, middles)[~unclear])
+            assert unclear.mean() < 0.01
+    assert AttributeDomain("s", (0.0, 1.0)).words == ("0.0", "1.0")
+    assert AttributeDomain("s", ("no", "yes"), (1.0, 1.0)).words == ("no", "yes")
+    assert AttributeDomain("z", (3.0, 1.0), (1.0, 1.0)).words == ("above 2", "up to 2")
+
+
+def test_the_score_says_what_counts_as_right(federate) -> None:
+    def number(dataset: Dataset) -> Dataset:
+        age = np.random.default_rng(8).integers(18, 90, len(dataset.records)).astype(float)
+        records = Records({**dataset.records.columns, "age": age})
+        return Dataset(**{**vars(dataset), "records": records, "sensitive": ("age",)})
+
+    recording = federate(change=number, audit={"bins": 3}, rounds=3)
+    view = observe(recording, EAVESDROPPER, attribute("age"), "0")
+    scorer = scorer_of(recipe_of(recording), recording.truth(), attribute("age"), view, 0)
+    finding = scorer(Majority(), launch(Majority(), view, 0), 0.0).finding
+    said = finding.details["right_is"]
+    assert said.startswith("the right one of 3 ranges: up to ")
+    assert "; above " in said
