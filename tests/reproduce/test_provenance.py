@@ -109,6 +109,18 @@ def test_a_new_method_is_measured_too(lab: Lab, codes: dict[str, str]) -> None:
     assert {row.method for row in again(lab, first).rows} == {"one", "two", "three", "always"}
 
 
+def test_the_code_is_read_before_it_runs(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody may edit it during the hours of a run."""
+    seen: list[str] = []
+    monkeypatch.setattr(provenance, "sources", lambda: seen.append("read"))
+    monkeypatch.setattr(lab, "measured", seen)
+    again_without_clearing = provenance.measure(
+        experiment(lab), False, 2, quiet, Choice(), before=None
+    )
+    assert again_without_clearing.rows
+    assert seen[0] == "read"
+
+
 def test_rows_of_unknown_age_are_measured_anew(lab: Lab) -> None:
     first = again(lab, None)
     unknown = replace(first, rows=tuple(replace(r, code=None, command=None) for r in first.rows))

@@ -140,6 +140,7 @@ def measure(
 
     ``before`` must be of the same command: a mean over other seeds or sizes is another number.
     """
+    sources()  # the code that will run, not what somebody makes of it in the meantime
     how = command(experiment, quick, seeds, part)
     if before is None:
         return stamped(experiment, experiment.run_part(quick, seeds, progress, part), how)
