@@ -43,7 +43,9 @@ def bench(
     from overheard.bench.run import compare, grow
     from overheard.bench.write import write_results
     from overheard.errors import FixConfig
+    from overheard.own_code import sources
 
+    sources()  # the code that will run, not what somebody makes of it in the meantime
     committed = read_results(check) if check is not None else None
     if committed is not None and committed["quick"] != quick:
         raise FixConfig(
