@@ -148,7 +148,8 @@ def up_to_date(experiment: Experiment, rows: Sequence[Row]) -> frozenset[str]:
 def _check_same(before: Reproduction, quick: bool, how: str) -> None:
     others = {row.command for row in before.rows} - {how, None}
     if before.quick != quick or others:
-        was = min(str(other) for other in others) if others else "without --quick"
+        was = f"with{'' if before.quick else 'out'} --quick"
+        was = ", ".join(sorted(map(str, others))) or was
         raise FixConfig(
             f"{before.name}: these rows were measured by another command ({was}); give that one, "
             "or another folder"
