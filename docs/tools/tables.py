@@ -259,7 +259,8 @@ def filled(text: str) -> str:
 def run_demo(folder: Path) -> Path:
     """Run `overheard demo` (about a minute); returns the folder of its audits."""
     words = [sys.executable, "-m", "overheard", "--quiet", "demo", "--out", str(folder)]
-    subprocess.run(words, check=True, env={**os.environ, **dict.fromkeys(THREADS, "1")})
+    threads = dict.fromkeys(THREADS, "1")
+    subprocess.run(words, check=True, stdout=subprocess.DEVNULL, env={**os.environ, **threads})
     return folder
 
 
