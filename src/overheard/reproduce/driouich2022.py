@@ -30,7 +30,6 @@ from overheard.reproduce.harness import (
     mean_row,
     recorded,
     summarise,
-    truth_and_recipe,
 )
 from overheard.reproduce.rows import Experiment, Progress, Reproduction, Row
 from overheard.transcript.view import Attack
@@ -229,55 +228,6 @@ def fig1(quick: bool, seeds: int, progress: Progress) -> Reproduction:
     return Reproduction("driouich2022-fig1", PAPER, tuple(rows), "flights", notes, quick, seeds)
 
 
-def fig3(quick: bool, seeds: int, progress: Progress) -> Reproduction:
-    """Accuracy of the model-based attack against E / theta_s^2, for four models of the client."""
-    from overheard.transcript.observe import observe
-    from overheard.transcript.target import attribute
-    from overheard.transcript.threat import EAVESDROPPER
-    from overheard.transcript.view import launch
-
-    rows: list[Row] = []
-    for seed in range(seeds):
-        config = {
-            "seed": seed,
-            "data": {"source": "flights"},
-            "model": {"name": "linear"},
-            "training": {"rounds": 150, "learning_rate": 0.05, "participation": 0.5},
-        }
-        with recorded(config, fares(1000 if quick else 4000, seed, "direct")) as recording:
-            truth, recipe = truth_and_recipe(recording)
-            at = recipe.encoding.inputs_of("direct").start
-            for done, client in enumerate(recording.clients):
-                progress(client, seed * len(recording.clients) + done, seeds * 6)
-                view = observe(recording, EAVESDROPPER, attribute("direct"), client)
-                records = truth[client]
-                optimum = metrics.local_optimum(recipe, records)
-                for method, attack in (
-                    ("global", ModelBasedGlobal()),
-                    ("last returned", ModelBasedLastReturned()),
-                    ("local", ModelBasedLinear()),
-                ):
-                    guess = launch(attack, view, seed)
-                    hits = float(metrics.attribute_hits(guess, records["direct"]).mean())
-                    theta = _model_of(method, view, recipe, optimum)
-                    error = float(metrics.client_losses(recipe, theta, records).mean())
-                    ratio = error / float(theta[at]) ** 2
-                    rows.append(Row(f"{ratio:.6g}", client, method, "accuracy", hits, seeds=seeds))
-    notes = (flights.NOTE, NOT_THEIR_FARES, "The setting is E / theta_s^2 of the model attacked.")
-    return Reproduction("driouich2022-fig3", PAPER, tuple(rows), "flights", notes, quick, seeds)
-
-
-def _model_of(method: str, view: Any, recipe: Any, optimum: Any) -> Any:
-    from overheard.transcript.knowledge import Link
-
-    link = view.know(Link)
-    if method == "global":
-        return link.sent[-1].astype(np.float64)
-    if method == "last returned":
-        return link.returned[-1].astype(np.float64)
-    return optimum
-
-
 def prop1(quick: bool, seeds: int, progress: Progress) -> Reproduction:
     """Two data sets with opposite secrets and equal messages: at most 50% on average."""
     pairs = 10 if quick else 100
@@ -330,11 +280,6 @@ def draw_fig1(outcome: Reproduction, path: Path) -> None:
     pictures.lines(outcome, path, lambda r: float(r.client.split()[0]), "local records", log=True)
 
 
-def draw_fig3(outcome: Reproduction, path: Path) -> None:
-    """Accuracy against E / theta_s^2."""
-    pictures.scatter(outcome, path, lambda r: float(r.setting), "E / theta_s^2", log=True)
-
-
 EXPERIMENTS = (
     Experiment(
         "driouich2022-table1-adult", PAPER, "sex on Adult, logistic", 1, table1_adult, draw_table
@@ -348,6 +293,5 @@ EXPERIMENTS = (
         draw_table,
     ),
     Experiment("driouich2022-fig1", PAPER, "accuracy by local data size", 3, fig1, draw_fig1),
-    Experiment("driouich2022-fig3", PAPER, "accuracy by E / theta_s^2", 1, fig3, draw_fig3),
     Experiment("driouich2022-prop1", PAPER, "the impossibility pair", 1, prop1, draw_table),
 )
