@@ -93,12 +93,12 @@ def over_clients(rows: list[Row]) -> list[Row]:
     """Each model's mean over the clients, and how accuracy and E / theta_s^2 go together."""
     points = [r for r in rows if r.measure == "accuracy"]
     together = spearmanr([float(r.setting) for r in points], [r.measured for r in points])
-    means = [
-        mean_row("all", "mean", m, "accuracy", [r.measured for r in points if r.method == m])
-        for m in MODELS
-    ]
+    means = {m: np.mean([r.measured for r in points if r.method == m]) for m in MODELS}
     word = "rank correlation of accuracy with E / theta_s^2"
-    return [*means, Row("all", "mean", "all models", word, float(together.statistic))]
+    return [
+        *(Row("all", "mean", m, "accuracy", float(mean)) for m, mean in means.items()),
+        Row("all", "mean", "all models", word, float(together.statistic)),
+    ]
 
 
 RATIOS = (0.003, 0.01, 0.03, 0.1, 0.2, 0.3, 1.0, 3.0)

@@ -114,8 +114,13 @@ def phase(heard: int, name: str) -> Rounds:
     return kept if len(kept) else np.arange(1)
 
 
-def l2_search(problem: Matching, rounds: Rounds, start: Tensor, steps: int) -> tuple[Start, float]:
-    """Free shares (m, K - 1) that minimise the relative squared distance, by L-BFGS."""
+def l2_search(
+    problem: Matching, rounds: Rounds, start: Tensor, steps: int, rate: float | None = None
+) -> tuple[Start, float]:
+    """Free shares (m, K - 1) that minimise the relative squared distance, by L-BFGS.
+
+    ``rate``: a fixed step in place of the line search.
+    """
     import torch
 
     chosen = torch.from_numpy(rounds)
@@ -124,9 +129,10 @@ def l2_search(problem: Matching, rounds: Rounds, start: Tensor, steps: int) -> t
     free = start.clone().requires_grad_(True)
     search = torch.optim.LBFGS(
         [free],
+        lr=1.0 if rate is None else rate,
         max_iter=steps,
         history_size=20,
-        line_search_fn="strong_wolfe",
+        line_search_fn="strong_wolfe" if rate is None else None,
         tolerance_change=1e-14,
     )
 
@@ -198,7 +204,8 @@ class L2Lbfgs:
     Euclidean distance, then takes the nearest allowed value.
 
     Settings: ``last`` and ``step``, the grid over which rounds to match (driouich2022 Table 7);
-    ``iterations`` of L-BFGS.
+    ``iterations`` of L-BFGS; ``rate``, its fixed step as in driouich2022 Tables 2 and 3, where none
+    is given a line search.
     """
 
     name: ClassVar[str] = "l2_lbfgs"
@@ -210,6 +217,7 @@ class L2Lbfgs:
     last: tuple[int, ...] = (0, 100, 1000)
     step: tuple[int, ...] = (10, 50)
     iterations: int = 200
+    rate: float | None = None
 
     def __call__(self, view: View, rng: np.random.Generator) -> AttributeValues:
         import torch
@@ -218,8 +226,8 @@ class L2Lbfgs:
         values, people, _ = problem.candidates.shape
         start = torch.from_numpy(rng.normal(size=(people, values - 1)))
         choice, objective = best_of(
-            lambda rounds=rounds: l2_search(problem, rounds, start, self.iterations)  # type: ignore[misc]
-            for rounds in grid(len(problem.thetas), self.last, self.step)
+            lambda r=r: l2_search(problem, r, start, self.iterations, self.rate)  # type: ignore[misc]
+            for r in grid(len(problem.thetas), self.last, self.step)
         )
         return _answer(choice, view, objective)
 
