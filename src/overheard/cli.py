@@ -188,11 +188,22 @@ def reproduce(
         Path | None,
         typer.Option(help="Folder for what takes long; a second run reads it (kerkouche2023)."),
     ] = None,
+    again: Annotated[
+        bool,
+        typer.Option("--again", help="Measure anew in an existing file what older code measured."),
+    ] = False,
     data_dir: DataDir = None,
 ) -> None:
     """Run a paper's experiment again and write claimed beside measured numbers."""
     from overheard.reproduce.catalogue import experiment_named, experiments
-    from overheard.reproduce.rows import Choice, free_paths, write_reproduction
+    from overheard.reproduce.provenance import measure
+    from overheard.reproduce.rows import (
+        Choice,
+        free_paths,
+        paths_of,
+        read_reproduction,
+        write_reproduction,
+    )
 
     if name is None:
         known = list(experiments().values())
@@ -202,7 +213,10 @@ def reproduce(
         terminal.emit([{"name": e.name, "paper": e.paper, "words": e.words} for e in known])
         return
     experiment = experiment_named(name)
-    free_paths(experiment.name, out)  # said before the work, not after
+    table, _ = paths_of(experiment.name, out)
+    before = read_reproduction(table) if again and table.exists() else None
+    if before is None:
+        free_paths(experiment.name, out)  # said before the work, not after
     with terminal.progress() as bar:
         task = bar.add_task(name, total=None)
 
@@ -210,8 +224,12 @@ def reproduce(
             bar.update(task, completed=done, total=total, description=f"{name}: {what}")
 
         part = Choice(dataset, size, rounds, shadows, clients, every, keep)
-        outcome = experiment.run_part(quick, seeds or experiment.seeds, show, part)
-    paths = write_reproduction(experiment, outcome, out)
+        outcome = measure(experiment, quick, seeds or experiment.seeds, show, part, before)
+    if outcome is before:
+        terminal.say(f"{table}: every row was measured by the code of today")
+        terminal.emit({"wrote": []})
+        return
+    paths = write_reproduction(experiment, outcome, out, again=before is not None)
     rows = []
     for row in outcome.rows:
         span = "" if row.low is None or row.high is None else f"{row.low:.3g} - {row.high:.3g}"

@@ -28,7 +28,7 @@ from overheard.learning.recipe import Recipe
 from overheard.learning.records import Records
 from overheard.randomness import stream
 from overheard.reproduce import pictures
-from overheard.reproduce.driouich2022 import NOT_THEIR_FARES, PAPER, fares
+from overheard.reproduce.driouich2022_world import NOT_THEIR_FARES, PAPER, fares
 from overheard.reproduce.harness import attribute_scores, mean_row, recorded, truth_and_recipe
 from overheard.reproduce.rows import Experiment, Progress, Reproduction, Row
 from overheard.transcript.knowledge import Link

@@ -21,7 +21,7 @@ from overheard.attacks.attribute.gradient_matching import Gumbel, L2Lbfgs
 from overheard.data import adult, flights
 from overheard.evaluation import metrics
 from overheard.reproduce import pictures
-from overheard.reproduce.driouich2022 import (
+from overheard.reproduce.driouich2022_world import (
     ADULT_CLAIMS,
     FLIGHT_MEANS,
     NOT_THEIR_FARES,

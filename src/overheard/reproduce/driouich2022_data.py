@@ -14,7 +14,7 @@ import numpy as np
 from overheard.data import adult, flights
 from overheard.evaluation import metrics
 from overheard.reproduce import pictures
-from overheard.reproduce.driouich2022 import NOT_THEIR_FARES, PAPER, fares
+from overheard.reproduce.driouich2022_world import NOT_THEIR_FARES, PAPER, fares
 from overheard.reproduce.harness import mean_row, recorded, truth_and_recipe
 from overheard.reproduce.heterogeneity import AT_INFINITY, mean_distances, relative
 from overheard.reproduce.rows import Experiment, Progress, Reproduction, Row

@@ -165,4 +165,5 @@ def mean_row(
         majority=majority,
         seconds=seconds,
         seeds=n,
+        repetitions=tuple(map(float, values)),
     )

@@ -1,0 +1,113 @@
+"""Which code stands behind which: read from imports, and deaf to words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from overheard import own_code
+
+MODULES = {
+    "overheard": "from overheard.big import everything",
+    "overheard.top": "from overheard.deep.attack import Attack\nimport overheard.side",
+    "overheard.side": "def f():\n    from overheard.lazy import late\n    return late()",
+    "overheard.lazy": "late = int",
+    "overheard.big": "everything = 1",
+    "overheard.typed": "if TYPE_CHECKING:\n    from overheard.big import everything\nelse:\n"
+    "    from overheard.lazy import late\nimport numpy",
+    "overheard.named": "SOURCES = {'lazy': 'overheard.lazy', 'no module': 'overheard.nothing'}",
+    "overheard.deep": "from .attack import Attack",
+    "overheard.deep.attack": "from overheard.big import everything\nclass Attack: ...\nphase = 1",
+    "overheard.deep.uses": "from overheard.deep.attack import Attack, phase",
+    "overheard.deep.near": "from ..lazy import late\nfrom . import attack",
+}
+
+
+@pytest.fixture
+def made_up(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A package of a few lines; returns what changes the source of one of its modules."""
+    modules = dict(MODULES)
+
+    def forget() -> None:
+        for cached in (own_code.sources, own_code.imports):
+            cached.cache_clear()
+
+    def change(name: str, source: str) -> None:
+        modules[name] = source
+        own_code.imports.cache_clear()
+
+    forget()
+    original = own_code.sources
+    monkeypatch.setattr(own_code, "sources", lambda: modules)
+    yield change
+    monkeypatch.setattr(own_code, "sources", original)
+    forget()
+
+
+@pytest.mark.parametrize(
+    ("module", "behind"),
+    [
+        ("lazy", ""),
+        ("top", "deep.attack big side lazy"),  # inside functions too; not overheard/__init__
+        ("typed", "lazy"),  # not what only a type checker reads, and nobody else's package
+        ("named", "lazy"),  # a module's full name in a string is as good as an import
+        ("deep", "deep.attack big"),
+        ("deep.near", "lazy deep.attack big"),
+    ],
+)
+def test_a_module_stands_on_what_it_imports(made_up: Any, module: str, behind: str) -> None:
+    wanted = {f"overheard.{name}" for name in [module, *behind.split()]}
+    assert own_code.stands_on(f"overheard.{module}") == wanted
+
+
+def test_names_and_modules_can_be_set_apart(made_up: Any) -> None:
+    apart = {"overheard.deep.attack": frozenset({"Attack"})}
+    alone = own_code.stands_on("overheard.top", apart=apart)
+    assert alone == {"overheard.top", "overheard.side", "overheard.lazy"}
+    # who takes anything else from there depends on it after all
+    assert "overheard.big" in own_code.stands_on("overheard.deep.uses", apart=apart)
+    assert "overheard.big" in own_code.stands_on("overheard.deep.near", apart=apart)
+    without = own_code.stands_on("overheard.top", without={"overheard.side"})
+    assert without == {"overheard.top", "overheard.deep.attack", "overheard.big"}
+
+
+def code_of_top() -> str:
+    return own_code.code_of(own_code.stands_on("overheard.top"))
+
+
+def test_a_digest_follows_the_code_that_it_is_about(made_up: Any) -> None:
+    before = code_of_top()
+    made_up("overheard.typed", "import overheard.big")
+    assert code_of_top() == before
+    made_up("overheard.lazy", "late = float")
+    changed = code_of_top()
+    assert changed != before
+    made_up("overheard.lazy", '"""Words."""\n\n# more\nlate = float  # and more\n"""About late."""')
+    assert code_of_top() == changed
+
+
+def test_only_words_are_left_out() -> None:
+    source = '''"""Öffnung."""
+def f(x):  # why
+    """What.
+
+    More."""; y = "# no comment"
+    é = """kept"""; "unused"
+    return x + y
+
+class A: "doc"
+'''
+    assert own_code.bare(source).split("\n") == [
+        "def f(x):",
+        '    ; y = "# no comment"',
+        '    é = """kept""";',
+        "    return x + y",
+        "class A:",
+    ]
+
+
+def test_every_source_of_ours_can_be_read() -> None:
+    known = own_code.sources()
+    for name in known:
+        assert set(own_code.imports(name)) <= set(known)
