@@ -29,13 +29,13 @@ from overheard.learning.records import Records
 from overheard.randomness import stream
 from overheard.reproduce import pictures
 from overheard.reproduce.driouich2022_world import NOT_THEIR_FARES, PAPER, fares
-from overheard.reproduce.harness import attribute_scores, mean_row, recorded, truth_and_recipe
+from overheard.reproduce.harness import mean_row, recorded, truth_and_recipe
 from overheard.reproduce.rows import Experiment, Progress, Reproduction, Row
 from overheard.transcript.knowledge import Link
 from overheard.transcript.observe import observe
 from overheard.transcript.target import attribute
 from overheard.transcript.threat import EAVESDROPPER
-from overheard.transcript.view import View
+from overheard.transcript.view import View, launch
 
 Array = NDArray[np.float64]
 BOUND = "least accuracy (Proposition 3)"
@@ -133,11 +133,9 @@ def bound_at(ratio: float, share: float, draws: int) -> list[Row]:
         }
         with recorded(config, made(ratio, share, draw)) as recording:
             truth, recipe = truth_and_recipe(recording)
-            for score in attribute_scores(
-                recording, "s", {"local": ModelBasedLinear()}, ["0"], draw
-            ):
-                if score.method == "local":
-                    hits.append(score.value)
+            view = observe(recording, EAVESDROPPER, attribute("s"), "0")
+            guess = launch(ModelBasedLinear(), view, draw)
+            hits.append(float(metrics.attribute_hits(guess, truth["0"]["s"]).mean()))
             bound = algorithm3_bound(recipe, truth["0"], "s", (0.0, 1.0))
             assert bound is not None
             bounds.append(bound)

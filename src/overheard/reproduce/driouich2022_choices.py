@@ -62,7 +62,7 @@ EPOCHS = 100_000
 """Tables 2 and 3's "10e4", for every client and both methods."""
 LBFGS_RATE, GUMBEL_RATE = {"flights": 1.0, "adult": 0.1}, 1000.0
 """Tables 2 and 3's "10e-1", "10e-2" and "10e2"."""
-ROUNDS, COLUMN = "rounds", "decoding step"
+ROUNDS, STEPS = "rounds", "decoding step"
 
 
 def rate(source: str, method: str, client: str) -> float:
@@ -209,7 +209,7 @@ def grid_table(name: str, source: str, quick: bool, seeds: int, progress: Progre
                     hits = [cell.accuracy for cell in every]
                     for measure, value in (
                         (ROUNDS, float(best.last)),
-                        (COLUMN, float(best.step)),
+                        (STEPS, float(best.step)),
                         ("accuracy", best.accuracy),
                         ("accuracy, least of the grid", min(hits)),
                         ("accuracy, greatest of the grid", max(hits)),
@@ -234,8 +234,8 @@ def grid_table(name: str, source: str, quick: bool, seeds: int, progress: Progre
 
 def claim(source: str, method: str, client: str, measure: str) -> float | None:
     """The paper's number; of airlines that it did not have, only the means compare."""
-    if measure in (ROUNDS, COLUMN):
-        numbers = [float(n) for n in CHOSEN[source, method][measure == COLUMN].split()]
+    if measure in (ROUNDS, STEPS):
+        numbers = [float(n) for n in CHOSEN[source, method][measure == STEPS].split()]
         if client == "mean":
             return float(np.mean(numbers))
         return numbers[int(client.removeprefix("client "))] if source == "adult" else None
