@@ -28,6 +28,10 @@ def test_every_experiment_of_the_papers_is_listed():
         "driouich2022-fig1",
         "driouich2022-fig3",
         "driouich2022-prop1",
+        "driouich2022-prop3",
+        *(f"driouich2022-table{n}" for n in (2, 3, 4, 5, 7, 8)),
+        "xu2021-obs2",
+        "xu2021-obs7",
         "leprovost2023-fig1",
     } <= names
     with pytest.raises(FixConfig, match="did you mean 'xu2021-table1'"):
