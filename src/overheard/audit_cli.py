@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from overheard.evaluation.kept import Kept
     from overheard.evaluation.record import Audit
 
+ATTACK_FAILED = 3
+"""The command's exit code when everything was written and an attack had ended in an error."""
+
 
 def audit(
     run: Annotated[Path, typer.Argument(help="A recording.")],
@@ -71,7 +74,8 @@ def audit(
 ) -> None:
     """Let an adversary loose on a recording and score what it learns.
 
-    Stopped at any moment, the same command goes on and ends the same.
+    Stopped at any moment, the same command goes on and ends the same. Exits 3 where an attack
+    failed: the others are written, and the report lists which one and how.
     """
     from overheard.evaluation.unfinished import (
         AUDIT,
@@ -114,6 +118,8 @@ def audit(
         from overheard.report.digest import digest
 
         terminal.emit({"audit": str(out / AUDIT)} | digest(record, show_records))
+    if record.failed:
+        raise typer.Exit(ATTACK_FAILED)
 
 
 @contextmanager
@@ -178,16 +184,14 @@ def run_audit(
         record = run_attacks(
             recording, adversary, attacks, clients, targets, seed, slow, show, show_records, kept
         )
-        if not record.findings:
+        if not record.findings and not record.failed:
             reasons = "; ".join(dict.fromkeys(s.reason for s in record.skipped))
             raise ChooseAnotherAttack(f"{run}: no attack could run: {reasons or 'none fits'}")
         if rounds:
-            heard = by_rounds(recording, adversary, record, show, kept)
-            record = record.model_copy(update={"heard": heard})
+            record = record.adding(by_rounds(recording, adversary, record, show, kept))
         if coverage is not False:
             most = sys.maxsize if coverage else QUICK_RECORDS
-            covered = by_coverage(recording, adversary, record, show, most, kept)
-            record = record.model_copy(update={"covered": covered})
+            record = record.adding(by_coverage(recording, adversary, record, show, most, kept))
         run_ = record.run.model_copy(update={"damage": damage})
         return record.model_copy(update={"run": run_})
 
@@ -195,6 +199,7 @@ def run_audit(
 def summary(record: Audit, title: str = "") -> None:
     """The pooled findings as a table, then the verdicts in words."""
     from overheard.report.verdict import headline
+    from overheard.report.words import failures
 
     def percent(share: float | None) -> str:
         return "" if share is None else f"{share:.1%}"
@@ -208,14 +213,14 @@ def summary(record: Audit, title: str = "") -> None:
             (
                 row.attribute or row.question,
                 row.attack,
-                number(row.value) + unit,
+                number(row.value) + unit + (", flagged" if row.flag else ""),
                 f"{number(row.low)} - {number(row.high)}",
                 number(row.majority),
                 number(row.imputation),
                 "" if row.lift is None else f"{row.lift:+.1%}" if share else f"{row.lift:+.1e}",
             )
         )
-    numbers = ["measured", "95% interval", "majority", "stranger", "lift"]
+    numbers = ["measured", "95% interval", "commonest value", "stranger", "lift"]
     usual = f"what the {record.run.threat} learns, all clients together"
     terminal.table(["question", "attack", *numbers], rows, title or usual, right=numbers)
     for sentence in headline(record):
@@ -229,3 +234,5 @@ def summary(record: Audit, title: str = "") -> None:
         terminal.say(f"{len(record.skipped)} attack runs were skipped:")
         for reason in dict.fromkeys(s.reason for s in record.skipped):
             terminal.say(f"- {reason}")
+    for line in failures(record):
+        terminal.complain(f"failed: {line}")

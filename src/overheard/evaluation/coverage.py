@@ -12,12 +12,12 @@ import numpy as np
 
 from overheard.attacks.attribute.partial_decode import PartialDecode
 from overheard.errors import FixConfig
-from overheard.evaluation.audit import NOT_RUN
+from overheard.evaluation.attempt import NOT_RUN, attempt
 from overheard.evaluation.baselines import majority_share
 from overheard.evaluation.intervals import share_interval
 from overheard.evaluation.kept import NOTHING_KEPT, Kept
 from overheard.evaluation.metrics import attribute_hits
-from overheard.evaluation.record import Audit, Finding, KnownShare
+from overheard.evaluation.record import Audit, Failed, Finding, KnownShare
 from overheard.randomness import stream
 from overheard.transcript.knowledge import AttributeDomain, Labels, PublicRecords
 from overheard.transcript.observe import observe
@@ -27,7 +27,6 @@ from overheard.transcript.threat import Threat
 from overheard.transcript.view import Attack, launch
 
 Progress = Callable[[str, int, int], None]
-FREE = frozenset({"baseline", ""})
 COVERAGES = (0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
 QUICK_RECORDS = 400
 """Up to so many records of a client it takes seconds, and is asked without being told to."""
@@ -84,26 +83,31 @@ def by_coverage(
     progress: Progress = lambda what, done, total: None,
     most: int = QUICK_RECORDS,
     kept: Kept = NOTHING_KEPT,
-) -> tuple[KnownShare, ...]:
+) -> tuple[KnownShare | Failed, ...]:
     """For every attribute of an audit, on the client of at most so many records where most was
     learned: accuracy with 10% to all of its records known. Attributes for which partial knowledge
     cannot be decoded are left out."""
     best: dict[str, Finding] = {}
+    attacks = audit.listening
     for found in audit.findings:
         small = found.question == "attribute" and found.attribute and found.n <= most
-        if small and found.attribute is not None and found.paper not in FREE:
+        if small and found.attribute is not None and found.attack in attacks:
             known = best.get(found.attribute)
             if known is None or (found.lift or 0.0) > (known.lift or 0.0):
                 best[found.attribute] = found
-    lines: list[KnownShare] = []
+    lines: list[KnownShare | Failed] = []
     for done, (column, found) in enumerate(best.items()):
         progress(f"{column}, by share of records known", done, len(best))
 
-        def line(column: str = column, client: str = found.client) -> Sequence[KnownShare]:
+        def run(column: str = column, client: str = found.client) -> Sequence[KnownShare]:
+            return accuracy_by_coverage(recording, threat, column, client, seed=audit.run.seed)
+
+        def line(column: str = column, client: str = found.client) -> Sequence[KnownShare | Failed]:
             try:
-                return accuracy_by_coverage(recording, threat, column, client, seed=audit.run.seed)
+                made = attempt(run, PartialDecode.name, client, column, "with a share of records")
             except NOT_RUN:
                 return ()
+            return (made,) if isinstance(made, Failed) else made
 
         lines += kept.parts(KnownShare, line, column, found.client)
     progress("coverage", len(best), len(best))

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel
 
-from overheard.evaluation.record import Finding, Skipped
+from overheard.evaluation.record import Failed, Finding, Skipped
 from overheard.evaluation.scoring import Scored
 from overheard.evaluation.sureness import Posterior
 from overheard.files import write_durably
@@ -33,25 +33,30 @@ class Kept:
 
     folder: Path | None = None
 
-    def outcome(self, *key: str) -> Scored | Skipped | None:
+    def outcome(self, *key: str) -> Scored | Skipped | Failed | None:
         """What an attack on a client came to, if that is known already."""
         content = self._read("outcome", *key)
         if content is None:
             return None
         if "skipped" in content:
             return Skipped.model_validate(content["skipped"])
+        if "failed" in content:
+            return Failed.model_validate(content["failed"])
         posterior = content["posterior"]
         return Scored(
             Finding.model_validate(content["finding"]),
             _unpacked(content["units"]),
             None if content["imputed"] is None else _unpacked(content["imputed"]),
-            None if posterior is None else Posterior(*map(_unpacked, posterior)),
+            None if posterior is None else Posterior(*(a and _unpacked(a) for a in posterior)),
         )
 
-    def keep(self, outcome: Scored | Skipped, *key: str) -> None:
+    def keep(self, outcome: Scored | Skipped | Failed, *key: str) -> None:
         """Note what an attack on a client came to."""
         if isinstance(outcome, Skipped):
             self._write({"skipped": outcome.model_dump()}, "outcome", *key)
+            return
+        if isinstance(outcome, Failed):
+            self._write({"failed": outcome.model_dump()}, "outcome", *key)
             return
         p = outcome.posterior
         content = {
@@ -60,19 +65,26 @@ class Kept:
             "imputed": None if outcome.imputed is None else _packed(outcome.imputed),
             "posterior": None
             if p is None
-            else [_packed(a) for a in (p.confidence, p.hits, p.bits)],
+            else [
+                None if a is None else _packed(a) for a in (p.confidence, p.hits, p.bits, p.beyond)
+            ],
         }
         self._write(content, "outcome", *key)
 
     def parts(
-        self, kind: type[Part], make: Callable[[], Sequence[Part]], *key: str
-    ) -> Sequence[Part]:
-        """Parts of the record: read, or made and kept."""
+        self, kind: type[Part], make: Callable[[], Sequence[Part | Failed]], *key: str
+    ) -> Sequence[Part | Failed]:
+        """Parts of the record, and what failed when they were made: read, or made and kept."""
         content = self._read(kind.__name__, *key)
         if content is not None:
-            return [kind.model_validate(part) for part in content["parts"]]
+            failed = [Failed.model_validate(part) for part in content["failed"]]
+            return [*(kind.model_validate(part) for part in content["parts"]), *failed]
         made = make()
-        self._write({"parts": [part.model_dump() for part in made]}, kind.__name__, *key)
+        content = {
+            "parts": [part.model_dump() for part in made if not isinstance(part, Failed)],
+            "failed": [part.model_dump() for part in made if isinstance(part, Failed)],
+        }
+        self._write(content, kind.__name__, *key)
         return made
 
     def _path(self, *key: str) -> Path | None:

@@ -14,9 +14,9 @@ import numpy as np
 from overheard.attacks import attack_named, is_slow
 from overheard.attacks.wire import only
 from overheard.errors import FixRecording
-from overheard.evaluation.audit import NOT_RUN
+from overheard.evaluation.attempt import NOT_RUN, attempt
 from overheard.evaluation.kept import NOTHING_KEPT, Kept
-from overheard.evaluation.record import Audit, Finding, Heard
+from overheard.evaluation.record import Audit, Failed, Finding, Heard
 from overheard.evaluation.scoring import scorer_of
 from overheard.learning.recipe import Recipe
 from overheard.learning.records import Records
@@ -28,7 +28,6 @@ from overheard.transcript.threat import Threat
 from overheard.transcript.view import View, launch
 
 Progress = Callable[[str, int, int], None]
-FREE = frozenset({"baseline", ""})
 
 
 def prefixes(rounds: int) -> tuple[int, ...]:
@@ -50,25 +49,25 @@ def by_rounds(
     audit: Audit,
     progress: Progress = lambda what, done, total: None,
     kept: Kept = NOTHING_KEPT,
-) -> tuple[Heard, ...]:
+) -> tuple[Heard | Failed, ...]:
     """What the strongest attack on each secret learns from ever more rounds, the last: all of them.
 
     A number of rounds with which the attack cannot run is left out, and so are attacks that search
-    for minutes.
+    for minutes; one with which it fails is listed as such.
     """
     recipe = recipe_of(recording)
     if recipe is None:
         raise FixRecording(f"{recording.path}: has no training recipe; nothing is scored")
-    chosen = [f for f in _strongest(audit) if f.paper not in FREE]
+    chosen = _strongest(audit)
     truth = recording.truth()
-    found: list[Heard] = []
+    found: list[Heard | Failed] = []
     for done, best in enumerate(chosen):
         target = _target(recording, best)
         if target is None or target.question == "property":  # its guess has evidence by round
             continue
         progress(f"{target.key}, round by round", done, len(chosen))
 
-        def line(best: Finding = best, target: Target = target) -> list[Heard]:
+        def line(best: Finding = best, target: Target = target) -> list[Heard | Failed]:
             return _line(recording, threat, target, best, recipe, truth, audit.run.seed)
 
         found += kept.parts(Heard, line, target.key, best.client, best.attack)
@@ -84,7 +83,7 @@ def _line(
     recipe: Recipe,
     truth: Mapping[str, Records],
     seed: int,
-) -> list[Heard]:
+) -> list[Heard | Failed]:
     """One attack on one client, with ever more rounds."""
     attack = attack_named(best.attack)
     view = observe(recording, threat, target, best.client)
@@ -94,13 +93,18 @@ def _line(
     pools = recording.truth("Membership", target.key) if target.question == "membership" else None
     scorer = scorer_of(recipe, truth, target, view, seed, pools)
     heard = len(view.know(listens[0]))
-    found = []
+    found: list[Heard | Failed] = []
     for rounds in prefixes(heard):
-        try:
+
+        def run(rounds: int = rounds) -> Heard:
             guess = launch(attack, first_rounds(view, rounds), seed)
+            return _heard(scorer(attack, guess, 0.0).finding, rounds)
+
+        doing = f"with the first {rounds} rounds alone"
+        try:
+            found.append(attempt(run, attack.name, best.client, best.attribute, doing))
         except NOT_RUN:
             continue
-        found.append(_heard(scorer(attack, guess, 0.0).finding, rounds))
     return [*found, _heard(best, heard)]
 
 
@@ -115,12 +119,12 @@ def _learned(value: float, metric: str) -> float:
 
 def _strongest(audit: Audit) -> list[Finding]:
     """Per secret: the attack best over all clients, where it is best over them."""
-    papers = {info.name: info.paper for info in audit.attacks}
+    attacks = audit.listening
     best: dict[tuple[str, str | None, str], tuple[float, str]] = {}
     for row in audit.pooled:
         key = (row.question, row.attribute, row.metric)
         score = _learned(row.value, row.metric)
-        if papers.get(row.attack, "") not in FREE and score > best.get(key, (-np.inf, ""))[0]:
+        if row.attack in attacks and score > best.get(key, (-np.inf, ""))[0]:
             best[key] = (score, row.attack)
     chosen = []
     for asked, (_, attack) in best.items():

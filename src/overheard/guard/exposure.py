@@ -191,13 +191,8 @@ def _decoded(part: _Part, secret: Secret, sent: Array, seed: int) -> Exposure:
         bits=float(attribute_bits(guess, column).mean()),
         rank=int(told.get("rank", 0)),
         unknowns=int(told.get("unknowns", len(records) * (len(secret.values) - 1))),
-        warning=part.doubt or _doubt(str(told.get("flag", ""))),
+        warning=part.doubt or str(told.get("flag", "")),
     )
-
-
-def _doubt(flag: str) -> str:
-    """A decoder that is undecided says what it knows; other flags mean that it failed."""
-    return "" if flag.startswith("undecided") else flag
 
 
 def worst(found: Sequence[Exposure]) -> Exposure:

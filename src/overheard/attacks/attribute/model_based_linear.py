@@ -112,7 +112,7 @@ def ranked(
     chosen[np.argsort(-scores, kind="stable")[: ceil(round(share * len(scores), 6))]] = 1
     values = view.know(AttributeDomain).values
     diagnostics = {"identified": identified, "share_of_ones": share}
-    return AttributeValues(certain(chosen, values), values, diagnostics)
+    return AttributeValues(certain(chosen, values), values, diagnostics, claims=False)
 
 
 def algorithm_3(view: View, theta: Array) -> AttributeValues | None:
@@ -154,4 +154,4 @@ class ModelBasedLinear:
         chosen = (question.scores(fit.fixed_point) > 0.5).astype(np.int64)
         values = view.know(AttributeDomain).values
         diagnostics = {"identified": fit.identified, "share_of_ones": -1.0}
-        return AttributeValues(certain(chosen, values), values, diagnostics)
+        return AttributeValues(certain(chosen, values), values, diagnostics, claims=False)
