@@ -11,7 +11,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 .DEFAULT_GOAL := help
 .PHONY: coverage mutants numbers processors
 .PHONY: attempts fuzz bandit audit-deps wheel
-.PHONY: help install demo test bench chaos lint format docs tables screenshots clean
+.PHONY: help install demo test bench chaos lint format docs tables stale screenshots clean
 
 help:
 	@echo "make demo    audit a simulated federation of real people; writes to demo-out/"
@@ -32,7 +32,8 @@ help:
 	@echo "make lint    ruff and mypy --strict"
 	@echo "make format  let ruff mend what it can"
 	@echo "make docs    build the documentation into build/site; a warning fails"
-	@echo "make tables  write the generated tables into README.md and docs/reliability.md"
+	@echo "make tables  run the demo and write the generated tables into README.md and docs/"
+	@echo "make stale   which committed results are older than the code that they depend on"
 	@echo "make screenshots  photograph the demo's report anew (needs Chromium)"
 	@echo "make clean   remove what the other targets made, $(VENV) and demo-out/ included"
 
@@ -138,9 +139,12 @@ docs: $(EXTRAS)
 tables: $(STAMP)
 	$(BIN)/python docs/tools/tables.py
 
-# After a change of the numbers as well: overheard demo --out DIR, then AUDITS="--audits DIR".
+stale: $(STAMP)
+	$(BIN)/python docs/tools/stale.py
+
+# After make tables, which takes the demo's audits anew.
 screenshots: $(EXTRAS)
-	$(BIN)/python docs/tools/screenshots.py $(AUDITS)
+	$(BIN)/python docs/tools/screenshots.py
 
 clean:
 	rm -rf $(VENV) demo-out build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

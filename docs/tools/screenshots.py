@@ -3,12 +3,11 @@
 ``docs/assets/demo/*.json`` are the audits that `overheard demo` writes; the page is rendered from
 them, photographed in headless Chromium, and its hash kept beside the pictures. A test compares
 that hash with the page as it would be rendered now, so that no picture outlives its page.
-With ``--audits DIR`` the audits are first taken from DIR, the output of a new `overheard demo`.
+`make tables` takes the audits anew.
 """
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import io
 import json
@@ -103,11 +102,6 @@ def photograph(page_text: str) -> None:
 
 def main() -> None:
     """Photograph the demo's report and note its hash."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--audits", type=Path, help="output folder of a new `overheard demo`")
-    chosen = parser.parse_args()
-    if chosen.audits:
-        take_audits(chosen.audits)
     page = demo_page()
     photograph(page)
     (HERE / "page.sha256").write_text(page_hash(page) + "\n", encoding="utf-8")

@@ -1,28 +1,35 @@
 """The tables of README and docs, made from the code and from papers/*/*.json, never typed.
 
-``python docs/tools/tables.py`` writes them into README.md and docs/reliability.md between their
-markers; a test says when that was forgotten. The documentation's build puts them into the pages.
+``python docs/tools/tables.py`` runs the demo, keeps its audits in docs/assets/demo, and writes the
+tables into README.md and docs/reliability.md between their markers; tests say when that was
+forgotten. The documentation's build puts them into the pages. `comparisons` says what is compared.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
+import os
+import subprocess
 import sys
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from comparisons import MEAN, Comparison, Shown, comparison_of, interval, shown
+from screenshots import demo_audits, take_audits
 from speeds import growth_table, speed_table
 from trials import reliability_tables
 
 from overheard.attacks import all_attacks, equation, is_slow, words
-from overheard.evaluation.record import read_audit
+from overheard.evaluation.record import Audit
 from overheard.report import words as words_of
 from overheard.report.references import PAPERS, title
 
 ROOT = Path(__file__).resolve().parents[2]
+THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 QUESTIONS = {
     "local_model": "which model would the client have trained alone?",
     "attribute": "which value does an attribute have, for every record?",
@@ -43,90 +50,6 @@ SHORT = {
 }
 
 
-@dataclass(frozen=True)
-class Headline:
-    """Which of the committed numbers stands for an attack: the mean over the rows that match.
-
-    ``experiment`` is how the experiment's name begins; one that is not committed gives no number.
-    """
-
-    experiment: str
-    method: str
-    measure: str
-    about: str
-    setting: str = ""
-    client: str = ""
-
-
-HEADLINES = {
-    "max_entropy": Headline("driouich2022-table1-adult", "max_entropy", "accuracy", "Adult, sex"),
-    "joint_decode": Headline("lyu2021-labels", "joint_decode", "accuracy", "labels unknown"),
-    "model_based_local": Headline("driouich2022-table1-adult", "local", "accuracy", "Adult, sex"),
-    "model_based_last_returned": Headline(
-        "driouich2022-table1-adult", "last returned", "accuracy", "Adult, sex"
-    ),
-    "model_based_global": Headline("driouich2022-table1-adult", "global", "accuracy", "Adult, sex"),
-    "model_based_linear": Headline(
-        "driouich2022-table1-flights", "local", "accuracy", "fares, direct", "direct"
-    ),
-    "l2_lbfgs": Headline("driouich2022-table1-adult", "l2_lbfgs", "accuracy", "Adult, sex"),
-    "gumbel": Headline("driouich2022-table1-adult", "gumbel", "accuracy", "Adult, sex"),
-    "cos_matching": Headline(
-        "lyu2021-table3", "cos_matching", "accuracy", "Location-30, c069", "location30, c069"
-    ),
-    "statistics": Headline(
-        "lyu2021-table3", "statistics", "accuracy", "Location-30, c069", "location30, c069"
-    ),
-    "public_model": Headline(
-        "lyu2021-table3", "public1000", "accuracy", "Location-30, c069", "location30, c069"
-    ),
-    "random": Headline(
-        "lyu2021-table3", "random", "accuracy", "Location-30, c069", "location30, c069"
-    ),
-    "structured": Headline("xu2021-table1", "structured", "local accuracy", "LEAF synthetic"),
-    "learned_map": Headline("xu2021-table1", "learned_map", "local accuracy", "LEAF synthetic"),
-    "last_returned": Headline("xu2021-table1", "last_returned", "local accuracy", "LEAF synthetic"),
-    "global_model": Headline("xu2021-table1", "global_model", "local accuracy", "LEAF synthetic"),
-    "bayes_groups": Headline(
-        "leprovost2023-fig1", "bayes_groups", "median absolute error of group means",
-        "wages, error", "epoch 5",
-    ),
-    "group_means_pinv": Headline(
-        "leprovost2023-fig1", "group_means_pinv", "median absolute error of group means",
-        "wages, error", "epoch 5",
-    ),
-    "group_means_tikhonov": Headline(
-        "leprovost2023-fig1", "group_means_tikhonov", "median absolute error of group means",
-        "wages, error", "epoch 5",
-    ),
-    "naive": Headline(
-        "leprovost2023-fig1", "naive", "median absolute error of group means",
-        "wages, error", "epoch 5",
-    ),
-    "auxiliary_mean": Headline(
-        "leprovost2023-fig1", "auxiliary_mean", "median absolute error of group means",
-        "wages, error", "epoch 5",
-    ),
-    "gradient_variance_gmm": Headline(
-        "lyu2021-table11", "gmm", "accuracy", "Location-30, membership"
-    ),
-    "candidate_decode": Headline(
-        "lyu2021-table11", "candidate_decode", "accuracy", "Location-30, membership"
-    ),
-    **{
-        attack: Headline(
-            "kerkouche2023-fig3, fashion-10-full", method, measure,
-            "who holds one record, F1 at round 50", client="round 50",
-        )
-        for attack, method, measure in (
-            ("gradient_disaggregation", "BASELINE", "F1"), ("ols", "OLS", "F1"),
-            ("ridge", "REG", "F1"), ("prolin", "PROLIN", "F1"),
-            ("matched_filter", "matched_filter", "F1, the others' targets"),
-        )
-    },
-}  # fmt: skip
-
-
 def reproductions() -> dict[str, dict[str, Any]]:
     """Every committed experiment by its name, a part of one by its folder as well."""
     found = {}
@@ -140,17 +63,46 @@ def reproductions() -> dict[str, dict[str, Any]]:
 
 
 def attack_table() -> str:
-    """Question, attack, what it must know, paper, claimed and measured numbers."""
+    """Question, attack, what it must know, paper, claimed and measured numbers; what is missing."""
     experiments = reproductions()
-    rows = []
+    rows, missing = [], {}
     for name, attack in sorted(
         all_attacks().items(), key=lambda item: (list(QUESTIONS).index(item[1].question), item[0])
     ):
         needs = ", ".join(SHORT.get(kind, kind) for kind in sorted(k.name for k in attack.needs))
+        known = comparison_of(name)
+        numbers = shown(known, name, experiments.get(known.experiment)) if known else Shown()
+        if known and numbers.missing:
+            missing.setdefault((numbers.missing, known.run), []).append(f"`{name}`")
         rows.append((attack.question, f"`{name}`", needs, _paper(attack.paper),
-                     *_numbers(HEADLINES.get(name), experiments)))  # fmt: skip
-    heads = ["question", "attack", "knows", "from", "claimed", "measured", "on"]
-    return _table(heads, rows)
+                     *_cells(numbers), _source(known) if not numbers.missing else ""))  # fmt: skip
+    heads = ["question", "attack", "knows", "from", "claimed", "measured (95%)", "majority",
+             "cells × repetitions", "on"]  # fmt: skip
+    return "\n".join([_table(heads, rows), *_left_empty(missing)])
+
+
+def _cells(numbers: Shown) -> tuple[str, str, str, str]:
+    if numbers.measured is None or numbers.low is None or numbers.high is None:
+        return "", "", "", ""
+    return (
+        "" if numbers.claimed is None else number(numbers.claimed),
+        f"{number(numbers.measured)} ({number(numbers.low)}–{number(numbers.high)})",
+        "" if numbers.majority is None else number(numbers.majority),
+        numbers.over,
+    )
+
+
+def _source(known: Comparison | None) -> str:
+    return f"[{known.about}](papers/{known.experiment.split('-')[0]})" if known else ""
+
+
+def _left_empty(missing: Mapping[tuple[str, str], Sequence[str]]) -> list[str]:
+    """Why a row has no numbers although there is an experiment, and which run would give them."""
+    return [
+        line
+        for (why, run), names in missing.items()
+        for line in ("", f"Empty: {', '.join(names)} ({why}); missing run: `{run}`.")
+    ]
 
 
 def question_table() -> str:
@@ -200,21 +152,34 @@ def _experiment(rows: Sequence[dict[str, Any]]) -> str:
         groups.setdefault((row["measure"], row["setting"], row["method"]), []).append(row)
     cells = []
     for (measure, setting, method), group in groups.items():
-        claimed = [row["claimed"] for row in group if row["claimed"] is not None]
-        same = [row["measured"] for row in group if row["claimed"] is not None]
-        majority = [row["majority"] for row in group if row["majority"] is not None]
-        beside = (
-            f" ({_number(fmean(same))} on the same)" if claimed and len(same) < len(group) else ""
-        )
         if len(group) > 1 and all(row["client"].startswith("round ") for row in group):
             cells += _over_rounds(setting, method, measure, group)
-            continue
-        cells.append((setting, method, measure,
-                      _number(fmean(claimed)) if claimed else "",
-                      _number(fmean(row["measured"] for row in group)) + beside,
-                      _number(fmean(majority)) if majority else "", str(len(group))))  # fmt: skip
-    heads = ["setting", "method", "measure", "claimed", "measured", "majority", "rows"]
+        else:
+            cells.append((setting, method, measure, *_one_line(group)))
+    heads = ["setting", "method", "measure", "claimed", "measured (95%)", "majority", "cells"]
     return _table(heads, cells)
+
+
+def _one_line(group: Sequence[dict[str, Any]]) -> tuple[str, str, str, str]:
+    """Claimed and measured over the same cells: the row of means if there is one, with the clients'
+    interval; else the cells that the paper prints, and what the others add in brackets."""
+    parts = [row for row in group if row["client"] != MEAN]
+    means = [row for row in group if row["client"] == MEAN]
+    printed = [row for row in parts if row["claimed"] is not None]
+    used = means or printed or parts
+    claimed = [row["claimed"] for row in used if row["claimed"] is not None]
+    majority = [row["majority"] for row in used if row["majority"] is not None]
+    span = interval(used, parts if means else ())
+    text = number(fmean(row["measured"] for row in used))
+    text += "" if span is None else f" ({number(span[0])}–{number(span[1])})"
+    if not means and printed and len(printed) < len(parts):
+        text += f"; {number(fmean(row['measured'] for row in parts))} over all {len(parts)}"
+    return (
+        number(fmean(claimed)) if claimed else "",
+        text,
+        number(fmean(majority)) if majority else "",
+        str(len(parts if means else used)),
+    )
 
 
 def _over_rounds(
@@ -224,41 +189,16 @@ def _over_rounds(
     wanted = {"round 10", "round 30", "round 50", "round 100", "round 200", group[-1]["client"]}
     return [
         (setting, method, f"{measure}, {row['client']}",
-         "" if row["claimed"] is None else _number(row["claimed"]),
-         _number(row["measured"]), "", "1")
+         "" if row["claimed"] is None else number(row["claimed"]),
+         number(row["measured"]), "", "1")
         for row in group
         if row["client"] in wanted or row["claimed"] is not None
     ]  # fmt: skip
 
 
-def _numbers(headline: Headline | None, experiments: dict[str, Any]) -> tuple[str, str, str]:
-    if headline is None:
-        return "", "", ""
-    asked = [c for name, c in experiments.items() if name.startswith(headline.experiment)]
-    if not asked:
-        return "", "", ""
-    rows = [
-        row
-        for content in asked
-        for row in content["rows"]
-        if row["method"] == headline.method
-        and row["measure"] == headline.measure
-        and headline.setting in ("", row["setting"])
-        and headline.client in ("", row["client"])
-    ]
-    if not rows:
-        raise ValueError(f"{headline} matches no row; mend docs/tools/tables.py")
-    claimed = [row["claimed"] for row in rows if row["claimed"] is not None]
-    majority = [row["majority"] for row in rows if row["majority"] is not None]
-    measured = _number(fmean(row["measured"] for row in rows))
-    if majority:
-        measured += f" (majority {_number(fmean(majority))})"
-    source = f"[{headline.about}](papers/{headline.experiment.split('-')[0]})"
-    return _number(fmean(claimed)) if claimed else "", measured, source
-
-
-def _number(value: float) -> str:
-    return f"{value:.3f}" if 1e-3 <= abs(value) < 1e3 else f"{value:.2g}"
+def number(value: float) -> str:
+    """Three decimals, or two digits where these say nothing."""
+    return f"{value:.3f}" if 1e-3 <= abs(value) < 1e3 or value == 0 else f"{value:.2g}"
 
 
 def _paper(short: str) -> str:
@@ -271,12 +211,9 @@ def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in safe)
 
 
-def demo_table() -> str:
-    """What the demo finds over all people, from the audits that it wrote."""
-    audits = [
-        read_audit(ROOT / "docs" / "assets" / "demo" / f"{name}.json")
-        for name in ("linear", "network")
-    ]
+def demo_table(audits: Sequence[Audit] = ()) -> str:
+    """What the demo finds over all people; by default from the audits that were committed."""
+    audits = audits or demo_audits()
     rows = []
     secrets = dict.fromkeys(row.attribute for row in audits[0].pooled if row.attribute)
     for secret in secrets:
@@ -319,11 +256,24 @@ def filled(text: str) -> str:
     return text
 
 
+def run_demo(folder: Path) -> Path:
+    """Run `overheard demo` (about a minute); returns the folder of its audits."""
+    words = [sys.executable, "-m", "overheard", "--quiet", "demo", "--out", str(folder)]
+    subprocess.run(words, check=True, env={**os.environ, **dict.fromkeys(THREADS, "1")})
+    return folder
+
+
 def main() -> None:
-    """Write the tables into the files that have them."""
+    """Write the tables into the files that have them; the demo is run first, for its numbers."""
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("--no-demo", action="store_true", help="keep the demo's committed audits")
+    chosen = parser.parse_args()
     unknown = sorted({a.paper for a in all_attacks().values()} - {*PAPERS, "overheard", "baseline"})
     if unknown:
         sys.exit(f"papers without an entry in report/references.py: {', '.join(unknown)}")
+    if not chosen.no_demo:
+        with tempfile.TemporaryDirectory() as folder:
+            take_audits(run_demo(Path(folder) / "demo"))
     for name in FILLED:
         page = ROOT / name
         page.write_text(filled(page.read_text(encoding="utf-8")), encoding="utf-8")

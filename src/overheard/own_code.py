@@ -10,14 +10,19 @@ from __future__ import annotations
 import ast
 import hashlib
 import io
+import json
 import tokenize
 from collections.abc import Collection, Iterator, Mapping
 from functools import cache
 from importlib import resources
 from importlib.util import resolve_name
+from typing import Any, Literal
 
 PACKAGE = __name__.partition(".")[0]
 Apart = Mapping[str, frozenset[str]]
+Age = Literal["current", "older", "unknown"]
+MAKES_NO_NUMBER = frozenset({f"{PACKAGE}.errors", f"{PACKAGE}.own_code"})
+"""On these every module stands, and no result depends on them."""
 
 
 @cache
@@ -36,6 +41,23 @@ def code_of(modules: Collection[str]) -> str:
         for part in (name, bare(sources()[name])):
             total.update(hashlib.sha256(part.encode()).digest())
     return total.hexdigest()[:32]
+
+
+def seal(row: Mapping[str, Any]) -> str:
+    """A digest of all that a result says, but for the seal itself: who edits one breaks it."""
+    content = {name: value for name, value in row.items() if name != "seal"}
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def age_of(code: str | None, today: str | None) -> Age:
+    """Of a result, by the code that it was measured by and that which would measure it today.
+
+    None is a result that does not say, and something that nobody measures any more.
+    """
+    if code is None:
+        return "unknown"
+    return "current" if code == today else "older"
 
 
 def stands_on(

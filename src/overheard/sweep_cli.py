@@ -54,9 +54,10 @@ def frontier(
     from dataclasses import asdict
 
     from overheard.files import replace_durably
+    from overheard.own_code import seal
     from overheard.sweep.frontier import frontier as points_of
     from overheard.sweep.picture import draw
-    from overheard.sweep.table import read_rows
+    from overheard.sweep.table import read_described, read_rows
 
     points = points_of(read_rows(folder))
     columns = "secret,setting,worst attack,lift,bits a record,utility,not dominated".split(",")
@@ -78,4 +79,13 @@ def frontier(
     picture = out or folder / "frontier.svg"
     replace_durably(picture, draw(points, folder.name).encode())
     terminal.wrote("picture", picture)
-    terminal.emit({"picture": str(picture), "points": [asdict(p) for p in points]})
+    how = {"command": f"overheard sweep {folder.name}.toml --out {folder.name}"}
+    rows = [asdict(p) | how for p in points]
+    described = read_described(folder).model_dump(mode="json")
+    terminal.emit(
+        {
+            "picture": str(picture),
+            "sweep": described,
+            "points": [row | {"seal": seal(row)} for row in rows],
+        }
+    )

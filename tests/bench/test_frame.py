@@ -17,9 +17,11 @@ from overheard.bench.catalogue import chosen, entries, growths, side_named
 from overheard.bench.entry import Check, Entry, Growth, Job, Opponent, Side
 from overheard.bench.fit import exponent
 from overheard.bench.picture import draw
+from overheard.bench.provenance import age, today
 from overheard.bench.results import lost
 from overheard.cli import main
 from overheard.errors import FixConfig
+from overheard.own_code import seal
 
 
 def busy(seconds: float) -> None:
@@ -185,6 +187,17 @@ def test_the_guard_and_a_doctored_file(tmp_path: Path, capsys: Any) -> None:
     content = json.loads(path.read_text())
     assert {row["opponent"] for row in content["comparisons"]} > {"loop over records and values"}
     assert all(row["checks"]["identical decisions"] for row in content["comparisons"])
+    for row in content["comparisons"]:
+        assert row["code"] == today(row)
+        assert row["command"] == "overheard bench model-based --repeats 1 --quick"
+        assert row["seal"] == seal(row)
+    assert bench(*same, "--out", str(path), "--again") == 0  # nothing to measure
+    assert json.loads(path.read_text())["comparisons"] == content["comparisons"]
+    for row in content["comparisons"]:
+        row["code"] = "of last year"
+    path.write_text(json.dumps(content))
+    assert bench(*same, "--out", str(path), "--again") == 0
+    assert {age(row) for row in json.loads(path.read_text())["comparisons"]} == {"current"}
     for factor, code in ((0.3, 0), (20.0, 1)):
         changed = json.loads(json.dumps(content))
         for row in changed["comparisons"]:

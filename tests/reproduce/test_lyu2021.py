@@ -180,11 +180,13 @@ def test_records_with_a_twin_are_found() -> None:
     assert has_twin(ready.recipe, twice, "c043", 0.0).tolist() == [False, True, False, True, False]
 
 
-def test_searches_are_run_once_and_slow_cells_not_often() -> None:
-    assert set(SMALL.in_repetition(0)) == {"cos_matching", "max_entropy"}
-    assert set(SMALL.in_repetition(1)) == {"max_entropy"}
+def test_searches_are_repeated_like_the_rest_where_they_are_soon_over() -> None:
+    """All methods of the paper's cells on the same seeds; the longest searches once."""
+    for seed in (0, 1):
+        assert set(SMALL.in_repetition(seed)) == {"cos_matching", "max_entropy"}
     assert not SMALL.in_repetition(3)
     table3 = tables.methods_table("location30", False)
-    often = {s.records for s in table3 if "l2_lbfgs" in s.in_repetition(2)}
-    assert often == {50, 100, 300}
+    for search in ("l2_lbfgs", "cos_matching"):
+        often = {s.records for s in table3 if search in s.in_repetition(2)}
+        assert often == {50, 100, 300}
     assert score(SMALL, 3) == ([], [])

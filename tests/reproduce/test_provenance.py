@@ -109,6 +109,18 @@ def test_a_new_method_is_measured_too(lab: Lab, codes: dict[str, str]) -> None:
     assert {row.method for row in again(lab, first).rows} == {"one", "two", "three", "always"}
 
 
+def test_the_code_is_read_before_it_runs(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody may edit it during the hours of a run."""
+    seen: list[str] = []
+    monkeypatch.setattr(provenance, "sources", lambda: seen.append("read"))
+    monkeypatch.setattr(lab, "measured", seen)
+    again_without_clearing = provenance.measure(
+        experiment(lab), False, 2, quiet, Choice(), before=None
+    )
+    assert again_without_clearing.rows
+    assert seen[0] == "read"
+
+
 def test_rows_of_unknown_age_are_measured_anew(lab: Lab) -> None:
     first = again(lab, None)
     unknown = replace(first, rows=tuple(replace(r, code=None, command=None) for r in first.rows))
@@ -137,8 +149,9 @@ def test_rows_of_another_command_are_not_mixed(lab: Lab) -> None:
     first = again(lab, None)
     with pytest.raises(FixConfig, match=r"another command .*--seeds 2"):
         again(lab, first, seeds=3)
-    with pytest.raises(FixConfig, match="another command"):
-        provenance.measure(experiment(lab), True, 2, quiet, Choice(), first)
+    bare = replace(first, rows=tuple(replace(r, command=None) for r in first.rows))
+    with pytest.raises(FixConfig, match=r"another command \(without --quick\)"):
+        provenance.measure(experiment(lab), True, 2, quiet, Choice(), bare)
 
 
 def test_files_are_read_as_they_were_written(lab: Lab, tmp_path: Path) -> None:

@@ -1,11 +1,23 @@
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from overheard.errors import FixConfig, FixData
+from overheard.own_code import seal
 from overheard.sweep.frontier import frontier
+from overheard.sweep.grid import cells, parse_sweep
+
+SMALL = {
+    "data": {"source": "randhie"},
+    "model": {"name": "linear"},
+    "training": {"rounds": 1, "learning_rate": 0.1},
+}
 
 
 def row(**changes: Any) -> dict[str, Any]:
@@ -24,6 +36,33 @@ def row(**changes: Any) -> dict[str, Any]:
         "lift": 0.2,
         **changes,
     }
+
+
+def test_a_point_says_which_code_measured_it() -> None:
+    one, other = frontier([row(code="a"), row(code="a", seed=1), row(defence="b", code="a")])
+    assert (one.code, other.code) == ("a", "a")
+    (mixed,) = frontier([row(code="a"), row(code="b", seed=1)])
+    assert mixed.code is None
+
+
+def test_the_command_line_tells_where_its_points_come_from(tmp_path: Path) -> None:
+    folder = tmp_path / "small"
+    described = parse_sweep({"base": SMALL, "attacks": ["majority"]})
+    (only,) = cells(described)
+    (folder / "cells").mkdir(parents=True)
+    (folder / "sweep.json").write_text(described.model_dump_json())
+    found = {"key": only.key, "utility": 0.5, "utility_is": "accuracy", "code": "c"}
+    finding = {"attack": "majority", "metric": "accuracy", "attribute": "s", "lift": 0.1}
+    result = json.dumps(found | {"findings": [finding]})
+    (folder / "cells" / f"{only.key}.json").write_text(result)
+    words = [sys.executable, "-m", "overheard", "--json", "frontier", str(folder)]
+    ran = subprocess.run(words, capture_output=True, text=True, check=True)
+    told = json.loads(ran.stdout)
+    assert parse_sweep(told["sweep"]) == described
+    (point,) = told["points"]
+    assert point["code"] == "c"
+    assert point["command"] == "overheard sweep small.toml --out small"
+    assert point["seal"] == seal(point)
 
 
 def test_members_have_a_frontier_too() -> None:

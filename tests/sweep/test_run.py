@@ -101,7 +101,8 @@ def test_cells_of_another_version_are_not_mixed_with_this_ones(
     cells[0].write_text(json.dumps(older | {"code": "another"}))
     with pytest.raises(ChooseAnotherOutput, match=r"another version of overheard.*--again"):
         sweep(parse_sweep(SWEEP), out)
-    assert write_table(out).read_bytes() == undisturbed
+    assert write_table(out).read_bytes() != undisturbed
+    assert {row["code"] for row in read_rows(out)} == {older["code"], "another"}
     kept = {p: p.stat().st_mtime_ns for p in cells[1:]}
     sweep(parse_sweep(SWEEP), out, again=True)
     assert all(p.stat().st_mtime_ns == then for p, then in kept.items())
@@ -388,3 +389,15 @@ def test_a_setting_at_which_the_decoder_failed_is_not_recommended() -> None:
     assert not one.doubtful
     assert two.doubtful
     assert not two.best
+
+
+def test_a_cell_is_of_the_code_of_its_own_attacks() -> None:
+    """Another attack's change leaves it as it is; one that audits every attack depends on all."""
+    from overheard.own_code import stands_on
+    from overheard.sweep.code import cell_code
+
+    codes = [cell_code(a) for a in (("majority",), ("gradient_variance_gmm",), ())]
+    assert len(set(codes)) == 3
+    chain = stands_on("overheard.sweep.cell")
+    assert "overheard.federation.simulate" in chain
+    assert "overheard.attacks.membership.gradient_variance_gmm" not in chain

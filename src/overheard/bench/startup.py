@@ -8,13 +8,14 @@ from pathlib import Path
 
 from overheard.bench.entry import Check, Entry, Facts, Job, Opponent, Side, Sizes
 
+CLI = "overheard.cli"
 HEAVY = ("torch", "scipy", "sklearn", "matplotlib", "pandas", "statsmodels")
 
 
 def _help(sizes: Sizes, folder: Path) -> Job:
     asked = (
         "import sys\n"
-        "from overheard.cli import main\n"
+        f"from {CLI} import main\n"
         "sys.argv = ['overheard', '--help']\n"
         "try:\n    main()\n"
         "except SystemExit:\n    pass\n"

@@ -31,6 +31,9 @@ SMALL_RATE = 0.01
 MEMBERS_RATE = 0.5
 """Variances tell members only from a model that fits them: at 0.1, 100 full batches do not."""
 
+SOON_OVER = 300
+"""Up to so many records a search takes seconds, and is repeated like everything else."""
+
 MEMBERS_ROUNDS = 5
 """`candidate_decode` hears at most so many rounds, the first ones."""
 
@@ -97,8 +100,7 @@ class Setting:
         return {m: a for m, a in self.attacks.items() if not (seed and self._takes_long(a))}
 
     def _takes_long(self, attack: Attack) -> bool:
-        soon_over = isinstance(attack, L2Lbfgs) and self.records <= 300
-        return bool(getattr(attack, "slow", False)) and not soon_over
+        return bool(getattr(attack, "slow", False)) and self.records > SOON_OVER
 
 
 # ---------------------------------------------------------------------------------- the methods

@@ -7,26 +7,20 @@ only draws, names or writes results is left out.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cache
 from types import ModuleType
-from typing import Any, Literal
 
 from overheard.attacks import all_attacks
 from overheard.errors import FixConfig
-from overheard.own_code import code_of, sources, stands_on
+from overheard.own_code import MAKES_NO_NUMBER, Age, age_of, code_of, seal, sources, stands_on
 from overheard.reproduce.harness import STRANGER
 from overheard.reproduce.rows import Choice, Experiment, Progress, Reproduction, Row, sparing
 
-Age = Literal["current", "older", "unknown"]
-MAKES_NO_NUMBER = frozenset(
-    f"overheard.{name}"
-    for name in ("errors", "own_code", "reproduce.catalogue", "reproduce.provenance",
-                 "reproduce.rows")
-)  # fmt: skip
+WRITES_ONLY = frozenset(
+    f"overheard.reproduce.{name}" for name in ("catalogue", "provenance", "rows")
+)
 
 
 def command(experiment: Experiment, quick: bool, seeds: int, part: Choice) -> str:
@@ -51,7 +45,7 @@ def modules_behind(run: str, behind: tuple[str, ...] | None) -> frozenset[str]:
     that stands on another one. None: nobody said which attacks, so it is all that is imported.
     """
     drawn = frozenset(name for name in sources() if name.endswith(("picture", "pictures")))
-    without = MAKES_NO_NUMBER | drawn
+    without = MAKES_NO_NUMBER | WRITES_ONLY | drawn
     if behind is None:
         return stands_on(run, without=without)
     around = stands_on(run, apart=_attack_classes(), without=without)
@@ -109,20 +103,10 @@ def stamped(experiment: Experiment, outcome: Reproduction, how: str) -> Reproduc
     return replace(outcome, rows=tuple(replace(row, seal=seal(asdict(row))) for row in rows))
 
 
-def seal(row: Mapping[str, Any]) -> str:
-    """A digest of all that a row says, but for the seal itself: who edits one breaks it."""
-    content = {name: value for name, value in row.items() if name != "seal"}
-    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()[:32]
-
-
 def age(experiment: Experiment | None, row: Row) -> Age:
     """Whether the code of today measured a row; an experiment that is gone has no such code."""
-    if row.code is None:
-        return "unknown"
-    if experiment is None or row.code != code_behind(experiment, row.method):
-        return "older"
-    return "current"
+    today = None if experiment is None else code_behind(experiment, row.method)
+    return age_of(row.code, today)
 
 
 # ---------------------------------------------------------------------------- measuring, and anew
@@ -142,6 +126,7 @@ def measure(
     ``before`` must be of the same command: a mean over other seeds or sizes is another number.
     ``methods``: measure none but these; other rows stay as old as they are, and say so.
     """
+    sources()  # the code that will run, not what somebody makes of it in the meantime
     present = {row.method for row in before.rows} if before else set()
     if unknown := methods - present:
         raise FixConfig(
@@ -171,7 +156,8 @@ def up_to_date(experiment: Experiment, rows: Sequence[Row]) -> frozenset[str]:
 def _check_same(before: Reproduction, quick: bool, how: str) -> None:
     others = {row.command for row in before.rows} - {how, None}
     if before.quick != quick or others:
-        was = min(str(other) for other in others) if others else "without --quick"
+        was = f"with{'' if before.quick else 'out'} --quick"
+        was = ", ".join(sorted(map(str, others))) or was
         raise FixConfig(
             f"{before.name}: these rows were measured by another command ({was}); give that one, "
             "or another folder"

@@ -20,8 +20,8 @@ from overheard.federation.config import parse_config
 from overheard.federation.plan import load_data, plan
 from overheard.federation.simulate import simulate
 from overheard.learning.records import Records
-from overheard.own_code import own_code
 from overheard.randomness import stream
+from overheard.sweep.code import cell_code
 from overheard.sweep.grid import Cell
 from overheard.sweep.utility import global_model, utility
 from overheard.transcript.observe import recipe_of
@@ -42,7 +42,8 @@ def run_cell(cell: Cell, scratch: Path | None = None) -> Result:
     system's. Its name is in no result.
     """
     begin = time.perf_counter()
-    about: Result = {"key": cell.key, "name": cell.name, "config": cell.config, "code": own_code()}
+    about: Result = {"key": cell.key, "name": cell.name, "config": cell.config}
+    about |= {"code": cell_code(cell.attacks), "seed": cell.seed}
     with tempfile.TemporaryDirectory(
         prefix="overheard-cell-", dir=scratch, ignore_cleanup_errors=True
     ) as folder:

@@ -27,7 +27,7 @@ from overheard.errors import ChooseAnotherOutput, FixConfig, FixRecording
 from overheard.files import sole_writer, write_durably
 from overheard.foreign.files import read_bounded
 from overheard.foreign.notation import read_json
-from overheard.own_code import own_code
+from overheard.sweep.code import cell_code
 from overheard.sweep.grid import Cell, SweepConfig, cells
 
 Result = dict[str, Any]
@@ -80,9 +80,9 @@ def sweep(
     """Run every cell that ``out`` does not hold yet; returns ``out``.
 
     ``workers`` processes on this machine, or a Ray cluster at the address ``ray``. ``again``: run
-    cells once more that failed before, or that another version of overheard ran; without it such a
-    version's cells are not mixed with this one's. A disk that is full ends the sweep; what is
-    finished is kept, and the next call goes on from there.
+    cells once more that failed before, or that other code than today's ran (`sweep.code`); without
+    it such cells are not mixed with new ones. A disk that is full ends the sweep; what is finished
+    is kept, and the next call goes on from there.
     """
     folder = Path(out)
     wanted = cells(config)
@@ -235,18 +235,18 @@ def _sole_writer(folder: Path, config: SweepConfig) -> Iterator[None]:
 
 def _finished(folder: Path, wanted: Sequence[Cell], again: bool) -> set[str]:
     found = set()
-    for key in dict.fromkeys(cell.key for cell in wanted):
+    for key, attacks in {cell.key: cell.attacks for cell in wanted}.items():
         path = folder / "cells" / f"{key}.json"
         if not path.exists():
             continue
         result = read_result(path)
-        other = result.get("code") != own_code()
+        other = result.get("code") != cell_code(attacks)
         if again and (other or "error" in result):
             path.unlink()
         elif other:
             raise ChooseAnotherOutput(
                 f"{folder} holds cells of another version of overheard; choose another folder, or "
-                "give --again to run them anew"
+                "give --again to run those anew"
             )
         else:
             found.add(key)

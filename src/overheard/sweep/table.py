@@ -23,7 +23,7 @@ Row = dict[str, Any]
 def read_rows(folder: str | Path) -> list[Row]:
     """The table's rows, in the order of the sweep; cells that failed have an ``error``."""
     root = Path(folder)
-    config = _described(root)
+    config = read_described(root)
     found: list[Row] = []
     for cell in cells(config):
         path = root / "cells" / f"{cell.key}.json"
@@ -39,6 +39,7 @@ def read_rows(folder: str | Path) -> list[Row]:
             "utility": result.get("utility"),
             "utility_is": result.get("utility_is"),
             "error": result.get("error"),
+            "code": result.get("code"),
         }
         found += [shared | finding for finding in result.get("findings", [{}])] or [shared]
     if not found:
@@ -67,7 +68,8 @@ def write_table(folder: str | Path) -> Path:
     return path
 
 
-def _described(root: Path) -> SweepConfig:
+def read_described(root: Path) -> SweepConfig:
+    """What the folder's sweep is of."""
     path = root / "sweep.json"
     try:
         content = read_json(path)

@@ -1,0 +1,73 @@
+"""The README's table of the demo is what the demo finds: it is run, once, as a user runs it.
+
+On another processor the last digits differ; what is typed or left from older code differs more.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import tables
+from screenshots import NAMES
+
+from overheard.evaluation.record import Audit, read_audit
+
+NUMBER = r"\d(?:[\d,.]*\d)?"
+POINTS, OF_ALL = 0.3, 0.005
+"""How far a percentage may be off, and a count of people as a share of all."""
+
+
+@pytest.fixture(scope="module")
+def audits(tmp_path_factory: pytest.TempPathFactory) -> list[Audit]:
+    folder = tables.run_demo(tmp_path_factory.mktemp("demo") / "out")
+    assert (folder / "report.html").stat().st_size > 50_000
+    return [read_audit(folder / name / "audit.json") for name in NAMES]
+
+
+def readme_table() -> str:
+    text = (tables.ROOT / "README.md").read_text(encoding="utf-8")
+    return text.partition("<!-- table: demo -->\n")[2].partition("\n<!-- end -->")[0]
+
+
+def differences(old: str, new: str) -> list[str]:
+    """Cells that differ by more than another processor explains; words must be the same."""
+    found = []
+    pairs = zip(old.splitlines(), new.splitlines(), strict=True)
+    cells = [pair for a, b in pairs for pair in zip(a.split("|"), b.split("|"), strict=True)]
+    for a, b in cells:
+        numbers = [[float(x.replace(",", "")) for x in re.findall(NUMBER, c)] for c in (a, b)]
+        words = [re.sub(NUMBER, "#", cell) for cell in (a, b)]
+        most = OF_ALL * max(numbers[0], default=0.0) if " of " in a else POINTS
+        far = len(numbers[0]) != len(numbers[1]) or any(
+            abs(x - y) > most for x, y in zip(*numbers, strict=True)
+        )
+        if far or words[0] != words[1]:
+            found.append(f"{a.strip()!r} is now {b.strip()!r}")
+    return found
+
+
+def test_the_readme_shows_what_the_demo_finds(audits: list[Audit]) -> None:
+    found = differences(readme_table(), tables.demo_table(audits))
+    assert not found, f"run `make tables` and commit README.md and docs/assets/demo: {found}"
+
+
+def test_the_committed_audits_are_what_the_readme_shows() -> None:
+    assert readme_table() == tables.demo_table()
+    assert Path(tables.ROOT / "docs" / "assets" / "demo" / "linear.json").exists()
+
+
+def test_what_is_stale_is_seen() -> None:
+    """The table as it once stood: a stranger at 59.8 and an interval from 81.5."""
+    now = tables.demo_table()
+    assert differences(now, now) == []
+    first = re.search(r"\d+\.\d%", now)
+    assert first is not None
+    share = float(first[0][:-1])
+    assert differences(now, now.replace(first[0], f"{share + 0.8:.1f}%", 1))
+    assert not differences(now, now.replace(first[0], f"{share + 0.1:.1f}%", 1))
+    assert differences(now, now.replace("network", "net", 1))
+    certain = re.search(r"([\d,]+) of ([\d,]+)", now)
+    assert certain is not None
+    assert differences(now, now.replace(certain[0], f"900 of {certain[2]}", 1))
