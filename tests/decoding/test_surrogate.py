@@ -15,6 +15,7 @@ from overheard.decoding.batch_noise import (
     LocalRecipe,
     noise_factor,
     residual_covariance,
+    residual_freedom,
     trend,
 )
 from overheard.decoding.logistic_surrogate import decode_logistic
@@ -138,6 +139,48 @@ def test_residual_covariance_is_that_of_the_noise() -> None:
     assert np.linalg.norm(found - root.T @ root) < 0.12 * np.linalg.norm(root.T @ root)
 
 
+@pytest.mark.parametrize("rounds", [8, 9, 15, 30, 60])
+def test_freedom_is_the_rank_of_the_residuals(rounds: int) -> None:
+    rng = np.random.default_rng(rounds)
+    smooth = trend(rounds, 0)
+    sent, update = rng.normal(size=(2, rounds, 12))
+    found = residual_covariance(sent, update, smooth)
+    assert np.linalg.matrix_rank(found) == min(12, residual_freedom(rounds, 12, smooth))
+
+
+@pytest.mark.parametrize("recipe", [LocalRecipe(0.02, 1, 16, 250), LocalRecipe(0.02, 8, 32, 250)])
+@pytest.mark.parametrize("size", [5, 24])
+def test_never_much_worse_than_the_last_returned_model(recipe: LocalRecipe, size: int) -> None:
+    """However few the rounds: batches drawn afresh, and whole passes. Below 8 it refuses."""
+    ratios: dict[int, list[float]] = {}
+    for seed in range(2):
+        clients = regression_clients(np.random.default_rng(seed), 3, size)
+        heard = federation(False, clients, [recipe] * 3, 250, seed)
+        for (X, y), (sent, back) in zip(clients, heard, strict=True):
+            least = loss(False, X, y, np.linalg.lstsq(X, y, rcond=None)[0])
+            for rounds in (8, 9, 12, 16, 20, 24, 25, 27, 35, 50, 80, 120, 250):
+                found = decode_least_squares(sent[:rounds], back[:rounds], recipe)
+                last = loss(False, X, y, back[rounds - 1]) - least
+                ratio = (loss(False, X, y, found.estimate) - least) / last
+                ratios.setdefault(rounds, []).append(ratio)
+                if found.trusted == 0:
+                    np.testing.assert_array_equal(found.estimate, back[rounds - 1])
+                    assert np.isnan(found.estimate_sd).all()
+    assert max(r for many in ratios.values() for r in many) <= 1.5
+    assert np.median(ratios[250]) <= 0.6
+
+
+def test_who_hears_nothing_clear_returns_the_last_model() -> None:
+    """Updates that are noise, whatever was sent: nothing follows from them."""
+    rng = np.random.default_rng(0)
+    sent = rng.normal(size=(30, 10))
+    back = sent - 0.1 * rng.normal(size=sent.shape)
+    found = decode_least_squares(sent, back, LocalRecipe(0.1, 1, 10, 100))
+    assert found.trusted == 0
+    assert found.identified == 0
+    np.testing.assert_array_equal(found.estimate, back[-1])
+
+
 @pytest.mark.parametrize("steps", [1, 5, 10])
 def test_least_squares_on_mini_batches(steps: int) -> None:
     ratio, plain, inside, stated = [], [], [], []
@@ -181,7 +224,7 @@ def test_the_marginal_likelihood_finds_what_was_drawn(spread: float) -> None:
     gaussian = (root + root.T) / np.sqrt(2)
     noise = np.full((size, size), 1e-6)
     curve = kappa * (np.eye(size) + spread * gaussian / np.sqrt(size))
-    found, wide = surrogate._marginal(curve, noise)
+    found, wide = surrogate._marginal(curve, noise, 0.0)
     assert found == pytest.approx(kappa, rel=0.1)
     nearest = min(surrogate.SPREADS, key=lambda s: abs(np.log(s / spread)))
     assert wide == nearest

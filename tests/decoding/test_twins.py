@@ -21,6 +21,7 @@ TWINS = {
     "batch_noise.noise_factor": "surrogate::noise_factor_is_the_variance_of_the_summed_batch_means",
     "batch_noise.trend": "slow_twins::the_trend_spans_the_polynomials",
     "batch_noise.residual_covariance": "surrogate::residual_covariance_is_that_of_the_noise",
+    "batch_noise.residual_freedom": "surrogate::freedom_is_the_rank_of_the_residuals",
     "certainty.sober": "slow_twins::sober_tries_every_change_of_one_or_two_records",
     "column_measurement.usage": "column_measurement::usage_counts_the_smaller_last_batch",
     "column_measurement.order_moments": "column_measurement::moments_are_those_of_random_orders",

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from overheard.attacks.local_model.baseline import LastReturned
 from overheard.errors import FixData
 from overheard.evaluation import metrics
 from overheard.evaluation.baselines import imputation_hits, majority_share
 from overheard.evaluation.bounds import algorithm3_accuracy_bound
+from overheard.evaluation.scoring import scorer_of
 from overheard.learning.records import Records, encode
 from overheard.transcript.guess import AttributeValues, LabelValues, LocalModel
-from overheard.transcript.observe import recipe_of
+from overheard.transcript.observe import observe, recipe_of
+from overheard.transcript.target import LOCAL_MODEL
+from overheard.transcript.threat import EAVESDROPPER
+from overheard.transcript.view import launch
 
 
 @given(seed=st.integers(0, 1000), m=st.integers(1, 40), k=st.integers(2, 4))
@@ -134,3 +141,48 @@ def test_f1_of_the_rarest_value(truth, chosen, f1):
     guess = AttributeValues(np.eye(3)[chosen], (0.0, 1.0, 2.0))
     told = metrics.rare_value(guess, np.array(truth, dtype=float))
     assert told["rare_f1"] == pytest.approx(f1)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_an_optimum_at_infinity_is_compared_under_a_penalty(federate, classes):
+    """Separable records: the loss of ever longer models goes to zero, and no loss is a multiple of
+    that. Records that no line separates are compared as they always were."""
+
+    def separable(dataset):
+        x = dataset.records["x0"]
+        label = np.digitize(x, np.quantile(x, np.arange(1, classes) / classes)).astype(float)
+        columns = {**dataset.records.columns, "y": label}
+        if classes == 3:  # a line through the middle class too
+            columns["x1"] = x**2
+        return dataclasses.replace(
+            dataset, records=Records(columns), task="classification", sensitive=("s",)
+        )
+
+    recording = federate({"name": "logistic"}, change=separable, rounds=3)
+    recipe, records = recipe_of(recording), recording.truth()["0"]
+    optimum, penalty = metrics.comparable_optimum(recipe, records)
+    assert penalty == 1 / len(records)
+    zero = np.zeros(recipe.model.size)
+    found = metrics.excess_losses(recipe, LocalModel(zero, zero, 0), optimum, records, penalty)
+    assert 0 < found.mean() < 100
+    best = metrics.excess_losses(recipe, LocalModel(optimum, zero, 0), optimum, records, penalty)
+    assert best.mean() == 0
+    rng = np.random.default_rng(0)
+    for _ in range(5):
+        near = LocalModel(optimum + 0.1 * rng.normal(size=len(zero)), zero, 0)
+        assert metrics.excess_losses(recipe, near, optimum, records, penalty).mean() > 0
+    # scored as such, and said
+    view = observe(recording, EAVESDROPPER, LOCAL_MODEL, "0")
+    scorer = scorer_of(recipe, recording.truth(), LOCAL_MODEL, view, 0)
+    finding = scorer(LastReturned(), launch(LastReturned(), view, 0), 0.0).finding
+    assert finding.value < 100
+    assert "infinity" in finding.details["optimum"]
+
+
+def test_an_optimum_that_exists_is_compared_without_a_penalty(federate):
+    for model in ({"name": "logistic"}, {"name": "linear"}):
+        recording = federate(model, rounds=3)
+        recipe, records = recipe_of(recording), recording.truth()["0"]
+        optimum, penalty = metrics.comparable_optimum(recipe, records)
+        assert penalty == 0
+        np.testing.assert_array_equal(optimum, metrics.local_optimum(recipe, records))

@@ -92,8 +92,17 @@ def residual_covariance(sent: Array, update: Array, smooth: Array) -> Array:
     rounds, size = sent.shape
     spread = sent - smooth @ (smooth.T @ sent)
     left = np.linalg.svd(spread, full_matrices=False)[0]
-    left = left[:, : min(size, max((rounds - smooth.shape[1]) // 3, 1))]
+    left = left[:, : _explaining(rounds, size, smooth)]
     rest = update - smooth @ (smooth.T @ update)
     rest = rest - left @ (left.T @ rest)
-    freedom = max(rounds - smooth.shape[1] - left.shape[1], 1)
-    return np.asarray(rest.T @ rest / freedom)
+    return np.asarray(rest.T @ rest / residual_freedom(rounds, size, smooth))
+
+
+def residual_freedom(rounds: int, size: int, smooth: Array) -> int:
+    """Degrees of freedom of `residual_covariance`; below ``size``, it is singular."""
+    return max(rounds - int(smooth.shape[1]) - _explaining(rounds, size, smooth), 1)
+
+
+def _explaining(rounds: int, size: int, smooth: Array) -> int:
+    """How many directions of the models sent may explain updates."""
+    return min(size, max((rounds - int(smooth.shape[1])) // 3, 1))

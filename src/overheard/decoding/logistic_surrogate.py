@@ -109,13 +109,8 @@ def decode_logistic(
     covariance = np.mean([f[1] + np.outer(f[0] - beta, f[0] - beta) for f in fits], 0)
     records = np.concatenate([f[4] for f in fits])
     covariance = covariance + _extrapolation(beta - returned[-1], records)
-    budget = recipe.learning_rate * recipe.steps * rounds
-    steepest = np.linalg.eigvalsh(records.T @ records / len(records))[-1] / 4.0
-    count = max(1, int(np.ceil(budget / max(recipe.learning_rate, 0.5 / steepest))))
-    trained = _replay(records, beta, returned[-1:], budget / count, count)[0]
     return LocalOptimum(
         estimate=beta,
-        trained=trained[0],
         covariance=covariance,
         identified=int(np.mean([f[2] for f in fits])),
         misfit=float(np.mean([f[3] for f in fits])),

@@ -89,11 +89,13 @@ def client_losses(recipe: Recipe, theta: Array, records: Records) -> Array:
     return np.asarray(record_losses(recipe.loss, predict(recipe.dense, theta, inputs), labels))
 
 
-def local_optimum(recipe: Recipe, records: Records, start: Array | None = None) -> Array:
-    """The model that minimises the client's own loss.
+def local_optimum(
+    recipe: Recipe, records: Records, start: Array | None = None, penalty: float = 0.0
+) -> Array:
+    """The model that minimises the client's own loss, plus penalty / 2 times its squared length.
 
-    Linear least squares: in closed form (of least norm where there are many). Otherwise by
-    L-BFGS; for a network that is a local optimum reached from ``start``.
+    Linear least squares: in closed form (of least norm where there are many), without a penalty.
+    Otherwise by L-BFGS; for a network that is a local optimum reached from ``start``.
     """
     inputs, labels = encode(recipe.encoding, records), recipe.target.encode(records)
     if recipe.linear_least_squares:
@@ -104,18 +106,43 @@ def local_optimum(recipe: Recipe, records: Records, start: Array | None = None) 
     def objective(theta: Array) -> tuple[float, Array]:
         losses = record_losses(recipe.loss, predict(recipe.dense, theta, inputs), labels)
         pairs = factors(recipe.dense, recipe.loss, theta, inputs, labels)
-        return float(losses.mean()), np.asarray(weighted_gradient(recipe.dense, pairs, shares))
+        slope = np.asarray(weighted_gradient(recipe.dense, pairs, shares)) + penalty * theta
+        return float(losses.mean() + penalty / 2 * theta @ theta), slope
 
     begin = np.zeros(recipe.model.size) if start is None else start
     options = {"maxiter": 5000, "maxfun": 20000, "ftol": 1e-14, "gtol": 1e-9}
     return np.asarray(minimize(objective, begin, jac=True, method="L-BFGS-B", options=options).x)
 
 
-def excess_losses(recipe: Recipe, guess: LocalModel, optimum: Array, records: Records) -> Array:
-    """Each record's loss beyond the local optimum's, relative to the optimum's mean loss."""
-    best = client_losses(recipe, optimum, records)
-    mine = client_losses(recipe, guess.parameters, records)
-    return (mine - best) / max(float(best.mean()), 1e-12)
+def comparable_optimum(recipe: Recipe, records: Records) -> tuple[Array, float]:
+    """The model that guesses at a local model are compared with, and the penalty it is best under.
+
+    That is the local optimum, without a penalty, unless it tells all classes apart. Then twice as
+    long a model is better, and so on: the optimum is at infinity, its loss is zero, and no loss is
+    a multiple of that. The penalty is then one over the number of records.
+    """
+    optimum = local_optimum(recipe, records)
+    if recipe.loss != "cross_entropy":
+        return optimum, 0.0
+    outputs = predict(recipe.dense, optimum, encode(recipe.encoding, records))
+    labels = recipe.target.encode(records)
+    chosen = outputs[:, 0] > 0 if outputs.shape[1] == 1 else outputs.argmax(axis=1)
+    if not np.array_equal(chosen, labels):
+        return optimum, 0.0
+    return local_optimum(recipe, records, penalty=1 / len(records)), 1 / len(records)
+
+
+def excess_losses(
+    recipe: Recipe, guess: LocalModel, optimum: Array, records: Records, penalty: float = 0.0
+) -> Array:
+    """Each record's loss beyond the optimum's, relative to the optimum's mean loss; with a penalty,
+    as in `local_optimum`, on both."""
+
+    def losses(theta: Array) -> Array:
+        return client_losses(recipe, theta, records) + penalty / 2 * float(theta @ theta)
+
+    best = losses(optimum)
+    return (losses(guess.parameters) - best) / max(float(best.mean()), 1e-12)
 
 
 def label_errors(guess: LabelValues, labels: NDArray[Any]) -> Array:

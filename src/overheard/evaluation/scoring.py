@@ -43,6 +43,9 @@ from overheard.transcript.view import Attack, View
 
 Array = NDArray[np.float64]
 
+AT_INFINITY = "at infinity (its records are separable); compared under a penalty of 1 / records"
+"""What is said of an optimum that does not exist."""
+
 
 @dataclass(frozen=True)
 class Scored:
@@ -192,12 +195,13 @@ def _models(about: _About) -> Scorer:
             f"client {about.view.client!r} has {len(records)} records for {recipe.model.size} "
             "parameters: its own optimum is not unique, so a guess at it cannot be scored"
         )
-    optimum = metrics.local_optimum(recipe, records)
+    optimum, penalty = metrics.comparable_optimum(recipe, records)
+    infinite = {"optimum": AT_INFINITY} if penalty else {}
 
     def score(attack: Attack, guess: LocalModel, seconds: float) -> Scored:
-        units = metrics.excess_losses(recipe, guess, optimum, records)
+        units = metrics.excess_losses(recipe, guess, optimum, records, penalty)
         distance = np.linalg.norm(guess.parameters - optimum) / np.linalg.norm(optimum)
-        details = finite({**guess.diagnostics, "relative_distance": float(distance)})
+        details = finite({**guess.diagnostics, **infinite, "relative_distance": float(distance)})
         scores = about.mean_of(units, attack)
         return Scored(
             about.finding(attack, seconds, metric="excess_loss", details=details, **scores),

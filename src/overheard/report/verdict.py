@@ -372,6 +372,7 @@ def _property_verdict(worst: Judged, found: Finding | Pooled, about: list[Judged
 def _model_verdict(worst: Judged, found: Finding | Pooled, about: list[Judged]) -> Verdict:
     names = _names(worst, found, about)
     names["value"] = words.excess_interval(found.value, found.low, found.high)
+    endless = found.details.get("optimum") if isinstance(found, Finding) else None
     compared: list[str] = []
     for other in about:
         plain = _PLAIN_READINGS.get(other.finding.attack)
@@ -385,6 +386,7 @@ def _model_verdict(worst: Judged, found: Finding | Pooled, about: list[Judged]) 
             [
                 "the copy's loss on the client's {n} is {value} above the best possible",
                 ", ".join(compared),
+                f"that best possible is {endless}" if endless else "",
             ],
         )
     )

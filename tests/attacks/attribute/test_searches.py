@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -56,6 +58,43 @@ def test_searches_find_the_attribute_of_few_records(federate, attack):
     secret = recording.truth()["0"]["s"]
     guess = launch(attack, observe(recording, EAVESDROPPER, attribute("s"), "0"), 0)
     assert attribute_hits(guess, secret).mean() >= 0.9
+
+
+@pytest.mark.parametrize(
+    ("attack", "few"),
+    [
+        (gm.L2Lbfgs(last=(0, 100), step=(10,), iterations=40), {"last": (0,)}),
+        (gm.CosMatching(phases=("pre1", "gap10"), steps=60), {"phases": ("pre1",)}),
+        (gm.Gumbel(last=(0, 100), step=(10,), steps=60), {"last": (0,)}),
+    ],
+)
+def test_one_round_does_not_win_because_it_is_matched_easily(federate, attack, few):
+    """100 people, a small network: one gradient is matched by wrong people, eleven are not."""
+    model = {"name": "mlp", "hidden": [8]}
+    recording = federate(model, people=100, columns=5, rounds=120, participation=1.0)
+    whole, one = [], []
+    for client in recording.clients[:3]:
+        view, secret = observe(recording, EAVESDROPPER, attribute("s"), client), recording.truth()
+        for tried, hits in ((attack, whole), (replace(attack, **few), one)):
+            hits.append(attribute_hits(launch(tried, view, 0), secret[client]["s"]).mean())
+    assert np.mean(whole) >= np.mean(one) + 0.05
+
+
+@pytest.mark.parametrize("distances", [gm.squared_distances, gm.cosine_distances])
+def test_all_are_compared_on_the_same_rounds(federate, distances):
+    """The truth comes nearest on all rounds, in whatever order and beside whatever was found."""
+    import torch
+
+    recording = federate({"name": "mlp", "hidden": [8]}, rounds=30, participation=1.0)
+    problem = gm.matching(observe(recording, EAVESDROPPER, attribute("s"), "0"))
+    truth = torch.from_numpy(np.eye(2)[recording.truth()["0"]["s"].astype(int)])
+    wrong = 1 - truth
+    options = [np.array([0]), np.array([0, 10, 20])]
+    choice, least = gm.best_of(problem, options, [(wrong,), (truth,), (0.9 * truth,)], distances)
+    assert np.array_equal(choice[0], truth.argmax(dim=1).numpy())
+    rounds = torch.tensor([0, 10, 20])
+    assert least == pytest.approx(float(distances(problem, (truth,), rounds).mean()))
+    assert least < float(distances(problem, (wrong,), rounds).mean())
 
 
 def test_rounds_of_the_papers():

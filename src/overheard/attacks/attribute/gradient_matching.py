@@ -2,12 +2,14 @@
 
 `l2_lbfgs` follows Zhu et al. 2019 as lyu2021 and driouich2022 use it, `cos_matching` is lyu2021's
 Algorithm 1, `gumbel` is the same as driouich2022 runs it: with a grid over which rounds to match,
-the configuration of least objective being kept. No truth is involved in that choice.
+the configuration of least objective being kept. Fewer rounds are matched more easily, so that all
+configurations are compared on the same rounds, those of the whole grid, each counting alike. No
+truth is involved in that choice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
@@ -36,6 +38,8 @@ Rounds = NDArray[np.int64]
 Choice = NDArray[np.int64]
 Start: TypeAlias = "tuple[Tensor, ...]"
 """Logits, a row per record: of the attribute's values and, if labels are searched, the classes."""
+Mixtures: TypeAlias = "tuple[Tensor, ...]"
+"""Shares, a row per record, of the same."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +120,7 @@ def phase(heard: int, name: str) -> Rounds:
 
 def l2_search(
     problem: Matching, rounds: Rounds, start: Tensor, steps: int, rate: float | None = None
-) -> tuple[Start, float]:
+) -> Mixtures:
     """Free shares (m, K - 1) that minimise the relative squared distance, by L-BFGS.
 
     ``rate``: a fixed step in place of the line search.
@@ -146,16 +150,13 @@ def l2_search(
         return objective
 
     search.step(closure)  # type: ignore[no-untyped-call]
-    with torch.no_grad():
-        found = shares()
-        objective = ((problem.virtual(found, chosen) - heard) ** 2).sum() / size
-    return (found,), float(objective)
+    return (shares().detach(),)
 
 
 def cosine_search(
     problem: Matching, rounds: Rounds, start: Start, steps: int, rate: float, temperature: float
-) -> tuple[Start, float]:
-    """Logits that maximise the summed cosine similarity, by Adam (lyu2021 Algorithm 1).
+) -> Mixtures:
+    """Shares that maximise the summed cosine similarity, by Adam (lyu2021 Algorithm 1).
 
     start: logits of the values (m, K) and, where labels are unknown, of the classes (m, C): these
     are optimised too (section 5.4).
@@ -163,30 +164,53 @@ def cosine_search(
     import torch
 
     chosen = torch.from_numpy(rounds)
-    heard = problem.heard[chosen]
     logits = tuple(x.clone().requires_grad_(True) for x in start)
     search = torch.optim.Adam(logits, lr=rate)
-    similarity = torch.nn.functional.cosine_similarity
-    best, least = tuple(x.detach().clone() for x in logits), float("inf")
+    best, least = tuple(x.detach() for x in start), float("inf")
     for _ in range(steps):
         search.zero_grad()
-        shares = torch.softmax(logits[0] / temperature, dim=1)
-        classes = torch.softmax(logits[1] / temperature, dim=1) if len(logits) > 1 else None
-        virtual = problem.virtual(shares, chosen, classes)
-        objective = (1 - similarity(virtual, heard, dim=1)).mean()
+        found = tuple(torch.softmax(x / temperature, dim=1) for x in logits)
+        objective = cosine_distances(problem, found, chosen).mean()
         if float(objective.detach()) < least:
-            best = tuple(x.detach().clone() for x in logits)
-            least = float(objective.detach())
+            best, least = tuple(x.detach() for x in found), float(objective.detach())
         objective.backward()  # type: ignore[no-untyped-call]
         search.step()
-    return best, least
+    return best
 
 
-def best_of(searches: Iterable[Callable[[], tuple[Start, float]]]) -> tuple[list[Choice], float]:
-    """Run the searches and keep the values of the one with the least objective."""
-    outcomes = [search() for search in searches]
-    scores, least = min(outcomes, key=lambda outcome: outcome[1])
-    return [x.argmax(dim=1).numpy() for x in scores], least
+def squared_distances(problem: Matching, found: Mixtures, rounds: Tensor) -> Tensor:
+    """Squared distance of each round's gradient to the one heard, over its squared length."""
+    heard = problem.heard[rounds]
+    size = (heard**2).sum(dim=1).clamp_min(np.finfo(float).tiny)
+    return ((problem.virtual(found[0], rounds) - heard) ** 2).sum(dim=1) / size
+
+
+def cosine_distances(problem: Matching, found: Mixtures, rounds: Tensor) -> Tensor:
+    """One minus the cosine between each round's gradient and the one heard."""
+    import torch
+
+    virtual = problem.virtual(found[0], rounds, found[1] if len(found) > 1 else None)
+    return 1 - torch.nn.functional.cosine_similarity(virtual, problem.heard[rounds], dim=1)
+
+
+def best_of(
+    problem: Matching,
+    options: Sequence[Rounds],
+    found: Iterable[Mixtures],
+    distances: Callable[[Matching, Mixtures, Tensor], Tensor],
+) -> tuple[list[Choice], float]:
+    """The values of what comes nearest to the gradients of all rounds in ``options``.
+
+    What was found by matching one round is nearest to that round whatever it is worth; over rounds
+    of its own it would always win.
+    """
+    import torch
+
+    rounds = torch.from_numpy(np.unique(np.concatenate(options)))
+    with torch.no_grad():
+        tried = [(float(distances(problem, one, rounds).mean()), one) for one in found]
+    least, best = min(tried, key=lambda one: one[0])
+    return [x.argmax(dim=1).numpy() for x in best], least
 
 
 def _answer(choices: list[Choice], view: View, objective: float) -> AttributeValues:
@@ -226,10 +250,9 @@ class L2Lbfgs:
         problem = matching(view)
         values, people, _ = problem.candidates.shape
         start = torch.from_numpy(rng.normal(size=(people, values - 1)))
-        choice, objective = best_of(
-            lambda r=r: l2_search(problem, r, start, self.iterations, self.rate)  # type: ignore[misc]
-            for r in grid(len(problem.thetas), self.last, self.step)
-        )
+        options = grid(len(problem.thetas), self.last, self.step)
+        found = [l2_search(problem, r, start, self.iterations, self.rate) for r in options]
+        choice, objective = best_of(problem, options, found, squared_distances)
         return _answer(choice, view, objective)
 
 
@@ -260,12 +283,13 @@ class CosMatching:
     def __call__(self, view: View, rng: np.random.Generator) -> AttributeValues:
         problem = matching(view)
         start = _start(problem, view, rng, self.prior_known)
-        heard = len(problem.thetas)
-        options = [(phase(heard, p), t) for p in self.phases for t in self.temperatures]
-        choice, objective = best_of(
-            lambda o=o: cosine_search(problem, o[0], start, self.steps, self.rate, o[1])  # type: ignore[misc]
-            for o in options
-        )
+        options = [phase(len(problem.thetas), p) for p in self.phases]
+        found = [
+            cosine_search(problem, rounds, start, self.steps, self.rate, temperature)
+            for rounds in options
+            for temperature in self.temperatures
+        ]
+        choice, objective = best_of(problem, options, found, cosine_distances)
         return _answer(choice, view, objective)
 
 
@@ -292,10 +316,12 @@ class Gumbel:
     def __call__(self, view: View, rng: np.random.Generator) -> AttributeValues:
         problem = matching(view)
         start = _start(problem, view, rng, prior_known=False)
-        choice, objective = best_of(
-            lambda r=r: cosine_search(problem, r, start, self.steps, self.rate, self.temperature)  # type: ignore[misc]
-            for r in grid(len(problem.thetas), self.last, self.step)
-        )
+        options = grid(len(problem.thetas), self.last, self.step)
+        found = [
+            cosine_search(problem, rounds, start, self.steps, self.rate, self.temperature)
+            for rounds in options
+        ]
+        choice, objective = best_of(problem, options, found, cosine_distances)
         return _answer(choice, view, objective)
 
 

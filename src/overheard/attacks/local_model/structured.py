@@ -22,7 +22,8 @@ class Structured:
     """Keeps the form that the loss dictates for what a client does to a model and fits only what
     its records decide, with the mini-batch noise as prior for the curvature. Linear least squares
     and two-class logistic regression, any batch size and number of local steps; it returns its
-    own uncertainty and the number of directions that the messages identify."""
+    own uncertainty and the number of directions that the messages identify. Where mini-batches of
+    least squares say nothing beyond the last returned model, it returns that, and flags it."""
 
     name: ClassVar[str] = "structured"
     paper: ClassVar[str] = "overheard"
@@ -32,17 +33,19 @@ class Structured:
     def __call__(self, view: View, rng: np.random.Generator) -> LocalModel:
         link, recipe = view.know(Link), view.know(LocalTraining).recipe
         found = decode(link, recipe, int(rng.integers(2**31)))
-        return LocalModel(
-            found.estimate,
-            found.estimate_sd,
-            found.identified,
-            {
-                "identified": found.identified,
-                "parameters": len(found.estimate),
-                "misfit": found.misfit,
-                "noise_sd": found.noise_sd,
-            },
-        )
+        diagnostics: dict[str, float | int | str] = {
+            "identified": found.identified,
+            "parameters": len(found.estimate),
+            "misfit": found.misfit,
+            "noise_sd": found.noise_sd,
+            "trusted": found.trusted,
+        }
+        if found.trusted == 0.0:
+            diagnostics["flag"] = (
+                f"{len(link)} rounds say nothing clear of {len(found.estimate)} parameters: "
+                "this is the last returned model"
+            )
+        return LocalModel(found.estimate, found.estimate_sd, found.identified, diagnostics)
 
 
 def decode(link: Link, recipe: Recipe, seed: int) -> LocalOptimum:
