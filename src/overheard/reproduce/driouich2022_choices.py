@@ -226,8 +226,8 @@ def grid_table(name: str, source: str, quick: bool, seeds: int, progress: Progre
         rows.append(mean)
     notes = (
         *world.notes,
-        "Chosen by the least objective over its own rounds, as in the paper; the attacks compare on "
-        "the same rounds. Least and greatest of the grid take the truth to know.",
+        "Chosen by the least objective over its own rounds, as in the paper; the attacks compare "
+        "on the same rounds. Least and greatest of the grid take the truth to know.",
     )
     return Reproduction(name, PAPER, tuple(rows), source, notes, quick, seeds)
 
