@@ -195,6 +195,10 @@ def reproduce(
         bool,
         typer.Option("--again", help="Measure anew in an existing file what older code measured."),
     ] = False,
+    method: Annotated[
+        list[str] | None,
+        typer.Option(help="With --again: this method alone, whatever else is older; repeatable."),
+    ] = None,
     data_dir: DataDir = None,
 ) -> None:
     """Run a paper's experiment again and write claimed beside measured numbers."""
@@ -222,9 +226,10 @@ def reproduce(
         free_paths(experiment.name, out)  # said before the work, not after
     with terminal.steps(f"{name}:") as show:
         part = Choice(dataset, size, rounds, shadows, clients, every, keep)
-        outcome = measure(experiment, quick, seeds or experiment.seeds, show, part, before)
+        times, some = seeds or experiment.seeds, frozenset(method or ())
+        outcome = measure(experiment, quick, times, show, part, before, some)
     if outcome is before:
-        terminal.say(f"{table}: every row was measured by the code of today")
+        terminal.say(f"{table}: every row asked for was measured by the code of today")
         terminal.emit({"wrote": []})
         return
     paths = write_reproduction(experiment, outcome, out, again=before is not None)

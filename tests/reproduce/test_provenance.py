@@ -129,6 +129,22 @@ def test_rows_of_unknown_age_are_measured_anew(lab: Lab) -> None:
     assert lab.measured == ["one", "two"]
 
 
+def test_one_method_alone_is_measured_anew(lab: Lab, codes: dict[str, str]) -> None:
+    """What takes hours may stay old for a while; its rows say that they are."""
+    first = again(lab, None)
+    codes |= {method: f"{code}, mended" for method, code in codes.items()}
+    lab.measured.clear()
+    made, only = experiment(lab), frozenset({"two"})
+    second = provenance.measure(made, False, 2, quiet, Choice(), first, only)
+    assert lab.measured == ["two"]
+    ages = {row.method: provenance.age(made, row) for row in second.rows}
+    assert ages == {"one": "older", "two": "current", "always": "older"}
+    assert provenance.measure(made, False, 2, quiet, Choice(), second, only) is second
+    for before in (first, None):
+        with pytest.raises(FixConfig, match="no rows of 'three'"):
+            provenance.measure(made, False, 2, quiet, Choice(), before, frozenset({"three"}))
+
+
 def test_rows_of_another_command_are_not_mixed(lab: Lab) -> None:
     first = again(lab, None)
     with pytest.raises(FixConfig, match=r"another command .*--seeds 2"):
@@ -171,7 +187,7 @@ def test_the_command_line_measures_only_what_changed(
     assert isinstance(run.invoke(app, words).exception, ChooseAnotherOutput)
     lab.measured.clear()
     nothing = run.invoke(app, [*words, "--again"])
-    assert "every row was measured by the code of today" in nothing.output
+    assert "every row asked for was measured by the code of today" in nothing.output
     codes["one"] = "1, mended"
     assert run.invoke(app, [*words, "--again"]).exit_code == 0
     assert lab.measured == ["one"]

@@ -8,6 +8,7 @@ bring its own line in a class attribute ``equation``; those that only guess have
 from __future__ import annotations
 
 _MEASURED = "(θ − θ′) m / rate = Σᵢ gᵢ(sᵢ)"
+_MODEL_BASED = "(driouich2022, Algorithm 4; on a linear model Algorithm 3)"
 
 EQUATIONS = {
     "max_entropy": f"{_MEASURED}, linear in the one-hot values; p = softmax(Aᵀλ + log prior), with "
@@ -21,10 +22,9 @@ EQUATIONS = {
     "l2_lbfgs": "min over s of Σₜ ‖∇L(θₜ; s) − (θₜ − θ′ₜ)‖² (Zhu et al. 2019)",
     "model_based_linear": "sᵢ = (yᵢ − θₚ·xᵢ) / θₛ, the ⌈ρm⌉ largest are 1 "
     "(driouich2022, Algorithm 3)",
-    "model_based_local": "sᵢ = argmin over v of (yᵢ − f(xᵢ, v; θ*))² (driouich2022, Algorithm 4)",
-    "model_based_last_returned": "sᵢ = argmin over v of (yᵢ − f(xᵢ, v; θ′))² "
-    "(driouich2022, Algorithm 4)",
-    "model_based_global": "sᵢ = argmin over v of (yᵢ − f(xᵢ, v; θ))² (driouich2022, Algorithm 4)",
+    "model_based_local": f"sᵢ = argmin over v of (yᵢ − f(xᵢ, v; θ*))² {_MODEL_BASED}",
+    "model_based_last_returned": f"sᵢ = argmin over v of (yᵢ − f(xᵢ, v; θ′))² {_MODEL_BASED}",
+    "model_based_global": f"sᵢ = argmin over v of (yᵢ − f(xᵢ, v; θ))² {_MODEL_BASED}",
     "public_model": "P(s | public attributes), fitted elsewhere (lyu2021, section 4.3)",
     "statistics": "sᵢ = the majority of six rules on P(yᵢ | xᵢ, v; θ′ₜ) (lyu2021, section 4.3)",
     "exact_linear": "θ′ = θ − W(θ − θ*), hence θ* is where θ′ = θ (xu2021, Observation 1)",

@@ -102,7 +102,9 @@ def _learned_together(sizes: Sizes, folder: Path) -> Job:
 
     def run() -> Facts:
         _, loss, _ = learn_maps(sent, updates, settings, 0)
-        return {"map_loss": float(loss.mean())}
+        # as a share of the updates' variance, which is the other side's unit
+        total = ((updates - updates.mean(1, keepdims=True)) ** 2).sum((1, 2))
+        return {"map_loss": float((loss / total).mean())}
 
     return Job(run, warm=lambda: learn_maps(sent[:1, :10], updates[:1, :10], settings, 0))
 

@@ -119,18 +119,26 @@ def measure(
     progress: Progress,
     part: Choice,
     before: Reproduction | None = None,
+    methods: frozenset[str] = frozenset(),
 ) -> Reproduction:
     """The experiment's outcome; of methods whose rows in ``before`` are current, those rows.
 
     ``before`` must be of the same command: a mean over other seeds or sizes is another number.
+    ``methods``: measure none but these; other rows stay as old as they are, and say so.
     """
     sources()  # the code that will run, not what somebody makes of it in the meantime
+    present = {row.method for row in before.rows} if before else set()
+    if unknown := methods - present:
+        raise FixConfig(
+            f"{experiment.name}: no rows of {min(unknown)!r} to measure again; give --again, the "
+            f"folder with its rows and one of their methods: {', '.join(sorted(present)) or 'none'}"
+        )
     how = command(experiment, quick, seeds, part)
     if before is None:
         return stamped(experiment, experiment.run_part(quick, seeds, progress, part), how)
     _check_same(before, quick, how)
-    spared = up_to_date(experiment, before.rows)
-    if spared >= {row.method for row in before.rows}:
+    spared = up_to_date(experiment, before.rows) | (present - methods if methods else set())
+    if spared >= present:
         return before
     with sparing(spared):
         fresh = stamped(experiment, experiment.run_part(quick, seeds, progress, part), how)

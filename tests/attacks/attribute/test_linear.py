@@ -11,6 +11,12 @@ from hypothesis import strategies as st
 
 from overheard.attacks.attribute.linear_moments import linear_moments
 from overheard.attacks.attribute.max_entropy import MaxEntropy
+from overheard.attacks.attribute.model_based import (
+    ModelBasedGlobal,
+    ModelBasedLastReturned,
+    ModelBasedLocal,
+    best_values,
+)
 from overheard.attacks.attribute.model_based_linear import ModelBasedLinear
 from overheard.errors import ChooseAnotherAttack, FixData
 from overheard.evaluation.bounds import algorithm3_bound
@@ -214,6 +220,52 @@ def test_proposition_3_is_never_violated(seed, people, columns, noise, effect, s
     guess = launch(ModelBasedLinear(), view, 0)
     assert guess.diagnostics["share_of_ones"] == pytest.approx(secret.mean(), abs=1e-6)
     assert attribute_hits(guess, secret).mean() >= bound - 1e-9
+
+
+@pytest.mark.parametrize(
+    ("attack", "model_of"),
+    [
+        (ModelBasedGlobal(), lambda link, truth: link.sent[-1]),
+        (ModelBasedLastReturned(), lambda link, truth: link.returned[-1]),
+        (ModelBasedLocal(), lambda link, truth: np.linalg.lstsq(*truth, rcond=None)[0]),
+    ],
+)
+def test_every_model_is_attacked_by_algorithm_3(rng, attack, model_of):
+    """driouich2022 section 5: "the same procedure", with another model for the local one."""
+    public = rng.normal(size=(50, 3))
+    secret = (rng.random(50) < 0.3).astype(float)
+    labels = public @ rng.normal(size=3) + 0.4 * secret + rng.normal(size=50)
+    view, _, _ = exact_view(public, secret, labels)
+    theta = model_of(view.know(Link), (np.column_stack([public, secret]), labels))
+    guess = launch(attack, view, 0)
+    solved = (labels - public @ theta[:3]) / theta[3]
+    ones = np.argsort(solved)[::-1][: int(secret.sum())]
+    assert sorted(np.flatnonzero(guess.choice())) == sorted(ones)
+    # which is not what Algorithm 4 says: it does not know how many ones there are
+    assert best_values(view, theta).choice().sum() != secret.sum()
+
+
+@pytest.mark.parametrize("training", [{"epochs": 3}, {"batch_size": 16}, {"rounds": 1}])
+def test_algorithm_4_where_the_ones_cannot_be_counted(federate, training):
+    """Several local steps, mini-batches, too few messages."""
+    recording = federate(**training)
+    view = observe(recording, EAVESDROPPER, attribute("s"), "0")
+    guess = launch(ModelBasedGlobal(), view, 0)
+    theta = view.know(Link).sent[-1].astype(float)
+    assert np.array_equal(guess.choice(), best_values(view, theta).choice())
+
+
+def test_a_logistic_model_gives_algorithm_4_the_sign_of_one_weight(federate, rng):
+    """Binary attribute: the answer is the label or its opposite, whatever the other weights."""
+    recording = federate({"name": "logistic"}, rounds=5)
+    recipe = recipe_of(recording)
+    at = recipe.encoding.inputs_of("s").start
+    view = observe(recording, EAVESDROPPER, attribute("s"), "0")
+    labels = recipe.target.encode_values(view.know(Labels).values)
+    assert 0 < labels.mean() < 1
+    for theta in rng.normal(size=(20, recipe.model.size)):
+        says = labels if theta[at] > 0 else 1 - labels
+        assert np.array_equal(best_values(view, theta).choice(), says)
 
 
 @pytest.mark.parametrize("attack", [ModelBasedLinear(), MaxEntropy()])

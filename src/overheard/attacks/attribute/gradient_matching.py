@@ -118,8 +118,13 @@ def phase(heard: int, name: str) -> Rounds:
     return kept if len(kept) else np.arange(1)
 
 
-def l2_search(problem: Matching, rounds: Rounds, start: Tensor, steps: int) -> Mixtures:
-    """Free shares (m, K - 1) that minimise the relative squared distance, by L-BFGS."""
+def l2_search(
+    problem: Matching, rounds: Rounds, start: Tensor, steps: int, rate: float | None = None
+) -> Mixtures:
+    """Free shares (m, K - 1) that minimise the relative squared distance, by L-BFGS.
+
+    ``rate``: a fixed step in place of the line search.
+    """
     import torch
 
     chosen = torch.from_numpy(rounds)
@@ -128,9 +133,10 @@ def l2_search(problem: Matching, rounds: Rounds, start: Tensor, steps: int) -> M
     free = start.clone().requires_grad_(True)
     search = torch.optim.LBFGS(
         [free],
+        lr=1.0 if rate is None else rate,
         max_iter=steps,
         history_size=20,
-        line_search_fn="strong_wolfe",
+        line_search_fn="strong_wolfe" if rate is None else None,
         tolerance_change=1e-14,
     )
 
@@ -223,7 +229,8 @@ class L2Lbfgs:
     Euclidean distance, then takes the nearest allowed value.
 
     Settings: ``last`` and ``step``, the grid over which rounds to match (driouich2022 Table 7);
-    ``iterations`` of L-BFGS.
+    ``iterations`` of L-BFGS; ``rate``, its fixed step as in driouich2022 Tables 2 and 3, where none
+    is given a line search.
     """
 
     name: ClassVar[str] = "l2_lbfgs"
@@ -235,6 +242,7 @@ class L2Lbfgs:
     last: tuple[int, ...] = (0, 100, 1000)
     step: tuple[int, ...] = (10, 50)
     iterations: int = 200
+    rate: float | None = None
 
     def __call__(self, view: View, rng: np.random.Generator) -> AttributeValues:
         import torch
@@ -243,7 +251,7 @@ class L2Lbfgs:
         values, people, _ = problem.candidates.shape
         start = torch.from_numpy(rng.normal(size=(people, values - 1)))
         options = grid(len(problem.thetas), self.last, self.step)
-        found = [l2_search(problem, rounds, start, self.iterations) for rounds in options]
+        found = [l2_search(problem, r, start, self.iterations, self.rate) for r in options]
         choice, objective = best_of(problem, options, found, squared_distances)
         return _answer(choice, view, objective)
 

@@ -1,8 +1,14 @@
-"""The value that makes a model most right about a record (driouich2022 Algorithm 4).
+"""The value that makes a model most right about a record (driouich2022 Algorithms 3 and 4).
 
-Any model, any finite domain: for every record the value of least squared error of the model's
-prediction. Launched on the model last sent, the model last returned and the reconstructed local
-model (the paper's OursGlobal, OursLastReturned and OursLocal).
+Launched on the model last sent, the model last returned and the reconstructed local model (the
+paper's OursGlobal, OursLastReturned and OursLocal). "These follow the same procedure as in Algo. 3
+and Algo. 4" (section 5): Algorithm 3 where it applies, that is for a binary attribute of linear
+least squares whose ones Proposition 2 counts; otherwise Algorithm 4, for any model and any finite
+domain: for every record the value of least squared error of the model's prediction.
+
+With a logistic model and a binary attribute Algorithm 4 reads one bit of the model, the sign of
+the attribute's weight: a prediction lies between 0 and 1, so that the value which raises it is
+nearer to a label of 1, the other to one of 0. Whatever the model, it says "s = y" or "s = 1 - y".
 """
 
 from __future__ import annotations
@@ -14,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, softmax
 
+from overheard.attacks.attribute.model_based_linear import algorithm_3
 from overheard.attacks.local_model.baseline import LastReturned
 from overheard.attacks.local_model.exact_linear import ExactLinear
 from overheard.attacks.local_model.learned_map import LearnedMap
@@ -34,6 +41,11 @@ NEEDS: frozenset[type[Any]] = frozenset(
     {Link, LocalTraining, PublicRecords, Labels, AttributeDomain}
 )
 Array = NDArray[np.float64]
+
+
+def infer(view: View, parameters: Array) -> AttributeValues:
+    """Algorithm 3 where it applies, else Algorithm 4, with this model for the local one."""
+    return algorithm_3(view, parameters) or best_values(view, parameters)
 
 
 def best_values(view: View, parameters: Array) -> AttributeValues:
@@ -60,7 +72,8 @@ def squared_errors(recipe: Recipe, parameters: Array, candidates: Array, labels:
 
 @dataclass(frozen=True)
 class ModelBasedGlobal:
-    """For every record takes the value with which the model last sent predicts the label best."""
+    """For every record takes the value with which the model last sent predicts the label best; on a
+    linear model as many ones as the messages count."""
 
     name: ClassVar[str] = "model_based_global"
     paper: ClassVar[str] = "driouich2022"
@@ -68,12 +81,13 @@ class ModelBasedGlobal:
     needs: ClassVar[frozenset[type[Any]]] = NEEDS
 
     def __call__(self, view: View, rng: np.random.Generator) -> AttributeValues:
-        return best_values(view, view.know(Link).sent[-1].astype(np.float64))
+        return infer(view, view.know(Link).sent[-1].astype(np.float64))
 
 
 @dataclass(frozen=True)
 class ModelBasedLastReturned:
-    """For every record takes the value with which the client's last model predicts it best."""
+    """For every record takes the value with which the client's last model predicts it best; on a
+    linear model as many ones as the messages count."""
 
     name: ClassVar[str] = "model_based_last_returned"
     paper: ClassVar[str] = "driouich2022"
@@ -81,13 +95,14 @@ class ModelBasedLastReturned:
     needs: ClassVar[frozenset[type[Any]]] = NEEDS
 
     def __call__(self, view: View, rng: np.random.Generator) -> AttributeValues:
-        return best_values(view, LastReturned()(view, rng).parameters)
+        return infer(view, LastReturned()(view, rng).parameters)
 
 
 @dataclass(frozen=True)
 class ModelBasedLocal:
     """Reconstructs the client's local model (exactly for linear least squares, else by xu2021's
-    learned map) and for every record takes the value with which it predicts the label best.
+    learned map) and for every record takes the value with which it predicts the label best; on a
+    linear model as many ones as the messages count.
 
     Settings: ``learned_map``, how the map is learned where no exact solution exists.
     """
@@ -104,4 +119,4 @@ class ModelBasedLocal:
         recipe = view.know(LocalTraining).recipe
         exact = recipe.linear_least_squares and recipe.full_batch
         reconstruct = ExactLinear() if exact else self.learned_map
-        return best_values(view, reconstruct(view, rng).parameters)
+        return infer(view, reconstruct(view, rng).parameters)

@@ -70,8 +70,10 @@ def learn_maps(
 ) -> tuple[Array, Array, Array]:
     """Fixed points (C, P), final map losses (C,) and final squared updates (C,) of many clients.
 
-    ``sent`` and ``updates`` are (C, T, P). Models and updates are standardised per parameter
-    before the map is trained, as any practitioner would.
+    ``sent`` and ``updates`` are (C, T, P). Models are standardised per parameter, updates by one
+    scale, before the map is trained, as any practitioner would. What is returned is in the paper's
+    units whatever that scale: the loss is equation (9)'s sum over messages of
+    ||G(theta) - update||^2, the squared update (10)'s ||G(theta)||^2 where the search ended.
     """
     import torch
 
@@ -98,7 +100,8 @@ def learn_maps(
         for part in (slice(at, at + together) for at in range(0, clients, together))
     ]
     theta, loss, left = (np.concatenate(parts) for parts in zip(*found, strict=True))
-    return (theta * spread + centre)[:, 0], loss, left
+    unit = size * width[:, 0, 0] ** 2
+    return (theta * spread + centre)[:, 0], loss * unit * x.shape[1], left * unit
 
 
 def _learn(
@@ -110,7 +113,7 @@ def _learn(
     offset: Tensor,
     settings: LearnedMap,
 ) -> tuple[Array, Array, Array]:
-    """Fixed points (c, 1, P), standardised, losses and squared updates (c,) of a few clients."""
+    """Fixed points (c, 1, P), mean losses and squared updates (c,) of a few; all standardised."""
     import torch
 
     w1, w2 = w1.clone().requires_grad_(True), w2.clone().requires_grad_(True)
