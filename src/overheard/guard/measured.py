@@ -1,0 +1,240 @@
+"""The audit, let loose on one client's rehearsal: what it found of each secret, against limits."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from overheard.attacks import attack_named
+from overheard.evaluation.audit import audit
+from overheard.evaluation.kept import Kept
+from overheard.evaluation.record import Audit, Finding
+from overheard.evaluation.scoring import Scored
+from overheard.federation.plan import Plan
+from overheard.federation.pool import known_count
+from overheard.guard.limits import MISLED, WRONG, Exposure, entropy_of, made_certain, shares_of
+from overheard.guard.rehearsal import Messages, record_client
+from overheard.learning.records import positions
+from overheard.report.verdict import Topic, verdicts
+from overheard.transcript.knowledge import Link, Sums
+from overheard.transcript.store import Recording
+from overheard.transcript.target import Target
+from overheard.transcript.threat import EAVESDROPPER
+
+Array = NDArray[np.float64]
+CLOSE, NEAR = 0.01, 0.05
+"""A copy of the client's own model that loses so much more than the original is as good as it; or
+may be, in a federation whose other clients differ more than those of the rehearsal."""
+HALF = 0.5
+"""A value better than guessing by this part of its interval's arm (one standard deviation) is a
+hint: with other mini-batches, noise or models the audit may well call it exposed."""
+FREE = frozenset({"global_model"})
+"""Reads messages, and tells of the federation's model rather than of the client's."""
+
+
+def measured(
+    ready: Plan,
+    client: str,
+    messages: Messages,
+    attacks: Sequence[str] = (),
+    targets: Sequence[str] = (),
+) -> tuple[tuple[Exposure, ...], float]:
+    """What the audit of this client alone finds, and the typical size of an update's coordinate.
+
+    Empty selections: all that the audit of this config would ask and try.
+    """
+    with tempfile.TemporaryDirectory(prefix="overheard-") as name:
+        folder = Path(name)
+        typical = record_client(ready, client, messages, folder / "run")
+        pieces = folder / "pieces"
+        pieces.mkdir()
+        kept = Kept(pieces)
+        recording = Recording.open(folder / "run")
+        found = audit(recording, EAVESDROPPER, attacks, (), targets, kept=kept)
+        asked = [Target.parse(key) for key in recording.targets]
+        return tuple(_exposures(ready, client, found, asked, kept)), typical
+
+
+def listens(attack: str) -> bool:
+    """Is this an attack, rather than a guess that hears nothing?"""
+    return bool(attack_named(attack).needs & {Link, Sums}) and attack not in FREE
+
+
+def _exposures(
+    ready: Plan, client: str, found: Audit, asked: Sequence[Target], kept: Kept
+) -> Iterable[Exposure]:
+    for verdict in verdicts(found):
+        topic = verdict.topic
+        about = [
+            f
+            for f in found.findings
+            if (f.question, f.attribute, f.metric)
+            == (topic.question, topic.attribute, topic.metric)
+        ]
+        heard = [f for f in about if listens(f.attack)]
+        if not heard or _unseen(ready, topic):
+            yield from _unheard(ready, client, found, topic)
+            continue
+        free = [f.value for f in about if not listens(f.attack)]
+        scores = [_scored(kept, f, asked) for f in heard]
+        yield _exposure(ready, client, verdict.level.name, heard, free, scores)
+
+
+def _unheard(ready: Plan, client: str, found: Audit, topic: Topic) -> Iterable[Exposure]:
+    """No attack could run: what leaks is not known. A network's own model cannot be scored, in no
+    audit; and an attribute that the model does not see is in no update."""
+    if topic.question == "local_model":
+        return
+    reasons = [s.reason for s in found.skipped if s.attribute == topic.attribute]
+    doubt = f"no attack could run: {'; '.join(dict.fromkeys(reasons)) or 'none fits'}"
+    records, column, value = ready.clients[client], topic.attribute or "", float("nan")
+    bits = None
+    if _unseen(ready, topic):
+        value = float(shares_of(*_own(ready, client, column)).max())
+        bits, doubt = 0.0, ""
+    yield Exposure(
+        column,
+        len(records),
+        value,
+        value,
+        value,
+        None,
+        bits=bits,
+        share=bits,
+        question=topic.question,
+        doubt=doubt,
+    )
+
+
+def _unseen(ready: Plan, topic: Topic) -> bool:
+    seen = ready.recipe.encoding.columns()
+    return topic.question == "attribute" and topic.attribute not in seen
+
+
+def _own(ready: Plan, client: str, column: str) -> tuple[NDArray[np.int64], int]:
+    """Which of its values each record has that the audit asks of; and how many values there are."""
+    values, records = ready.attributes[column], ready.clients[client]
+    known = known_count(len(records), ready.config.audit.coverage)
+    return positions(records[column][:known], values), len(values)
+
+
+def _scored(kept: Kept, finding: Finding, asked: Sequence[Target]) -> Scored | None:
+    for target in asked:
+        if target.question == finding.question:
+            scored = kept.outcome(target.key, finding.client, finding.attack)
+            if isinstance(scored, Scored) and scored.finding == finding:
+                return scored
+    return None
+
+
+def _exposure(
+    ready: Plan,
+    client: str,
+    level: str,
+    heard: Sequence[Finding],
+    free: Sequence[float],
+    scores: Sequence[Scored | None],
+) -> Exposure:
+    best = max(heard, key=lambda f: (_reach(f), -f.seconds))
+    guess = _guess(ready, client, best, free)
+    posteriors = [s.posterior for s in scores if s is not None and s.posterior is not None]
+    bits = max((float(p.bits.mean()) for p in posteriors), default=None)
+    certain = max((made_certain(p.confidence, p.hits, p.bits) for p in posteriors), default=0)
+    doubts = [f"{f.attack}: {flag}" for f in heard if (flag := _flag(f))]
+    exposed = "exposed, by the audit's own rule" if level == "exposed" else ""
+    if best.metric == "excess_loss":
+        if best.value <= CLOSE and not exposed:
+            exposed = f"a copy of your own model, {best.value:.2%} worse than it"
+        elif best.value <= NEAR:
+            doubts.append("nearly a copy of your own model")
+    elif not exposed and any(_hints(f, guess) for f in heard):
+        doubts.append("a hint of a leak, within the play of chance")
+    if bits is not None and bits < _prior_bits(ready, client, best) + MISLED:
+        doubts.append(WRONG)
+    if level == "not measured" and not doubts:
+        doubts.append("the audit calls it not measured")
+    return Exposure(
+        attribute=best.attribute or "",
+        records=best.n,
+        value=best.value,
+        low=best.low,
+        high=best.high,
+        guess=guess,
+        certain=certain,
+        bits=bits,
+        share=_share(ready, client, best, bits, guess),
+        question=best.question,
+        attack=best.attack,
+        exposed=exposed,
+        doubt="; ".join(doubts),
+    )
+
+
+def _flag(finding: Finding) -> str:
+    """Why an answer must not be relied on, in its attack's own words."""
+    flag = str(finding.details.get("flag", ""))
+    return "" if flag.startswith("undecided") else flag
+
+
+def _reach(finding: Finding) -> float:
+    return finding.value if finding.metric in ("accuracy", "f1") else -finding.value
+
+
+def _guess(ready: Plan, client: str, finding: Finding, free: Sequence[float]) -> float | None:
+    """What is got without listening."""
+    if finding.metric == "excess_loss":
+        return min(free, default=None)
+    if finding.metric == "accuracy":
+        there = [g for g in (finding.majority, finding.imputation) if g is not None]
+        return max(there, default=None)
+    records = ready.clients[client]
+    labels = records[ready.recipe.target.column].astype(np.float64)
+    if finding.attribute is not None:
+        groups = records[finding.attribute]
+        labels = np.array([labels[groups == g].mean() for g in np.unique(groups)])
+    alone = float(np.abs(labels - np.median(labels)).mean())
+    known = [alone, *free, *([] if finding.imputation is None else [finding.imputation])]
+    return min(known)
+
+
+def _hints(finding: Finding, guess: float | None) -> bool:
+    if guess is None:
+        return True
+    if finding.metric == "accuracy":
+        return finding.value - HALF * (finding.value - finding.low) > guess
+    return finding.value + HALF * (finding.high - finding.value) < guess
+
+
+def _share(
+    ready: Plan, client: str, finding: Finding, bits: float | None, guess: float | None
+) -> float | None:
+    """Of what there is to learn."""
+    if finding.metric == "mean_absolute_error":
+        return None if not guess else max(0.0, 1 - finding.value / guess)
+    if bits is None:
+        return None
+    shares = _shares(ready, client, finding)
+    entropy = entropy_of(shares)
+    return max(0.0, bits / entropy) if entropy else 0.0
+
+
+def _shares(ready: Plan, client: str, finding: Finding) -> Array:
+    if finding.question == "membership":
+        most = finding.majority or 1.0
+        return np.array([most, 1 - most])
+    return shares_of(*_own(ready, client, finding.attribute or ""))
+
+
+def _prior_bits(ready: Plan, client: str, finding: Finding) -> float:
+    """What who knows the pooled shares alone gains over who knows the client's own: not above 0."""
+    shares = _shares(ready, client, finding)
+    if finding.question == "membership":
+        return 0.0
+    column = finding.attribute or ""
+    values = ready.attributes[column]
+    pooled = shares_of(positions(ready.dataset.records[column], values), len(values))
+    return entropy_of(shares) - entropy_of(shares, pooled)
