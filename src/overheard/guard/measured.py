@@ -85,13 +85,14 @@ def _exposures(
 
 
 def _unheard(ready: Plan, client: str, found: Audit, topic: Topic) -> Iterable[Exposure]:
-    """No attack could run: what leaks is not known. A network's own model cannot be scored, in no
-    audit; and an attribute that the model does not see is in no update."""
-    if topic.question == "local_model":
+    """No attack could run: what leaks is not known. But an own model that is not unique is scored
+    in no audit, and an attribute that the model does not see is in no update."""
+    model, records = ready.recipe.model, ready.clients[client]
+    if topic.question == "local_model" and (model.hidden or len(records) <= model.size):
         return
     reasons = [s.reason for s in found.skipped if s.attribute == topic.attribute]
     doubt = f"no attack could run: {'; '.join(dict.fromkeys(reasons)) or 'none fits'}"
-    records, column, value = ready.clients[client], topic.attribute or "", float("nan")
+    column, value = topic.attribute or "", float("nan")
     bits = None
     if _unseen(ready, topic):
         value = float(shares_of(*_own(ready, client, column)).max())
@@ -126,7 +127,7 @@ def _scored(kept: Kept, finding: Finding, asked: Sequence[Target]) -> Scored | N
     for target in asked:
         if target.question == finding.question:
             scored = kept.outcome(target.key, finding.client, finding.attack)
-            if isinstance(scored, Scored) and scored.finding == finding:
+            if isinstance(scored, Scored) and scored.finding.attribute == finding.attribute:
                 return scored
     return None
 
