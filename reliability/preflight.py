@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import hashlib
 import json
 import sys
 import tempfile
@@ -22,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+import overheard
 from overheard.errors import FixConfig, FixData
 from overheard.evaluation.audit import audit
 from overheard.evaluation.kept import Kept
@@ -29,13 +31,16 @@ from overheard.federation.config import parse_config
 from overheard.federation.plan import plan
 from overheard.federation.simulate import simulate
 from overheard.guard.preflight import preflight
-from overheard.own_code import own_code
 from overheard.report.verdict import verdicts
 from overheard.transcript.store import Recording
 from overheard.transcript.threat import EAVESDROPPER
 
 HERE = Path(__file__).resolve().parent
 OTHER_SEED = 1000
+MODES = ("own records", "whole config")
+EASY = ("ok", "not asked")
+CODE = "attacks data decoding evaluation federation guard learning report/verdict.py transcript"
+"""What of the package the results depend on."""
 Row = dict[str, Any]
 
 
@@ -171,11 +176,11 @@ def judged(row: Row) -> list[tuple[str, str, str, str, str]]:
     """(mode, client, secret, the audit's level, preflight's answer) of everything measured."""
     found = []
     for client, told in row["clients"].items():
-        for mode in ("own records", "whole config"):
+        for mode in MODES:
             for secret, level in told["audit"].items():
                 refused = "refused" if "refused" in told[mode] else "not asked"
                 found.append((mode, client, secret, level, told[mode].get(secret, refused)))
-    for mode in ("own records", "whole config"):
+    for mode in MODES:
         for secret, level in row["audit"].items():
             said = [told[mode].get(secret, "not asked") for told in row["clients"].values()]
             worst = next((a for a in said if a != "ok"), "ok")
@@ -207,7 +212,7 @@ def summary(rows: list[Row]) -> list[Row]:
     for row in rows:
         found = judged(row)
         everything += found
-        missed = [f for f in found if f[3] == "exposed" and f[4] in ("ok", "not asked")]
+        missed = [f for f in found if f[3] == "exposed" and f[4] in EASY]
         exposed = sorted({s for _, _, s, level, _ in found if level == "exposed"})
         passed = sum(f[4] == "ok" for f in found)
         outcome = f"Audit exposes: {', '.join(exposed) or 'nothing'}. Preflight: ok {passed} times"
@@ -215,7 +220,7 @@ def summary(rows: list[Row]) -> list[Row]:
         lines.append(
             {"what": in_words(row), "trials": len(found), "faults": len(missed), "outcome": outcome}
         )
-    for mode in ("own records", "whole config"):
+    for mode in MODES:
         part = [f for f in everything if f[0] == mode]
         for level in ("exposed", "unclear", "no sign", "not measured"):
             at = [f[4] for f in part if f[3] == level]
@@ -232,6 +237,17 @@ def summary(rows: list[Row]) -> list[Row]:
     return lines
 
 
+def digest() -> str:
+    """Of the code that a result depends on: its own, and the package's but for words and tools."""
+    total = hashlib.sha256(Path(__file__).read_bytes())
+    package = Path(overheard.__file__).parent
+    for name in CODE.split():
+        place = package / name
+        for path in sorted(place.rglob("*.py")) if place.is_dir() else [place]:
+            total.update(hashlib.sha256(path.read_bytes()).digest())
+    return total.hexdigest()[:32]
+
+
 def main() -> int:
     """Try them; 1 if preflight was ever easy about what the audit exposes."""
     ask = argparse.ArgumentParser(description=__doc__)
@@ -242,7 +258,7 @@ def main() -> int:
     place = asked.out / "preflight" / "federations.json"
     place.parent.mkdir(parents=True, exist_ok=True)
     kept: Row = json.loads(place.read_text(encoding="utf-8")) if place.exists() else {}
-    code, seed = own_code(), asked.seed
+    code, seed = digest(), asked.seed
     rows = [r for r in kept.get("rows", []) if r["code"] == code and r["seed"] == seed]
     for number in range(asked.federations):
         if any(r["number"] == number for r in rows):
@@ -250,7 +266,7 @@ def main() -> int:
         row = tried(number, seed) | {"seed": seed, "code": code}
         rows.append(row)
         _write(place, {"rows": sorted(rows, key=lambda r: r["number"])})
-        missed = [f for f in judged(row) if f[3] == "exposed" and f[4] in ("ok", "not asked")]
+        missed = [f for f in judged(row) if f[3] == "exposed" and f[4] in EASY]
         print(f"{row['seconds']:6.1f} s  {in_words(row)}  {missed or ''}", flush=True)
     rows = sorted((r for r in rows if r["number"] < asked.federations), key=lambda r: r["number"])
     command = f"python reliability/preflight.py --federations {asked.federations} --seed {seed}"
