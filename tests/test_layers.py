@@ -31,10 +31,9 @@ RULES: dict[str, frozenset[str]] = {
     "federation": BASE | {"learning", "transcript", "data"},
     "attacks": BASE | {"learning", "transcript", "decoding"},
     "evaluation": BASE | {"learning", "transcript", "decoding", "attacks"},
-    "report": frozenset({"errors", "files", "foreign", "evaluation.record"}),
-    # a client's own rehearsal: it trains, attacks itself and is judged by the report's own rule
-    "guard": BASE
-    | {"learning", "transcript", "federation", "attacks", "evaluation", "report.verdict"},
+    "report": frozenset({"errors", "files", "foreign", "evaluation.record", "evaluation.decision"}),
+    # a client's own rehearsal: it trains, attacks itself and scores the guess
+    "guard": BASE | {"learning", "transcript", "federation", "attacks", "evaluation"},
     # a sweep drives the chain from data to audit, and draws with its own pen
     "sweep": BASE | {"learning", "transcript", "data", "federation", "attacks", "evaluation"},
     # the papers' experiments drive the whole chain, as a user would

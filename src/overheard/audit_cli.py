@@ -208,14 +208,14 @@ def summary(record: Audit, title: str = "") -> None:
             (
                 row.attribute or row.question,
                 row.attack,
-                number(row.value) + unit,
+                number(row.value) + unit + (", flagged" if row.flag else ""),
                 f"{number(row.low)} - {number(row.high)}",
                 number(row.majority),
                 number(row.imputation),
                 "" if row.lift is None else f"{row.lift:+.1%}" if share else f"{row.lift:+.1e}",
             )
         )
-    numbers = ["measured", "95% interval", "majority", "stranger", "lift"]
+    numbers = ["measured", "95% interval", "commonest value", "stranger", "lift"]
     usual = f"what the {record.run.threat} learns, all clients together"
     terminal.table(["question", "attack", *numbers], rows, title or usual, right=numbers)
     for sentence in headline(record):

@@ -97,13 +97,13 @@ def error_of(client: str, errors: list[float], stranger: list[float] | None) -> 
 def test_pooled_errors_are_set_against_a_stranger_s():
     """The mean over all records, an interval that ends at zero, and a lift that falls with it."""
     mine = [error_of("0", [0.0, 4.0], [3.0, 5.0]), error_of("1", [2.0], [7.0])]
-    (row,) = _pool(mine)
+    (row,) = _pool(mine, frozenset({"a"}))
     assert (row.metric, row.clients, row.n) == ("mean_absolute_error", 2, 3)
     assert row.value == pytest.approx(2.0)
     assert row.low == 0.0 < row.value < row.high
     assert row.majority is None
     assert (row.imputation, row.lift) == (pytest.approx(5.0), pytest.approx(3.0))
-    (row,) = _pool([mine[0], error_of("1", [2.0], None)])
+    (row,) = _pool([mine[0], error_of("1", [2.0], None)], frozenset({"a"}))
     assert (row.imputation, row.lift) == (None, None)
 
 

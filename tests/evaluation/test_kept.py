@@ -14,7 +14,7 @@ from overheard.evaluation.sureness import Posterior
 
 FINDING = Finding(
     attack="a", paper="p", question="attribute", threat="t", client="c", attribute="s",
-    metric="accuracy", value=0.1 + 0.2, low=1 / 3, high=1.0, n=3, seconds=1e-9, seed=4,
+    metric="accuracy", value=0.1 + 0.2, low=1 / 7, high=1 / 3, n=3, seconds=1e-9, seed=4,
     details={"whole": 3, "real": 3.0, "tiny": 5e-324, "words": "yes"},
 )  # fmt: skip
 ODD = np.array([0.1, np.nan, np.inf, -0.0, 5e-324])

@@ -42,8 +42,10 @@ def test_an_attribute_by_hand(federate):
     assert found.majority == max(secret.mean(), 1 - secret.mean())
     assert found.lift == pytest.approx(0.75 - max(found.majority, found.imputation))
     assert found.low < 0.75 < found.high
-    assert found.sure is not None
-    assert (found.sure.certain, found.sure.certain_right, found.sure.rows) == (40, 30, ())
+    # sure of all and right for three in four: what it claims is not repeated
+    assert found.sure is None
+    assert found.oversure == "100% sure on average, and right for 75%"
+    assert "bits_gained" not in found.details
     asked = scorer(recording, attribute("s"), rows=True)
     told = asked(attack_named("majority"), certain(secret), 0.0).finding.sure
     assert told is not None

@@ -48,7 +48,7 @@ INFOS = (
         name="global_model",
         question="local_model",
         paper="xu2021",
-        needs=("individual updates",),
+        needs=("the global model",),
         words="Takes the model that the client was sent last.",
     ),
 )

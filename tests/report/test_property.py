@@ -12,6 +12,8 @@ from overheard.report import render
 from overheard.report.digest import digest
 from overheard.report.markdown import render_markdown
 
+NEEDS = {"matched_filter": ("sums of updates",), "nobody": ("the global model",)}
+
 
 @pytest.fixture(scope="module")
 def poisoned(audit: Audit) -> Audit:
@@ -28,11 +30,20 @@ def poisoned(audit: Audit) -> Audit:
         )
     ]  # fmt: skip
     pooled = [
-        Pooled(clients=6, **{k: getattr(f, k) for k in Pooled.model_fields if k != "clients"})
+        Pooled(
+            clients=6,
+            **{k: getattr(f, k) for k in Pooled.model_fields if k not in ("clients", "flagged")},
+        )
         for f in found
     ]
     infos = [
-        AttackInfo(name=f.attack, question="property", paper=f.paper, needs=(), words="Listens.")
+        AttackInfo(
+            name=f.attack,
+            question="property",
+            paper=f.paper,
+            needs=NEEDS[f.attack],
+            words="Listens.",
+        )
         for f in found
     ]
     run = audit.run.model_copy(update={"threat": "secure-server"})

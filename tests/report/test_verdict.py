@@ -14,6 +14,7 @@ from overheard.report.verdict import (
     Level,
     judge,
     judge_pooled,
+    overall,
     verdicts,
 )
 
@@ -59,26 +60,26 @@ def test_every_level_has_its_sentence(audit: Audit) -> None:
 
 
 @pytest.mark.parametrize(
-    ("low", "value", "majority", "imputation", "level"),
+    ("n", "value", "majority", "imputation", "level"),
     [
-        (0.61, 0.65, 0.5, 0.6, EXPOSED),
-        (0.60, 0.65, 0.5, 0.6, UNCLEAR),
-        (0.61, 0.65, 0.63, 0.5, UNCLEAR),
-        (0.61, 0.65, 0.65, 0.5, NO_SIGN),
-        (0.61, 0.65, 0.5, None, EXPOSED),
-        (0.61, 0.65, None, 0.7, NO_SIGN),
-        (0.61, 0.65, None, None, UNCLEAR),
+        (1000, 0.65, 0.5, 0.6, EXPOSED),
+        (100, 0.65, 0.5, 0.6, UNCLEAR),
+        (1000, 0.65, 0.63, 0.5, UNCLEAR),
+        (1000, 0.65, 0.65, 0.5, NO_SIGN),
+        (1000, 0.65, 0.5, None, EXPOSED),
+        (1000, 0.65, None, 0.7, NO_SIGN),
+        (1000, 0.65, None, None, UNCLEAR),
     ],
 )
 def test_the_rule_for_shares(
     audit: Audit,
-    low: float,
+    n: int,
     value: float,
     majority: float | None,
     imputation: float | None,
     level: Level,
 ) -> None:
-    changes = {"low": low, "value": value, "high": 0.7, "lift": None}
+    changes = {"n": n, "low": 0.6, "value": value, "high": 0.7, "lift": None}
     changes |= {"majority": majority, "imputation": imputation}
     finding = one(audit, "max_entropy", "site 1", "female").model_copy(update=changes)
     (judged,) = judge(with_findings(audit, finding))
@@ -150,3 +151,109 @@ def test_names_with_braces_are_only_names(audit: Audit) -> None:
     (sentence,) = headline(with_findings(audit, finding))
     assert "`{actor.__class__}`" in sentence
     assert "{0}'s" in sentence
+
+
+# what must not be concluded
+
+
+def flagged(finding: Finding, why: str = "poor fit: the residual is 40 times the noise") -> Finding:
+    return finding.model_copy(update={"details": {"flag": why}})
+
+
+@pytest.mark.parametrize("value", [0.40, 0.99], ids=["no sign", "exposed"])
+def test_a_flagged_answer_is_not_measured_and_says_why_first(audit: Audit, value: float) -> None:
+    finding = one(audit, "max_entropy", "site 5", "black").model_copy(
+        update={"value": value, "low": value - 0.01, "high": value + 0.01}
+    )
+    (verdict,) = verdicts(with_findings(audit, flagged(finding)))
+    assert verdict.level is NOT_MEASURED
+    assert verdict.text.startswith(
+        "`black` was not measured: at 1 of 1 client max_entropy flags its own answer: poor fit"
+    )
+
+
+def test_another_attack_that_finds_nothing_does_not_speak_for_a_flagged_one(audit: Audit) -> None:
+    weak = one(audit, "model_based_linear", "site 1", "black")
+    strong = flagged(one(audit, "max_entropy", "site 1", "black"))
+    (verdict,) = verdicts(with_findings(audit, weak, strong))
+    assert verdict.level is NOT_MEASURED
+    # but what another attack did find stands
+    found = weak.model_copy(update={"value": 0.99, "low": 0.98, "high": 1.0})
+    (verdict,) = verdicts(with_findings(audit, found, strong))
+    assert verdict.level is EXPOSED
+
+
+def test_no_sign_is_said_of_all_clients_or_not_at_all(audit: Audit) -> None:
+    weak = [one(audit, "model_based_linear", site, "black") for site in ("site 1", "site 2")]
+    (verdict,) = verdicts(with_findings(audit, *weak))
+    assert verdict.level is NO_SIGN
+    (verdict,) = verdicts(with_findings(audit, weak[0], flagged(weak[1])))
+    assert verdict.level is NOT_MEASURED
+    assert "at 1 of 2 clients" in verdict.text
+    assert "no sign at the others" in verdict.text
+
+
+def test_an_answer_that_the_truth_contradicts_is_no_sign_of_nothing(audit: Audit) -> None:
+    weak = one(audit, "model_based_linear", "site 1", "black")
+    over = weak.model_copy(update={"details": {"oversure": "97% sure on average, right for 60%"}})
+    (verdict,) = verdicts(with_findings(audit, over))
+    assert verdict.level is NOT_MEASURED
+    assert "97% sure" in verdict.text
+
+
+def test_where_only_guesses_ran_nothing_was_measured(audit: Audit) -> None:
+    """However good the guess: who does not listen is what attacks are compared with."""
+    guess = one(audit, "majority", "site 1", "black").model_copy(
+        update={"value": 1.0, "low": 0.99, "high": 1.0}
+    )
+    (verdict,) = verdicts(with_findings(audit, guess))
+    assert verdict.level is NOT_MEASURED
+    assert "nothing that listens was run" in verdict.text
+
+
+def test_one_word_for_all_secrets_says_no_sign_only_if_all_were_measured(audit: Audit) -> None:
+    weak = one(audit, "model_based_linear", "site 1", "black")
+    other = flagged(one(audit, "max_entropy", "site 1", "female"))
+    assert overall(verdicts(with_findings(audit, weak))) is NO_SIGN
+    assert overall(verdicts(with_findings(audit, weak, other))) is NOT_MEASURED
+
+
+def test_the_only_positive_among_300_is_found(audit: Audit) -> None:
+    """Accuracy moves from 299 to 300 of 300; the probabilities moved by 9.7 bits."""
+    finding = one(audit, "max_entropy", "site 1", "black").model_copy(
+        update={
+            "n": 300, "value": 1.0, "low": 0.987, "high": 1.0, "majority": 299 / 300,
+            "imputation": 299 / 300, "lift": 1 / 300, "evidence": 9.66, "p_value": 2 * 2**-9.66,
+            "details": {"rare_value": "1", "rare_records": 1, "rare_recall": 1.0,
+                        "rare_precision": 1.0},
+        }
+    )  # fmt: skip
+    (verdict,) = verdicts(with_findings(audit, finding))
+    assert verdict.level is EXPOSED
+    assert "of the 1 record with 1 it finds 100%, and of those it names 100% are" in verdict.text
+    assert "beat both guesses by 9.7 bits" in verdict.text
+
+
+def test_of_many_clients_the_luckiest_is_not_exposed(audit: Audit) -> None:
+    """A p-value of 0.01 at one client of 20, and nothing elsewhere."""
+    clients = [f"c{k}" for k in range(20)]
+    template = one(audit, "max_entropy", "site 1", "black")
+    made = [template.model_copy(update={"client": c, "p_value": 0.5}) for c in clients]
+    lucky = made[0].model_copy(update={"p_value": 0.01})
+    (verdict,) = verdicts(with_findings(audit, lucky, *made[1:]))
+    assert verdict.level is UNCLEAR
+    (verdict,) = verdicts(with_findings(audit, lucky))
+    assert verdict.level is EXPOSED
+
+
+def test_all_clients_together_may_be_exposed_where_none_alone_is(audit: Audit) -> None:
+    template = one(audit, "max_entropy", "site 1", "black")
+    made = [template.model_copy(update={"client": f"c{k}", "p_value": 0.03}) for k in range(6)]
+    pooled = next(
+        p for p in audit.pooled if (p.attack, p.attribute) == ("max_entropy", "black")
+    ).model_copy(update={"p_value": 1e-6})
+    both = with_findings(audit, *made).model_copy(update={"pooled": (pooled,)})
+    (verdict,) = verdicts(both)
+    assert verdict.level is EXPOSED
+    assert "of all clients' " in verdict.text
+    assert "exposed" not in {j.level.name for j in judge(both)}

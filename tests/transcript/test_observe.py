@@ -26,6 +26,7 @@ from overheard.transcript.knowledge import (
     KINDS,
     AttributeDomain,
     AttributePrior,
+    Broadcast,
     Labels,
     Link,
     LocalTraining,
@@ -186,7 +187,11 @@ def test_public_records_lack_the_secret_and_the_label(federate: Federate) -> Non
     assert np.array_equal(view.know(Labels).values, truth["y"])
     everyone = np.concatenate([t["s"] for t in recording.truth().values()])
     assert view.know(AttributePrior).shares[1] == pytest.approx(everyone.mean())
-    assert observe(recording, EAVESDROPPER, LOCAL_MODEL, "1").kinds == {Link, LocalTraining}
+    assert observe(recording, EAVESDROPPER, LOCAL_MODEL, "1").kinds == {
+        Link,
+        Broadcast,
+        LocalTraining,
+    }
 
 
 @pytest.mark.parametrize("target", ["attribute.s", ""])
@@ -265,7 +270,7 @@ def test_missing_knowledge_fails_first_and_says_who_grants_it(federate: Federate
         launch(NeverCalled(Link), view, 0)
     text = str(caught.value)
     assert "attack 'curious' needs Link;" in text
-    assert "'secure-server' gives AttributeDomain, AttributePrior, EverybodysRecords," in text
+    assert "'secure-server' gives AttributeDomain, AttributePrior, Broadcast," in text
     assert "granted by: eavesdropper, isolating-server, server" in text
     poor = EAVESDROPPER.without(*KINDS)
     with pytest.raises(GrantKnowledge, match=r"needs AttributeDomain, Link; .* gives nothing"):

@@ -15,6 +15,7 @@ from inspect import getmembers, isclass
 from typing import Any
 
 from overheard.errors import FixConfig
+from overheard.transcript.knowledge import LISTENING
 from overheard.transcript.view import Attack
 
 
@@ -48,6 +49,12 @@ def attack_named(name: str) -> Attack:
 def is_slow(attack: Attack | type[Any]) -> bool:
     """Whether an audit runs it only when asked: searches that take minutes a client."""
     return bool(getattr(attack, "slow", False))
+
+
+def listens(attack: Attack | type[Any]) -> bool:
+    """Whether it is an attack at all: it needs what clients say. The others are guesses that
+    attacks are compared with."""
+    return bool(LISTENING & attack.needs)
 
 
 def words(attack: Attack | type[Any]) -> str:

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from importlib.metadata import version
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from overheard.attacks import all_attacks, attack_named, equation, is_slow, words
+from overheard.attacks import all_attacks, attack_named, equation, is_slow, listens, words
 from overheard.errors import ChooseAnotherAttack, FixConfig, FixData, GrantKnowledge, ListenLonger
 from overheard.evaluation import properties
+from overheard.evaluation.decision import CLOSE, Topic, topic_of
+from overheard.evaluation.evidence import share_p_value, smaller_p_value
 from overheard.evaluation.intervals import clustered_interval
 from overheard.evaluation.kept import NOTHING_KEPT, Kept
 from overheard.evaluation.promised import promise_notes
-from overheard.evaluation.record import AttackInfo, Audit, Finding, Pooled, Run, Skipped
+from overheard.evaluation.record import SHARES, AttackInfo, Audit, Finding, Pooled, Run, Skipped
 from overheard.evaluation.scoring import Scored, Scorer, scorer_of
 from overheard.evaluation.sureness import sureness, together
 from overheard.learning.recipe import Recipe
@@ -26,6 +31,7 @@ from overheard.transcript.target import LOCAL_MODEL, Target
 from overheard.transcript.threat import Threat
 from overheard.transcript.view import Attack, View, launch
 
+Array = NDArray[np.float64]
 Progress = Callable[[str, int, int], None]
 # an attack that raises one of these was not applicable; anything else is an error of the audit
 NOT_RUN = (ChooseAnotherAttack, GrantKnowledge, ListenLonger, FixData)
@@ -108,11 +114,13 @@ def audit(
     progress("done", len(steps), len(steps))
     heard_of = {s.finding.attack for s in scored} | {s.attack for s in skipped}
     used = [a for a in chosen if a.name in heard_of]
+    listening = frozenset(a.name for a in used if listens(a))
+    scored = _tested(scored, listening)
     return Audit(
         run=_run(recording, threat, recipe, seed),
         attacks=tuple(_info(a) for a in used),
         findings=tuple(s.finding for s in scored),
-        pooled=tuple(_pool(scored)),
+        pooled=tuple(_pool(scored, listening)),
         skipped=tuple(skipped),
         notes=(
             *_notes(recording),
@@ -215,48 +223,100 @@ def _targets(recording: Recording, keys: tuple[str, ...]) -> list[Target]:
     return [known[key] for key in keys]
 
 
-def _pool(scored: list[Scored]) -> Iterable[Pooled]:
-    groups: dict[tuple[str, str | None], list[Scored]] = {}
+def _tested(scored: Sequence[Scored], listening: frozenset[str]) -> list[Scored]:
+    """Losses and errors with their p-values: against everybody on the same client who does not
+    listen, and, for the client's own model, against what still counts as it."""
+    free: dict[tuple[Topic, str], list[Array]] = {}
     for s in scored:
-        groups.setdefault((s.finding.attack, s.finding.attribute), []).append(s)
-    for (attack, attribute), members in groups.items():
-        units = [m.units for m in members]
-        n = sum(map(len, units))
-        first = members[0].finding
-        if first.metric == "f1":  # asked of all clients together: there is nothing to pool
-            yield Pooled(**first.model_dump(include=set(Pooled.model_fields)), clients=first.n)
-            continue
-        value = float(np.concatenate(units).mean())
-        low, high = clustered_interval(units, share=first.metric == "accuracy")
-        posteriors = [m.posterior for m in members if m.posterior is not None]
-        shared: dict[str, float | None] = {"majority": None, "imputation": None, "lift": None}
-        if first.metric == "accuracy":
-            sizes = np.array([m.finding.n for m in members])
-            guess = float(np.average([m.finding.majority or 0.0 for m in members], weights=sizes))
-            shared["majority"] = guess
-            imputed = [m.imputed for m in members if m.imputed is not None]
-            if len(imputed) == len(members):
-                shared["imputation"] = float(np.concatenate(imputed).mean())
-            shared["lift"] = value - max(guess, shared["imputation"] or 0.0)
-        elif first.metric == "mean_absolute_error":
+        if s.finding.attack not in listening:
+            free.setdefault((topic_of(s.finding), s.finding.client), []).append(s.units)
+    return [_with_p_value(s, free.get((topic_of(s.finding), s.finding.client), [])) for s in scored]
+
+
+def _with_p_value(scored: Scored, free: Sequence[Array]) -> Scored:
+    found = scored.finding
+    if found.metric in SHARES or found.flag:
+        return scored
+    against = _rivals(found.metric, scored.imputed, free)
+    if not against:
+        return scored
+    p = max(smaller_p_value(scored.units, than) for than in against)
+    return replace(scored, finding=found.model_copy(update={"p_value": p}))
+
+
+def _rivals(metric: str, imputed: Array | None, free: Sequence[Array]) -> list[Array | float]:
+    close: list[Array | float] = [CLOSE] if metric == "excess_loss" else []
+    return [*close, *free, *([] if imputed is None else [imputed])]
+
+
+def _pool(scored: Sequence[Scored], listening: frozenset[str]) -> Iterable[Pooled]:
+    groups: dict[tuple[Topic, str], list[Scored]] = {}
+    for s in scored:
+        groups.setdefault((topic_of(s.finding), s.finding.attack), []).append(s)
+    free: dict[Topic, list[dict[str, Array]]] = {}
+    for (topic, attack), members in groups.items():
+        if attack not in listening:
+            units = {m.finding.client: m.units for m in members}
+            free.setdefault(topic, []).append(units)
+    for (topic, attack), members in groups.items():
+        reliable = [m for m in members if not m.finding.flag]
+        pooled = _pooled(attack, reliable or members, free.get(topic, []))
+        flag = "" if reliable else members[0].finding.flag
+        yield pooled.model_copy(update={"flagged": len(members) - len(reliable), "flag": flag})
+
+
+def _pooled(attack: str, members: Sequence[Scored], free: Sequence[Mapping[str, Array]]) -> Pooled:
+    """One attack's findings about several clients as one."""
+    first = members[0].finding
+    if first.metric == "f1":  # asked of all clients together: there is nothing to pool
+        own = first.model_dump(include=set(Pooled.model_fields) - {"flag", "oversure"})
+        return Pooled(**own, clients=first.n)
+    units = np.concatenate([m.units for m in members])
+    value, share = float(units.mean()), first.metric == "accuracy"
+    low, high = clustered_interval([m.units for m in members], share=share)
+    posteriors = [m.posterior for m in members if m.posterior is not None]
+    imputed = [m.imputed for m in members if m.imputed is not None]
+    stranger = np.concatenate(imputed) if len(imputed) == len(members) else None
+    told: dict[str, Any] = {
+        "imputation": None if stranger is None else float(stranger.mean()),
+        "oversure": next((m.finding.oversure for m in members if m.finding.oversure), ""),
+        "sure": sureness(together(posteriors), bins=True) if posteriors else None,
+    }
+    if share:
+        sizes = np.array([m.finding.n for m in members])
+        majority = float(np.average([m.finding.majority or 0.0 for m in members], weights=sizes))
+        told |= {"majority": majority, "lift": value - max(majority, told["imputation"] or 0.0)}
+        gains = [m.finding.evidence for m in members if m.finding.evidence is not None]
+        told["evidence"] = sum(gains) if gains else None
+        # of many chances the binomial of their mean has the longest tail (Hoeffding 1956)
+        chances = [max(m.finding.majority or 0.0, m.finding.imputation or 0.0) for m in members]
+        chance = float(np.average(chances, weights=sizes))
+        told["p_value"] = share_p_value(int(units.sum()), len(units), chance, told["evidence"])
+    else:
+        if first.metric == "mean_absolute_error":
             low = max(low, 0.0)
-            imputed = [m.imputed for m in members if m.imputed is not None]
-            if len(imputed) == len(members):
-                stranger = float(np.concatenate(imputed).mean())
-                shared |= {"imputation": stranger, "lift": stranger - value}
-        yield Pooled(
-            attack=attack,
-            question=first.question,
-            attribute=attribute,
-            metric=first.metric,
-            value=value,
-            low=min(low, value),
-            high=max(high, value),
-            clients=len(members),
-            n=n,
-            sure=sureness(together(posteriors), bins=True) if posteriors else None,
-            **shared,
-        )
+            told["lift"] = None if stranger is None else told["imputation"] - value
+        clients = [m.finding.client for m in members]
+        guesses = [
+            np.concatenate([units[c] for c in clients])
+            for units in free
+            if set(clients) <= set(units)
+        ]
+        against = _rivals(first.metric, stranger, guesses)
+        if against:
+            told["p_value"] = max(smaller_p_value(units, than) for than in against)
+    return Pooled(
+        attack=attack,
+        question=first.question,
+        attribute=first.attribute,
+        metric=first.metric,
+        value=value,
+        low=min(low, value),
+        high=max(high, value),
+        clients=len(members),
+        n=len(units),
+        **told,
+    )
 
 
 def _run(recording: Recording, threat: Threat, recipe: Recipe, seed: int) -> Run:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,15 @@ def majority_share(column: NDArray[Any], values: tuple[Value, ...]) -> float:
     return float(counts.max() / counts.sum())
 
 
+@dataclass(frozen=True)
+class Imputed:
+    """A stranger's guess: which records it gets right, and log2 of the probability that it gives
+    to each record's true value."""
+
+    hits: Array
+    log2: Array
+
+
 def imputation_hits(
     recipe: Recipe,
     truth: Mapping[str, Records],
@@ -31,7 +41,20 @@ def imputation_hits(
     values: tuple[Value, ...],
     seed: int,
 ) -> Array | None:
-    """Which records a stranger would get right with labelled records from elsewhere.
+    """Which records a stranger would get right with labelled records from elsewhere."""
+    found = imputation(recipe, truth, client, column, values, seed)
+    return None if found is None else found.hits
+
+
+def imputation(
+    recipe: Recipe,
+    truth: Mapping[str, Records],
+    client: str,
+    column: str,
+    values: tuple[Value, ...],
+    seed: int,
+) -> Imputed | None:
+    """What a stranger would guess with labelled records from elsewhere.
 
     A logistic regression and gradient-boosted trees of the secret given the public attributes and
     the label are trained on the OTHER clients' records; the one that cross-validates better there
@@ -73,7 +96,12 @@ def imputation_hits(
     best.fit(x, s)
     mine = _public(recipe, truth[client], column, values)
     wanted = value_indices(truth[client][column], values)
-    return np.asarray(best.predict(mine) == wanted, dtype=np.float64)
+    hits = np.asarray(best.predict(mine) == wanted, dtype=np.float64)
+    p = np.zeros((len(wanted), len(values)))
+    p[:, best.classes_] = best.predict_proba(mine)
+    # never surer than so many records allow: one more record might have had any value
+    p = (len(s) * p + 1) / (len(s) + len(values))
+    return Imputed(hits, np.log2(p[np.arange(len(wanted)), wanted]))
 
 
 def _public(recipe: Recipe, records: Records, column: str, values: tuple[Value, ...]) -> Array:

@@ -27,7 +27,6 @@ from overheard.transcript.threat import Threat
 from overheard.transcript.view import Attack, launch
 
 Progress = Callable[[str, int, int], None]
-FREE = frozenset({"baseline", ""})
 COVERAGES = (0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
 QUICK_RECORDS = 400
 """Up to so many records of a client it takes seconds, and is asked without being told to."""
@@ -89,9 +88,10 @@ def by_coverage(
     learned: accuracy with 10% to all of its records known. Attributes for which partial knowledge
     cannot be decoded are left out."""
     best: dict[str, Finding] = {}
+    attacks = audit.listening
     for found in audit.findings:
         small = found.question == "attribute" and found.attribute and found.n <= most
-        if small and found.attribute is not None and found.paper not in FREE:
+        if small and found.attribute is not None and found.attack in attacks:
             known = best.get(found.attribute)
             if known is None or (found.lift or 0.0) > (known.lift or 0.0):
                 best[found.attribute] = found

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from overheard.attacks import all_attacks, attack_named, is_slow
+from overheard.attacks import all_attacks, attack_named, is_slow, listens
 from overheard.errors import ChooseAnotherAttack, FixConfig
 from overheard.evaluation.audit import NOT_RUN
 from overheard.evaluation.properties import answers_of, check_heard, f1, remarks, scores_of
@@ -97,7 +97,7 @@ def _candidates(name: str) -> list[Attack]:
             )
         return [attack]
     order = sorted(_names(), key=lambda n: (n not in PREFERRED, n))
-    return [a for a in map(attack_named, order) if not is_slow(a) and a.paper != "baseline"]
+    return [a for a in map(attack_named, order) if not is_slow(a) and listens(a)]
 
 
 def _names() -> list[str]:

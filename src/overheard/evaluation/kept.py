@@ -45,7 +45,7 @@ class Kept:
             Finding.model_validate(content["finding"]),
             _unpacked(content["units"]),
             None if content["imputed"] is None else _unpacked(content["imputed"]),
-            None if posterior is None else Posterior(*map(_unpacked, posterior)),
+            None if posterior is None else Posterior(*(a and _unpacked(a) for a in posterior)),
         )
 
     def keep(self, outcome: Scored | Skipped, *key: str) -> None:
@@ -60,7 +60,9 @@ class Kept:
             "imputed": None if outcome.imputed is None else _packed(outcome.imputed),
             "posterior": None
             if p is None
-            else [_packed(a) for a in (p.confidence, p.hits, p.bits)],
+            else [
+                None if a is None else _packed(a) for a in (p.confidence, p.hits, p.bits, p.beyond)
+            ],
         }
         self._write(content, "outcome", *key)
 

@@ -28,7 +28,6 @@ from overheard.transcript.threat import Threat
 from overheard.transcript.view import View, launch
 
 Progress = Callable[[str, int, int], None]
-FREE = frozenset({"baseline", ""})
 
 
 def prefixes(rounds: int) -> tuple[int, ...]:
@@ -59,7 +58,7 @@ def by_rounds(
     recipe = recipe_of(recording)
     if recipe is None:
         raise FixRecording(f"{recording.path}: has no training recipe; nothing is scored")
-    chosen = [f for f in _strongest(audit) if f.paper not in FREE]
+    chosen = _strongest(audit)
     truth = recording.truth()
     found: list[Heard] = []
     for done, best in enumerate(chosen):
@@ -115,12 +114,12 @@ def _learned(value: float, metric: str) -> float:
 
 def _strongest(audit: Audit) -> list[Finding]:
     """Per secret: the attack best over all clients, where it is best over them."""
-    papers = {info.name: info.paper for info in audit.attacks}
+    attacks = audit.listening
     best: dict[tuple[str, str | None, str], tuple[float, str]] = {}
     for row in audit.pooled:
         key = (row.question, row.attribute, row.metric)
         score = _learned(row.value, row.metric)
-        if papers.get(row.attack, "") not in FREE and score > best.get(key, (-np.inf, ""))[0]:
+        if row.attack in attacks and score > best.get(key, (-np.inf, ""))[0]:
             best[key] = (score, row.attack)
     chosen = []
     for asked, (_, attack) in best.items():

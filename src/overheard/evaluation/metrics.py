@@ -37,9 +37,8 @@ def attribute_bits(guess: AttributeValues, column: NDArray[Any]) -> Array:
     and wrong loses bits.
     """
     truth = value_indices(column, guess.values)
-    share = np.bincount(truth, minlength=len(guess.values)) / len(truth)
     p = guess.probabilities[np.arange(len(truth)), truth]
-    return np.asarray(np.log2(np.maximum(p, 1e-6)) - np.log2(share[truth]))
+    return np.asarray(np.log2(np.maximum(p, 1e-6))) - log2_shares(column, guess.values)
 
 
 def calibration_error(guess: AttributeValues, column: NDArray[Any], bins: int = 10) -> float:
@@ -57,16 +56,31 @@ def balanced_accuracy(guess: AttributeValues, column: NDArray[Any]) -> float:
     return float(np.mean([hits[truth == k].mean() for k in np.unique(truth)]))
 
 
-def rare_f1(guess: AttributeValues, column: NDArray[Any]) -> float:
-    """F1 of the rarest value that occurs: 2 hits / (guessed + there); the first among equals.
+def log2_shares(column: NDArray[Any], values: tuple[Value, ...]) -> Array:
+    """log2 of the client's own share of each record's value."""
+    truth = value_indices(column, values)
+    share = np.bincount(truth, minlength=len(values)) / len(truth)
+    return np.asarray(np.log2(share[truth]))
+
+
+def rare_value(guess: AttributeValues, column: NDArray[Any]) -> dict[str, float | int | str]:
+    """The rarest value that occurs (the first among equals): how many there are, how many of them
+    are found (recall), how many of those said to have it do (precision), and both in one, F1.
 
     Beside accuracy for skewed attributes, of which always guessing the commonest value gets most.
     """
     truth, chosen = value_indices(column, guess.values), guess.choice()
     counts = np.bincount(truth, minlength=len(guess.values))
     rarest = int(np.where(counts > 0, counts, counts.max() + 1).argmin())
+    there, said = int(counts[rarest]), int((chosen == rarest).sum())
     hits = int(((truth == rarest) & (chosen == rarest)).sum())
-    return 2 * hits / int((truth == rarest).sum() + (chosen == rarest).sum())
+    told: dict[str, float | int | str] = {
+        "rare_value": str(guess.values[rarest]),
+        "rare_records": there,
+        "rare_recall": hits / there,
+        "rare_f1": 2 * hits / (there + said),
+    }
+    return told | ({"rare_precision": hits / said} if said else {})
 
 
 def client_losses(recipe: Recipe, theta: Array, records: Records) -> Array:

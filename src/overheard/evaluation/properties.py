@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from scipy.stats import binomtest
 
 from overheard.errors import FixData, FixRecording, ListenLonger
+from overheard.evaluation.evidence import found_p_value
 from overheard.evaluation.intervals import RESAMPLES
 from overheard.evaluation.record import Finding
 from overheard.evaluation.scoring import Scored, Scorer, finite
@@ -81,6 +82,9 @@ def property_scorer(truth: Mapping[str, Records], target: Target, view: View, se
         chosen = guess.choice()
         value = f1(chosen, answers)
         low, high = f1_interval(chosen, answers, stream(seed, "interval", attack.name, target.key))
+        details = finite({**guess.diagnostics, **scores_of(guess, answers)})
+        found, accused, positives = (int(s.sum()) for s in (chosen & answers, chosen, answers))
+        p = found_p_value(found, accused, positives, len(answers)) if value > free else 1.0
         finding = Finding(
             attack=attack.name,
             paper=attack.paper,
@@ -97,7 +101,8 @@ def property_scorer(truth: Mapping[str, Records], target: Target, view: View, se
             n=len(answers),
             seconds=seconds,
             seed=seed,
-            details=finite({**guess.diagnostics, **scores_of(guess, answers)}),
+            details=details,
+            p_value=None if "flag" in details else p,
         )
         return Scored(finding, np.array([value]), None)
 

@@ -1,8 +1,8 @@
 """The audit's record: what was asked, found and skipped, as typed data in ``audit.json``.
 
-Version 2 (1 had neither `Sureness` nor `Heard`, and is still read). The report is made from this
-and nothing else. Every share is in [0, 1]; ``low`` and ``high`` bound a 95% confidence interval;
-fields that do not apply are null, never NaN.
+Version 3 (1 had neither `Sureness` nor `Heard`, 2 no p-values; both are still read). The report is
+made from this and nothing else. Every share is in [0, 1]; ``low`` and ``high`` bound a 95%
+confidence interval around ``value``; fields that do not apply are null, never NaN.
 """
 
 from __future__ import annotations
@@ -15,14 +15,18 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from overheard.errors import FixRecording
 from overheard.foreign.files import read_bounded
 from overheard.foreign.limits import check
+from overheard.transcript.knowledge import LISTENING
 
-VERSION = 2
-READS = (1, 2)
+VERSION = 3
+READS = (1, 2, 3)
 LARGEST = 1e300
+SHARES = frozenset({"accuracy", "f1"})
+"""Metrics in [0, 1] of which more is worse; the others are losses and errors."""
 
 Metric = Literal["accuracy", "excess_loss", "mean_absolute_error", "f1"]
 Count = Annotated[int, Field(ge=0)]
 Seconds = Annotated[float, Field(ge=0)]
+Probability = Annotated[float, Field(ge=0, le=1)]
 
 
 class _Part(BaseModel):
@@ -38,7 +42,28 @@ class _Part(BaseModel):
         return self
 
 
-class Bin(_Part):
+class _Measured(_Part):
+    """What has a value and an interval, which must be one."""
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        told = dict(self)
+        value = told["right"] if "right" in told else told["value"]
+        low, high = told["low"], told["high"]
+        slack = 1e-9 * max(1.0, abs(value))
+        if not low - slack <= value <= high + slack:
+            raise ValueError(f"low {low:g}, value {value:g}, high {high:g}: not in this order")
+        if told.get("metric", "accuracy") in SHARES:
+            ends = (low, value, high, told.get("majority"), told.get("imputation"))
+            if any(end is not None and not -slack <= end <= 1 + slack for end in ends):
+                raise ValueError(f"a share outside 0 to 1 ({value:g}, {low:g} to {high:g})")
+        sure = told.get("sure")
+        if sure is not None and sure.certain > told["n"]:
+            raise ValueError(f"{sure.certain} of {told['n']} records are known")
+        return self
+
+
+class Bin(_Measured):
     """Records whose chosen value got a probability of at least ``least`` and below ``most``.
 
     The last bin is open below, beyond 99%, and closed above.
@@ -70,8 +95,14 @@ class Sureness(_Part):
     bins: tuple[Bin, ...] = ()
     rows: tuple[Count, ...] = ()
 
+    @model_validator(mode="after")
+    def _counted(self) -> Self:
+        if self.certain_right > self.certain:
+            raise ValueError(f"{self.certain_right} of {self.certain} are right")
+        return self
 
-class Finding(_Part):
+
+class Finding(_Measured):
     """What one attack learned about one client.
 
     ``metric`` says what ``value`` is: ``accuracy`` (share of records whose attribute is guessed
@@ -86,7 +117,12 @@ class Finding(_Part):
     is value minus the better of the two, ``bound`` a theoretical lower bound on the attack's
     accuracy where one is known. For ``mean_absolute_error``: ``imputation`` is such a stranger's
     error and ``lift`` is how much smaller the attack's is. ``details`` holds the attack's own
-    diagnostics and secondary metrics.
+    diagnostics and secondary metrics; ``flag`` in it says why the answer must not be relied on,
+    ``oversure`` that its probabilities do not hold against the truth.
+
+    ``evidence``: bits by which its probabilities beat the best guess without listening, over all
+    records. ``p_value``: of one test that nothing was learned beyond such guesses, not corrected
+    for how many tests there are (see `overheard.evaluation.decision`).
     """
 
     attack: str
@@ -108,10 +144,26 @@ class Finding(_Part):
     seed: int
     details: dict[str, float | int | str] = {}
     sure: Sureness | None = None
+    evidence: float | None = None
+    p_value: Probability | None = None
+
+    @property
+    def flag(self) -> str:
+        """Why the answer must not be relied on; empty if it may be."""
+        return str(self.details.get("flag", ""))
+
+    @property
+    def oversure(self) -> str:
+        """How its probabilities fail against the truth; empty if they do not."""
+        return str(self.details.get("oversure", ""))
 
 
-class Pooled(_Part):
-    """One attack over all clients together; the interval is clustered by client."""
+class Pooled(_Measured):
+    """One attack over all clients whose answers it does not flag, the interval clustered by client.
+
+    ``flagged``: clients left out because their answer is flagged; where all are, the numbers are
+    of all, and ``flag`` says why they must not be relied on.
+    """
 
     attack: str
     question: str
@@ -126,9 +178,14 @@ class Pooled(_Part):
     clients: Count
     n: Count
     sure: Sureness | None = None
+    evidence: float | None = None
+    p_value: Probability | None = None
+    flagged: Count = 0
+    flag: str = ""
+    oversure: str = ""
 
 
-class Heard(_Part):
+class Heard(_Measured):
     """What an attack learned about one client from its first ``rounds`` rounds alone."""
 
     attack: str
@@ -142,7 +199,7 @@ class Heard(_Part):
     high: float
 
 
-class KnownShare(_Part):
+class KnownShare(_Measured):
     """What an attack learned about one client when only a share of its records was known.
 
     ``known``: how many records; accuracy and ``majority`` are of those.
@@ -223,6 +280,11 @@ class AttackInfo(_Part):
     words: str
     equation: str = ""
 
+    @property
+    def listens(self) -> bool:
+        """Whether it is an attack: it needs what clients say. The others are guesses."""
+        return not {kind.name for kind in LISTENING}.isdisjoint(self.needs)
+
 
 class Run(_Part):
     """The recording that was audited and the adversary who listened.
@@ -259,6 +321,11 @@ class Audit(_Part):
     covered: tuple[KnownShare, ...] = ()
     notes: tuple[str, ...] = Field(default=())
 
+    @property
+    def listening(self) -> frozenset[str]:
+        """Names of what listened; the other findings are guesses to compare them with."""
+        return frozenset(info.name for info in self.attacks if info.listens)
+
     def to_json(self) -> str:
         """What ``audit.json`` or a list of suspects holds."""
         return self.model_dump_json(indent=1) + "\n"
@@ -284,4 +351,37 @@ def read_audit(path: str | Path) -> Audit:
     if audit.version not in READS:
         known = " and ".join(map(str, READS))
         raise FixRecording(f"{file}: audit version {audit.version} is not known (reads {known})")
-    return audit
+    return audit if audit.version == VERSION else _brought_up(audit)
+
+
+def _brought_up(audit: Audit) -> Audit:
+    """An older audit, said as today: who listens, and what its flags contradict is left out."""
+    from overheard.attacks import all_attacks
+
+    def needs(info: AttackInfo) -> tuple[str, ...]:
+        known = all_attacks().get(info.name)
+        return tuple(sorted(kind.name for kind in known.needs)) if known else info.needs
+
+    def told(found: Finding) -> Finding:
+        if found.flag.startswith("undecided"):
+            details = {("undecided" if k == "flag" else k): v for k, v in found.details.items()}
+            return found.model_copy(update={"details": details})
+        return found.model_copy(update={"sure": None}) if found.flag else found
+
+    findings = tuple(map(told, audit.findings))
+    flags: dict[tuple[str, str, str | None], str] = {}
+    for f in findings:
+        if f.flag:
+            flags.setdefault((f.attack, f.question, f.attribute), f.flag)
+
+    def pooled(row: Pooled) -> Pooled:
+        flag = flags.get((row.attack, row.question, row.attribute), "")
+        return row.model_copy(update={"flag": flag, "sure": None}) if flag else row
+
+    return audit.model_copy(
+        update={
+            "attacks": tuple(i.model_copy(update={"needs": needs(i)}) for i in audit.attacks),
+            "findings": findings,
+            "pooled": tuple(map(pooled, audit.pooled)),
+        }
+    )

@@ -16,15 +16,16 @@ from numpy.typing import NDArray
 from overheard.errors import FixData, FixRecording
 from overheard.evaluation import metrics
 from overheard.evaluation.baselines import (
-    imputation_hits,
+    imputation,
     imputed_label_errors,
     majority_share,
     strange_group_means,
 )
 from overheard.evaluation.bounds import algorithm3_bound
+from overheard.evaluation.evidence import share_p_value
 from overheard.evaluation.intervals import mean_interval, share_interval
 from overheard.evaluation.record import Finding
-from overheard.evaluation.sureness import Posterior, sureness
+from overheard.evaluation.sureness import Posterior, oversure, sureness
 from overheard.learning.recipe import Recipe
 from overheard.learning.records import Records
 from overheard.randomness import stream
@@ -105,6 +106,46 @@ class _About:
             "lift": accuracy - max(majority, imputation or 0.0),
         }
 
+    def scored(
+        self,
+        attack: Attack,
+        seconds: float,
+        share: dict[str, Any],
+        details: Mapping[str, float | int | str],
+        hits: Array,
+        claimed: Posterior | None,
+        imputed: Array | None,
+    ) -> Scored:
+        """A share with what the attack claims to know, where it claims anything that holds.
+
+        What an answer that flags itself says of single records is not worth repeating, nor is what
+        the truth contradicts.
+        """
+        told = finite(details)
+        if claimed is not None and "flag" not in told and (gap := oversure(claimed)):
+            told["oversure"] = gap
+        if "flag" in told or "oversure" in told:
+            claimed = None
+        evidence = None if claimed is None else claimed.evidence
+        if claimed is not None:
+            told["bits_gained"] = float(claimed.bits.mean())
+        reference = max(share["majority"], share["imputation"] or 0.0)
+        p = share_p_value(int(hits.sum()), len(hits), reference, evidence)
+        return Scored(
+            self.finding(
+                attack,
+                seconds,
+                **share,
+                details=told,
+                sure=None if claimed is None else sureness(claimed, rows=self.rows),
+                evidence=evidence,
+                p_value=None if "flag" in told else p,
+            ),
+            hits,
+            imputed,
+            claimed,
+        )
+
     def mean_of(self, units: Array, attack: Attack) -> dict[str, float]:
         """The mean of per-unit scores with its interval."""
         rng = stream(self.seed, "interval", attack.name, self.view.client)
@@ -175,37 +216,31 @@ def _attributes(about: _About) -> Scorer:
     else:
         values = tuple(sorted({v for r in truth.values() for v in r[name].tolist()}))
     majority = majority_share(column, values)
-    imputed = imputation_hits(recipe, truth, about.view.client, name, values, about.seed)
-    imputation = None if imputed is None else float(imputed.mean())
+    stranger = imputation(recipe, truth, about.view.client, name, values, about.seed)
+    share_imputed = None if stranger is None else float(stranger.hits.mean())
     bound = algorithm3_bound(recipe, about.records, name, values)
+    own = metrics.log2_shares(column, values)
 
     def score(attack: Attack, guess: AttributeValues, seconds: float) -> Scored:
         hits = metrics.attribute_hits(guess, column)
-        bits = metrics.attribute_bits(guess, column)
-        posterior = Posterior(guess.probabilities.max(axis=1), hits, bits)
         details: dict[str, float | int | str] = {
             "balanced_accuracy": metrics.balanced_accuracy(guess, column),
-            "rare_f1": metrics.rare_f1(guess, column),
-            "bits_gained": float(bits.mean()),
-            "calibration_error": metrics.calibration_error(guess, column),
+            **metrics.rare_value(guess, column),
             **guess.diagnostics,
         }
+        claimed = None
+        if guess.claims:
+            bits = metrics.attribute_bits(guess, column)
+            beyond = None if stranger is None else bits + own - stranger.log2
+            claimed = Posterior(guess.probabilities.max(axis=1), hits, bits, beyond)
+            details["calibration_error"] = metrics.calibration_error(guess, column)
         if guess.labels is not None:
             classes = about.records[recipe.target.column]
             details["label_accuracy"] = float(metrics.attribute_hits(guess.labels, classes).mean())
-        return Scored(
-            about.finding(
-                attack,
-                seconds,
-                **about.share_of(hits, majority, imputation),
-                bound=bound if attack.name == "model_based_linear" else None,
-                details=finite(details),
-                sure=sureness(posterior, rows=about.rows),
-            ),
-            hits,
-            imputed,
-            posterior,
-        )
+        about_it = about.share_of(hits, majority, share_imputed)
+        about_it["bound"] = bound if attack.name == "model_based_linear" else None
+        imputed = None if stranger is None else stranger.hits
+        return about.scored(attack, seconds, about_it, details, hits, claimed, imputed)
 
     return score
 
@@ -240,19 +275,8 @@ def _members(about: _About) -> Scorer:
             inside = replace(guess.attribute, probabilities=guess.attribute.probabilities[member])
             details["attribute_accuracy"] = float(metrics.attribute_hits(inside, column).mean())
             details["attribute_majority"] = majority_share(column, values)
-        return Scored(
-            about.finding(
-                attack,
-                seconds,
-                **about.share_of(hits, majority),
-                n=len(member),
-                details=finite(details),
-                sure=sureness(posterior, rows=about.rows),
-            ),
-            hits,
-            None,
-            posterior,
-        )
+        about_it = about.share_of(hits, majority) | {"n": len(member)}
+        return about.scored(attack, seconds, about_it, details, hits, posterior, None)
 
     return score
 

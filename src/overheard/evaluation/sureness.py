@@ -22,15 +22,25 @@ EDGES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 1.0)
 """Narrow where it matters: what is known for certain is the last bin."""
 BEYOND = 0.99
 MOST_ROWS = 20
+OVERSURE = 0.05
+"""Claims beyond what is right by more than this mislead whoever relies on them."""
 
 
 @dataclass(frozen=True)
 class Posterior:
-    """Per record: probability of the chosen value, whether it is right, bits over the shares."""
+    """Per record: probability of the chosen value, whether it is right, bits over the client's own
+    shares and, where there is one, over a stranger (``beyond``)."""
 
     confidence: Array
     hits: Array
     bits: Array
+    beyond: Array | None = None
+
+    @property
+    def evidence(self) -> float:
+        """Bits over the better guess without listening, over all records."""
+        over = [self.bits] if self.beyond is None else [self.bits, self.beyond]
+        return float(min(gains.sum() for gains in over))
 
     def rows(self, most: int = MOST_ROWS) -> tuple[int, ...]:
         """Row numbers, from 0, of the records known beyond 99% and rightly, the most bits first."""
@@ -41,11 +51,27 @@ class Posterior:
 
 def together(parts: Sequence[Posterior]) -> Posterior:
     """The records of several clients as one."""
+    over = [p.beyond for p in parts if p.beyond is not None]
     return Posterior(
         np.concatenate([p.confidence for p in parts]),
         np.concatenate([p.hits for p in parts]),
         np.concatenate([p.bits for p in parts]),
+        np.concatenate(over) if over and len(over) == len(parts) else None,
     )
+
+
+def oversure(found: Posterior) -> str:
+    """In words, by how much an attack is surer than right; empty where that may be chance.
+
+    More than 5 points, and beyond three standard errors of what it claims or of what it got.
+    """
+    claimed, right = float(found.confidence.mean()), float(found.hits.mean())
+    n = len(found.hits)
+    promised = float((found.confidence * (1 - found.confidence)).sum()) / n**2
+    error = np.sqrt(max(promised, right * (1 - right) / n))
+    if claimed - right <= OVERSURE or claimed - right <= 3 * error:
+        return ""
+    return f"{claimed:.0%} sure on average, and right for {right:.0%}"
 
 
 def sureness(found: Posterior, bins: bool = False, rows: bool = False) -> Sureness:

@@ -177,7 +177,7 @@ def _decoded(part: _Part, secret: Secret, sent: Array, seed: int) -> Exposure:
     attack = DECODERS[target.question]
     guess = launch(attack, view, seed)
     scored = scorer_of(recipe, {OWN: records}, target, view, seed, pools)(attack, guess, 0.0)
-    doubt = part.doubt or _doubt(str(guess.diagnostics.get("flag", "")))
+    doubt = part.doubt or scored.finding.flag
     return _exposure(scored, shares, records[recipe.target.column], doubt)
 
 
@@ -246,11 +246,6 @@ def _view(
             AttributePrior(tuple(map(float, shares))),
         ]
     return View(OWN, target, "server", {type(p): p for p in pieces}), pools, shares
-
-
-def _doubt(flag: str) -> str:
-    """A decoder that is undecided says what it knows; other flags mean that it failed."""
-    return "" if flag.startswith("undecided") else flag
 
 
 def can_sample(recipe: Recipe, records: int, defence: AppliedDefence | None) -> bool:

@@ -9,8 +9,15 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from overheard.attacks import attack_named
 from overheard.evaluation.audit import audit
+from overheard.evaluation.decision import (
+    CLOSE,
+    Topic,
+    decide,
+    p_value_of,
+    references_of,
+    topic_of,
+)
 from overheard.evaluation.kept import Kept
 from overheard.evaluation.record import Audit, Finding
 from overheard.evaluation.scoring import Scored
@@ -19,21 +26,17 @@ from overheard.federation.pool import known_count
 from overheard.guard.limits import MISLED, WRONG, Exposure, entropy_of, made_certain, shares_of
 from overheard.guard.rehearsal import Messages, record_client
 from overheard.learning.records import positions
-from overheard.report.verdict import Topic, verdicts
-from overheard.transcript.knowledge import Link, Sums
 from overheard.transcript.store import Recording
 from overheard.transcript.target import Target
 from overheard.transcript.threat import EAVESDROPPER
 
 Array = NDArray[np.float64]
-CLOSE, NEAR = 0.01, 0.05
-"""A copy of the client's own model that loses so much more than the original is as good as it; or
-may be, in a federation whose other clients differ more than those of the rehearsal."""
-HALF = 0.5
-"""A value better than guessing by this part of its interval's arm (one standard deviation) is a
-hint: with other mini-batches, noise or models the audit may well call it exposed."""
-FREE = frozenset({"global_model"})
-"""Reads messages, and tells of the federation's model rather than of the client's."""
+NEAR = 5 * CLOSE
+"""A copy of the client's own model that loses at most so much more than the original may be as good
+as it in a federation whose other clients differ more than those of the rehearsal."""
+HINT = 0.3
+"""A p-value from which on a finding is no hint of a leak. Below it, with other mini-batches, noise
+or models the audit may well call it exposed: about one standard deviation better than guessing."""
 
 
 def measured(
@@ -59,29 +62,35 @@ def measured(
         return tuple(_exposures(ready, client, found, asked, kept)), typical
 
 
-def listens(attack: str) -> bool:
-    """Is this an attack, rather than a guess that hears nothing?"""
-    return bool(attack_named(attack).needs & {Link, Sums}) and attack not in FREE
-
-
 def _exposures(
     ready: Plan, client: str, found: Audit, asked: Sequence[Target], kept: Kept
 ) -> Iterable[Exposure]:
-    for verdict in verdicts(found):
-        topic = verdict.topic
-        about = [
-            f
-            for f in found.findings
-            if (f.question, f.attribute, f.metric)
-            == (topic.question, topic.attribute, topic.metric)
-        ]
-        heard = [f for f in about if listens(f.attack)]
+    decision, references = decide(found), references_of(found)
+    for topic in _topics(found):
+        about = [f for f in found.findings if topic_of(f) == topic]
+        heard = [f for f in about if f.attack in found.listening]
         if not heard or _unseen(ready, topic):
             yield from _unheard(ready, client, found, topic)
             continue
-        free = [f.value for f in about if not listens(f.attack)]
+        free = [f.value for f in about if f.attack not in found.listening]
         scores = [_scored(kept, f, asked) for f in heard]
-        yield _exposure(ready, client, verdict.level.name, heard, free, scores)
+        exposed = topic in decision.topics or (topic, client) in decision.clients
+        ps = [p for f in heard if (p := p_value_of(f, references)) is not None]
+        yield _exposure(ready, client, exposed, min(ps, default=None), heard, free, scores)
+
+
+def _topics(found: Audit) -> list[Topic]:
+    """What was asked, whether or not anything could run."""
+    questions = {info.name: info.question for info in found.attacks}
+    heard = [topic_of(f) for f in found.findings if f.attack in found.listening]
+    known = {(t.question, t.attribute) for t in heard}
+    skipped = [
+        Topic(questions[s.attack], s.attribute, "skipped")
+        for s in found.skipped
+        if s.attack in found.listening
+    ]
+    missing = [t for t in skipped if (t.question, t.attribute) not in known]
+    return list(dict.fromkeys([*heard, *missing]))
 
 
 def _unheard(ready: Plan, client: str, found: Audit, topic: Topic) -> Iterable[Exposure]:
@@ -90,7 +99,12 @@ def _unheard(ready: Plan, client: str, found: Audit, topic: Topic) -> Iterable[E
     model, records = ready.recipe.model, ready.clients[client]
     if topic.question == "local_model" and (model.hidden or len(records) <= model.size):
         return
-    reasons = [s.reason for s in found.skipped if s.attribute == topic.attribute]
+    questions = {info.name: info.question for info in found.attacks}
+    reasons = [
+        s.reason
+        for s in found.skipped
+        if (questions[s.attack], s.attribute) == (topic.question, topic.attribute)
+    ]
     doubt = f"no attack could run: {'; '.join(dict.fromkeys(reasons)) or 'none fits'}"
     column, value = topic.attribute or "", float("nan")
     bits = None
@@ -135,7 +149,8 @@ def _scored(kept: Kept, finding: Finding, asked: Sequence[Target]) -> Scored | N
 def _exposure(
     ready: Plan,
     client: str,
-    level: str,
+    exposed: bool,
+    p_value: float | None,
     heard: Sequence[Finding],
     free: Sequence[float],
     scores: Sequence[Scored | None],
@@ -145,19 +160,17 @@ def _exposure(
     posteriors = [s.posterior for s in scores if s is not None and s.posterior is not None]
     bits = max((float(p.bits.mean()) for p in posteriors), default=None)
     certain = max((made_certain(p.confidence, p.hits, p.bits) for p in posteriors), default=0)
-    doubts = [f"{f.attack}: {flag}" for f in heard if (flag := _flag(f))]
-    exposed = "exposed, by the audit's own rule" if level == "exposed" else ""
+    doubts = [f"{f.attack}: {f.flag}" for f in heard if f.flag]
+    told = "exposed, by the audit's own rule" if exposed else ""
     if best.metric == "excess_loss":
-        if best.value <= CLOSE and not exposed:
-            exposed = f"a copy of your own model, {best.value:.2%} worse than it"
+        if best.value <= CLOSE and not told:
+            told = f"a copy of your own model, {best.value:.2%} worse than it"
         elif best.value <= NEAR:
             doubts.append("nearly a copy of your own model")
-    elif not exposed and any(_hints(f, guess) for f in heard):
+    elif not exposed and _hints(best, guess, p_value):
         doubts.append("a hint of a leak, within the play of chance")
     if bits is not None and bits < _prior_bits(ready, client, best) + MISLED:
         doubts.append(WRONG)
-    if level == "not measured" and not doubts:
-        doubts.append("the audit calls it not measured")
     return Exposure(
         attribute=best.attribute or "",
         records=best.n,
@@ -170,15 +183,16 @@ def _exposure(
         share=_share(ready, client, best, bits, guess),
         question=best.question,
         attack=best.attack,
-        exposed=exposed,
+        exposed=told,
         doubt="; ".join(doubts),
     )
 
 
-def _flag(finding: Finding) -> str:
-    """Why an answer must not be relied on, in its attack's own words."""
-    flag = str(finding.details.get("flag", ""))
-    return "" if flag.startswith("undecided") else flag
+def _hints(best: Finding, guess: float | None, p_value: float | None) -> bool:
+    """Without others' guesses to test against (errors of labels), by half the interval's arm."""
+    if p_value is not None or guess is None:
+        return p_value is None or p_value < HINT
+    return best.value + (best.high - best.value) / 2 < guess
 
 
 def _reach(finding: Finding) -> float:
@@ -200,14 +214,6 @@ def _guess(ready: Plan, client: str, finding: Finding, free: Sequence[float]) ->
     alone = float(np.abs(labels - np.median(labels)).mean())
     known = [alone, *free, *([] if finding.imputation is None else [finding.imputation])]
     return min(known)
-
-
-def _hints(finding: Finding, guess: float | None) -> bool:
-    if guess is None:
-        return True
-    if finding.metric == "accuracy":
-        return finding.value - HALF * (finding.value - finding.low) > guess
-    return finding.value + HALF * (finding.high - finding.value) < guess
 
 
 def _share(

@@ -66,6 +66,8 @@ def _strongest(audit: Audit) -> dict[str, Pooled]:
         row = judged.finding
         if not isinstance(row, Pooled) or row.metric != "accuracy" or row.attribute is None:
             continue
+        if judged.baseline or row.flag:
+            continue
         known = found.get(row.attribute)
         if known is None or row.value > known.value:
             found[row.attribute] = row

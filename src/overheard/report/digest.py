@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from overheard.evaluation.decision import Topic, topic_of
 from overheard.evaluation.record import Audit
 from overheard.report import helps, verdict, words
 
@@ -13,15 +14,14 @@ DIGEST_VERSION = 1
 def digest(audit: Audit, show_records: bool = False) -> dict[str, Any]:
     """Level and sentence per secret, the strongest attack over all clients and per client.
 
-    ``level`` at the top is the highest of all. Row numbers of records only with ``show_records``.
+    ``level`` at the top is the highest of all; "no sign" only if everything was measured. Row
+    numbers of records only with ``show_records``.
     """
     answers = verdict.verdicts(audit)
     pooled, judged = verdict.judge_pooled(audit), verdict.judge(audit)
     return {
         "digest": DIGEST_VERSION,
-        "level": max((v.level for v in answers), key=lambda level: level.rank).name
-        if answers
-        else verdict.NOT_MEASURED.name,
+        "level": verdict.overall(answers).name,
         "threat": audit.run.threat,
         "data": audit.run.data,
         "clients": len(audit.run.clients),
@@ -41,7 +41,7 @@ def digest(audit: Audit, show_records: bool = False) -> dict[str, Any]:
                 "by_client": {
                     client: _best(judged, v.topic, client, show_records)
                     for client in words.unique(
-                        f.client for f in audit.findings if verdict.topic_of(f) == v.topic
+                        f.client for f in audit.findings if topic_of(f) == v.topic
                     )
                 },
             }
@@ -54,14 +54,18 @@ def digest(audit: Audit, show_records: bool = False) -> dict[str, Any]:
 
 
 def _best(
-    judged: list[verdict.Judged], topic: verdict.Topic, client: str | None, show_records: bool
+    judged: list[verdict.Judged], topic: Topic, client: str | None, show_records: bool
 ) -> dict[str, Any] | None:
     best = verdict.strongest(j for j in judged if j.topic == topic and j.client == client)
     if best is None:
         return None
     found = best.finding
-    names = ("attack", "value", "low", "high", "majority", "imputation", "lift", "n")
+    names = ("attack", "value", "low", "high", "majority", "imputation", "lift", "n", "p_value")
     sure = None if found.sure is None else found.sure.model_dump()
     if sure is not None and not show_records:
         sure.pop("rows")
-    return {name: getattr(found, name) for name in names} | {"level": best.level.name, "sure": sure}
+    return {name: getattr(found, name) for name in names} | {
+        "level": best.level.name,
+        "why": best.why,
+        "sure": sure,
+    }

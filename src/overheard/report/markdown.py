@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from overheard.evaluation.record import Audit, Finding, Pooled
+from overheard.evaluation.decision import Topic
+from overheard.evaluation.record import SHARES, Audit, Finding, Pooled
 from overheard.foreign.shown import visible
 from overheard.report import curves, helps, references, sections, verdict, words
 from overheard.report.helps import Measured
@@ -40,7 +41,7 @@ def render_markdown(
 
 
 def _exposed(audit: Audit) -> list[str]:
-    best: dict[tuple[str | None, verdict.Topic], verdict.Judged] = {}
+    best: dict[tuple[str | None, Topic], verdict.Judged] = {}
     for j in verdict.judge(audit):
         known = best.get((j.client, j.topic))
         if known is None or j.strength > known.strength:
@@ -50,11 +51,11 @@ def _exposed(audit: Audit) -> list[str]:
         (
             _text(j.client or ""),
             _text(j.topic.name),
-            words.points(j.finding.lift) if j.topic.metric in verdict.SHARES else words.NOTHING,
+            words.points(j.finding.lift) if j.topic.metric in SHARES else words.NOTHING,
             _value(j.finding),
             words.share(j.finding.majority),
             words.share(j.finding.imputation)
-            if j.topic.metric in verdict.SHARES
+            if j.topic.metric in SHARES
             else _loss(j.finding.imputation),
             _text(j.finding.attack),
             f"{j.level.sign} {j.level.name}",

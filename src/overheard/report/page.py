@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from overheard.evaluation.record import Audit, Finding, Pooled, Skipped
+from overheard.evaluation.decision import CLOSE, Topic
+from overheard.evaluation.record import SHARES, Audit, Finding, Pooled, Skipped
 from overheard.report import charts, sections, verdict, words
-from overheard.report.verdict import Judged, Level, Topic
+from overheard.report.verdict import Judged, Level
 
 CHART_CLIENTS = 30
 """Up to this many clients a chart shows them all; beyond, the pooled row and the worst ones."""
@@ -138,7 +139,7 @@ class Page:
         """The measured value with its interval, as its metric is written."""
         if found.metric == "f1":
             return words.score_interval(found.value, found.low, found.high)
-        if found.metric not in verdict.SHARES:
+        if found.metric not in SHARES:
             return words.loss_interval(found.value, found.low, found.high)
         return words.interval(found.value, found.low, found.high, digits)
 
@@ -147,13 +148,15 @@ class Page:
         who = words.capital(words.actor(self.audit.run.threat))
         asked = [v for v in self.verdicts if v.level is not verdict.NOT_MEASURED]
         if not asked:
-            return "Nothing was measured: no attack could be run."
+            return "Nothing was measured: no attack ran whose answer may be relied on."
         exposed = sum(v.level is verdict.EXPOSED for v in asked)
         clients = len({j.client for j in self.judged if j.level is verdict.EXPOSED})
         if not exposed:
+            unmeasured = len(self.verdicts) - len(asked)
+            rest = f"; {words.count(unmeasured)} more could not be measured" if unmeasured else ""
             return (
                 f"{who} was not shown to learn any of the {words.count(len(asked), 'secret')} "
-                "asked about, with the attacks tried."
+                f"asked about, with the attacks tried{rest}."
             )
         some = f"{exposed} of the" if exposed < len(asked) else "all"
         many = {1: "the one secret", 2: "both secrets" if exposed == 2 else "one of the 2 secrets"}
@@ -172,7 +175,7 @@ class Page:
         asked |= {info.name: info.question for info in self.audit.attacks}
         taken: dict[str, int] = {}
         looks = {}
-        for name in sorted(self.attacks, key=lambda name: name in verdict.BASELINES):
+        for name in sorted(self.attacks, key=lambda name: name not in self.audit.listening):
             question = asked.get(name, "")
             looks[name] = taken.get(question, 0)
             taken[question] = looks[name] + 1
@@ -238,7 +241,7 @@ class Page:
 
     def _row(self, group: list[Judged], topic: Topic) -> charts.Row:
         # always guessing the commonest value is a reference line already, not a lane as well
-        share = topic.metric in verdict.SHARES
+        share = topic.metric in SHARES
         lanes = [j for j in group if not share or not j.baseline] or group
         first = group[0].finding
         client = group[0].client
@@ -254,7 +257,7 @@ class Page:
         )
 
     def _lane(self, found: Finding | Pooled) -> charts.Lane:
-        loss = found.metric not in verdict.SHARES
+        loss = found.metric not in SHARES
         return charts.Lane(
             attack=self.number[found.attack],
             look=self.look[found.attack],
@@ -275,7 +278,7 @@ class Page:
                 values += [found.value, found.low, found.high]
                 values += [v for v in (found.majority, found.imputation) if v is not None]
         if metric == "excess_loss":
-            return charts.loss_scale([*values, verdict.CLOSE])
+            return charts.loss_scale([*values, CLOSE])
         if metric == "mean_absolute_error":
             return charts.loss_scale(values)
         return charts.share_scale(values)
@@ -283,7 +286,7 @@ class Page:
 
 def _limit(topic: Topic, found: Finding | Pooled) -> float | None:
     """The dashed line: a model as good as the client's own, or a stranger's error."""
-    return verdict.CLOSE if topic.metric == "excess_loss" else found.imputation
+    return CLOSE if topic.metric == "excess_loss" else found.imputation
 
 
 def _by_client(judged: Iterable[Judged]) -> dict[str, list[Judged]]:

@@ -7,9 +7,19 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from overheard.evaluation.record import Audit, Bin, Finding, Heard, KnownShare, Pooled, Sureness
+from overheard.evaluation.decision import Topic, topic_of
+from overheard.evaluation.record import (
+    SHARES,
+    Audit,
+    Bin,
+    Finding,
+    Heard,
+    KnownShare,
+    Pooled,
+    Sureness,
+)
 from overheard.report import curves, verdict, words
-from overheard.report.verdict import Judged, Topic
+from overheard.report.verdict import Judged
 
 
 @dataclass(frozen=True)
@@ -81,7 +91,11 @@ def sure(
     """The secrets of which the record says how sure the adversary is."""
     found = []
     for topic in verdict.topics(audit):
-        about = [j for j in pooled if j.topic == topic and j.finding.sure is not None]
+        about = [
+            j
+            for j in pooled
+            if j.topic == topic and j.finding.sure is not None and not j.finding.flag
+        ]
         best = verdict.strongest(about)
         if best is None or best.finding.sure is None or not isinstance(best.finding, Pooled):
             continue
@@ -90,7 +104,7 @@ def sure(
         clients = [
             _client(f, f.sure, numbers, show_records)
             for f in audit.findings
-            if f.attack == row.attack and verdict.topic_of(f) == topic and f.sure is not None
+            if f.attack == row.attack and topic_of(f) == topic and f.sure is not None and not f.flag
         ]
         clients.sort(key=lambda c: -c.sure.certain / max(c.n, 1))
         found.append(
@@ -111,16 +125,16 @@ def listened(audit: Audit) -> list[Listened]:
     """The secrets for which the record has more than one number of rounds."""
     lines: dict[tuple[Topic, str, str], list[Heard]] = {}
     for h in audit.heard:
-        lines.setdefault((verdict.topic_of(h), h.attack, h.client), []).append(h)
+        lines.setdefault((topic_of(h), h.attack, h.client), []).append(h)
     first: dict[tuple[Topic, str, str], Finding] = {}
     for f in audit.findings:
-        first.setdefault((verdict.topic_of(f), f.attack, f.client), f)
+        first.setdefault((topic_of(f), f.attack, f.client), f)
     found = []
     for (topic, attack, client), line in lines.items():
         if len(line) < 2:
             continue
         best = first.get((topic, attack, client))
-        share = topic.metric in verdict.SHARES
+        share = topic.metric in SHARES
         majority = best.majority if best and share else None
         imputation = best.imputation if best and share else None
         references = [(majority, "majority"), (imputation, "imputation")]

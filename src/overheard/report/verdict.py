@@ -1,30 +1,37 @@
 """Which secrets are exposed, by which rule, and how is that said in one sentence?
 
-The verdict picks fields of the audit's record and compares them; it estimates nothing. The rule
-is part of the page (`LEVELS`), so that nobody has to guess what "exposed" means.
+What is exposed is decided in `overheard.evaluation.decision`; here every finding gets its level and
+every secret its sentence. The rule is part of the page (`LEVELS`), so that nobody has to guess what
+"exposed" means.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from markupsafe import Markup
 
-from overheard.evaluation.record import AttackInfo, Audit, Finding, Heard, Pooled
+from overheard.evaluation.decision import (
+    Decision,
+    Key,
+    Topic,
+    decide,
+    p_value_of,
+    reference_of,
+    references_of,
+    topic_of,
+)
+from overheard.evaluation.record import SHARES, Audit, Finding, Pooled
 from overheard.report import words
 from overheard.report.suspects import what_of
 
-CLOSE = 0.01
-"""A model that loses at most this much more than the optimum counts as the client's own."""
-
-SHARES = frozenset({"accuracy", "f1"})
-"""Metrics in [0, 1] of which more is worse; the others are losses and errors."""
-
-BASELINES = frozenset({"majority", "global_model", "naive", "auxiliary_mean"})
-"""Guesses that need no listening: what the attacks are measured against."""
-
+SKEWED = 0.9
+"""Share of the commonest value from which the rare ones are counted beside accuracy."""
+SMALL = 0.02
+"""A gain in accuracy below which a verdict of "exposed" says what else it rests on."""
+EVERY_CLIENT = "all clients"
 _PLAIN_READINGS = {"global_model": "the global model", "last_returned": "the model last returned"}
 
 
@@ -41,57 +48,50 @@ EXPOSED = Level(
     "exposed",
     "▲",
     3,
-    "The whole 95% interval is better than every way of guessing without listening. Attributes: "
-    "above both always guessing the client's commonest value and a stranger's imputation. "
-    "Properties of clients: an F1 above that of accusing nobody and of accusing everybody. Own "
-    "model: below the excess loss of the global model, and at most 1%. Labels: an error below "
-    "that of a stranger's prediction and of every other guess.",
+    "Better than every way of guessing without listening, by a test that errs with a probability "
+    "of at most 5% over the whole audit, however many secrets, clients and attacks it has: all "
+    "clients together first, then each. Attributes and membership: more records right than by the "
+    "client's commonest value and by a stranger, or probabilities that beat both (which sees rare "
+    "values too). Properties of clients: an F1 above that of accusing nobody and of accusing "
+    "everybody. Own model: below the excess loss of the global model, and at most 1%. Labels: an "
+    "error below that of a stranger's prediction and of every other guess.",
 )
 UNCLEAR = Level(
     "unclear",
     "◆",
     2,
-    "The measured value is better than guessing without listening, but the interval does not "
-    "exclude that it is not; or there is no such guess to compare with; or, for the client's own "
-    "model, the copy beats the global model but may be more than 1% off.",
+    "The measured value is better than guessing without listening, but that may be chance; or "
+    "there is no such guess to compare with; or, for the client's own model, the copy beats the "
+    "global model but may be more than 1% off.",
 )
 NO_SIGN = Level(
     "no sign",
     "○",
     1,
-    "The best attack tried does no better than guessing without listening. Not a proof that "
-    "nothing leaks: another attack may do better.",
+    "The attacks tried ran as they should, and the best does no better than guessing without "
+    "listening. Not a proof that nothing leaks: another attack may do better.",
 )
-NOT_MEASURED = Level("not measured", "–", 0, "No attack on this could be run.")
+NOT_MEASURED = Level(
+    "not measured",
+    "–",
+    0,
+    "No attack that listens could be run, or its answer must not be relied on: it flags itself, or "
+    "the declared recipe does not reproduce what the client sent. Says nothing either way.",
+)
 LEVELS = (EXPOSED, UNCLEAR, NO_SIGN, NOT_MEASURED)
-
-
-class Topic(NamedTuple):
-    """One thing that was asked about every client."""
-
-    question: str
-    attribute: str | None
-    metric: str
-
-    @property
-    def name(self) -> str:
-        """The secret's name, as short as a column heading."""
-        if self.metric == "mean_absolute_error":
-            return "label" if self.attribute is None else f"mean label by {self.attribute}"
-        if self.attribute is not None:
-            return self.attribute
-        return "own model" if self.question == "local_model" else self.question.replace("_", " ")
 
 
 @dataclass(frozen=True)
 class Judged:
-    """A finding (of one client, or pooled) with its level and what it was compared with."""
+    """A finding (of one client, or pooled) with its level and what it was compared with; ``why``
+    it is not a measurement, where it is none."""
 
     finding: Finding | Pooled
     topic: Topic
     level: Level
     baseline: bool
     reference: float | None
+    why: str = ""
 
     @property
     def client(self) -> str | None:
@@ -142,11 +142,6 @@ _MARKS = {
 }
 
 
-def is_baseline(name: str, info: AttackInfo | None = None) -> bool:
-    """Is this one of the guesses that attacks are compared with, rather than an attack?"""
-    return name in BASELINES or (info is not None and info.paper.lower() in {"", "baseline"})
-
-
 def judge(audit: Audit) -> list[Judged]:
     """Every finding with its level, in the record's order."""
     return _judge(audit, audit.findings)
@@ -170,7 +165,7 @@ def topics(audit: Audit) -> list[Topic]:
     for skip in audit.skipped:
         info = infos.get(skip.attack)
         key = (info.question if info else skip.attack, skip.attribute)
-        if key not in measured and not is_baseline(skip.attack, info):
+        if key not in measured and (info is None or info.listens):
             seen.append(Topic(*key, "skipped"))
     return sorted(dict.fromkeys(seen), key=_place)
 
@@ -182,25 +177,53 @@ def strongest(judged: Iterable[Judged]) -> Judged | None:
 
 def verdicts(audit: Audit) -> list[Verdict]:
     """One verdict per question, or per attribute where the question is about attributes."""
-    judged = judge(audit)
+    decision = decide(audit)
+    judged, pooled = _judge(audit, audit.findings, decision), _judge(audit, audit.pooled, decision)
     answers = []
     for topic in topics(audit):
         about = [j for j in judged if j.topic == topic]
         worst = strongest(about)
-        if worst is None or not isinstance(worst.finding, Finding):
-            pattern = "{secret} was not measured: every attack on it was skipped, for the reasons "
-            answers.append(
-                Verdict(topic, NOT_MEASURED, pattern + "listed.", {"secret": topic.name})
-            )
-        elif topic.metric == "excess_loss":
-            answers.append(_model_verdict(worst, worst.finding, about))
-        elif topic.metric == "mean_absolute_error":
-            answers.append(_error_verdict(worst, worst.finding))
-        elif topic.metric == "f1":
-            answers.append(_property_verdict(worst, worst.finding))
+        if topic in decision.topics and (worst is None or worst.level is not EXPOSED):
+            worst = strongest(j for j in pooled if j.topic == topic)
+        doubted = _doubted(about)
+        if worst is None or worst.level is NOT_MEASURED or (worst.level is NO_SIGN and doubted):
+            answers.append(_no_verdict(topic, about, doubted))
         else:
-            answers.append(_share_verdict(worst, worst.finding))
+            answers.append(_SENTENCES[topic.metric](worst, worst.finding, about))
     return answers
+
+
+def _doubted(about: Iterable[Judged]) -> dict[str, str]:
+    """The clients of whom nothing was measured, each with the first reason."""
+    best: dict[str, Judged] = {}
+    for j in about:
+        if j.client is not None and (j.client not in best or j.strength > best[j.client].strength):
+            best[j.client] = j
+    return {client: j.why for client, j in best.items() if j.level is NOT_MEASURED}
+
+
+def _no_verdict(topic: Topic, about: Sequence[Judged], doubted: Mapping[str, str]) -> Verdict:
+    """Says first why nothing can be said."""
+    names = {"secret": topic.name}
+    if not about:
+        why = "every attack on it was skipped, for the reasons listed"
+    elif all(j.baseline for j in about):
+        why = "nothing that listens was run, only guesses to compare with"
+    else:
+        asked = len({j.client for j in about})
+        names["why"] = next(filter(None, doubted.values()), "its answers must not be relied on")
+        names["where"] = f"{len(doubted)} of {words.count(asked, 'client')}"
+        why = "at {where} {why}"
+        if len(doubted) < asked:
+            why += "; no sign at the others"
+    return Verdict(topic, NOT_MEASURED, "{secret} was not measured: " + why + ".", names)
+
+
+def overall(answers: Sequence[Verdict]) -> Level:
+    """The highest level of all; "no sign" only where everything that was asked was measured."""
+    highest = max((v.level for v in answers), key=lambda level: level.rank, default=NOT_MEASURED)
+    lacking = any(v.level is NOT_MEASURED for v in answers)
+    return NOT_MEASURED if highest is NO_SIGN and lacking else highest
 
 
 def headline(audit: Audit) -> list[str]:
@@ -214,69 +237,55 @@ def _place(topic: Topic) -> tuple[bool, bool]:
     return topic.metric == "skipped", topic.question == "local_model"
 
 
-def topic_of(found: Finding | Pooled | Heard) -> Topic:
-    """What a finding is about."""
-    return Topic(found.question, found.attribute, found.metric)
+def _judge(
+    audit: Audit, findings: Sequence[Finding | Pooled], decision: Decision | None = None
+) -> list[Judged]:
+    decision, references = decision or decide(audit), references_of(audit)
+    listening = audit.listening
+    first = [
+        _judged(f, reference_of(f, references), f.attack in listening, decision, references)
+        for f in findings
+    ]
+    # one attack that could not read a client leaves open what the others did not find there
+    open_ = {(j.topic, j.client): j.why for j in first if j.why and not j.baseline}
+    return [
+        replace(j, level=NOT_MEASURED, why=open_[j.topic, j.client])
+        if j.level is NO_SIGN and (j.topic, j.client) in open_
+        else j
+        for j in first
+    ]
 
 
-def _unit(found: Finding | Pooled) -> str:
-    return found.client if isinstance(found, Finding) else ""
+def _judged(
+    found: Finding | Pooled,
+    reference: float | None,
+    listens: bool,
+    decision: Decision,
+    references: Mapping[Key, float],
+) -> Judged:
+    topic = topic_of(found)
+    if not listens:
+        return Judged(found, topic, NOT_MEASURED, True, reference)
+    if found.flag:
+        why = f"{found.attack} flags its own answer: {found.flag}"
+        return Judged(found, topic, NOT_MEASURED, False, reference, why)
+    if decision.exposed(found, p_value_of(found, references)):
+        return Judged(found, topic, EXPOSED, False, reference)
+    margin = 0.0 if reference is None else found.value - reference
+    if found.metric not in SHARES:
+        margin = -margin
+    if reference is None or margin > 0 or (found.evidence or 0.0) > 0:
+        return Judged(found, topic, UNCLEAR, False, reference)
+    if found.oversure:
+        why = f"{found.attack} does not fit: {found.oversure}"
+        return Judged(found, topic, NOT_MEASURED, False, reference, why)
+    return Judged(found, topic, NO_SIGN, False, reference)
 
 
-def _judge(audit: Audit, findings: Sequence[Finding | Pooled]) -> list[Judged]:
-    infos = {info.name: info for info in audit.attacks}
-    free: dict[tuple[Topic, str], float] = {}
-    for f in findings:
-        if f.metric not in SHARES and is_baseline(f.attack, infos.get(f.attack)):
-            key = (topic_of(f), _unit(f))
-            free[key] = min(f.value, free.get(key, f.value))
-    judged = []
-    for f in findings:
-        topic = topic_of(f)
-        if f.metric == "excess_loss":
-            reference = free.get((topic, _unit(f)))
-            level = _loss_level(f, reference)
-        elif f.metric == "mean_absolute_error":
-            free_errors = [free.get((topic, _unit(f))), f.imputation]
-            reference = min((e for e in free_errors if e is not None), default=None)
-            level = _error_level(f, reference)
-        else:
-            guesses = [g for g in (f.majority, f.imputation) if g is not None]
-            reference = max(guesses, default=None)
-            level = _share_level(f, reference)
-        judged.append(
-            Judged(f, topic, level, is_baseline(f.attack, infos.get(f.attack)), reference)
-        )
-    return judged
-
-
-def _share_level(found: Finding | Pooled, reference: float | None) -> Level:
-    if reference is None:
-        return UNCLEAR
-    if found.low > reference:
-        return EXPOSED
-    return UNCLEAR if found.value > reference else NO_SIGN
-
-
-def _loss_level(found: Finding | Pooled, reference: float | None) -> Level:
-    best_free = float("inf") if reference is None else reference
-    if found.high < best_free and found.high <= CLOSE:
-        return EXPOSED
-    return UNCLEAR if found.value < best_free else NO_SIGN
-
-
-def _error_level(found: Finding | Pooled, reference: float | None) -> Level:
-    if reference is None:
-        return UNCLEAR
-    if found.high < reference:
-        return EXPOSED
-    return UNCLEAR if found.value < reference else NO_SIGN
-
-
-def _error_verdict(worst: Judged, found: Finding) -> Verdict:
-    names = _names(worst, found)
+def _error_verdict(worst: Judged, found: Finding | Pooled, about: list[Judged]) -> Verdict:
+    names = _names(worst, found, about)
     names["value"] = words.loss_interval(found.value, found.low, found.high)
-    told = "off by {value} on average for {client}'s {n}"
+    told = "off by {value} on average for {client}{s} {n}"
     if worst.reference is not None:
         names["stranger"] = words.loss(worst.reference)
         told += "; the best guess without listening by {stranger}"
@@ -288,8 +297,8 @@ def _error_verdict(worst: Judged, found: Finding) -> Verdict:
     return Verdict(worst.topic, worst.level, f"{pattern}{told}.", names, worst)
 
 
-def _share_verdict(worst: Judged, found: Finding) -> Verdict:
-    names = _names(worst, found)
+def _share_verdict(worst: Judged, found: Finding | Pooled, about: list[Judged]) -> Verdict:
+    names = _names(worst, found, about)
     close = words.percent(found.value) == words.percent(worst.reference or 0.0)
     digits = 1 if close and found.value != worst.reference else 0
     names["share"] = words.interval(found.value, found.low, found.high, digits)
@@ -300,7 +309,12 @@ def _share_verdict(worst: Judged, found: Finding) -> Verdict:
     if found.imputation is not None:
         names["imputation"] = words.percent(found.imputation, digits)
         compared.append("a stranger without listening {imputation}")
-    told = "; ".join(filter(None, ["{share} of {client}'s {n}", ", ".join(compared)]))
+    told = "; ".join(
+        filter(None, ["{share} of {client}{s} {n}", ", ".join(compared), *_rare(found, names)])
+    )
+    if worst.level is EXPOSED and found.evidence and found.value - (worst.reference or 0) < SMALL:
+        names["evidence"] = f"{found.evidence:,.1f}"
+        told += "; its probabilities beat both guesses by {evidence} bits over all records"
     pattern = {
         EXPOSED: "{Actor} learns {secret} for ",
         UNCLEAR: "{Actor} may learn {secret}: the best attack is right for ",
@@ -309,12 +323,25 @@ def _share_verdict(worst: Judged, found: Finding) -> Verdict:
     return Verdict(worst.topic, worst.level, f"{pattern}{told}.", names, worst)
 
 
-def _property_verdict(worst: Judged, found: Finding) -> Verdict:
-    names = _names(worst, found)
+def _rare(found: Finding | Pooled, names: dict[str, str]) -> list[str]:
+    """Where one value is rare, accuracy hardly sees it: how many of the rare ones are found."""
+    details = found.details if isinstance(found, Finding) else {}
+    told = [details.get(k) for k in ("rare_value", "rare_records", "rare_recall")]
+    if None in told or (found.majority or 0.0) < SKEWED:
+        return []
+    precision = details.get("rare_precision")
+    names["rare"], names["there"] = str(told[0]), words.count(int(told[1] or 0), "record")
+    names["recall"] = words.percent(float(told[2] or 0.0))
+    names["precision"] = "none" if precision is None else words.percent(float(precision))
+    return ["of the {there} with {rare} it finds {recall}, and of those it names {precision} are"]
+
+
+def _property_verdict(worst: Judged, found: Finding | Pooled, about: list[Judged]) -> Verdict:
+    names = _names(worst, found, about)
     names["n"] = words.count(found.n, "client")
     names["secret"] = f"who {what_of(found.attribute or '')}"
     told = "of {n}"
-    details = found.details
+    details = found.details if isinstance(found, Finding) else {}
     hits, positives, alarms = (details.get(k) for k in ("found", "positives", "false_alarms"))
     if isinstance(hits, int) and isinstance(positives, int) and isinstance(alarms, int):
         names["found"] = f"{hits} of {positives}"
@@ -333,13 +360,13 @@ def _property_verdict(worst: Judged, found: Finding) -> Verdict:
     return Verdict(worst.topic, worst.level, f"{pattern}{told}.", names, worst)
 
 
-def _model_verdict(worst: Judged, found: Finding, about: list[Judged]) -> Verdict:
-    names = _names(worst, found)
+def _model_verdict(worst: Judged, found: Finding | Pooled, about: list[Judged]) -> Verdict:
+    names = _names(worst, found, about)
     names["value"] = words.excess_interval(found.value, found.low, found.high)
     compared: list[str] = []
     for other in about:
         plain = _PLAIN_READINGS.get(other.finding.attack)
-        if plain and other.client == found.client and other is not worst:
+        if plain and other.client == worst.client and other is not worst:
             free, loss = f"free{len(compared)}", f"loss{len(compared)}"
             names[free], names[loss] = plain, words.excess(other.finding.value)
             compared.append(f"{{{free}}} is {{{loss}}} above")
@@ -353,19 +380,29 @@ def _model_verdict(worst: Judged, found: Finding, about: list[Judged]) -> Verdic
         )
     )
     pattern = {
-        EXPOSED: "{Actor} rebuilds {client}'s own model: ",
-        UNCLEAR: "{Actor} may rebuild {client}'s own model: ",
-        NO_SIGN: "Nothing suggests that {actor} rebuilds {client}'s own model: ",
+        EXPOSED: "{Actor} rebuilds {client}{s} own model: ",
+        UNCLEAR: "{Actor} may rebuild {client}{s} own model: ",
+        NO_SIGN: "Nothing suggests that {actor} rebuilds {client}{s} own model: ",
     }[worst.level]
     return Verdict(worst.topic, worst.level, f"{pattern}{told}.", names, worst)
 
 
-def _names(worst: Judged, found: Finding) -> dict[str, str]:
-    actor = words.actor(found.threat)
+def _names(worst: Judged, found: Finding | Pooled, about: Sequence[Judged]) -> dict[str, str]:
+    threats = [j.finding.threat for j in about if isinstance(j.finding, Finding)]
+    actor = words.actor(threats[0]) if threats else "the adversary"
     return {
         "actor": actor,
         "Actor": words.capital(actor),
         "secret": worst.topic.name,
-        "client": found.client,
+        "client": EVERY_CLIENT if worst.client is None else worst.client,
+        "s": "'" if worst.client is None else "'s",
         "n": words.count(found.n, "record"),
     }
+
+
+_SENTENCES = {
+    "excess_loss": _model_verdict,
+    "mean_absolute_error": _error_verdict,
+    "f1": _property_verdict,
+    "accuracy": _share_verdict,
+}

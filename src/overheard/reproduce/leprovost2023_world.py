@@ -20,6 +20,7 @@ from overheard.learning.training import local_training, shards
 from overheard.randomness import stream
 from overheard.transcript.knowledge import (
     AuxiliaryData,
+    Broadcast,
     GroupCounts,
     Groups,
     Link,
@@ -93,6 +94,7 @@ class World:
         records, label = self.clients[client], self.recipe.target.column
         knowledge: dict[type[Any], Any] = {
             Link: link,
+            Broadcast: Broadcast((), link.sent[-1]),
             LocalTraining: LocalTraining(self.recipe),
             PublicRecords: PublicRecords(records.without(label)),
             AuxiliaryData: AuxiliaryData(self.outside.without(label), self.outside[label]),

@@ -32,13 +32,16 @@ class LocalModel:
 class AttributeValues:
     """A probability (m, K) for each record and each value of the domain.
 
-    ``labels``: the same for the records' classes, from attacks that did not know them.
+    ``labels``: the same for the records' classes, from attacks that did not know them. ``claims``:
+    whether the attack stands by these probabilities; one that only decides puts 1 on its choice
+    and claims nothing.
     """
 
     probabilities: NDArray[np.float64]
     values: tuple[Value, ...]
     diagnostics: Diagnostics = field(default_factory=dict)
     labels: AttributeValues | None = None
+    claims: bool = True
 
     def __post_init__(self) -> None:
         p = self.probabilities

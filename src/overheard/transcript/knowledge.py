@@ -58,6 +58,25 @@ class Link:
             )
 
 
+@dataclass(frozen=True)
+class Broadcast:
+    """What the server sends everybody: who takes part, and the last model sent (P,).
+
+    Every participant has it, so whoever knows only this has listened to nobody. ``model`` is None
+    where the whole federation is asked about.
+    """
+
+    name: ClassVar[str] = "the global model"
+    clients: tuple[str, ...]
+    model: NDArray[np.floating[Any]] | None = None
+
+    def last(self) -> NDArray[np.float64]:
+        """The last model sent to the client."""
+        if self.model is None:
+            raise FixData("the whole federation was asked about; no client's last model is known")
+        return self.model.astype(np.float64)
+
+
 class Rows(Protocol):
     """Rounds that are read one at a time: the model sent, and the sum."""
 
@@ -323,8 +342,12 @@ class AppliedDefence:
             )
 
 
+LISTENING: frozenset[type[Any]] = frozenset({Link, Sums})
+"""What clients say. Whoever needs neither is a guess that attacks are compared with."""
+
 KINDS: tuple[type[Any], ...] = (
     Link,
+    Broadcast,
     LocalTraining,
     PublicRecords,
     Labels,

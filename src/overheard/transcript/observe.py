@@ -17,6 +17,7 @@ from overheard.transcript.knowledge import (
     AttributeDomain,
     AttributePrior,
     AuxiliaryData,
+    Broadcast,
     CandidatePool,
     EverybodysRecords,
     GroupCounts,
@@ -121,6 +122,20 @@ def _link(recording: Recording, target: Target, client: str) -> Link | None:
         _flat(recording, client, rounds, layout, returned, "returned by"),
         _sealed(np.array(weights)),
     )
+
+
+def _broadcast(recording: Recording, target: Target, client: str) -> Broadcast | None:
+    if client == EVERYBODY:
+        return Broadcast(recording.clients)
+    last = recording.last_sent(client)
+    if last is None:
+        return None
+    number, sent = last
+    recipe = recipe_of(recording)
+    layout = recipe.model.layout() if recipe else tuple((n, a.shape) for n, a in sent.items())
+    arrays = {name: array[None] for name, array in sent.items()}
+    model = _flat(recording, client, np.array([number]), layout, arrays, "sent to")[0]
+    return Broadcast(recording.clients, model)
 
 
 def _sums(recording: Recording, target: Target, client: str) -> Sums | None:
@@ -310,6 +325,7 @@ def _defence(recording: Recording, target: Target, client: str) -> AppliedDefenc
 
 _LOADERS: dict[type[Any], Callable[[Recording, Target, str], Any]] = {
     Link: _link,
+    Broadcast: _broadcast,
     LocalTraining: _training,
     PublicRecords: _records,
     Labels: _labels,

@@ -298,6 +298,16 @@ class Recording:
         numbers = np.array([e.number for e in mine], dtype=np.int64)
         return numbers, _stack(mine, sent), _stack(mine, returned), weights
 
+    def last_sent(self, client: str) -> tuple[int, dict[str, NDArray[Any]]] | None:
+        """The last round in which the client took part, and the model it was sent; None if none
+        was."""
+        for entry in reversed(self.rounds):
+            own, common = ("sent", client), ("sent", "")
+            key = own if own in entry.spans else common
+            if client in (entry.participants or ()) and key in entry.spans:
+                return entry.number, next(self._messages(entry, [key]))
+        return None
+
     def aggregates(self) -> Iterator[tuple[Round, dict[str, NDArray[Any]], dict[str, Any]]]:
         """Each round's broadcast and the sum of its updates (see `Recorder.aggregated`), one round
         after the other. Where single returns were recorded they are summed here."""

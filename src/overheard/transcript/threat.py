@@ -14,6 +14,7 @@ from overheard.transcript.knowledge import (
     AttributeDomain,
     AttributePrior,
     AuxiliaryData,
+    Broadcast,
     CandidatePool,
     EverybodysRecords,
     Groups,
@@ -51,6 +52,7 @@ class Threat:
 
 _AROUND: frozenset[type[Any]] = frozenset(
     {
+        Broadcast,
         LocalTraining,
         AppliedDefence,
         PublicRecords,

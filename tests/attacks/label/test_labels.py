@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from overheard.attacks import attack_named
+from overheard.attacks import attack_named, listens
 from overheard.attacks.label.bayes_groups import BayesGroups, inner_products, projections
 from overheard.attacks.label.group_means import GroupMeansTikhonov, calibrated, last_layer
 from overheard.attacks.label.heard import output_factors
@@ -319,7 +319,7 @@ def test_inner_products_never_built_are_those_that_are(rng):
 )
 def test_more_than_one_step_is_refused(hire, training):
     view = look(hire(**training))
-    for name in set(ALL) - {"auxiliary_mean"}:
+    for name in [name for name in ALL if listens(attack_named(name))]:
         with pytest.raises(ChooseAnotherAttack, match="one step on all records"):
             launch(attack_named(name), view, 0)
 
@@ -349,7 +349,8 @@ def test_auxiliary_data_that_do_not_fit(hire, name):
 
     refused("auxiliary data: no column 'age'", replace(good, records=good.records.without("age")))
     refused("auxiliary labels for", replace(good, labels=good.labels[:5]))
-    refused("not finite", replace(good, labels=good.labels * np.nan))
+    if listens(attack):  # a guess by the model's predictions does not look at labels
+        refused("not finite", replace(good, labels=good.labels * np.nan))
     rows = good.records["diploma"] != "PhD"
     refused(
         "fewer than two records of group PhD",

@@ -188,8 +188,9 @@ def _answer(choices: list[Choice], view: View, objective: float) -> AttributeVal
     labels = None
     if len(choices) > 1:
         classes = view.know(LocalTraining).recipe.target.classes
-        labels = AttributeValues(certain(choices[1], classes), classes)
-    return AttributeValues(certain(choices[0], values), values, {"objective": objective}, labels)
+        labels = AttributeValues(certain(choices[1], classes), classes, claims=False)
+    told = {"objective": objective}
+    return AttributeValues(certain(choices[0], values), values, told, labels, claims=False)
 
 
 @dataclass(frozen=True)

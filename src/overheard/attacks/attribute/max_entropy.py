@@ -176,14 +176,13 @@ def _one_step(view: View, most: int) -> AttributeValues:
 
 
 def flagged(flag: str, probabilities: NDArray[np.float64]) -> dict[str, str]:
-    """The diagnostic ``flag``: why the choices must not be relied on; none if they may be."""
+    """The diagnostic ``flag``: why the answer must not be relied on. An answer that may be, and
+    that leaves much open, is ``undecided``: its probabilities stand."""
     if flag:
         return {"flag": flag}
     expected = float(probabilities.max(axis=1).mean())
     if expected < _DECIDED:
-        return {
-            "flag": f"undecided: the decoder itself expects {expected:.2f} of its choices right"
-        }
+        return {"undecided": f"the decoder itself expects {expected:.2f} of its choices right"}
     return {}
 
 

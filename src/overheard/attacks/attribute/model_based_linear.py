@@ -74,6 +74,7 @@ class ModelBasedLinear:
             certain(chosen, domain.values),
             domain.values,
             {"identified": fit.identified, "share_of_ones": -1.0 if share is None else share},
+            claims=False,
         )
 
 

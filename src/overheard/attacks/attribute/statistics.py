@@ -115,7 +115,7 @@ class Statistics:
     def __call__(self, view: View, rng: np.random.Generator) -> AttributeValues:
         values = view.know(AttributeDomain).values
         choice = votes(matrices_of(view, self.epochs))[self.rule]
-        return AttributeValues(certain(choice, values), values)
+        return AttributeValues(certain(choice, values), values, claims=False)
 
 
 def matrices_of(view: View, epochs: int) -> Array:

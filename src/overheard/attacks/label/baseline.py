@@ -7,10 +7,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from overheard.attacks.label.heard import gradients, outside, sort
+from overheard.attacks.label.heard import encoded, sort
+from overheard.errors import ChooseAnotherAttack
 from overheard.learning.dense import predict
 from overheard.transcript.guess import GroupMeans
-from overheard.transcript.knowledge import AuxiliaryData, Groups, Link, LocalTraining
+from overheard.transcript.knowledge import AuxiliaryData, Broadcast, Groups, LocalTraining
 from overheard.transcript.view import View
 
 
@@ -22,14 +23,18 @@ class Naive:
     name: ClassVar[str] = "naive"
     paper: ClassVar[str] = "leprovost2023"
     question: ClassVar[str] = "label"
-    needs: ClassVar[frozenset[type[Any]]] = frozenset({Link, LocalTraining, AuxiliaryData, Groups})
+    needs: ClassVar[frozenset[type[Any]]] = frozenset(
+        {Broadcast, LocalTraining, AuxiliaryData, Groups}
+    )
 
     def __call__(self, view: View, rng: np.random.Generator) -> GroupMeans:
         recipe = view.know(LocalTraining).recipe
-        known = outside(view, recipe)
-        model = gradients(view.know(Link), recipe).models[-1]
-        means = known.mean(predict(recipe.dense, model, known.inputs)[:, 0].astype(np.float64))
-        return _no_claim(known.values, recipe.target.decode_values(means))
+        if recipe.loss != "squared_error":
+            raise ChooseAnotherAttack("labels are numbers here: works for squared error only")
+        inputs, groups = encoded(view, recipe)
+        predicted = predict(recipe.dense, view.know(Broadcast).last(), inputs)[:, 0]
+        means = np.bincount(groups, predicted.astype(np.float64)) / np.bincount(groups)
+        return _no_claim(view.know(Groups).values, recipe.target.decode_values(means))
 
 
 @dataclass(frozen=True)

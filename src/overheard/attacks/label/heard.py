@@ -139,14 +139,19 @@ def sort(auxiliary: AuxiliaryData, sorting: Groups) -> NDArray[np.int64]:
     return np.asarray(hits.argmax(axis=1), dtype=np.int64)
 
 
+def encoded(view: View, recipe: Recipe) -> tuple[Array, NDArray[np.int64]]:
+    """The auxiliary records' inputs and groups; refuses what does not fit or lacks a group."""
+    auxiliary = view.know(AuxiliaryData)
+    try:
+        return encode(recipe.encoding, auxiliary.records), sort(auxiliary, view.know(Groups))
+    except FixData as error:
+        raise FixData(f"auxiliary data: {error}") from error
+
+
 def outside(view: View, recipe: Recipe) -> Outside:
     """The view's auxiliary records; refuses those that do not fit the model or lack a group."""
     auxiliary, sorting = view.know(AuxiliaryData), view.know(Groups)
-    try:
-        inputs = encode(recipe.encoding, auxiliary.records)
-        groups = sort(auxiliary, sorting)
-    except FixData as error:
-        raise FixData(f"auxiliary data: {error}") from error
+    inputs, groups = encoded(view, recipe)
     labels = recipe.target.encode_values(auxiliary.labels)
     if not np.isfinite(labels).all():
         raise FixData("auxiliary data: a label is not finite; drop its record")

@@ -9,7 +9,7 @@ import numpy as np
 
 from overheard.errors import ChooseAnotherAttack
 from overheard.transcript.guess import LocalModel
-from overheard.transcript.knowledge import Link
+from overheard.transcript.knowledge import Broadcast, Link
 from overheard.transcript.view import View
 
 
@@ -31,15 +31,16 @@ class LastReturned:
 
 @dataclass(frozen=True)
 class GlobalModel:
-    """Takes the last model that the server sent for the client's local model."""
+    """Takes the last model that the server sent for the client's local model: what every
+    participant has without listening to anybody."""
 
     name: ClassVar[str] = "global_model"
     paper: ClassVar[str] = "xu2021"
     question: ClassVar[str] = "local_model"
-    needs: ClassVar[frozenset[type[Any]]] = frozenset({Link})
+    needs: ClassVar[frozenset[type[Any]]] = frozenset({Broadcast})
 
     def __call__(self, view: View, rng: np.random.Generator) -> LocalModel:
-        return _as_is(view.know(Link).sent[-1].astype(np.float64))
+        return _as_is(view.know(Broadcast).last())
 
 
 def _as_is(parameters: np.ndarray[Any, np.dtype[np.float64]]) -> LocalModel:

@@ -9,7 +9,7 @@ import numpy as np
 
 from overheard.decoding.mixed_model import DEFAULT
 from overheard.transcript.guess import ClientProperty
-from overheard.transcript.knowledge import Sums
+from overheard.transcript.knowledge import Broadcast
 from overheard.transcript.view import View
 
 
@@ -21,12 +21,12 @@ class Nobody:
     name: ClassVar[str] = "nobody"
     paper: ClassVar[str] = "baseline"
     question: ClassVar[str] = "property"
-    needs: ClassVar[frozenset[type[Any]]] = frozenset({Sums})
+    needs: ClassVar[frozenset[type[Any]]] = frozenset({Broadcast})
 
     share: float = DEFAULT.positives[0] / sum(DEFAULT.positives)
 
     def __call__(self, view: View, rng: np.random.Generator) -> ClientProperty:
-        clients = view.know(Sums).clients
+        clients = view.know(Broadcast).clients
         return ClientProperty(
             np.full(len(clients), self.share), np.zeros(len(clients), dtype=bool), clients
         )
