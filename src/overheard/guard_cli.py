@@ -97,7 +97,7 @@ def conclusion(found: Preflight) -> list[str]:
     ]
     much = "too much" if lines else "not known"
     lines += [
-        f"{e.name}: not known: {e.doubt}"
+        f"{e.name}: not known: {e.doubt or e.hint}"
         for e in found.found
         if e.answer(found.limits) == "not known"
     ]

@@ -7,11 +7,13 @@ known for certain: so these are counted.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import norm
 
 from overheard.errors import FixConfig
 
@@ -21,6 +23,10 @@ FEWER = 0.1
 MISLED = -0.05
 """Bits a record that a decoder may lose against the shares that it was given; one that loses more
 was sure and wrong."""
+HINT = 0.3
+"""A p-value from which on a finding is no hint of a leak: half a standard deviation."""
+EVIDENCE = 0.5
+"""Bits over all records up to which probabilities that beat guessing are no hint of a leak."""
 WRONG = "the decoder was sure and wrong"
 Answer = Literal["ok", "not known", "too much"]
 Array = NDArray[np.float64]
@@ -55,6 +61,8 @@ class Exposure:
     the error of guessing, None where there is no such figure. ``certain``: records that it would
     call rightly beyond 99%, and that it could not call so well without listening. ``exposed``: why
     this is too much whatever the limits. ``doubt``: why what was measured proves no privacy.
+    ``p_values``: of each attack, that it told nothing; ``evidence``: bits over all records by which
+    its probabilities beat guessing.
     """
 
     attribute: str
@@ -70,6 +78,28 @@ class Exposure:
     attack: str = ""
     exposed: str = ""
     doubt: str = ""
+    p_values: Mapping[str, float] = field(default_factory=dict)
+    evidence: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def hint(self) -> str:
+        """In words, that an attack did a little better than guessing. With other mini-batches,
+        noise or models the audit may well call that exposed, and over many clients it surely will.
+        """
+        if self.exposed:
+            return ""
+        low = min(self.p_values, key=lambda a: self.p_values[a], default="")
+        if low and self.p_values[low] < HINT:
+            return (
+                f"a hint of a leak, within the play of chance ({low}, p {self.p_values[low]:.2g})"
+            )
+        loud = max(self.evidence, key=lambda a: self.evidence[a], default="")
+        if loud and self.evidence[loud] > EVIDENCE:
+            return (
+                f"a hint of a leak: {loud} gains {self.evidence[loud]:.1f} bits over all records, "
+                "and what many clients tell adds up"
+            )
+        return ""
 
     @property
     def name(self) -> str:
@@ -78,6 +108,12 @@ class Exposure:
         if self.question == "attribute":
             return self.attribute
         return f"{plain} ({self.attribute})" if self.attribute else plain
+
+    @property
+    def target(self) -> str:
+        """How an audit names the question."""
+        asked = self.attribute if self.question in ("attribute", "membership") else ""
+        return f"{self.question}.{asked}" if asked else self.question
 
     def beyond(self, limits: Limits) -> list[str]:
         """In words, every limit that is passed."""
@@ -94,7 +130,9 @@ class Exposure:
 
     def answer(self, limits: Limits) -> Answer:
         """May this be sent?"""
-        return "too much" if self.beyond(limits) else "not known" if self.doubt else "ok"
+        if self.beyond(limits):
+            return "too much"
+        return "not known" if self.doubt or self.hint else "ok"
 
     def severity(self, limits: Limits) -> float:
         """The largest figure in units of its limit: orders secrets, the one that leaks most last.
@@ -106,6 +144,30 @@ class Exposure:
         for value, limit in ((self.bits, limits.bits), (self.share, limits.entropy)):
             parts.append(0.0 if value is None else value / max(limit, 1e-3))
         return max(parts)
+
+
+def combined(p_values: Sequence[float]) -> float:
+    """One p-value of several draws of the same thing: of the mean of their normal scores.
+
+    Not the evidence of all of them together, which would be stronger the more there are.
+    """
+    scores = norm.isf(np.clip(p_values, 1e-9, 1 - 1e-3))
+    return float(norm.sf(scores.mean()))
+
+
+def worse(draws: Sequence[Exposure]) -> Exposure:
+    """What several draws found of one secret: of each figure the most, and of the p-values one."""
+    most = max(draws, key=lambda e: (bool(e.exposed), e.bits or 0.0, e.share or 0.0))
+    attacks = dict.fromkeys(a for e in draws for a in e.p_values)
+    gains = dict.fromkeys(a for e in draws for a in e.evidence)
+    return replace(
+        most,
+        certain=max(e.certain for e in draws),
+        exposed=next((e.exposed for e in draws if e.exposed), ""),
+        doubt=next((e.doubt for e in draws if e.doubt), ""),
+        p_values={a: combined([e.p_values[a] for e in draws if a in e.p_values]) for a in attacks},
+        evidence={a: float(np.mean([e.evidence.get(a, 0.0) for e in draws])) for a in gains},
+    )
 
 
 def made_certain(confidence: Array, hits: Array, bits: Array) -> int:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import norm
 
 from overheard.evaluation.audit import audit
 from overheard.evaluation.decision import (
@@ -34,9 +35,6 @@ Array = NDArray[np.float64]
 NEAR = 5 * CLOSE
 """A copy of the client's own model that loses at most so much more than the original may be as good
 as it in a federation whose other clients differ more than those of the rehearsal."""
-HINT = 0.3
-"""A p-value from which on a finding is no hint of a leak. Below it, with other mini-batches, noise
-or models the audit may well call it exposed: about one standard deviation better than guessing."""
 
 
 def measured(
@@ -75,8 +73,8 @@ def _exposures(
         free = [f.value for f in about if f.attack not in found.listening]
         scores = [_scored(kept, f, asked) for f in heard]
         exposed = topic in decision.topics or (topic, client) in decision.clients
-        ps = [p for f in heard if (p := p_value_of(f, references)) is not None]
-        yield _exposure(ready, client, exposed, min(ps, default=None), heard, free, scores)
+        ps = {f.attack: p_value_of(f, references) for f in heard}
+        yield _exposure(ready, client, exposed, ps, heard, free, scores)
 
 
 def _topics(found: Audit) -> list[Topic]:
@@ -150,7 +148,7 @@ def _exposure(
     ready: Plan,
     client: str,
     exposed: bool,
-    p_value: float | None,
+    p_values: Mapping[str, float | None],
     heard: Sequence[Finding],
     free: Sequence[float],
     scores: Sequence[Scored | None],
@@ -167,8 +165,6 @@ def _exposure(
             told = f"a copy of your own model, {best.value:.2%} worse than it"
         elif best.value <= NEAR:
             doubts.append("nearly a copy of your own model")
-    elif not exposed and _hints(best, guess, p_value):
-        doubts.append("a hint of a leak, within the play of chance")
     if bits is not None and bits < _prior_bits(ready, client, best) + MISLED:
         doubts.append(WRONG)
     return Exposure(
@@ -185,14 +181,27 @@ def _exposure(
         attack=best.attack,
         exposed=told,
         doubt="; ".join(doubts),
+        p_values=_chances(heard, guess, p_values),
+        evidence={f.attack: f.evidence for f in heard if f.evidence is not None},
     )
 
 
-def _hints(best: Finding, guess: float | None, p_value: float | None) -> bool:
-    """Without others' guesses to test against (errors of labels), by half the interval's arm."""
-    if p_value is not None or guess is None:
-        return p_value is None or p_value < HINT
-    return best.value + (best.high - best.value) / 2 < guess
+def _chances(
+    heard: Sequence[Finding], guess: float | None, p_values: Mapping[str, float | None]
+) -> dict[str, float]:
+    """Of each attack that it told nothing; of the client's own model there is a stricter rule.
+
+    Errors of labels that the audit has no guess to compare with: against the client's own median.
+    """
+    found = {}
+    for finding in heard:
+        p = p_values[finding.attack]
+        if p is None and guess is not None:
+            sd = max((finding.high - finding.value) / norm.ppf(0.975), 1e-300)
+            p = float(norm.sf((guess - finding.value) / sd))
+        if finding.metric != "excess_loss":
+            found[finding.attack] = 0.0 if p is None else p
+    return found
 
 
 def _reach(finding: Finding) -> float:

@@ -48,19 +48,24 @@ def heard_alone(ready: Plan) -> Plan:
     return replace(ready, config=ready.config.model_copy(update={"defence": kept}))
 
 
-def rehearsed(ready: Plan, client: str, rounds: int) -> Iterator[tuple[Array, Array]]:
+def rehearsed(
+    ready: Plan, client: str, rounds: int, draw: int = 0
+) -> Iterator[tuple[Array, Array]]:
     """What the client would be sent and return, round by round.
 
     It takes part in every round. The config's other clients train beside it, each round as many as
     the config says; where it has none, stand-ins do, whose records are drawn from the client's own:
-    models that only ever met one client's data settle down and tell less.
+    models that only ever met one client's data settle down and tell less. ``draw``: of everything
+    that is random.
     """
     recipe, training = ready.recipe, ready.config.training
-    seed = int(stream(ready.config.seed, "preflight").integers(2**31))
+    seed = int(stream(ready.config.seed, "preflight", draw).integers(2**31))
     data = client_shards(recipe, {client: ready.clients[client]} | _others(ready, client, seed))
     defence = build_all(ready.config.defence)
     state = defence.init(len(data), recipe.model.size)
-    model = initial_of(recipe, ready.config.seed, ready.config.model.initial).astype(recipe.wire)
+    model = initial_of(recipe, ready.config.seed + draw, ready.config.model.initial).astype(
+        recipe.wire
+    )
     payload = payload_of(ready)
     for number in range(rounds):
         chosen = participants(len(data), training.participation, seed, number)
