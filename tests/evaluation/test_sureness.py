@@ -8,7 +8,7 @@ import pytest
 from overheard.evaluation.audit import audit
 from overheard.evaluation.listening import by_rounds, first_rounds, prefixes
 from overheard.evaluation.record import Audit, read_audit
-from overheard.evaluation.sureness import Posterior, sureness, together
+from overheard.evaluation.sureness import Posterior, joined, sureness
 from overheard.transcript.knowledge import Link
 from overheard.transcript.observe import observe
 from overheard.transcript.target import attribute
@@ -51,7 +51,7 @@ def test_beyond_99_is_counted_and_rows_only_on_request(rng):
 
 def test_clients_together(rng):
     parts = [posterior(rng), posterior(rng, 30)]
-    whole = sureness(together(parts))
+    whole = sureness(joined(parts))
     assert whole.certain == sum(sureness(p).certain for p in parts)
     assert whole.bits == pytest.approx(np.concatenate([p.bits for p in parts]).mean())
 

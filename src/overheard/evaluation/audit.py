@@ -21,7 +21,7 @@ from overheard.evaluation.kept import NOTHING_KEPT, Kept
 from overheard.evaluation.promised import promise_notes
 from overheard.evaluation.record import SHARES, AttackInfo, Audit, Finding, Pooled, Run, Skipped
 from overheard.evaluation.scoring import Scored, Scorer, scorer_of
-from overheard.evaluation.sureness import sureness, together
+from overheard.evaluation.sureness import joined, sureness
 from overheard.learning.recipe import Recipe
 from overheard.transcript.clear import clear_notes
 from overheard.transcript.knowledge import Sums
@@ -115,17 +115,17 @@ def audit(
     heard_of = {s.finding.attack for s in scored} | {s.attack for s in skipped}
     used = [a for a in chosen if a.name in heard_of]
     listening = frozenset(a.name for a in used if listens(a))
-    scored = _tested(scored, listening)
+    findings, pooled = together(scored, listening)
     return Audit(
         run=_run(recording, threat, recipe, seed),
         attacks=tuple(_info(a) for a in used),
-        findings=tuple(s.finding for s in scored),
-        pooled=tuple(_pool(scored, listening)),
+        findings=findings,
+        pooled=pooled,
         skipped=tuple(skipped),
         notes=(
             *_notes(recording),
-            *rank_notes([s.finding for s in scored]),
-            *flag_notes([s.finding for s in scored]),
+            *rank_notes(findings),
+            *flag_notes(findings),
         ),
     )
 
@@ -223,6 +223,17 @@ def _targets(recording: Recording, keys: tuple[str, ...]) -> list[Target]:
     return [known[key] for key in keys]
 
 
+def together(
+    scored: Sequence[Scored], listening: frozenset[str]
+) -> tuple[tuple[Finding, ...], tuple[Pooled, ...]]:
+    """The findings with their p-values, and every attack over all clients together.
+
+    ``listening``: names of what listened; the others are what it is compared with.
+    """
+    tested = _tested(scored, listening)
+    return tuple(s.finding for s in tested), tuple(_pool(tested, listening))
+
+
 def _tested(scored: Sequence[Scored], listening: frozenset[str]) -> list[Scored]:
     """Losses and errors with their p-values: against everybody on the same client who does not
     listen, and, for the client's own model, against what still counts as it."""
@@ -280,7 +291,7 @@ def _pooled(attack: str, members: Sequence[Scored], free: Sequence[Mapping[str, 
     told: dict[str, Any] = {
         "imputation": None if stranger is None else float(stranger.mean()),
         "oversure": next((m.finding.oversure for m in members if m.finding.oversure), ""),
-        "sure": sureness(together(posteriors), bins=True) if posteriors else None,
+        "sure": sureness(joined(posteriors), bins=True) if posteriors else None,
     }
     if share:
         sizes = np.array([m.finding.n for m in members])

@@ -49,7 +49,7 @@ class Posterior:
         return tuple(int(row) for row in known[order][:most])
 
 
-def together(parts: Sequence[Posterior]) -> Posterior:
+def joined(parts: Sequence[Posterior]) -> Posterior:
     """The records of several clients as one."""
     over = [p.beyond for p in parts if p.beyond is not None]
     return Posterior(

@@ -1,0 +1,214 @@
+"""How often does an audit call something exposed where there is nothing to learn?
+
+    python reliability/null_audits.py [--audits 500] [--out reliability/null_audits.json]
+
+Real attacks listen to simulated federations, with and without noise that drowns every message.
+What they answer is then scored against coin flips, of which no message tells anything, by the
+product's own scores, p-values and verdicts; a stranger who guesses at random is set beside half of
+them. Whatever is called exposed is false. At most 5 of 100 audits may do so, however many clients
+there are. Beside it: how often one of the single looks would have been called exposed by its own
+95% interval, which is what an audit that does not pay for its looks would say.
+
+Listening is what takes long, and does not depend on the flips: a few clients of every federation
+are listened to, and their answers stand for all.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+from scipy.stats import binomtest
+
+from overheard.attacks import all_attacks, attack_named, is_slow, listens
+from overheard.data.dataset import Dataset
+from overheard.evaluation import scoring
+from overheard.evaluation.audit import NOT_RUN, together
+from overheard.evaluation.baselines import Imputed
+from overheard.evaluation.record import AttackInfo, Audit, Run
+from overheard.federation.config import parse_config
+from overheard.federation.plan import plan
+from overheard.federation.simulate import simulate
+from overheard.learning.records import Records
+from overheard.own_code import own_code
+from overheard.report.verdict import EXPOSED, verdicts
+from overheard.transcript.observe import observe, recipe_of
+from overheard.transcript.store import Recording
+from overheard.transcript.target import attribute
+from overheard.transcript.threat import EAVESDROPPER
+from overheard.transcript.view import Attack, View, launch
+
+SHAPES = ((6, 30), (20, 100), (100, 30))
+ALLOWED = 0.05
+HEARD = 6
+"""Clients of a federation that are listened to."""
+ROUNDS = 4
+WORLDS = tuple(
+    {"model": model, "noise": noise} for model in ("linear", "logistic") for noise in (0.0, 1000.0)
+)
+
+
+@dataclass(frozen=True)
+class Listened:
+    """What the attacks answered about one federation's clients."""
+
+    recording: Recording
+    views: dict[str, View]
+    answers: dict[str, list[tuple[Attack, Any]]]
+
+
+def listened(
+    path: Path, clients: int, people: int, model: str, noise: float, seed: int
+) -> Listened:
+    """Simulate a federation and let every attack on attributes loose on it."""
+    content: dict[str, Any] = {
+        "seed": seed,
+        "data": {"source": "file"},
+        "model": {"name": model},
+        "training": {"rounds": ROUNDS, "learning_rate": 0.1},
+        "audit": {"attributes": ["s"]},
+    }
+    if noise:
+        content["defence"] = [{"name": "gaussian", "sd": noise}]
+    data = people_of(clients, people, seed, classify=model == "logistic")
+    recording = Recording.open(simulate(plan(parse_config(content), data), path))
+    views = {c: observe(recording, EAVESDROPPER, attribute("s"), c) for c in recording.clients}
+    attacks = [attack_named(n) for n, a in all_attacks().items() if a.question == "attribute"]
+    heard = [list(_answers(attacks, view)) for view in list(views.values())[:HEARD]]
+    answers = {c: heard[k % len(heard)] for k, c in enumerate(views)}
+    return Listened(recording, views, answers)
+
+
+def people_of(clients: int, people: int, seed: int, classify: bool) -> Dataset:
+    """People whose attribute is in the model, so that every attack has something to say."""
+    rng = np.random.default_rng(seed)
+    rows = clients * people
+    s, x = (rng.random(rows) < 0.5).astype(np.float64), rng.normal(size=(rows, 3))
+    y = x @ rng.normal(size=3) + s + rng.normal(size=rows)
+    columns = {f"x{j}": x[:, j] for j in range(3)} | {"s": s, "at": np.arange(rows) % clients}
+    return Dataset(
+        name="people",
+        records=Records({**columns, "y": (y > 0.5).astype(np.float64) if classify else y}),
+        client="at",
+        target="y",
+        task="classification" if classify else "regression",
+        sensitive=("s",),
+        origin="generated",
+        licence="none",
+    )
+
+
+def _answers(attacks: list[Attack], view: View) -> Iterator[tuple[Attack, Any]]:
+    for attack in attacks:
+        if not is_slow(attack):
+            try:
+                yield attack, launch(attack, view, 0)
+            except NOT_RUN:
+                continue
+
+
+def null_audit(heard: Listened, rng: np.random.Generator, stranger: bool) -> Audit:
+    """The answers, scored against coin flips."""
+    recording = heard.recording
+    recipe, truth = recipe_of(recording), recording.truth()
+    assert recipe is not None
+    flips = {c: (rng.random(len(r)) < 0.5).astype(np.float64) for c, r in truth.items()}
+    faked = {c: Records({**r.columns, "s": flips[c]}) for c, r in truth.items()}
+
+    def guesses(recipe: Any, truth: Any, client: str, *rest: Any) -> Imputed | None:
+        if not stranger:
+            return None
+        p = rng.uniform(0.3, 0.7, len(flips[client]))
+        given = np.where(flips[client] > 0, p, 1 - p)
+        return Imputed((given > 0.5).astype(np.float64), np.log2(given))
+
+    scored = []
+    with patch.object(scoring, "imputation", guesses):
+        for client, view in heard.views.items():
+            scorer = scoring.scorer_of(recipe, faked, attribute("s"), view, 0)
+            scored += [scorer(attack, guess, 0.0) for attack, guess in heard.answers[client]]
+    used = {a.name: a for a, _ in next(iter(heard.answers.values()))}
+    findings, pooled = together(scored, frozenset(n for n, a in used.items() if listens(a)))
+    infos = [
+        AttackInfo(
+            name=name,
+            question="attribute",
+            paper=attack.paper,
+            needs=tuple(kind.name for kind in attack.needs),
+            words="",
+        )
+        for name, attack in used.items()
+    ]
+    run = Run(
+        recording="r", data="d", origin="o", clients=tuple(heard.views), rounds=ROUNDS, closed=True,
+        threat="eavesdropper", threat_words="", knows=(), recipe={}, seed=0, software={},
+    )  # fmt: skip
+    return Audit(run=run, attacks=tuple(infos), findings=findings, pooled=pooled, skipped=())
+
+
+def unpaid(audit: Audit) -> bool:
+    """Would some single look have said "exposed" by its own interval?"""
+    return any(
+        f.attack in audit.listening and f.low > max(f.majority or 0.0, f.imputation or 0.0)
+        for f in audit.findings
+    )
+
+
+def rates(clients: int, people: int, audits: int, seed: int, folder: Path) -> dict[str, Any]:
+    """One shape: how many of so many audits were wrong."""
+    worlds = [
+        listened(folder / f"{clients}-{people}-{k}", clients, people, seed=seed + k, **world)
+        for k, world in enumerate(WORLDS)
+    ]
+    rng = np.random.default_rng([seed, clients, people])
+    wrong = single = 0
+    for trial in range(audits):
+        audit = null_audit(worlds[trial % len(worlds)], rng, stranger=trial % 8 >= 4)
+        wrong += any(v.level is EXPOSED for v in verdicts(audit))
+        single += unpaid(audit)
+    interval = binomtest(wrong, audits).proportion_ci(method="wilson")
+    attacks = sorted({a.name for w in worlds for found in w.answers.values() for a, _ in found})
+    return {
+        "clients": clients,
+        "people": people,
+        "audits": audits,
+        "exposed": wrong,
+        "low": float(interval.low),
+        "high": float(interval.high),
+        "single_looks": single,
+        "attacks": [name for name in attacks if listens(all_attacks()[name])],
+        "seed": seed,
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--audits", type=int, default=500)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, default=Path("reliability/null_audits.json"))
+    given = parser.parse_args()
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        for clients, people in SHAPES:
+            rows.append(rates(clients, people, given.audits, given.seed, Path(folder)))
+            row = rows[-1]
+            print(
+                f"{clients} clients of {people} records: {row['exposed']} of {row['audits']} "
+                f"audits falsely exposed ({row['low']:.1%} to {row['high']:.1%}); by single looks "
+                f"{row['single_looks']}"
+            )
+    command = f"python reliability/null_audits.py --audits {given.audits} --seed {given.seed}"
+    content = {"command": command, "code": own_code(), "rows": rows}
+    given.out.write_text(json.dumps(content, indent=1) + "\n")
+    return int(any(row["low"] > ALLOWED for row in rows))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
