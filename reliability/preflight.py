@@ -53,14 +53,14 @@ def drawn(number: int, seed: int) -> Row:
 
     model = one_of("linear", "logistic", "mlp")
     people = {
-        "clients": one_of(2, 3),
-        "records": one_of(40, 60, 90),
-        "columns": one_of(3, 6, 10),
+        "clients": one_of(2, 2, 3),
+        "records": one_of(24, 36, 50),
+        "columns": one_of(3, 6, 9),
         "secret": one_of("balanced", "rare", "three values"),
         "task": "classification" if model == "logistic" else "regression",
         "effect": one_of(0.0, 0.8),
     }
-    training: Row = {"rounds": one_of(1, 5, 40), "learning_rate": one_of(0.02, 0.1)}
+    training: Row = {"rounds": one_of(1, 5, 30), "learning_rate": one_of(0.02, 0.1)}
     training["participation"] = one_of(1.0, 0.5)
     if rng.random() < 0.6:
         training |= {"algorithm": one_of("fedavg", "fedsgd")}
@@ -71,7 +71,7 @@ def drawn(number: int, seed: int) -> Row:
         content["model"]["hidden"] = [one_of(8, 24)]
     content["audit"] = {"attributes": ["secret"]}
     if rng.random() < 0.4:
-        content["audit"]["membership"] = 20
+        content["audit"]["membership"] = 12
     if model != "logistic" and rng.random() < 0.3:
         content["audit"]["label"] = True
     defences = {
@@ -251,7 +251,7 @@ def digest() -> str:
 def main() -> int:
     """Try them; 1 if preflight was ever easy about what the audit exposes."""
     ask = argparse.ArgumentParser(description=__doc__)
-    ask.add_argument("--federations", type=int, default=40)
+    ask.add_argument("--federations", type=int, default=36)
     ask.add_argument("--seed", type=int, default=0)
     ask.add_argument("--out", type=Path, default=HERE, help="folder of the results")
     asked = ask.parse_args()
