@@ -1,6 +1,6 @@
 """Is preflight ever easy about what the audit then finds? Both, over many varied federations.
 
-    python reliability/preflight.py [--federations 40] [--seed 0] [--out reliability]
+    python reliability/preflight.py [--federations 36] [--seed 0] [--out reliability]
 
 Every federation is drawn: its people, the secret (balanced, rare, of three values), the model, the
 recipe, the defence, what else is asked. It is simulated and audited. Each client asks beforehand,
