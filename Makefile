@@ -10,7 +10,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 .DEFAULT_GOAL := help
 .PHONY: coverage mutants numbers processors
-.PHONY: attempts fuzz bandit audit-deps
+.PHONY: attempts fuzz bandit audit-deps wheel
 .PHONY: help install demo test bench chaos lint format docs tables screenshots clean
 
 help:
@@ -28,6 +28,7 @@ help:
 	@echo "make processors  every attack with the arithmetic of other processors (two minutes)"
 	@echo "make coverage  which lines and branches the tests run; fails below 95%"
 	@echo "make mutants break the code on purpose: would the tests notice? (an hour)"
+	@echo "make wheel   build the wheel, install it into an empty environment and run it (minutes)"
 	@echo "make lint    ruff and mypy --strict"
 	@echo "make format  let ruff mend what it can"
 	@echo "make docs    build the documentation into build/site; a warning fails"
@@ -116,6 +117,10 @@ bandit: $(STAMP)
 audit-deps: $(STAMP)
 	$(PIP) install --quiet --constraint constraints.txt pip-audit
 	$(BIN)/pip-audit --no-deps --disable-pip --strict --requirement constraints.txt
+
+# Without constraints: what the newest versions of everything do to a plain `pip install`.
+wheel:
+	PYTHON=$(PYTHON) .ci/wheel
 
 lint: $(EXTRAS)
 	$(BIN)/ruff check .

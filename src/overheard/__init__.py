@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from overheard.attacks import all_attacks, attack_named
-    from overheard.evaluation.audit import audit
+    from overheard.evaluation.complete import audit
     from overheard.evaluation.record import Audit, read_audit
     from overheard.federation.config import Config, parse_config, read_config
     from overheard.federation.plan import plan
@@ -37,7 +37,7 @@ _HOMES = {
     "View": "transcript.view",
     "all_attacks": "attacks",
     "attack_named": "attacks",
-    "audit": "evaluation.audit",
+    "audit": "evaluation.complete",
     "launch": "transcript.view",
     "observe": "transcript.observe",
     "parse_config": "federation.config",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +15,9 @@ from overheard.import_cli import Describing, TrustCode, described
 if TYPE_CHECKING:
     from overheard.evaluation.kept import Kept
     from overheard.evaluation.record import Audit
+
+ATTACK_FAILED = 3
+"""The command's exit code when everything was written and an attack had ended in an error."""
 
 
 def audit(
@@ -52,9 +54,25 @@ def audit(
             "of small clients."
         ),
     ] = None,
+    budget: Annotated[
+        float | None,
+        typer.Option(
+            help="Seconds for each attack on each client; what takes longer is ended and listed as "
+            "skipped.",
+            show_default="no limit",
+        ),
+    ] = None,
     show_records: Annotated[
         bool,
         typer.Option("--show-records", help="Note the row numbers of records known beyond 99%."),
+    ] = False,
+    keep_hits: Annotated[
+        bool,
+        typer.Option(
+            "--keep-hits",
+            help="Keep in OUT/hits.json which records were guessed right, so that `compare` can "
+            "pair them; as secret as truth/.",
+        ),
     ] = False,
     ignore_damage: Annotated[
         bool,
@@ -71,8 +89,10 @@ def audit(
 ) -> None:
     """Let an adversary loose on a recording and score what it learns.
 
-    Stopped at any moment, the same command goes on and ends the same.
+    Stopped at any moment, the same command goes on and ends the same. Exits 3 where an attack
+    failed: the others are written, and the report lists which one and how.
     """
+    from overheard.evaluation.hits import HITS
     from overheard.evaluation.unfinished import (
         AUDIT,
         asking,
@@ -98,22 +118,28 @@ def audit(
                 "rounds": rounds,
                 "coverage": coverage,
                 "show_records": show_records,
+                "keep_hits": keep_hits,
                 "seed": seed or 0,
+                "budget": budget,
                 "version of overheard": own_code(),
             }
             kept = asking(work, asked)
             record = finished(work) or run_audit(
                 place, threat, *chosen, seed or 0, slow, grant or [], rounds, show_records,
-                coverage, kept, damage,
+                coverage, kept, damage, budget,
             )  # fmt: skip
-        finish(work, record)
+        finish(work, record, keep_hits)
     summary(record)
     terminal.wrote("audit", out / AUDIT)
+    if keep_hits:
+        terminal.say(f"secret     {out / HITS}: which records were guessed right")
     terminal.say(f"next       overheard report {out / AUDIT} --out {out / 'report.html'}")
     if terminal.wants_json():
         from overheard.report.digest import digest
 
         terminal.emit({"audit": str(out / AUDIT)} | digest(record, show_records))
+    if record.failed:
+        raise typer.Exit(ATTACK_FAILED)
 
 
 @contextmanager
@@ -157,44 +183,35 @@ def run_audit(
     coverage: bool | None = False,
     kept: Kept | None = None,
     damage: tuple[str, ...] = (),
+    budget: float | None = None,
 ) -> Audit:
     """The audit itself, behind a bar."""
     from overheard.errors import ChooseAnotherAttack
-    from overheard.evaluation.audit import audit as run_attacks
-    from overheard.evaluation.coverage import QUICK_RECORDS, by_coverage
+    from overheard.evaluation.complete import audit as whole_audit
     from overheard.evaluation.kept import NOTHING_KEPT
-    from overheard.evaluation.listening import by_rounds
     from overheard.transcript.store import Recording
     from overheard.transcript.threat import granting_named, threat_named
 
     adversary = granting_named(threat_named(threat), grant)
     recording, kept = Recording.open(run), kept or NOTHING_KEPT
-    with terminal.progress() as bar:
-        task = bar.add_task("auditing", total=None)
-
-        def show(what: str, done: int, total: int) -> None:
-            bar.update(task, completed=done, total=total, description=f"auditing {what}")
-
-        record = run_attacks(
-            recording, adversary, attacks, clients, targets, seed, slow, show, show_records, kept
-        )
-        if not record.findings:
-            reasons = "; ".join(dict.fromkeys(s.reason for s in record.skipped))
-            raise ChooseAnotherAttack(f"{run}: no attack could run: {reasons or 'none fits'}")
-        if rounds:
-            heard = by_rounds(recording, adversary, record, show, kept)
-            record = record.model_copy(update={"heard": heard})
-        if coverage is not False:
-            most = sys.maxsize if coverage else QUICK_RECORDS
-            covered = by_coverage(recording, adversary, record, show, most, kept)
-            record = record.model_copy(update={"covered": covered})
-        run_ = record.run.model_copy(update={"damage": damage})
-        return record.model_copy(update={"run": run_})
+    with terminal.steps("auditing") as show:
+        record = whole_audit(
+            recording, adversary, attacks, clients, targets, seed, slow, rounds, coverage, show,
+            show_records, kept, budget,
+        )  # fmt: skip
+    if not record.findings and not record.failed:
+        reasons = "; ".join(dict.fromkeys(s.reason for s in record.skipped))
+        raise ChooseAnotherAttack(f"{run}: no attack could run: {reasons or 'none fits'}")
+    run_ = record.run.model_copy(update={"damage": damage})
+    return record.model_copy(update={"run": run_})
 
 
 def summary(record: Audit, title: str = "") -> None:
     """The pooled findings as a table, then the verdicts in words."""
+    from overheard.evaluation.record import unfit_clients
+    from overheard.report.replayed import replay_words
     from overheard.report.verdict import headline
+    from overheard.report.words import failures
 
     def percent(share: float | None) -> str:
         return "" if share is None else f"{share:.1%}"
@@ -220,6 +237,8 @@ def summary(record: Audit, title: str = "") -> None:
     terminal.table(["question", "attack", *numbers], rows, title or usual, right=numbers)
     for sentence in headline(record):
         terminal.say(f"- {sentence}")
+    say = terminal.complain if unfit_clients(record) else terminal.say
+    say(f"- {replay_words(record)}")
     if record.run.damage:
         left_out = len(record.run.damage)
         terminal.say(f"- The recording is damaged; {left_out} part(s) of it were left out.")
@@ -229,3 +248,5 @@ def summary(record: Audit, title: str = "") -> None:
         terminal.say(f"{len(record.skipped)} attack runs were skipped:")
         for reason in dict.fromkeys(s.reason for s in record.skipped):
             terminal.say(f"- {reason}")
+    for line in failures(record):
+        terminal.complain(f"failed: {line}")

@@ -203,12 +203,7 @@ def reproduce(
         return
     experiment = experiment_named(name)
     free_paths(experiment.name, out)  # said before the work, not after
-    with terminal.progress() as bar:
-        task = bar.add_task(name, total=None)
-
-        def show(what: str, done: int, total: int) -> None:
-            bar.update(task, completed=done, total=total, description=f"{name}: {what}")
-
+    with terminal.steps(f"{name}:") as show:
         part = Choice(dataset, size, rounds, shadows, clients, every, keep)
         outcome = experiment.run_part(quick, seeds or experiment.seeds, show, part)
     paths = write_reproduction(experiment, outcome, out)
@@ -250,24 +245,24 @@ def _write(path: Path, text: str) -> None:
 
 def main() -> None:
     """Entry point: one clear line on a user's error, the traceback only with ``--debug``."""
-    import click
-
     from overheard.errors import OverheardError
 
+    # typer raises click's errors up to 0.20 or so, and later those of a copy of its own
+    usage = sys.modules[typer.BadParameter.__module__]
     debug = "--debug" in sys.argv
     sys.excepthook = terminal.show_error
     sys.argv = terminal.take_flags([word for word in sys.argv if word != "--debug"])
     gc.disable()  # until a command begins: what is imported stays, and looking it over takes time
     try:
         code = app(prog_name="overheard", standalone_mode=False)
-    except click.exceptions.NoArgsIsHelpError as help_text:
+    except usage.NoArgsIsHelpError as help_text:
         help_text.show()
         sys.exit(2)
-    except (OverheardError, OSError, click.ClickException) as error:
+    except (OverheardError, OSError, usage.ClickException) as error:
         if debug:
             raise
         words, code = _of_the_system(error) if isinstance(error, OSError) else str(error), 1
-        if isinstance(error, click.UsageError):
+        if isinstance(error, usage.UsageError):
             path = error.ctx.command_path if error.ctx else "overheard"
             words, code = f"{error.format_message()} See `{path} --help`.", 2
         terminal.complain(f"error: {words}")

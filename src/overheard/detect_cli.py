@@ -47,12 +47,7 @@ def detect(
         if path is not None and path.exists():
             raise ChooseAnotherOutput(f"{path} exists already; choose another path or remove it")
     recording = Recording.open(run)
-    with terminal.progress() as bar:
-        task = bar.add_task("listening", total=None)
-
-        def show(what: str, done: int, total: int) -> None:
-            bar.update(task, completed=done, total=total, description=f"listening with {what}")
-
+    with terminal.steps("listening with") as show:
         found = look(recording, property_, attack, seed, score, show)
     _print(found)
     for kind, path, text in (("list", out, found.to_json), ("chart", chart, lambda: draw(found))):

@@ -109,34 +109,41 @@ def compare(
     ] = False,
     seed: Annotated[int | None, typer.Option("--seed", hidden=True)] = None,
 ) -> None:
-    """Show two audits side by side; exit 1 if leakage rose, 2 if they cannot be compared.
+    """Show two audits side by side; exit 1 if leakage rose or what learned most before did not run
+    now, 2 if they cannot be compared.
 
-    A rise counts when the 95% interval of the difference excludes zero.
+    A rise counts when the interval of the difference excludes zero.
     """
+    from overheard.evaluation.compare import TOGETHER
     from overheard.evaluation.compare import compare as compared
+    from overheard.evaluation.hits import HITS, read_hits
     from overheard.evaluation.record import read_audit
 
-    found = compared(read_audit(before), read_audit(after), clients)
-    refused = bool(found.differs) and not (anyway and found.rows)
+    one, other = read_audit(before), read_audit(after)
+    hits = (read_hits(before.with_name(HITS), one), read_hits(after.with_name(HITS), other))
+    found = compared(one, other, clients, hits)
+    refused = bool(found.differs) and not (anyway and (found.rows or found.lost))
     terminal.emit(found.to_dict() | {"comparable": not refused})
     if refused:
         remedy = "audit the same data and clients under the same threat model"
-        remedy += ", or add --anyway" if found.rows else ""
+        remedy += ", or add --anyway" if found.rows or found.lost else ""
         terminal.complain(f"error: not comparable: {'; '.join(found.differs)}; {remedy}")
         raise typer.Exit(2)
     if found.changed:
         terminal.table(["setting", "before", "after"], found.changed, title="What was changed")
     terminal.table(
-        ["secret", "client", "before", "by", "after", "by", "leaks more by", "95% interval", ""],
+        ["secret", "client", "before", "by", "after", "by", "leaks more by", "interval", ""],
         [_cells(row) for row in found.rows],
-        title="What leaks, strongest attack each",
+        title=f"What leaks, strongest attack each; all rows' intervals hold at {TOGETHER:.0%}",
     )
-    for line in (*found.differs, *found.cautions):
+    for line in (*found.differs, *found.cautions, *found.unpaired):
         terminal.say(f"note: {line}")
     risen = [row.secret + (f" of {row.client}" if row.client else "") for row in found.rows
              if row.change == "rose"]  # fmt: skip
     terminal.say(f"leakage rose: {', '.join(risen)}" if risen else "no rise of leakage was shown")
-    if risen:
+    for line in found.lost:
+        terminal.complain(f"not measured now: {line}")
+    if risen or found.lost:
         raise typer.Exit(1)
 
 

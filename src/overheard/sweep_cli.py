@@ -27,12 +27,7 @@ def sweep(
     from overheard.sweep.table import read_rows, write_table
 
     described = read_sweep(config)
-    with terminal.progress() as bar:
-        task = bar.add_task("cells", total=None)
-
-        def show(what: str, done: int, total: int) -> None:
-            bar.update(task, completed=done, total=total, description=f"cells {what}".strip())
-
+    with terminal.steps("cells") as show:
         run(described, out, workers, ray, again, show)
     rows = read_rows(out)
     failed = {row["cell"]: row["error"] for row in rows if row["error"]}

@@ -1,8 +1,9 @@
 """What a command says and how: tables and bars for people, plain lines and JSON for programs.
 
 On a terminal: rich tables, and bars with the time left on stderr. Into a pipe: the same rows as
-plain lines, tab-separated and never cut, and no bar. ``--quiet`` leaves only the paths of what was
-written, ``--json`` one JSON object. ``NO_COLOR`` is honoured throughout.
+plain lines, tab-separated and never cut, and in place of a bar a line on stderr when a step begins.
+``--quiet`` leaves only the paths of what was written, ``--json`` one JSON object. ``NO_COLOR`` is
+honoured throughout.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import json
 import sys
 import traceback
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -155,6 +156,28 @@ def progress() -> Iterator[Progress]:
             bar.live.stop()
             bar.disable = True  # or leaving prints an empty line
             raise
+
+
+@contextmanager
+def steps(title: str) -> Iterator[Callable[[str, int, int], None]]:
+    """What to call as ``show(what, done, total)`` when a step begins, and when all are done.
+
+    A bar on a terminal. Elsewhere a line on stderr for every step that is called something else
+    than the one before; hours without a word look like a program that hangs.
+    """
+    lines = not (_MODE.quiet or _MODE.json or sys.stderr.isatty())
+    said = ""
+    with progress() as bar:
+        task = bar.add_task(title, total=None)
+
+        def show(what: str, done: int, total: int) -> None:
+            nonlocal said
+            bar.update(task, completed=done, total=total, description=f"{title} {what}".strip())
+            if lines and what not in ("", said) and done < total:
+                said = what
+                complain(f"{title} {what} ({done} of {total} done)")
+
+        yield show
 
 
 @contextmanager

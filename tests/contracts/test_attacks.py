@@ -14,7 +14,7 @@ from quick_attacks import attack_named
 
 from overheard.attacks import all_attacks, words
 from overheard.errors import DeclareKnowledge, GrantKnowledge
-from overheard.evaluation.audit import NOT_RUN
+from overheard.evaluation.attempt import NOT_RUN
 from overheard.evaluation.baselines import imputation_hits, majority_share
 from overheard.evaluation.intervals import share_interval
 from overheard.evaluation.metrics import attribute_hits

@@ -16,7 +16,7 @@ import pytest
 from overheard.attacks import all_attacks, attack_named
 from overheard.attacks.property.detectors import DetectorSettings
 from overheard.errors import GrantKnowledge
-from overheard.evaluation.audit import NOT_RUN
+from overheard.evaluation.attempt import NOT_RUN
 from overheard.evaluation.properties import property_scorer
 from overheard.federation.config import parse_config
 from overheard.federation.plan import plan

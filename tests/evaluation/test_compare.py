@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import numpy as np
 import pytest
+from scripts import load
 
 from overheard.evaluation.audit import audit
 from overheard.evaluation.compare import (
@@ -15,11 +19,13 @@ from overheard.evaluation.compare import (
     compare,
     compared_leaks,
 )
+from overheard.evaluation.hits import Guessed, about
 from overheard.evaluation.intervals import share_interval
-from overheard.evaluation.record import Pooled
+from overheard.evaluation.record import Pooled, Skipped
 from overheard.transcript.threat import EAVESDROPPER, SERVER
 
 ATTACKS = ("max_entropy", "majority")
+SCRIPT = load(Path(__file__).parents[2] / "reliability" / "compare.py", "reliability_compare")
 
 
 def test_a_network_leaks_more_than_a_linear_model(federate):
@@ -161,3 +167,103 @@ def test_changes_in_words():
 def test_a_secret_without_a_column_has_the_name_of_its_question(federate):
     record = audit(federate(), EAVESDROPPER, ("exact_linear", "max_entropy"))
     assert {row.secret for row in compare(record, record).rows} == {"local model", "s"}
+
+
+def test_what_learned_most_before_must_run_again(federate):
+    """Else nothing could rise. Whether it was left out, skipped, or does not trust itself."""
+    names = ("max_entropy", "model_based_global", "majority")
+    one = audit(federate(), EAVESDROPPER, names, targets=["s"])
+    assert compare(one, one).lost == ()
+    fewer = audit(federate(), EAVESDROPPER, names[1:], targets=["s"])
+    (line,) = compare(one, fewer).lost
+    assert line.startswith("max_entropy, which learned most about s before, gave no answer")
+    assert line.endswith("for 4 of 4 client(s): it was not tried")
+    assert compare(fewer, one).lost == ()
+    skip = Skipped(attack="max_entropy", client="2", attribute="s", reason="too slow")
+    (line,) = compare(one, fewer.model_copy(update={"skipped": (skip,)})).lost
+    assert line.endswith(": too slow")
+    flagged = tuple(
+        f.model_copy(update={"details": {"flag": "poor fit"}})
+        if (f.attack, f.client) == ("max_entropy", "1")
+        else f
+        for f in one.findings
+    )
+    (line,) = compare(one, one.model_copy(update={"findings": flagged})).lost
+    assert line.endswith("for 1 of 4 client(s): poor fit")
+    # a guess does not count, however well it did
+    only = audit(federate(), EAVESDROPPER, ["majority"], targets=["s"])
+    found = compare(only, one)
+    assert (found.rows, found.lost) == ((), ())
+    assert found.differs == ("no secret was measured in both",)
+
+
+def test_clients_that_did_not_train_as_declared_are_no_measurement(federate):
+    one = audit(federate(), EAVESDROPPER, ATTACKS, targets=["s"])
+    bad = [r.model_copy(update={"outcome": "does not fit"}) for r in one.replays[:1]]
+    unfit = one.model_copy(update={"replays": (*bad, *one.replays[1:])})
+    (line,) = compare(one, unfit).differs
+    assert line.startswith("after, 0 did not train as declared")
+
+
+def drawn(**changes):
+    """Two audits of a world, with their hits."""
+    world = replace(SCRIPT.RISEN[0], **changes)
+    return SCRIPT.drawn(world, np.random.default_rng(0))
+
+
+def test_pairs_by_record_by_client_or_says_that_it_does_not():
+    (before, one), (after, other) = drawn(clients=3, records=50)
+    found = compare(before, after, hits=(one, other))
+    assert [row.paired for row in found.rows] == ["records"]
+    assert found.unpaired == ()
+    found = compare(before, after)
+    assert [row.paired for row in found.rows] == ["clients"]
+    assert found.unpaired[0].startswith("records could not be paired: no hits.json (before and")
+    found = compare(before, after, hits=(one, {}))
+    assert found.unpaired[0].startswith("records could not be paired: no hits.json (after)")
+    strangers = {key: Guessed("others", guessed.right) for key, guessed in other.items()}
+    found = compare(before, after, True, (one, strangers))
+    assert [row.paired for row in found.rows] == ["clients", "nothing", "nothing", "nothing"]
+    assert "not the same records" in found.unpaired[0]
+    assert found.unpaired[1].endswith("s0 of 0, s0 of 1, s0 of 2")
+    assert found.to_dict()["rows"][0]["paired"] == "clients"
+
+
+def test_all_rows_hold_together_and_agree_on_the_difference():
+    """More rows, wider intervals; however they are paired, the same difference of lifts."""
+    (before, one), (after, other) = drawn(clients=4, records=80)
+    whole = compare(before, after, hits=(one, other)).rows[0]
+    (again, *singles) = compare(before, after, True, (one, other)).rows
+    assert again.low < whole.low < whole.high < again.high
+    lifts = [x.pooled[0].lift for x in (before, after)]
+    assert whole.difference == pytest.approx(lifts[1] - lifts[0])
+    assert compare(before, after).rows[0].difference == pytest.approx(whole.difference)
+    assert np.mean([row.difference for row in singles]) == pytest.approx(whole.difference)
+    # what guessing gets is taken off
+    easier = after.model_copy(
+        update={"findings": tuple(f.model_copy(update={"majority": 0.6}) for f in after.findings)}
+    )
+    shifted = compare(before, easier, hits=(one, other)).rows[0]
+    assert shifted.difference == pytest.approx(whole.difference - 0.1)
+    assert shifted.low == pytest.approx(whole.low - 0.1)
+
+
+def test_hits_are_looked_up_for_each_sides_own_attack():
+    (before, one), (after, other) = drawn(clients=2, records=40, attacks=2, rise=0.0)
+    row = compare(before, after, hits=(one, other)).rows[0]
+    sides = ((before, one, row.before), (after, other, row.after))
+    mine = [
+        h[about(f)].right for x, h, side in sides for f in x.findings if f.attack == side.attack
+    ]
+    assert row.difference == pytest.approx(np.mean(mine[2:]) - np.mean(mine[:2]))
+
+
+@pytest.mark.parametrize("world", SCRIPT.RISEN[2:4], ids=lambda w: w.what)
+def test_a_rise_of_ten_points_is_seen(world):
+    """``python reliability/compare.py`` does so with many more, and in other worlds."""
+    assert SCRIPT.rises(world, 40) >= 0.7
+
+
+@pytest.mark.parametrize("world", [SCRIPT.NO_RISE[0], SCRIPT.NO_RISE[4]], ids=lambda w: w.what)
+def test_chance_is_rarely_called_a_rise(world):
+    assert SCRIPT.rises(world, 60) <= 0.05

@@ -56,7 +56,7 @@ class Heard:
         self.content = content
 
     def side(self, kind: str) -> Any:
-        return self.content
+        return self.content if kind == "PrivacyBudget" else None
 
 
 def test_of_several_clients_the_one_promised_least() -> None:
@@ -76,3 +76,52 @@ def test_of_several_clients_the_one_promised_least() -> None:
 def test_what_is_no_promise_is_refused(content: Any) -> None:
     with pytest.raises(FixRecording, match="PrivacyBudget is not what the format says"):
         promise_notes(Heard(content))  # type: ignore[arg-type]
+
+
+def test_epsilons_at_different_deltas_are_not_compared() -> None:
+    """The larger one may be at the smaller delta, and say nothing about which promise is worse."""
+    both = {
+        "a": {"epsilon": 3.0, "delta": 1e-3, "words": "DP-SGD"},
+        "b": {"epsilon": 5.0, "delta": 1e-6, "words": "DP-SGD"},
+        "c": {"epsilon": 4.0, "delta": 1e-6, "words": "DP-SGD"},
+    }
+    first, second = promise_notes(Heard(both))  # type: ignore[arg-type]
+    assert "epsilon 3 for its presence, at delta 0.001" in first
+    assert "epsilon 5 for its presence, at delta 1e-06" in second
+    assert "client b, promised the least of 2 at this delta" in second
+
+
+def with_numbers(path: Path, scale: str) -> tuple[Recording, Any]:
+    config = parse_config(
+        {
+            "data": {"source": "randhie", "scale": scale},
+            "model": {"name": "linear"},
+            "training": {"rounds": 1, "learning_rate": 1e-6},
+            "audit": {"attributes": []},
+            "defence": [{"name": "dp_sgd", "clip": 1.0, "noise": 4.0}],
+        }
+    )
+    made = plan(config)
+    return Recording.open(simulate(made, path)), made
+
+
+def test_what_the_recipe_publishes_is_named_beside_the_epsilon(tmp_path: Path) -> None:
+    """Because it gives a person away: the mean of all, less everybody else's values."""
+    pytest.importorskip("dp_accounting", reason="dp-accounting is not installed")
+    run, made = with_numbers(tmp_path / "run", "records")
+    _, note = promise_notes(run)
+    assert "does not count what the recipe publishes: the means and scales of " in note
+    assert "data-independent" in note
+    block = next(b for b in made.recipe.encoding.blocks if getattr(b, "scale", 1.0) != 1.0)
+    assert block.column in note
+    values = made.dataset.records[block.column]
+    follows = block.shift * len(values) - values[1:].sum()
+    assert follows == pytest.approx(values[0], abs=1e-6)
+
+
+def test_scales_that_do_not_depend_on_the_data_leave_nothing_out(tmp_path: Path) -> None:
+    pytest.importorskip("dp_accounting", reason="dp-accounting is not installed")
+    run, made = with_numbers(tmp_path / "run", "none")
+    assert {getattr(b, "scale", 1.0) for b in made.recipe.encoding.blocks} == {1.0}
+    notes = promise_notes(run)
+    assert not any("means and scales" in note for note in notes)

@@ -31,7 +31,7 @@ def test_the_example_ends_in_a_report(tmp_path: Path, loopback_only: tuple[str, 
     }
     assert set(decoded) == {"female", "black", "physlm"}
     assert min(decoded.values()) > 0.99
-    assert any("Replayed as described" in note for note in audit["notes"])
+    assert [replay["outcome"] for replay in audit["replays"]] == ["fits"] * 6
     assert any("'num-examples' of 6 client(s)" in note for note in audit["notes"])
     report = (tmp_path / "out" / "report.html").read_text()
     assert "Sent in the clear besides the models" in report

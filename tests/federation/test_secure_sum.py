@@ -19,12 +19,14 @@ from overheard.federation.defences.secure_sum import (
     as_numbers,
     as_words,
     joined,
+    mask,
     masked,
     split,
     unmasked,
 )
 from overheard.federation.plan import plan
 from overheard.federation.simulate import simulate
+from overheard.randomness import stream
 from overheard.transcript.knowledge import Link, Sums
 from overheard.transcript.observe import observe
 from overheard.transcript.store import Recording
@@ -231,3 +233,39 @@ def test_other_defences_come_before(tmp_path: Path) -> None:
     sums = observe(recording, SECURE_SERVER, client_property("membership"), "").know(Sums)
     for one in sums:
         assert np.linalg.norm(one.total) <= 5e-3 * (1 + 1e-6)
+
+
+def opened(upload: np.ndarray, victim: int, own: int, private: int, public: Any) -> np.ndarray:
+    """An upload without its masks, for who has both secrets of the client that sent it."""
+    words = upload - mask(own, len(upload))
+    for other, key in enumerate(public):
+        if other != victim:
+            shared = mask(pow(key, private, PRIME), len(upload))
+            words = words - shared if victim < other else words + shared
+    return as_numbers(words, 32)
+
+
+@pytest.mark.parametrize("colluding", [5, 6])
+def test_what_collusion_would_do(colluding: int) -> None:
+    """As the documentation says: ``threshold`` clients open everybody's uploads, fewer open none;
+    all but one take their own updates off the sum."""
+    plain = updates(8, 50)
+    keys = agree(8, 6, np.random.default_rng(2))
+    uploads = masked(as_words(plain, 32), keys)
+    victim, clan = 7, range(colluding)
+    shares = [[held[victim][k] for k in clan] for held in (keys.own_shares, keys.private_shares)]
+    if colluding < 6:
+        with pytest.raises(FixConfig, match="5 shares of a seed where 6 are needed"):
+            joined(shares[0], 6)
+        assert joined(shares[0], 5) != keys.own[victim]
+    else:
+        own, private = (joined(held, 6) for held in shares)
+        seen = opened(uploads[victim], victim, own, private, keys.public)
+        np.testing.assert_allclose(seen, plain[victim], atol=STEP)
+    total = as_numbers(as_words(plain, 32).sum(axis=0, dtype=np.uint64), 32)
+    np.testing.assert_allclose(total - plain[:7].sum(axis=0), plain[7], atol=16 * STEP)
+
+
+def test_who_has_the_seed_has_every_key() -> None:
+    """A simulator's keys are as secret as the seed of the config."""
+    assert agree(4, 3, stream(5, "masks", 0)) == agree(4, 3, stream(5, "masks", 0))

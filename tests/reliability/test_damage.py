@@ -46,7 +46,8 @@ def test_told_to_go_on_every_report_says_what_is_missing(damaged: Any) -> None:
         "wire/index.jsonl: line 7 is damaged; what it listed is left out",
         "wire/round-000002.safetensors: its bytes do not match the index; round 2 is left out",
     ]
-    assert [line.removeprefix("damaged: ") for line in done.stderr.splitlines()] == missing
+    lines = [line for line in done.stderr.splitlines() if not line.startswith("auditing ")]
+    assert [line.removeprefix("damaged: ") for line in lines] == missing
     assert "The recording is damaged; 2 part(s) of it were left out." in done.stdout
     record = json.loads((damaged.path / "out" / "audit.json").read_text())
     assert record["run"]["damage"] == missing
@@ -71,7 +72,7 @@ def test_told_to_go_on_every_report_says_what_is_missing(damaged: Any) -> None:
 def test_a_sound_recording_needs_no_leave(workplace: Any) -> None:
     done = workplace.overheard(*AUDIT, "--ignore-damage")
     assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
+    assert "damaged" not in done.stderr
     record = json.loads((workplace.path / "out" / "audit.json").read_text())
     assert record["run"]["damage"] == []
     assert record["run"]["rounds"] == 8

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from overheard.evaluation.record import Audit, Finding, Skipped
+from overheard.evaluation.record import Audit, Failed, Finding, Replay, Skipped
 from overheard.report import headline
 from overheard.report.verdict import (
     EXPOSED,
@@ -257,3 +257,21 @@ def test_all_clients_together_may_be_exposed_where_none_alone_is(audit: Audit) -
     assert verdict.level is EXPOSED
     assert "of all clients' " in verdict.text
     assert "exposed" not in {j.level.name for j in judge(both)}
+
+
+def test_a_client_that_did_not_train_as_declared_shows_no_sign_of_nothing(audit: Audit) -> None:
+    weak = one(audit, "model_based_linear", "site 1", "black")
+    replay = Replay(client="site 1", outcome="does not fit", rounds=(1,), round=1, off=0.8)
+    unfit = with_findings(audit, weak).model_copy(update={"replays": (replay,)})
+    (verdict,) = verdicts(unfit)
+    assert verdict.level is NOT_MEASURED
+    assert "does not reproduce what the client sent" in verdict.text
+
+
+def test_where_an_attack_failed_the_others_do_not_say_no_sign(audit: Audit) -> None:
+    weak = one(audit, "model_based_linear", "site 1", "black")
+    broken = Failed(attack="max_entropy", client="site 1", attribute="black", error="ValueError")
+    failed = with_findings(audit, weak).model_copy(update={"failed": (broken,)})
+    (verdict,) = verdicts(failed)
+    assert verdict.level is NOT_MEASURED
+    assert "max_entropy failed (ValueError)" in verdict.text

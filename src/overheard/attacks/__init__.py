@@ -2,7 +2,8 @@
 
 A new attack is one new file: a frozen dataclass with the class attributes ``name``, ``paper``,
 ``question`` and ``needs`` and a ``__call__(view, rng)``. It is found here by itself, shows up in
-``overheard attacks``, runs in audits, and is held to the contract suite.
+``overheard attacks``, runs in audits, and is held to the contract suite. An attack in a package of
+its own is announced by an entry point of the group ``overheard.attacks``.
 """
 
 from __future__ import annotations
@@ -11,12 +12,17 @@ import difflib
 import pkgutil
 from functools import cache
 from importlib import import_module
+from importlib.metadata import entry_points
 from inspect import getmembers, isclass
 from typing import Any
 
 from overheard.errors import FixConfig
 from overheard.transcript.knowledge import LISTENING
 from overheard.transcript.view import Attack
+
+GROUP = "overheard.attacks"
+"""The group of entry points under which other packages announce attacks."""
+FACTS = ("name", "question", "needs", "paper")
 
 
 @cache
@@ -27,12 +33,21 @@ def all_attacks() -> dict[str, type[Any]]:
         for _, thing in getmembers(import_module(module.name), isclass):
             attack: Any = thing
             mine = attack.__module__ == module.name and "name" in vars(attack)
-            if not (mine and all(hasattr(attack, a) for a in ("question", "needs", "paper"))):
-                continue
-            if attack.name in found:
-                raise FixConfig(f"two attacks are called {attack.name!r}; rename one")
-            found[attack.name] = attack
+            if mine and all(hasattr(attack, fact) for fact in FACTS):
+                _add(found, attack)
+    for point in entry_points(group=GROUP):
+        attack = point.load()
+        if missing := [fact for fact in FACTS if not hasattr(attack, fact)]:
+            raise FixConfig(f"{point.value}: is no attack: it lacks {', '.join(missing)}")
+        _add(found, attack)
     return dict(sorted(found.items(), key=lambda item: (item[1].question, item[0])))
+
+
+def _add(found: dict[str, Any], attack: Any) -> None:
+    if attack.name in found:
+        both = " and ".join(a.__module__ for a in (found[attack.name], attack))
+        raise FixConfig(f"two attacks are called {attack.name!r}, in {both}; rename one")
+    found[attack.name] = attack
 
 
 def attack_named(name: str) -> Attack:

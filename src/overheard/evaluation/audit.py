@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import version
@@ -12,14 +13,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overheard.attacks import all_attacks, attack_named, equation, is_slow, listens, words
-from overheard.errors import ChooseAnotherAttack, FixConfig, FixData, GrantKnowledge, ListenLonger
+from overheard.errors import FixConfig, FixData, ListenLonger
 from overheard.evaluation import properties
+from overheard.evaluation.attempt import NOT_RUN, attempt, check_budget
 from overheard.evaluation.decision import CLOSE, Topic, topic_of
 from overheard.evaluation.evidence import share_p_value, smaller_p_value
 from overheard.evaluation.intervals import clustered_interval
 from overheard.evaluation.kept import NOTHING_KEPT, Kept
+from overheard.evaluation.pace import Pace, scope
 from overheard.evaluation.promised import promise_notes
-from overheard.evaluation.record import SHARES, AttackInfo, Audit, Finding, Pooled, Run, Skipped
+from overheard.evaluation.record import (
+    SHARES,
+    AttackInfo,
+    Audit,
+    Failed,
+    Finding,
+    Pooled,
+    Run,
+    Skipped,
+)
+from overheard.evaluation.replay import replays
 from overheard.evaluation.scoring import Scored, Scorer, scorer_of
 from overheard.evaluation.sureness import joined, sureness
 from overheard.learning.recipe import Recipe
@@ -33,10 +46,6 @@ from overheard.transcript.view import Attack, View, launch
 
 Array = NDArray[np.float64]
 Progress = Callable[[str, int, int], None]
-# an attack that raises one of these was not applicable; anything else is an error of the audit
-NOT_RUN = (ChooseAnotherAttack, GrantKnowledge, ListenLonger, FixData)
-
-
 UNSCORED = "truth/ has no records of this client, so a guess about it cannot be scored"
 SLOW = "a slow search, not run by default; name it with --attack, or run all with --slow"
 
@@ -44,7 +53,7 @@ SLOW = "a slow search, not run by default; name it with --attack, or run all wit
 def audit(
     recording: Recording,
     threat: Threat,
-    attacks: Iterable[str] = (),
+    attacks: Iterable[str | Attack] = (),
     clients: Iterable[str] = (),
     targets: Iterable[str] = (),
     seed: int = 0,
@@ -52,18 +61,25 @@ def audit(
     progress: Progress = lambda what, done, total: None,
     rows: bool = False,
     kept: Kept = NOTHING_KEPT,
+    budget: float | None = None,
 ) -> Audit:
     """Audit a recording under a threat model; empty selections mean everything there is.
 
+    ``attacks``: names, or attacks with settings of their own (``LearnedMap(epochs=50)``).
     Attacks that search for minutes (``slow``) run when named or with ``slow=True``; otherwise they
-    are listed as skipped. ``rows``: put the row numbers of the records known beyond 99% into the
-    record, a few per client; by default it holds nothing about single records.
+    are listed as skipped. One that ends in an error is listed as failed, and the others run.
+    ``budget``: seconds for each attack on each client, after which it is ended and listed as
+    skipped (`evaluation.attempt.within` says how). ``rows``: put the row numbers of the records
+    known beyond 99% into the record, a few per client; by default it holds nothing about single
+    records. ``progress``: told what begins, how many steps are done and how many there are.
 
     ``kept``: what an audit with the same arguments found before it was stopped, and where this one
     keeps what it finds.
 
-    Same recording, selection and seed: the same record, the measured seconds aside.
+    Same recording, selection and seed: the same record, the measured seconds aside, and what a
+    budget ends.
     """
+    check_budget(budget)
     if not recording.rounds:
         raise FixConfig(f"{recording.path}: no round was recorded; there is nothing to audit")
     recipe = recipe_of(recording)
@@ -72,22 +88,31 @@ def audit(
             f"{recording.path}: has no training recipe, without which nothing is scored"
         )
     truth = recording.truth()
-    named = tuple(attacks)
-    chosen = [attack_named(name) for name in (named or all_attacks())]
+    given = tuple(attacks)
+    chosen = chosen_attacks(given)
+    named = {a.name for a in chosen} if given else set()
     names = tuple(clients) or recording.clients
     asked = _targets(recording, tuple(targets))
     whole = {t for t in asked if t.question == "property"}
     scored: list[Scored] = []
     skipped: list[Skipped] = []
+    failed: list[Failed] = []
     steps = [(t, c) for t in asked for c in ((EVERYBODY,) if t in whole else names)]
+    about = {t: [a for a in chosen if a.question == t.question] for t in asked}
+    sizes = {c: len(truth[c]) for c in names if c in truth}
+    pace, left = Pace(), _work(steps, about, sizes)
+    asking = {a.name for of in about.values() for a in of}
+    progress(scope([*sizes.values()], len(recording.rounds), len(asking)), 0, len(steps))
     for done, (target, client) in enumerate(steps):
-        progress(f"{target.key} of {client or properties.EVERYBODY}", done, len(steps))
-        matching = [a for a in chosen if a.question == target.question]
+        step, matching = f"{target.key} of {client or properties.EVERYBODY}", about[target]
+        progress(step + pace.left(left), done, len(steps))
+        records = sizes.get(client, 0)
+        left.subtract(dict.fromkeys((a.name for a in matching), records))
         if not matching:
             continue
-        known = {a.name: kept.outcome(target.key, client, a.name) for a in matching}
+        known = {a.name: kept.outcome(target.key, client, key_of(a)) for a in matching}
         if all(known.values()):
-            _sort([known[a.name] for a in matching], scored, skipped)
+            _sort([known[a.name] for a in matching], scored, skipped, failed)
             continue
         if client in recording.clients and client not in truth:
             skipped += [_skip(a, client, target, UNSCORED) for a in matching]
@@ -107,12 +132,17 @@ def audit(
         for attack in matching:
             outcome = known[attack.name]
             if outcome is None:
-                outcome = _outcome(attack, view, scorer, target, seed, slow or attack.name in named)
-                kept.keep(outcome, target.key, client, attack.name)
+                run = slow or attack.name in named or not is_slow(attack)
+                if run and pace.worth_saying(attack.name, records):
+                    progress(f"{step}: {attack.name}", done, len(steps))
+                begin = time.perf_counter()
+                outcome = _outcome(attack, view, scorer, target, seed, run, budget)
+                pace.note(attack.name, records, time.perf_counter() - begin)
+                kept.keep(outcome, target.key, client, key_of(attack))
                 known[attack.name] = outcome
-            _sort([outcome], scored, skipped)
+            _sort([outcome], scored, skipped, failed)
     progress("done", len(steps), len(steps))
-    heard_of = {s.finding.attack for s in scored} | {s.attack for s in skipped}
+    heard_of = {s.finding.attack for s in scored} | {s.attack for s in (*skipped, *failed)}
     used = [a for a in chosen if a.name in heard_of]
     listening = frozenset(a.name for a in used if listens(a))
     findings, pooled = together(scored, listening)
@@ -122,6 +152,8 @@ def audit(
         findings=findings,
         pooled=pooled,
         skipped=tuple(skipped),
+        failed=tuple(failed),
+        replays=replays(recording, recipe, truth, names, seed, kept) if whole < {*asked} else (),
         notes=(
             *_notes(recording),
             *rank_notes(findings),
@@ -130,25 +162,67 @@ def audit(
     )
 
 
+def key_of(attack: Attack) -> str:
+    """What an attack's results are kept under: its name and, where they are its own, settings."""
+    return attack.name if attack == all_attacks().get(attack.name, object)() else repr(attack)
+
+
+def chosen_attacks(attacks: Iterable[str | Attack]) -> list[Attack]:
+    """The attacks meant, each once; all there are where none is given."""
+    chosen = [attack_named(a) if isinstance(a, str) else a for a in (attacks or all_attacks())]
+    names = Counter(a.name for a in chosen)
+    if twice := [name for name, times in names.items() if times > 1]:
+        raise FixConfig(f"attack {twice[0]!r} is given twice; an audit runs each of a name once")
+    return chosen
+
+
 def _outcome(
-    attack: Attack, view: View, scorer: Scorer, target: Target, seed: int, slow: bool
-) -> Scored | Skipped:
-    if is_slow(attack) and not slow:
+    attack: Attack,
+    view: View,
+    scorer: Scorer,
+    target: Target,
+    seed: int,
+    wanted: bool,
+    budget: float | None,
+) -> Scored | Skipped | Failed:
+    if not wanted:
         return _skip(attack, view.client, target, SLOW)
-    begin = time.perf_counter()
-    try:
+
+    def run() -> Scored:
+        begin = time.perf_counter()
         guess = launch(attack, view, seed)
+        return scorer(attack, guess, time.perf_counter() - begin)
+
+    client, column = view.client or properties.EVERYBODY, target.column or None
+    try:
+        return attempt(run, attack.name, client, column, budget=budget)
     except NOT_RUN as error:
         return _skip(attack, view.client, target, str(error))
-    return scorer(attack, guess, time.perf_counter() - begin)
+
+
+def _work(
+    steps: Iterable[tuple[Target, str]],
+    about: Mapping[Target, Sequence[Attack]],
+    sizes: Mapping[str, int],
+) -> Counter[str]:
+    """How many records each attack is going to be asked about."""
+    work: Counter[str] = Counter()
+    for target, client in steps:
+        work.update(dict.fromkeys((a.name for a in about[target]), sizes.get(client, 0)))
+    return work
 
 
 def _sort(
-    outcomes: Iterable[Scored | Skipped | None], scored: list[Scored], skipped: list[Skipped]
+    outcomes: Iterable[Scored | Skipped | Failed | None],
+    scored: list[Scored],
+    skipped: list[Skipped],
+    failed: list[Failed],
 ) -> None:
     for outcome in outcomes:
         if isinstance(outcome, Scored):
             scored.append(outcome)
+        elif isinstance(outcome, Failed):
+            failed.append(outcome)
         elif outcome is not None:
             skipped.append(outcome)
 

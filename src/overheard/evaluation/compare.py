@@ -1,23 +1,33 @@
 """Two audits side by side: did leakage rise, and by more than chance?
 
-Per secret the strongest attack of each audit, all clients together. A difference counts when its
-95% interval, made from the two intervals (Newcombe's hybrid score method), excludes zero. For
+Per secret the strongest attack of each audit, all clients together. The same clients are paired,
+and their records too where both audits kept which of them were guessed right (`evaluation.hits`);
+where neither can be, the interval is made from the two intervals (Newcombe's hybrid score method).
+A difference counts when its interval excludes zero; the intervals of all rows hold together. For
 shares the lift over guessing is compared, so that a change of the guesses is no change of leakage.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import hypot
 from typing import Any, Literal
 
-from overheard.evaluation.record import Audit, Finding, Pooled
+import numpy as np
+from scipy.special import ndtri
 
+from overheard.evaluation.hits import Hits, about
+from overheard.evaluation.paired import Changed, by_interval, by_record, by_share, mean_change
+from overheard.evaluation.record import SHARES, Audit, Finding, Pooled, unfit_clients
+
+TOGETHER = 0.98
+"""Confidence that the intervals of all rows of a comparison hold together, so that about one of
+100 comparisons shows a rise that is none (``reliability/compare.py`` counts them)."""
 SAME_MODEL = 1e-4
 """Copies of a client's model that lose at most this much more (0.01%) are equally its own."""
-SHARES = frozenset({"accuracy", "f1"})
 Change = Literal["rose", "fell", "no change shown"]
+By = Literal["records", "clients", "nothing"]
 
 
 @dataclass(frozen=True)
@@ -35,7 +45,7 @@ class Side:
 @dataclass(frozen=True)
 class Compared:
     """A secret in both audits. ``difference`` is how much more leaks in the second, in the units
-    of the metric (shares: of the lift), with its 95% interval."""
+    of the metric (shares: of the lift), with its interval; ``paired``: what was paired."""
 
     secret: str
     metric: str
@@ -45,6 +55,7 @@ class Compared:
     difference: float
     low: float
     high: float
+    paired: By = "nothing"
 
     @property
     def change(self) -> Change:
@@ -55,13 +66,17 @@ class Compared:
 
 @dataclass(frozen=True)
 class Comparison:
-    """``differs``: why the two cannot be compared (empty if they can); ``changed``: settings that
-    are not the same, which is what one compares for; ``cautions``: what to keep in mind."""
+    """``differs``: why the two cannot be compared (empty if they can); ``lost``: what learned most
+    before and did not run now, so that no rise could show; ``changed``: settings that are not the
+    same, which is what one compares for; ``cautions``: what to keep in mind; ``unpaired``: what
+    could not be paired, and why."""
 
     rows: tuple[Compared, ...]
     differs: tuple[str, ...]
     changed: tuple[tuple[str, str, str], ...]
     cautions: tuple[str, ...]
+    lost: tuple[str, ...] = ()
+    unpaired: tuple[str, ...] = ()
 
     @property
     def rose(self) -> bool:
@@ -73,13 +88,25 @@ class Comparison:
         return asdict(self) | {"rows": rows, "rose": self.rose}
 
 
-def compare(before: Audit, after: Audit, clients: bool = False) -> Comparison:
-    """What leaks more or less in ``after``; with ``clients`` for each client alone as well."""
+def compare(
+    before: Audit,
+    after: Audit,
+    clients: bool = False,
+    hits: tuple[Hits, Hits] | None = None,
+) -> Comparison:
+    """What leaks more or less in ``after``; with ``clients`` for each client alone as well.
+
+    ``hits``: which records each of them guessed right, where that was kept.
+    """
+    both = _Both(before, after, hits or ({}, {}))
     first, second = _strongest(before, before.pooled), _strongest(after, after.pooled)
-    rows = [_compared(key, first[key], second[key]) for key in first if key in second]
+    lost = _lost(both, first)
+    pairs = [(key, first[key], second[key]) for key in first if key in second]
     if clients:
         first, second = _strongest(before, before.findings), _strongest(after, after.findings)
-        rows += [_compared(key, first[key], second[key]) for key in first if key in second]
+        pairs += [(key, first[key], second[key]) for key in first if key in second]
+    level = 1 - (1 - TOGETHER) / max(len(pairs), 1)
+    rows = tuple(both.compared(*pair, level) for pair in pairs)
     differs = []
     for name in ("data", "threat"):
         a, b = getattr(before.run, name), getattr(after.run, name)
@@ -92,11 +119,16 @@ def compare(before: Audit, after: Audit, clients: bool = False) -> Comparison:
     a, b = ({f.client for f in x.findings} for x in (before, after))
     if a != b and not differs:
         differs.append(f"audited clients: {_few(a)} and {_few(b)}")
-    if not rows:
+    for which, audit in (("before", before), ("after", after)):
+        if unfit := unfit_clients(audit):
+            differs.append(
+                f"{which}, {_few(unfit)} did not train as declared, so that what was found about "
+                "them is no measurement"
+            )
+    if not rows and not lost:
         differs.append("no secret was measured in both")
-    return Comparison(
-        tuple(rows), tuple(differs), _changed(before, after), _cautions(before, after)
-    )
+    cautions, unpaired = _cautions(before, after), tuple(both.unpaired(rows))
+    return Comparison(rows, tuple(differs), _changed(before, after), cautions, lost, unpaired)
 
 
 def _few(names: set[str]) -> str:
@@ -108,16 +140,132 @@ _Key = tuple[str, str | None, str, str | None]
 
 
 def _strongest(audit: Audit, found: Iterable[Finding | Pooled]) -> dict[_Key, Finding | Pooled]:
-    free = {info.name for info in audit.attacks if info.paper in ("", "baseline")}
+    """Of what listened and does not flag its own answer."""
     best: dict[_Key, Finding | Pooled] = {}
     for f in found:
-        if f.attack in free:
+        if f.attack not in audit.listening or f.flag:
             continue
         client = f.client if isinstance(f, Finding) else None
         key = (f.question, f.attribute, f.metric, client)
         if key not in best or _leak(f)[0] > _leak(best[key])[0]:
             best[key] = f
     return best
+
+
+def _findings(audit: Audit, key: _Key, attack: str) -> dict[str, Finding]:
+    """What an attack found about a secret, by client."""
+    return {
+        f.client: f
+        for f in audit.findings
+        if (f.attack, f.question, f.attribute, f.metric) == (attack, *key[:3])
+    }
+
+
+def _lost(both: _Both, first: Mapping[_Key, Finding | Pooled]) -> tuple[str, ...]:
+    """What learned most about a secret before and gave no answer now that can be relied on."""
+    told = []
+    for key, strongest in first.items():
+        was, now = (_findings(x, key, strongest.attack) for x in (both.before, both.after))
+        gone = [c for c, f in was.items() if not f.flag and (c not in now or now[c].flag)]
+        if not gone:
+            continue
+        flags = [now[c].flag for c in gone if c in now]
+        skips = [s.reason for s in (*both.after.skipped, *both.after.failed) if s.client in gone
+                 and (s.attack, s.attribute) == (strongest.attack, key[1])]  # fmt: skip
+        why = "; ".join(dict.fromkeys([*skips, *flags])) or "it was not tried"
+        told.append(
+            f"{strongest.attack}, which learned most about {_secret(key)} before, gave no answer "
+            f"to rely on now for {len(gone)} of {len(was)} client(s): {why}"
+        )
+    return tuple(told)
+
+
+@dataclass(frozen=True)
+class _Both:
+    before: Audit
+    after: Audit
+    hits: tuple[Hits, Hits]
+
+    def compared(
+        self, key: _Key, before: Finding | Pooled, after: Finding | Pooled, level: float
+    ) -> Compared:
+        """One row: paired as closely as the two audits allow."""
+        pairs = self._pairs(key, before, after)
+        changes = [self._change(one, other) for one, other in pairs]
+        by: By = "nothing"
+        if changes and all(self._same_records(one, other) for one, other in pairs):
+            by = "records"
+        elif len(changes) > 1:
+            by = "clients"
+        if by == "nothing":
+            ends = compared_leaks(_leak(before), _leak(after), level)
+        else:
+            found = mean_change(changes, level)
+            shift = _guessed([o for _, o in pairs]) - _guessed([b for b, _ in pairs])
+            ends = (found[0] - shift, found[1] - shift, found[2] - shift)
+        return Compared(_secret(key), key[2], key[3], _side(before), _side(after), *ends, by)
+
+    def _pairs(
+        self, key: _Key, before: Finding | Pooled, after: Finding | Pooled
+    ) -> list[tuple[Finding, Finding]]:
+        """The clients of which both know something to rely on."""
+        if key[2] == "f1":  # asked of all clients together
+            return []
+        a, b = _findings(self.before, key, before.attack), _findings(self.after, key, after.attack)
+        names = [c for c in a if c in b and key[3] in (None, c)]
+        bad = unfit_clients(self.before) | unfit_clients(self.after)
+        if len(bad) < len(names):
+            names = [c for c in names if c not in bad]
+        return [(a[c], b[c]) for c in names if not a[c].flag and not b[c].flag]
+
+    def _change(self, before: Finding, after: Finding) -> Changed:
+        if before.metric != "accuracy":
+            return by_interval(_leak(before), _leak(after), after.n)
+        if self._same_records(before, after):
+            one, other = (
+                h[about(f)].right for h, f in zip(self.hits, (before, after), strict=True)
+            )
+            return by_record(one, other)
+        return by_share(before.value, after.value, before.n, after.n)
+
+    def _same_records(self, before: Finding, after: Finding) -> bool:
+        one, other = (h.get(about(f)) for h, f in zip(self.hits, (before, after), strict=True))
+        return one is not None and other is not None and one.records == other.records
+
+    def unpaired(self, rows: Sequence[Compared]) -> list[str]:
+        """What is to be said where records, or even clients, were not paired."""
+        told = []
+        asked = [row for row in rows if row.metric == "accuracy" and row.paired != "records"]
+        if asked:
+            missing = [w for w, h in zip(("before", "after"), self.hits, strict=True) if not h]
+            why = f"no hits.json ({' and '.join(missing)})" if missing else "not the same records"
+            told.append(
+                f"records could not be paired: {why}; audits made with --keep-hits can be, and "
+                "show smaller changes of single clients"
+            )
+        alone = [row for row in rows if row.paired == "nothing" and row.metric != "f1"]
+        if alone:
+            named = dict.fromkeys(f"{r.secret} of {r.client or 'all'}" for r in alone)
+            told.append(
+                f"not paired at all, so that only a large change would show: {_few(set(named))}"
+            )
+        return told
+
+
+def _guessed(found: Sequence[Finding]) -> float:
+    """What guessing gets on these clients together; 0 where more is no better."""
+    if not found or found[0].metric not in SHARES:
+        return 0.0
+    sizes = [f.n for f in found]
+    guesses = [float(np.average([f.majority or 0.0 for f in found], weights=sizes))]
+    imputed = [f.imputation for f in found if f.imputation is not None]
+    if len(imputed) == len(found):
+        guesses.append(float(np.average(imputed, weights=sizes)))
+    return max(guesses)
+
+
+def _secret(key: _Key) -> str:
+    return key[1] or key[0].replace("_", " ")
 
 
 def _leak(found: Finding | Pooled) -> tuple[float, float, float]:
@@ -131,27 +279,15 @@ def _leak(found: Finding | Pooled) -> tuple[float, float, float]:
     return -ends[0], -ends[1], -ends[2]
 
 
-def _compared(key: _Key, before: Finding | Pooled, after: Finding | Pooled) -> Compared:
-    question, attribute, metric, client = key
-    difference, low, high = compared_leaks(_leak(before), _leak(after))
-    return Compared(
-        secret=attribute or question.replace("_", " "),
-        metric=metric,
-        client=client,
-        before=_side(before),
-        after=_side(after),
-        difference=difference,
-        low=low,
-        high=high,
-    )
-
-
 def compared_leaks(
-    before: tuple[float, float, float], after: tuple[float, float, float]
+    before: tuple[float, float, float], after: tuple[float, float, float], level: float = 0.95
 ) -> tuple[float, float, float]:
-    """What leaks more in ``after``, with its interval, from (value, low, high) of each."""
+    """What leaks more in ``after``, with its interval, from (value, low, high) of each, which are
+    95% intervals; another ``level`` widens them in proportion to normal quantiles."""
     (a, a_low, a_high), (b, b_low, b_high) = before, after
-    return b - a, b - a - hypot(b - b_low, a_high - a), b - a + hypot(b_high - b, a - a_low)
+    wide = float(ndtri((1 + level) / 2) / ndtri(0.975))
+    below, above = hypot(b - b_low, a_high - a), hypot(b_high - b, a - a_low)
+    return b - a, b - a - wide * below, b - a + wide * above
 
 
 def _side(found: Finding | Pooled) -> Side:

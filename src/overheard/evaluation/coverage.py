@@ -6,18 +6,19 @@ in the client's updates, and the attack has to decode the others against them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
+from functools import partial
 
 import numpy as np
 
 from overheard.attacks.attribute.partial_decode import PartialDecode
 from overheard.errors import FixConfig
-from overheard.evaluation.audit import NOT_RUN
+from overheard.evaluation.attempt import NOT_RUN, attempt, check_budget
 from overheard.evaluation.baselines import majority_share
 from overheard.evaluation.intervals import share_interval
 from overheard.evaluation.kept import NOTHING_KEPT, Kept
 from overheard.evaluation.metrics import attribute_hits
-from overheard.evaluation.record import Audit, Finding, KnownShare
+from overheard.evaluation.record import Audit, Failed, Finding, KnownShare, Skipped
 from overheard.randomness import stream
 from overheard.transcript.knowledge import AttributeDomain, Labels, PublicRecords
 from overheard.transcript.observe import observe
@@ -83,7 +84,8 @@ def by_coverage(
     progress: Progress = lambda what, done, total: None,
     most: int = QUICK_RECORDS,
     kept: Kept = NOTHING_KEPT,
-) -> tuple[KnownShare, ...]:
+    budget: float | None = None,
+) -> tuple[KnownShare | Failed | Skipped, ...]:
     """For every attribute of an audit, on the client of at most so many records where most was
     learned: accuracy with 10% to all of its records known. Attributes for which partial knowledge
     cannot be decoded are left out."""
@@ -95,16 +97,37 @@ def by_coverage(
             known = best.get(found.attribute)
             if known is None or (found.lift or 0.0) > (known.lift or 0.0):
                 best[found.attribute] = found
-    lines: list[KnownShare] = []
+    check_budget(budget)
+    lines: list[KnownShare | Failed | Skipped] = []
     for done, (column, found) in enumerate(best.items()):
-        progress(f"{column}, by share of records known", done, len(best))
-
-        def line(column: str = column, client: str = found.client) -> Sequence[KnownShare]:
-            try:
-                return accuracy_by_coverage(recording, threat, column, client, seed=audit.run.seed)
-            except NOT_RUN:
-                return ()
-
+        progress(f"{column}, by share of records known: {PartialDecode.name}", done, len(best))
+        line = partial(_line, recording, threat, column, found.client, audit.run.seed, budget)
         lines += kept.parts(KnownShare, line, column, found.client)
     progress("coverage", len(best), len(best))
     return tuple(lines)
+
+
+def _line(
+    recording: Recording,
+    threat: Threat,
+    column: str,
+    client: str,
+    seed: int,
+    budget: float | None,
+) -> list[KnownShare | Failed | Skipped]:
+    """One attribute of one client, with ever more of its records known."""
+    line: list[KnownShare | Failed | Skipped] = []
+    for coverage in COVERAGES:
+
+        def point(coverage: float = coverage) -> KnownShare:
+            (found,) = accuracy_by_coverage(
+                recording, threat, column, client, (coverage,), seed=seed
+            )
+            return found
+
+        doing = f"with {coverage:.0%} of the records known"
+        try:
+            line.append(attempt(point, PartialDecode.name, client, column, doing, budget))
+        except NOT_RUN:
+            return []
+    return line

@@ -14,7 +14,7 @@ import numpy as np
 
 from overheard.attacks import all_attacks, attack_named, is_slow, listens
 from overheard.errors import ChooseAnotherAttack, FixConfig
-from overheard.evaluation.audit import NOT_RUN
+from overheard.evaluation.attempt import NOT_RUN
 from overheard.evaluation.properties import answers_of, check_heard, f1, remarks, scores_of
 from overheard.evaluation.record import Detection, Suspect
 from overheard.evaluation.scoring import finite

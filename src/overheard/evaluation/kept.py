@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel
 
-from overheard.evaluation.record import Finding, Skipped
+from overheard.evaluation.record import Failed, Finding, Skipped
 from overheard.evaluation.scoring import Scored
 from overheard.evaluation.sureness import Posterior
 from overheard.files import write_durably
@@ -33,29 +33,32 @@ class Kept:
 
     folder: Path | None = None
 
-    def outcome(self, *key: str) -> Scored | Skipped | None:
+    def outcome(self, *key: str) -> Scored | Skipped | Failed | None:
         """What an attack on a client came to, if that is known already."""
-        content = self._read("outcome", *key)
-        if content is None:
-            return None
-        if "skipped" in content:
-            return Skipped.model_validate(content["skipped"])
-        posterior = content["posterior"]
-        return Scored(
-            Finding.model_validate(content["finding"]),
-            _unpacked(content["units"]),
-            None if content["imputed"] is None else _unpacked(content["imputed"]),
-            None if posterior is None else Posterior(*(a and _unpacked(a) for a in posterior)),
-        )
+        content = self._read(self._path("outcome", *key))
+        return None if content is None else _outcome(content)
 
-    def keep(self, outcome: Scored | Skipped, *key: str) -> None:
+    def outcomes(self) -> Iterator[Scored]:
+        """What every attack that was kept came to, in no order that means anything."""
+        for path in sorted(self.folder.glob("*.json")) if self.folder else ():
+            content = self._read(path)
+            if content is not None and "finding" in content:
+                found = _outcome(content)
+                if isinstance(found, Scored):
+                    yield found
+
+    def keep(self, outcome: Scored | Skipped | Failed, *key: str) -> None:
         """Note what an attack on a client came to."""
         if isinstance(outcome, Skipped):
             self._write({"skipped": outcome.model_dump()}, "outcome", *key)
             return
+        if isinstance(outcome, Failed):
+            self._write({"failed": outcome.model_dump()}, "outcome", *key)
+            return
         p = outcome.posterior
         content = {
             "finding": outcome.finding.model_dump(),
+            "records": outcome.records,
             "units": _packed(outcome.units),
             "imputed": None if outcome.imputed is None else _packed(outcome.imputed),
             "posterior": None
@@ -67,14 +70,23 @@ class Kept:
         self._write(content, "outcome", *key)
 
     def parts(
-        self, kind: type[Part], make: Callable[[], Sequence[Part]], *key: str
-    ) -> Sequence[Part]:
-        """Parts of the record: read, or made and kept."""
-        content = self._read(kind.__name__, *key)
+        self, kind: type[Part], make: Callable[[], Sequence[Part | Failed | Skipped]], *key: str
+    ) -> Sequence[Part | Failed | Skipped]:
+        """Parts of the record, and those that could not be made: read, or made and kept."""
+        content = self._read(self._path(kind.__name__, *key))
         if content is not None:
-            return [kind.model_validate(part) for part in content["parts"]]
+            return [
+                *(kind.model_validate(part) for part in content["parts"]),
+                *(Failed.model_validate(part) for part in content["failed"]),
+                *(Skipped.model_validate(part) for part in content["skipped"]),
+            ]
         made = make()
-        self._write({"parts": [part.model_dump() for part in made]}, kind.__name__, *key)
+        kinds: dict[str, type[BaseModel]] = {"parts": kind, "failed": Failed, "skipped": Skipped}
+        content = {
+            name: [part.model_dump() for part in made if isinstance(part, its)]
+            for name, its in kinds.items()
+        }
+        self._write(content, kind.__name__, *key)
         return made
 
     def _path(self, *key: str) -> Path | None:
@@ -83,9 +95,8 @@ class Kept:
         name = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:32]
         return self.folder / f"{name}.json"
 
-    def _read(self, *key: str) -> dict[str, Any] | None:
+    def _read(self, path: Path | None) -> dict[str, Any] | None:
         """The piece; one that is not as it was written is as good as none, and is removed."""
-        path = self._path(*key)
         if path is None or not path.exists():
             return None
         digest, _, text = path.read_bytes().partition(b"\n")
@@ -103,6 +114,21 @@ class Kept:
 
 
 NOTHING_KEPT = Kept()
+
+
+def _outcome(content: dict[str, Any]) -> Scored | Skipped | Failed:
+    if "skipped" in content:
+        return Skipped.model_validate(content["skipped"])
+    if "failed" in content:
+        return Failed.model_validate(content["failed"])
+    posterior = content["posterior"]
+    return Scored(
+        Finding.model_validate(content["finding"]),
+        _unpacked(content["units"]),
+        None if content["imputed"] is None else _unpacked(content["imputed"]),
+        None if posterior is None else Posterior(*(a and _unpacked(a) for a in posterior)),
+        content["records"],
+    )
 
 
 def _packed(array: NDArray[Any]) -> dict[str, Any]:

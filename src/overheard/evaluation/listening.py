@@ -7,16 +7,18 @@ stays as it is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 
-from overheard.attacks import attack_named, is_slow
+from overheard.attacks import is_slow
 from overheard.attacks.wire import only
-from overheard.errors import FixRecording
-from overheard.evaluation.audit import NOT_RUN
+from overheard.errors import FixRecording, ListenLonger
+from overheard.evaluation.attempt import NOT_RUN, attempt, check_budget
+from overheard.evaluation.audit import chosen_attacks, key_of
 from overheard.evaluation.kept import NOTHING_KEPT, Kept
-from overheard.evaluation.record import Audit, Finding, Heard
+from overheard.evaluation.pace import estimate
+from overheard.evaluation.record import Audit, Failed, Finding, Heard, Skipped
 from overheard.evaluation.scoring import scorer_of
 from overheard.learning.recipe import Recipe
 from overheard.learning.records import Records
@@ -25,7 +27,7 @@ from overheard.transcript.observe import observe, recipe_of
 from overheard.transcript.store import Recording
 from overheard.transcript.target import LOCAL_MODEL, Target
 from overheard.transcript.threat import Threat
-from overheard.transcript.view import View, launch
+from overheard.transcript.view import Attack, View, launch
 
 Progress = Callable[[str, int, int], None]
 
@@ -49,28 +51,36 @@ def by_rounds(
     audit: Audit,
     progress: Progress = lambda what, done, total: None,
     kept: Kept = NOTHING_KEPT,
-) -> tuple[Heard, ...]:
+    budget: float | None = None,
+    attacks: Iterable[str | Attack] = (),
+) -> tuple[Heard | Failed | Skipped, ...]:
     """What the strongest attack on each secret learns from ever more rounds, the last: all of them.
 
+    ``attacks``: as given to the audit.
+
     A number of rounds with which the attack cannot run is left out, and so are attacks that search
-    for minutes.
+    for minutes; one with which it fails, or takes more than ``budget`` seconds, is listed as such.
     """
+    check_budget(budget)
     recipe = recipe_of(recording)
     if recipe is None:
         raise FixRecording(f"{recording.path}: has no training recipe; nothing is scored")
     chosen = _strongest(audit)
     truth = recording.truth()
-    found: list[Heard] = []
+    known = {attack.name: attack for attack in chosen_attacks(tuple(attacks))}
+    found: list[Heard | Failed | Skipped] = []
     for done, best in enumerate(chosen):
         target = _target(recording, best)
         if target is None or target.question == "property":  # its guess has evidence by round
             continue
-        progress(f"{target.key}, round by round", done, len(chosen))
+        cost = estimate(len(prefixes(len(recording.rounds))) * best.seconds)
+        progress(f"{target.key}, round by round: {best.attack}{cost}", done, len(chosen))
 
-        def line(best: Finding = best, target: Target = target) -> list[Heard]:
-            return _line(recording, threat, target, best, recipe, truth, audit.run.seed)
+        def line(best: Finding = best, target: Target = target) -> list[Heard | Failed | Skipped]:
+            attack = known[best.attack]
+            return _line(recording, threat, target, best, attack, recipe, truth, budget)
 
-        found += kept.parts(Heard, line, target.key, best.client, best.attack)
+        found += kept.parts(Heard, line, target.key, best.client, key_of(known[best.attack]))
     progress("rounds", len(chosen), len(chosen))
     return tuple(found)
 
@@ -80,12 +90,13 @@ def _line(
     threat: Threat,
     target: Target,
     best: Finding,
+    attack: Attack,
     recipe: Recipe,
     truth: Mapping[str, Records],
-    seed: int,
-) -> list[Heard]:
-    """One attack on one client, with ever more rounds."""
-    attack = attack_named(best.attack)
+    budget: float | None,
+) -> list[Heard | Failed | Skipped]:
+    """One attack on one client, with ever more rounds, where its answer does not flag itself."""
+    seed = best.seed
     view = observe(recording, threat, target, best.client)
     listens = [kind for kind in (Link, Sums) if kind in attack.needs & view.kinds]
     if is_slow(attack) or not listens:
@@ -93,13 +104,21 @@ def _line(
     pools = recording.truth("Membership", target.key) if target.question == "membership" else None
     scorer = scorer_of(recipe, truth, target, view, seed, pools)
     heard = len(view.know(listens[0]))
-    found = []
+    found: list[Heard | Failed | Skipped] = []
     for rounds in prefixes(heard):
-        try:
+
+        def run(rounds: int = rounds) -> Heard:
             guess = launch(attack, first_rounds(view, rounds), seed)
+            found = scorer(attack, guess, 0.0).finding
+            if found.flag:
+                raise ListenLonger(found.flag)
+            return _heard(found, rounds)
+
+        doing = f"with the first {rounds} rounds alone"
+        try:
+            found.append(attempt(run, attack.name, best.client, best.attribute, doing, budget))
         except NOT_RUN:
             continue
-        found.append(_heard(scorer(attack, guess, 0.0).finding, rounds))
     return [*found, _heard(best, heard)]
 
 
@@ -119,14 +138,14 @@ def _strongest(audit: Audit) -> list[Finding]:
     for row in audit.pooled:
         key = (row.question, row.attribute, row.metric)
         score = _learned(row.value, row.metric)
-        if row.attack in attacks and score > best.get(key, (-np.inf, ""))[0]:
+        if row.attack in attacks and not row.flag and score > best.get(key, (-np.inf, ""))[0]:
             best[key] = (score, row.attack)
     chosen = []
     for asked, (_, attack) in best.items():
         of = [
             f
             for f in audit.findings
-            if (f.question, f.attribute, f.metric) == asked and f.attack == attack
+            if (f.question, f.attribute, f.metric) == asked and f.attack == attack and not f.flag
         ]
         chosen.append(max(of, key=lambda f: f.lift if f.lift is not None else -f.value))
     return chosen

@@ -7,6 +7,7 @@ confidence interval around ``value``; fields that do not apply are null, never N
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -261,13 +262,55 @@ class Detection(_Part):
         return self.model_dump_json(indent=1) + "\n"
 
 
-class Skipped(_Part):
-    """An attack that was not run on a client, and why."""
+class _Unanswered(_Part):
+    """An attack of which there is no answer about a client."""
 
     attack: str
     client: str
     attribute: str | None = None
+
+
+class Skipped(_Unanswered):
+    """An attack that was not run on a client, and why."""
+
     reason: str
+
+
+class Failed(_Unanswered):
+    """An attack that ended in an error of its own on a client: its answer is missing.
+
+    ``error`` is the error's class, ``message`` its first line, ``where`` the file and line that
+    raised it, ``doing`` which part of the audit it was, where not the audit of the whole recording.
+    """
+
+    error: str
+    message: str = ""
+    where: str = ""
+    doing: str = ""
+
+    @property
+    def reason(self) -> str:
+        """In one line."""
+        doing = f"{self.doing}: " if self.doing else ""
+        place = f" ({self.where})" if self.where else ""
+        return f"{doing}{self.error}{': ' if self.message else ''}{self.message}{place}"
+
+
+class Replay(_Part):
+    """Whether a client trained as declared: its true records, trained on again by the recipe.
+
+    ``rounds``: those replayed; ``round``: the one that tells most. Its message is ``off`` of its
+    update's length from the replay, where random orders and noise leave replays up to
+    ``by_chance`` from each other (0: nothing is random). ``reason``: why it cannot be checked.
+    """
+
+    client: str
+    outcome: Literal["fits", "does not fit", "cannot be checked"]
+    rounds: tuple[Count, ...] = ()
+    round: Count | None = None
+    off: Annotated[float, Field(ge=0)] | None = None
+    by_chance: Annotated[float, Field(ge=0)] | None = None
+    reason: str = ""
 
 
 class AttackInfo(_Part):
@@ -319,6 +362,8 @@ class Audit(_Part):
     skipped: tuple[Skipped, ...]
     heard: tuple[Heard, ...] = ()
     covered: tuple[KnownShare, ...] = ()
+    failed: tuple[Failed, ...] = ()
+    replays: tuple[Replay, ...] = ()
     notes: tuple[str, ...] = Field(default=())
 
     @property
@@ -326,9 +371,22 @@ class Audit(_Part):
         """Names of what listened; the other findings are guesses to compare them with."""
         return frozenset(info.name for info in self.attacks if info.listens)
 
+    def adding(self, parts: Iterable[Heard | KnownShare | Skipped | Failed]) -> Audit:
+        """The same record and these parts, each where its kind belongs."""
+        places = {Heard: "heard", KnownShare: "covered", Skipped: "skipped", Failed: "failed"}
+        more: dict[str, list[_Part]] = {name: [] for name in places.values()}
+        for part in parts:
+            more[places[type(part)]].append(part)
+        return self.model_copy(update={n: (*getattr(self, n), *new) for n, new in more.items()})
+
     def to_json(self) -> str:
         """What ``audit.json`` or a list of suspects holds."""
         return self.model_dump_json(indent=1) + "\n"
+
+
+def unfit_clients(audit: Audit) -> set[str]:
+    """Clients that did not train as declared: whatever was found about them supports nothing."""
+    return {replay.client for replay in audit.replays if replay.outcome == "does not fit"}
 
 
 def read_audit(path: str | Path) -> Audit:

@@ -6,8 +6,10 @@ target, when its scorer is made.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -36,7 +38,13 @@ from overheard.transcript.guess import (
     LocalModel,
     Membership,
 )
-from overheard.transcript.knowledge import AttributeDomain, Groups, Link, PublicRecords
+from overheard.transcript.knowledge import (
+    AttributeDomain,
+    CandidatePool,
+    Groups,
+    Link,
+    PublicRecords,
+)
 from overheard.transcript.observe import MEMBER_COLUMN
 from overheard.transcript.target import Target
 from overheard.transcript.view import Attack, View
@@ -46,12 +54,16 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Scored:
-    """A finding and the scores behind it, one per unit (kept to pool over clients)."""
+    """A finding and the scores behind it, one per unit (kept to pool over clients).
+
+    ``records``: a digest of the records that are the units, in their order, where they are.
+    """
 
     finding: Finding
     units: Array
     imputed: Array | None
     posterior: Posterior | None = None
+    records: str = ""
 
 
 Scorer = Callable[[Attack, Any, float], Scored]
@@ -72,6 +84,21 @@ class _About:
     @property
     def records(self) -> Records:
         return self.truth[self.view.client]
+
+    @cached_property
+    def identity(self) -> str:
+        """A digest of the records that are asked about, in their order, with their secrets."""
+        view, total = self.view, hashlib.sha256()
+        tables = [self.records]
+        if self.pools is not None:
+            pool = view.know(CandidatePool)
+            tables = [self.pools[view.client], pool.records, Records({"": pool.labels})]
+        for table in tables:
+            for name, values in table.columns.items():
+                text = [name, str(values.dtype), str(values.shape)]
+                total.update("\x1f".join(text).encode())
+                total.update(np.ascontiguousarray(values).tobytes())
+        return total.hexdigest()
 
     def finding(self, attack: Attack, seconds: float, **scores: Any) -> Finding:
         shared = {
@@ -144,6 +171,7 @@ class _About:
             hits,
             imputed,
             claimed,
+            self.identity,
         )
 
     def mean_of(self, units: Array, attack: Attack) -> dict[str, float]:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from overheard.errors import ChooseAnotherOutput, OverheardError
+from overheard.evaluation.hits import HITS, hits_json
 from overheard.evaluation.kept import Kept
 from overheard.evaluation.record import Audit, read_audit
 from overheard.files import LOCK, sole_writer, write_durably
@@ -88,10 +89,19 @@ def finished(work: Path) -> Audit | None:
     return read_audit(path) if path.exists() else None
 
 
-def finish(work: Path, audit: Audit) -> Path:
-    """Write the audit, whole, then remove what it was made from; returns its path."""
+def finish(work: Path, audit: Audit, hits: bool = False) -> Path:
+    """Write the audit, whole, then remove what it was made from; returns its path.
+
+    ``hits``: keep which records were guessed right, for its owner alone to read.
+    """
     path = work.parent / AUDIT
     if not path.exists():
+        if hits:
+            private = work / HITS
+            private.unlink(missing_ok=True)
+            write_durably(private, [hits_json(Kept(work / PIECES).outcomes()).encode()])
+            private.chmod(0o600)
+            private.replace(path.with_name(HITS))
         write_durably(path, [audit.to_json().encode()])
     _remove(work)
     return path

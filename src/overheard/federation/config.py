@@ -17,8 +17,22 @@ from overheard.learning.recipe import MOST_REPEATS, Epochs, LearningRate
 from overheard.learning.records import Spec
 
 
+def _several(value: Any) -> Any:
+    """One text, or a list of them."""
+    return (value,) if isinstance(value, str) else value
+
+
 class DataConfig(Spec):
-    """Where records come from: a named source, or ``source = "file"`` with its columns' roles."""
+    """Where records come from: a named source, or ``source = "file"`` with its columns' roles.
+
+    ``scale``: numbers are measured from the mean of all clients' records in units of their standard
+    deviation, which the recipe then publishes; or, with "none", taken as they stand.
+
+    Of a file: ``categories`` are columns read as text even where they look like numbers. Of CSV
+    also: ``missing``, what stands for no value (rows that hold it are left out, and the report says
+    how many), ``encoding`` (UTF-8 if left out, or UTF-16 that says so) and ``separator`` (looked
+    for in the first line if left out).
+    """
 
     source: str
     path: str = ""
@@ -26,6 +40,11 @@ class DataConfig(Spec):
     target: str = ""
     task: Literal["regression", "classification"] | None = None
     drop: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    missing: Annotated[tuple[str, ...], BeforeValidator(_several)] = ()
+    encoding: str = ""
+    separator: str = Field(default="", max_length=1)
+    scale: Literal["records", "none"] = "records"
     options: dict[str, Any] = {}
 
 

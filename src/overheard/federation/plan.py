@@ -55,7 +55,7 @@ class Plan:
 def plan(config: Config, dataset: Dataset | None = None) -> Plan:
     """Load the data (or take the given dataset) and settle encoding, model and recipe.
 
-    Scales are those of the pooled records: a federation agrees on them beforehand. Columns of
+    Scales are those of the pooled records, unless ``data.scale`` is "none". Columns of
     zeros and ones stay as they are, text columns become one-hot blocks.
     """
     check("rounds", config.training.rounds, "training.rounds", FixConfig)
@@ -77,10 +77,11 @@ def plan(config: Config, dataset: Dataset | None = None) -> Plan:
     if config.property is not None:
         properties, clients = settle(config.property, clients, auxiliary, config.seed)
     attributes = {c: _values(dataset, c, config.audit.bins) for c in sensitive}
-    encoding = encoding_for(dataset, attributes, _dropped(config, dataset))
+    scaled = config.data.scale == "records"
+    encoding = encoding_for(dataset, attributes, _dropped(config, dataset), scaled)
     for column in set(attributes) & set(encoding.columns()):
         _refuse_function_of_public(dataset, encoding, column)
-    target = _target(dataset)
+    target = _target(dataset, scaled)
     loss, outputs = _loss(config, target)
     training = config.training
     if training.algorithm == "fedsgd" and (training.epochs != 1 or training.batch_size):
@@ -202,6 +203,10 @@ def _label_secret(config: Config, dataset: Dataset) -> tuple[LabelSecret | None,
     return LabelSecret(asked.group, values, auxiliary), kept
 
 
+FILE_ONLY = tuple("path client target task drop categories missing encoding separator".split())
+"""Settings of ``[data]`` that are about a table of the user's own."""
+
+
 def load_data(config: Config) -> Dataset:
     """The dataset that the config names."""
     data = config.data
@@ -209,11 +214,10 @@ def load_data(config: Config) -> Dataset:
     if data.source == "file":
         if not (data.path and data.client and data.target):
             raise FixConfig("data source 'file' needs path, client and target in [data]")
-        options |= {"path": data.path, "client": data.client, "target": data.target}
-        options |= {"drop": data.drop, "task": data.task}
+        options |= {key: getattr(data, key) for key in FILE_ONLY}
         options["sensitive"] = config.audit.attributes or ()
     elif data.source in catalogue.SOURCES:
-        for key in ("path", "client", "target", "task", "drop"):
+        for key in FILE_ONLY:
             if getattr(data, key):
                 raise FixConfig(
                     f"data.{key} belongs to source = 'file'; {data.source!r} settles it by itself"
@@ -250,6 +254,7 @@ def encoding_for(
     dataset: Dataset,
     attributes: dict[str, tuple[Value, ...]],
     dropped: frozenset[str] = frozenset(),
+    scaled: bool = True,
 ) -> Encoding:
     """The usual encoding of a table; attributes under audit with two numbers stay one input."""
     blocks: list[Scaled | OneHot | Pixels] = []
@@ -258,7 +263,7 @@ def encoding_for(
             continue
         values = dataset.records[column]
         if column in dataset.images:
-            shift, scale = _spread(values)
+            shift, scale = _spread(values) if scaled else (0.0, 1.0)
             shape = dataset.images[column]
             blocks.append(Pixels(column=column, shape=shape, shift=shift, scale=scale))
             continue
@@ -270,7 +275,7 @@ def encoding_for(
         elif domain or np.isin(values, (0.0, 1.0)).all():
             blocks.append(Scaled(column=column))
         else:
-            shift, scale = _spread(values)
+            shift, scale = _spread(values) if scaled else (0.0, 1.0)
             blocks.append(Scaled(column=column, shift=shift, scale=scale))
     return Encoding(blocks=tuple(blocks))
 
@@ -289,7 +294,7 @@ def _spread(values: NDArray[Any]) -> tuple[float, float]:
     return float(shares.mean() * unit), float(max(shares.std() * unit, np.spacing(0.0)))
 
 
-def _target(dataset: Dataset) -> Target:
+def _target(dataset: Dataset, scaled: bool = True) -> Target:
     values = dataset.records[dataset.target]
     if len(set(values.tolist())) < 2:
         raise FixData(
@@ -300,7 +305,7 @@ def _target(dataset: Dataset) -> Target:
         return Target(column=dataset.target, classes=tuple(sorted(set(values.tolist()))))
     if values.dtype.kind not in "biuf":
         raise FixConfig(f"target {dataset.target!r} holds text; use task = 'classification' for it")
-    shift, scale = _spread(values)
+    shift, scale = _spread(values) if scaled else (0.0, 1.0)
     return Target(column=dataset.target, shift=shift, scale=scale)
 
 
@@ -309,7 +314,11 @@ def _loss(config: Config, target: Target) -> tuple[Loss, int]:
     if name == "linear" and target.classes:
         raise FixConfig("model 'linear' predicts a number but the target is a class; use logistic")
     if name == "logistic" and not target.classes:
-        raise FixConfig("model 'logistic' predicts a class but the target is a number; use linear")
+        raise FixConfig(
+            f"model 'logistic' predicts a class but the target {target.column!r} is a number; if "
+            'its values are classes (0 and 1, say), set task = "classification" in [data]; for a '
+            "number use linear"
+        )
     if not target.classes:
         return "squared_error", 1
     return "cross_entropy", 1 if len(target.classes) == 2 else len(target.classes)

@@ -122,9 +122,11 @@ def simulate(plan: Plan, out: str | Path, progress: Progress = lambda done, tota
 
 def budgets(plan: Plan, defence: Defence, sizes: dict[str, int]) -> dict[str, Any]:
     """The differential privacy that the defences promise a record of each client."""
-    rounds, of_size = plan.config.training.rounds, {}
+    rounds, everybody, of_size = plan.config.training.rounds, sum(sizes.values()), {}
     for size in set(sizes.values()):
-        of_size[size] = budget(plan.config.defence, defence.claim, plan.recipe, size, rounds)
+        of_size[size] = budget(
+            plan.config.defence, defence.claim, plan.recipe, size, rounds, everybody
+        )
     found = {client: of_size[size] for client, size in sizes.items()}
     return {client: b.as_json() for client, b in found.items() if b is not None}
 

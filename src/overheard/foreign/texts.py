@@ -55,25 +55,38 @@ def read_csv(
     columns: Sequence[str] = (),
     kind: Any = None,
     header: bool = True,
+    separator: str = ",",
+    decimal: str = ".",
+    texts: Sequence[str] = (),
+    missing: Sequence[str] = (),
 ) -> Any:
     """A table of separated values as an Arrow table; ``columns``: these only, ``kind``: all of
-    one type."""
+    one type; ``texts``: columns that are read as text; ``missing``: what stands for no value in any
+    column, instead of what Arrow takes for it in a column of numbers."""
     import pyarrow as pa
     import pyarrow.csv
 
     raw = read_bounded(source, "text_bytes", True, FixData) if isinstance(source, Path) else source
     reading = pa.csv.ReadOptions(autogenerate_column_names=not header)
+    parsing = pa.csv.ParseOptions(delimiter=separator)
     try:
-        with pa.csv.open_csv(BytesIO(raw), read_options=reading) as first:
+        with pa.csv.open_csv(BytesIO(raw), reading, parsing) as first:
             names = first.schema.names
         check("columns", len(names), where, FixData)
         options = pa.csv.ConvertOptions(
             include_columns=list(columns),
-            column_types=dict.fromkeys(names, kind) if kind is not None else None,
+            column_types=dict.fromkeys(names, kind)
+            if kind is not None
+            else {name: pa.string() for name in texts if name in names},
+            decimal_point=decimal,
         )
-        table = pa.csv.read_csv(BytesIO(raw), read_options=reading, convert_options=options)
+        if missing:
+            options.null_values, options.strings_can_be_null = list(missing), True
+        table = pa.csv.read_csv(BytesIO(raw), reading, parsing, options)
     except (pa.ArrowException, OSError, KeyError, ValueError, MemoryError) as error:
         words = " ".join(str(error).split())
-        raise FixData(f"{where}: cannot be read as a table: {words[:300]}") from error
+        raise FixData(
+            f"{where}: cannot be read as a table separated by {separator!r}: {words[:300]}"
+        ) from error
     check("rows", table.num_rows, where, FixData)
     return table

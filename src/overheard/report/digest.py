@@ -7,6 +7,7 @@ from typing import Any
 from overheard.evaluation.decision import Topic, topic_of
 from overheard.evaluation.record import Audit
 from overheard.report import helps, verdict, words
+from overheard.report.replayed import replay_words
 
 DIGEST_VERSION = 1
 
@@ -47,8 +48,13 @@ def digest(audit: Audit, show_records: bool = False) -> dict[str, Any]:
             }
             for v in answers
         ],
+        "replayed": {
+            "sentence": replay_words(audit),
+            "clients": {r.client: r.outcome for r in audit.replays},
+        },
         "heard": [h.model_dump() for h in audit.heard],
         "skipped": len(audit.skipped),
+        "failed": [one.model_dump() for one in audit.failed],
         "try": [{"what": a.name, "command": a.command} for a in helps.ranked(audit)],
     }
 

@@ -24,6 +24,7 @@ from overheard.report import charts, helps, picture, references, sections, verdi
 from overheard.report.beside import compared
 from overheard.report.helps import Measured
 from overheard.report.page import Page
+from overheard.report.replayed import replay_lines, replay_words
 
 MOST_BYTES = 2_000_000
 TABLE_ROWS = (2_000, 1_000, 500, 200, 50)
@@ -62,7 +63,9 @@ def _render(
         autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
     )
     page = Page(audit, rows, show_records)
-    return environment.from_string(_asset("page.html.j2")).render(
+    return environment.from_string(
+        _asset("page.html.j2")
+    ).render(
         audit=audit,
         page=page,
         run=audit.run,
@@ -75,6 +78,8 @@ def _render(
         picture=picture.threat(audit.run.threat),
         reference_key=charts.reference_key,
         compared=compared([*beside, audit]),
+        replayed=replay_words(audit),
+        replays=replay_lines(audit)[:rows],
         listened=sections.listened(audit),
         covered=sections.covered(audit),
         frontiers=helps.frontiers(measured),

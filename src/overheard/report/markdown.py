@@ -10,6 +10,7 @@ from overheard.evaluation.record import SHARES, Audit, Finding, Pooled
 from overheard.foreign.shown import visible
 from overheard.report import curves, helps, references, sections, verdict, words
 from overheard.report.helps import Measured
+from overheard.report.replayed import replay_words
 
 _BY_ITSELF = re.compile(
     r":(?=/)|(?<=mailto):|(?<=xmpp):|(?<=javascript):|(?<=www)\.|@", re.IGNORECASE
@@ -29,11 +30,15 @@ def render_markdown(
     if run.damage:
         lines += ["## What is missing", "", f"**{words.damaged(run.damage)}**", ""]
         lines += [*(f"- {_text(line)}" for line in run.damage), ""]
+    if audit.failed:
+        lines += ["## What failed", "", f"**{words.failed(audit)}**", ""]
+        lines += [*(f"- {_text(line)}" for line in words.failures(audit)), ""]
     lines += ["## Verdict", ""]
     answers = verdict.verdicts(audit)
     lines += [f"- **{v.level.sign} {v.level.name}**: {_sentence(v)}" for v in answers]
     if not answers:
         lines += ["Nothing was measured: no attack was run."]
+    lines += ["", _text(replay_words(audit))]
     lines += ["", *(f"> {level.sign} {level.name}: {level.rule}" for level in verdict.LEVELS), ""]
     lines += [*_exposed(audit), *_sure(audit, show_records), *_learned(audit)]
     lines += [*_helps(audit, measured), *_method(audit)]

@@ -63,7 +63,7 @@ class Page:
         self.attacks = words.unique(
             [i.name for i in audit.attacks]
             + [f.attack for f in verdict.everything(audit)]
-            + [s.attack for s in audit.skipped]
+            + [s.attack for s in (*audit.skipped, *audit.failed)]
         )
         self.number = {name: i for i, name in enumerate(self.attacks)}
         self.look = self._looks()
@@ -90,6 +90,7 @@ class Page:
         asked = sum(j.topic.metric != "f1" for j in self.judged)
         self.rows_hidden = asked - sum(len(t.rows) for t in self.tables)
         self.open = len(self.tables) <= OPEN_CLIENTS
+        self.failures = words.failures(audit)
         groups = _grouped(audit.skipped)
         self.skipped, self.skipped_hidden = groups[:most_rows], len(groups[most_rows:])
         self.sure = sections.sure(
@@ -183,7 +184,9 @@ class Page:
 
     def _listed(self, most: int) -> list[str]:
         """Clients of the overview: all in the record's order, or those where most was learned."""
-        known = {f.client for f in self.audit.findings} | {s.client for s in self.audit.skipped}
+        audit = self.audit
+        known = {f.client for f in audit.findings}
+        known |= {u.client for u in (*audit.skipped, *audit.failed)}
         if len(self.clients) <= most // 4:
             return [c for c in self.clients if c in known]
         strength = {c: _strength(group) for c, group in _by_client(self.judged).items()}

@@ -23,7 +23,7 @@ from overheard.evaluation.decision import (
     references_of,
     topic_of,
 )
-from overheard.evaluation.record import SHARES, Audit, Finding, Pooled
+from overheard.evaluation.record import SHARES, Audit, Finding, Pooled, unfit_clients
 from overheard.report import words
 from overheard.report.suspects import what_of
 
@@ -31,6 +31,7 @@ SKEWED = 0.9
 """Share of the commonest value from which the rare ones are counted beside accuracy."""
 SMALL = 0.02
 """A gain in accuracy below which a verdict of "exposed" says what else it rests on."""
+UNFIT = "the declared recipe does not reproduce what the client sent"
 EVERY_CLIENT = "all clients"
 _PLAIN_READINGS = {"global_model": "the global model", "last_returned": "the model last returned"}
 
@@ -162,7 +163,7 @@ def topics(audit: Audit) -> list[Topic]:
     infos = {info.name: info for info in audit.attacks}
     seen = [topic_of(f) for f in everything(audit)]
     measured = {(t.question, t.attribute) for t in seen}
-    for skip in audit.skipped:
+    for skip in (*audit.skipped, *audit.failed):
         info = infos.get(skip.attack)
         key = (info.question if info else skip.attack, skip.attribute)
         if key not in measured and (info is None or info.listens):
@@ -187,7 +188,7 @@ def verdicts(audit: Audit) -> list[Verdict]:
             worst = strongest(j for j in pooled if j.topic == topic)
         doubted = _doubted(about)
         if worst is None or worst.level is NOT_MEASURED or (worst.level is NO_SIGN and doubted):
-            answers.append(_no_verdict(topic, about, doubted))
+            answers.append(_no_verdict(topic, about, doubted, bool(audit.failed)))
         else:
             answers.append(_SENTENCES[topic.metric](worst, worst.finding, about))
     return answers
@@ -202,13 +203,17 @@ def _doubted(about: Iterable[Judged]) -> dict[str, str]:
     return {client: j.why for client, j in best.items() if j.level is NOT_MEASURED}
 
 
-def _no_verdict(topic: Topic, about: Sequence[Judged], doubted: Mapping[str, str]) -> Verdict:
+def _no_verdict(
+    topic: Topic, about: Sequence[Judged], doubted: Mapping[str, str], failed: bool
+) -> Verdict:
     """Says first why nothing can be said."""
     names = {"secret": topic.name}
     if not about:
-        why = "every attack on it was skipped, for the reasons listed"
+        how = "was skipped or failed" if failed else "was skipped"
+        why = f"every attack on it {how}, for the reasons listed"
     elif all(j.baseline for j in about):
-        why = "nothing that listens was run, only guesses to compare with"
+        how = "was run to its end" if failed else "was run"
+        why = f"nothing that listens {how}, only guesses to compare with"
     else:
         asked = len({j.client for j in about})
         names["why"] = next(filter(None, doubted.values()), "its answers must not be relied on")
@@ -228,7 +233,7 @@ def overall(answers: Sequence[Verdict]) -> Level:
 
 def headline(audit: Audit) -> list[str]:
     """The verdicts as plain sentences, one per question or attribute."""
-    if not audit.findings and not audit.skipped:
+    if not audit.findings and not audit.skipped and not audit.failed:
         return ["Nothing was measured: no attack was run."]
     return [verdict.text for verdict in verdicts(audit)]
 
@@ -247,13 +252,26 @@ def _judge(
         for f in findings
     ]
     # one attack that could not read a client leaves open what the others did not find there
-    open_ = {(j.topic, j.client): j.why for j in first if j.why and not j.baseline}
+    lacking = {_asked(j): j.why for j in first if j.why and not j.baseline}
+    questions = {info.name: info.question for info in audit.attacks if info.listens}
+    for broken in audit.failed:
+        if broken.attack in questions and not broken.doing:
+            key = (questions[broken.attack], broken.attribute, broken.client)
+            lacking.setdefault(key, f"{broken.attack} failed ({broken.error})")
+    unfit = unfit_clients(audit)
+    for j in first:
+        if j.client in unfit:
+            lacking.setdefault(_asked(j), UNFIT)
     return [
-        replace(j, level=NOT_MEASURED, why=open_[j.topic, j.client])
-        if j.level is NO_SIGN and (j.topic, j.client) in open_
+        replace(j, level=NOT_MEASURED, why=lacking[_asked(j)])
+        if j.level is NO_SIGN and _asked(j) in lacking
         else j
         for j in first
     ]
+
+
+def _asked(judged: Judged) -> tuple[str, str | None, str | None]:
+    return judged.topic.question, judged.topic.attribute, judged.client
 
 
 def _judged(

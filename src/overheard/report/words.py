@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import floor, log10
 from typing import Any
 
+from overheard.evaluation.record import Audit, Failed
+
 NOTHING = "–"
 _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 _ACTORS = {
@@ -216,3 +218,27 @@ def damaged(lines: Sequence[str]) -> str:
         f"{count(len(lines), 'part')} of it {'was' if len(lines) == 1 else 'were'} left out. Every "
         "figure here is about what is left; with the whole recording more may be learned."
     )
+
+
+def failed(audit: Audit) -> str:
+    """What a reader must know of an audit in which attacks failed before any figure."""
+    return (
+        f"{count(len(audit.failed), 'attack run')} ended in an error of "
+        f"{'its' if len(audit.failed) == 1 else 'their'} own, and what "
+        f"{'it' if len(audit.failed) == 1 else 'they'} would have learned is not in any figure "
+        "here: more may be learned."
+    )
+
+
+def failures(audit: Audit) -> list[str]:
+    """Which attacks failed on which secrets of which clients, and how; one line per error."""
+    groups: dict[tuple[str, str], list[Failed]] = {}
+    for one in audit.failed:
+        groups.setdefault((one.attack, one.reason), []).append(one)
+    lines = []
+    for (attack, reason), group in groups.items():
+        secrets = joined(unique(f.attribute for f in group if f.attribute is not None))
+        about = f" on {secrets}" if secrets else ""
+        clients = joined(unique(f.client for f in group), most=5)
+        lines.append(f"{attack}{about} ({clients}): {reason}")
+    return lines

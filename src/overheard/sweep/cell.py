@@ -65,7 +65,9 @@ def _measure(cell: Cell, folder: Path) -> Result:
     record = audit(
         recording, threat_named(cell.threat), cell.attacks, cell.clients, cell.targets, cell.seed
     )
+    broken = [f"{f.attack} on {f.client}: {f.reason}" for f in record.failed]
     return {
+        **({"error": "; ".join(broken)} if broken else {}),
         "utility": worth,
         "utility_is": name,
         "findings": rows(record),

@@ -13,6 +13,7 @@ from overheard.federation.config import parse_config
 from overheard.federation.defences.accounting import (
     Budget,
     budget,
+    delta_for,
     sampled_gaussian,
     sampled_gaussian_changed,
     tight_sampled_gaussian,
@@ -213,3 +214,39 @@ def test_without_the_accountant_nothing_is_written(
     with pytest.raises(FixConfig, match=r"accountant is not installed: pip install 'overheard\[dp"):
         simulate(ready, tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_delta_is_below_one_over_the_records_of_all_clients() -> None:
+    assert delta_for(1_000) == 1e-5
+    assert delta_for(99_999) == 1e-5
+    assert delta_for(100_000) == pytest.approx(1e-6)
+    assert delta_for(1_000, 9e-4) == 9e-4
+    for delta in (1e-3, 0.5):
+        with pytest.raises(FixConfig, match=r"with 1,000 records.*below 1 / records \(0.001\)"):
+            delta_for(1_000, delta)
+
+
+def test_a_federation_with_too_large_a_delta_is_not_recorded(tmp_path: Path) -> None:
+    steps = {"name": "dp_sgd", "clip": 1.0, "noise": 4.0}
+    for delta, refused in ((0.02, True), (1e-4, False)):
+        made = plan(parse_config(config_with(steps | {"delta": delta})))
+        if not refused:
+            simulate(made, tmp_path / "run")
+            continue
+        with pytest.raises(FixConfig, match=r"delta = 0\.02 with"):
+            simulate(made, tmp_path / "run")
+        assert not (tmp_path / "run").exists()
+
+
+def test_two_promises_are_compared_at_one_delta() -> None:
+    """Of noisy steps and noise on clipped updates: both at the delta that was chosen."""
+    noisy = [{"name": "clip", "norm": 0.1}, {"name": "gaussian", "sd": 1.0}]
+    config = parse_config(
+        config_with({"name": "dp_sgd", "clip": 1.0, "noise": 0.1, "delta": 1e-9}, *noisy)
+    )
+    claims = build_all(config.defence).claim
+    found = budget(config.defence, claims, plan(config).recipe, 40, 3)
+    assert found is not None
+    assert found.words.startswith("noise on clipped updates")
+    assert found.delta == 1e-9
+    assert found.epsilon == pytest.approx(sampled_gaussian(5.0, 1.0, 3, 1e-9))

@@ -74,7 +74,7 @@ def test_checkpoints_audit_as_the_simulation_they_came_from(workplace: Any) -> N
     vouched = ["--with", "imported/audit.toml"]
     one = workplace.overheard("audit", "imported", *vouched, "--out", "one", *ATTACKS)
     assert one.returncode == 0, one.stderr
-    assert "Replayed as described, round 1 of client 'site 0' is right to" in one.stderr
+    assert "Replayed on their own records under the declared recipe, 3 of 3 clients" in one.stdout
     other = workplace.overheard("audit", "run", "--out", "other", *ATTACKS)
     assert other.returncode == 0, other.stderr
     mine, theirs = (
@@ -84,8 +84,8 @@ def test_checkpoints_audit_as_the_simulation_they_came_from(workplace: Any) -> N
     assert len(mine) == len(theirs) == 9
     for a, b in zip(mine, theirs, strict=True):
         assert a == {**b, "value": pytest.approx(b["value"], abs=1e-9)}
-    notes = json.loads((workplace.path / "one" / "audit.json").read_text())["notes"]
-    assert any("Replayed as described" in note for note in notes)
+    replays = json.loads((workplace.path / "one" / "audit.json").read_text())["replays"]
+    assert [replay["outcome"] for replay in replays] == ["fits"] * 3
 
 
 def test_with_names_another_file(workplace: Any) -> None:

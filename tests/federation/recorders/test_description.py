@@ -9,6 +9,8 @@ import pytest
 
 import overheard
 from overheard.errors import FixConfig, FixData, GrantKnowledge
+from overheard.evaluation.record import Replay
+from overheard.evaluation.replay import replays
 from overheard.federation.recorders.description import describe, read_description
 from overheard.federation.recorders.template import write_template
 from overheard.transcript.clear import clear_notes
@@ -79,6 +81,12 @@ def federation(tmp_path: Path, rng: np.random.Generator) -> Path:
     return tmp_path
 
 
+def replayed(recording: Recording) -> tuple[Replay, ...]:
+    recipe = recipe_of(recording)
+    assert recipe is not None
+    return replays(recording, recipe, recording.truth(), recording.clients)
+
+
 def make_network() -> Any:
     import torch
 
@@ -125,8 +133,7 @@ def test_a_description_that_is_right_replays_the_clients(federation: Path) -> No
         read_description(federation / "audit.toml"),
         federation / "described",
     )
-    assert len(remarks) == 1
-    assert remarks[0].startswith("Replayed as described, round 0 of client 'site 0' is right to")
+    assert remarks == ()
     recording = Recording.open(federation / "described")
     assert verify(federation / "described").sound
     assert set(recording.clients) == {"site 0", "site 1", "site 2"}
@@ -139,8 +146,8 @@ def test_a_description_that_is_right_replays_the_clients(federation: Path) -> No
         "2.weight",
         "2.bias",
     ]
+    assert {replay.outcome for replay in replayed(recording)} == {"fits"}
     notes = clear_notes(recording)
-    assert remarks[0] in notes
     assert any("'num-examples' of 3 client(s) (site 0: 12" in note for note in notes)
     for number, name in enumerate(["site 0", "site 1", "site 2"]):
         before = Recording.open(federation / "run").link(str(2**64 - 1 - number))
@@ -155,23 +162,41 @@ def test_a_description_that_is_right_replays_the_clients(federation: Path) -> No
 )
 def test_a_description_that_is_wrong_is_noticed(federation: Path, wrong: tuple[str, str]) -> None:
     (federation / "audit.toml").write_text(TOML.replace(*wrong))
-    remarks = describe(
+    describe(
         Recording.open(federation / "run"),
         read_description(federation / "audit.toml"),
         federation / "described",
     )
-    assert remarks[0].startswith("WARNING: replayed as described, round 0 of client 'site 0'")
+    found = replayed(Recording.open(federation / "described"))
+    assert {replay.outcome for replay in found} == {"does not fit"}
+
+
+def test_swapped_clients_are_noticed(federation: Path) -> None:
+    (federation / "audit.toml").write_text(TOML)
+    right = read_description(federation / "audit.toml")
+    one, other, *_ = right.clients
+    swapped = {**right.clients, one: right.clients[other], other: right.clients[one]}
+    describe(
+        Recording.open(federation / "run"),
+        right.model_copy(update={"clients": swapped}),
+        federation / "described",
+    )
+    found = {r.client: r.outcome for r in replayed(Recording.open(federation / "described"))}
+    unfit = {client for client, outcome in found.items() if outcome == "does not fit"}
+    assert unfit == {right.clients[one], right.clients[other]}
 
 
 def test_a_defence_that_was_announced_is_known_to_the_audit(federation: Path) -> None:
     noisy = TOML + '[[defence]]\nname = "gaussian"\nsd = 0.25\n'
     (federation / "audit.toml").write_text(noisy.replace("scale = 0.5", "scale = 0.51"))
-    remarks = describe(
+    describe(
         Recording.open(federation / "run"),
         read_description(federation / "audit.toml"),
         federation / "described",
     )
-    assert "(the noise included)" in remarks[0]
+    found = replayed(Recording.open(federation / "described"))
+    assert {replay.outcome for replay in found} == {"fits"}
+    assert min(replay.by_chance or 0.0 for replay in found) > 0
     told = Recording.open(federation / "described").side("AppliedDefence")
     assert told["names"] == ["gaussian"]
     assert told["noise_sd"] == 0.25
@@ -304,11 +329,12 @@ def with_factory(federation: Path, name: str, monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize("name", ["right", "named_otherwise"])
 def test_a_model_by_factory(federation: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     file = with_factory(federation, name, monkeypatch)
-    remarks = describe(
+    describe(
         Recording.open(federation / "run"), read_description(file), federation / "described", True
     )
-    assert remarks[0].startswith("Replayed as described")
-    recipe = recipe_of(Recording.open(federation / "described"))
+    recording = Recording.open(federation / "described")
+    assert {replay.outcome for replay in replayed(recording)} == {"fits"}
+    recipe = recipe_of(recording)
     assert recipe is not None
     assert (recipe.dense.hidden, recipe.dense.activation) == ((4,), "tanh")
 
@@ -379,6 +405,7 @@ def test_sums_are_described_as_they_are(federation: Path) -> None:
     )
     assert remarks == ()
     recording = Recording.open(federation / "described")
+    assert {replay.outcome for replay in replayed(recording)} == {"cannot be checked"}
     assert verify(federation / "described").sound
     for (entry, _, total), (_, _, true) in zip(
         recording.aggregates(), source.aggregates(), strict=True

@@ -8,6 +8,10 @@ and another one put there, which costs more, and is stated beside it: that is th
 guesses an attribute.
 
 The arithmetic of the noise is taken to be that of real numbers, not of floating point.
+
+What the recipe publishes is not counted: means and scales that were computed from the records are
+exact sums over them, and the promise holds only where they were chosen without looking at the data.
+Whoever reads an audit is told so (`evaluation.promised`).
 """
 
 from __future__ import annotations
@@ -27,6 +31,21 @@ from overheard.learning.private import sampling_rate
 from overheard.learning.recipe import Recipe
 
 DELTA = 1e-5
+
+
+def delta_for(records: int, chosen: float | None = None) -> float:
+    """The delta of a federation of so many records: the chosen one, or the usual one.
+
+    At 1 / records or above, a promise is kept by publishing a record at random; it is refused.
+    """
+    if chosen is None:
+        return DELTA if DELTA * records < 1 else 0.1 / records
+    if not chosen * records < 1:
+        raise FixConfig(
+            f"delta = {chosen:g} with {records:,} records: who publishes one of them at random "
+            f"keeps such a promise; give a delta below 1 / records ({1 / records:.3g}), or none"
+        )
+    return chosen
 
 
 @dataclass(frozen=True)
@@ -127,29 +146,35 @@ def budget(
     recipe: Recipe,
     records: int,
     rounds: int,
+    everybody: int | None = None,
 ) -> Budget | None:
     """What the defences of a federation promise a record of a client with so many records.
+
+    ``everybody``: the records of all clients together, if there are others; delta is below one over
+    that, and the same for every defence and client, so that epsilons can be compared.
 
     DP-SGD counts the local steps of all rounds. A clipped update with noise on it counts the
     rounds: whatever one record changes, the update moves by at most twice the clip norm. Where both
     are there, each is a promise of its own, and the smaller epsilon holds. None: nothing is
     promised.
     """
+    steps_of = [defence for defence in defences if isinstance(defence, DpSgdConfig)]
+    wanted = [defence.delta for defence in steps_of]
+    delta = min(delta_for(everybody or records, chosen) for chosen in wanted or [None])
     found: list[Budget] = []
-    for defence in defences:
-        if isinstance(defence, DpSgdConfig):
-            rate, steps = sampling_rate(recipe, records), recipe.local_steps(records) * rounds
-            epsilon = sampled_gaussian(defence.noise, rate, steps, defence.delta)
-            words = f"DP-SGD: {steps} steps, sampling rate {rate:.3g}, noise {defence.noise:g}"
-            changed = sampled_gaussian_changed(defence.noise, rate, steps, defence.delta)
-            found.append(Budget(epsilon, defence.delta, words, changed))
+    for defence in steps_of:
+        rate, steps = sampling_rate(recipe, records), recipe.local_steps(records) * rounds
+        epsilon = sampled_gaussian(defence.noise, rate, steps, delta)
+        words = f"DP-SGD: {steps} steps, sampling rate {rate:.3g}, noise {defence.noise:g}"
+        changed = sampled_gaussian_changed(defence.noise, rate, steps, delta)
+        found.append(Budget(epsilon, delta, words, changed))
     norms = [c.clip_norm for c in claims if c.clip_norm is not None]
     noise = sum(c.noise_sd**2 for c in claims) ** 0.5
     if norms and noise > 0:
         multiplier = noise / (2 * min(norms))
-        epsilon = sampled_gaussian(multiplier, 1.0, rounds, DELTA)
+        epsilon = sampled_gaussian(multiplier, 1.0, rounds, delta)
         words = f"noise on clipped updates: {rounds} rounds, noise multiplier {multiplier:.3g}"
-        found.append(Budget(epsilon, DELTA, words, epsilon))
+        found.append(Budget(epsilon, delta, words, epsilon))
     return min(found, key=lambda b: b.epsilon, default=None)
 
 

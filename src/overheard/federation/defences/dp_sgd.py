@@ -17,12 +17,13 @@ from overheard.federation.defences.contract import (
 
 class DpSgdConfig(DefenceConfig):
     """``clip``: norm of a record's gradient; ``noise``: standard deviation of the noise in units of
-    it; ``delta``: for which the accountant states epsilon."""
+    it; ``delta``: for which the accountant states epsilon, below one over the records of all
+    clients; by default 1e-5, or a tenth of one over the records where these are too many for it."""
 
     name: Literal["dp_sgd"] = "dp_sgd"
     clip: float = Field(gt=0)
     noise: float = Field(ge=0)
-    delta: float = Field(default=1e-5, gt=0, lt=1)
+    delta: float | None = Field(default=None, gt=0, lt=1)
 
     def build(self, before: tuple[Claim, ...]) -> Defence:
         promise = (

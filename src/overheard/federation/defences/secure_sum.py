@@ -11,9 +11,19 @@ clients (Shamir): any ``threshold`` of them can give the server the own seed of 
 answered, or the key of one that dropped out, never both, and what is left of the masks can be taken
 off. With fewer than ``threshold`` answers the round cannot be opened.
 
-This is a simulator: the group (mod 2^255 - 19) and the generator of the masks (Philox, keyed by a
-hash) are those that Python and numpy bring, chosen for speed and not for the strength that a real
-deployment needs, and all parties run in one process.
+This is a simulator of what the server gets to see, not an implementation to deploy. All parties run
+in one process, and every key and seed is drawn from the federation's one seed: whoever has that
+draws the masks again and opens every upload. The group (mod 2^255 - 19) and the generator of the
+masks (Philox, keyed by a hash) are those that Python and numpy bring, chosen for speed and not for
+strength.
+
+Collusion is not simulated. In the protocol itself, the server together with ``threshold`` of a
+round's clients holds enough shares of both secrets of every other client and opens each of their
+uploads; together with all clients but one it needs no shares, and takes their updates off the sum.
+With c clients on its side, what it sees of the others is the sum of the remaining n - c, so an
+audit of the sums as `secure-server` is of a server that has nobody on its side. A server that lies
+about who dropped out (both secrets of one client asked from different clients) is held off by the
+authors' extra round of signatures, which is not simulated either.
 """
 
 from __future__ import annotations

@@ -44,8 +44,6 @@ from overheard.learning.recipe import (
     Target,
 )
 from overheard.learning.records import Block, Encoding, Records, Scale, Spec, Value
-from overheard.learning.training import local_training
-from overheard.randomness import stream
 from overheard.transcript.clear import IN_THE_CLEAR
 from overheard.transcript.messages import (
     TOTAL,
@@ -57,10 +55,6 @@ from overheard.transcript.messages import (
 from overheard.transcript.store import Recorder, Recording
 
 BESIDE = "audit.toml"
-CLOSE = 0.01  # a replay that is off by more of the update's length does not explain it
-LOUD = 1.5  # and, in standard deviations, by more than the noise that was announced
-REPLAYED = ("gaussian", "drop_column")  # defences after which a replay is still comparable
-MOST_EPOCHS_REPLAYED = 2000
 
 
 class DescribedModel(Spec):
@@ -166,6 +160,7 @@ def describe(
     names = _names(recording, description, dataset)
     ready = plan(_config(description, dense, dataset.task), _only(dataset, set(names.values())))
     ready = replace(ready, recipe=_recipe(recording, description, dense, ready))
+    client_shards(ready.recipe, ready.clients)  # what does not fit the encoding is said here
     about = {
         **recording.about,
         "data": dataset.name,
@@ -173,7 +168,7 @@ def describe(
         "clients": [names.get(c, c) for c in recording.clients],
     }
     claims = build_all(description.defence).claim
-    remarks = (*_silent(recording, names), *_replayed(recording, ready, names))
+    remarks = _silent(recording, names)
     recorder = Recorder(out, recording.payload, about)
     with suppress(_Unfinished), recorder:
         write_knowledge(recorder, ready)
@@ -348,41 +343,6 @@ def _silent(recording: Recording, names: Mapping[str, str]) -> tuple[str, ...]:
         f"No records were given of {len(silent)} of {len(recording.clients)} clients, so nothing "
         f"is scored for them: {', '.join(silent)}.",
     )
-
-
-def _replayed(recording: Recording, ready: Plan, names: Mapping[str, str]) -> tuple[str, ...]:
-    """Whether the description explains what a client returned: train as it did, and compare."""
-    recipe, defences = ready.recipe, ready.config.defence
-    if not recipe.full_batch or recording.payload != "model" or recipe.private is not None:
-        return ()
-    if any(defence.name not in REPLAYED for defence in defences):
-        return ()
-    if recipe.epochs > MOST_EPOCHS_REPLAYED:
-        return (f"Not replayed: {recipe.epochs:,} epochs take long. Nothing says that they fit.",)
-    noise = told(build_all(defences).claim)["noise_sd"]
-    for heard, name in names.items():
-        numbers, sent, returned, _ = recording.link(heard)
-        if not len(numbers):
-            continue
-        order = [n for n, _ in recipe.model.layout()]
-        start, end = (
-            np.concatenate([a[n][0].reshape(-1) for n in order]).astype(np.float64)
-            for a in (sent, returned)
-        )
-        data = client_shards(recipe, {name: ready.clients[name]})
-        replay = local_training(recipe, start[None], data, stream(0, "replay"))[0]
-        length = max(float(np.linalg.norm(start - end)), 1e-300)
-        off = float(np.linalg.norm(replay - end)) / length
-        where = f"round {numbers[0]} of client {name!r}"
-        if off <= CLOSE + noise * float(np.sqrt(len(end))) * LOUD / length:
-            but = " (the noise included)" if noise else ""
-            return (f"Replayed as described, {where} is right to {off:.1e} of its update{but}.",)
-        return (
-            f"WARNING: replayed as described, {where} is off by {off:.0%} of its update: the "
-            "description (records, encoding, learning rate, epochs, loss) is not how this client "
-            "trained, and what the attacks find is worth little.",
-        )
-    return ()
 
 
 def _clear(

@@ -26,6 +26,7 @@ client = "client"            # the column that says whose record it is
 target = "label"             # the column that the model predicts
 # task = "classification"    # default: classification if the target is text
 # drop = ["id"]              # columns that are not inputs of the model
+# missing = "?"              # what stands for no value; rows that hold it are left out
 
 [clients]                    # name in the recording = name in the client column, where they differ
 {names}

@@ -1,0 +1,353 @@
+"""Did the clients train as declared? Their true records are trained on again and compared.
+
+Every client, in several rounds from its first to its last: from the model it was sent, on the
+records of ``truth/``, by the recipe that the recording declares. Where nothing is random the
+message it returned must be the replay, to rounding. Where mini-batches come in random orders, or
+noise was added, several replays show how far they are from each other, and the messages must be as
+close to them. This is evaluation, not an attack: it needs the secret records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import t as student_t
+
+from overheard.attacks.wire import rounding, spread
+from overheard.errors import OverheardError
+from overheard.evaluation.attempt import attempt
+from overheard.evaluation.kept import NOTHING_KEPT, Kept
+from overheard.evaluation.record import Failed, Replay
+from overheard.learning.recipe import LeNet, Recipe
+from overheard.learning.records import Records, encode
+from overheard.learning.training import local_training, shards
+from overheard.randomness import stream
+from overheard.transcript.knowledge import AppliedDefence, Link
+from overheard.transcript.messages import Round
+from overheard.transcript.observe import observe
+from overheard.transcript.store import Recording
+from overheard.transcript.target import LOCAL_MODEL
+from overheard.transcript.threat import Threat
+
+Array = NDArray[np.float64]
+ROUNDS, REPLAYS, AGAIN = 8, 16, 64
+"""Rounds of each client, evenly spread, replays of each, and replays of a client that is farther
+from these than any of them from the others: one of seventeen is, by chance."""
+CLOSE = 0.01
+"""What chance does not explain must be more than this part of the update's length."""
+CARELESS = 3.0
+"""How many standard deviations of rounding are no misfit."""
+FARTHER = 1.25
+"""A strange client is farther from its replays than any of them from the others, by this much."""
+FALSE = 1e-3
+"""Chance that an audit calls any client strange that trained as declared, if readings were
+Gaussian; they are not quite, and ``reliability/replays.py`` counts how often it does."""
+SHRUNK = 0.1
+"""Part of a coordinate's variance that is taken from all: few replays know one poorly."""
+MOST_NUMBERS = 1 << 26
+"""Numbers that the replays of a round may hold."""
+MOST_WORK = 2e10
+"""Multiplications that the replays of one audit may cost."""
+STEP_WORK, IMAGE_WORK = 2e5, 30
+"""What a local step costs beside its multiplications, and a convolution's weight beside a dense
+layer's, in such units."""
+TINY, MOST_OFF = 1e-300, 1e9
+MOST_BYTES = 1 << 25
+"""Of copies of a client's records that train together."""
+
+REPEATED = frozenset({"clip", "gaussian", "drop_column", "dp_sgd", "top_k"})
+"""Defences that a replay can repeat: clipping is done again, noise is drawn anew and widens what
+counts as close, of sparse updates the coordinates sent are compared."""
+_HEARING = Threat("replay", frozenset({Link, AppliedDefence}), "")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A client's messages beside their replays. ``strange``: farther than chance and rounding
+    explain. Of the round that tells most (``row``), in parts of its update's length: ``off``, how
+    far the message is from the mean replay, and ``by_chance``, how far the farthest replay is from
+    the others (0 where nothing is random)."""
+
+    strange: bool
+    row: int
+    off: float
+    by_chance: float
+
+
+def replays(
+    recording: Recording,
+    recipe: Recipe,
+    truth: Mapping[str, Records],
+    clients: Sequence[str],
+    seed: int = 0,
+    kept: Kept = NOTHING_KEPT,
+) -> tuple[Replay, ...]:
+    """Whether each client's messages are what the recipe makes of its records.
+
+    ``kept``: as in an audit that was stopped and goes on.
+    """
+    budget = MOST_WORK
+    found: list[Replay] = []
+    for done, client in enumerate(clients):
+        one = _Client(recording, recipe, truth, client)
+        rounds, cost = one.affordable(budget / (len(clients) - done))
+        budget -= cost
+        replayed = partial(one.replayed, rounds, FALSE / len(clients), seed)
+        parts = kept.parts(Replay, lambda replayed=replayed: [replayed()], client)  # type: ignore[misc]
+        found += [part for part in parts if isinstance(part, Replay)]
+    return tuple(found)
+
+
+@dataclass(frozen=True)
+class _Client:
+    recording: Recording
+    recipe: Recipe
+    truth: Mapping[str, Records]
+    name: str
+
+    @cached_property
+    def rounds(self) -> list[Round]:
+        return [e for e in self.recording.rounds if ("returned", self.name) in e.spans]
+
+    @property
+    def records(self) -> int:
+        return len(self.truth[self.name]) if self.name in self.truth else 0
+
+    def affordable(self, most: float) -> tuple[int, float]:
+        """How many rounds to replay, and what that costs; none if one is too much."""
+        recipe = self.recipe
+        visited = recipe.epochs * self.records
+        if recipe.steps is not None:
+            visited = recipe.steps * (recipe.batch_size or 1)
+        heavy = IMAGE_WORK if isinstance(recipe.model, LeNet) else 1
+        once = 3.0 * visited * recipe.model.size * heavy
+        step = 2 * recipe.local_steps(max(self.records, 1)) * STEP_WORK
+        if (REPLAYS + AGAIN) * recipe.model.size > MOST_NUMBERS:
+            return 0, 0.0
+        for rounds in (ROUNDS, 3, 1):
+            cost = min(rounds, len(self.rounds)) * ((REPLAYS + AGAIN) * once + step)
+            if cost <= most:
+                return rounds, cost
+        return 0, 0.0
+
+    def replayed(self, rounds: int, level: float, seed: int) -> Replay:
+        """The client's line in the record."""
+        reason = self._unreadable(rounds)
+        if reason:
+            return self._unchecked(reason)
+        some = tuple(self.rounds[row] for row in spread(len(self.rounds), rounds))
+        try:
+            heard = replace(self.recording, rounds=some)
+            view = observe(heard, _HEARING, LOCAL_MODEL, self.name)
+            records = self.truth[self.name]
+            inputs = encode(self.recipe.encoding, records)
+            labels = self.recipe.target.encode(records)
+        except OverheardError as error:
+            return self._unchecked(str(error))
+        link = view.know(Link)
+        defence = view.know(AppliedDefence) if AppliedDefence in view.kinds else AppliedDefence(())
+        reason = unrepeatable(self.recipe, defence)
+        if reason:
+            return self._unchecked(reason)
+        training = Training(self.recipe, defence, inputs, labels)
+        rng = stream(seed, "replay", self.name)
+        outcome = attempt(lambda: compared(training, link, level, rng), "", self.name, None)
+        if isinstance(outcome, Failed):
+            return self._unchecked(f"the replay ended in {outcome.reason}")
+        return Replay(
+            client=self.name,
+            outcome="does not fit" if outcome.strange else "fits",
+            rounds=tuple(link.rounds.tolist()),
+            round=int(link.rounds[outcome.row]),
+            off=min(outcome.off, MOST_OFF),
+            by_chance=min(outcome.by_chance, MOST_OFF),
+        )
+
+    def _unreadable(self, rounds: int) -> str:
+        if not self.records:
+            return "truth/ has no records of it"
+        if any(entry.aggregated for entry in self.recording.rounds):
+            return "single updates are hidden in their sum"
+        if not self.rounds:
+            return "it never took part"
+        if not rounds:
+            steps, size = self.recipe.local_steps(self.records), self.recipe.model.size
+            return f"{steps:,} local steps of {size:,} parameters take too long to repeat"
+        return ""
+
+    def _unchecked(self, reason: str) -> Replay:
+        return Replay(client=self.name, outcome="cannot be checked", reason=reason)
+
+
+def unrepeatable(recipe: Recipe, defence: AppliedDefence) -> str:
+    """Why nobody can replay what was done to the updates; nothing if one can."""
+    other = [name for name in defence.names if name not in REPEATED]
+    if other:
+        return f"the defence {', '.join(other)} changes updates in a way that is not repeated here"
+    if "top_k" in defence.names and (defence.noise_sd or not _certain(recipe)):
+        return "which coordinates top_k sends depends on chance here"
+    return ""
+
+
+def _certain(recipe: Recipe) -> bool:
+    """Whether training can come out in one way only."""
+    dropped = isinstance(recipe.model, LeNet) and recipe.model.dropout > 0
+    ordered = recipe.full_batch or recipe.algorithm == "fedsgd"
+    return ordered and recipe.private is None and not dropped
+
+
+@dataclass(frozen=True)
+class Training:
+    """A client that trains as declared: its records, as the model sees them, and the defence."""
+
+    recipe: Recipe
+    defence: AppliedDefence
+    inputs: Array
+    labels: Array
+
+    @property
+    def certain(self) -> bool:
+        return _certain(self.recipe) and not self.defence.noise_sd
+
+    def updates(self, sent: NDArray[Any], times: int, rng: np.random.Generator) -> Array:
+        """Updates (times, P) as they leave the client, computed in the precision of ``sent``."""
+        together = max(1, MOST_BYTES // max(self.inputs.nbytes, 1))
+        returned = []
+        with np.errstate(over="ignore", invalid="ignore"):
+            for begin in range(0, times, together):
+                copies = min(together, times - begin)
+                data = shards([self.inputs] * copies, [self.labels] * copies, str(sent.dtype))
+                returned.append(local_training(self.recipe, sent, data, rng).astype(np.float64))
+            made = np.concatenate(returned)
+            updates = made if self.recipe.algorithm == "fedsgd" else sent.astype(np.float64) - made
+            if self.defence.clip_norm is not None:
+                lengths = np.linalg.norm(updates, axis=1, keepdims=True)
+                updates = updates * np.minimum(
+                    1, self.defence.clip_norm / np.maximum(lengths, TINY)
+                )
+        return updates + rng.normal(0.0, self.defence.noise_sd, updates.shape)
+
+
+def compared(training: Training, link: Link, level: float, rng: np.random.Generator) -> Outcome:
+    """The messages of a link beside replays of them."""
+    wire = training.recipe.wire
+    messages = list(zip(link.sent, link.updates(), rounding(link), strict=True))
+    if training.certain:
+        outcomes = []
+        for row, (sent, update, rounded) in enumerate(messages):
+            said = update != 0 if "top_k" in training.defence.names else slice(None)
+            exact, plain = (
+                training.updates(sent.astype(kind), 1, rng)[0][said] for kind in ("float64", wire)
+            )
+            sd = np.hypot(rounded[said], exact - plain)
+            outcomes.append(exactly(update[said], exact, sd, row))
+        return max(outcomes, key=lambda outcome: (outcome.strange, outcome.off))
+    for times in (REPLAYS, AGAIN):
+        chance = Chance(times, link.sent.shape[1])
+        for sent, update, rounded in messages:
+            many = training.updates(sent.astype(wire), times, rng)
+            if not np.isfinite(many).all():
+                return Outcome(True, chance.rounds, np.inf, np.inf)
+            chance.add(update, many, rounded)
+        if not (chance.farthest() if times == REPLAYS else chance.strange(level)):
+            break
+    return chance.outcome(level)
+
+
+def exactly(update: Array, replay: Array, rounded: Array, row: int = 0) -> Outcome:
+    """A message (P,) beside the one replay there can be; ``rounded``: sd of its rounding (P,)."""
+    length = _length(update)
+    if not np.isfinite(replay).all():
+        return Outcome(True, row, np.inf, 0.0)
+    off = np.linalg.norm(update - replay)
+    explained = np.hypot(CLOSE * length, CARELESS * np.linalg.norm(rounded))
+    return Outcome(bool(off > explained), row, float(off / length), 0.0)
+
+
+class Chance:
+    """Messages beside replays that differ by chance, round after round.
+
+    Three readings of a client, in units of each coordinate's spread among the replays: how far its
+    messages are from the mean replays; how much longer they are along these, which a learning rate
+    or a number of epochs changes; and how far the mean of all its messages is, which other records
+    change in every round alike. Each replay is read against the others, in all rounds together.
+    """
+
+    def __init__(self, replays: int, parameters: int) -> None:
+        self.replays, self.rounds = replays, 0
+        # of the message first, then of each replay
+        self.squares = np.zeros(replays + 1)
+        self.along, self.certainty = np.zeros(replays + 1), np.zeros(replays + 1)
+        self.moved = np.zeros((replays + 1, parameters))
+        self.variance = np.zeros((replays + 1, parameters))
+        self.beyond = self.lengths = 0.0
+        self.offs: list[tuple[float, float]] = []
+
+    def add(self, update: Array, many: Array, rounded: Array) -> None:
+        """A round: the message (P,), its replays (R, P), and the sd of its rounding (P,)."""
+        count = self.replays
+        mean = many.mean(axis=0)
+        own = many - mean
+        total = (own**2).sum(axis=0)
+        scale = count / (count - 1)  # a replay is so much farther from the mean of the others
+        away = np.vstack([update - mean, scale * own])
+        means = np.vstack([mean, mean - own / (count - 1)])
+        left = np.vstack([total / (count - 1), (total - scale * own**2) / (count - 2)])
+        variance = (1 - SHRUNK) * left + SHRUNK * left.mean(axis=1, keepdims=True) + rounded**2
+        weights = 1 / np.maximum(variance, TINY)
+        self.squares += (away**2 * weights).mean(axis=1)
+        self.along += (away * means * weights).sum(axis=1)
+        self.certainty += (means**2 * weights).sum(axis=1)
+        self.moved += away
+        self.variance += variance
+        self.rounds += 1
+        length, apart = _length(update), np.linalg.norm(away, axis=1)
+        self.beyond += float(apart[0] ** 2 - np.mean(apart[1:] ** 2))
+        self.lengths += length**2
+        self.offs.append((float(apart[1:].max()) / length, float(apart[0]) / length))
+
+    def readings(self) -> Array:
+        """(1 + R, 3): of the message, then of each replay."""
+        straight = self.moved**2 / np.maximum(self.variance, TINY)
+        longer = np.abs(self.along) / np.maximum(self.certainty, TINY)
+        return np.stack(
+            [np.sqrt(self.squares / self.rounds), longer, np.sqrt(straight.mean(axis=1))], axis=1
+        )
+
+    def farthest(self) -> bool:
+        """Whether the client is farther than every replay, in any reading."""
+        own, *others = self.readings()
+        return bool((own > np.max(others, axis=0)).any())
+
+    def strange(self, level: float) -> bool:
+        """Whether a reading is larger than those of all replays, than Student's ``level`` allows
+        for one more of them, and by more than `CLOSE` of the updates."""
+        readings = self.readings()
+        own, others = readings[0], readings[1:]
+        allowed = student_t.ppf(1 - level / len(own), self.replays - 1) * np.sqrt(
+            1 + 1 / self.replays
+        )
+        most = np.maximum(
+            others.mean(axis=0) + allowed * others.std(axis=0, ddof=1), FARTHER * others.max(axis=0)
+        )
+        length = max(self.lengths, TINY)
+        matters = [
+            np.sqrt(max(self.beyond, 0.0) / length),
+            own[1],
+            np.linalg.norm(self.moved[0]) / np.sqrt(self.rounds * length),
+        ]
+        return bool(((own > most) & (np.array(matters) > CLOSE)).any())
+
+    def outcome(self, level: float) -> Outcome:
+        """The round that tells most is the one that leaves least to chance."""
+        by_chance, off, row = min((*offs, row) for row, offs in enumerate(self.offs))
+        return Outcome(self.strange(level), row, off, by_chance)
+
+
+def _length(update: Array) -> float:
+    return max(float(np.linalg.norm(update)), TINY)

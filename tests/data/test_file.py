@@ -1,0 +1,199 @@
+"""A user's own table: nothing is rounded, guessed or turned into inputs without being said."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from overheard.data.dataset import Dataset
+from overheard.data.file import load
+from overheard.errors import FixConfig, FixData
+from overheard.federation.config import parse_config
+from overheard.federation.plan import load_data, plan
+
+IDS = [9_007_199_254_740_993, 9_007_199_254_740_992, 18_446_744_073_709_551_615]
+"""Two that float64 takes for one, and the last one of 64 bits, where Arrow gives up on integers."""
+
+
+def table(path: Path, **columns: list[Any]) -> str:
+    lines = [
+        ",".join(columns),
+        *(",".join(map(str, r)) for r in zip(*columns.values(), strict=True)),
+    ]
+    path.write_text("\n".join(lines) + "\n")
+    return str(path)
+
+
+def people(**more: list[Any]) -> dict[str, list[Any]]:
+    return {"at": [1, 2] * 6, "age": list(range(30, 42)), "y": [0.5, 1.5, 2.5] * 4} | more
+
+
+def read(path: str, **more: Any) -> Dataset:
+    return load(path, "at", "y", **more)
+
+
+@pytest.mark.parametrize("ids", [IDS[:2], IDS[1:], IDS])
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_names_of_clients_are_exact_however_large(
+    tmp_path: Path, ids: list[int], kind: str
+) -> None:
+    columns = people(at=(ids * 6)[:12])
+    path = table(tmp_path / "t.csv", **columns)
+    if kind == "parquet":
+        path = str(tmp_path / "t.parquet")
+        whole = pa.array(columns["at"], pa.uint64())
+        pq.write_table(pa.table(columns | {"at": whole}), path)
+    assert set(read(path).by_client()) == {str(i) for i in ids}
+
+
+def test_small_names_are_what_they_were(tmp_path: Path) -> None:
+    assert list(read(table(tmp_path / "t.csv", **people(at=[10, 2] * 6))).by_client()) == [
+        "2",
+        "10",
+    ]
+
+
+@pytest.mark.parametrize("ids", [IDS[:2], IDS[2:]])
+def test_numbers_that_would_be_rounded_are_refused(tmp_path: Path, ids: list[int]) -> None:
+    path = table(tmp_path / "t.csv", **people(key=(ids * 12)[:12]))
+    with pytest.raises(
+        FixData, match=r"'key' holds whole numbers beyond 2\^53.*`drop`.*`categorie"
+    ):
+        read(path)
+    assert read(path, drop=("key",)).inputs() == ("age",)
+    assert set(read(path, categories=("key",)).records["key"]) == {str(i) for i in ids}
+
+
+def test_large_numbers_with_a_point_are_numbers(tmp_path: Path) -> None:
+    found = read(table(tmp_path / "t.csv", **people(key=["1e20", "2.5e30"] * 6))).records["key"]
+    assert set(found.tolist()) == {1e20, 2.5e30}
+
+
+@pytest.mark.parametrize("mark", ["?", "unknown", "-", "n.a."])
+def test_a_gap_in_a_column_of_numbers_is_no_category(tmp_path: Path, mark: str) -> None:
+    """Read as text, every number would be an input of its own."""
+    ages = [mark, *range(31, 41), mark]
+    path = table(tmp_path / "t.csv", **people(age=ages, job=[mark, *"abcabcabcab"]))
+    with pytest.raises(FixData) as refused:
+        read(path)
+    for part in ("column 'age' is a number in 10 of 12 rows", repr(mark), "row 0", "11 inputs"):
+        assert part in str(refused.value)
+    assert f"missing = {mark!r}" in str(refused.value)
+    told = read(path, missing=(mark,))
+    assert told.records["age"].tolist() == list(range(31, 41))
+    assert told.origin == "t.csv (2 of its rows left out: a value is missing)"
+    assert mark not in told.records["job"].tolist()
+    as_text = read(path, categories=("age",)).records["age"]
+    assert as_text.tolist() == list(map(str, ages))
+    assert read(path, drop=("age",)).records["job"].tolist()[0] == mark  # a value among texts
+
+
+@pytest.mark.parametrize("mark", ["", "NA", "NaN", "null"])
+def test_an_empty_cell_is_refused_or_left_out(tmp_path: Path, mark: str) -> None:
+    path = table(tmp_path / "t.csv", **people(age=[*range(30, 41), mark]))
+    with pytest.raises(FixData, match=r"'age' has a missing value \(row 11\).*missing = \["):
+        read(path)
+    assert len(read(path, missing=(mark,)).records) == 11
+    with pytest.raises(FixData, match="'age'"):
+        read(path, missing=("?",))  # which says nothing about the other mark
+    with pytest.raises(FixData, match="every row holds a missing value"):
+        read(table(tmp_path / "u.csv", **people(age=["?"] * 12)), missing=("?",))
+
+
+def test_codes_that_are_mostly_text_are_categories(tmp_path: Path) -> None:
+    codes = ["1", "2", "A1", "B2"] * 3
+    assert read(table(tmp_path / "t.csv", **people(code=codes))).records["code"].tolist() == codes
+
+
+def test_numbers_as_text_in_parquet_are_refused(tmp_path: Path) -> None:
+    path = str(tmp_path / "t.parquet")
+    pq.write_table(pa.table(people(age=list(map(str, range(12))))), path)
+    with pytest.raises(FixData, match="'age' holds numbers as text"):
+        read(path)
+    assert read(path, categories=("age",)).records["age"].dtype.kind == "U"
+    with pytest.raises(FixConfig, match="missing, encoding and separator are about CSV"):
+        read(path, missing=("?",))
+
+
+@pytest.mark.parametrize("separator", [";", "\t", "|"])
+@pytest.mark.parametrize("given", [True, False])
+def test_other_separators_are_found(tmp_path: Path, separator: str, given: bool) -> None:
+    path = Path(table(tmp_path / "t.csv", **people()))
+    path.write_text(path.read_text().replace(",", separator))
+    assert read(str(path), separator=separator if given else "").inputs() == ("age",)
+
+
+def test_decimal_commas_between_semicolons(tmp_path: Path) -> None:
+    path = Path(table(tmp_path / "t.csv", **people()))
+    path.write_text(path.read_text().replace(",", ";").replace(".", ","))
+    assert set(read(str(path)).records["y"].tolist()) == {0.5, 1.5, 2.5}
+
+
+def test_what_cannot_be_split_says_what_was_looked_for(tmp_path: Path) -> None:
+    path = Path(table(tmp_path / "t.csv", **people()))
+    path.write_text(path.read_text().replace(",", "#"))
+    with pytest.raises(
+        FixData, match=r"one column only, 'at#age#y'.*';'.*give separator in \[data"
+    ):
+        read(str(path))
+    assert read(str(path), separator="#").inputs() == ("age",)
+
+
+def test_other_encodings_are_found_or_named(tmp_path: Path) -> None:
+    path = Path(table(tmp_path / "t.csv", **people(town=["Köln", "Brno"] * 6)))
+    text = path.read_text()
+    path.write_text(text, encoding="latin-1")
+    with pytest.raises(FixData, match=r"is not UTF-8 \(byte 0xf6 in line 2\).*\"latin-1\""):
+        read(str(path))
+    with pytest.raises(FixConfig, match="'klingon' is not known"):
+        read(str(path), encoding="klingon")
+    towns = [set(read(str(path), encoding="latin-1").records["town"].tolist())]
+    for encoding in ("utf-16", "utf-8-sig", "utf-8"):
+        path.write_text(text, encoding=encoding)
+        towns.append(set(read(str(path)).records["town"].tolist()))
+    assert towns == [{"Köln", "Brno"}] * 4
+    path.write_text(text, encoding="utf-16-le")
+    with pytest.raises(FixData, match="utf-16-le"):
+        read(str(path))
+    assert len(read(str(path), encoding="utf-16-le").records) == 12
+
+
+def config(path: str, **data: Any) -> Any:
+    roles = {"source": "file", "path": path, "client": "at", "target": "y"}
+    return parse_config(
+        {
+            "data": roles | data,
+            "model": {"name": "logistic"},
+            "training": {"rounds": 1, "learning_rate": 0.1},
+            "audit": {"attributes": []},
+        }
+    )
+
+
+def test_a_target_of_zeros_and_ones_says_what_to_set(tmp_path: Path) -> None:
+    path = table(tmp_path / "t.csv", **people(y=[0, 1] * 6))
+    with pytest.raises(FixConfig, match=r'\'y\' is a number.*task = "classification" in \[data\]'):
+        plan(config(path))
+    assert plan(config(path, task="classification")).recipe.target.classes == (0.0, 1.0)
+
+
+def test_the_config_carries_it(tmp_path: Path) -> None:
+    path = table(tmp_path / "t.csv", **people(age=["?", *range(11)]))
+    assert len(load_data(config(path, missing="?")).records) == 11
+    assert len(load_data(config(path, missing=["?", "NA"])).records) == 11
+    assert np.unique(load_data(config(path, categories=["age"])).records["age"]).size == 12
+    with pytest.raises(FixConfig, match=r"data\.missing belongs to source = 'file'"):
+        load_data(
+            parse_config(
+                {
+                    "data": {"source": "randhie", "missing": "?"},
+                    "model": {"name": "linear"},
+                    "training": {"rounds": 1, "learning_rate": 0.1},
+                }
+            )
+        )

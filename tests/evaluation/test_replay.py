@@ -1,0 +1,274 @@
+"""Clients that trained as declared are not suspected; those that did not are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from federations import generated_people, recorded
+from scripts import load
+
+from overheard.evaluation.audit import audit
+from overheard.evaluation.kept import Kept
+from overheard.evaluation.record import Replay, unfit_clients
+from overheard.evaluation.replay import Chance, exactly, replays
+from overheard.federation.config import parse_config
+from overheard.federation.plan import plan
+from overheard.federation.simulate import named, simulate
+from overheard.learning.dense import factors, weighted_gradient
+from overheard.learning.recipe import Recipe
+from overheard.learning.records import Records, encode
+from overheard.transcript.observe import recipe_of
+from overheard.transcript.store import Recorder, Recording
+from overheard.transcript.threat import EAVESDROPPER
+
+SCRIPT = load(Path(__file__).parents[2] / "reliability" / "replays.py", "reliability_replays")
+
+
+def checked(
+    recording: Recording, recipe: Recipe | None = None, truth: dict[str, Records] | None = None
+) -> tuple[Replay, ...]:
+    own = recipe_of(recording)
+    assert own is not None
+    return replays(recording, recipe or own, truth or recording.truth(), recording.clients)
+
+
+def outcomes(found: tuple[Replay, ...]) -> set[str]:
+    return {replay.outcome for replay in found}
+
+
+def defended(path: Path, *defences: dict[str, Any], **training: Any) -> Recording:
+    config = {
+        "data": {"source": "file"},
+        "model": {"name": "linear"},
+        "training": {"rounds": 5, "learning_rate": 0.1, **training},
+        "defence": list(defences),
+    }
+    ready = plan(parse_config(config), generated_people(3, 60, 3, 0))
+    return Recording.open(simulate(ready, path))
+
+
+MLP = {"name": "mlp", "hidden": [12]}
+
+
+@pytest.mark.parametrize(
+    ("model", "training"),
+    [
+        ({"name": "linear"}, {}),
+        ({"name": "logistic"}, {"epochs": 4}),
+        (MLP, {"epochs": 3}),
+        (MLP, {"algorithm": "fedsgd"}),
+        (MLP, {"algorithm": "fedprox", "proximal": 0.5, "epochs": 2}),
+        ({"name": "linear"}, {"batch_size": 16}),
+        ({"name": "logistic"}, {"batch_size": 32, "epochs": 3}),
+        (MLP, {"batch_size": 8, "epochs": 2}),
+        (MLP, {"batch_size": 8, "steps": 5}),
+    ],
+)
+def test_who_trained_as_declared_fits(federate, model, training):
+    found = checked(federate(model, rounds=6, **training))
+    assert outcomes(found) == {"fits"}
+    assert [replay.client for replay in found] == ["0", "1", "2", "3"]
+    assert max(len(replay.rounds) for replay in found) >= 3
+    exact = "batch_size" not in training
+    for replay in found:
+        assert replay.off is not None
+        assert replay.round in replay.rounds
+        assert (replay.by_chance == 0) is exact
+        assert replay.off < (1e-4 if exact else 2 * replay.by_chance)
+
+
+@pytest.mark.parametrize("batch_size", [0, 16])
+@pytest.mark.parametrize(
+    "wrong", [{"learning_rate": 0.03}, {"epochs": 3}, {"algorithm": "fedprox", "proximal": 5.0}]
+)
+def test_another_recipe_does_not_fit(federate, wrong, batch_size):
+    recording = federate(
+        rounds=6, batch_size=batch_size, epochs=2, learning_rate=0.02, participation=1.0
+    )
+    recipe = recipe_of(recording).model_copy(update=wrong)
+    assert outcomes(checked(recording, recipe)) == {"does not fit"}
+
+
+@pytest.mark.parametrize("batch_size", [0, 16])
+def test_swapped_clients_do_not_fit_and_the_others_do(federate, batch_size):
+    recording = federate(rounds=6, batch_size=batch_size)
+    truth = recording.truth()
+    truth["0"], truth["1"] = truth["1"], truth["0"]
+    found = checked(recording, truth=truth)
+    assert [r.outcome for r in found] == ["does not fit", "does not fit", "fits", "fits"]
+
+
+def by_adam(path: Path, recording: Recording, steps: int) -> Recording:
+    """The same federation, trained with Adam by clients that say nothing of it."""
+    recipe, truth = recipe_of(recording), recording.truth()
+    assert recipe is not None
+    model = np.zeros(recipe.model.size)
+    layout = recipe.model.layout()
+    with Recorder(path, "model", dict(recording.about)) as recorder:
+        recorder.truth(truth)
+        recorder.side("LocalTraining", recipe.model_dump(mode="json"))
+        for number in range(4):
+            returned = {}
+            for name, records in truth.items():
+                inputs, labels = encode(recipe.encoding, records), recipe.target.encode(records)
+                own, first, second = model.copy(), np.zeros(len(model)), np.zeros(len(model))
+                for step in range(1, steps + 1):
+                    pairs = factors(recipe.dense, recipe.loss, own, inputs, labels)
+                    equal = np.full(len(labels), 1 / len(labels))
+                    slope = weighted_gradient(recipe.dense, pairs, equal)
+                    first, second = 0.9 * first + 0.1 * slope, 0.999 * second + 0.001 * slope**2
+                    moment = first / (1 - 0.9**step)
+                    own -= 0.01 * moment / (np.sqrt(second / (1 - 0.999**step)) + 1e-8)
+                returned[name] = own
+            sent = named(layout, model.astype(recipe.wire))
+            back = {c: named(layout, own.astype(recipe.wire)) for c, own in returned.items()}
+            recorder.round(number, sent, back, {c: float(len(r)) for c, r in truth.items()})
+            model = np.mean(list(returned.values()), axis=0)
+    return Recording.open(path)
+
+
+@pytest.mark.parametrize("batch_size", [0, 16])
+def test_adam_is_not_gradient_descent(tmp_path, batch_size):
+    plain = recorded(tmp_path / "plain", rounds=2, epochs=5, batch_size=batch_size)
+    recording = by_adam(tmp_path / "adam", plain, 5)
+    assert outcomes(checked(recording)) == {"does not fit"}
+
+
+def test_noise_widens_what_counts_as_close(tmp_path):
+    noisy = defended(tmp_path / "noisy", {"name": "gaussian", "sd": 0.05})
+    found = checked(noisy)
+    assert outcomes(found) == {"fits"}
+    assert min(r.by_chance for r in found) > 0.01
+    recipe = recipe_of(noisy)
+    assert recipe is not None
+    wild = recipe.model_copy(update={"learning_rate": 1.0})
+    assert outcomes(checked(noisy, wild)) == {"does not fit"}
+    # noise that nobody announced is no part of the declared training
+    silent = defended(tmp_path / "silent")
+    loud = {r.client: r for r in checked(silent)}
+    assert {r.by_chance for r in loud.values()} == {0.0}
+
+
+@pytest.mark.parametrize(
+    "defences",
+    [
+        [{"name": "clip", "norm": 0.1}],
+        [{"name": "clip", "norm": 0.1}, {"name": "gaussian", "times_clip": 0.2}],
+        [{"name": "dp_sgd", "clip": 1.0, "noise": 0.5}],
+        [{"name": "top_k", "share": 0.5}],
+        [{"name": "drop_column", "columns": ["x1"]}],
+    ],
+    ids=lambda defences: defences[-1]["name"],
+)
+@pytest.mark.parametrize("batch_size", [0, 16])
+def test_defences_that_a_replay_can_repeat(tmp_path, defences, batch_size):
+    recording = defended(tmp_path / "run", *defences, batch_size=batch_size)
+    found = outcomes(checked(recording))
+    sparse = defences[0]["name"] == "top_k" and batch_size
+    assert found == {"cannot be checked" if sparse else "fits"}
+
+
+def test_what_cannot_be_checked_says_why(tmp_path, federate, monkeypatch):
+    (reason,) = {
+        r.reason for r in checked(defended(tmp_path / "q", {"name": "quantise", "bits": 4}))
+    }
+    assert reason.startswith("the defence quantise changes updates")
+    summed = defended(tmp_path / "sum", {"name": "secure_sum"}, weighting="equal")
+    (reason,) = {r.reason for r in checked(summed)}
+    assert reason == "single updates are hidden in their sum"
+    recording = federate()
+    truth = {c: r for c, r in recording.truth().items() if c != "2"}
+    assert [r.reason for r in checked(recording, truth=truth)] == [
+        "",
+        "",
+        "truth/ has no records of it",
+        "",
+    ]
+    broken = "overheard.evaluation.replay.local_training"
+    with monkeypatch.context() as patched:
+        patched.setattr(broken, lambda *given: np.ones((2, 2)) @ np.ones(3))
+        (reason,) = {r.reason for r in checked(recording)}
+        assert reason.startswith("the replay ended in ValueError")
+    monkeypatch.setattr("overheard.evaluation.replay.MOST_WORK", 1e5)
+    (reason,) = {r.reason for r in checked(recording)}
+    assert reason == "1 local steps of 5 parameters take too long to repeat"
+
+
+def test_less_is_replayed_where_replays_cost_much(federate, monkeypatch):
+    recording = federate(batch_size=16, rounds=6)
+    whole = checked(recording)
+    monkeypatch.setattr("overheard.evaluation.replay.MOST_WORK", 3e7)
+    part = checked(recording)
+    assert sum(len(r.rounds) for r in part) < sum(len(r.rounds) for r in whole)
+    assert outcomes(part) == {"fits"}
+
+
+def test_an_audit_holds_the_replays_and_goes_on_with_them(federate, tmp_path, monkeypatch):
+    recording = federate(rounds=4)
+    record = audit(recording, EAVESDROPPER, ["majority"], clients=["0", "3"], targets=["s"])
+    assert [(r.client, r.outcome) for r in record.replays] == [("0", "fits"), ("3", "fits")]
+    assert unfit_clients(record) == set()
+    bad = record.replays[0].model_copy(update={"outcome": "does not fit"})
+    assert unfit_clients(record.model_copy(update={"replays": (bad, *record.replays[1:])})) == {"0"}
+    recipe = recipe_of(recording)
+    assert recipe is not None
+    pieces = tmp_path / "pieces"
+    pieces.mkdir()
+    first = replays(recording, recipe, recording.truth(), ["0"], kept=Kept(pieces))
+    monkeypatch.setattr("overheard.evaluation.replay.compared", None)
+    assert replays(recording, recipe, recording.truth(), ["0"], kept=Kept(pieces)) == first
+
+
+def test_one_replay_by_hand():
+    update, rounded = np.array([3.0, 4.0]), np.array([0.0, 0.0])
+    near, far = update + np.array([0.0, 0.04]), update + np.array([0.0, 0.06])
+    assert not exactly(update, near, rounded).strange
+    assert exactly(update, near, rounded).off == pytest.approx(0.008)
+    assert exactly(update, far, rounded).strange
+    assert not exactly(update, far, np.array([0.0, 0.02])).strange
+    assert exactly(np.zeros(2), update, rounded).strange
+    assert exactly(update, np.array([np.nan, 1.0]), rounded).strange
+
+
+def test_one_more_of_the_same_is_not_strange_and_a_shift_is(rng):
+    """Over noise of one and of many dimensions: false alarms are rare, what is off is seen."""
+    for size in (1, 4, 200):
+        mean = rng.normal(size=size) * 5
+        called = {0.0: 0, 3.0: 0}
+        for shift in called:
+            for _ in range(100):
+                chance = Chance(32, size)
+                for _ in range(3):
+                    many = mean + rng.normal(size=(32, size))
+                    one = mean + rng.normal(size=size) + shift * np.sign(mean)
+                    chance.add(one, many, np.zeros(size))
+                called[shift] += chance.strange(1e-3)
+        assert called[0.0] <= 1
+        assert called[3.0] >= 95
+
+
+def test_the_readings_of_replays_are_those_of_one_left_out(rng):
+    """Slowly: every replay in turn takes the place of the message, the others being the replays."""
+    rounds, count, size = 3, 6, 4
+    many = rng.normal(1.0, 1.0, (rounds, count, size))
+    whole = Chance(count, size)
+    for replays_ in many:
+        whole.add(replays_[0], replays_, np.full(size, 0.1))
+    for left_out in range(count):
+        part = Chance(count - 1, size)
+        for replays_ in many:
+            others = np.delete(replays_, left_out, axis=0)
+            part.add(replays_[left_out], others, np.full(size, 0.1))
+        np.testing.assert_allclose(part.readings()[0], whole.readings()[1 + left_out])
+
+
+def test_false_alarms_are_rare_in_small_federations_of_every_kind():
+    """``python reliability/replays.py`` does so with many more."""
+    case = next(i for i, c in enumerate(SCRIPT.CASES) if c[0] == "as declared, mini-batches")
+    made, clients, unfit, _ = SCRIPT.counted(case, 12, seed=1)
+    assert made == 12
+    assert clients > 30
+    assert unfit <= 1
