@@ -31,8 +31,9 @@ from torch.utils.data import DataLoader, TensorDataset
 from overheard.federation.config import parse_config
 from overheard.federation.plan import Plan, plan
 from overheard.federation.simulate import client_shards
-from overheard.guard.exposure import Exposure, Secret, exposures
+from overheard.guard.exposure import Secret, exposures
 from overheard.guard.flower_mod import LEAST
+from overheard.guard.limits import Exposure
 from overheard.learning.dense import initial
 from overheard.learning.records import encode
 from overheard.learning.training import local_training
@@ -104,7 +105,7 @@ def main() -> int:
     }
     for secrets in ("one_secret", "three_secrets"):
         found[f"ratio_{secrets}"] = found[f"guard_{secrets}"] / found["epoch_seconds"]
-    found["told"] = min(e.accuracy for e in guarded(one_step, names)())
+    found["told"] = min(e.value for e in guarded(one_step, names)())
     if options.steps:
         found["guard_mini_batches"] = median_seconds(guarded(ready(BATCH), names[:1]), 1)
     for name, value in found.items():

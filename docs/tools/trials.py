@@ -27,6 +27,11 @@ TRIALS = {
     "answer, never a crash, a wait or more memory than is stated.",
     "numbers": "What is claimed of the numbers is simulated: intervals that must hold the truth, "
     "probabilities that must be calibrated, fast code that must agree with slow code.",
+    "preflight": "Federations of all kinds are drawn, simulated and audited; each client has asked "
+    "`overheard preflight` before, with another seed: from its own records alone, and with the "
+    "whole config. A trial is a secret of a client, or of all clients together; a fault is one "
+    "that the audit calls exposed and preflight had called ok. The last lines say what caution "
+    "costs: what preflight answered where the audit found less.",
     "processors": "Every attack is launched on the same recording, and every federation recorded "
     "anew, with the arithmetic kernels of older processors; each of these is a trial. A fault is a "
     "number that differs by more than 1e-6 (in units of the largest of its array, where that "

@@ -24,16 +24,17 @@ from overheard.federation.config import parse_config
 from overheard.federation.plan import Plan, plan
 from overheard.federation.simulate import client_shards, named
 from overheard.flower import guard_mod, record
-from overheard.guard.exposure import Exposure, Secret
+from overheard.guard.exposure import Secret
+from overheard.guard.limits import Exposure, Limits
 from overheard.learning.dense import initial
 from overheard.learning.training import local_training
 
 SITES = ("site 1", "site 2", "site 3")
 SECRET = "female"
 GUARDS: tuple[dict[str, Any], ...] = (
-    {"limit": 0.1},
-    {"limit": 0.1, "noise_sd": 0.004},
-    {"limit": 0.5, "noise_sd": 1e-4, "most": 2000},
+    {},
+    {"noise_sd": 0.004},
+    {"limits": Limits(bits=0.5, entropy=0.5, certain=0.5), "noise_sd": 1e-4, "most": 2000},
 )
 
 

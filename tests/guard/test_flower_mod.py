@@ -14,11 +14,14 @@ from overheard.errors import FixConfig
 from overheard.federation.config import parse_config
 from overheard.federation.plan import Plan, plan
 from overheard.federation.simulate import client_shards, named
-from overheard.guard.exposure import Exposure, Secret
+from overheard.guard.exposure import Secret
+from overheard.guard.limits import Exposure, Limits
 from overheard.learning.dense import initial
+from overheard.learning.records import Records
 from overheard.learning.training import local_training
 
 pytest.importorskip("flwr", reason="Flower is not installed")
+LOOSE = Limits(bits=2.0, entropy=1.5, certain=1.0)
 
 
 @pytest.fixture(scope="module")
@@ -85,14 +88,12 @@ def test_an_update_that_tells_is_refused_with_the_reason(
     with caplog.at_level(logging.WARNING, "overheard.guard"):
         reply, _ = answered(ready, guarded(ready))
     assert reply.has_error()
-    assert reply.error.reason == (
-        "refused by the guard: more than 0.1 bits of 'c043' a record would leak"
-    )
-    assert "100.0% of 50 records" in caplog.text
+    assert reply.error.reason == ("refused by the guard: more of 'c043' would leak than may")
+    assert "50 of 50 records certain" in caplog.text
 
 
 def test_an_update_below_the_limit_passes_untouched(ready: Plan) -> None:
-    reply, trained = answered(ready, guarded(ready, limit=2.0))
+    reply, trained = answered(ready, guarded(ready, limits=LOOSE))
     assert np.array_equal(sent_by(reply, ready), trained)
 
 
@@ -123,10 +124,12 @@ def test_a_recipe_that_is_not_the_clients_own_is_doubted(
 
     other = ready.recipe.model_copy(update={"learning_rate": 0.13})
     secret = Secret(ready.clients["victim"], "c043", ready.attributes["c043"])
-    reply, trained = answered(ready, guard_mod(other, lambda context: [secret], most=10, limit=2))
+    reply, trained = answered(
+        ready, guard_mod(other, lambda context: [secret], most=10, limits=LOOSE)
+    )
     assert np.array_equal(sent_by(reply, ready), trained)
     assert "not how this client trained" in caplog.text
-    strict = guard_mod(other, lambda context: [secret], most=10, limit=2, unsure="refuse")
+    strict = guard_mod(other, lambda context: [secret], most=10, limits=LOOSE, unsure="refuse")
     reply, _ = answered(ready, strict)
     assert "what it would leak is not known" in reply.error.reason
 
@@ -136,13 +139,13 @@ def test_doubt_about_one_secret_is_doubt(
 ) -> None:
     from overheard.guard import flower_mod
 
-    sound = Exposure("a", 10, 0.5, 0.2, 0.8, 0.5, 0, 0.0, 5, 10)
-    found = [sound, replace(sound, attribute="b", sure=9, bits=-1.0)]
+    sound = Exposure("a", 10, 0.5, 0.2, 0.8, 0.5, 0, 0.0, 0.0)
+    found = [sound, replace(sound, attribute="b", bits=-1.0, doubt="poor fit")]
     monkeypatch.setattr(flower_mod, "exposures", lambda *given: found)
     heard: list[Exposure] = []
     answered(ready, guarded(ready, tell=lambda context, one: heard.append(one)))
     assert heard == found
-    assert "b: the decoder was sure and wrong" in caplog.text
+    assert "b: poor fit" in caplog.text
 
 
 def test_what_no_decoder_reads_is_doubted(ready: Plan, caplog: pytest.LogCaptureFixture) -> None:
@@ -159,13 +162,77 @@ def test_no_more_time_is_spent_than_allowed(ready: Plan, caplog: pytest.LogCaptu
     from flwr.app import RecordDict
 
     state = RecordDict()
-    mod = guarded(ready, limit=2.0, seconds=1e-9)
+    mod = guarded(ready, limits=LOOSE, seconds=1e-9)
     with caplog.at_level(logging.INFO, "overheard.guard"):
         answered(ready, mod, state=state)
         answered(ready, mod, state=state)
     said = [r.message for r in caplog.records if r.name == "overheard.guard"]
     assert "the update passes" in said[0]
     assert "spent in 1 rounds" in said[1]
+
+
+def test_rounds_are_judged_together_with_those_that_have_left(
+    ready: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from flwr.app import RecordDict
+
+    from overheard.guard import flower_mod
+
+    sound = Exposure("c043", 10, 0.5, 0.2, 0.8, 0.5, 0, 0.0, 0.0)
+    answers = [
+        sound,
+        sound,
+        replace(sound, bits=1.0),
+        replace(sound, doubt="poor fit"),
+        *[sound] * 3,
+    ]
+    rounds: list[int] = []
+
+    def exposures(recipe: Any, owned: Any, sent: Any, returned: Any, *given: Any) -> list[Exposure]:
+        assert sent.shape == returned.shape
+        rounds.append(len(sent))
+        return [answers[len(rounds) - 1]]
+
+    monkeypatch.setattr(flower_mod, "exposures", exposures)
+    mod, state = guarded(ready, remember=4), RecordDict()
+    refused = [answered(ready, mod, state=state)[0].has_error() for _ in answers]
+    assert refused == [False, False, True, False, False, False, False]
+    assert rounds == [1, 2, 3, 3, 4, 5, 5]  # the one that was refused has not left
+    rounds.clear()
+    answered(ready, guarded(ready, remember=0), state=state)
+    assert rounds == [1]
+
+
+def test_a_rare_secret_that_is_known_is_stopped(ready: Plan) -> None:
+    """One positive among 50: few bits a record, and everything there is to learn."""
+    from overheard.flower import guard_mod
+
+    records = ready.clients["victim"]
+    which = np.zeros(50)
+    which[7] = 1.0
+    rare = replace(ready, clients={"victim": Records({**records.columns, "c043": which})})
+    secret = Secret(rare.clients["victim"], "c043", (0.0, 1.0))
+    heard: list[Exposure] = []
+    mod = guard_mod(ready.recipe, lambda _: [secret], tell=lambda _, one: heard.append(one))
+    reply, _ = answered(rare, mod)
+    assert reply.has_error()
+    assert heard[0].bits is not None
+    assert heard[0].bits < 0.15
+    assert heard[0].share is not None
+    assert heard[0].share > 0.9
+
+
+def test_who_is_there_is_a_secret(ready: Plan) -> None:
+    from overheard.flower import guard_mod
+
+    own = ready.clients["victim"]
+    rows = np.stack(list(own.columns.values()), axis=1)
+    own = own.take(np.sort(np.unique(rows, axis=0, return_index=True)[1]))  # nobody twice
+    inside, outside = own.take(np.arange(25)), own.take(np.arange(25, len(own)))
+    fewer = replace(ready, clients={"victim": inside})
+    secret = Secret(inside, strangers=outside)
+    reply, _ = answered(fewer, guard_mod(ready.recipe, lambda _: [secret]))
+    assert "more of 'membership' would leak than may" in reply.error.reason
 
 
 def test_other_messages_are_none_of_its_business(ready: Plan) -> None:
@@ -175,7 +242,7 @@ def test_other_messages_are_none_of_its_business(ready: Plan) -> None:
 
 def test_wrong_settings_are_refused(ready: Plan) -> None:
     with pytest.raises(FixConfig, match="must not be negative"):
-        guarded(ready, limit=-1.0)
+        guarded(ready, noise_sd=-1.0)
     with pytest.raises(FixConfig, match="no time for the guard"):
         guarded(ready, seconds=0.0)
     with pytest.raises(FixConfig, match="neither 'pass' nor 'refuse'"):

@@ -1,8 +1,9 @@
 """What an update would reveal of a client's own records, by letting the decoder loose on it.
 
-The client grants the listener everything but the attribute itself: the recipe, the public columns,
-the labels, how common each value is among its records, and the defence. What such a listener
-cannot read, nobody who knows less can.
+The client grants the listener everything but the secret itself: the recipe, the public columns,
+the labels (unless they are asked for), how common each value is among its records, and the defence.
+What the strongest decoder that we have of each question cannot read, somebody who knows less
+cannot read with it either; another decoder may.
 """
 
 from __future__ import annotations
@@ -15,26 +16,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overheard.attacks.attribute.max_entropy import MaxEntropy
+from overheard.attacks.label.linear_decode import LinearDecode
+from overheard.attacks.membership.candidate_decode import CandidateDecode
 from overheard.errors import FixConfig, FixData
-from overheard.evaluation.intervals import share_interval
-from overheard.evaluation.metrics import attribute_bits, attribute_hits
+from overheard.evaluation.scoring import Scored, scorer_of
+from overheard.federation.pool import pool_of
+from overheard.guard.limits import MISLED, WRONG, Exposure, entropy_of, made_certain, shares_of
 from overheard.learning.dense import factors, weighted_gradient
 from overheard.learning.recipe import Dense, Recipe
-from overheard.learning.records import Records, Value, encode
+from overheard.learning.records import Records, Value, encode, positions
 from overheard.randomness import stream
 from overheard.transcript.knowledge import (
     AppliedDefence,
     AttributeDomain,
     AttributePrior,
+    CandidatePool,
     Labels,
     Link,
     LocalTraining,
     PublicRecords,
 )
-from overheard.transcript.target import attribute
-from overheard.transcript.view import View, launch
+from overheard.transcript.observe import MEMBER_COLUMN
+from overheard.transcript.target import LABEL, Target, attribute, membership
+from overheard.transcript.view import Attack, View, launch
 
-SURE = 0.99
+OWN = "own"
 ADDITIVE = frozenset({"gaussian", "drop_column"})
 """Defences after which an update is still a sum over the records, and noise."""
 CARELESS = 3.0
@@ -42,52 +48,43 @@ CARELESS = 3.0
 STRANGE, REPLAYED = 3.0, 1e-3
 """A replay of one's own records that is off by so many standard deviations, and by so much of the
 update, is not how the client trained."""
+DECODERS: dict[str, Attack] = {
+    "attribute": MaxEntropy(),
+    "label": LinearDecode(),
+    "membership": CandidateDecode(),
+}
 Array = NDArray[np.floating[Any]]
 
 
 @dataclass(frozen=True)
-class Exposure:
-    """What the listener would know of one attribute.
+class Secret:
+    """What to protect of a client's whole records.
 
-    ``sure``: records that it would call with more than 99% certainty. ``bits``: learned per record
-    beyond the shares of the values (below 0: the listener would be misled). ``rank`` and
-    ``unknowns``: independent numbers heard, and asked for. ``warning``: the decoder doubts its own
-    answer, and says why.
+    A sensitive ``column``, and ``values``, what it may be; or the labels, as the column that the
+    recipe predicts (``values`` empty); or, with ``strangers``, who is among the records: records of
+    people who are not, with the same columns.
     """
 
-    attribute: str
-    records: int
-    accuracy: float
-    low: float
-    high: float
-    majority: float
-    sure: int
-    bits: float
-    rank: int
-    unknowns: int
-    warning: str = ""
-
-    def exceeds(self, limit: float) -> bool:
-        """Does it leak more than ``limit`` bits a record?"""
-        return self.bits > limit
-
-    @property
-    def doubtful(self) -> bool:
-        """The decoder failed: it says so, or it was sure and wrong. That proves no privacy."""
-        return bool(self.warning) or self.bits < -0.05
-
-
-@dataclass(frozen=True)
-class Secret:
-    """A client's whole records and the column to protect; ``values``: what the column may be."""
-
     records: Records
-    column: str
-    values: tuple[Value, ...]
+    column: str = ""
+    values: tuple[Value, ...] = ()
+    strangers: Records | None = None
 
     def __post_init__(self) -> None:
-        if self.column not in self.records.columns:
+        if self.column and self.column not in self.records.columns:
             raise FixData(f"the records have no column {self.column!r} to protect")
+        if bool(self.column) == (self.strangers is not None):
+            raise FixConfig("a secret is a column, or who is there among given strangers")
+
+    def target(self, recipe: Recipe) -> Target:
+        """Which question it is."""
+        if self.strangers is not None:
+            return membership()
+        if self.values:
+            return attribute(self.column)
+        if self.column != recipe.target.column or recipe.target.classes:
+            raise FixConfig(f"column {self.column!r} is no numeric label: name the values it takes")
+        return LABEL
 
 
 def exposure(
@@ -131,12 +128,32 @@ def exposures(
     for secret in secrets:
         records = secret.records
         part = _Part(recipe, records, returned, defence)
-        if len(records) > most and can_sample(recipe, len(records), defence):
+        sampled = secret.target(recipe).question == "attribute" and len(records) > most
+        if sampled and can_sample(recipe, len(records), defence):
             if id(records) not in parts:
-                parts[id(records)] = _sample(recipe, records, sent, returned, defence, most, seed)
+                alike = [s for s in secrets if s.records is records and s.values]
+                kept = _chosen(alike, most, seed)
+                parts[id(records)] = _sample(recipe, records, sent, returned, defence, kept)
             part = parts[id(records)]
         found.append(_decoded(part, secret, sent, seed))
     return found
+
+
+def _chosen(secrets: Sequence[Secret], most: int, seed: int) -> NDArray[np.int64]:
+    """Rows of a sample in which rare values are there: without them it would hide what they tell.
+
+    Half of it goes to the values in equal parts, as far as they occur; chance fills the rest.
+    """
+    rng = stream(seed, "guard sample")
+    order = rng.permutation(len(secrets[0].records))
+    each = max(1, most // (2 * sum(len(s.values) for s in secrets)))
+    first = [
+        order[secret.records[secret.column][order] == value][:each]
+        for secret in secrets
+        for value in secret.values
+    ]
+    rows = np.concatenate([*first, order])
+    return np.sort(rows[np.sort(np.unique(rows, return_index=True)[1])][:most])
 
 
 @dataclass(frozen=True)
@@ -154,10 +171,52 @@ class _Part:
 
 
 def _decoded(part: _Part, secret: Secret, sent: Array, seed: int) -> Exposure:
-    recipe, records, defence = part.recipe, part.records, part.defence
-    column = records[secret.column]
-    shares = [float(np.mean(column == v)) for v in secret.values]
-    label = recipe.target.column
+    recipe, records = part.recipe, part.records
+    target = secret.target(recipe)
+    view, pools, shares = _view(part, secret, target, sent, seed)
+    attack = DECODERS[target.question]
+    guess = launch(attack, view, seed)
+    scored = scorer_of(recipe, {OWN: records}, target, view, seed, pools)(attack, guess, 0.0)
+    doubt = part.doubt or scored.finding.flag
+    return _exposure(scored, shares, records[recipe.target.column], doubt)
+
+
+def _exposure(
+    scored: Scored, shares: NDArray[np.float64], labels: NDArray[Any], doubt: str
+) -> Exposure:
+    found, posterior = scored.finding, scored.posterior
+    guess, bits, certain, share = found.majority, None, 0, None
+    if posterior is not None:
+        bits = float(posterior.bits.mean())
+        certain = made_certain(posterior.confidence, posterior.hits, posterior.bits)
+        entropy = entropy_of(shares)
+        share = max(0.0, bits / entropy) if entropy else 0.0
+        doubt = doubt or (WRONG if bits < MISLED else "")
+    else:
+        known = labels.astype(np.float64)
+        guess = float(np.abs(known - np.median(known)).mean())
+        share = max(0.0, 1 - found.value / guess) if guess else 0.0
+    return Exposure(
+        attribute=found.attribute or "",
+        records=found.n,
+        value=found.value,
+        low=found.low,
+        high=found.high,
+        guess=guess,
+        certain=certain,
+        bits=bits,
+        share=share,
+        question=found.question,
+        attack=found.attack,
+        doubt=doubt,
+    )
+
+
+def _view(
+    part: _Part, secret: Secret, target: Target, sent: Array, seed: int
+) -> tuple[View, dict[str, Records] | None, NDArray[np.float64]]:
+    """What the listener holds; who of a pool is a member; and how common each answer is."""
+    recipe, records, label = part.recipe, part.records, part.recipe.target.column
     pieces: list[Any] = [
         Link(
             "gradient" if recipe.algorithm == "fedsgd" else "model",
@@ -167,39 +226,26 @@ def _decoded(part: _Part, secret: Secret, sent: Array, seed: int) -> Exposure:
             np.full(len(sent), float(len(records))),
         ),
         LocalTraining(recipe),
-        PublicRecords(records.without(secret.column, label)),
-        Labels(records[label]),
-        AttributeDomain(secret.column, secret.values),
-        AttributePrior(tuple(shares)),
     ]
-    if defence is not None:
-        pieces.append(defence)
-    about = {type(piece): piece for piece in pieces}
-    view = View("own", attribute(secret.column), "server", about)
-    guess = launch(MaxEntropy(), view, seed)
-    hits = attribute_hits(guess, column)
-    low, high = share_interval(hits)
-    told = guess.diagnostics
-    return Exposure(
-        attribute=secret.column,
-        records=len(records),
-        accuracy=float(hits.mean()),
-        low=low,
-        high=high,
-        majority=max(shares),
-        sure=int((guess.probabilities.max(axis=1) > SURE).sum()),
-        bits=float(attribute_bits(guess, column).mean()),
-        rank=int(told.get("rank", 0)),
-        unknowns=int(told.get("unknowns", len(records) * (len(secret.values) - 1))),
-        warning=part.doubt or str(told.get("flag", "")),
-    )
-
-
-def worst(found: Sequence[Exposure]) -> Exposure:
-    """The attribute that leaks most."""
-    if not found:
-        raise FixConfig("no attribute was given to protect; name at least one")
-    return max(found, key=lambda e: e.bits)
+    if part.defence is not None:
+        pieces.append(part.defence)
+    pools, shares = None, np.ones(1)
+    if secret.strangers is not None:
+        pool = pool_of(records, secret.strangers, OWN, seed)
+        pools = {OWN: Records({MEMBER_COLUMN: pool.member.astype(np.float64)})}
+        pieces.append(CandidatePool(pool.records.without(label), pool.records[label]))
+        shares = shares_of(pool.member.astype(np.int64), 2)
+    elif target == LABEL:
+        pieces.append(PublicRecords(records.without(label)))
+    else:
+        shares = shares_of(positions(records[secret.column], secret.values), len(secret.values))
+        pieces += [
+            PublicRecords(records.without(secret.column, label)),
+            Labels(records[label]),
+            AttributeDomain(secret.column, secret.values),
+            AttributePrior(tuple(map(float, shares))),
+        ]
+    return View(OWN, target, "server", {type(p): p for p in pieces}), pools, shares
 
 
 def can_sample(recipe: Recipe, records: int, defence: AppliedDefence | None) -> bool:
@@ -218,12 +264,9 @@ def _sample(
     sent: Array,
     returned: Array,
     defence: AppliedDefence | None,
-    most: int,
-    seed: int,
+    kept: NDArray[np.int64],
 ) -> _Part:
     """What the others added to the update is taken off again, in one batched pass."""
-    order = stream(seed, "guard sample").permutation(len(records))
-    kept = np.sort(order[:most])
     inside = np.isin(np.arange(len(records)), kept)
     inputs, labels = encode(recipe.encoding, records), recipe.target.encode(records)
     share, scale = 1 / len(records), len(kept) / len(records)

@@ -1,9 +1,10 @@
 """A Flower client mod that looks at every update before it leaves, and stops the ones that tell.
 
-    app = ClientApp(mods=[guard_mod(recipe, my_secrets, limit=0.1)])
+    app = ClientApp(mods=[guard_mod(recipe, my_secrets, Limits(bits=0.1))])
 
-Local training runs as usual. Then the client decodes its own update as a listener would, and the
-update passes, leaves with noise on it, or is replaced by an error that says why.
+Local training runs as usual. Then the client decodes its own update as a listener would, together
+with those that have left before, and it passes, leaves with noise on it, or is replaced by an error
+that says why.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from flwr.app import ArrayRecord, Context, Error, Message, MetricRecord
 from numpy.typing import NDArray
 
 from overheard.errors import ChooseAnotherAttack, FixConfig, FixData
-from overheard.guard.exposure import Exposure, Secret, exposures, worst
+from overheard.guard.exposure import Secret, exposures
+from overheard.guard.limits import USUAL, Exposure, Limits
 from overheard.learning.recipe import Layout, Recipe
 from overheard.randomness import stream
 from overheard.transcript.knowledge import AppliedDefence
@@ -30,6 +32,10 @@ LEAST = 24
 """Records of a sample that several secrets share; of fewer, all answers would be listed."""
 SPENT = "overheard-guard"
 """Where a client's state remembers what the guard has cost."""
+LEFT = "overheard-guard-left"
+"""Where it remembers the messages that have left, to judge the next one together with them."""
+MOST_BYTES = 1 << 26
+"""Of remembered messages; of larger models fewer rounds are remembered."""
 logger = logging.getLogger("overheard.guard")
 Array = NDArray[np.floating[Any]]
 Mod = Callable[[Message, Context, Callable[[Message, Context], Message]], Message]
@@ -38,22 +44,27 @@ Mod = Callable[[Message, Context, Callable[[Message, Context], Message]], Messag
 def guard_mod(
     recipe: Recipe,
     secrets: Callable[[Context], Sequence[Secret]],
-    limit: float = 0.1,
+    limits: Limits = USUAL,
     noise_sd: float = 0.0,
     most: int = 64,
+    remember: int = 20,
     seconds: float | None = None,
     unsure: Literal["pass", "refuse"] = "pass",
     tell: Callable[[Context, Exposure], None] = lambda context, found: None,
     seed: int | None = None,
 ) -> Mod:
-    """Stops updates that leak more than ``limit`` bits a record of any of the secrets.
+    """Stops updates that leak more than the limits allow of any of the secrets.
 
-    ``secrets(context)`` gives the client's own records and the columns to protect. ``noise_sd``: an
-    update over the limit gets Gaussian noise of this standard deviation on every coordinate, and is
-    refused if that is not enough; 0: it is refused. ``most``: with more records than this a sample
-    is decoded (of several secrets each gets its part of it), the others' secrets being taken as
-    known to the listener: what is reported is then rather too much than too little. Every round
-    is judged by itself; what rounds reveal adds up.
+    ``secrets(context)`` gives the client's own records and what to protect of them: columns, the
+    labels, who is there. ``limits``: as of `overheard preflight`. ``noise_sd``: an update over a
+    limit gets Gaussian noise of this standard deviation on every coordinate, and is refused if that
+    is not enough; 0: it is refused. ``most``: with more records than this a sample is decoded (of
+    several secrets each gets its part of it), the others' secrets being taken as known to the
+    listener: what is reported is then rather too much than too little.
+
+    What rounds reveal adds up, so an update is judged together with the last ``remember`` ones that
+    have left (0: by itself); those with noise on them and those without, each for themselves. What
+    passes is what this decoder could not read: that is no guarantee.
 
     A sample of one full-batch step takes milliseconds. Several local steps are decoded for all
     records, which takes seconds: ``seconds`` is what a round may cost on average. Once more was
@@ -68,8 +79,8 @@ def guard_mod(
     figures stay with the client, there and in its log (``overheard.guard``): an error that told
     the server how many bits leak would tell it how common the secret is.
     """
-    if limit < 0 or noise_sd < 0:
-        raise FixConfig(f"limit {limit} and noise_sd {noise_sd} must not be negative")
+    if noise_sd < 0 or remember < 0:
+        raise FixConfig(f"noise_sd {noise_sd} and remember {remember} must not be negative")
     if seconds is not None and seconds <= 0:
         raise FixConfig(f"seconds = {seconds}: no time for the guard; give more, or leave it out")
     if unsure not in ("pass", "refuse"):
@@ -89,44 +100,57 @@ def guard_mod(
         if seconds is not None and spent > seconds * rounds:
             _spend(context, 0.0)
             why = f"{spent:.3g} s were spent in {rounds} rounds, more than {seconds:g} a round"
-            return doubted(message, reply, why)
+            return doubted(message, reply, why, lambda: left(context, 0.0, sent, returned))
         owned = secrets(context)
 
-        def measured(update: Array, defence: AppliedDefence | None) -> list[Exposure]:
+        def measured(update: Array, sd: float) -> list[Exposure]:
             each = max(most // max(len(owned), 1), min(most, LEAST))
-            return exposures(recipe, owned, sent, update, defence, each, draw)
+            past = _left(context, sd, recipe.model.size)[-remember:] if remember else ()
+            rounds = [*past, (sent, update)]
+            told = AppliedDefence(("gaussian",), noise_sd=sd) if sd else None
+            begun, ended = (np.array([r[way] for r in rounds]) for way in (0, 1))
+            return exposures(recipe, owned, begun, ended, told, each, draw)
 
+        sd = 0.0
         try:
-            found = measured(returned, None)
-            if noise_sd > 0 and any(e.exceeds(limit) or e.doubtful for e in found):
-                noise = stream(draw, "guard noise").normal(0.0, noise_sd, returned.shape)
+            found = measured(returned, sd)
+            if noise_sd > 0 and any(e.answer(limits) != "ok" for e in found):
+                sd = noise_sd
+                noise = stream(draw, "guard noise").normal(0.0, sd, returned.shape)
                 returned = (returned + noise).astype(returned.dtype)
                 reply.content[name] = _record(returned, recipe.model.layout(), arrays)
-                found = measured(returned, AppliedDefence(("gaussian",), noise_sd=noise_sd))
+                found = measured(returned, sd)
         except (ChooseAnotherAttack, FixData) as error:
-            return doubted(message, reply, str(error))
+            why = str(error)
+            return doubted(message, reply, why, lambda: left(context, sd, sent, returned))
         finally:
             _spend(context, time.perf_counter() - begin)
         for one in found:
             tell(context, one)
-        most_told, doubts = worst(found), [e for e in found if e.doubtful]
-        if most_told.exceeds(limit):
-            logger.warning("the update is refused: %s", _words(most_told))
-            return refused(
-                message, f"more than {limit:g} bits of {most_told.attribute!r} a record would leak"
-            )
+        beyond = [e for e in found if e.answer(limits) == "too much"]
+        doubts = [e for e in found if e.answer(limits) == "not known"]
+        if beyond:
+            logger.warning("the update is refused: %s", _words(beyond[0], limits))
+            return refused(message, f"more of {beyond[0].name!r} would leak than may")
         if doubts:
-            why = doubts[0].warning or "the decoder was sure and wrong"
-            return doubted(message, reply, f"{doubts[0].attribute}: {why}")
-        logger.info("the update passes: %s", _words(most_told))
+            why = f"{doubts[0].name}: {doubts[0].doubt}"
+            return doubted(message, reply, why, lambda: left(context, sd, sent, returned))
+        left(context, sd, sent, returned)
+        for one in found:
+            logger.info("the update passes: %s", _words(one, limits))
         return reply
 
     def refused(message: Message, why: str) -> Message:
         return Message(Error(REFUSED, f"refused by the guard: {why}"), reply_to=message)
 
-    def doubted(message: Message, reply: Message, why: str) -> Message:
+    def left(context: Context, sd: float, sent: Array, returned: Array) -> None:
+        if remember:
+            _remember(context, sd, sent, returned, remember)
+
+    def doubted(message: Message, reply: Message, why: str, leaves: Callable[[], None]) -> Message:
         if unsure == "refuse":
             return refused(message, f"what it would leak is not known ({why})")
+        leaves()
         logger.warning("what the update leaks is not known (%s); it is sent as it is", why)
         return reply
 
@@ -146,10 +170,39 @@ def _spend(context: Context, seconds: float) -> None:
     context.state[SPENT] = MetricRecord({"seconds": spent + seconds, "rounds": rounds + 1})
 
 
-def _words(found: Exposure) -> str:
+def _key(sd: float) -> str:
+    return f"{LEFT}-{'noisy' if sd else 'plain'}"
+
+
+def _left(context: Context, sd: float, size: int) -> list[tuple[Array, Array]]:
+    """The messages that have left, oldest first, of a model of this size."""
+    record = context.state.get(_key(sd))
+    if not isinstance(record, ArrayRecord):
+        return []
+    sent, returned = record["sent"].numpy(), record["returned"].numpy()
+    if sent.ndim != 2 or sent.shape[1] != size or sent.shape != returned.shape:
+        return []
+    return list(zip(sent, returned, strict=True))
+
+
+def _remember(context: Context, sd: float, sent: Array, returned: Array, most: int) -> None:
+    from flwr.app import Array as FlowerArray
+
+    rounds = [*_left(context, sd, sent.size), (sent, returned)]
+    fit = max(1, MOST_BYTES // max(sent.nbytes + returned.nbytes, 1))
+    rounds = rounds[-min(most, fit) :]
+    ways = {way: np.array([r[at] for r in rounds]) for at, way in enumerate(("sent", "returned"))}
+    context.state[_key(sd)] = ArrayRecord({way: FlowerArray(a) for way, a in ways.items()})
+
+
+def _words(found: Exposure, limits: Limits) -> str:
+    bits = "" if found.bits is None else f"{found.bits:.3f} bits a record, "
+    share = "" if found.share is None else f"{found.share:.1%} of what there is to learn, "
+    guess = "" if found.guess is None else f" (a guess: {found.guess:.3g})"
+    over = "; ".join(found.beyond(limits)) or "below every limit"
     return (
-        f"{found.attribute}: {found.bits:.3f} bits a record, {found.accuracy:.1%} of "
-        f"{found.records} records told (a guess: {found.majority:.1%}), {found.sure} surely"
+        f"{found.name}: {bits}{share}{found.certain} of {found.records} records certain, "
+        f"{found.value:.3g} measured{guess}: {over}"
     )
 
 

@@ -1,42 +1,46 @@
-"""Before anything is sent: what would this client's update reveal, and what would stop it?"""
+"""Before anything is sent: what would this client's updates reveal, and what would stop it?
+
+The client is rehearsed, or the updates that it has made are read; then the audit itself is let
+loose on them, with every question that the audit of this config would ask. The answer is about what
+a simulated client of this recipe would reveal to the attacks that were tried. It guarantees
+nothing.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from overheard.errors import ChooseAnotherAttack, FixConfig
-from overheard.federation.behaviours import initial_of
+from overheard.errors import ChooseAnotherAttack, FixConfig, FixData
 from overheard.federation.config import Config
-from overheard.federation.defences.catalogue import build_all
-from overheard.federation.defences.contract import told
 from overheard.federation.defences.drop_column import DropColumnConfig
 from overheard.federation.defences.gaussian import GaussianConfig
 from overheard.federation.plan import Plan, plan
-from overheard.federation.simulate import client_shards, updates_of
-from overheard.guard.exposure import Exposure, Secret, exposure, worst
-from overheard.learning.recipe import Recipe
-from overheard.learning.training import local_training
-from overheard.randomness import stream
-from overheard.transcript.knowledge import AppliedDefence
+from overheard.foreign.limits import check
+from overheard.guard.limits import USUAL, Answer, Exposure, Limits, worse
+from overheard.guard.measured import measured
+from overheard.guard.rehearsal import heard_alone, rehearsed, replayed
+from overheard.guard.updates import read_update
 
-Array = NDArray[np.floating[Any]]
 Progress = Callable[[str, int, int], None]
 NOISES = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 EPOCHS = (2, 5, 10)
 BATCHES = (64, 32, 8)
+DRAWS = 4
+"""Rehearsals of a secret of which the first two give a hint that it leaks."""
 
 
 @dataclass(frozen=True)
 class Change:
     """One way to leak less, measured: what it is called, how to set it, and what is left.
 
-    ``strength`` orders the changes of a kind from the smallest.
+    ``strength`` orders the changes of a kind from the smallest. Of a change that is not enough,
+    ``found`` may hold one secret only, by one attack: that was enough to see it.
     """
 
     kind: str
@@ -44,92 +48,232 @@ class Change:
     words: str
     found: tuple[Exposure, ...]
 
-    @property
-    def bits(self) -> float:
-        """Of the attribute that leaks most."""
-        return worst(self.found).bits
-
-    @property
-    def doubtful(self) -> bool:
-        """The decoder failed on an attribute: what is left is not known, and may be more."""
-        return any(e.doubtful for e in self.found)
-
-    def enough(self, limit: float) -> bool:
-        """Is what is left below the limit, as measured by a decoder that worked?"""
-        return self.bits <= limit and not self.doubtful
+    def answer(self, limits: Limits) -> Answer:
+        """Would it do?"""
+        return answer_of(self.found, limits)
 
 
 @dataclass(frozen=True)
 class Preflight:
-    """What a client's update would reveal, by attribute, and the changes that were tried."""
+    """What a client's updates would reveal, secret by secret, and the changes that were tried.
+
+    ``rounds`` were listened to, of ``configured`` ones. ``simulated``: the updates were rehearsed,
+    not read. ``notes``: what this does not cover. ``unasked``: why an ``ok`` cannot be said.
+    """
 
     client: str
     rounds: int
-    limit: float
+    configured: int
+    limits: Limits
     found: tuple[Exposure, ...]
-    changes: tuple[Change, ...]
+    changes: tuple[Change, ...] = ()
+    simulated: bool = True
+    notes: tuple[str, ...] = ()
+    unasked: tuple[str, ...] = ()
 
     @property
-    def doubtful(self) -> bool:
-        """The decoder failed on an attribute: what leaks is not known, and may be more."""
-        return any(e.doubtful for e in self.found)
+    def answer(self) -> Answer:
+        """``ok``: every secret is below the limits, by attacks that worked, and nothing was left
+        unasked."""
+        found = answer_of(self.found, self.limits)
+        return "not known" if found == "ok" and self.unasked else found
 
     @property
     def passes(self) -> bool:
-        """Is the attribute that leaks most below the limit, by a decoder that worked?"""
-        return not worst(self.found).exceeds(self.limit) and not self.doubtful
+        return self.answer == "ok"
+
+    @property
+    def worst(self) -> Exposure:
+        """The secret that leaks most."""
+        return max(self.found, key=lambda e: e.severity(self.limits))
 
     def smallest(self) -> list[Change]:
-        """Of each kind of change the smallest that gets below the limit."""
+        """Of each kind of change the smallest that gets below the limits."""
         kinds = dict.fromkeys(change.kind for change in self.changes)
         enough = [
-            next((c for c in self.changes if c.kind == k and c.enough(self.limit)), None)
+            next(
+                (c for c in self.changes if c.kind == k and c.answer(self.limits) == "ok"),
+                None,
+            )
             for k in kinds
         ]
         return [change for change in enough if change is not None]
 
 
+def answer_of(found: Sequence[Exposure], limits: Limits) -> Answer:
+    """That of the worst secret."""
+    answers = {e.answer(limits) for e in found}
+    if not found:
+        return "not known"
+    return (
+        "too much" if "too much" in answers else "not known" if len(answers) > 1 else answers.pop()
+    )
+
+
 def preflight(
     config: Config,
     client: str = "",
-    limit: float = 0.1,
-    rounds: int = 1,
+    limits: Limits = USUAL,
+    rounds: int | None = None,
+    targets: Sequence[str] = (),
+    updates: Sequence[Path] = (),
+    changes: bool = True,
     progress: Progress = lambda what, done, total: None,
 ) -> Preflight:
-    """Decode a client's own updates, and try what would bring them below ``limit`` bits a record.
+    """Audit a client's own updates, and look for what would bring them below the limits.
 
-    The client trains alone for ``rounds`` rounds from the federation's first model. Without a name
-    it is the config's only client. Of each kind of change the smallest that helps is looked for:
-    noise, smaller batches and columns left out from the smallest on; local epochs, which take
-    longest to decode, from the largest down. A change is given up at the first attribute that
-    still leaks more than the limit, or at which the decoder fails.
+    Without a name it is the config's only client. ``rounds``: how many are listened to, by default
+    as many as the config trains. ``targets``: secrets to ask about, by default all that the audit
+    would. ``updates``: files of real rounds (see `overheard.guard.updates`) in place of rehearsed
+    ones.
+
+    Of each kind of change (noise, smaller batches, more local epochs, columns left out) the
+    smallest that helps is looked for by halving, which takes for granted that more of it never
+    leaks more. What is named is measured whole; a change is given up at the first secret that
+    still leaks too much, or is not known.
     """
     ready = plan(config)
     name = _only(ready, client)
+    configured = config.training.rounds
+    wanted = configured if rounds is None else rounds
+    check("rounds", wanted, "rounds", FixConfig)
+    notes, unasked = _left_out(ready, targets)
+    ready = heard_alone(ready)
     progress("as configured", 0, 1)
-    found, typical = _measured(ready, name, rounds)
-    if Preflight(name, rounds, limit, found, ()).passes:
-        return Preflight(name, rounds, limit, found, ())
-    order = [e.attribute for e in sorted(found, key=lambda e: -e.bits)]
-    tried: list[Change] = []
-    kinds = list(_kinds(ready, name, [e for e in found if e.exceeds(limit) or e.doubtful], typical))
+    if updates:
+        return _of_files(ready, name, limits, wanted, targets, updates, notes, unasked)
+    found, typical = _rehearse(ready, name, wanted, limits, targets=targets)
+    made = Preflight(name, wanted, configured, limits, found, (), True, notes, unasked)
+    _refuse_nothing(found)
+    if made.answer == "ok" or not changes or answer_of(found, limits) == "ok":
+        return made
+    return replace(made, changes=tuple(_tried(ready, made, typical, targets, progress)))
+
+
+def _rehearse(
+    ready: Plan, client: str, rounds: int, limits: Limits, targets: Sequence[str] = ()
+) -> tuple[tuple[Exposure, ...], float]:
+    """What the audit finds of a rehearsal; of what is not settled by it, of a second; and of what
+    they give a hint of, of all."""
+    first, typical = measured(ready, client, rehearsed(ready, client, rounds), targets=targets)
+    draws = {e.name: [e] for e in first}
+    for draw in range(1, DRAWS):
+        found = [worse(same) for same in draws.values()]
+        unsettled = [e for e in found if np.isfinite(e.value) and e.attack]
+        unsettled = [e for e in unsettled if not e.doubt and not e.beyond(limits)]
+        asked = [e for e in unsettled if draw == 1 or len(draws[e.name]) > 2 or e.hint]
+        if not asked:
+            break
+        keys = list(dict.fromkeys(e.target for e in asked))
+        more, _ = measured(ready, client, rehearsed(ready, client, rounds, draw), targets=keys)
+        for exposure in more:
+            if exposure.name in {e.name for e in asked}:
+                draws[exposure.name].append(exposure)
+    return tuple(worse(same) for same in draws.values()), typical
+
+
+def _of_files(
+    ready: Plan,
+    client: str,
+    limits: Limits,
+    wanted: int,
+    targets: Sequence[str],
+    updates: Sequence[Path],
+    notes: tuple[str, ...],
+    unasked: tuple[str, ...],
+) -> Preflight:
+    """The real updates, and whether they are this config's."""
+    messages = [read_update(Path(file), ready.recipe) for file in updates]
+    found, _ = measured(ready, client, messages, targets=targets)
+    _refuse_nothing(found)
+    strange = [replayed(ready, client, sent, returned) for sent, returned in messages]
+    for file, why in zip(updates, strange, strict=True):
+        if why:
+            unasked = (*unasked, f"{file}: {why}")
+    if len(messages) < wanted:
+        unasked = (
+            *unasked,
+            f"{len(messages)} of {wanted} rounds were given, and what rounds reveal adds up; "
+            f"--rounds {len(messages)} judges these alone",
+        )
+    configured = ready.config.training.rounds
+    return Preflight(client, len(messages), configured, limits, found, (), False, notes, unasked)
+
+
+def _refuse_nothing(found: Sequence[Exposure]) -> None:
+    if not found:
+        raise FixConfig(
+            "the audit of this config asks nothing that can be scored; set audit.attributes, "
+            "audit.label or audit.membership"
+        )
+
+
+def _left_out(ready: Plan, targets: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What the answer does not cover; and what the audit would ask that is not asked here."""
+    notes, unasked = [], []
+    if heard_alone(ready).config.defence != ready.config.defence:
+        notes.append(
+            "secure_sum hides your update among the others'; it is judged as if it were heard by "
+            "itself"
+        )
+    if ready.properties is not None and not targets:
+        unasked.append(
+            "[property] is asked of the whole federation and not here: simulate it and audit it as "
+            "'secure-server'"
+        )
+    return tuple(notes), tuple(unasked)
+
+
+def _tried(
+    ready: Plan, made: Preflight, typical: float, targets: Sequence[str], progress: Progress
+) -> Iterator[Change]:
+    """The changes that were measured, kind by kind, the smallest of each first."""
+    limits = made.limits
+    leaking = [e for e in made.found if e.answer(limits) != "ok"]
+    kinds = list(_kinds(ready, made.client, leaking, typical))
     steps = sum(len(kind.steps) for kind in kinds)
     done = 1
     for kind in kinds:
-        for number, step in enumerate(kind.steps):
-            progress(step.words, done + number, steps + 1)
-            try:
-                left, _ = _measured(step.make(), name, rounds, order, limit)
-            except ChooseAnotherAttack:
-                break  # no decoder of ours reads such updates: nothing is measured
-            change = Change(kind.name, step.strength, step.words, left)
-            tried.append(change)
-            if change.enough(limit) == kind.rising:
-                break
+        tried: dict[int, Change] = {}
+        low, high = 0, len(kind.steps)
+        while low < high:
+            middle = (low + high) // 2
+            step = kind.steps[middle]
+            progress(step.words, done + len(tried), steps + 1)
+            left = _changed(step, made, targets)
+            if left is not None:
+                tried[middle] = Change(kind.name, step.strength, step.words, left)
+            if left is not None and answer_of(left, limits) == "ok":
+                high = middle
+            else:
+                low = middle + 1
         done += len(kind.steps)
+        yield from (tried[place] for place in sorted(tried))
     progress("done", steps + 1, steps + 1)
-    tried.sort(key=lambda change: change.strength)
-    return Preflight(name, rounds, limit, found, tuple(_by_kind(tried, kinds)))
+
+
+def _changed(step: _Step, made: Preflight, targets: Sequence[str]) -> tuple[Exposure, ...] | None:
+    """What is left: first the strongest attack on what leaked most; if that is stopped, all.
+
+    None: the change does not train, or no attack of ours reads what comes of it.
+    """
+    worst = made.worst
+    key = worst.attribute if worst.question == "attribute" else ""
+    try:
+        changed = step.make()
+        first: tuple[Exposure, ...] = ()
+        if key and worst.attack:
+            messages = rehearsed(changed, made.client, made.rounds)
+            first, _ = measured(changed, made.client, messages, [worst.attack], [key])
+        if (
+            first
+            and np.isfinite(first[0].value)
+            and (first[0].doubt or first[0].beyond(made.limits))
+        ):
+            return first
+        return _rehearse(changed, made.client, made.rounds, made.limits, targets)[0]
+    except (ChooseAnotherAttack, FixConfig, FixData):
+        return None
 
 
 @dataclass(frozen=True)
@@ -141,21 +285,13 @@ class _Step:
 
 @dataclass(frozen=True)
 class _Kind:
-    """Changes of one kind; ``rising`` from the smallest, until one is enough, or from the largest
-    on, until one is not."""
+    """Changes of one kind, from the smallest."""
 
     name: str
     steps: tuple[_Step, ...]
-    rising: bool = True
-
-
-def _by_kind(tried: list[Change], kinds: list[_Kind]) -> list[Change]:
-    return [change for kind in kinds for change in tried if change.kind == kind.name]
 
 
 def _only(ready: Plan, client: str) -> str:
-    if not ready.attributes:
-        raise FixConfig("no sensitive attribute is named; set audit.attributes")
     if client in ready.clients:
         return client
     if not client and len(ready.clients) == 1:
@@ -179,7 +315,7 @@ def _kinds(
     ]
     yield _Kind("noise", tuple(noises))
     own, recipe = len(ready.clients[client]), ready.recipe
-    if recipe.algorithm != "fedsgd":
+    if recipe.algorithm != "fedsgd" and recipe.steps is None:
         batches = [b for b in BATCHES if b < min(recipe.batch_size or own, own)]
         smaller = [
             _Step(1 / b, f"batches of {b}", partial(_with_recipe, ready, {"batch_size": b}))
@@ -188,12 +324,12 @@ def _kinds(
         yield _Kind("batch", tuple(smaller))
         longer = [
             _Step(e, f"{e} local epochs", partial(_with_recipe, ready, {"epochs": e}))
-            for e in sorted(EPOCHS, reverse=True)
+            for e in EPOCHS
             if e > recipe.epochs
         ]
-        yield _Kind("epochs", tuple(longer), rising=False)
+        yield _Kind("epochs", tuple(longer))
     seen = recipe.encoding.columns()
-    columns = [e.attribute for e in leaking if e.attribute in seen]
+    columns = [e.attribute for e in leaking if e.question == "attribute" and e.attribute in seen]
     if columns and len(columns) < len(seen):
         words = f"leaving {', '.join(columns)} out of the model"
         step = _Step(len(columns), words, partial(_without, ready, tuple(columns)))
@@ -213,52 +349,3 @@ def _without(ready: Plan, columns: tuple[str, ...]) -> Plan:
     """Planned anew: the model has fewer inputs."""
     defences = (DropColumnConfig(columns=columns), *ready.config.defence)
     return plan(ready.config.model_copy(update={"defence": defences}))
-
-
-def _measured(
-    ready: Plan,
-    client: str,
-    rounds: int,
-    order: Sequence[str] = (),
-    limit: float = np.inf,
-) -> tuple[tuple[Exposure, ...], float]:
-    """The exposure of each attribute, and the typical size of an update's coordinate; nothing more
-    once an attribute of ``order`` leaks more than the limit or defeats the decoder."""
-    recipe, records = ready.recipe, ready.clients[client]
-    sent, returned, defence, typical = _trained_alone(ready, recipe, client, rounds)
-    found: list[Exposure] = []
-    for column in order or ready.attributes:
-        secret = Secret(records, column, ready.attributes[column])
-        found.append(exposure(recipe, secret, sent, returned, defence))
-        if order and (found[-1].exceeds(limit) or found[-1].doubtful):
-            break
-    return tuple(found), typical
-
-
-def _trained_alone(
-    ready: Plan, recipe: Recipe, client: str, rounds: int
-) -> tuple[Array, Array, AppliedDefence | None, float]:
-    """The messages of a federation of one, with the defences at work."""
-    seed, config = ready.config.seed, ready.config
-    data = client_shards(recipe, {client: ready.clients[client]})
-    defence = build_all(config.defence)
-    state = defence.init(1, recipe.model.size)
-    model = initial_of(recipe, seed, config.model.initial).astype(recipe.wire)
-    payload = "gradient" if recipe.algorithm == "fedsgd" else "model"
-    sent, returned, sizes = [], [], []
-    for number in range(rounds):
-        answer = local_training(recipe, model[None], data, stream(seed, "preflight", number))
-        rng = stream(seed, "preflight defence", number)
-        plain = updates_of(payload, model, answer)
-        update, state = defence.upload(state, plain, np.zeros(1, dtype=np.int64), rng)
-        said = update if payload == "gradient" else model.astype(np.float64) - update
-        sent.append(model)
-        returned.append(said[0].astype(recipe.wire))
-        sizes.append(float(np.sqrt(np.mean(plain**2))))
-        step = recipe.learning_rate if payload == "gradient" else 1.0
-        model = (model.astype(np.float64) - step * update[0]).astype(recipe.wire)
-    about = told(defence.claim)
-    applied = None
-    if defence.claim:
-        applied = AppliedDefence(tuple(about["names"]), about["clip_norm"], about["noise_sd"])
-    return np.array(sent), np.array(returned), applied, float(np.mean(sizes))

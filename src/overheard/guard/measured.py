@@ -1,0 +1,256 @@
+"""The audit, let loose on one client's rehearsal: what it found of each secret, against limits."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import norm
+
+from overheard.evaluation.audit import audit
+from overheard.evaluation.decision import (
+    CLOSE,
+    Topic,
+    decide,
+    p_value_of,
+    references_of,
+    topic_of,
+)
+from overheard.evaluation.kept import Kept
+from overheard.evaluation.record import Audit, Finding
+from overheard.evaluation.scoring import Scored
+from overheard.federation.plan import Plan
+from overheard.federation.pool import known_count
+from overheard.guard.limits import MISLED, WRONG, Exposure, entropy_of, made_certain, shares_of
+from overheard.guard.rehearsal import Messages, record_client
+from overheard.learning.records import positions
+from overheard.transcript.store import Recording
+from overheard.transcript.target import Target
+from overheard.transcript.threat import EAVESDROPPER
+
+Array = NDArray[np.float64]
+NEAR = 5 * CLOSE
+"""A copy of the client's own model that loses at most so much more than the original may be as good
+as it in a federation whose other clients differ more than those of the rehearsal."""
+
+
+def measured(
+    ready: Plan,
+    client: str,
+    messages: Messages,
+    attacks: Sequence[str] = (),
+    targets: Sequence[str] = (),
+) -> tuple[tuple[Exposure, ...], float]:
+    """What the audit of this client alone finds, and the typical size of an update's coordinate.
+
+    Empty selections: all that the audit of this config would ask and try.
+    """
+    with tempfile.TemporaryDirectory(prefix="overheard-") as name:
+        folder = Path(name)
+        typical = record_client(ready, client, messages, folder / "run")
+        pieces = folder / "pieces"
+        pieces.mkdir()
+        kept = Kept(pieces)
+        recording = Recording.open(folder / "run")
+        found = audit(recording, EAVESDROPPER, attacks, (), targets, kept=kept)
+        asked = [Target.parse(key) for key in recording.targets]
+        return tuple(_exposures(ready, client, found, asked, kept)), typical
+
+
+def _exposures(
+    ready: Plan, client: str, found: Audit, asked: Sequence[Target], kept: Kept
+) -> Iterable[Exposure]:
+    decision, references = decide(found), references_of(found)
+    for topic in _topics(found):
+        about = [f for f in found.findings if topic_of(f) == topic]
+        heard = [f for f in about if f.attack in found.listening]
+        if not heard or _unseen(ready, topic):
+            yield from _unheard(ready, client, found, topic)
+            continue
+        free = [f.value for f in about if f.attack not in found.listening]
+        scores = [_scored(kept, f, asked) for f in heard]
+        exposed = topic in decision.topics or (topic, client) in decision.clients
+        ps = {f.attack: p_value_of(f, references) for f in heard}
+        yield _exposure(ready, client, exposed, ps, heard, free, scores)
+
+
+def _topics(found: Audit) -> list[Topic]:
+    """What was asked, whether or not anything could run."""
+    questions = {info.name: info.question for info in found.attacks}
+    heard = [topic_of(f) for f in found.findings if f.attack in found.listening]
+    known = {(t.question, t.attribute) for t in heard}
+    skipped = [
+        Topic(questions[s.attack], s.attribute, "skipped")
+        for s in found.skipped
+        if s.attack in found.listening
+    ]
+    missing = [t for t in skipped if (t.question, t.attribute) not in known]
+    return list(dict.fromkeys([*heard, *missing]))
+
+
+def _unheard(ready: Plan, client: str, found: Audit, topic: Topic) -> Iterable[Exposure]:
+    """No attack could run: what leaks is not known. But an own model that is not unique is scored
+    in no audit, and an attribute that the model does not see is in no update."""
+    model, records = ready.recipe.model, ready.clients[client]
+    if topic.question == "local_model" and (model.hidden or len(records) <= model.size):
+        return
+    questions = {info.name: info.question for info in found.attacks}
+    reasons = [
+        s.reason
+        for s in found.skipped
+        if (questions[s.attack], s.attribute) == (topic.question, topic.attribute)
+    ]
+    doubt = f"no attack could run: {'; '.join(dict.fromkeys(reasons)) or 'none fits'}"
+    column, value = topic.attribute or "", float("nan")
+    bits = None
+    if _unseen(ready, topic):
+        value = float(shares_of(*_own(ready, client, column)).max())
+        bits, doubt = 0.0, ""
+    yield Exposure(
+        column,
+        len(records),
+        value,
+        value,
+        value,
+        None,
+        bits=bits,
+        share=bits,
+        question=topic.question,
+        doubt=doubt,
+    )
+
+
+def _unseen(ready: Plan, topic: Topic) -> bool:
+    seen = ready.recipe.encoding.columns()
+    return topic.question == "attribute" and topic.attribute not in seen
+
+
+def _own(ready: Plan, client: str, column: str) -> tuple[NDArray[np.int64], int]:
+    """Which of its values each record has that the audit asks of; and how many values there are."""
+    values, records = ready.attributes[column], ready.clients[client]
+    known = known_count(len(records), ready.config.audit.coverage)
+    return positions(records[column][:known], values), len(values)
+
+
+def _scored(kept: Kept, finding: Finding, asked: Sequence[Target]) -> Scored | None:
+    for target in asked:
+        if target.question == finding.question:
+            scored = kept.outcome(target.key, finding.client, finding.attack)
+            if isinstance(scored, Scored) and scored.finding.attribute == finding.attribute:
+                return scored
+    return None
+
+
+def _exposure(
+    ready: Plan,
+    client: str,
+    exposed: bool,
+    p_values: Mapping[str, float | None],
+    heard: Sequence[Finding],
+    free: Sequence[float],
+    scores: Sequence[Scored | None],
+) -> Exposure:
+    best = max(heard, key=lambda f: (_reach(f), -f.seconds))
+    guess = _guess(ready, client, best, free)
+    posteriors = [s.posterior for s in scores if s is not None and s.posterior is not None]
+    bits = max((float(p.bits.mean()) for p in posteriors), default=None)
+    certain = max((made_certain(p.confidence, p.hits, p.bits) for p in posteriors), default=0)
+    doubts = [f"{f.attack}: {f.flag}" for f in heard if f.flag]
+    told = "exposed, by the audit's own rule" if exposed else ""
+    if best.metric == "excess_loss":
+        if best.value <= CLOSE and not told:
+            told = f"a copy of your own model, {best.value:.2%} worse than it"
+        elif best.value <= NEAR:
+            doubts.append("nearly a copy of your own model")
+    if bits is not None and bits < _prior_bits(ready, client, best) + MISLED:
+        doubts.append(WRONG)
+    return Exposure(
+        attribute=best.attribute or "",
+        records=best.n,
+        value=best.value,
+        low=best.low,
+        high=best.high,
+        guess=guess,
+        certain=certain,
+        bits=bits,
+        share=_share(ready, client, best, bits, guess),
+        question=best.question,
+        attack=best.attack,
+        exposed=told,
+        doubt="; ".join(doubts),
+        p_values=_chances(heard, guess, p_values),
+        evidence={f.attack: f.evidence for f in heard if f.evidence is not None},
+    )
+
+
+def _chances(
+    heard: Sequence[Finding], guess: float | None, p_values: Mapping[str, float | None]
+) -> dict[str, float]:
+    """Of each attack that it told nothing; of the client's own model there is a stricter rule.
+
+    Errors of labels that the audit has no guess to compare with: against the client's own median.
+    """
+    found = {}
+    for finding in heard:
+        p = p_values[finding.attack]
+        if p is None and guess is not None:
+            sd = max((finding.high - finding.value) / norm.ppf(0.975), 1e-300)
+            p = float(norm.sf((guess - finding.value) / sd))
+        if finding.metric != "excess_loss":
+            found[finding.attack] = 0.0 if p is None else p
+    return found
+
+
+def _reach(finding: Finding) -> float:
+    return finding.value if finding.metric in ("accuracy", "f1") else -finding.value
+
+
+def _guess(ready: Plan, client: str, finding: Finding, free: Sequence[float]) -> float | None:
+    """What is got without listening."""
+    if finding.metric == "excess_loss":
+        return min(free, default=None)
+    if finding.metric == "accuracy":
+        there = [g for g in (finding.majority, finding.imputation) if g is not None]
+        return max(there, default=None)
+    records = ready.clients[client]
+    labels = records[ready.recipe.target.column].astype(np.float64)
+    if finding.attribute is not None:
+        groups = records[finding.attribute]
+        labels = np.array([labels[groups == g].mean() for g in np.unique(groups)])
+    alone = float(np.abs(labels - np.median(labels)).mean())
+    known = [alone, *free, *([] if finding.imputation is None else [finding.imputation])]
+    return min(known)
+
+
+def _share(
+    ready: Plan, client: str, finding: Finding, bits: float | None, guess: float | None
+) -> float | None:
+    """Of what there is to learn."""
+    if finding.metric == "mean_absolute_error":
+        return None if not guess else max(0.0, 1 - finding.value / guess)
+    if bits is None:
+        return None
+    shares = _shares(ready, client, finding)
+    entropy = entropy_of(shares)
+    return max(0.0, bits / entropy) if entropy else 0.0
+
+
+def _shares(ready: Plan, client: str, finding: Finding) -> Array:
+    if finding.question == "membership":
+        most = finding.majority or 1.0
+        return np.array([most, 1 - most])
+    return shares_of(*_own(ready, client, finding.attribute or ""))
+
+
+def _prior_bits(ready: Plan, client: str, finding: Finding) -> float:
+    """What who knows the pooled shares alone gains over who knows the client's own: not above 0."""
+    shares = _shares(ready, client, finding)
+    if finding.question == "membership":
+        return 0.0
+    column = finding.attribute or ""
+    values = ready.attributes[column]
+    pooled = shares_of(positions(ready.dataset.records[column], values), len(values))
+    return entropy_of(shares) - entropy_of(shares, pooled)

@@ -1,0 +1,104 @@
+"""A client's real messages, from a file that it wrote: safetensors or npz, bounded.
+
+One file a round. ``sent/NAME`` are the arrays of the model that the client was sent, and
+``returned/NAME`` what it is about to return, under the names of the recipe's model.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.lib import format as npy
+from numpy.typing import NDArray
+
+from overheard.errors import FixData
+from overheard.foreign.files import opened
+from overheard.foreign.limits import check
+from overheard.foreign.shown import short
+from overheard.learning.recipe import Recipe
+
+Array = NDArray[np.floating[Any]]
+WAYS = ("sent", "returned")
+
+
+def read_update(file: Path, recipe: Recipe) -> tuple[Array, Array]:
+    """The model that was sent and what is returned, flat, in the precision of the file."""
+    arrays = _npz(file) if file.suffix == ".npz" else _safetensors(file)
+    flat = []
+    for way in WAYS:
+        wanted = {f"{way}/{name}": tuple(shape) for name, shape in recipe.model.layout()}
+        there = {n: a.shape for n, a in arrays.items() if n.startswith(f"{way}/")}
+        if there != wanted:
+            raise FixData(
+                f"{file}: holds {short(there or sorted(arrays))} where the config's model has "
+                f"{short(wanted)}; write each array of the model as '{way}/NAME'"
+            )
+        pieces = [arrays[name] for name in wanted]
+        kinds = {str(piece.dtype) for piece in pieces}
+        if not kinds <= {"float32", "float64"} or len(kinds) > 1:
+            raise FixData(
+                f"{file}: '{way}/' is of {', '.join(sorted(kinds))}; give float32 or float64, as "
+                "it goes over the wire"
+            )
+        one = np.concatenate([piece.reshape(-1) for piece in pieces])
+        if not np.isfinite(one).all():
+            raise FixData(f"{file}: '{way}/' holds NaN or infinity; nothing can be said of that")
+        flat.append(one)
+    return flat[0], flat[1]
+
+
+def _safetensors(file: Path) -> dict[str, Array]:
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file
+
+    with opened(file, True, FixData) as (_, size):
+        check("message_bytes", size, file, FixData)
+    try:
+        return dict(load_file(file))
+    except (SafetensorError, OSError, TypeError, KeyError, ValueError, AttributeError) as error:
+        raise FixData(
+            f"{file}: cannot be read as safetensors ({short(str(error))}); give that, or a file "
+            "named .npz"
+        ) from error
+
+
+def _npz(file: Path) -> dict[str, Array]:
+    with opened(file, True, FixData) as (_, size):
+        check("message_bytes", size, file, FixData)
+    try:
+        with zipfile.ZipFile(file) as archive:
+            members = archive.infolist()
+            check("arrays", len(members), file, FixData)
+            check("message_bytes", sum(m.file_size for m in members), file, FixData)
+            return {m.filename.removesuffix(".npy"): _array(archive.read(m)) for m in members}
+    except (
+        zipfile.BadZipFile,
+        NotImplementedError,
+        RuntimeError,
+        EOFError,
+        OSError,
+        ValueError,
+    ) as error:
+        raise FixData(f"{file}: cannot be read as npz ({short(str(error))})") from error
+
+
+def _array(raw: bytes) -> Array:
+    """The array of an npy file; nothing is made of a head that does not fit what follows it."""
+    stream = BytesIO(raw)
+    version = npy.read_magic(stream)
+    read = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}.get(version)
+    if read is None:
+        raise ValueError(f"npy version {version} is not known")
+    shape, by_column, dtype = read(stream)
+    left = len(raw) - stream.tell()
+    count = 1
+    for side in shape:
+        count *= int(side)
+    if dtype.kind != "f" or min(shape, default=1) < 0 or count * dtype.itemsize != left:
+        raise ValueError(f"an array of {dtype} and shape {shape} in {left} bytes")
+    flat = np.frombuffer(raw, dtype, count, stream.tell())
+    return flat.reshape(shape, order="F" if by_column else "C").astype(dtype.newbyteorder("="))

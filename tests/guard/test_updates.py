@@ -1,0 +1,183 @@
+"""Real updates, from files that may hold anything."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from clients import config, table
+from safetensors.numpy import save_file
+from typer.testing import CliRunner
+
+from overheard.cli import app
+from overheard.errors import FixData
+from overheard.federation.plan import Plan, plan
+from overheard.federation.simulate import client_shards, named
+from overheard.guard.preflight import preflight
+from overheard.guard.rehearsal import replayed
+from overheard.guard.updates import read_update
+from overheard.learning.dense import initial
+from overheard.learning.training import local_training
+
+ME = "site 0"
+
+
+@pytest.fixture(scope="module")
+def people(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return table(tmp_path_factory.mktemp("people"), 40)
+
+
+def trained(ready: Plan, rate: float | None = None, seed: int = 0) -> tuple[Any, Any]:
+    """The model that is sent, and what the client makes of it; ``rate``: but in other steps."""
+    sent = initial(ready.recipe.dense, 5).astype(np.float32)
+    recipe = ready.recipe
+    if rate is not None:
+        recipe = recipe.model_copy(update={"learning_rate": rate})
+    data = client_shards(recipe, {ME: ready.clients[ME]})
+    return sent, local_training(recipe, sent, data, np.random.default_rng(seed))[0]
+
+
+def arrays_of(ready: Plan, sent: Any, returned: Any) -> dict[str, Any]:
+    layout = ready.recipe.model.layout()
+    return {
+        f"{way}/{name}": np.ascontiguousarray(array)
+        for way, flat in (("sent", sent), ("returned", returned))
+        for name, array in named(layout, flat).items()
+    }
+
+
+@pytest.mark.parametrize("kind", ["npz", "safetensors"])
+def test_a_real_update_is_read_and_judged(people: str, tmp_path: Path, kind: str) -> None:
+    asked = config(people)
+    ready = plan(asked)
+    sent, returned = trained(ready)
+    file = tmp_path / f"update.{kind}"
+    arrays = arrays_of(ready, sent, returned)
+    if kind == "npz":
+        np.savez_compressed(file, **arrays)
+    else:
+        save_file(arrays, file)
+    again = read_update(file, ready.recipe)
+    assert all(np.array_equal(a, b) for a, b in zip(again, (sent, returned), strict=True))
+    found = preflight(asked, updates=[file])
+    assert not found.simulated
+    assert found.unasked == ()
+    assert found.answer == "too much"
+    assert found.worst.value == 1.0
+
+
+def test_fewer_updates_than_rounds_are_no_ok(people: str, tmp_path: Path) -> None:
+    asked = config(
+        people,
+        training={"rounds": 5, "learning_rate": 0.1},
+        defence=[{"name": "gaussian", "sd": 10.0}],
+    )
+    ready = plan(asked)
+    sent, returned = trained(ready)
+    noise = np.random.default_rng(1).normal(0, 10.0, returned.shape)
+    file = tmp_path / "update.npz"
+    np.savez(file, **arrays_of(ready, sent, (returned + noise).astype(np.float32)))
+    found = preflight(asked, updates=[file])
+    assert found.answer == "not known"
+    assert "1 of 5 rounds were given" in found.unasked[0]
+    assert preflight(asked, updates=[file], rounds=1).answer == "ok"
+
+
+@pytest.mark.parametrize("batch", [0, 8])
+def test_an_update_of_another_recipe_is_not_ok(people: str, batch: int) -> None:
+    """Twice the rate is another recipe; another order of the mini-batches is not."""
+    training = {"rounds": 1, "learning_rate": 0.1, "batch_size": batch}
+    ready = plan(config(people, training=training))
+    for seed in range(5):
+        assert replayed(ready, ME, *trained(ready, seed=seed)) == ""
+    why = replayed(ready, ME, *trained(ready, rate=0.2))
+    assert "not how this config says that you train" in why
+
+
+def test_the_command_reads_updates(people: str, tmp_path: Path) -> None:
+    ready = plan(config(people))
+    sent, returned = trained(ready, rate=0.2)
+    file, settings = tmp_path / "update.npz", tmp_path / "client.toml"
+    np.savez(file, **arrays_of(ready, sent, returned))
+    settings.write_text(
+        f"[data]\nsource = 'file'\npath = '{people}'\nclient = 'who'\ntarget = 'y'\n"
+        "[model]\nname = 'mlp'\nhidden = [24]\n[training]\nrounds = 1\nlearning_rate = 0.1\n"
+        "[audit]\nattributes = ['s']\n"
+    )
+    told = CliRunner().invoke(app, ["preflight", str(settings), "--update", str(file)])
+    assert told.exit_code == 1
+    assert "not how this config says that you train" in told.output
+    told = CliRunner().invoke(
+        app, ["preflight", str(settings), "--update", str(tmp_path / "no.npz")]
+    )
+    assert told.exit_code != 0
+    assert "Traceback" not in told.output
+
+
+def _npy(head: dict[str, Any], content: bytes) -> bytes:
+    file = io.BytesIO()
+    np.lib.format.write_array_header_1_0(file, head)
+    return file.getvalue() + content
+
+
+def _zipped(**members: bytes) -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in members.items():
+            archive.writestr(name + ".npy", content)
+    return file.getvalue()
+
+
+HUGE = {"descr": "<f4", "fortran_order": False, "shape": (1 << 50,)}
+THINGS = {"descr": "|O", "fortran_order": False, "shape": (1,)}
+
+
+@pytest.mark.parametrize(
+    ("name", "raw", "complaint"),
+    [
+        ("a.npz", b"no archive", "cannot be read as npz"),
+        ("a.npz", _zipped(a=b"no array"), "cannot be read as npz"),
+        ("a.npz", _zipped(a=_npy(HUGE, b"1234")), "cannot be read as npz"),
+        ("a.npz", _zipped(a=_npy(THINGS, b"\x80\x04N.")), "cannot be read as npz"),
+        ("a.npz", _zipped(a=b"\0" * 3_000_000), "the limit is 1000000"),
+        ("a.npz", _zipped(**{f"a{n}": b"" for n in range(30)}), "the limit is 20"),
+        ("a.safetensors", b"\xff" * 100, "cannot be read as safetensors"),
+        ("a.safetensors", b"\0" * 2_000_000, "the limit is 1000000"),
+    ],
+)
+def test_what_is_no_update_is_refused_in_a_line(
+    people: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    raw: bytes,
+    complaint: str,
+) -> None:
+    monkeypatch.setenv("OVERHEARD_MAX_MESSAGE_BYTES", "1000000")
+    monkeypatch.setenv("OVERHEARD_MAX_ARRAYS", "20")
+    file = tmp_path / name
+    file.write_bytes(raw)
+    with pytest.raises(FixData, match=complaint) as refused:
+        read_update(file, plan(config(people)).recipe)
+    assert "\n" not in str(refused.value)
+
+
+def test_arrays_of_another_model_are_refused(people: str, tmp_path: Path) -> None:
+    ready = plan(config(people))
+    good = arrays_of(ready, *trained(ready))
+    first = next(iter(good))
+    wrong = {
+        "where the config's model has": {n: a for n, a in good.items() if n != first},
+        "write each array": {**good, first: good[first][:1]},
+        "holds NaN": {**good, first: np.full_like(good[first], np.nan)},
+        "float16": {n: a.astype(np.float16) for n, a in good.items()},
+    }
+    for complaint, arrays in wrong.items():
+        file = tmp_path / "update.npz"
+        np.savez(file, **arrays)
+        with pytest.raises(FixData, match=complaint):
+            read_update(file, ready.recipe)

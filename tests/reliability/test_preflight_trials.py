@@ -1,0 +1,62 @@
+"""Preflight against the audit: what is counted, one federation anew, and what is committed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scripts import load
+
+FOLDER = Path(__file__).parents[2] / "reliability"
+trials = load(FOLDER / "preflight.py", "preflight_trials")
+
+
+def row(**changes: Any) -> dict[str, Any]:
+    said = {"attribute secret": "ok", "membership": "not known"}
+    client = {
+        "audit": {"attribute secret": "no sign", "membership": "exposed"},
+        "own records": dict(said),
+        "whole config": dict(said),
+    }
+    found = {**trials.drawn(0, 0), "number": 0, "clients": {"a": client | changes.pop("a", {})}}
+    return found | {"audit": {"attribute secret": "no sign"}} | changes
+
+
+def faults(found: dict[str, Any]) -> int:
+    return sum(line["faults"] for line in trials.summary([found]))
+
+
+def test_a_fault_is_what_is_exposed_and_was_called_ok() -> None:
+    assert faults(row()) == 0
+    exposed = {"attribute secret": "exposed", "membership": "exposed"}
+    assert faults(row(a={"audit": exposed})) == 2  # asked in two ways
+    assert faults(row(a={"own records": {"attribute secret": "ok"}})) == 1  # never asked
+    assert faults(row(audit={"attribute secret": "exposed"})) == 2  # of everybody together
+    assert faults(row(a={"own records": {"refused": "no"}})) == 0
+
+
+def test_a_federation_is_tried_and_not_tried_again(tmp_path: Path, monkeypatch: Any) -> None:
+    asked = ["preflight.py", "--federations", "1", "--seed", "7", "--out", str(tmp_path)]
+    monkeypatch.setattr("sys.argv", asked)
+    assert trials.main() == 0
+    first = (tmp_path / "preflight" / "federations.json").read_text()
+    (kept,) = json.loads(first)["rows"]
+    assert set(kept["clients"]["site 0"]) == {"audit", *trials.MODES}
+    monkeypatch.setattr(trials, "tried", lambda *given: pytest.fail("it was there"))
+    assert trials.main() == 0
+    assert (tmp_path / "preflight" / "federations.json").read_text() == first
+
+
+def test_what_is_committed_was_never_easy_about_what_the_audit_exposes() -> None:
+    content = json.loads((FOLDER / "preflight.json").read_text())
+    rows = json.loads((FOLDER / "preflight" / "federations.json").read_text())["rows"]
+    assert len(rows) >= 30
+    assert content["rows"] == trials.summary(rows)
+    found = [f for r in rows for f in trials.judged(r)]
+    exposed = [answer for *_, level, answer in found if level == "exposed"]
+    assert len(exposed) >= 30
+    assert not set(exposed) & set(trials.EASY)
+    quiet = [answer for *_, level, answer in found if level == "no sign"]
+    assert "ok" in quiet  # it does let something pass
