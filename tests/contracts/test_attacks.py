@@ -13,7 +13,7 @@ import pytest
 from quick_attacks import attack_named
 
 from overheard.attacks import all_attacks, words
-from overheard.errors import DeclareKnowledge, GrantKnowledge
+from overheard.errors import GrantKnowledge
 from overheard.evaluation.attempt import NOT_RUN
 from overheard.evaluation.baselines import imputation_hits, majority_share
 from overheard.evaluation.intervals import share_interval
@@ -88,34 +88,6 @@ def test_contract(federate, federation):
                 launch(attack, view.narrowed(view.kinds - {kind}), 7)
     assert ran >= 2
     assert all(10 < len(text) < 400 for text in refusals)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_uses_nothing_undeclared(federate, name):
-    """`launch` narrows the view: reaching for anything else is an error."""
-    attack = attack_named(name)
-    recording = federate(audit=EVERY_QUESTION)
-    target = target_of(attack, recording)
-    if target is None:
-        pytest.skip(f"the small federation does not ask the question {attack.question}")
-    view = observe(recording, EAVESDROPPER, target, recording.clients[0])
-    seen = []
-    spy = dataclasses.make_dataclass(
-        "Spy",
-        [],
-        namespace={
-            "name": attack.name,
-            "needs": attack.needs,
-            "__call__": lambda self, narrowed, rng: seen.append(narrowed),
-        },
-    )()
-    try:
-        launch(spy, view, 0)
-    except GrantKnowledge:
-        pytest.skip("the small federation does not hold what the attack needs")
-    for kind in set(KINDS) - attack.needs:
-        with pytest.raises(DeclareKnowledge, match=kind.__name__):
-            seen[0].know(kind)
 
 
 @pytest.mark.parametrize("name", ATTRIBUTE)

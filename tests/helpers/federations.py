@@ -79,16 +79,17 @@ def generated_people(
 
 
 class Family(NamedTuple):
-    """A federation, who listens to it, what is asked, and the attacks that apply there."""
+    """A federation (of other people for another seed), who listens to it, what is asked, and the
+    attacks that apply there."""
 
-    made: Callable[[Path], Recording]
+    made: Callable[..., Recording]
     threat: Threat
     target: str
     attacks: tuple[str, ...]
 
 
 def _people(model: dict[str, Any], audit: dict[str, Any], **settings: Any) -> Any:
-    return lambda path: recorded(path, model, audit=audit, **settings)
+    return lambda path, seed=0: recorded(path, model, audit=audit, seed=seed, **settings)
 
 
 def _with_strangers(dataset: Dataset) -> Dataset:
@@ -102,9 +103,10 @@ def _digits(path: Path, content: dict[str, Any]) -> Recording:
     return Recording.open(simulate(plan(parse_config(content)), path))
 
 
-def _summed(path: Path) -> Recording:
+def _summed(path: Path, seed: int = 0) -> Recording:
     options = {"victim": 25, "participants": 5, "attributes": ["c043"]}
     content = {
+        "seed": seed,
         "data": {"source": "digits", "options": options},
         "model": {"name": "mlp", "hidden": [8]},
         "training": {"rounds": 4, "learning_rate": 0.1, "weighting": "equal"},
@@ -113,9 +115,10 @@ def _summed(path: Path) -> Recording:
     return _digits(path, content)
 
 
-def _property(path: Path) -> Recording:
+def _property(path: Path, seed: int = 0) -> Recording:
     options = {"clients": 10, "records": 8, "auxiliary": 300}
     content = {
+        "seed": seed,
         "data": {"source": "digits_images", "options": options},
         "model": {"name": "logistic"},
         "training": {"rounds": 10, "learning_rate": 0.01, "participation": 0.4},

@@ -19,7 +19,15 @@ from scipy.special import ndtri
 
 from overheard.evaluation.hits import Hits, about
 from overheard.evaluation.paired import Changed, by_interval, by_record, by_share, mean_change
-from overheard.evaluation.record import SHARES, Audit, Finding, Pooled, unfit_clients
+from overheard.evaluation.record import (
+    SHARES,
+    Audit,
+    Failed,
+    Finding,
+    Pooled,
+    Skipped,
+    unfit_clients,
+)
 
 TOGETHER = 0.98
 """Confidence that the intervals of all rows of a comparison hold together, so that about one of
@@ -170,7 +178,8 @@ def _lost(both: _Both, first: Mapping[_Key, Finding | Pooled]) -> tuple[str, ...
         if not gone:
             continue
         flags = [now[c].flag for c in gone if c in now]
-        skips = [s.reason for s in (*both.after.skipped, *both.after.failed) if s.client in gone
+        unanswered: list[Skipped | Failed] = [*both.after.skipped, *both.after.failed]
+        skips = [s.reason for s in unanswered if s.client in gone
                  and (s.attack, s.attribute) == (strongest.attack, key[1])]  # fmt: skip
         why = "; ".join(dict.fromkeys([*skips, *flags])) or "it was not tried"
         told.append(

@@ -22,7 +22,7 @@ from overheard.attacks.wire import rounding, spread
 from overheard.errors import OverheardError
 from overheard.evaluation.attempt import attempt
 from overheard.evaluation.kept import NOTHING_KEPT, Kept
-from overheard.evaluation.record import Failed, Replay
+from overheard.evaluation.record import Failed, Replay, Skipped
 from overheard.learning.recipe import LeNet, Recipe
 from overheard.learning.records import Records, encode
 from overheard.learning.training import local_training, shards
@@ -157,7 +157,7 @@ class _Client:
         training = Training(self.recipe, defence, inputs, labels)
         rng = stream(seed, "replay", self.name)
         outcome = attempt(lambda: compared(training, link, level, rng), "", self.name, None)
-        if isinstance(outcome, Failed):
+        if isinstance(outcome, Failed | Skipped):
             return self._unchecked(f"the replay ended in {outcome.reason}")
         return Replay(
             client=self.name,

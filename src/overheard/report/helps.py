@@ -85,8 +85,9 @@ def ranked(audit: Audit) -> list[Advice]:
             Advice(
                 "Encrypt the links",
                 "Who cannot read the messages learns nothing from them. The server still reads "
-                "them, so ask next what it learns.",
-                f"overheard audit {run} --threat server --out as-server",
+                "every client's, and learns all that this eavesdropper does: what stands here is "
+                "what the server knows.",
+                "",
             )
         )
     if threat != "secure-server":

@@ -130,7 +130,8 @@ def _helps(audit: Audit, measured: Sequence[Measured]) -> list[str]:
     if not measured:
         lines += ["Not measured. To try, in this order:", ""]
         for number, a in enumerate(helps.ranked(audit), 1):
-            lines += [f"{number}. **{a.name}.** {_text(a.why)} `{_code(a.command)}`"]
+            how = f" `{_code(a.command)}`" if a.command else ""
+            lines += [f"{number}. **{a.name}.** {_text(a.why)}{how}"]
     return [*lines, ""]
 
 

@@ -75,7 +75,9 @@ SERVER = Threat(
     "server",
     _AROUND | {Link},
     "is the server, or hears all links: every client's own update in every round. Knows the "
-    "training recipe and, of each client's records, the public attributes and the labels.",
+    "training recipe and, of each client's records, the public attributes and the labels. The "
+    "attacks here take one client at a time, so of each it learns what an eavesdropper of that "
+    "client's link does.",
 )
 ISOLATING_SERVER = Threat(
     "isolating-server",
