@@ -176,6 +176,8 @@ def test_docs_are_built_without_a_warning(tmp_path: Path) -> None:
 
     for name in overheard.__all__:
         assert f".{name}" in api
+    page = (tmp_path / "s" / "add-an-attack.html").read_text(encoding="utf-8")
+    assert "ShareOfValues" in page, "the example is not included"
 
 
 def test_a_public_name_without_a_docstring_fails_the_build(

@@ -19,7 +19,7 @@ EQUATIONS = {
     "cos_matching": "max over s of Σₜ cos(∇L(θₜ; s), θₜ − θ′ₜ) (lyu2021, Algorithm 1)",
     "gumbel": "max over s of Σₜ cos(∇L(θₜ; s), θₜ − θ′ₜ), "
     "s a softmax at some temperature (lyu2021 as run in driouich2022)",
-    "l2_lbfgs": "min over s of Σₜ ‖∇L(θₜ; s) − (θₜ − θ′ₜ)‖² (Zhu et al. 2019)",
+    "l2_lbfgs": "min over s of Σₜ ‖∇L(θₜ; s) − (θₜ − θ′ₜ) / rate‖² (Zhu et al. 2019)",
     "model_based_linear": "sᵢ = (yᵢ − θₚ·xᵢ) / θₛ, the ⌈ρm⌉ largest are 1 "
     "(driouich2022, Algorithm 3)",
     "model_based_local": f"sᵢ = argmin over v of (yᵢ − f(xᵢ, v; θ*))² {_MODEL_BASED}",
