@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_args
 
@@ -10,8 +9,9 @@ from pydantic import BeforeValidator, Field, PositiveInt, SerializeAsAny, Valida
 
 from overheard.data.dataset import MOST_VALUES
 from overheard.errors import FixConfig
-from overheard.federation.defences.catalogue import parse_defence
-from overheard.federation.defences.contract import DefenceConfig
+from overheard.federation.defences.catalogue import parse_defence, trust
+from overheard.federation.defences.contract import Defence
+from overheard.federation.named import nearest
 from overheard.foreign.notation import read_toml
 from overheard.foreign.shown import short
 from overheard.learning.recipe import MOST_REPEATS, Epochs, LearningRate
@@ -125,7 +125,7 @@ class PropertyConfig(Spec):
 
 
 S = TypeVar("S", bound=Spec)
-AnyDefence = Annotated[SerializeAsAny[DefenceConfig], BeforeValidator(parse_defence)]
+AnyDefence = Annotated[SerializeAsAny[Defence], BeforeValidator(parse_defence)]
 
 
 class Config(Spec):
@@ -140,13 +140,15 @@ class Config(Spec):
     defence: tuple[AnyDefence, ...] = ()
 
 
-def read_config(path: str | Path) -> Config:
-    """Read and check a config file."""
-    return parse_config(read_toml(path), str(path))
+def read_config(path: str | Path, trust_code: bool = False) -> Config:
+    """Read and check a config file; ``trust_code``: import the code of the user's that it names."""
+    return parse_config(read_toml(path), str(path), trust_code)
 
 
-def parse_config(content: dict[str, Any], name: str = "config") -> Config:
+def parse_config(content: dict[str, Any], name: str = "config", trust_code: bool = False) -> Config:
     """Check a config that was read already."""
+    if trust_code and isinstance(content.get("defence"), list):
+        trust(content["defence"])
     _refuse_unknown_keys(content, Config, name, "")
     return checked(Config, content, name)
 
@@ -165,11 +167,7 @@ def checked(spec: type[S], content: dict[str, Any], name: str) -> S:
 def _refuse_unknown_keys(content: dict[str, Any], spec: type[Spec], name: str, at: str) -> None:
     for key, value in content.items():
         if key not in spec.model_fields:
-            near = difflib.get_close_matches(key, spec.model_fields, n=1, cutoff=0.5)
-            hint = (
-                f"did you mean {near[0]!r}?" if near else f"known: {', '.join(spec.model_fields)}"
-            )
-            raise FixConfig(f"{name}: unknown key {at}{key!r}; {hint}")
+            raise FixConfig(f"{name}: unknown key {at}{key!r}; {nearest(key, spec.model_fields)}")
         annotation = spec.model_fields[key].annotation
         for inner in get_args(annotation) or (annotation,):
             if isinstance(value, dict) and isinstance(inner, type) and issubclass(inner, Spec):

@@ -7,6 +7,7 @@ gives the same bits.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,7 @@ from overheard.data.dataset import is_binned
 from overheard.errors import FixConfig, FixData
 from overheard.federation.behaviours import climbing, initial_of, misbehaved
 from overheard.federation.defences.accounting import budget
-from overheard.federation.defences.catalogue import build_all
-from overheard.federation.defences.contract import Defence, State, told
-from overheard.federation.defences.secure_sum import SecureSumConfig
+from overheard.federation.defences.contract import Chain, RoundContext, chain, told
 from overheard.federation.plan import LabelSecret, Plan
 from overheard.federation.pool import Pool, known_count, pool_of
 from overheard.federation.properties import write_properties
@@ -39,8 +38,8 @@ Progress = Callable[[int, int], None]
 def simulate(plan: Plan, out: str | Path, progress: Progress = lambda done, total: None) -> Path:
     """Run the federation and write its recording to ``out``; returns the path."""
     recipe, training, seed = plan.recipe, plan.config.training, plan.config.seed
-    defence = build_all(plan.config.defence)
-    data = client_shards(recipe, plan.clients)
+    defence = chain(*plan.config.defence)
+    data = client_shards(recipe, trained_on(plan))
     names = list(plan.clients)
     about = {
         "data": plan.dataset.name,
@@ -51,20 +50,19 @@ def simulate(plan: Plan, out: str | Path, progress: Progress = lambda done, tota
     if training.isolate:
         about["isolated"] = training.isolate
     payload = "gradient" if recipe.algorithm == "fedsgd" else "model"
-    summing = next((d for d in plan.config.defence if isinstance(d, SecureSumConfig)), None)
-    if summing is not None:
-        _check_summing(plan, data)
+    if defence.summing is not None:
+        _check_summing(defence.summing.name, plan, data)
     dishonest = plan.properties.dishonest if plan.properties else frozenset()
     bad = np.array([name in dishonest for name in names])
     promised = budgets(plan, defence, dict(zip(names, data.sizes.tolist(), strict=True)))
     with Recorder(out, payload, about) as recorder:
         write_knowledge(recorder, plan)
         recorder.seed(seed)
-        if defence.claim:
-            recorder.side("AppliedDefence", told(defence.claim))
+        if defence.parts:
+            recorder.side("AppliedDefence", told(defence.claims))
             if promised:
                 recorder.side("PrivacyBudget", promised)
-        state = defence.init(len(names), recipe.model.size)
+        memory: dict[Any, Any] = {}  # of the defences
         model = initial_of(recipe, seed, plan.config.model.initial).astype(recipe.wire)
         own = model  # of the isolated client
         for number in range(training.rounds):
@@ -74,26 +72,21 @@ def simulate(plan: Plan, out: str | Path, progress: Progress = lambda done, tota
             returned = train_clients(recipe, sent, data, chosen, seed, number)
             if bad[chosen].any():
                 returned = misled(plan, sent, returned, data, chosen, bad[chosen], number)
-            if summing is not None:
-                rng = stream(seed, "defence", number)
-                changed, state = defence.upload(
-                    state, updates_of(payload, sent, returned), chosen, rng
-                )
-                total, answered = summing.total(changed, number, stream(seed, "masks", number))
+            context = RoundContext(number, chosen, stream(seed, "defence", number), memory)
+            if defence.summing is not None:
+                updates = defence.upload(updates_of(payload, sent, returned), context)
+                masks = replace(context, rng=stream(seed, "masks", number))
+                total, answered = defence.total(updates, masks)
                 recorder.aggregated(
                     number,
                     named(recipe.model.layout(), model),
                     named(recipe.model.layout(), total),
                     [names[c] for c in chosen[answered]],
                 )
-                moved = step(recipe, model, total / len(answered))
-                noisy, state = defence.broadcast(state, moved.astype(np.float64), rng)
-                model = noisy.astype(recipe.wire)
+                model = broadcast(defence, step(recipe, model, total / len(answered)), context)
                 progress(number + 1, training.rounds)
                 continue
-            if defence.claim:
-                rng = stream(seed, "defence", number)
-                returned, state = uploaded(defence, state, payload, sent, returned, chosen, rng)
+            returned = uploaded(defence, payload, sent, returned, context)
             recorder.round(
                 number,
                 {
@@ -113,20 +106,16 @@ def simulate(plan: Plan, out: str | Path, progress: Progress = lambda done, tota
                 model = aggregate(recipe, model, returned[~alone], sizes[~alone], weighting)
             if alone.any():
                 own = aggregate(recipe, own, returned[alone], sizes[alone], weighting)
-            if defence.claim:
-                noisy, state = defence.broadcast(state, model.astype(np.float64), rng)
-                model = noisy.astype(recipe.wire)
+            model = broadcast(defence, model, context)
             progress(number + 1, training.rounds)
     return Path(out)
 
 
-def budgets(plan: Plan, defence: Defence, sizes: dict[str, int]) -> dict[str, Any]:
+def budgets(plan: Plan, defence: Chain, sizes: dict[str, int]) -> dict[str, Any]:
     """The differential privacy that the defences promise a record of each client."""
     rounds, everybody, of_size = plan.config.training.rounds, sum(sizes.values()), {}
     for size in set(sizes.values()):
-        of_size[size] = budget(
-            plan.config.defence, defence.claim, plan.recipe, size, rounds, everybody
-        )
+        of_size[size] = budget(defence.claims, plan.recipe, size, rounds, everybody)
     found = {client: of_size[size] for client, size in sizes.items()}
     return {client: b.as_json() for client, b in found.items() if b is not None}
 
@@ -207,42 +196,41 @@ def step(recipe: Recipe, model: Array, update: Array) -> Array:
     return np.asarray(model.astype(np.float64) - rate * update).astype(model.dtype)
 
 
-def _check_summing(plan: Plan, data: Shards) -> None:
+def _check_summing(name: str, plan: Plan, data: Shards) -> None:
     """Refuse what a plain sum cannot do, or would give away."""
     training, clients = plan.config.training, len(data)
     if training.isolate:
         raise FixConfig(
-            "training.isolate sends one client a model of its own, and under secure_sum nobody "
-            "sees what it returns; leave one of them out"
+            f"training.isolate sends one client a model of its own, and under {name} nobody sees "
+            "what it returns; leave one of them out"
         )
     if training.weighting == "size" and data.sizes.min() < data.sizes.max():
         raise FixConfig(
-            f"secure_sum adds the updates unweighted, and the clients hold {data.sizes.min()} to "
+            f"{name} adds the updates unweighted, and the clients hold {data.sizes.min()} to "
             f"{data.sizes.max()} records; set training.weighting = 'equal'"
         )
     if len(participants(clients, training.participation, 0, 0)) < 2:
         raise FixConfig(
-            f"secure_sum with one client a round ({clients} clients, participation "
+            f"{name} with one client a round ({clients} clients, participation "
             f"{training.participation:g}) hides nothing: raise training.participation"
         )
 
 
 def uploaded(
-    defence: Defence,
-    state: State,
-    payload: str,
-    sent: Array,
-    returned: Array,
-    chosen: NDArray[np.int64],
-    rng: np.random.Generator,
-) -> tuple[Array, State]:
-    """What the clients return once the defence has changed their updates, in the wire's precision.
-
-    The update is what a listener sees of a client: ``sent - returned``, or the gradient it sends.
-    """
-    changed, state = defence.upload(state, updates_of(payload, sent, returned), chosen, rng)
+    defence: Chain, payload: str, sent: Array, returned: Array, context: RoundContext
+) -> Array:
+    """What the clients return once the defences have changed their updates, in the wire's
+    precision."""
+    if not defence.parts:
+        return returned
+    changed = defence.upload(updates_of(payload, sent, returned), context)
     back = changed if payload == "gradient" else sent.astype(np.float64) - changed
-    return back.astype(returned.dtype), state
+    return back.astype(returned.dtype)
+
+
+def broadcast(defence: Chain, model: Array, context: RoundContext) -> Array:
+    """The global model as the server sends it, in the wire's precision."""
+    return defence.broadcast(model.astype(np.float64), context).astype(model.dtype)
 
 
 def aggregate(
@@ -264,6 +252,15 @@ def _weighted_sum(weights: Array, returned: Array) -> NDArray[np.float64]:
         part = slice(begin, begin + wide)
         mean[part] = weights @ returned[:, part].astype(np.float64)
     return mean
+
+
+def trained_on(plan: Plan) -> dict[str, Records]:
+    """The records that each client trains on, once the defences have changed its own."""
+    defence, seed = chain(*plan.config.defence), plan.config.seed
+    return {
+        client: defence.records(records, stream(seed, "records", client))
+        for client, records in plan.clients.items()
+    }
 
 
 def client_shards(recipe: Recipe, clients: dict[str, Records]) -> Shards:

@@ -340,6 +340,18 @@ class GroupCounts:
     counts: tuple[int, ...]
 
 
+EFFECTS: dict[str, tuple[str, ...]] = {
+    "clip": ("repeatable",),
+    "gaussian": ("additive", "repeatable"),
+    "drop_column": ("additive", "repeatable"),
+    "dp_sgd": ("repeatable",),
+    "top_k": ("sparse", "repeatable"),
+    "quantise": (),
+    "secure_sum": (),
+}
+"""What recordings that name these defences mean by it. Any other defence says it itself."""
+
+
 @dataclass(frozen=True)
 class AppliedDefence:
     """What clients and server do against listeners, as every participant is told.
@@ -347,14 +359,29 @@ class AppliedDefence:
     ``clip_norm``: updates longer than this were scaled down to it (None: none were). ``noise_sd``:
     standard deviation of the Gaussian noise on each coordinate of an update (0: none), in the
     update's own units. Which updates were clipped, and by how much, is not told.
+
+    ``effects``, of each name (by default, see `EFFECTS`): ``additive``, an update is still a sum
+    over records, and the noise; ``sparse``, a coordinate of 0 was not sent; ``repeatable``, who
+    trains again can do the same to the update, knowing what is told here.
     """
 
     name: ClassVar[str] = "applied defence"
     names: tuple[str, ...]
     clip_norm: float | None = None
     noise_sd: float = 0.0
+    effects: tuple[tuple[str, ...], ...] = ()
+
+    def having(self, effect: str) -> tuple[str, ...]:
+        """The names of those that have this effect."""
+        each = self.effects or [EFFECTS.get(name, ()) for name in self.names]
+        return tuple(name for name, has in zip(self.names, each, strict=True) if effect in has)
 
     def __post_init__(self) -> None:
+        if self.effects and len(self.effects) != len(self.names):
+            raise FixData(
+                f"the applied defence has effects of {len(self.effects)} defences and names "
+                f"{len(self.names)}; give those of each, or none"
+            )
         if not 0 <= self.noise_sd < np.inf or not (self.clip_norm is None or self.clip_norm > 0):
             raise FixData(
                 f"the applied defence has noise_sd {self.noise_sd} and clip_norm {self.clip_norm}; "

@@ -322,6 +322,7 @@ def _defence(recording: Recording, target: Target, client: str) -> AppliedDefenc
         tuple(map(str, content["names"])),
         None if norm is None else float(norm),
         float(content["noise_sd"]),
+        tuple(tuple(map(str, has)) for has in content.get("effects", ())),
     )
 
 

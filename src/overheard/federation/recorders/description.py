@@ -24,11 +24,10 @@ from overheard.federation.config import (
     checked,
     parse_config,
 )
-from overheard.federation.defences.catalogue import build_all
-from overheard.federation.defences.contract import told
+from overheard.federation.defences.contract import chain, told
 from overheard.federation.plan import Plan, load_data, plan
 from overheard.federation.recorders.factory import dense_of
-from overheard.federation.simulate import client_shards, write_knowledge
+from overheard.federation.simulate import client_shards, trained_on, write_knowledge
 from overheard.foreign.files import inside
 from overheard.foreign.notation import read_toml
 from overheard.foreign.shown import short
@@ -152,7 +151,7 @@ def describe(
     names = _names(recording, description, dataset)
     ready = plan(_config(description, dense, dataset.task), _only(dataset, set(names.values())))
     ready = replace(ready, recipe=_recipe(recording, description, dense, ready))
-    client_shards(ready.recipe, ready.clients)  # what does not fit the encoding is said here
+    client_shards(ready.recipe, trained_on(ready))  # what does not fit the encoding is said here
     seed = recording.seed
     about = {
         **{key: value for key, value in recording.about.items() if key != "seed"},
@@ -160,7 +159,7 @@ def describe(
         "origin": dataset.origin,
         "clients": [names.get(c, c) for c in recording.clients],
     }
-    claims = build_all(description.defence).claim
+    claims = chain(*description.defence).claims
     remarks = _silent(recording, names)
     recorder = Recorder(out, recording.payload, about)
     with recorder:

@@ -6,16 +6,13 @@ answer is checked: our network with the same parameters must give the same outpu
 
 from __future__ import annotations
 
-import importlib
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from overheard.errors import FixConfig, GrantKnowledge
+from overheard.federation.trusted import imported
 from overheard.learning.dense import predict
 from overheard.learning.recipe import Dense, Layout
 
@@ -59,22 +56,7 @@ def dense_of(factory: str, layout: Layout, trust_code: bool) -> Dense:
 def _made(factory: str) -> Any:
     import torch
 
-    where, _, what = factory.partition(":")
-    if not where or not what:
-        raise FixConfig(f'model.factory {factory!r} must be "package.module:function"')
-    try:
-        with _from_here():
-            make = getattr(importlib.import_module(where), what)
-    except (ImportError, AttributeError) as error:
-        raise FixConfig(
-            f"model.factory {factory!r} cannot be found ({error}); start overheard from the "
-            "folder of your code, or install it"
-        ) from error
-    except Exception as error:
-        raise FixConfig(
-            f"model.factory {factory!r}: its module cannot be imported: "
-            f"{type(error).__name__}: {error}"
-        ) from error
+    make = imported(factory, "model.factory")
     if not callable(make):
         raise FixConfig(f"model.factory {factory!r} is a {type(make).__name__}, not a function")
     try:
@@ -92,16 +74,6 @@ def _made(factory: str) -> Any:
             f"model.factory {factory!r} makes a {type(module).__name__}, not a torch module"
         )
     return module
-
-
-@contextmanager
-def _from_here() -> Iterator[None]:
-    """The working directory as a place to import from, as `python -m` has it."""
-    sys.path.insert(0, "")
-    try:
-        yield
-    finally:
-        sys.path.remove("")
 
 
 def _sizes(factory: str, parameters: list[tuple[str, tuple[int, ...]]]) -> tuple[int, ...]:
