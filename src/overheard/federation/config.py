@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, get_args
+from typing import Annotated, Any, Literal, Self, TypeVar, get_args
 
-from pydantic import BeforeValidator, Field, PositiveInt, SerializeAsAny, ValidationError
+from pydantic import (
+    BeforeValidator,
+    Field,
+    PositiveInt,
+    SerializeAsAny,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    model_serializer,
+    model_validator,
+)
 
 from overheard.data.dataset import MOST_VALUES
 from overheard.errors import FixConfig
 from overheard.federation.defences.catalogue import parse_defence, trust
 from overheard.federation.defences.contract import Defence
 from overheard.federation.named import nearest
+from overheard.federation.server import Mean, ServerRule, WeightedMean, parse_rule
 from overheard.foreign.notation import read_toml
 from overheard.foreign.shown import short
 from overheard.learning.recipe import MOST_REPEATS, Epochs, LearningRate
@@ -126,18 +136,40 @@ class PropertyConfig(Spec):
 
 S = TypeVar("S", bound=Spec)
 AnyDefence = Annotated[SerializeAsAny[Defence], BeforeValidator(parse_defence)]
+AnyRule = Annotated[SerializeAsAny[ServerRule], BeforeValidator(parse_rule)]
 
 
 class Config(Spec):
-    """A whole simulation. ``defence``: what clients and server do, in this order."""
+    """A whole simulation. ``server``: how the next global model is made, by default the mean of
+    the clients that ``training.weighting`` says. ``defence``: what clients and server do, in this
+    order."""
 
     seed: int = 0
     data: DataConfig
     model: ModelConfig
     training: TrainingConfig
+    server: AnyRule | None = None
     audit: AuditConfig = AuditConfig()
     property: PropertyConfig | None = None
     defence: tuple[AnyDefence, ...] = ()
+
+    def server_rule(self) -> ServerRule:
+        """How the server makes the next global model."""
+        return self.server or (WeightedMean() if self.training.weighting == "size" else Mean())
+
+    @model_validator(mode="after")
+    def _one_weighting(self) -> Self:
+        if self.server is not None and self.training.weighting != "size":
+            raise ValueError("[server] says how clients weigh; leave training.weighting out")
+        return self
+
+    @model_serializer(mode="wrap")
+    def _as_given(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without ``server`` where it is not given: such configs are written as they were."""
+        content: dict[str, Any] = plain(self)
+        if self.server is None:
+            content.pop("server", None)
+        return content
 
 
 def read_config(path: str | Path, trust_code: bool = False) -> Config:

@@ -22,9 +22,10 @@ from overheard.federation.defences.contract import Chain, RoundContext, chain, t
 from overheard.federation.plan import LabelSecret, Plan
 from overheard.federation.pool import Pool, known_count, pool_of
 from overheard.federation.properties import write_properties
+from overheard.federation.server import aggregate, aggregate_sum
 from overheard.learning.recipe import Layout, Recipe
 from overheard.learning.records import OneHot, Records, encode, positions
-from overheard.learning.training import CACHE, Shards, local_training, shards
+from overheard.learning.training import Shards, local_training, shards
 from overheard.randomness import stream
 from overheard.transcript.observe import LABEL_COLUMN, MEMBER_COLUMN
 from overheard.transcript.store import Recorder
@@ -38,6 +39,7 @@ Progress = Callable[[int, int], None]
 def simulate(plan: Plan, out: str | Path, progress: Progress = lambda done, total: None) -> Path:
     """Run the federation and write its recording to ``out``; returns the path."""
     recipe, training, seed = plan.recipe, plan.config.training, plan.config.seed
+    rule = plan.config.server_rule()
     defence = chain(*plan.config.defence)
     data = client_shards(recipe, trained_on(plan))
     names = list(plan.clients)
@@ -64,7 +66,8 @@ def simulate(plan: Plan, out: str | Path, progress: Progress = lambda done, tota
                 recorder.side("PrivacyBudget", promised)
         memory: dict[Any, Any] = {}  # of the defences
         model = initial_of(recipe, seed, plan.config.model.initial).astype(recipe.wire)
-        own = model  # of the isolated client
+        state = rule.init(len(model))
+        own, own_state = model, state  # of the isolated client
         for number in range(training.rounds):
             chosen = participants(len(names), training.participation, seed, number)
             alone = np.array([names[c] == training.isolate for c in chosen])
@@ -83,7 +86,9 @@ def simulate(plan: Plan, out: str | Path, progress: Progress = lambda done, tota
                     named(recipe.model.layout(), total),
                     [names[c] for c in chosen[answered]],
                 )
-                model = broadcast(defence, step(recipe, model, total / len(answered)), context)
+                who = len(answered)
+                model, state = aggregate_sum(rule, state, recipe, model, total, who)
+                model = broadcast(defence, model, context)
                 progress(number + 1, training.rounds)
                 continue
             returned = uploaded(defence, payload, sent, returned, context)
@@ -101,11 +106,13 @@ def simulate(plan: Plan, out: str | Path, progress: Progress = lambda done, tota
                 },
                 {names[c]: float(data.sizes[c]) for c in chosen},
             )
-            sizes, weighting = data.sizes[chosen], training.weighting
+            sizes = data.sizes[chosen]
             if not alone.all():
-                model = aggregate(recipe, model, returned[~alone], sizes[~alone], weighting)
+                others, theirs = returned[~alone], sizes[~alone]
+                model, state = aggregate(rule, state, recipe, model, others, theirs)
             if alone.any():
-                own = aggregate(recipe, own, returned[alone], sizes[alone], weighting)
+                mine = returned[alone], sizes[alone]
+                own, own_state = aggregate(rule, own_state, recipe, own, *mine)
             model = broadcast(defence, model, context)
             progress(number + 1, training.rounds)
     return Path(out)
@@ -190,12 +197,6 @@ def updates_of(payload: str, sent: Array, returned: Array) -> NDArray[np.float64
     return np.asarray(sent.astype(np.float64) - returned)
 
 
-def step(recipe: Recipe, model: Array, update: Array) -> Array:
-    """The next global model, from the mean update of the clients."""
-    rate = recipe.learning_rate if recipe.algorithm == "fedsgd" else 1.0
-    return np.asarray(model.astype(np.float64) - rate * update).astype(model.dtype)
-
-
 def _check_summing(name: str, plan: Plan, data: Shards) -> None:
     """Refuse what a plain sum cannot do, or would give away."""
     training, clients = plan.config.training, len(data)
@@ -204,10 +205,11 @@ def _check_summing(name: str, plan: Plan, data: Shards) -> None:
             f"training.isolate sends one client a model of its own, and under {name} nobody sees "
             "what it returns; leave one of them out"
         )
-    if training.weighting == "size" and data.sizes.min() < data.sizes.max():
+    weights = plan.config.server_rule().weights(data.sizes)
+    if weights.min() < weights.max():
         raise FixConfig(
             f"{name} adds the updates unweighted, and the clients hold {data.sizes.min()} to "
-            f"{data.sizes.max()} records; set training.weighting = 'equal'"
+            f"{data.sizes.max()} records; set training.weighting = 'equal', or that in [server]"
         )
     if len(participants(clients, training.participation, 0, 0)) < 2:
         raise FixConfig(
@@ -231,27 +233,6 @@ def uploaded(
 def broadcast(defence: Chain, model: Array, context: RoundContext) -> Array:
     """The global model as the server sends it, in the wire's precision."""
     return defence.broadcast(model.astype(np.float64), context).astype(model.dtype)
-
-
-def aggregate(
-    recipe: Recipe, model: Array, returned: Array, sizes: NDArray[np.int64], weighting: str
-) -> Array:
-    """The next global model: the clients' mean, weighted by size or equally."""
-    weights = sizes / sizes.sum() if weighting == "size" else np.full(len(sizes), 1 / len(sizes))
-    mean = _weighted_sum(weights, returned).astype(model.dtype)
-    if recipe.algorithm == "fedsgd":
-        return model - model.dtype.type(recipe.learning_rate) * mean
-    return mean
-
-
-def _weighted_sum(weights: Array, returned: Array) -> NDArray[np.float64]:
-    """weights @ returned in float64, some columns at a time: no copy of all models is made."""
-    mean = np.empty(returned.shape[1])
-    wide = max(1, CACHE // (16 * len(returned)))
-    for begin in range(0, len(mean), wide):
-        part = slice(begin, begin + wide)
-        mean[part] = weights @ returned[:, part].astype(np.float64)
-    return mean
 
 
 def trained_on(plan: Plan) -> dict[str, Records]:

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from overheard.federation.behaviours import initial_of
 from overheard.federation.defences.contract import RoundContext, chain, told
 from overheard.federation.plan import Plan
+from overheard.federation.server import aggregate
 from overheard.federation.simulate import (
-    aggregate,
     broadcast,
     client_shards,
     named,
@@ -65,6 +65,8 @@ def rehearsed(
     data = client_shards(recipe, own | others)
     defence = chain(*ready.config.defence)
     memory: dict[Any, Any] = {}
+    rule = ready.config.server_rule()
+    state = rule.init(recipe.model.size)
     model = initial_of(recipe, ready.config.seed + draw, ready.config.model.initial).astype(
         recipe.wire
     )
@@ -76,8 +78,7 @@ def rehearsed(
         context = RoundContext(number, chosen, stream(seed, "defence", number), memory)
         returned = uploaded(defence, payload, model, returned, context)
         yield model, returned[0]
-        sizes = data.sizes[chosen]
-        model = aggregate(recipe, model, returned, sizes, training.weighting)
+        model, state = aggregate(rule, state, recipe, model, returned, data.sizes[chosen])
         model = broadcast(defence, model, context)
 
 
