@@ -129,11 +129,15 @@ def simulate(
     out: Out,
     seed: Seed = None,
     data_dir: DataDir = None,
+    trust_code: Annotated[
+        bool,
+        typer.Option("--trust-code", help="Import the defences that are package.module:Class."),
+    ] = False,
 ) -> None:
     """Run a federation on this machine and record everything that it sends."""
     from overheard.federation.config import read_config
 
-    _simulate(_with_seed(read_config(config), seed), out)
+    _simulate(_with_seed(read_config(config, trust_code), seed), out)
     terminal.wrote("recording", out)
     terminal.say(f"next       overheard audit {out} --out {out}-audit")
     terminal.emit({"recording": str(out)})

@@ -134,7 +134,7 @@ class TestEvery:
 
     def test_what_is_not_declared_changes_nothing(self, name):
         (defence,) = built(name).parts
-        records, step = people().records, LocalStep()
+        records, step = people().records, LocalStep(0)
         changed = {
             "records": defence.records(records, np.random.default_rng(0)) is not records,
             "step": defence.step(step) is not step,

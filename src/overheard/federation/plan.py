@@ -17,9 +17,8 @@ from overheard.federation.defences.contract import Chain, chain
 from overheard.federation.pool import known_first, strangers
 from overheard.federation.properties import Properties, settle
 from overheard.foreign.limits import check
-from overheard.learning.recipe import Dense, LeNet, Loss, Recipe, Target
+from overheard.learning.recipe import Dense, LeNet, Loss, PrivateSteps, Recipe, Target
 from overheard.learning.records import Encoding, OneHot, Pixels, Records, Scaled, Value, encode
-from overheard.learning.step import LocalStep
 from overheard.randomness import stream
 from overheard.transcript.messages import check_client
 
@@ -113,7 +112,7 @@ def plan(config: Config, dataset: Dataset | None = None) -> Plan:
         batch_size=training.batch_size or None,
         steps=training.steps or None,
         proximal=training.proximal,
-        private=_step(defence, config.model).private,
+        private=_private(defence, len(target.classes), config.model),
         wire=training.wire,
     )
     secrets = (label, outsiders, auxiliary, properties)
@@ -132,17 +131,15 @@ def _seen(defence: Chain, dataset: Dataset, seed: int) -> Dataset:
     return replace(dataset, records=Records({**clients, **left}))
 
 
-def _step(defence: Chain, model: ModelConfig) -> LocalStep:
-    """What is done inside local training; refuses what cannot be done with this model."""
-    step = defence.step()
-    if model.name == "lenet" and step.losses:
-        raise FixConfig("a defence changes the loss, which a 'lenet' does not do; use model 'mlp'")
+def _private(defence: Chain, classes: int, model: ModelConfig) -> PrivateSteps | None:
+    """The private steps that a defence takes inside local training, if one does."""
+    step = defence.step(classes)
     if model.name == "lenet" and step.private and find_spec("opacus") is None:
         raise FixConfig(
             "defence: a 'lenet' with private steps needs Opacus, which is not installed: "
             "pip install 'overheard[dp]', or use model 'mlp'"
         )
-    return step
+    return step.private
 
 
 def _model(wanted: ModelConfig, encoding: Encoding, outputs: int) -> Dense | LeNet:

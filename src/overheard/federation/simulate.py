@@ -25,7 +25,7 @@ from overheard.federation.properties import write_properties
 from overheard.federation.server import aggregate, aggregate_sum
 from overheard.learning.recipe import Layout, Recipe
 from overheard.learning.records import OneHot, Records, encode, positions
-from overheard.learning.training import Shards, local_training, shards
+from overheard.learning.training import Hooks, Shards, local_training, shards
 from overheard.randomness import stream
 from overheard.transcript.observe import LABEL_COLUMN, MEMBER_COLUMN
 from overheard.transcript.store import Recorder
@@ -42,6 +42,7 @@ def simulate(plan: Plan, out: str | Path, progress: Progress = lambda done, tota
     rule = plan.config.server_rule()
     defence = chain(*plan.config.defence)
     data = client_shards(recipe, trained_on(plan))
+    hooks = defence.step(len(recipe.target.classes)).batches
     names = list(plan.clients)
     about = {
         "data": plan.dataset.name,
@@ -72,7 +73,7 @@ def simulate(plan: Plan, out: str | Path, progress: Progress = lambda done, tota
             chosen = participants(len(names), training.participation, seed, number)
             alone = np.array([names[c] == training.isolate for c in chosen])
             sent = np.where(alone[:, None], own, model) if training.isolate else model
-            returned = train_clients(recipe, sent, data, chosen, seed, number)
+            returned = train_clients(recipe, sent, data, chosen, seed, number, hooks)
             if bad[chosen].any():
                 returned = misled(plan, sent, returned, data, chosen, bad[chosen], number)
             context = RoundContext(number, chosen, stream(seed, "defence", number), memory)
@@ -137,11 +138,18 @@ def participants(clients: int, share: float, seed: int, number: int) -> NDArray[
 
 
 def train_clients(
-    recipe: Recipe, sent: Array, data: Shards, chosen: NDArray[np.int64], seed: int, number: int
+    recipe: Recipe,
+    sent: Array,
+    data: Shards,
+    chosen: NDArray[np.int64],
+    seed: int,
+    number: int,
+    hooks: Hooks = (),
 ) -> Array:
     """What the chosen clients return (len(chosen), P), clients of similar size in one batch.
 
-    ``sent``: one model (P,) for all, or one for each (len(chosen), P).
+    ``sent``: one model (P,) for all, or one for each (len(chosen), P). ``hooks``: what defences do
+    inside local training.
     """
     returned = np.empty((len(chosen), sent.shape[-1]), sent.dtype)
     by_size = np.argsort(data.sizes[chosen], kind="stable")
@@ -151,7 +159,7 @@ def train_clients(
         start = sent if sent.ndim == 1 else sent[part]
         with np.errstate(over="ignore", invalid="ignore"):
             place = returned[begin : begin + CHUNK]
-            local_training(recipe, start, data.take(chosen[part]), rng, place)
+            local_training(recipe, start, data.take(chosen[part]), rng, place, hooks)
     if (by_size[1:] < by_size[:-1]).any():
         returned = returned[np.argsort(by_size)]
     with np.errstate(over="ignore", invalid="ignore"):
@@ -180,7 +188,8 @@ def misled(
     made = returned.copy()
     if asked.kind == "ascent" and recipe.algorithm != "fedsgd":
         start = np.broadcast_to(sent, returned.shape)[bad]
-        made[bad] = train_clients(climbing(recipe), start, data, chosen[bad], seed, number)
+        hooks = chain(*plan.config.defence).step(len(recipe.target.classes)).batches
+        made[bad] = train_clients(climbing(recipe), start, data, chosen[bad], seed, number, hooks)
     elif asked.kind != "membership":
         payload = "gradient" if recipe.algorithm == "fedsgd" else "model"
         start = np.broadcast_to(sent, returned.shape)[bad]

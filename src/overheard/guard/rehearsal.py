@@ -64,6 +64,7 @@ def rehearsed(
     others = trained_on(replace(ready, clients=_others(ready, client, seed)))
     data = client_shards(recipe, own | others)
     defence = chain(*ready.config.defence)
+    hooks = defence.step(len(recipe.target.classes)).batches
     memory: dict[Any, Any] = {}
     rule = ready.config.server_rule()
     state = rule.init(recipe.model.size)
@@ -74,7 +75,7 @@ def rehearsed(
     for number in range(rounds):
         chosen = participants(len(data), training.participation, seed, number)
         chosen = np.array([0]) if training.isolate == client else np.union1d([0], chosen)
-        returned = train_clients(recipe, model, data, chosen, seed, number)
+        returned = train_clients(recipe, model, data, chosen, seed, number, hooks)
         context = RoundContext(number, chosen, stream(seed, "defence", number), memory)
         returned = uploaded(defence, payload, model, returned, context)
         yield model, returned[0]
@@ -123,9 +124,10 @@ def replayed(ready: Plan, client: str, sent: Array, returned: Array) -> str:
     )
     who, begin = np.array([0]), sent.astype(recipe.wire)
     defence = chain(*ready.config.defence)
+    hooks = defence.step(len(recipe.target.classes)).batches
     updates = []
     for number in range(REPLAYS):
-        answer = train_clients(recipe, begin, data, who, ready.config.seed, number)
+        answer = train_clients(recipe, begin, data, who, ready.config.seed, number, hooks)
         context = RoundContext(number, who, stream(ready.config.seed, "replay", number))
         answer = uploaded(defence, payload, begin, answer, context)
         updates.append(updates_of(payload, begin, answer)[0])

@@ -25,7 +25,8 @@ from torch.nn import functional as F
 from overheard.errors import ChooseAnotherAttack
 from overheard.learning.gradient_rows import GradientRows, Outer, Written, stacked
 from overheard.learning.recipe import LeNet, Recipe
-from overheard.learning.training import Shards, shares, training_batches
+from overheard.learning.step import hooked
+from overheard.learning.training import Hooks, Shards, shares, training_batches
 from overheard.randomness import stream
 
 Array = NDArray[np.floating[Any]]
@@ -98,7 +99,9 @@ def dropout_masks(
     ]
 
 
-def local_training(recipe: Recipe, start: Array, data: Shards, rng: np.random.Generator) -> Array:
+def local_training(
+    recipe: Recipe, start: Array, data: Shards, rng: np.random.Generator, hooks: Hooks = ()
+) -> Array:
     """As `overheard.learning.training.local_training`: models (C, P) after the local epochs."""
     model = lenet_of(recipe)
     theta = np.broadcast_to(start, (len(data), start.shape[-1]))
@@ -111,9 +114,11 @@ def local_training(recipe: Recipe, start: Array, data: Shards, rng: np.random.Ge
 
         return private_training(recipe, model, theta, data, rng, masks)
     if recipe.algorithm == "fedsgd":
-        weights = shares(data, theta.dtype)
-        return client_gradients(model, theta, data.inputs, data.labels, weights, rng)
-    for inputs, labels, weights in training_batches(recipe, data, theta.dtype, rng):
+        whole = data.inputs, data.labels, shares(data, theta.dtype)
+        ((inputs, labels, weights),) = hooked([whole], hooks, rng)
+        return client_gradients(model, theta, inputs, labels, weights, rng)
+    batches = hooked(training_batches(recipe, data, theta.dtype, rng), hooks, rng)
+    for inputs, labels, weights in batches:
         step = client_gradients(model, theta, inputs, labels, weights, rng)
         if recipe.algorithm == "fedprox":
             busy = weights.any(axis=-1, keepdims=True)

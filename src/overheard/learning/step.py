@@ -1,8 +1,13 @@
-"""What a defence does inside every local step: private steps, as data, or a change of the loss."""
+"""What a defence does inside local training: private steps, as data, or a change of the batches.
+
+A local step is taken on a batch: inputs (C, n, d), labels and weights (C, n) of C clients, whose
+gradients are added up with these weights. Whatever is a sum over records of some loss is another
+batch: noisy inputs, other labels, a record under several labels with a part of its weight each.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,15 +17,28 @@ from numpy.typing import NDArray
 from overheard.learning.recipe import PrivateSteps
 
 Array = NDArray[np.floating[Any]]
-LossHook = Callable[[Array, Array, Array], Array]
-"""``hook(errors, outputs, labels)``: the derivative (..., n, outputs) of each record's loss by the
-model's outputs, as the client is to use it in place of ``errors``."""
+Batch = tuple[Array, Array, Array]
+BatchHook = Callable[[Batch, np.random.Generator], Batch]
+"""The batch that the client uses in place of this one. Padding, and clients that are done, have
+weight 0 and must keep it."""
 
 
 @dataclass(frozen=True)
 class LocalStep:
-    """``private``: records' gradients are clipped and noise is added, which the recipe then says.
-    ``losses``: hooks on the derivative of each record's loss, which act one after the other."""
+    """``classes``: how many the label has, 0 for a number. ``private``: records' gradients are
+    clipped and noise is added, which the recipe then says. ``batches``: hooks, which act one after
+    the other on the batch of every local step."""
 
+    classes: int
     private: PrivateSteps | None = None
-    losses: tuple[LossHook, ...] = ()
+    batches: tuple[BatchHook, ...] = ()
+
+
+def hooked(
+    batches: Iterable[Batch], hooks: tuple[BatchHook, ...], rng: np.random.Generator
+) -> Iterator[Batch]:
+    """The batches as the hooks leave them."""
+    for batch in batches:
+        for hook in hooks:
+            batch = hook(batch, rng)
+        yield batch

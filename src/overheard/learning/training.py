@@ -17,8 +17,10 @@ from numpy.typing import NDArray
 from overheard.learning.dense import factors, split, weighted_gradient, write_gradient
 from overheard.learning.private import clipped, sampled_weights
 from overheard.learning.recipe import LeNet, Recipe
+from overheard.learning.step import BatchHook, hooked
 
 Array = NDArray[np.floating[Any]]
+Hooks = tuple[BatchHook, ...]
 CACHE = 1 << 22
 """Bytes of models, gradients and records worked on at a time: what a processor's cache holds."""
 
@@ -57,40 +59,54 @@ def shards(inputs: Sequence[Array], labels: Sequence[Array], dtype: str = "float
 
 
 def local_training(
-    recipe: Recipe, start: Array, data: Shards, rng: np.random.Generator, out: Array | None = None
+    recipe: Recipe,
+    start: Array,
+    data: Shards,
+    rng: np.random.Generator,
+    out: Array | None = None,
+    hooks: Hooks = (),
 ) -> Array:
     """Models (C, P) after the recipe's local epochs from ``start`` ((P,) or (C, P)).
 
     The arithmetic is done in ``start``'s precision. FedSGD returns the full-batch gradient at
     ``start`` instead of a model; FedProx adds ``proximal * (theta - start)`` to each gradient.
     ``out``: where to write them; a large array made anew costs as much as a step of training.
+    ``hooks``: what a defence does to the batch of every step, see `learning.step`.
     """
     plain = not isinstance(recipe.model, LeNet) and recipe.private is None
     if plain and recipe.algorithm != "fedsgd":
         theta = np.empty((len(data), start.shape[-1]), start.dtype) if out is None else out
         theta[...] = start
-        return _descended(recipe, theta, start, data, rng)
-    made = _returned(recipe, start, data, rng)
+        return _descended(recipe, theta, start, data, rng, hooks)
+    made = _returned(recipe, start, data, rng, hooks)
     if out is None:
         return made
     out[...] = made
     return out
 
 
-def _returned(recipe: Recipe, start: Array, data: Shards, rng: np.random.Generator) -> Array:
+def _returned(
+    recipe: Recipe, start: Array, data: Shards, rng: np.random.Generator, hooks: Hooks
+) -> Array:
     """The same for convolutions, DP-SGD and FedSGD, which make an array of their own."""
     if isinstance(recipe.model, LeNet):
         from overheard.learning import lenet  # torch: only where a model needs it
 
-        return lenet.local_training(recipe, start, data, rng)
+        return lenet.local_training(recipe, start, data, rng, hooks)
     theta = np.broadcast_to(start, (len(data), start.shape[-1]))
     if recipe.private is not None:
         return _private_training(recipe, theta, data, rng)
-    return _gradient(recipe, theta, data.inputs, data.labels, shares(data, theta.dtype))
+    (whole,) = hooked([(data.inputs, data.labels, shares(data, theta.dtype))], hooks, rng)
+    return _gradient(recipe, theta, *whole)
 
 
 def _descended(
-    recipe: Recipe, theta: Array, start: Array, data: Shards, rng: np.random.Generator
+    recipe: Recipe,
+    theta: Array,
+    start: Array,
+    data: Shards,
+    rng: np.random.Generator,
+    hooks: Hooks,
 ) -> Array:
     """The models (C, P), changed in place by every local step.
 
@@ -106,7 +122,8 @@ def _descended(
         model, origin = theta[part], np.broadcast_to(start, theta.shape)[part]
         gradient = np.empty_like(model)
         layers, slopes = split(recipe.dense, model), split(recipe.dense, gradient)
-        for inputs, labels, weights in schedule.batches(theta.dtype, part):
+        batches = hooked(schedule.batches(theta.dtype, part), hooks, rng)
+        for inputs, labels, weights in batches:
             pairs = factors(recipe.dense, recipe.loss, layers, inputs, labels)
             write_gradient(pairs, weights, slopes)
             if recipe.algorithm == "fedprox":

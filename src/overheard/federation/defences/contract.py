@@ -169,10 +169,16 @@ class Chain:
             records = part.records(records, rng)
         return records
 
-    def step(self) -> LocalStep:
-        step = LocalStep()
+    def step(self, classes: int) -> LocalStep:
+        """What all of them do inside local training; ``classes``: of the label, 0 for a number."""
+        step = LocalStep(classes)
         for part in self.parts:
             step = part.step(step)
+        if step.private and step.batches:
+            raise FixConfig(
+                "private steps count every record of a batch once, and a defence changes the "
+                f"batches ({', '.join(part.name for part in self.parts)}); leave one of them out"
+            )
         return step
 
     def upload(self, updates: Array, context: RoundContext) -> Array:
