@@ -1,0 +1,1 @@
+"""How fast is it, beside what others would run? Ratios of one run, never absolute times."""
