@@ -21,6 +21,7 @@ MODULES = {
     "overheard.deep.attack": "from overheard.big import everything\nclass Attack: ...\nphase = 1",
     "overheard.deep.uses": "from overheard.deep.attack import Attack, phase",
     "overheard.deep.near": "from ..lazy import late\nfrom . import attack",
+    "overheard.folder": "all_of_it = 'overheard.deep.*'",
 }
 
 
@@ -53,6 +54,7 @@ def made_up(monkeypatch: pytest.MonkeyPatch) -> Any:
         ("typed", "lazy"),  # not what only a type checker reads, and nobody else's package
         ("named", "lazy"),  # a module's full name in a string is as good as an import
         ("deep", "deep.attack big"),
+        ("folder", "deep.attack deep.uses deep.near big lazy"),
         ("deep.near", "lazy deep.attack big"),
     ],
 )

@@ -66,8 +66,9 @@ def stands_on(
     """The modules, and those of this package that they import, directly or through others.
 
     Imports inside functions count, those for type checkers alone do not; a string that is the full
-    name of a module counts as an import of it. ``apart``: names by module; who imports nothing but
-    such names from there is not taken to stand on that module. ``without``: modules left out.
+    name of a module counts as an import of it, and one that ends in ``.*`` of all in that folder.
+    ``apart``: names by module; who imports nothing but such names from there is not taken to stand
+    on that module. ``without``: modules left out.
 
     Not seen: what is imported by a name that is put together at run time, and the ``__init__`` of
     the packages on the way to a module (they hold no code that a number could depend on).
@@ -108,6 +109,8 @@ def imports(module: str) -> dict[str, frozenset[str]]:
     is_package = any(other.startswith(f"{module}.") for other in known)
     package = module if is_package else module.rpartition(".")[0]
     for target, name in _imported(ast.parse(known[module]), package):
+        if target.endswith(".*"):
+            found |= {other: frozenset() for other in known if other.startswith(target[:-1])}
         whole, part = (f"{target}.{name}", "") if f"{target}.{name}" in known else (target, name)
         if whole in known:
             before = found.get(whole)

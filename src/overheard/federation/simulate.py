@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,7 @@ def simulate(plan: Plan, out: str | Path, progress: Progress = lambda done, tota
     defence = chain(*plan.config.defence)
     data = client_shards(recipe, trained_on(plan))
     hooks = defence.step(len(recipe.target.classes)).batches
-    names = list(plan.clients)
+    names, arrays = list(plan.clients), partial(named, recipe.model.layout())
     about = {
         "data": plan.dataset.name,
         "origin": plan.dataset.origin,
@@ -81,39 +82,26 @@ def simulate(plan: Plan, out: str | Path, progress: Progress = lambda done, tota
                 updates = defence.upload(updates_of(payload, sent, returned), context)
                 masks = replace(context, rng=stream(seed, "masks", number))
                 total, answered = defence.total(updates, masks)
-                recorder.aggregated(
+                who = [names[c] for c in chosen[answered]]
+                recorder.aggregated(number, arrays(model), arrays(total), who)
+                model, state = aggregate_sum(rule, state, recipe, model, total, len(who))
+            else:
+                returned = uploaded(defence, payload, sent, returned, context)
+                recorder.round(
                     number,
-                    named(recipe.model.layout(), model),
-                    named(recipe.model.layout(), total),
-                    [names[c] for c in chosen[answered]],
+                    {names[c]: arrays(s) for c, s in zip(chosen, sent, strict=True)}
+                    if training.isolate
+                    else arrays(model),
+                    {names[c]: arrays(r) for c, r in zip(chosen, returned, strict=True)},
+                    {names[c]: float(data.sizes[c]) for c in chosen},
                 )
-                who = len(answered)
-                model, state = aggregate_sum(rule, state, recipe, model, total, who)
-                model = broadcast(defence, model, context)
-                progress(number + 1, training.rounds)
-                continue
-            returned = uploaded(defence, payload, sent, returned, context)
-            recorder.round(
-                number,
-                {
-                    names[c]: named(recipe.model.layout(), s)
-                    for c, s in zip(chosen, sent, strict=True)
-                }
-                if training.isolate
-                else named(recipe.model.layout(), model),
-                {
-                    names[c]: named(recipe.model.layout(), r)
-                    for c, r in zip(chosen, returned, strict=True)
-                },
-                {names[c]: float(data.sizes[c]) for c in chosen},
-            )
-            sizes = data.sizes[chosen]
-            if not alone.all():
-                others, theirs = returned[~alone], sizes[~alone]
-                model, state = aggregate(rule, state, recipe, model, others, theirs)
-            if alone.any():
-                mine = returned[alone], sizes[alone]
-                own, own_state = aggregate(rule, own_state, recipe, own, *mine)
+                sizes = data.sizes[chosen]
+                if not alone.all():
+                    others = returned[~alone], sizes[~alone]
+                    model, state = aggregate(rule, state, recipe, model, *others)
+                if alone.any():
+                    mine = returned[alone], sizes[alone]
+                    own, own_state = aggregate(rule, own_state, recipe, own, *mine)
             model = broadcast(defence, model, context)
             progress(number + 1, training.rounds)
     return Path(out)

@@ -17,11 +17,11 @@ from inspect import getmembers, isabstract, isclass
 from typing import Any
 
 from overheard.errors import FixConfig, GrantKnowledge
-from overheard.federation import defences
 from overheard.federation.defences.contract import Defence
 from overheard.federation.named import parse_named
 from overheard.federation.trusted import imported
 
+FOLDER = "overheard.federation.defences.*"
 GROUP = "overheard.defences"
 """The group of entry points under which other packages announce defences."""
 
@@ -30,7 +30,8 @@ GROUP = "overheard.defences"
 def all_defences() -> dict[str, type[Defence]]:
     """Every defence by its name, sorted; those of `trust` come to them."""
     found: dict[str, type[Defence]] = {}
-    for module in pkgutil.iter_modules(defences.__path__, f"{defences.__name__}."):
+    package = import_module(FOLDER.removesuffix(".*"))
+    for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
         for _, thing in getmembers(import_module(module.name), isclass):
             if thing.__module__ == module.name and issubclass(thing, Defence):
                 _add(found, thing, module.name)
@@ -56,8 +57,9 @@ def parse_defence(content: Any) -> Any:
     if isinstance(name, str) and ":" in name:
         if name not in known:
             raise GrantKnowledge(
-                f"defence {name!r} is code, and importing it runs it; say --trust-code if you "
-                "trust whoever wrote it"
+                f"defence {name!r} is code, and importing it runs it; if you trust whoever wrote "
+                "it, say --trust-code (overheard simulate), or install it with an entry point of "
+                f"{GROUP} and use its own name"
             )
         content = {**content, "name": known[name].model_fields["name"].default}
     return parse_named("defence", "name", known, content)
