@@ -301,7 +301,7 @@ def test_code_in_a_config_is_imported_only_if_it_is_trusted(monkeypatch, fresh_r
         "training": {"rounds": 1, "learning_rate": 0.1},
         "defence": [{"name": "their_defences:Quiet"}],
     }
-    with pytest.raises(GrantKnowledge, match="importing it runs it; .* say --trust-code"):
+    with pytest.raises(GrantKnowledge, match=r"importing it runs it; .* say --trust-code"):
         parse_config(config)
     (defence,) = parse_config(config, trust_code=True).defence
     assert defence.claim.promises == "says nothing"
