@@ -160,7 +160,9 @@ class _About:
         if claimed is not None:
             told["bits_gained"] = float(claimed.bits.mean())
         reference = max(share["majority"], share["imputation"] or 0.0)
-        p = share_p_value(int(hits.sum()), len(hits), reference, evidence)
+        # who claims something pays for two tests, also where the truth contradicts the claim
+        tested = 0.0 if "oversure" in told else evidence
+        p = share_p_value(int(hits.sum()), len(hits), reference, tested)
         return Scored(
             self.finding(
                 attack,
