@@ -296,6 +296,37 @@ def test_told_a_wrong_recipe_an_attack_may_show_a_leak_but_not_that_there_may_be
     assert verdict.level is level
 
 
+def test_each_reason_is_said_of_the_clients_that_it_is_of(audit: Audit) -> None:
+    sites = [one(audit, "model_based_linear", f"site {k}", "black") for k in (1, 2, 3)]
+    replay = Replay(client="site 3", outcome="does not fit", rounds=(1,), round=1, off=0.8)
+    doubted = [flagged(sites[0], "off by 3.5"), flagged(sites[1], "off by 4"), sites[2]]
+    made = with_findings(audit, *doubted).model_copy(update={"replays": (replay,)})
+    (sentence,) = headline(made)
+    assert "at 2 of 3 clients model_based_linear flags its own answer: off by 3.5; at" in sentence
+    assert "; at 1 of 3 clients the declared recipe does not reproduce" in sentence
+
+
+def test_what_only_probabilities_hint_at_is_said(audit: Audit) -> None:
+    """Accuracy below a stranger's, and the verdict is not "no sign": the sentence says why."""
+    weak = one(audit, "model_based_linear", "site 1", "black")
+    hint = weak.model_copy(update={"evidence": 2.25, "p_value": 0.4})
+    (verdict,) = verdicts(with_findings(audit, hint))
+    assert verdict.level is UNCLEAR
+    assert "beat both guesses by 2.2 bits over all records, which may be chance" in verdict.text
+
+
+def test_all_clients_models_are_rebuilt_on_their_records(audit: Audit) -> None:
+    rows = [f for f in audit.findings if f.attack == "exact_linear"]
+    weak = tuple(f.model_copy(update={"p_value": 0.5}) for f in rows)
+    pooled = tuple(
+        p.model_copy(update={"p_value": 1e-9}) for p in audit.pooled if p.attack == "exact_linear"
+    )
+    (sentence,) = headline(
+        audit.model_copy(update={"findings": weak, "pooled": pooled, "skipped": ()})
+    )
+    assert "rebuilds all clients' own model: the copy's loss on their " in sentence
+
+
 def test_a_failure_elsewhere_is_not_said_of_this_secret(audit: Audit) -> None:
     skip = Skipped(attack="exact_linear", client="site 1", reason="a network")
     broken = Failed(attack="max_entropy", client="site 1", attribute="black", error="ValueError")

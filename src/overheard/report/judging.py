@@ -50,7 +50,8 @@ UNCLEAR = Level(
     "unclear",
     "◆",
     2,
-    "The measured value is better than guessing without listening, but that may be chance; or "
+    "The measured value is better than guessing without listening, or its probabilities are, but "
+    "that may be chance; or "
     "there is no such guess to compare with; or, for the client's own model, the copy beats the "
     "global model but may be more than 1% off.",
 )

@@ -6,6 +6,7 @@ What is exposed is decided in `overheard.evaluation.decision`, every finding has
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -134,12 +135,21 @@ def _no_verdict(
         why = f"nothing that listens {how}, only guesses to compare with"
     else:
         asked = len({j.client for j in about})
-        names["why"] = next(filter(None, doubted.values()), "its answers must not be relied on")
-        names["where"] = f"{len(doubted)} of {words.count(asked, 'client')}"
-        why = "at {where} {why}"
-        if len(doubted) < asked:
-            why += "; no sign at the others"
+        parts = []
+        for k, reasons in enumerate(_alike(doubted.values())):
+            names[f"where{k}"] = f"{len(reasons)} of {words.count(asked, 'client')}"
+            names[f"why{k}"] = reasons[0] or "its answers must not be relied on"
+            parts.append(f"at {{where{k}}} {{why{k}}}")
+        why = "; ".join([*parts, *(["no sign at the others"] if len(doubted) < asked else [])])
     return Verdict(topic, NOT_MEASURED, "{secret} was not measured: " + why + ".", names)
+
+
+def _alike(reasons: Iterable[str]) -> list[list[str]]:
+    """Reasons that differ in their numbers only, together; the most frequent first."""
+    groups: dict[str, list[str]] = {}
+    for reason in reasons:
+        groups.setdefault(re.sub(r"[0-9][0-9.,e+-]*", "#", reason), []).append(reason)
+    return sorted(groups.values(), key=len, reverse=True)
 
 
 def overall(answers: Sequence[Verdict]) -> Level:
@@ -177,8 +187,8 @@ def _error_verdict(worst: Judged, found: Finding | Pooled, about: list[Judged]) 
 
 def _share_verdict(worst: Judged, found: Finding | Pooled, about: list[Judged]) -> Verdict:
     names = _names(worst, found, about)
-    close = words.percent(found.value) == words.percent(worst.reference or 0.0)
-    digits = 1 if close and found.value != worst.reference else 0
+    same = words.percent(found.value) == words.percent(worst.reference or 0.0)
+    digits = 1 if same and found.value != worst.reference else 0
     names["share"] = words.interval(found.value, found.low, found.high, digits)
     compared = []
     if found.majority is not None:
@@ -190,9 +200,11 @@ def _share_verdict(worst: Judged, found: Finding | Pooled, about: list[Judged]) 
     ranges = _ranges(about)
     right = "{share} of {client}{s} {n}" + (f" ({ranges})" if ranges else "")
     told = "; ".join(filter(None, [right, ", ".join(compared), *_rare(found, names)]))
-    if worst.level is EXPOSED and found.evidence and found.value - (worst.reference or 0) < SMALL:
+    close = found.value - (worst.reference or 0) < (SMALL if worst.level is EXPOSED else 0)
+    if worst.level is not NO_SIGN and (found.evidence or 0) > 0 and close:
         names["evidence"] = f"{found.evidence:,.1f}"
         told += "; its probabilities beat both guesses by {evidence} bits over all records"
+        told += ", which may be chance" if worst.level is UNCLEAR else ""
     if found.oversure:
         names["oversure"] = found.oversure
         told += "; how sure it is of them must not be relied on: {oversure}"
@@ -250,6 +262,7 @@ def _property_verdict(worst: Judged, found: Finding | Pooled, about: list[Judged
 def _model_verdict(worst: Judged, found: Finding | Pooled, about: list[Judged]) -> Verdict:
     names = _names(worst, found, about)
     names["value"] = words.excess_interval(found.value, found.low, found.high)
+    whose = "their" if worst.client is None else "the client's"
     endless = found.details.get("optimum") if isinstance(found, Finding) else None
     compared: list[str] = []
     for other in about:
@@ -262,7 +275,7 @@ def _model_verdict(worst: Judged, found: Finding | Pooled, about: list[Judged]) 
         filter(
             None,
             [
-                "the copy's loss on the client's {n} is {value} above the best possible",
+                f"the copy's loss on {whose} {{n}} is {{value}} above the best possible",
                 ", ".join(compared),
                 f"the best possible model lies {endless}" if endless else "",
             ],
