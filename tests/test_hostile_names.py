@@ -107,7 +107,7 @@ def test_the_markdown_holds_no_link_image_or_html(evil_audit: Path) -> None:
     acting = {"html_block", "html_inline", "link_open", "image"}
     assert [c.content for t in tokens for c in (t, *(t.children or [])) if c.type in acting] == []
     assert not STEERING.search(text)
-    outside = re.sub(r"`[^`]*`", "", text)
+    outside = re.sub(r"`[^`]*`", "", text.replace("\\`", ""))  # an escaped one begins no code
     for bare in ("http://", "www.evil", "me@evil", "javascript:o"):  # made links by some readers
         assert bare not in outside
     headings = [t for t in tokens if t.type == "heading_open"]
