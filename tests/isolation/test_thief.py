@@ -121,6 +121,7 @@ def test_whatever_is_launched_within_is_isolated(
         held.append(f"{self.name} {view.kinds == self.needs} {self.hidden}")
 
     monkeypatch.setattr(Isolated, "__call__", called)
+    monkeypatch.chdir(recording.path)  # the thief leaves a file where it runs unhindered
     view, ours, theirs = seen(recording), attack_named("majority"), thief()
     for every, expected in ((None, ["thief"]), (True, ["majority", "thief"]), (False, [])):
         held.clear()
