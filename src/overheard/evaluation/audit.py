@@ -92,7 +92,7 @@ def audit(
     given = tuple(attacks)
     chosen = chosen_attacks(given)
     named = {a.name for a in chosen} if given else set()
-    names = tuple(clients) or recording.clients
+    names = _clients(recording, tuple(clients))
     asked = _targets(recording, tuple(targets))
     whole = {t for t in asked if t.question == "property"}
     scored: list[Scored] = []
@@ -284,6 +284,12 @@ def flag_notes(findings: Sequence[Finding]) -> tuple[str, ...]:
             f"{members[0].details['flag']}."
         )
     return tuple(notes)
+
+
+def _clients(recording: Recording, names: tuple[str, ...]) -> tuple[str, ...]:
+    if unknown := [name for name in names if name not in recording.clients]:
+        raise FixConfig(f"no client {unknown[0]!r}; the clients are {', '.join(recording.clients)}")
+    return names or recording.clients
 
 
 def _targets(recording: Recording, keys: tuple[str, ...]) -> list[Target]:
