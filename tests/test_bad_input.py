@@ -43,9 +43,7 @@ def refused_on_the_way(workplace: Any, *expected: str) -> str:
     return _told(line, workplace, before, expected, "error: ")
 
 
-def _told(
-    line: str, workplace: Any, before: Any, expected: tuple[str, ...], start: str
-) -> str:
+def _told(line: str, workplace: Any, before: Any, expected: tuple[str, ...], start: str) -> str:
     assert line.startswith(start)
     for part in expected:
         assert part in line
