@@ -91,7 +91,7 @@ def audit(
     given = tuple(attacks)
     chosen = chosen_attacks(given)
     named = {a.name for a in chosen} if given else set()
-    names = tuple(clients) or recording.clients
+    names = _clients(recording, tuple(clients))
     asked = _targets(recording, tuple(targets))
     whole = {t for t in asked if t.question == "property"}
     scored: list[Scored] = []
@@ -233,6 +233,12 @@ def _property_scorer(recording: Recording, target: Target, view: View, seed: int
         )
     properties.check_heard(view)
     return properties.property_scorer(recording.truth("Property", target.key), target, view, seed)
+
+
+def _clients(recording: Recording, names: tuple[str, ...]) -> tuple[str, ...]:
+    if unknown := [name for name in names if name not in recording.clients]:
+        raise FixConfig(f"no client {unknown[0]!r}; the clients are {', '.join(recording.clients)}")
+    return names or recording.clients
 
 
 def _targets(recording: Recording, keys: tuple[str, ...]) -> list[Target]:
