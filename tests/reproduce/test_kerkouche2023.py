@@ -11,7 +11,7 @@ from overheard.reproduce import kerkouche2023_pictures as drawn
 from overheard.reproduce.catalogue import experiments
 from overheard.reproduce.kerkouche2023_listening import OURS, Heard, Point, Setting, listen
 from overheard.reproduce.kerkouche2023_rows import curve_rows, reliability_rows
-from overheard.reproduce.rows import Choice
+from overheard.reproduce.rows import Choice, Reproduction
 
 
 def quiet(what: str, done: int, total: int) -> None:
@@ -45,14 +45,20 @@ def test_targets_and_decoys_share_a_federation() -> None:
     assert {"F1", "Brier score", "false alarms", "F1 by effect size", "CPU seconds"} <= measures
 
 
-def test_reliability() -> None:
+def test_reliability(tmp_path) -> None:
+    """What was said and what was so; no paper claims either."""
     p, real = np.array([0.05, 0.05, 0.95, 0.97]), np.array([False, False, True, True])
     point = Point(0, "matched_filter", 50, 1.0, 0.0, p, real, 1.0, 2)
     rows = reliability_rows("all", [point])
-    assert [(r.measured, r.claimed) for r in rows] == [
-        (0.0, pytest.approx(0.05)),
-        (1.0, pytest.approx(0.96)),
+    assert [(r.measure, r.measured, r.claimed) for r in rows] == [
+        ("probability given", pytest.approx(0.05), None),
+        ("reliability", 0.0, None),
+        ("probability given", pytest.approx(0.96), None),
+        ("reliability", 1.0, None),
     ]
+    outcome = Reproduction("kerkouche2023-reliability", "p", tuple(rows), "d", (), True, 1)
+    drawn.draw_reliability(outcome, tmp_path / "reliability.svg")
+    assert (tmp_path / "reliability.svg").stat().st_size > 1000
 
 
 def test_parts_of_figures() -> None:
