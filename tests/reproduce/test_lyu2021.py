@@ -47,7 +47,8 @@ SMALL = Setting(
 
 
 def test_every_table_is_there() -> None:
-    names = [f"table{i}" for i in range(2, 14)] + ["labels"]
+    names = [f"table{i}" for i in range(2, 14)]
+    names += ["labels", "label-prior", "pipeline", "equation2"]
     for name in names:
         assert experiment_named(f"lyu2021-{name}").paper == "lyu2021"
 
