@@ -56,7 +56,11 @@ def test_the_command_and_the_function_agree(federate: Any, tmp_path: Any, workpl
     made = overheard.audit(recording, EAVESDROPPER, names, ["0"], ["s"])
     words = [word for name in names for word in ("--attack", name)]
     out = tmp_path / "audit"
-    workplace("audit", recording.path, *words, "--client", "0", "--target", "s", "--out", out)
+    place = str(recording.path)
+    done = workplace.overheard(
+        "audit", place, *words, "--client", "0", "--target", "s", "--out", str(out)
+    )
+    assert done.returncode == 0, done.stderr
     written = overheard.read_audit(out / "audit.json")
     assert [f.value for f in written.findings] == [f.value for f in made.findings]
     assert [h.value for h in written.heard] == [h.value for h in made.heard]
