@@ -207,7 +207,9 @@ def scaled(values: NDArray[Any], shift: float, scale: float, column: str) -> NDA
         made = np.asarray((values.astype(np.float64) - shift) / scale)
     largest = float(np.abs(made).max(initial=0.0))
     if not np.isfinite(values.astype(np.float64)).all():
-        raise FixData(f"column {column!r} has a value that is not finite; impute it or drop the row")
+        raise FixData(
+            f"column {column!r} has a value that is not finite; impute it or drop the row"
+        )
     if not largest <= LARGEST:
         raise FixData(
             f"column {column!r} becomes {largest:.3g} with shift {shift:g} and scale {scale:g}, "
