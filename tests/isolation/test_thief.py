@@ -115,6 +115,7 @@ def test_sums_are_handed_over_without_a_disk(recording: Recording) -> None:
 def test_whatever_is_launched_within_is_isolated(
     recording: Recording, thief: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.chdir(recording.path)  # where the thief writes when nothing holds it
     held: list[str] = []
 
     def called(self: Isolated, view: View, rng: np.random.Generator) -> None:

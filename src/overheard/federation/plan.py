@@ -271,7 +271,8 @@ def encoding_for(
     dropped: frozenset[str] = frozenset(),
     scaled: bool = True,
 ) -> Encoding:
-    """The usual encoding of a table; attributes under audit with two numbers stay one input.
+    """The usual encoding of a table; attributes under audit with two numbers stay one input, and so
+    do those of more that the dataset calls ordinal.
 
     ``attributes``: those whose values are known one by one; numbers cut into bins are none of them.
     """
@@ -286,10 +287,10 @@ def encoding_for(
             blocks.append(Pixels(column=column, shape=shape, shift=shift, scale=scale))
             continue
         domain = attributes.get(column, ())
-        if values.dtype.kind != "f" or len(domain) > 2:
+        if values.dtype.kind != "f" or (len(domain) > 2 and column not in dataset.ordinal):
             known = domain or tuple(sorted(set(values.tolist())))
             blocks.append(OneHot(column=column, values=known))
-        elif domain or np.isin(values, (0.0, 1.0)).all():
+        elif 0 < len(domain) <= 2 or np.isin(values, (0.0, 1.0)).all():
             blocks.append(Scaled(column=column))
         else:
             shift, scale = _spread(values) if scaled else (0.0, 1.0)

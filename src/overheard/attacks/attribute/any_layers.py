@@ -1,6 +1,6 @@
 """Updates of networks whose layers are not all dense, as a measurement of the records' values.
 
-One full-batch step is linear in the values whatever the layers (DECODERS section 1). Per-record
+One full-batch step is linear in the values whatever the layers (decoders.md section 1). Per-record
 gradients come from vmap over autograd and are written out, so this is for few records and small
 networks.
 """
