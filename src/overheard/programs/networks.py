@@ -29,7 +29,7 @@ class Network(Protocol):
     chance: bool
     """Does a forward pass draw random numbers (dropout)?"""
     mixes: bool
-    """Does a record's output in training depend on the others of its batch (batch normalisation)?"""
+    """Do the records of a batch change each other's outputs (batch normalisation)?"""
 
     def initial(self, seed: int, scheme: str) -> NDArray[np.float64]:
         """The first global model."""
