@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 _SPEC = importlib.util.spec_from_file_location("pinned_cases", Path(__file__).with_name("cases.py"))
-assert _SPEC is not None and _SPEC.loader is not None
+assert _SPEC is not None
+assert _SPEC.loader is not None
 cases: Any = importlib.util.module_from_spec(_SPEC)
 _SPEC.loader.exec_module(cases)
 
