@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 from math import ceil
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -83,6 +83,11 @@ class Dense(Spec):
     def depth(self) -> int:
         return len(self.sizes) - 1
 
+    @property
+    def linear(self) -> bool:
+        """Are the outputs linear in the inputs?"""
+        return not self.hidden
+
     def layout(self) -> Layout:
         """Names on the wire and shapes, layer by layer, weight before bias."""
         named: list[tuple[str, tuple[int, ...]]] = []
@@ -106,6 +111,7 @@ class LeNet(Spec):
     """
 
     architecture: Literal["lenet"] = "lenet"
+    linear: ClassVar[bool] = False
     image: tuple[int, int, int]
     filters: tuple[int, int] = (10, 20)
     hidden: tuple[int, ...] = (50,)
@@ -158,6 +164,7 @@ class Module(Spec):
     """
 
     architecture: Literal["module"] = "module"
+    linear: ClassVar[bool] = False
     factory: str
     inputs: int = Field(ge=1)
     outputs: int = Field(default=1, ge=1)
@@ -346,4 +353,4 @@ class Recipe(Spec):
     @property
     def linear_least_squares(self) -> bool:
         """Squared error on a model without hidden layers."""
-        return self.loss == "squared_error" and not self.dense.hidden
+        return self.loss == "squared_error" and self.model.linear

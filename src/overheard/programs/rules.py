@@ -76,11 +76,13 @@ def proximal(strength: float) -> Rule:
 
 
 def clip_norm(most: float) -> Rule:
-    """Gradients (..., P) longer than ``most`` are scaled down to it."""
+    """Gradients (..., P) longer than ``most`` are scaled down to it, as torch does it."""
 
     def change(gradient: Vector, theta: Vector) -> Vector:
         length = ((gradient * gradient).sum(-1) ** 0.5)[..., None]
-        factor = _like(theta, most) / (length + 1e-6)
+        factor = _like(theta, most) / (length + _like(theta, 1e-6))
+        if hasattr(factor, "detach"):
+            factor = factor.detach()  # taken as given: what one entry does to the norm is little
         return gradient * (factor * (factor < 1) + (factor >= 1))
 
     return _stateless(change)
@@ -126,6 +128,11 @@ def _like(theta: Vector, number: float) -> Any:
     """The number in the precision of ``theta``: numpy would widen float32, torch does not."""
     kind = getattr(theta.dtype, "type", None)
     return number if kind is None else kind(number)
+
+
+def is_linear(recipe: Recipe) -> bool:
+    """Does the returned model answer to a gradient alike, whatever the gradients are?"""
+    return not isinstance(recipe.optimiser, Adam) and recipe.clip_norm is None
 
 
 def rule_of(recipe: Recipe) -> Rule:

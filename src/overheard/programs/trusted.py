@@ -1,8 +1,8 @@
 """Code that a description names: imported only where whoever runs overheard said so.
 
 To import a module is to run it. A recording may name a factory ("package.module:function"); it is
-called only after `trust` was called for it in this process, which the command line does where it
-is told ``--trust-code``, and a script does by itself.
+called only after `trust` was called for exactly this name in this process, which the command line
+does where it is told ``overheard --trust package.module:function``, and a script does by itself.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from overheard.errors import FixConfig, GrantKnowledge
+from overheard.foreign.shown import short, visible
 
 _TRUSTED: set[str] = set()
 
@@ -27,8 +28,8 @@ def made_by(factory: str) -> Any:
     """What the factory makes, a torch module in float64."""
     if factory not in _TRUSTED:
         raise GrantKnowledge(
-            f"model.factory {factory!r} is code, and importing it runs it; say --trust-code if "
-            "you trust whoever wrote it, or describe the model by name and sizes"
+            f"the model is made by {short(factory)}, which is code, and importing it runs it; if "
+            f"you trust whoever wrote it: overheard --trust {visible(factory)} ..."
         )
     make = _imported(factory)
     import torch

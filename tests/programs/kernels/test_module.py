@@ -136,5 +136,5 @@ def test_dropout_follows_the_generator(
 def test_code_is_not_run_without_trust() -> None:
     layout = (("weight", (1, INPUTS)),)
     stated = recipe(Module(factory="os:abort", inputs=INPUTS, outputs=3, parameters=layout))
-    with pytest.raises(GrantKnowledge, match="--trust-code"):
+    with pytest.raises(GrantKnowledge, match="overheard --trust os:abort"):
         network(stated)

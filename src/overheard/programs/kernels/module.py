@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
+from overheard.errors import FixConfig
 from overheard.learning.gradient_rows import GradientRows, Written
 from overheard.learning.recipe import Module
 from overheard.programs.losses import loss_named
@@ -141,3 +142,26 @@ def _flat(theta: Array) -> Array:
 def _tensor(array: Array, dtype: Any = None) -> Tensor:
     made = np.ascontiguousarray(array, dtype=dtype)
     return torch.from_numpy(made if made.flags.writeable else made.copy())
+
+
+def described(factory: str, inputs: int, outputs: int, shape: tuple[int, ...] = ()) -> Module:
+    """The module that a trusted factory makes, as data; tried on one record."""
+    module = made_by(factory)
+    layout = tuple((name, tuple(p.shape)) for name, p in module.named_parameters())
+    if shape and int(np.prod(shape)) != inputs:
+        raise FixConfig(f"model.shape {shape} does not hold the {inputs} inputs of a record")
+    record = torch.zeros((2, *(shape or (inputs,))), dtype=torch.float32)
+    try:
+        with torch.no_grad():
+            made = module.float().eval()(record).reshape(2, -1)
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise FixConfig(
+            f"model.factory {factory!r}: the module does not take {inputs} numbers a record "
+            f"(as {shape or (inputs,)}): {error}"
+        ) from error
+    if made.shape[1] != outputs:
+        raise FixConfig(
+            f"model.factory {factory!r}: the module gives {made.shape[1]} numbers a record where "
+            f"the task needs {outputs}"
+        )
+    return Module(factory=factory, inputs=inputs, outputs=outputs, parameters=layout, shape=shape)
