@@ -81,7 +81,7 @@ def decode_training(
 ) -> Answer:
     """Probabilities of each record's candidates; prior (n, K); ties (n,) number records alike, of
     which only the count of each value can be known."""
-    found = replayed(link, recipe, candidates, prior, ties, rng)
+    found = replayed(link, recipe, candidates, prior, ties)
     if found is None:
         found = _simulated(
             only(link, spread(len(link), MOST_ROUNDS)), recipe, candidates, prior, rng
@@ -95,14 +95,13 @@ def replayed(
     candidates: Candidates,
     prior: Array,
     ties: NDArray[np.intp],
-    rng: np.random.Generator,
 ) -> Answer | None:
     """The proven answer of a client whose training has nothing random in it, if one is found."""
     net = network(recipe)
     _refuse(recipe, net, candidates)
     if not recipe.full_batch or net.chance or link.noise_sd:
         return None
-    found = _Exact(only(link, np.arange(1)), recipe, candidates, prior, ties).answer(rng)
+    found = _Exact(only(link, np.arange(1)), recipe, candidates, prior, ties).answer()
     return None if found is None else _tied(found, ties)
 
 
@@ -166,6 +165,7 @@ def _simulated(
         "direct_response",
         flag,
         {
+            "fit": "good" if best.misfit <= best.allowed else "poor",
             "misfit": best.misfit,
             "misfit_allowed": best.allowed,
             "rank": best.rank,
@@ -282,11 +282,11 @@ class _Exact:
         self.values = prior.shape[1]
         self.which: list[Choice] = []
 
-    def answer(self, rng: np.random.Generator) -> Answer | None:
+    def answer(self) -> Answer | None:
         """The proven answer, or None."""
         belief, best, least = self.prior, None, np.inf
         for number in range(_NEWTON):
-            columns, residual, sd = self._linearised(belief, rng)
+            columns, residual, sd = self._linearised(belief)
             white = columns / sd
             gram, told = white @ white.T, white @ (residual / sd)
             expected = belief[:, 1:].ravel()
@@ -303,8 +303,8 @@ class _Exact:
             belief = np.clip(found, 0.02, 0.98) if number >= 3 else (belief + found) / 2
             belief = belief / belief.sum(axis=1, keepdims=True)
         assert best is not None
-        best, least = self._polished(best, least, rng)
-        return self._proven(best, least, rng)
+        best, least = self._polished(best, least)
+        return self._proven(best, least)
 
     def _hard(self, probabilities: Array) -> Choice:
         """One candidate a record; as many members as there are."""
@@ -329,7 +329,7 @@ class _Exact:
             squares, size = squares + float(apart @ apart), size + apart.size
         return squares / size
 
-    def _linearised(self, belief: Array, rng: np.random.Generator) -> tuple[Array, Array, Array]:
+    def _linearised(self, belief: Array) -> tuple[NDArray[np.float32], Array, Array]:
         """Columns (n (K - 1), R), what the replay of the belief leaves (R,) and its robust sd."""
         made, left, places = [], [], []
         for number, (sent, returned) in enumerate(
@@ -340,9 +340,9 @@ class _Exact:
             done = Simulated(nobody, end[None], path, response)
             parts = Parts(self.net, done, self.times, self.candidates, belief)
             if len(self.which) <= number:
-                self.which.append(telling(parts, np.ones(len(end)), rng))
+                self.which.append(telling(parts, np.ones(len(end)), np.random.default_rng(0)))
             which = self.which[number]
-            made.append(parts.made(which, rng)[0])
+            made.append(parts.made(which, np.random.default_rng(0))[0])
             left.append(returned[which].astype(np.float64) - end[which])
             places.append(self.place[number][which])
         columns, residual = np.concatenate(made, axis=1), np.concatenate(left)
@@ -356,20 +356,20 @@ class _Exact:
         sd = np.hypot(reach * middle / np.sqrt(weight), np.concatenate(places))
         return columns, residual, sd
 
-    def _polished(
-        self, choice: Choice, least: float, rng: np.random.Generator
-    ) -> tuple[Choice, float]:
+    def _polished(self, choice: Choice, least: float) -> tuple[Choice, float]:
         """The few changes that lower the residual of a real replay, again and again."""
         for _ in range(_POLISH):
             if least == 0:
                 break
-            changed = self._better(choice, least, rng)
+            changed = self._better(choice, least)
             if changed is None:
                 break
             choice, least = changed
         return choice, least
 
-    def _changes(self, choice: Choice, columns: Array) -> tuple[Choice, Choice, Array]:
+    def _changes(
+        self, choice: Choice, columns: NDArray[np.float32]
+    ) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.float32]]:
         """Every change of one record (records, candidates) and what it does (changes, R)."""
         n = len(choice)
         full = np.zeros((n, self.values, columns.shape[1]), np.float32)
@@ -377,10 +377,8 @@ class _Exact:
         record, other = np.nonzero(np.arange(self.values) != choice[:, None])
         return record, other, full[record, other] - full[record, choice[record]]
 
-    def _better(
-        self, choice: Choice, least: float, rng: np.random.Generator
-    ) -> tuple[Choice, float] | None:
-        columns, residual, sd = self._linearised(np.eye(self.values)[choice], rng)
+    def _better(self, choice: Choice, least: float) -> tuple[Choice, float] | None:
+        columns, residual, sd = self._linearised(np.eye(self.values)[choice])
         record, other, change = self._changes(choice, columns)
         white = change / sd
         gram, told = white @ white.T, white @ (residual / sd)
@@ -399,7 +397,12 @@ class _Exact:
         return None
 
     def _with(
-        self, choice: Choice, record: Choice, other: Choice, order: Choice, count: int
+        self,
+        choice: Choice,
+        record: NDArray[np.intp],
+        other: NDArray[np.intp],
+        order: NDArray[np.intp],
+        count: int,
     ) -> Choice:
         """The best changes made; of members as many are added as are taken out."""
         made = choice.copy()
@@ -413,12 +416,12 @@ class _Exact:
         made[record[order[:count]]] = other[order[:count]]
         return made
 
-    def _proven(self, choice: Choice, least: float, rng: np.random.Generator) -> Answer | None:
+    def _proven(self, choice: Choice, least: float) -> Answer | None:
         """The answer, where its replay agrees to rounding. Records of which a change would go
         unnoticed keep their prior."""
         if least > _PROVEN**2:
             return None
-        columns, _, _ = self._linearised(np.eye(self.values)[choice], rng)
+        columns, _, _ = self._linearised(np.eye(self.values)[choice])
         record, _, change = self._changes(choice, columns)
         place = np.concatenate([p[w] for p, w in zip(self.place, self.which, strict=True)])
         white = change / place
@@ -437,6 +440,7 @@ class _Exact:
             "replay",
             "",
             {
+                "fit": "good",
                 "proven": str(bool(seen.all())),
                 "residual": float(np.sqrt(least)),
                 "unseen_records": int((~seen).sum()),

@@ -90,11 +90,11 @@ class MaxEntropy:
         if very_many is not None:
             return very_many
         if takes_several_steps(heard(view), recipe):
-            return _replayed(view, rng) or _several_steps(view, self.rounds, rng)
+            return _replayed(view) or _several_steps(view, self.rounds, rng)
         return _one_step(view, self.rounds)
 
 
-def _replayed(view: View, rng: np.random.Generator) -> AttributeValues | None:
+def _replayed(view: View) -> AttributeValues | None:
     """Several full-batch steps: the answer whose replay is the message, if one is found."""
     recipe, link = view.know(LocalTraining).recipe, heard(view)
     changed = AppliedDefence in view.kinds and view.know(AppliedDefence).names
@@ -103,7 +103,7 @@ def _replayed(view: View, rng: np.random.Generator) -> AttributeValues | None:
     if view.know(AttributeDomain).spread:
         return None
     candidates, prior, ties = _candidates(view)
-    found = replayed(link, recipe, candidates, prior, ties, rng)
+    found = replayed(link, recipe, candidates, prior, ties)
     return None if found is None else _guess(view, found, ties)
 
 

@@ -89,7 +89,8 @@ class ModuleNetwork:
         self.module.train(rng is not None and not self.mixes)
 
         def one(flat: Tensor, x: Tensor, y: Tensor) -> Tensor:
-            return self.loss.of_tensors(self.outputs(flat, x[None]), y[None])[0]
+            made: Tensor = self.loss.of_tensors(self.outputs(flat, x[None]), y[None])
+            return made[0]
 
         each = vmap(grad(one), in_dims=(None, 0, 0), randomness="different")
         flat, x = _tensor(theta), _tensor(inputs, theta.dtype)
