@@ -218,7 +218,7 @@ def scorer_of(
 
 def _models(about: _About) -> Scorer:
     recipe, records = about.recipe, about.records
-    if recipe.model.hidden:
+    if not recipe.model.linear:
         raise FixData("a network's own optimum is not unique, so a guess at it cannot be scored")
     if len(records) <= recipe.model.size:
         raise FixData(
