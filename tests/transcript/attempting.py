@@ -266,15 +266,14 @@ def made_tar(path: Path, step: dict[str, Any]) -> None:
 
 def _recording(place: Path) -> None:
     """Open a recording and read everything that an audit could ask of it."""
-    from overheard.transcript.clear import clear_notes
-    from overheard.transcript.observe import observe, recipe_of
+    from overheard.transcript.observe import in_the_clear, observe, recipe_of
     from overheard.transcript.store import Recording
     from overheard.transcript.target import Target
     from overheard.transcript.threat import threat_named
 
     recording = Recording.open(place / "run")
     recipe_of(recording)
-    clear_notes(recording)
+    in_the_clear(recording).sentences()
     for key in recording.targets:
         target = Target.parse(key)
         if target.question == "property":

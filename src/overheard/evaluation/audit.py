@@ -37,9 +37,8 @@ from overheard.evaluation.scoring import Scored, Scorer, scorer_of
 from overheard.evaluation.sureness import joined, sureness
 from overheard.foreign.limits import check
 from overheard.learning.recipe import Recipe
-from overheard.transcript.clear import clear_notes
 from overheard.transcript.knowledge import Sums
-from overheard.transcript.observe import EVERYBODY, observe, recipe_of
+from overheard.transcript.observe import EVERYBODY, in_the_clear, observe, recipe_of
 from overheard.transcript.store import Recording
 from overheard.transcript.target import LOCAL_MODEL, Target
 from overheard.transcript.threat import Threat
@@ -242,7 +241,7 @@ def _property_scorer(recording: Recording, target: Target, view: View, seed: int
 
 def _notes(recording: Recording) -> tuple[str, ...]:
     stopped = "The recording was not closed: its recorder was stopped."
-    said = (*clear_notes(recording), *promise_notes(recording))
+    said = (*in_the_clear(recording).sentences(), *promise_notes(recording))
     return (*said, *(() if recording.closed else (stopped,)))
 
 

@@ -15,9 +15,6 @@ from overheard.errors import FixConfig
 from overheard.federation.config import PropertyConfig
 from overheard.learning.records import Records
 from overheard.randomness import stream
-from overheard.transcript.observe import LABEL_COLUMN, POSITIVE_COLUMN
-from overheard.transcript.store import Recorder
-from overheard.transcript.target import client_property
 
 
 @dataclass(frozen=True)
@@ -103,24 +100,3 @@ def _with(records: Records, row: int, record: Records) -> Records:
         columns[name] = values.copy()
         columns[name][row] = record[name][0]
     return Records(columns)
-
-
-def write_properties(recorder: Recorder, asked: Properties, clients: list[str], label: str) -> None:
-    """What the adversary is given for each property, and for evaluation who has it."""
-    for secret in asked.secrets:
-        key = client_property(secret.column).key
-        recorder.side("AuxiliaryData", {"auxiliary": _labelled(asked.auxiliary, label)}, key)
-        recorder.side("ShardSize", {"records": asked.shard}, key)
-        if secret.record is not None:
-            recorder.side("TargetRecord", {"target": _labelled(secret.record, label)}, key)
-        if asked.config.kind != "membership":
-            recorder.side("SuspectedBehaviour", {"name": asked.config.kind}, key)
-        answers = {
-            name: Records({POSITIVE_COLUMN: np.array([float(name in secret.positives)])})
-            for name in clients
-        }
-        recorder.truth(answers, "Property", key)
-
-
-def _labelled(records: Records, label: str) -> Records:
-    return Records({**records.without(label).columns, LABEL_COLUMN: records[label]})

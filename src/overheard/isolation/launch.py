@@ -134,7 +134,9 @@ class Isolated:
                 "(that takes Linux 5.13 or newer with Landlock, on x86-64 or 64-bit ARM); run it "
                 "where there is nothing to find, or trust it: --no-isolate"
             )
-        roots = {"overheard": PACKAGE / "__init__.py"} | _root(self.attack)
+        roots = {"overheard": PACKAGE / "__init__.py"} | _root(type(self.attack), self.name)
+        for kind in view.kinds:
+            roots |= _root(kind, self.name)
         readable = _readable(roots)
         for path in self.hidden:
             if within := [place for place in readable if inside(Path(place), path)]:
@@ -256,14 +258,13 @@ def _packages() -> list[str]:
     return [place for place in sys.path if Path(place).name in ends and Path(place).is_dir()]
 
 
-def _root(attack: Attack) -> dict[str, Path]:
-    """The file of the attack's top-level module."""
-    kind = type(attack)
+def _root(kind: type[Any], attack: str) -> dict[str, Path]:
+    """The file of the top-level module of an attack, or of a kind of knowledge that it is given."""
     top = kind.__module__.partition(".")[0]
     file = getattr(sys.modules.get(top), "__file__", None)
     if top == "__main__" or file is None or "<" in kind.__qualname__:
         raise FixConfig(
-            f"attack {attack.name!r} is a {kind.__module__}.{kind.__qualname__}, which a child "
+            f"attack {attack!r} is a {kind.__module__}.{kind.__qualname__}, which a child "
             "process cannot import; define it at the top of a module or package of its own"
         )
     return {top: Path(file).resolve()}

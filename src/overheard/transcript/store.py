@@ -264,6 +264,11 @@ class Recording:
         return opened
 
     @property
+    def side_folder(self) -> Path:
+        """Where the side knowledge lies."""
+        return self.path / "side"
+
+    @property
     def payload(self) -> str:
         """What clients return: models or gradients."""
         return str(self.header["payload"])

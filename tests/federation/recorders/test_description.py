@@ -13,8 +13,7 @@ from overheard.evaluation.record import Replay
 from overheard.evaluation.replay import replays
 from overheard.federation.recorders.description import describe, read_description
 from overheard.federation.recorders.template import write_template
-from overheard.transcript.clear import clear_notes
-from overheard.transcript.observe import recipe_of
+from overheard.transcript.observe import in_the_clear, recipe_of
 from overheard.transcript.store import Recording
 from overheard.transcript.verify import verify
 
@@ -147,7 +146,7 @@ def test_a_description_that_is_right_replays_the_clients(federation: Path) -> No
         "2.bias",
     ]
     assert {replay.outcome for replay in replayed(recording)} == {"fits"}
-    notes = clear_notes(recording)
+    notes = in_the_clear(recording).sentences()
     assert any("'num-examples' of 3 client(s) (site 0: 12" in note for note in notes)
     for number, name in enumerate(["site 0", "site 1", "site 2"]):
         before = Recording.open(federation / "run").link(str(2**64 - 1 - number))

@@ -26,9 +26,10 @@ from overheard.federation.config import (
 )
 from overheard.federation.defences.catalogue import build_all
 from overheard.federation.defences.contract import told
+from overheard.federation.disclosure import write_knowledge
 from overheard.federation.plan import Plan, load_data, plan
 from overheard.federation.recorders.factory import dense_of
-from overheard.federation.simulate import client_shards, write_knowledge
+from overheard.federation.simulate import client_shards
 from overheard.foreign.files import inside
 from overheard.foreign.notation import read_toml
 from overheard.foreign.shown import short
@@ -42,8 +43,10 @@ from overheard.learning.recipe import (
     Target,
 )
 from overheard.learning.records import Block, Encoding, Records, Scale, Spec, Value
-from overheard.transcript.clear import IN_THE_CLEAR
 from overheard.transcript.copying import copy_rounds
+from overheard.transcript.kind import write
+from overheard.transcript.knowledge import InTheClear
+from overheard.transcript.observe import in_the_clear
 from overheard.transcript.store import Recorder, Recording
 
 BESIDE = "audit.toml"
@@ -168,8 +171,8 @@ def describe(
         if seed is not None:
             recorder.seed(seed)
         if claims:
-            recorder.side("AppliedDefence", told(claims))
-        recorder.side(IN_THE_CLEAR, _clear(recording, names, remarks))
+            write(recorder, told(claims))
+        write(recorder, _clear(recording, names, remarks))
         copy_rounds(recording, recorder, names)
         if not recording.closed:
             recorder.release()
@@ -336,13 +339,11 @@ def _silent(recording: Recording, names: Mapping[str, str]) -> tuple[str, ...]:
     )
 
 
-def _clear(
-    recording: Recording, names: Mapping[str, str], remarks: tuple[str, ...]
-) -> dict[str, Any]:
+def _clear(recording: Recording, names: Mapping[str, str], remarks: tuple[str, ...]) -> InTheClear:
     """What was sent in the clear, by the new names, and our own remarks."""
-    said = recording.side(IN_THE_CLEAR) or {"notes": [], "values": {}}
+    said = in_the_clear(recording)
     values = {
         what: {names.get(c, c): told for c, told in clients.items()}
-        for what, clients in said["values"].items()
+        for what, clients in said.values.items()
     }
-    return {"notes": [*said["notes"], *remarks], "values": values}
+    return InTheClear((*said.notes, *remarks), values)
