@@ -81,7 +81,9 @@ def audited(out: Path, site: str, sd: float) -> Any:
     remarks = describe(Recording.open(out / "run"), read_description(file), described)
     if site == "site 2":  # whose round is the one that is replayed
         assert "the noise included" in remarks[-1]
-    record = audit(Recording.open(described), SERVER, ["max_entropy"], [site], ["female"])
+    record = audit(
+        Recording.open(out / "run", described), SERVER, ["max_entropy"], [site], ["female"]
+    )
     (found,) = record.findings
     return found
 

@@ -22,7 +22,8 @@ from hypothesis.extra import numpy as hnp
 from overheard.errors import ChooseAnotherOutput, FixConfig, FixData, FixRecording
 from overheard.learning.records import Records
 from overheard.transcript.ledger import INDEX
-from overheard.transcript.store import Recorder, Recording, read_tables, write_tables
+from overheard.transcript.store import Recorder, Recording
+from overheard.transcript.tables import read_tables, write_tables
 from overheard.transcript.verify import verify
 
 Forge = Callable[[Path, Callable[[list[Any]], list[Any] | None]], None]

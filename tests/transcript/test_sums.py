@@ -26,7 +26,8 @@ from overheard.transcript.knowledge import (
     TargetRecord,
 )
 from overheard.transcript.observe import LABEL_COLUMN, observe
-from overheard.transcript.store import Recorder, Recording, read_tables, write_tables
+from overheard.transcript.store import Recorder, Recording
+from overheard.transcript.tables import read_tables, write_tables
 from overheard.transcript.tape import Tape
 from overheard.transcript.target import LOCAL_MODEL, Target, client_property
 from overheard.transcript.threat import EAVESDROPPER, SECURE_SERVER, SERVER

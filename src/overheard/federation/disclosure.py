@@ -30,14 +30,14 @@ from overheard.transcript.knowledge import (
     TargetRecord,
 )
 from overheard.transcript.observe import MEMBER_COLUMN, POSITIVE_COLUMN
-from overheard.transcript.store import Recorder
+from overheard.transcript.side import SideWriter
 from overheard.transcript.target import LABEL, attribute, client_property, membership
 
 Truth = tuple[dict[str, Records], str]
 """Answers to a target's question, and what ``truth/`` calls them."""
 
 
-def write_knowledge(recorder: Recorder, plan: Plan) -> None:
+def write_knowledge(recorder: SideWriter, plan: Plan) -> None:
     """Write truth and, for every target of the audit, the side knowledge that leaves it out."""
     recorder.truth(plan.clients)
     write(recorder, LocalTraining(plan.recipe))

@@ -82,7 +82,7 @@ def share(
                 recorder.side(name, content, key)
                 written.append(name)
         if Link in threat.grants:
-            copy_rounds(recording, recorder, clients=names)
+            copy_rounds(recording, recorder, names)
         else:
             for entry, sent, total in recording.aggregates():
                 recorder.aggregated(entry.number, sent, total, entry.participants)

@@ -2,7 +2,7 @@
 
 The records of the clients (or of some), how they become the model's inputs, the model, the local
 update rule, the secrets to ask about. With it, a recording of any federation becomes one that can
-be audited: `describe` writes it out as the same messages with side knowledge and truth.
+be audited: `describe` writes its side knowledge and truth, and leaves the messages where they are.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ from overheard.learning.recipe import (
     Target,
 )
 from overheard.learning.records import Block, Encoding, Records, Scale, Spec, Value
-from overheard.transcript.copying import copy_rounds
 from overheard.transcript.kind import write
 from overheard.transcript.knowledge import InTheClear
 from overheard.transcript.observe import in_the_clear
-from overheard.transcript.store import Recorder, Recording
+from overheard.transcript.side import SideHeader, SideWriter
+from overheard.transcript.store import Recording
 
 BESIDE = "audit.toml"
 
@@ -144,8 +144,9 @@ def read_description(path: str | Path, confined: bool = False) -> Description:
 def describe(
     recording: Recording, description: Description, out: str | Path, trust_code: bool = False
 ) -> tuple[str, ...]:
-    """Write the recording again at ``out`` with what the description says; clients get the names
-    that the table has. Returns what the auditor should know, which is among the notes as well."""
+    """Write what the description says to ``out``, as ``side/`` and ``truth/`` of the recording,
+    which is read together with them (`Recording.described_in`) and not written to. Clients get the
+    names that the table has. Returns what the auditor should know, which is among the notes too."""
     if recording.side("LocalTraining") is not None:
         raise FixConfig(f"{recording.path}: describes itself already; audit it without a TOML file")
     if not recording.rounds:
@@ -165,17 +166,13 @@ def describe(
     }
     claims = build_all(description.defence).claim
     remarks = _silent(recording, names)
-    recorder = Recorder(out, recording.payload, about)
-    with recorder:
-        write_knowledge(recorder, ready)
+    with SideWriter(Path(out), SideHeader(recording.digest, names, about)) as writer:
+        write_knowledge(writer, ready)
         if seed is not None:
-            recorder.seed(seed)
+            writer.seed(seed)
         if claims:
-            write(recorder, told(claims))
-        write(recorder, _clear(recording, names, remarks))
-        copy_rounds(recording, recorder, names)
-        if not recording.closed:
-            recorder.release()
+            write(writer, told(claims))
+        write(writer, _clear(recording, names, remarks))
     return remarks
 
 
