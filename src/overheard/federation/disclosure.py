@@ -6,7 +6,7 @@ the secrets themselves go to ``truth/``.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +17,7 @@ from overheard.data.dataset import is_binned
 from overheard.errors import FixConfig
 from overheard.federation.plan import Plan
 from overheard.federation.pool import Pool, known_count, pool_of
+from overheard.federation.properties import Properties
 from overheard.learning.records import OneHot, Records, positions
 from overheard.transcript.kind import Disclosure, Piece, kinds, write
 from overheard.transcript.knowledge import (
@@ -39,7 +40,8 @@ Truth = tuple[dict[str, Records], str]
 
 def write_knowledge(recorder: SideWriter, plan: Plan) -> None:
     """Write truth and, for every target of the audit, the side knowledge that leaves it out."""
-    recorder.truth(plan.clients)
+    if plan.clients:
+        recorder.truth(plan.clients)
     write(recorder, LocalTraining(plan.recipe))
     for world, truth in disclosures(plan):
         for kind in kinds().values():
@@ -82,7 +84,8 @@ def disclosures(plan: Plan) -> Iterator[tuple[Disclosure, Truth | None]]:
             given.append(Groups(secret.group, secret.values))
         hidden = frozenset({label})
         yield replace(base, known=plan.clients, hidden=hidden, given=tuple(given)), None
-    yield from _of_clients(plan, base)
+    if plan.properties is not None:
+        yield from _of_clients(plan.properties, base)
 
 
 def _among_strangers(
@@ -102,34 +105,26 @@ def _among_strangers(
     return replace(base, target=membership(column), given=given), (answers, "Membership")
 
 
-def _of_clients(plan: Plan, base: Disclosure) -> Iterator[tuple[Disclosure, Truth]]:
-    """What the adversary is given for each property, and for evaluation who has it."""
-    asked, label = plan.properties, plan.recipe.target.column
-    if asked is None:
-        return
+def _of_clients(asked: Properties, base: Disclosure) -> Iterator[tuple[Disclosure, Truth | None]]:
+    """What the adversary is given for each property of clients and, if it is known, who has it."""
+    label = base.recipe.target.column
     for secret in asked.secrets:
         given: list[Piece] = [auxiliary_data(asked.auxiliary, label), ShardSize(asked.shard)]
         if secret.record is not None:
-            given.append(target_record(secret.record, label))
-        if asked.config.kind != "membership":
-            given.append(SuspectedBehaviour(asked.config.kind))
+            given.append(TargetRecord(secret.record.without(label), secret.record[label]))
+        if secret.behaviour:
+            given.append(SuspectedBehaviour(secret.behaviour))
         world = replace(base, target=client_property(secret.column), given=tuple(given))
-        yield world, (positives_of(plan.clients, secret.positives), "Property")
-
-
-def positives_of(clients: Iterable[str], positives: Collection[str]) -> dict[str, Records]:
-    """Of each client, whether it has the property, as ``truth/`` holds it."""
-    return {c: Records({POSITIVE_COLUMN: np.array([float(c in positives)])}) for c in clients}
+        if secret.positives is None:
+            yield world, None
+            continue
+        flags = {c: np.array([float(c in secret.positives)]) for c in asked.clients}
+        yield world, ({c: Records({POSITIVE_COLUMN: f}) for c, f in flags.items()}, "Property")
 
 
 def auxiliary_data(records: Records, label: str) -> AuxiliaryData:
     """Records from elsewhere as an adversary has them."""
     return AuxiliaryData(records.without(label), records[label])
-
-
-def target_record(record: Records, label: str) -> TargetRecord:
-    """The record whose holders are looked for."""
-    return TargetRecord(record.without(label), record[label])
 
 
 def _domain(plan: Plan, column: str) -> AttributeDomain:

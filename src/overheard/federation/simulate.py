@@ -175,8 +175,8 @@ def misled(
     number: int,
 ) -> Array:
     """What the chosen clients return, of whom those that are ``bad`` do not do as they are told."""
-    assert plan.properties is not None
-    asked, recipe, seed = plan.properties.config, plan.recipe, plan.config.seed
+    asked, recipe, seed = plan.config.property, plan.recipe, plan.config.seed
+    assert asked is not None
     rng = stream(seed, "behaviour", number)
     made = returned.copy()
     if asked.kind == "ascent" and recipe.algorithm != "fedsgd":

@@ -353,6 +353,10 @@ class Recording:
                 found = content.get("seed") if isinstance(content, dict) else None
         return int(str(found)) if re.fullmatch(r"-?[0-9]{1,1000}", str(found)) else None
 
+    def holds_truth(self, holds_kind: str, target: str = "") -> bool:
+        """Whether `truth` has this secret."""
+        return any((e["holds"], e["target"]) == (holds_kind, target) for e in self._truth.entries)
+
     def truth(self, holds_kind: str = "Records", target: str = "") -> dict[str, Records]:
         """A secret per client, by default its whole records. No view holds this."""
         truth = self._truth
