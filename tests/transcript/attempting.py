@@ -169,6 +169,10 @@ def change(step: dict[str, Any], place: Path) -> None:
             relisted(path, step["kind"], content.encode())
         case "table":  # a Parquet file in the place of a kind of knowledge
             relisted(path, step["kind"], (HERE / step["file"]).read_bytes())
+        case "columns":  # a table by its head, with so many zeros after it
+            head = step["value"].encode()
+            size = step.get("claims", len(head)).to_bytes(8, "little")
+            relisted(path, step["kind"], size + head + bytes(step["zeros"]))
         case "wide":  # a Parquet table of so many columns
             import pyarrow as pa
             import pyarrow.parquet as pq

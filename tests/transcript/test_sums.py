@@ -343,9 +343,9 @@ def test_columns_that_are_no_images_are_refused() -> None:
             read_tables(out.getvalue())
 
 
-def test_an_image_too_large_is_refused_before_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_image_too_large_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     raw = write_tables({"a": Records({"image": np.zeros((4, 8), np.uint8)})})
-    monkeypatch.setattr("overheard.transcript.tables.MAX_TABLE_NUMBERS", 31)
+    monkeypatch.setattr("overheard.foreign.columns.MAX_TABLE_NUMBERS", 31)
     with pytest.raises(FixRecording, match="4 images of 8 numbers: too many"):
         read_tables(raw)
 

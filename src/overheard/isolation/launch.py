@@ -28,10 +28,10 @@ from typing import Any
 import numpy as np
 
 from overheard.errors import AttackFailed, FixConfig
+from overheard.foreign import jail
 from overheard.foreign.files import inside
 from overheard.foreign.limits import limit, variable
 from overheard.foreign.shown import short
-from overheard.isolation import jail
 from overheard.isolation.envelope import pack_call, unpack_guess
 from overheard.transcript import guess as guesses
 from overheard.transcript.knowledge import AttributeDomain, CandidatePool, PublicRecords
@@ -145,7 +145,7 @@ class Isolated:
                     "move it elsewhere"
                 )
         head = {
-            "jail": str(HERE / "jail.py"),
+            "jail": str(PACKAGE / "foreign" / "jail.py"),
             "parent": os.getpid(),
             "partial": self.partial,
             "path": _packages(),

@@ -114,7 +114,7 @@ def _add(ledger: LedgerWriter, kind: str, content: Any, target: str) -> None:
         and all(isinstance(v, Records) for v in content.values())
     )
     raw = write_tables(content) if tables else as_json(content).encode()
-    name = f"{number:04d}-{kind.lower()}.{'parquet' if tables else 'json'}"
+    name = f"{number:04d}-{kind.lower()}.{'safetensors' if tables else 'json'}"
     ledger.file(name, [raw], kind="side", holds=kind, target=target)
 
 
@@ -150,7 +150,7 @@ class Shelf:
             file = self.folder / name
             self._read[name] = (
                 read_tables(read_checked(self.folder, entry), file)
-                if file.suffix == ".parquet"
+                if file.suffix in (".safetensors", ".parquet")
                 else parse_json(read_checked(self.folder, entry, "json_bytes"), file)
             )
         return self._read[name]

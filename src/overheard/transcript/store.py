@@ -45,8 +45,8 @@ from overheard.transcript.messages import (
 )
 from overheard.transcript.side import SEED, Shelf, SideWriter
 
-FORMAT = 2
-READABLE = (1, 2)
+FORMAT = 3
+READABLE = (1, 2, 3)
 PAYLOADS = ("model", "gradient")
 AHEAD = 32
 """Rounds of a client's messages that the disk is asked for together."""
