@@ -12,25 +12,17 @@ from __future__ import annotations
 import json
 import mmap
 import os
-import signal
-import subprocess  # nosec B404  # this interpreter is run again, by list and without a shell
 import sys
-import tempfile
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from overheard.errors import FixRecording, OverheardError
-from overheard.foreign.columns import (
-    MAX_IMAGE_NUMBERS,
-    MAX_TABLE_NUMBERS,
-    Column,
-    pack_columns,
-    unpack_columns,
-)
+from overheard.foreign.columns import Column, pack_columns, unpack_columns
 from overheard.foreign.limits import PREFIX, beyond, check, limit, variable
+from overheard.foreign.process import OUT_OF_TIME, run_child
 
 _IMAGE_TYPES = ("uint8", "float", "double")
 _COPIES = 3
@@ -57,47 +49,16 @@ def read_parquet(
     are not read.
     """
     asked = json.dumps({"images": images, "drop": drop, "parent": os.getpid()})
-    words = [sys.executable, "-I", "-B", "-c", _CHILD, json.dumps(sys.path), str(where), asked]
+    words = ["-c", _CHILD, json.dumps(sys.path), str(where), asked]
     kept = {name: value for name, value in os.environ.items() if name.startswith(PREFIX)}
-    quiet = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "LANG": "C.UTF-8"}
-    with (
-        tempfile.TemporaryFile() as copy,
-        tempfile.TemporaryFile() as answer,
-        tempfile.TemporaryFile() as said,
-        tempfile.TemporaryDirectory(prefix="overheard-") as empty,
-    ):
-        given: BinaryIO = copy
-        if isinstance(source, bytes):
-            copy.write(source)
-            copy.seek(0)
-        else:
-            given = source.open("rb")
-        with given:
-            child = subprocess.Popen(  # nosec B603  # a list, no shell, no stranger's word in it
-                words,
-                stdin=given,
-                stdout=answer,
-                stderr=said,
-                cwd=empty,
-                env={**kept, **quiet, "ARROW_DEFAULT_MEMORY_POOL": "system"},
-                start_new_session=True,
-            )
-        try:
-            code = child.wait(limit("table_seconds"))
-        except subprocess.TimeoutExpired:
-            code = -signal.SIGXCPU
-        finally:
-            if child.poll() is None:
-                child.kill()
-                child.wait()
-        if code == 0:
-            answer.seek(0)
-            return unpack_columns(answer.read(), where, error)
-        said.seek(0)
-        told = said.read(4000).decode("utf-8", "replace").strip()
+    kept["ARROW_DEFAULT_MEMORY_POOL"] = "system"  # others reserve what is then counted as taken
+    most = limit("table_bytes") + _ARROW
+    code, answer, said = run_child(words, source, limit("table_seconds"), most, kept)
+    if code == 0:
+        return unpack_columns(answer, where, error)
     if code == _REFUSED:
-        raise error(told)
-    if code in (-signal.SIGXCPU, -signal.SIGKILL):
+        raise error(said)
+    if code in OUT_OF_TIME:
         raise beyond("table_seconds", where, error)
     raise error(
         f"{where}: cannot be read as a Parquet table: the process that reads it ended "
@@ -156,20 +117,16 @@ def _columns_of(raw: Any, where: str, images: bool, drop: tuple[str, ...]) -> di
     if any(c.physical_type == "BYTE_ARRAY" and _DELTA in c.encodings for c in chunks):
         raise ValueError(f"text in the encoding {_DELTA} is not read: write it plain")
     schema = pq.ParquetFile(pa.BufferReader(raw), metadata=about).schema_arrow
-    _check_names(schema.names)
     names = [name for name in schema.names if name not in drop]
-    _check_size(schema, names, rows, where, images)
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"column {twice!r} stands twice; rename one")
+    check("table_bytes", 8 * rows * len(names), where)
     texts = [f.name for f in schema if f.name in names and _is_text(f.type)]
     file = pq.ParquetFile(
         pa.BufferReader(raw), metadata=about, read_dictionary=texts, pre_buffer=False
     )
-    return _converted(file.read(columns=names, use_threads=False), where)
-
-
-def _check_names(names: list[str]) -> None:
-    if len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"column {twice!r} stands twice; rename one")
+    return _converted(file.read(columns=names, use_threads=False), where, images)
 
 
 def _is_text(kind: Any) -> bool:
@@ -178,41 +135,7 @@ def _is_text(kind: Any) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
-def _check_size(schema: Any, names: list[str], rows: int, where: str, images: bool) -> None:
-    """The types of columns, and the room that they take."""
-    import pyarrow as pa
-
-    room = 0
-    for field in schema:
-        kind = field.type
-        if field.name not in names:
-            continue
-        if pa.types.is_dictionary(kind) and _is_text(kind.value_type):
-            room += rows * 4
-        elif pa.types.is_fixed_size_list(kind) and images:
-            room += _image_room(field, rows)
-        elif (
-            pa.types.is_nested(kind)
-            or pa.types.is_dictionary(kind)
-            or isinstance(kind, pa.BaseExtensionType)
-        ):
-            raise ValueError(f"column {field.name!r} has the type {kind}, which is not allowed")
-        else:
-            room += rows * 8
-    check("table_bytes", room, where)
-
-
-def _image_room(field: Any, rows: int) -> int:
-    """The room of a list column, which must be images, and no more than anybody means to read."""
-    if str(field.type.value_type) not in _IMAGE_TYPES:
-        raise ValueError(f"column {field.name!r} has the type {field.type}, which is not allowed")
-    width = int(field.type.list_size)
-    if not 1 <= width <= MAX_IMAGE_NUMBERS or width * rows > MAX_TABLE_NUMBERS:
-        raise ValueError(f"column {field.name!r} has {rows} images of {width} numbers: too many")
-    return rows * width * int(field.type.value_type.bit_width // 8)
-
-
-def _converted(table: Any, where: str) -> dict[str, Column]:
+def _converted(table: Any, where: str, images: bool) -> dict[str, Column]:
     import pyarrow as pa
 
     room = limit("table_bytes")
@@ -228,8 +151,8 @@ def _converted(table: Any, where: str) -> dict[str, Column]:
             )
         if pa.types.is_dictionary(kind):
             found[name] = _texts(column, room, f"{where}: column {name!r}")
-        elif pa.types.is_fixed_size_list(kind):
-            found[name] = _images(column)
+        elif pa.types.is_fixed_size_list(kind) and images:
+            found[name] = _images(name, column)
         elif pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind):
             found[name] = column.to_numpy(zero_copy_only=False)
         elif not len(column):
@@ -261,8 +184,8 @@ def _texts(column: Any, room: int, where: str) -> NDArray[np.str_]:
     return np.concatenate(parts) if parts else np.zeros(0, dtype="<U1")
 
 
-def _images(column: Any) -> Column:
+def _images(name: str, column: Any) -> Column:
     values = column.combine_chunks().flatten()
-    if values.null_count:
-        raise ValueError("an image has missing numbers")
+    if values.null_count or str(values.type) not in _IMAGE_TYPES:
+        raise ValueError(f"column {name!r} has the type {column.type}, or misses numbers")
     return np.array(values).reshape(len(column), column.type.list_size)

@@ -13,11 +13,8 @@ from __future__ import annotations
 
 import json
 import os
-import signal
-import subprocess  # nosec B404  # this interpreter is run again, by list and without a shell
 import sys
 import sysconfig
-import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -31,6 +28,7 @@ from overheard.errors import AttackFailed, FixConfig
 from overheard.foreign import jail
 from overheard.foreign.files import inside
 from overheard.foreign.limits import limit, variable
+from overheard.foreign.process import OUT_OF_TIME, run_child
 from overheard.foreign.shown import short
 from overheard.isolation.envelope import pack_call, unpack_guess
 from overheard.transcript import guess as guesses
@@ -203,53 +201,22 @@ def _answered(guess: Any) -> int | None:
 
 
 def _run(told: bytes, name: str) -> bytes:
-    """The child's answer. Its streams are files without names: nothing waits, all is bounded."""
-    seconds = limit("attack_seconds")
-    with (
-        tempfile.TemporaryFile() as given,
-        tempfile.TemporaryFile() as answer,
-        tempfile.TemporaryFile() as said,
-        tempfile.TemporaryDirectory(prefix="overheard-") as empty,
-    ):
-        given.write(told)
-        given.seek(0)
-        child = subprocess.Popen(  # nosec B603  # a list, no shell, no stranger's word in it
-            [sys.executable, "-I", "-S", "-B", str(HERE / "child.py")],
-            stdin=given,
-            stdout=answer,
-            stderr=said,
-            cwd=empty,
-            env={**dict.fromkeys(_THREADS, "1"), "LANG": "C.UTF-8", "HOME": empty, "TMPDIR": empty},
-            close_fds=True,
-            start_new_session=True,
+    """The child's answer."""
+    words = ["-S", str(HERE / "child.py")]
+    most = limit("answer_bytes") + 1
+    code, raw, said = run_child(words, told, limit("attack_seconds"), most)
+    if raw and code in (0, 3):
+        return raw
+    if code in OUT_OF_TIME:
+        raise AttackFailed(
+            f"attack {name!r} took more than {limit('attack_seconds')} seconds; raise "
+            f"{variable('attack_seconds')}"
         )
-        try:
-            code = child.wait(seconds)
-        except subprocess.TimeoutExpired as error:
-            raise AttackFailed(_beyond(name, "attack_seconds")) from error
-        finally:
-            if child.poll() is None:
-                child.kill()
-                child.wait()
-        answer.seek(0)
-        raw = answer.read(limit("answer_bytes") + 1)
-        if raw and code in (0, 3):
-            return raw
-        said.seek(max(said.seek(0, os.SEEK_END) - 2000, 0))
-        last = said.read().decode("utf-8", "replace").strip().splitlines()[-1:]
-    if code in (-signal.SIGXCPU, -signal.SIGKILL):
-        raise AttackFailed(_beyond(name, "attack_seconds"))
+    last = " ".join(said.splitlines()[-1:])
     raise AttackFailed(
-        f"attack {name!r} ended without a guess (exit {code}: {short(' '.join(last))}); if it ran "
-        f"out of memory, raise {variable('attack_bytes')}"
+        f"attack {name!r} ended without a guess (exit {code}: {short(last)}); if it ran out of "
+        f"memory, raise {variable('attack_bytes')}"
     )
-
-
-_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-
-
-def _beyond(name: str, bound: str) -> str:
-    return f"attack {name!r} took more than {limit(bound)} seconds; raise {variable(bound)}"
 
 
 def _packages() -> list[str]:

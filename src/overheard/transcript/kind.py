@@ -15,7 +15,6 @@ from functools import cache
 from importlib.metadata import entry_points
 from typing import Any, ClassVar, Protocol, Self, TypeVar
 
-import numpy as np
 from numpy.typing import NDArray
 from pydantic import TypeAdapter, ValidationError
 
@@ -222,8 +221,3 @@ def sealed(array: NDArray[Any]) -> NDArray[Any]:
     """The array, read-only: several attacks share a view, and none may change what others see."""
     array.flags.writeable = False
     return array
-
-
-def labelled(records: Records, labels: NDArray[Any]) -> Records:
-    """The records with their labels as one more column."""
-    return Records({**records.columns, LABEL_COLUMN: np.asarray(labels)})

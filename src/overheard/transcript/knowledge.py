@@ -25,7 +25,6 @@ from overheard.transcript.kind import (
     Held,
     Knowledge,
     kind,
-    labelled,
     recipe_of,
     registered,
     sealed,
@@ -207,9 +206,33 @@ class AttributePrior(Knowledge):
         return cls(tuple(float(np.mean(which == k)) for k in range(len(domain.values))))
 
 
+@dataclass(frozen=True)
+class LabelledRecords(Knowledge):
+    """Records and their labels, in one table: of each client, or one for all."""
+
+    records: Records
+    labels: NDArray[Any]
+
+    @classmethod
+    def split(cls, table: Records, label: str) -> Self:
+        """The records of a table, of which one column is the label."""
+        return cls(table.without(label), table[label])
+
+    def content(self) -> Any:
+        table = Records({**self.records.columns, LABEL_COLUMN: self.labels})
+        return table if self.per_client else {type(self).__name__: table}
+
+    @classmethod
+    def of(cls, content: Any, held: Held) -> Self:
+        if cls.per_client:
+            return cls.split(held.public(content), LABEL_COLUMN)
+        (table,) = content.values()
+        return cls.split(Records({n: sealed(v) for n, v in table.columns.items()}), LABEL_COLUMN)
+
+
 @kind
 @dataclass(frozen=True)
-class CandidatePool(Knowledge):
+class CandidatePool(LabelledRecords):
     """Records of which some are the client's and the others strangers'; ``labels`` in their order.
 
     As in `PublicRecords`, the attribute under audit is not among the columns.
@@ -217,8 +240,6 @@ class CandidatePool(Knowledge):
 
     name: ClassVar[str] = "candidate pool"
     per_client: ClassVar[bool] = True
-    records: Records
-    labels: NDArray[Any]
 
     def __post_init__(self) -> None:
         if not len(self.labels) or len(self.records) not in (0, len(self.labels)):
@@ -227,18 +248,10 @@ class CandidatePool(Knowledge):
                 "each candidate record one label"
             )
 
-    def content(self) -> Records:
-        return labelled(self.records, self.labels)
-
-    @classmethod
-    def of(cls, content: Any, held: Held) -> Self:
-        records = held.public(content)
-        return cls(records.without(LABEL_COLUMN), records[LABEL_COLUMN])
-
 
 @kind
 @dataclass(frozen=True)
-class AuxiliaryData(Knowledge):
+class AuxiliaryData(LabelledRecords):
     """Labelled records from elsewhere: people like the client's, none of them the client's.
 
     ``labels`` are in the target's own units, in the order of ``records``.
@@ -246,27 +259,14 @@ class AuxiliaryData(Knowledge):
 
     name: ClassVar[str] = "auxiliary data"
     of_strangers: ClassVar[bool] = True
-    records: Records
-    labels: NDArray[Any]
-
-    def content(self) -> Mapping[str, Records]:
-        return {"auxiliary": labelled(self.records, self.labels)}
-
-    @classmethod
-    def of(cls, content: Any, held: Held) -> Self:
-        (records,) = content.values()
-        whole = Records({name: sealed(values) for name, values in records.columns.items()})
-        return cls(whole.without(LABEL_COLUMN), whole[LABEL_COLUMN])
 
 
 @kind
 @dataclass(frozen=True)
-class TargetRecord(Knowledge):
+class TargetRecord(LabelledRecords):
     """The record whose holders are looked for: one row, and its label (1,)."""
 
     name: ClassVar[str] = "target record"
-    records: Records
-    labels: NDArray[Any]
 
     def __post_init__(self) -> None:
         if len(self.records) != 1 or len(self.labels) != 1:
@@ -274,15 +274,6 @@ class TargetRecord(Knowledge):
                 f"the target is one record with its label; given: {len(self.records)} records "
                 f"and {len(self.labels)} labels"
             )
-
-    def content(self) -> Mapping[str, Records]:
-        return {"target": labelled(self.records, self.labels)}
-
-    @classmethod
-    def of(cls, content: Any, held: Held) -> Self:
-        (records,) = content.values()
-        whole = Records({name: sealed(values) for name, values in records.columns.items()})
-        return cls(whole.without(LABEL_COLUMN), whole[LABEL_COLUMN])
 
 
 BEHAVIOURS = ("inversion", "ascent", "free-rider")

@@ -15,11 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from numpy.typing import NDArray
+
 from overheard.errors import FixConfig, FixRecording, ListenLonger
 from overheard.learning.records import Records
-from overheard.transcript.copying import copy_rounds
 from overheard.transcript.kind import LABEL_COLUMN, Knowledge, kinds, recipe_of
 from overheard.transcript.knowledge import Link, Sums
+from overheard.transcript.messages import Round, layout_for, message_arrays, read_message
 from overheard.transcript.store import Recorder, Recording
 from overheard.transcript.target import LABEL, LOCAL_MODEL, Target
 from overheard.transcript.threat import Threat
@@ -82,7 +84,7 @@ def share(
                 recorder.side(name, content, key)
                 written.append(name)
         if Link in threat.grants:
-            copy_rounds(recording, recorder, names)
+            _copy_rounds(recording, recorder, names)
         else:
             for entry, sent, total in recording.aggregates():
                 recorder.aggregated(entry.number, sent, total, entry.participants)
@@ -174,3 +176,25 @@ def _remarks(recording: Recording, left_out: tuple[str, ...]) -> tuple[str, ...]
             "share this federation, simulate it with a secret --seed of 20 digits or more"
         )
     return tuple(said)
+
+
+def _copy_rounds(recording: Recording, recorder: Recorder, clients: Collection[str]) -> None:
+    """What went over the links of these clients; a round in which none took part is left out."""
+    for entry in recording.rounds:
+        heard: dict[str, dict[str, dict[str, NDArray[Any]]]] = {"sent": {}, "returned": {}}
+        for way, client in entry.spans:
+            if not client or client in clients:
+                heard[way][client] = _message(recording, entry, way, client)
+        own, back = heard["sent"], heard["returned"]
+        if not back:
+            continue
+        shared = own.pop("", {})
+        if own and shared:
+            own = {c: own.get(c, shared) for c in back}
+        weights = {c: w for c, w in entry.weights.items() if c in clients}
+        recorder.round(entry.number, own or shared, back, weights)
+
+
+def _message(recording: Recording, entry: Round, way: str, who: str) -> dict[str, NDArray[Any]]:
+    raw = read_message(recording.path / "wire", entry, way, who)
+    return dict(message_arrays(layout_for(entry.layout, way), raw))
