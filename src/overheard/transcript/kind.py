@@ -101,8 +101,9 @@ class Knowledge:
     @classmethod
     def of(cls, content: Any, held: Held) -> Self:
         """The inverse: a stranger wrote ``content``, so everything is checked."""
+        hashable: Any = cls
         try:
-            made: Self = TypeAdapter(cls).validate_python(content)
+            made: Self = _checks(hashable).validate_python(content)
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(map(str, first["loc"])) or "it"
@@ -127,6 +128,12 @@ class Knowledge:
     def unpacked(cls, parts: Mapping[str, Any]) -> Self:
         """The inverse, in the child."""
         return cls(**parts)
+
+
+@cache
+def _checks(made: Any) -> TypeAdapter[Any]:
+    """What checks the fields of a dataclass; making it takes far longer than checking."""
+    return TypeAdapter(made)
 
 
 Piece = Knowledge | Mapping[str, Knowledge]
