@@ -7,7 +7,7 @@ from a config in this folder, or announce it by an entry point of the group ``ov
     name = "label_smoothing:LabelSmoothing"
     share = 0.2
 
-    overheard simulate federation.toml --out run --trust-code
+    overheard --trust label_smoothing:LabelSmoothing simulate federation.toml --out run
 """
 
 from __future__ import annotations

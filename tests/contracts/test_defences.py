@@ -30,6 +30,7 @@ from overheard.federation.plan import plan
 from overheard.federation.simulate import simulate
 from overheard.learning.records import Records
 from overheard.learning.step import LocalStep
+from overheard.programs import trusted
 from overheard.transcript.knowledge import AppliedDefence
 from overheard.transcript.observe import observe
 from overheard.transcript.store import Recording
@@ -153,9 +154,11 @@ class TestEvery:
         (claim,) = built(name).claims
         assert claim.name == name
         assert len(claim.promises) > 10
-        said = json.loads(json.dumps(told((claim,))))
-        assert "effects" not in said  # the name says them, as it did in older recordings
-        AppliedDefence(tuple(said["names"]), said["clip_norm"], said["noise_sd"])
+        said = told((claim,))
+        assert isinstance(said, AppliedDefence)
+        assert said.names == (name,)
+        content = json.loads(json.dumps(said.content()))
+        assert "effects" not in content  # the name says them, as it did in older recordings
         after = built(name).upload(updates(), context(1))
         if claim.clip_norm is not None:
             assert np.linalg.norm(after, axis=1).max() <= claim.clip_norm * (1 + 1e-12)
@@ -301,14 +304,16 @@ def test_code_in_a_config_is_imported_only_if_it_is_trusted(monkeypatch, fresh_r
         "training": {"rounds": 1, "learning_rate": 0.1},
         "defence": [{"name": "their_defences:Quiet"}],
     }
-    with pytest.raises(GrantKnowledge, match=r"importing it runs it; .* say --trust-code"):
+    with pytest.raises(GrantKnowledge, match="--trust their_defences:Quiet"):
         parse_config(config)
-    (defence,) = parse_config(config, trust_code=True).defence
+    for name in ("Quiet", "Loud"):
+        trusted.trust(f"their_defences:{name}")
+    (defence,) = parse_config(config).defence
     assert defence.claim.promises == "says nothing"
     assert defence.model_dump() == {"name": "quiet"}
     config["defence"] = [{"name": "their_defences:Loud"}]
     with pytest.raises(FixConfig, match=r"'their_defences:Loud' cannot be found"):
-        parse_config(config, trust_code=True)
+        parse_config(config)
 
 
 PACKAGE = Path(overheard.__file__).parent

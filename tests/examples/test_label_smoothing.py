@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -25,6 +24,7 @@ from overheard.federation.simulate import client_shards, simulate
 from overheard.guard.rehearsal import rehearsed, replayed
 from overheard.learning.dense import initial
 from overheard.learning.records import Records
+from overheard.programs import trusted
 from overheard.transcript.knowledge import AppliedDefence, Link
 from overheard.transcript.observe import observe
 from overheard.transcript.store import Recording
@@ -32,13 +32,14 @@ from overheard.transcript.target import LOCAL_MODEL, attribute
 from overheard.transcript.threat import EAVESDROPPER
 
 FOLDER = Path(__file__).parents[2] / "examples"
-SMOOTH = {"name": "label_smoothing:LabelSmoothing", "share": 0.3}
+SMOOTH: dict[str, Any] = {"name": "label_smoothing:LabelSmoothing", "share": 0.3}
 
 
 @pytest.fixture(autouse=True)
 def _from_its_folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.chdir(FOLDER)
     catalogue.all_defences.cache_clear()
+    trusted.trust(SMOOTH["name"])
     yield
     catalogue.all_defences.cache_clear()
     sys.modules.pop("label_smoothing", None)
@@ -62,7 +63,7 @@ def planned(classes: int, defence: list[dict[str, Any]], **training: Any) -> Any
         "training": {"rounds": 2, "learning_rate": 0.5, "wire": "float64", **training},
         "defence": defence,
     }
-    return plan(parse_config(content, trust_code=True), people(classes))
+    return plan(parse_config(content), people(classes))
 
 
 def by_torch(ready: Any, client: str, share: float, steps: int) -> tuple[Any, Any]:
@@ -151,7 +152,7 @@ def test_images_are_smoothed_too(batch: int, tmp_path: Path) -> None:
     }
     heard = {}
     for name, defence in (("smooth", [SMOOTH]), ("bare", [])):
-        ready = plan(parse_config(content | {"defence": defence}, trust_code=True))
+        ready = plan(parse_config(content | {"defence": defence}))
         heard[name] = link(tmp_path / name, ready, next(iter(ready.clients)))
     apart = np.linalg.norm(heard["smooth"].returned - heard["bare"].returned)
     assert 0.05 < apart / np.linalg.norm(heard["bare"].updates()) < 1
@@ -204,7 +205,7 @@ def test_numbers_have_no_labels_to_smooth(tmp_path: Path) -> None:
     numbers = Records({**data.records.without("y").columns, "y": np.arange(36.0)})
     regression = Dataset("people", numbers, "at", "y", "regression", ("s",), "made up", "none")
     with pytest.raises(FixConfig, match="the target is a number"):
-        plan(parse_config(content, trust_code=True), regression)
+        plan(parse_config(content), regression)
 
 
 CONFIG = """
@@ -219,11 +220,12 @@ share = 0.2
 
 def test_the_command_line_asks_for_trust(tmp_path: Path) -> None:
     (tmp_path / "federation.toml").write_text(CONFIG)
-    command = [sys.executable, "-m", "overheard", "simulate", str(tmp_path / "federation.toml")]
-    command += ["--out", str(tmp_path / "run")]
-    refused = subprocess.run(command, cwd=FOLDER, env=os.environ, capture_output=True, text=True)
+    start = [sys.executable, "-m", "overheard"]
+    command = ["simulate", str(tmp_path / "federation.toml"), "--out", str(tmp_path / "run")]
+    refused = subprocess.run([*start, *command], cwd=FOLDER, capture_output=True, text=True)
     assert refused.returncode == 1
-    assert "say --trust-code" in refused.stderr
-    subprocess.run([*command, "--trust-code"], cwd=FOLDER, check=True, capture_output=True)
+    trust = ["--trust", "label_smoothing:LabelSmoothing"]
+    assert " ".join(trust) in refused.stderr
+    subprocess.run([*start, *trust, *command], cwd=FOLDER, check=True, capture_output=True)
     recording = Recording.open(tmp_path / "run")
     assert recording.side("AppliedDefence")["names"] == ["label_smoothing"]

@@ -35,10 +35,10 @@ def test_an_order_that_voids_a_claim_is_refused() -> None:
 def test_claims_add_up() -> None:
     parts = Clip(norm=2.0), Clip(norm=1.0), Gaussian(sd=0.3), Gaussian(sd=0.4)
     said = told(chain(*parts).claims)
-    assert said["names"] == ["clip", "clip", "gaussian", "gaussian"]
-    assert said["clip_norm"] == 1.0
-    assert said["noise_sd"] == pytest.approx(0.5)
-    assert told((Gaussian(sd=0.3, at="server").claim,))["noise_sd"] == 0.0
+    assert said.names == ("clip", "clip", "gaussian", "gaussian")
+    assert said.clip_norm == 1.0
+    assert said.noise_sd == pytest.approx(0.5)
+    assert told((Gaussian(sd=0.3, at="server").claim,)).noise_sd == 0.0
 
 
 def test_noise_in_units_of_the_clip_norm(people: Path, settings_for: Settings) -> None:
@@ -46,7 +46,7 @@ def test_noise_in_units_of_the_clip_norm(people: Path, settings_for: Settings) -
         settings_for(people)
         | {"defence": [{"name": "clip", "norm": 0.2}, {"name": "gaussian", "times_clip": 3.0}]}
     )
-    assert told(chain(*config.defence).claims)["noise_sd"] == pytest.approx(0.6)
+    assert told(chain(*config.defence).claims).noise_sd == pytest.approx(0.6)
 
 
 @pytest.mark.parametrize(

@@ -146,4 +146,4 @@ def aggregate_sum(
 
 def _gradient_rate(recipe: Recipe) -> float | None:
     """What the server multiplies gradients with; None where clients return models."""
-    return recipe.learning_rate if recipe.algorithm == "fedsgd" else None
+    return recipe.learning_rate if recipe.sends_gradient else None

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from overheard.federation.behaviours import initial_of
 from overheard.federation.defences.contract import RoundContext, chain, told
+from overheard.federation.disclosure import write_knowledge
 from overheard.federation.plan import Plan
 from overheard.federation.server import aggregate
 from overheard.federation.simulate import (
@@ -27,9 +28,9 @@ from overheard.federation.simulate import (
     trained_on,
     updates_of,
     uploaded,
-    write_knowledge,
 )
 from overheard.randomness import stream
+from overheard.transcript.kind import write
 from overheard.transcript.store import Recorder
 
 STAND_INS = 3
@@ -94,7 +95,7 @@ def record_client(ready: Plan, client: str, messages: Messages, out: Path) -> fl
     with Recorder(out, payload_of(ready), about) as recorder:
         write_knowledge(recorder, replace(ready, clients=own, properties=None))
         if claims:
-            recorder.side("AppliedDefence", told(claims))
+            write(recorder, told(claims))
         for number, (sent, returned) in enumerate(messages):
             recorder.round(
                 number,

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from overheard.errors import FixRecording
 from overheard.federation.server import ServerRule, WeightedMean, aggregate, aggregate_sum
-from overheard.learning import dense
-from overheard.learning.recipe import LeNet, Recipe
+from overheard.learning.recipe import Recipe
 from overheard.learning.records import Records, encode
+from overheard.programs.networks import network
 from overheard.transcript.messages import TOTAL, Round, layout_for, message_arrays, read_message
 from overheard.transcript.store import Recording
 
@@ -70,8 +70,4 @@ def utility(recipe: Recipe, model: Array, held: Records) -> tuple[float, str]:
 
 
 def _predicted(recipe: Recipe, model: Array, inputs: Array) -> NDArray[np.floating[Any]]:
-    if isinstance(recipe.model, LeNet):
-        from overheard.learning import lenet
-
-        return lenet.predict(recipe.model, model, inputs)
-    return dense.predict(recipe.dense, model, inputs)
+    return network(recipe).predict(model, inputs)

@@ -3,23 +3,23 @@
 A new defence is one new file in this folder, with one class. It is found here by itself. One in a
 package of its own is announced by an entry point of the group ``overheard.defences``; one in a file
 of the user's own is named ``package.module:Class`` in the config, and imported only if the user
-says that it is trusted.
+says so: ``overheard --trust package.module:Class``.
 """
 
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
 from inspect import getmembers, isabstract, isclass
 from typing import Any
 
-from overheard.errors import FixConfig, GrantKnowledge
+from overheard.errors import FixConfig
 from overheard.federation.defences.contract import Defence
 from overheard.federation.named import parse_named
-from overheard.federation.trusted import imported
+from overheard.programs.trusted import granted
 
 FOLDER = "overheard.federation.defences.*"
 GROUP = "overheard.defences"
@@ -28,7 +28,7 @@ GROUP = "overheard.defences"
 
 @cache
 def all_defences() -> dict[str, type[Defence]]:
-    """Every defence by its name, sorted; those of `trust` come to them."""
+    """Every defence by its name, sorted; trusted ones come to them."""
     found: dict[str, type[Defence]] = {}
     package = import_module(FOLDER.removesuffix(".*"))
     for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
@@ -40,28 +40,14 @@ def all_defences() -> dict[str, type[Defence]]:
     return dict(sorted(found.items()))
 
 
-def trust(contents: Iterable[Any]) -> None:
-    """Import the defences of a config that are named ``package.module:Class``: this runs them."""
-    for content in contents:
-        name = content.get("name") if isinstance(content, Mapping) else None
-        if isinstance(name, str) and ":" in name and name not in all_defences():
-            defence = imported(name, "defence")
-            _add(all_defences(), defence, name)
-            all_defences()[name] = defence
-
-
 def parse_defence(content: Any) -> Any:
     """The checked settings of one defence, from what a config file says."""
     known = all_defences()
     name = content.get("name") if isinstance(content, Mapping) else None
     if isinstance(name, str) and ":" in name:
-        if name not in known:
-            raise GrantKnowledge(
-                f"defence {name!r} is code, and importing it runs it; if you trust whoever wrote "
-                "it, say --trust-code (overheard simulate), or install it with an entry point of "
-                f"{GROUP} and use its own name"
-            )
-        content = {**content, "name": known[name].model_fields["name"].default}
+        defence = granted(name, "the defence is")
+        _add(known, defence, name)
+        content = {**content, "name": defence.model_fields["name"].default}
     return parse_named("defence", "name", known, content)
 
 

@@ -38,7 +38,7 @@ from pydantic import model_validator
 from overheard.errors import FixConfig
 from overheard.learning.records import Records, Spec
 from overheard.learning.step import LocalStep
-from overheard.transcript.knowledge import EFFECTS
+from overheard.transcript.knowledge import EFFECTS, AppliedDefence
 
 Array = NDArray[np.float64]
 Who = NDArray[np.int64]
@@ -223,16 +223,15 @@ def chain(*parts: Defence | Chain) -> Chain:
     return Chain(flat)
 
 
-def told(claims: tuple[Claim, ...]) -> dict[str, Any]:
-    """What every participant is told, as JSON: the side knowledge ``AppliedDefence``."""
+def told(claims: tuple[Claim, ...]) -> AppliedDefence:
+    """What every participant is told."""
     norms = [c.clip_norm for c in claims if c.clip_norm is not None]
-    said: dict[str, Any] = {
-        "names": [c.name for c in claims],
-        "promises": [c.promises for c in claims],
-        "clip_norm": min(norms) if norms else None,
-        "noise_sd": float(np.sqrt(sum(c.noise_sd**2 for c in claims))),
-        "server_noise_sd": float(np.sqrt(sum(c.server_noise_sd**2 for c in claims))),
-    }
-    if any(c.name not in EFFECTS for c in claims):
-        said["effects"] = [EFFECTS.get(c.name, c.effects) for c in claims]
-    return said
+    ours = all(c.name in EFFECTS for c in claims)
+    return AppliedDefence(
+        names=tuple(c.name for c in claims),
+        clip_norm=min(norms) if norms else None,
+        noise_sd=float(np.sqrt(sum(c.noise_sd**2 for c in claims))),
+        promises=tuple(c.promises for c in claims),
+        server_noise_sd=float(np.sqrt(sum(c.server_noise_sd**2 for c in claims))),
+        effects=() if ours else tuple(EFFECTS.get(c.name, c.effects) for c in claims),
+    )

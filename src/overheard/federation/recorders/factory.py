@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from overheard.errors import FixConfig, GrantKnowledge
-from overheard.federation.trusted import imported
 from overheard.learning.dense import predict
 from overheard.learning.recipe import Dense, Layout
+from overheard.programs.trusted import imported
 
 _ACTIVATIONS = ("relu", "tanh", "sigmoid")
 
@@ -56,9 +56,7 @@ def dense_of(factory: str, layout: Layout, trust_code: bool) -> Dense:
 def _made(factory: str) -> Any:
     import torch
 
-    make = imported(factory, "model.factory")
-    if not callable(make):
-        raise FixConfig(f"model.factory {factory!r} is a {type(make).__name__}, not a function")
+    make = imported(factory)
     try:
         module = make()
     except TypeError as error:

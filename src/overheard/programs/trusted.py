@@ -1,0 +1,88 @@
+"""Code that a description names: imported only where whoever runs overheard said so.
+
+To import a module is to run it. A recording may name a factory ("package.module:function"); it is
+called only after `trust` was called for exactly this name in this process, which the command line
+does where it is told ``overheard --trust package.module:function``, and a script does by itself.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from overheard.errors import FixConfig, GrantKnowledge
+from overheard.foreign.shown import short, visible
+
+_TRUSTED: set[str] = set()
+
+
+def trust(factory: str) -> None:
+    """Let this factory be called from now on, in this process."""
+    _TRUSTED.add(factory)
+
+
+def made_by(factory: str) -> Any:
+    """What the factory makes, a torch module in float64."""
+    make = granted(factory, "the model is made by")
+    import torch
+
+    try:
+        module = make()
+    except TypeError as error:
+        raise FixConfig(
+            f"model.factory {factory!r} cannot be called without arguments: {error}"
+        ) from error
+    except Exception as error:
+        raise FixConfig(
+            f"model.factory {factory!r} failed: {type(error).__name__}: {error}"
+        ) from error
+    if not isinstance(module, torch.nn.Module):
+        raise FixConfig(
+            f"model.factory {factory!r} makes a {type(module).__name__}, not a torch module"
+        )
+    return module
+
+
+def granted(name: str, what: str) -> Any:
+    """The function or class of this name, if it is trusted; ``what``: before it, in the refusal."""
+    if name not in _TRUSTED:
+        raise GrantKnowledge(
+            f"{what} {short(name)}, which is code, and importing it runs it; if you trust whoever "
+            f"wrote it: overheard --trust {visible(name)} ..."
+        )
+    return imported(name)
+
+
+def imported(name: str) -> Any:
+    """The same of who asked for trust already."""
+    where, _, what = name.partition(":")
+    if not where or not what:
+        raise FixConfig(f'{name!r} must be "package.module:name"')
+    try:
+        with _from_here():
+            made = getattr(importlib.import_module(where), what)
+    except (ImportError, AttributeError) as error:
+        raise FixConfig(
+            f"{name!r} cannot be found ({error}); start overheard from the folder of your code, or "
+            "install it"
+        ) from error
+    except Exception as error:
+        raise FixConfig(
+            f"{name!r}: its module cannot be imported: {type(error).__name__}: {error}"
+        ) from error
+    if not callable(made):
+        raise FixConfig(f"{name!r} is a {type(made).__name__}, not a function or class")
+    return made
+
+
+@contextmanager
+def _from_here() -> Iterator[None]:
+    """The working directory as a place to import from, as `python -m` has it."""
+    sys.path.insert(0, "")
+    try:
+        yield
+    finally:
+        sys.path.remove("")
