@@ -25,7 +25,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # this folder is a package
 
-from benchmarks.epsilon_shown import epsilon_shown
+from benchmarks.epsilon_shown import epsilon_shown, tight_sampled_gaussian
 from benchmarks.privacy_game import (
     Game,
     exposed,
@@ -34,7 +34,7 @@ from benchmarks.privacy_game import (
     play,
     with_private,
 )
-from overheard.federation.defences.accounting import sampled_gaussian, tight_sampled_gaussian
+from overheard.federation.defences.accounting import sampled_gaussian
 from overheard.federation.defences.clip import Clip
 from overheard.federation.defences.contract import Chain, chain
 from overheard.federation.defences.gaussian import Gaussian

@@ -25,8 +25,12 @@ def trust(factory: str) -> None:
 
 
 def made_by(factory: str) -> Any:
-    """What the factory makes, a torch module in float64."""
-    make = granted(factory, "the model is made by")
+    """What the factory makes, a torch module, if it is trusted."""
+    return module_of(factory, granted(factory, "the model is made by"))
+
+
+def module_of(factory: str, make: Any) -> Any:
+    """What the factory makes, a torch module."""
     import torch
 
     try:

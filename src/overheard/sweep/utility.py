@@ -38,8 +38,7 @@ def global_model(recording: Recording, recipe: Recipe, rule: ServerRule | None =
                     f"{recording.path}: nobody said how many clients are in the sum of round "
                     f"{entry.number}, so there is no mean"
                 )
-            total = _message(recording, recipe, entry, *TOTAL)
-            who = len(entry.participants)
+            total, who = _message(recording, recipe, entry, *TOTAL), len(entry.participants)
             model, state = aggregate_sum(rule, state, recipe, model, total, who)
             continue
         clients = [client for way, client in entry.spans if way == "returned"]

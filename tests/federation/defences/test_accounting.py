@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.epsilon_shown import tight_sampled_gaussian
 from overheard.errors import FixConfig
 from overheard.federation.config import parse_config
 from overheard.federation.defences.accounting import (
@@ -16,7 +17,6 @@ from overheard.federation.defences.accounting import (
     delta_for,
     sampled_gaussian,
     sampled_gaussian_changed,
-    tight_sampled_gaussian,
 )
 from overheard.federation.defences.contract import chain
 from overheard.federation.plan import plan

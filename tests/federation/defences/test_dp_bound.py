@@ -21,6 +21,7 @@ from benchmarks.epsilon_shown import (
     at_most,
     epsilon_shown,
     most_accurate,
+    tight_sampled_gaussian,
 )
 from benchmarks.privacy_game import (
     Game,
@@ -38,7 +39,6 @@ from overheard.federation.config import parse_config
 from overheard.federation.defences.accounting import (
     budget,
     sampled_gaussian,
-    tight_sampled_gaussian,
 )
 from overheard.federation.defences.catalogue import parse_defence
 from overheard.federation.defences.clip import Clip

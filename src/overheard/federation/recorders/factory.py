@@ -14,7 +14,7 @@ import numpy as np
 from overheard.errors import FixConfig, GrantKnowledge
 from overheard.learning.dense import predict
 from overheard.learning.recipe import Dense, Layout
-from overheard.programs.trusted import imported
+from overheard.programs.trusted import imported, module_of
 
 _ACTIVATIONS = ("relu", "tanh", "sigmoid")
 
@@ -30,7 +30,7 @@ def dense_of(factory: str, layout: Layout, trust_code: bool) -> Dense:
             f"model.factory {factory!r} is code, and importing it runs it; say --trust-code if "
             "you trust whoever wrote it, or describe the model by name and sizes"
         )
-    module = _made(factory)
+    module = module_of(factory, imported(factory))
     parameters = [(n, tuple(p.shape)) for n, p in module.named_parameters()]
     theirs = dict(layout)
     if {name for name, _ in parameters} == set(theirs):
@@ -51,27 +51,6 @@ def dense_of(factory: str, layout: Layout, trust_code: bool) -> Dense:
     names = {ours: name for (ours, _), name in zip(plain.layout(), wire, strict=True)}
     activation = _activation(factory, module, plain)
     return plain.model_copy(update={"wire_names": names, "activation": activation})
-
-
-def _made(factory: str) -> Any:
-    import torch
-
-    make = imported(factory)
-    try:
-        module = make()
-    except TypeError as error:
-        raise FixConfig(
-            f"model.factory {factory!r} cannot be called without arguments: {error}"
-        ) from error
-    except Exception as error:
-        raise FixConfig(
-            f"model.factory {factory!r} failed: {type(error).__name__}: {error}"
-        ) from error
-    if not isinstance(module, torch.nn.Module):
-        raise FixConfig(
-            f"model.factory {factory!r} makes a {type(module).__name__}, not a torch module"
-        )
-    return module
 
 
 def _sizes(factory: str, parameters: list[tuple[str, tuple[int, ...]]]) -> tuple[int, ...]:
