@@ -232,6 +232,11 @@ def _property_scorer(recording: Recording, target: Target, view: View, seed: int
             f"{view.threat!r} does not hear; audit as 'secure-server'"
         )
     properties.check_heard(view)
+    if not recording.holds_truth("Property", target.key):
+        raise FixData(
+            f"truth/ does not say which clients have {target.column!r}, so a guess cannot be "
+            "scored; `overheard detect` lists the suspects"
+        )
     return properties.property_scorer(recording.truth("Property", target.key), target, view, seed)
 
 
