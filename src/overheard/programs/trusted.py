@@ -29,7 +29,8 @@ def made_by(factory: str) -> Any:
     if factory not in _TRUSTED:
         raise GrantKnowledge(
             f"the model is made by {short(factory)}, which is code, and importing it runs it; if "
-            f"you trust whoever wrote it: overheard --trust {visible(factory)} ..."
+            f"you trust whoever wrote it: overheard --trust {visible(factory)} ... (or, for a "
+            "description that you give by --with, --trust-code)"
         )
     make = _imported(factory)
     import torch
