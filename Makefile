@@ -94,7 +94,7 @@ bench: $(EXTRAS)
 
 bench-check: $(EXTRAS)
 	$(BIN)/overheard bench --check benchmarks/results.json
-	$(BIN)/python -m pytest -m timing tests/bench
+	$(BIN)/python -m pytest -m timing tests/benchmarks
 
 # Fails if an attack does better than its epsilon allows, or if a broken defence goes unnoticed.
 bench-privacy: export OPENBLAS_NUM_THREADS := 1

@@ -38,22 +38,16 @@ RULES: dict[str, frozenset[str]] = {
     "guard": BASE | {"learning", "transcript", "federation", "attacks", "evaluation"},
     # a sweep drives the chain from data to audit, and draws with its own pen
     "sweep": BASE | {"learning", "transcript", "data", "federation", "attacks", "evaluation"},
-    # the papers' experiments drive the whole chain, as a user would
-    "reproduce": BASE
-    | {"learning", "transcript", "decoding", "data", "federation", "attacks", "evaluation"},
-    # speed is measured from outside, by whoever may call anything
-    "bench": BASE
-    | {"learning", "transcript", "decoding", "data", "federation", "attacks", "evaluation"},
 }
 # The entry points see everything, and nothing sees them.
 ENTRY_POINTS = frozenset({"__init__", "__main__", "cli", "data_cli", "guard_cli", "sweep_cli"}) | {
     "about_cli",
     "audit_cli",
-    "bench_cli",
     "detect_cli",
     "flower",
     "import_cli",
     "nvflare",
+    "outside_cli",
     "report_cli",
     "share_cli",
     "terminal",

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from overheard.bench.entry import Facts, Job, Sizes
+from benchmarks.runner.entry import Facts, Job, Sizes
 
 
 def prepare(sizes: Sizes, folder: Path) -> Job:
@@ -22,7 +22,7 @@ def prepare(sizes: Sizes, folder: Path) -> Job:
     from flwr.serverapp.strategy import FedAvg
     from flwr.simulation import run_simulation
 
-    from overheard.bench.simulation import BATCH, RATE, shape
+    from benchmarks.entries.simulation import BATCH, RATE, shape
 
     widths, clients = shape(sizes), sizes["clients"]
     shown = sizes["flower_rounds"]
@@ -31,7 +31,7 @@ def prepare(sizes: Sizes, folder: Path) -> Job:
     inputs, labels = tensors(sizes)
 
     def fit(message: Any, context: Any) -> Any:
-        from overheard.bench.plain_torch import loss_for, network, train
+        from benchmarks.entries.plain_torch import loss_for, network, train
 
         number = int(context.node_config["partition-id"])
         net = network(widths)
@@ -44,7 +44,7 @@ def prepare(sizes: Sizes, folder: Path) -> Job:
         return Message(RecordDict(content), reply_to=message)
 
     def main(grid: Any, context: Any) -> None:
-        from overheard.bench.plain_torch import network
+        from benchmarks.entries.plain_torch import network
 
         strategy = FedAvg(1.0, 0.0, clients, 0, clients)
         list(grid.get_node_ids())
@@ -75,7 +75,7 @@ def tensors(sizes: Sizes) -> tuple[Any, Any]:
     """Everybody's records as tensors."""
     import torch
 
-    from overheard.bench.simulation import people
+    from benchmarks.entries.simulation import people
 
     inputs, labels = people(sizes)
     y = torch.from_numpy(labels)

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from overheard.bench import attribute, sums
-from overheard.bench.entry import Facts, Growth, Job, Side, Sizes
+from benchmarks.entries import attribute, sums
+from benchmarks.runner.entry import Facts, Growth, Job, Side, Sizes
 from overheard.randomness import stream
 
 WIDE = {"inputs": 300, "hidden": 128, "classes": 10, "values": 2}

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from overheard.bench.entry import Check, Entry, Facts, Job, Opponent, Side, Sizes
+from benchmarks.runner.entry import Check, Entry, Facts, Job, Opponent, Side, Sizes
 from overheard.randomness import stream
 
 Array = NDArray[np.float64]

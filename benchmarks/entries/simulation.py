@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from overheard.bench import flower
-from overheard.bench.entry import Entry, Facts, Job, Opponent, Side, Sizes
+from benchmarks.entries import flower
+from benchmarks.runner.entry import Entry, Facts, Job, Opponent, Side, Sizes
 from overheard.learning.recipe import Dense, Recipe, Target
 from overheard.learning.records import Encoding, Scaled
 from overheard.randomness import stream
@@ -78,7 +78,7 @@ def _ours(sizes: Sizes, folder: Path) -> Job:
 def _loop(sizes: Sizes, folder: Path) -> Job:
     import torch
 
-    from overheard.bench.plain_torch import federated_averaging, network
+    from benchmarks.entries.plain_torch import federated_averaging, network
 
     inputs, labels = people(sizes)
     x = torch.from_numpy(inputs)

@@ -6,7 +6,7 @@ import subprocess  # nosec B404  # this interpreter is run again, by list and wi
 import sys
 from pathlib import Path
 
-from overheard.bench.entry import Check, Entry, Facts, Job, Opponent, Side, Sizes
+from benchmarks.runner.entry import Check, Entry, Facts, Job, Opponent, Side, Sizes
 
 CLI = "overheard.cli"
 HEAVY = ("torch", "scipy", "sklearn", "matplotlib", "pandas", "statsmodels")

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from overheard.bench.entry import Entry, Facts, Job, Opponent, Side, Sizes
+from benchmarks.runner.entry import Entry, Facts, Job, Opponent, Side, Sizes
 from overheard.randomness import stream
 
 Array = NDArray[Any]
@@ -102,8 +102,8 @@ def _shadows(sizes: Sizes, folder: Path) -> Job:
     import torch
     from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
+    from benchmarks.entries.plain_torch import train
     from overheard.attacks.property.detectors import DetectorSettings, train_detector
-    from overheard.bench.plain_torch import train
     from overheard.learning.lenet import initial
 
     adversary = adversary_for(sizes)

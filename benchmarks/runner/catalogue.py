@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from functools import cache
 
-from overheard.bench import attribute, growing, local_model, recordings, simulation, startup, sums
-from overheard.bench.entry import Entry, Growth, Side
+from benchmarks.entries import (
+    attribute,
+    growing,
+    local_model,
+    recordings,
+    simulation,
+    startup,
+    sums,
+)
+from benchmarks.runner.entry import Entry, Growth, Side
 from overheard.errors import FixConfig
 
 THEMES = (simulation, local_model, attribute, sums, recordings, startup)

@@ -1,6 +1,6 @@
 """A measurement: prepare, warm up, run, and print what it took as one line of JSON.
 
-``python -m overheard.bench.child '{"entry": ..., "side": ..., "sizes": ..., "folder": ...}'``
+``python -m benchmarks.runner.child '{"entry": ..., "side": ..., "sizes": ..., "folder": ...}'``
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from overheard.bench.catalogue import side_named
-from overheard.bench.entry import Facts, Job
+from benchmarks.runner.catalogue import side_named
+from benchmarks.runner.entry import Facts, Job
 
 MEGABYTE = 1 << 20
 SHORT, LONG_ENOUGH, MOST = 1.0, 0.5, 50

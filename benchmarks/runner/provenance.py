@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from overheard.bench.catalogue import entries, growths
-from overheard.bench.entry import Entry, Growth, Side
+from benchmarks.runner.catalogue import entries, growths
+from benchmarks.runner.entry import Entry, Growth, Side
 from overheard.own_code import MAKES_NO_NUMBER, Age, age_of, code_of, seal, stands_on
 
 Row = dict[str, Any]
-MEASURES = ("overheard.bench.child", "overheard.bench.run")
-WITHOUT = MAKES_NO_NUMBER | {"overheard.bench.catalogue"}
+MEASURES = ("benchmarks.runner.child", "benchmarks.runner.run")
+WITHOUT = MAKES_NO_NUMBER | {"benchmarks.runner.catalogue"}
 """The catalogue knows all the other measurements."""
 
 

@@ -16,13 +16,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from overheard.bench.child import below
-from overheard.bench.entry import Entry, Growth, Opponent, Side, Sizes
-from overheard.bench.fit import exponent
+from benchmarks.runner.child import below
+from benchmarks.runner.entry import Entry, Growth, Opponent, Side, Sizes
+from benchmarks.runner.fit import exponent
 from overheard.errors import FixConfig
 
 Row = dict[str, Any]
 Show = Callable[[str, int, int], None]
+ROOT = Path(__file__).resolve().parents[2]
 PATIENCE = 240
 """Seconds that a measurement of somebody else's engine may take."""
 LOOPBACK = ("unshare", "-rn", "sh", "-c", 'ip link set lo up && exec "$@"', "sh")
@@ -58,10 +59,11 @@ def why_not(side: Side) -> str:
 def measured(name: str, side: Side, sizes: Sizes, folder: Path) -> Row:
     """One measurement in a process of its own."""
     asked = {"entry": name, "side": side.name, "sizes": dict(sizes), "folder": str(folder)}
-    words = [sys.executable, "-m", "overheard.bench.child", json.dumps(asked)]
+    words = [sys.executable, "-m", "benchmarks.runner.child", json.dumps(asked)]
+    paths = (str(ROOT), os.environ.get("PYTHONPATH", ""))
     process = subprocess.Popen(  # nosec B603  # this interpreter and a module of ours
         [*(LOOPBACK if side.loopback else ()), *words],
-        env={**os.environ, **QUIET},
+        env={**os.environ, **QUIET, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

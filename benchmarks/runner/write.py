@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from overheard.bench.catalogue import entries, growths
-from overheard.bench.picture import draw
-from overheard.bench.results import key, machine, read_results
+from benchmarks.runner.catalogue import entries, growths
+from benchmarks.runner.picture import draw
+from benchmarks.runner.results import key, machine, read_results
 
 Row = dict[str, Any]
 

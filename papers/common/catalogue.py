@@ -1,4 +1,4 @@
-"""The experiments by name; each lives in the file of its paper as ``EXPERIMENTS``."""
+"""The experiments by name; each lives in the folder of its paper, in a list ``EXPERIMENTS``."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import pkgutil
 from functools import cache
 from importlib import import_module
 
-import overheard.reproduce
+import papers
 from overheard.errors import FixConfig
-from overheard.reproduce.rows import Experiment
+from papers.common.rows import Experiment
 
 
 @cache
 def experiments() -> dict[str, Experiment]:
-    """Every experiment; a module of this package that has ``EXPERIMENTS`` contributes them."""
+    """Every experiment; a module of a paper's folder that has ``EXPERIMENTS`` contributes them."""
     found: dict[str, Experiment] = {}
-    for module in pkgutil.iter_modules(overheard.reproduce.__path__, "overheard.reproduce."):
+    for module in pkgutil.walk_packages(papers.__path__, "papers."):
         for experiment in getattr(import_module(module.name), "EXPERIMENTS", ()):
             found[experiment.name] = experiment
     return dict(sorted(found.items()))

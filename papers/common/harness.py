@@ -20,13 +20,13 @@ from overheard.federation.plan import plan
 from overheard.federation.simulate import simulate
 from overheard.learning.recipe import Recipe
 from overheard.learning.records import Records
-from overheard.reproduce.rows import Row
 from overheard.transcript.guess import AttributeValues
 from overheard.transcript.observe import observe, recipe_of
 from overheard.transcript.store import Recording
 from overheard.transcript.target import attribute
 from overheard.transcript.threat import EAVESDROPPER, Threat
 from overheard.transcript.view import Attack, launch
+from papers.common.rows import Row
 
 STRANGER = "stranger (imputation)"
 SHARES = ("accuracy", "F1", "Brier score")

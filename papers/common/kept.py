@@ -7,7 +7,6 @@ the settings, and the source of the code that made it. Nothing old can be taken 
 from __future__ import annotations
 
 import hashlib
-import inspect
 import io
 from collections.abc import Callable, Iterable
 from dataclasses import fields
@@ -23,19 +22,20 @@ from overheard.files import write_durably
 from overheard.foreign.archives import DAMAGE
 from overheard.foreign.files import opened
 from overheard.foreign.limits import check
+from overheard.own_code import code_of
 
 Made = TypeVar("Made")
 
 
 def address(parts: Iterable[NDArray[Any] | ModuleType | object]) -> str:
-    """A digest of arrays by their bytes, of modules by their source, of the rest by its repr."""
+    """A digest of arrays by their bytes, of modules by their code, of the rest by its repr."""
     total = hashlib.sha256()
     for part in parts:
         if isinstance(part, np.ndarray):
             words = f"{part.dtype} {part.shape}".encode()
             content = np.ascontiguousarray(part).tobytes()
         elif isinstance(part, ModuleType):
-            words, content = part.__name__.encode(), inspect.getsource(part).encode()
+            words, content = b"module", code_of((part.__name__,)).encode()
         else:
             words, content = b"value", repr(part).encode()
         for piece in (words, content):

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from overheard.reproduce.rows import Reproduction, Row
+from papers.common.rows import Reproduction, Row
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

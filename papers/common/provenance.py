@@ -15,12 +15,10 @@ from types import ModuleType
 from overheard.attacks import all_attacks
 from overheard.errors import FixConfig
 from overheard.own_code import MAKES_NO_NUMBER, Age, age_of, code_of, seal, sources, stands_on
-from overheard.reproduce.harness import STRANGER
-from overheard.reproduce.rows import Choice, Experiment, Progress, Reproduction, Row, sparing
+from papers.common.harness import STRANGER
+from papers.common.rows import Choice, Experiment, Progress, Reproduction, Row, sparing
 
-WRITES_ONLY = frozenset(
-    f"overheard.reproduce.{name}" for name in ("catalogue", "provenance", "rows")
-)
+WRITES_ONLY = frozenset(f"papers.common.{name}" for name in ("catalogue", "provenance", "rows"))
 
 
 def command(experiment: Experiment, quick: bool, seeds: int, part: Choice) -> str:
@@ -44,7 +42,8 @@ def modules_behind(run: str, behind: tuple[str, ...] | None) -> frozenset[str]:
     from such a module than the attack itself depends on it nevertheless, and so does an attack
     that stands on another one. None: nobody said which attacks, so it is all that is imported.
     """
-    drawn = frozenset(name for name in sources() if name.endswith(("picture", "pictures")))
+    known = (*sources(), *sources("papers"))
+    drawn = frozenset(name for name in known if name.endswith(("picture", "pictures")))
     without = MAKES_NO_NUMBER | WRITES_ONLY | drawn
     if behind is None:
         return stands_on(run, without=without)
@@ -126,7 +125,8 @@ def measure(
     ``before`` must be of the same command: a mean over other seeds or sizes is another number.
     ``methods``: measure none but these; other rows stay as old as they are, and say so.
     """
-    sources()  # the code that will run, not what somebody makes of it in the meantime
+    for package in ("overheard", "papers"):
+        sources(package)  # the code that will run, not what somebody makes of it in the meantime
     present = {row.method for row in before.rows} if before else set()
     if unknown := methods - present:
         raise FixConfig(

@@ -27,7 +27,7 @@ class Row:
     majority guess gets, where the measure is an accuracy. ``repetitions`` are the numbers that
     ``measured`` is the mean of, in the order of their seeds, of which ``first_seed`` is the first.
 
-    Where it comes from is added by `overheard.reproduce.provenance`: ``code``, the digest of the
+    Where it comes from is added by `papers.common.provenance`: ``code``, the digest of the
     code that it depends on, the ``command`` that measured it, and ``seal``, a digest of all the
     rest of the row. Rows without them are of unknown age.
     """

@@ -27,15 +27,15 @@ from overheard.evaluation.bounds import algorithm3_accuracy_bound, algorithm3_bo
 from overheard.learning.recipe import Recipe
 from overheard.learning.records import Records
 from overheard.randomness import stream
-from overheard.reproduce import pictures
-from overheard.reproduce.driouich2022_world import NOT_THEIR_FARES, PAPER, fares
-from overheard.reproduce.harness import mean_row, recorded, truth_and_recipe
-from overheard.reproduce.rows import Experiment, Progress, Reproduction, Row
 from overheard.transcript.knowledge import Link
 from overheard.transcript.observe import observe
 from overheard.transcript.target import attribute
 from overheard.transcript.threat import EAVESDROPPER
 from overheard.transcript.view import View, launch
+from papers.common import pictures
+from papers.common.harness import mean_row, recorded, truth_and_recipe
+from papers.common.rows import Experiment, Progress, Reproduction, Row
+from papers.driouich2022.world import NOT_THEIR_FARES, PAPER, fares
 
 Array = NDArray[np.float64]
 BOUND = "least accuracy (Proposition 3)"

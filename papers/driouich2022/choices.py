@@ -20,21 +20,21 @@ import numpy as np
 from overheard.attacks.attribute.gradient_matching import Gumbel, L2Lbfgs
 from overheard.data import adult, flights
 from overheard.evaluation import metrics
-from overheard.reproduce import pictures
-from overheard.reproduce.driouich2022_world import (
+from overheard.transcript.observe import observe
+from overheard.transcript.store import Recording
+from overheard.transcript.target import attribute
+from overheard.transcript.threat import EAVESDROPPER
+from overheard.transcript.view import Attack, launch
+from papers.common import pictures
+from papers.common.harness import Score, attribute_scores, mean_row, recorded, summarise
+from papers.common.rows import Experiment, Progress, Reproduction, Row
+from papers.driouich2022.world import (
     ADULT_CLAIMS,
     FLIGHT_MEANS,
     NOT_THEIR_FARES,
     PAPER,
     fares,
 )
-from overheard.reproduce.harness import Score, attribute_scores, mean_row, recorded, summarise
-from overheard.reproduce.rows import Experiment, Progress, Reproduction, Row
-from overheard.transcript.observe import observe
-from overheard.transcript.store import Recording
-from overheard.transcript.target import attribute
-from overheard.transcript.threat import EAVESDROPPER
-from overheard.transcript.view import Attack, launch
 
 LBFGS, GUMBEL = L2Lbfgs.name, Gumbel.name
 LAST, STEP = tuple(range(100, 1001, 100)), tuple(range(10, 51, 10))

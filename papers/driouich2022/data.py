@@ -13,15 +13,15 @@ import numpy as np
 
 from overheard.data import adult, flights
 from overheard.evaluation import metrics
-from overheard.reproduce import pictures
-from overheard.reproduce.driouich2022_world import NOT_THEIR_FARES, PAPER, fares
-from overheard.reproduce.harness import mean_row, recorded, truth_and_recipe
-from overheard.reproduce.heterogeneity import AT_INFINITY, mean_distances, relative
-from overheard.reproduce.rows import Experiment, Progress, Reproduction, Row
 from overheard.transcript.knowledge import Link
 from overheard.transcript.observe import observe
 from overheard.transcript.target import LOCAL_MODEL
 from overheard.transcript.threat import EAVESDROPPER
+from papers.common import pictures
+from papers.common.harness import mean_row, recorded, truth_and_recipe
+from papers.common.heterogeneity import AT_INFINITY, mean_distances, relative
+from papers.common.rows import Experiment, Progress, Reproduction, Row
+from papers.driouich2022.world import NOT_THEIR_FARES, PAPER, fares
 
 DATA = "data"
 FARES = {

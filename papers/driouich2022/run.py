@@ -22,23 +22,23 @@ from overheard.data.dataset import Dataset
 from overheard.evaluation import metrics
 from overheard.learning.records import Records
 from overheard.randomness import stream
-from overheard.reproduce import pictures
-from overheard.reproduce.driouich2022_world import (
-    ADULT_CLAIMS,
-    FLIGHT_MEANS,
-    NOT_THEIR_FARES,
-    PAPER,
-    fares,
-)
-from overheard.reproduce.harness import (
+from overheard.transcript.view import Attack
+from papers.common import pictures
+from papers.common.harness import (
     Score,
     attribute_scores,
     mean_row,
     recorded,
     summarise,
 )
-from overheard.reproduce.rows import Experiment, Progress, Reproduction, Row, asked
-from overheard.transcript.view import Attack
+from papers.common.rows import Experiment, Progress, Reproduction, Row, asked
+from papers.driouich2022.world import (
+    ADULT_CLAIMS,
+    FLIGHT_MEANS,
+    NOT_THEIR_FARES,
+    PAPER,
+    fares,
+)
 
 OURS = "max_entropy"
 BEHIND = {

@@ -28,14 +28,14 @@ from overheard.attacks.property.sums_heard import Adversary, Known, adversary_of
 from overheard.decoding import matched_filter as filters
 from overheard.evaluation.properties import answers_of, f1
 from overheard.randomness import stream
-from overheard.reproduce.harness import recorded
-from overheard.reproduce.kept import address, kept
-from overheard.reproduce.rows import Progress
 from overheard.transcript.knowledge import Sums
 from overheard.transcript.observe import observe
 from overheard.transcript.store import Recording
 from overheard.transcript.target import client_property
 from overheard.transcript.threat import SECURE_SERVER
+from papers.common.harness import recorded
+from papers.common.kept import address, kept
+from papers.common.rows import Progress
 
 OURS = "matched_filter"
 EVERY = 10

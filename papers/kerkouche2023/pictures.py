@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from overheard.reproduce import pictures
-from overheard.reproduce.rows import Reproduction, Row
+from papers.common import pictures
+from papers.common.rows import Reproduction, Row
 
 
 def draw_f1(outcome: Reproduction, path: Path) -> None:

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from overheard.reproduce.harness import mean_row
-from overheard.reproduce.kerkouche2023_listening import OURS, Heard, Point, Setting
-from overheard.reproduce.rows import Row
+from papers.common.harness import mean_row
+from papers.common.rows import Row
+from papers.kerkouche2023.listening import OURS, Heard, Point, Setting
 
 # the paper's text gives few numbers; figures 3 to 5 and 8 are drawn only
 CLAIMS: dict[tuple[str, str, int, int], dict[str, dict[int, float]]] = {

@@ -19,9 +19,10 @@ from overheard.attacks.property.detectors import DetectorSettings, detect
 from overheard.attacks.property.readings import readings
 from overheard.errors import FixConfig
 from overheard.randomness import stream
-from overheard.reproduce import kerkouche2023_pictures as drawn
-from overheard.reproduce.harness import recorded
-from overheard.reproduce.kerkouche2023_listening import (
+from papers.common.harness import recorded
+from papers.common.rows import Choice, Experiment, Progress, Reproduction, Row
+from papers.kerkouche2023 import pictures as drawn
+from papers.kerkouche2023.listening import (
     EVERY,
     OURS,
     WORLDS,
@@ -30,8 +31,7 @@ from overheard.reproduce.kerkouche2023_listening import (
     adversary_in,
     listen,
 )
-from overheard.reproduce.kerkouche2023_rows import curve_rows, reliability_rows
-from overheard.reproduce.rows import Choice, Experiment, Progress, Reproduction, Row
+from papers.kerkouche2023.rows import curve_rows, reliability_rows
 
 PAPER = "kerkouche2023"
 FIRST_SEED = 300

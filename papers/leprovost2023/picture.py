@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from overheard.reproduce.rows import Reproduction
+from papers.common.rows import Reproduction
 
 ERROR = "median absolute error of group means"
 LINES = {

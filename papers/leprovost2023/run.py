@@ -33,8 +33,11 @@ from overheard.data import catalogue
 from overheard.data.dataset import Dataset
 from overheard.decoding.label_solve import IDENTIFIED
 from overheard.randomness import stream
-from overheard.reproduce.leprovost2023_picture import ERROR, draw
-from overheard.reproduce.leprovost2023_world import (
+from overheard.transcript.knowledge import Link
+from overheard.transcript.view import Attack, launch
+from papers.common.rows import Experiment, Progress, Reproduction, Row
+from papers.leprovost2023.picture import ERROR, draw
+from papers.leprovost2023.world import (
     GROUP,
     PUBLIC_SEED,
     Protocol,
@@ -45,9 +48,6 @@ from overheard.reproduce.leprovost2023_world import (
     stacked,
     trained,
 )
-from overheard.reproduce.rows import Experiment, Progress, Reproduction, Row
-from overheard.transcript.knowledge import Link
-from overheard.transcript.view import Attack, launch
 
 Array = NDArray[np.float64]
 PAPER = "leprovost2023"

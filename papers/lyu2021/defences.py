@@ -20,14 +20,14 @@ from overheard.attacks.attribute.max_entropy import MaxEntropy
 from overheard.data.victim import VICTIM
 from overheard.evaluation import metrics
 from overheard.evaluation.baselines import majority_share
-from overheard.reproduce import pictures
-from overheard.reproduce.harness import mean_row, recorded
-from overheard.reproduce.rows import Experiment, Progress, Reproduction, Row
 from overheard.transcript.knowledge import AppliedDefence, AttributeDomain, Link
 from overheard.transcript.observe import observe
 from overheard.transcript.target import attribute
 from overheard.transcript.threat import EAVESDROPPER
 from overheard.transcript.view import launch
+from papers.common import pictures
+from papers.common.harness import mean_row, recorded
+from papers.common.rows import Experiment, Progress, Reproduction, Row
 
 PAPER, COLUMN, RECORDS = "lyu2021", "c069", 1000
 STRENGTHS = (0.03, 0.12, 0.2, 0.36, 0.6, 1.2, 2.4)

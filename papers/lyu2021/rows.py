@@ -13,11 +13,11 @@ from overheard.data.victim import VICTIM
 from overheard.evaluation.baselines import imputation_hits
 from overheard.federation.config import parse_config
 from overheard.federation.plan import plan
-from overheard.reproduce.harness import STRANGER, mean_row
-from overheard.reproduce.lyu2021_claims import COS
-from overheard.reproduce.lyu2021_scoring import Hits, Measured, Outcome, score, share
-from overheard.reproduce.lyu2021_settings import OURS, WHOLE, Setting
-from overheard.reproduce.rows import Progress, Reproduction, Row
+from papers.common.harness import STRANGER, mean_row
+from papers.common.rows import Progress, Reproduction, Row
+from papers.lyu2021.claims import COS
+from papers.lyu2021.scoring import Hits, Measured, Outcome, score, share
+from papers.lyu2021.settings import OURS, WHOLE, Setting
 
 PAPER = "lyu2021"
 UNITS = "accuracy"

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from overheard.reproduce import lyu2021_settings as tables
-from overheard.reproduce import pictures
-from overheard.reproduce.lyu2021_rows import PAPER, UNITS, run_table
-from overheard.reproduce.lyu2021_settings import Setting
-from overheard.reproduce.rows import Experiment, Progress, Reproduction
+from papers.common import pictures
+from papers.common.rows import Experiment, Progress, Reproduction
+from papers.lyu2021 import settings as tables
+from papers.lyu2021.rows import PAPER, UNITS, run_table
+from papers.lyu2021.settings import Setting
 
 SEEDS = 3
 

@@ -20,8 +20,6 @@ from overheard.evaluation.intervals import share_interval
 from overheard.learning.recipe import Recipe
 from overheard.learning.records import Records, encode
 from overheard.randomness import stream
-from overheard.reproduce.harness import recorded, truth_and_recipe
-from overheard.reproduce.lyu2021_settings import LABELS_OURS, MEMBERS_OURS, OURS, Setting
 from overheard.transcript.guess import AttributeValues, Membership
 from overheard.transcript.knowledge import AttributePrior, Labels, Link
 from overheard.transcript.observe import MEMBER_COLUMN, observe
@@ -29,6 +27,8 @@ from overheard.transcript.store import Recording
 from overheard.transcript.target import attribute, membership
 from overheard.transcript.threat import ISOLATING_SERVER, SERVER
 from overheard.transcript.view import View, launch
+from papers.common.harness import recorded, truth_and_recipe
+from papers.lyu2021.settings import LABELS_OURS, MEMBERS_OURS, OURS, Setting
 
 NO_TWIN = "accuracy, records without a twin"
 LABELS_RIGHT = "accuracy of labels"

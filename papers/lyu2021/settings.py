@@ -19,9 +19,9 @@ from overheard.attacks.attribute.statistics import Statistics
 from overheard.attacks.membership.candidate_decode import CandidateDecode
 from overheard.attacks.membership.gradient_variance_gmm import GradientVarianceGmm
 from overheard.data.victim import VICTIM
-from overheard.reproduce import lyu2021_claims as printed
-from overheard.reproduce.lyu2021_claims import COS, SOURCES, numbers
 from overheard.transcript.view import Attack
+from papers.lyu2021 import claims as printed
+from papers.lyu2021.claims import COS, SOURCES, numbers
 
 OURS, MEMBERS_OURS, LABELS_OURS = "max_entropy", "candidate_decode", "joint_decode"
 RATE = 0.1

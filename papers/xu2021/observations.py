@@ -33,14 +33,14 @@ from overheard.learning.dense import predict
 from overheard.learning.recipe import Recipe
 from overheard.learning.records import Records, encode
 from overheard.randomness import stream
-from overheard.reproduce import pictures
-from overheard.reproduce.harness import mean_row, recorded, truth_and_recipe
-from overheard.reproduce.rows import Experiment, Progress, Reproduction, Row
 from overheard.transcript.knowledge import Link
 from overheard.transcript.observe import observe
 from overheard.transcript.target import LABEL
 from overheard.transcript.threat import EAVESDROPPER
 from overheard.transcript.view import launch
+from papers.common import pictures
+from papers.common.harness import mean_row, recorded, truth_and_recipe
+from papers.common.rows import Experiment, Progress, Reproduction, Row
 
 PAPER = "xu2021"
 Array = NDArray[np.float64]

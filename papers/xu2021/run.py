@@ -19,16 +19,16 @@ from overheard.evaluation import metrics
 from overheard.learning.dense import predict
 from overheard.learning.recipe import Recipe
 from overheard.learning.records import Records, encode
-from overheard.reproduce import pictures
-from overheard.reproduce.harness import mean_row, recorded, truth_and_recipe
-from overheard.reproduce.heterogeneity import AT_INFINITY, mean_distances
-from overheard.reproduce.rows import Experiment, Progress, Reproduction, Row, asked
 from overheard.transcript.knowledge import Link
 from overheard.transcript.observe import observe
 from overheard.transcript.store import Recording
 from overheard.transcript.target import LOCAL_MODEL
 from overheard.transcript.threat import EAVESDROPPER
 from overheard.transcript.view import launch
+from papers.common import pictures
+from papers.common.harness import mean_row, recorded, truth_and_recipe
+from papers.common.heterogeneity import AT_INFINITY, mean_distances
+from papers.common.rows import Experiment, Progress, Reproduction, Row, asked
 
 PAPER = "xu2021"
 Array = NDArray[np.float64]

@@ -12,13 +12,13 @@ from unittest import mock
 
 import pytest
 
-from overheard.bench import catalogue, child, run
-from overheard.bench.catalogue import chosen, entries, growths, side_named
-from overheard.bench.entry import Check, Entry, Growth, Job, Opponent, Side
-from overheard.bench.fit import exponent
-from overheard.bench.picture import draw
-from overheard.bench.provenance import age, today
-from overheard.bench.results import lost
+from benchmarks.runner import catalogue, child, run
+from benchmarks.runner.catalogue import chosen, entries, growths, side_named
+from benchmarks.runner.entry import Check, Entry, Growth, Job, Opponent, Side
+from benchmarks.runner.fit import exponent
+from benchmarks.runner.picture import draw
+from benchmarks.runner.provenance import age, today
+from benchmarks.runner.results import lost
 from overheard.cli import main
 from overheard.errors import FixConfig
 from overheard.own_code import seal
@@ -97,12 +97,14 @@ def test_memory_beyond_the_start_is_seen() -> None:
     """In a process of its own: one that has run other tests takes 20 MB from what it holds."""
     words = (
         "import numpy as np\n"
-        "from overheard.bench import child\n"
-        "from overheard.bench.entry import Job\n"
+        "from benchmarks.runner import child\n"
+        "from benchmarks.runner.entry import Job\n"
         "hungry = lambda: {'sum': float(np.ones(20 << 17).sum())}\n"
         "print(child.measure(Job(hungry), False)['extra_mb'])\n"
     )
-    done = subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", words], capture_output=True, text=True, check=True, cwd=run.ROOT
+    )
     assert 15 < float(done.stdout) < 60
 
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from overheard.bench import attribute, local_model, simulation, sums
-from overheard.bench.plain_torch import federated_averaging, network, train
+from benchmarks.entries import attribute, local_model, simulation, sums
+from benchmarks.entries.plain_torch import federated_averaging, network, train
 from overheard.learning.dense import initial
 from overheard.learning.training import local_training, shards
 from overheard.randomness import stream

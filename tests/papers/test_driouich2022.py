@@ -10,15 +10,14 @@ import pytest
 from overheard.attacks.attribute.model_based import infer
 from overheard.evaluation.bounds import algorithm3_accuracy_bound
 from overheard.evaluation.metrics import attribute_hits, client_losses
-from overheard.reproduce import driouich2022_bound as bound
-from overheard.reproduce import driouich2022_choices as choices
-from overheard.reproduce.catalogue import experiment_named
-from overheard.reproduce.driouich2022_data import ends
-from overheard.reproduce.heterogeneity import mean_distances
-from overheard.reproduce.rows import Row, write_reproduction
 from overheard.transcript.observe import observe, recipe_of
 from overheard.transcript.target import attribute
 from overheard.transcript.threat import EAVESDROPPER
+from papers.common.catalogue import experiment_named
+from papers.common.heterogeneity import mean_distances
+from papers.common.rows import Row, write_reproduction
+from papers.driouich2022 import bound, choices
+from papers.driouich2022.data import ends
 
 needs_data = pytest.mark.skipif(
     "OVERHEARD_DATA" not in os.environ, reason="set OVERHEARD_DATA to the folder with the data"

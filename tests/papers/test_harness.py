@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from overheard.errors import ChooseAnotherOutput, FixConfig
-from overheard.reproduce import driouich2022_world, xu2021
-from overheard.reproduce.catalogue import experiment_named, experiments
-from overheard.reproduce.harness import Score, mean_row, summarise
-from overheard.reproduce.rows import write_reproduction
+from papers.common.catalogue import experiment_named, experiments
+from papers.common.harness import Score, mean_row, summarise
+from papers.common.rows import write_reproduction
+from papers.driouich2022 import world as driouich2022_world
+from papers.xu2021 import run as xu2021
 
 
 def quiet(what: str, done: int, total: int) -> None:

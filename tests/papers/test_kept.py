@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from overheard.reproduce import kept as module
-from overheard.reproduce import rows
-from overheard.reproduce.kept import address, kept
+from papers.common import kept as module
+from papers.common import rows
+from papers.common.kept import address, kept
 
 
 @dataclass(frozen=True)

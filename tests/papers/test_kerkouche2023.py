@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from overheard.errors import FixConfig
-from overheard.reproduce import kerkouche2023 as paper
-from overheard.reproduce import kerkouche2023_pictures as drawn
-from overheard.reproduce.catalogue import experiments
-from overheard.reproduce.kerkouche2023_listening import OURS, Heard, Point, Setting, listen
-from overheard.reproduce.kerkouche2023_rows import curve_rows, reliability_rows
-from overheard.reproduce.rows import Choice
+from papers.common.catalogue import experiments
+from papers.common.rows import Choice
+from papers.kerkouche2023 import pictures as drawn
+from papers.kerkouche2023 import run as paper
+from papers.kerkouche2023.listening import OURS, Heard, Point, Setting, listen
+from papers.kerkouche2023.rows import curve_rows, reliability_rows
 
 
 def quiet(what: str, done: int, total: int) -> None:

@@ -11,10 +11,10 @@ import pytest
 from overheard.data.dataset import Dataset
 from overheard.errors import FixData
 from overheard.learning.records import Records
-from overheard.reproduce import leprovost2023 as paper
-from overheard.reproduce.catalogue import experiment_named
-from overheard.reproduce.leprovost2023_world import evenly
-from overheard.reproduce.rows import Reproduction, Row, write_reproduction
+from papers.common.catalogue import experiment_named
+from papers.common.rows import Reproduction, Row, write_reproduction
+from papers.leprovost2023 import run as paper
+from papers.leprovost2023.world import evenly
 
 QUICK = paper.Protocol(train=2000, auxiliary=300, epochs=(0, 2, 5), per_training=8)
 PLOTTED = ("epoch 2", "epoch 5")

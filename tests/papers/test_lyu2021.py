@@ -14,11 +14,12 @@ from overheard.attacks.attribute.joint_decode import JointDecode
 from overheard.attacks.attribute.max_entropy import MaxEntropy
 from overheard.federation.config import parse_config
 from overheard.federation.plan import plan
-from overheard.reproduce import lyu2021_settings as tables
-from overheard.reproduce.catalogue import experiment_named
-from overheard.reproduce.harness import STRANGER
-from overheard.reproduce.lyu2021_rows import over_repetitions, run_table
-from overheard.reproduce.lyu2021_scoring import (
+from papers.common.catalogue import experiment_named
+from papers.common.harness import STRANGER
+from papers.common.rows import Reproduction, Row, write_reproduction
+from papers.lyu2021 import settings as tables
+from papers.lyu2021.rows import over_repetitions, run_table
+from papers.lyu2021.scoring import (
     Measured,
     balanced_accuracy,
     exactly,
@@ -27,8 +28,7 @@ from overheard.reproduce.lyu2021_scoring import (
     rare_f1,
     score,
 )
-from overheard.reproduce.lyu2021_settings import Setting
-from overheard.reproduce.rows import Reproduction, Row, write_reproduction
+from papers.lyu2021.settings import Setting
 
 SHORT = CosMatching(phases=("pre1",), temperatures=(1.0,), steps=10)
 SMALL = Setting(

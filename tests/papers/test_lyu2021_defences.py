@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from overheard.errors import FixData
-from overheard.reproduce import lyu2021_defences as experiment
-from overheard.reproduce.catalogue import experiment_named
+from papers.common.catalogue import experiment_named
+from papers.lyu2021 import defences as experiment
 
 PAPERS = Path(__file__).parents[2] / "papers" / "lyu2021"
 

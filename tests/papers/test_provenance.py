@@ -14,10 +14,10 @@ from overheard.attacks.local_model import exact_linear
 from overheard.cli import app
 from overheard.errors import ChooseAnotherOutput, FixConfig, FixRecording
 from overheard.own_code import sources
-from overheard.reproduce import catalogue, provenance
-from overheard.reproduce.catalogue import experiment_named, experiments
-from overheard.reproduce.harness import STRANGER
-from overheard.reproduce.rows import (
+from papers.common import catalogue, provenance
+from papers.common.catalogue import experiment_named, experiments
+from papers.common.harness import STRANGER
+from papers.common.rows import (
     Choice,
     Experiment,
     Progress,
@@ -112,13 +112,13 @@ def test_a_new_method_is_measured_too(lab: Lab, codes: dict[str, str]) -> None:
 def test_the_code_is_read_before_it_runs(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody may edit it during the hours of a run."""
     seen: list[str] = []
-    monkeypatch.setattr(provenance, "sources", lambda: seen.append("read"))
+    monkeypatch.setattr(provenance, "sources", lambda package: seen.append(f"read {package}"))
     monkeypatch.setattr(lab, "measured", seen)
     again_without_clearing = provenance.measure(
         experiment(lab), False, 2, quiet, Choice(), before=None
     )
     assert again_without_clearing.rows
-    assert seen[0] == "read"
+    assert seen[:2] == ["read overheard", "read papers"]
 
 
 def test_rows_of_unknown_age_are_measured_anew(lab: Lab) -> None:
@@ -216,7 +216,7 @@ def test_a_row_depends_on_its_own_method_and_on_no_other() -> None:
     )
     shared = behind(adult, STRANGER)
     assert shared <= ours & gumbel
-    assert {"reproduce.driouich2022", "reproduce.harness", "federation.simulate"} <= shared
+    assert {"papers.driouich2022.run", "papers.common.harness", "federation.simulate"} <= shared
     assert {"data.adult", "learning.dense", "transcript.observe", "evaluation.metrics"} <= shared
     assert not any(m.startswith("attacks.") for m in shared)
 

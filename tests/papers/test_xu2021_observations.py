@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from overheard.reproduce import xu2021_observations as observations
-from overheard.reproduce.catalogue import experiment_named
-from overheard.reproduce.rows import write_reproduction
+from papers.common.catalogue import experiment_named
+from papers.common.rows import write_reproduction
+from papers.xu2021 import observations
 
 
 def quiet(what: str, done: int, total: int) -> None:

@@ -10,9 +10,12 @@ import typer
 from overheard import terminal
 
 if TYPE_CHECKING:
-    from overheard.bench.run import Row
+    from benchmarks.runner.run import Row
+
+app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 
 
+@app.command(epilog="Example: `overheard bench start-up`")
 def bench(
     names: Annotated[
         list[str] | None, typer.Argument(help="Comparisons or growth curves; default: all.")
@@ -37,15 +40,16 @@ def bench(
     ] = None,
 ) -> None:
     """Time this program against its opponents: ratios, their spread and the peak memory."""
-    from overheard.bench.catalogue import chosen
-    from overheard.bench.provenance import outdated, stamped
-    from overheard.bench.results import lost, read_results
-    from overheard.bench.run import compare, grow
-    from overheard.bench.write import write_results
+    from benchmarks.runner.catalogue import chosen
+    from benchmarks.runner.provenance import outdated, stamped
+    from benchmarks.runner.results import lost, read_results
+    from benchmarks.runner.run import compare, grow
+    from benchmarks.runner.write import write_results
     from overheard.errors import FixConfig
     from overheard.own_code import sources
 
-    sources()  # the code that will run, not what somebody makes of it in the meantime
+    for package in ("overheard", "benchmarks"):
+        sources(package)  # the code that will run, not what somebody makes of it in the meantime
     committed = read_results(check) if check is not None else None
     if committed is not None and committed["quick"] != quick:
         raise FixConfig(
