@@ -57,7 +57,7 @@ ENTRY_POINTS = frozenset({"__init__", "__main__", "cli", "data_cli", "guard_cli"
 FOREIGN: dict[str, frozenset[str]] = {
     "transcript": frozenset({"torch", "safetensors.torch", "sklearn", "scipy"}),
     "decoding": frozenset({"torch", "pyarrow", "safetensors"}),
-    "report": frozenset({"torch", "sklearn", "scipy", "statsmodels", "numpy.linalg", "pyarrow"}),
+    "report": frozenset({"torch", "sklearn", "scipy", "numpy.linalg", "pyarrow"}),
 }
 # What an attack raises becomes a part of the audit's record here, and nowhere else.
 CATCHES = frozenset({"evaluation.attempt"})

@@ -9,7 +9,7 @@ from pathlib import Path
 from benchmarks.runner.entry import Check, Entry, Facts, Job, Opponent, Side, Sizes
 
 CLI = "overheard.cli"
-HEAVY = ("torch", "scipy", "sklearn", "matplotlib", "pandas", "statsmodels")
+HEAVY = ("torch", "scipy", "sklearn", "pandas")
 
 
 def _help(sizes: Sizes, folder: Path) -> Job:

@@ -1,6 +1,6 @@
 """A Flower federation of six hospitals' regions, recorded and audited: ``python run.py``.
 
-Real people of the RAND Health Insurance Experiment (bundled in statsmodels) are split by site;
+Real people of the RAND Health Insurance Experiment (it comes with overheard) are split by site;
 the sites train a network together with Flower; the recording of what they sent is audited, and
 ``flower-audit-out/report.html`` says what an eavesdropper of each link has learned about them.
 """
