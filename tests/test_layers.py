@@ -24,6 +24,7 @@ RULES: dict[str, frozenset[str]] = {
     "foreign": frozenset({"errors"}),  # how strangers' files are opened
     "own_code": frozenset({"errors"}),  # which version this is
     "randomness": frozenset({"errors"}),
+    "plot": frozenset({"foreign"}),  # whoever draws: the report, sweeps, and what is outside
     "learning": BASE,
     "decoding": frozenset({"errors"}),
     "data": BASE | {"learning.recipe", "learning.records"},
@@ -33,11 +34,13 @@ RULES: dict[str, frozenset[str]] = {
     "federation": BASE | {"learning", "transcript", "data"},
     "attacks": BASE | {"learning", "transcript", "decoding"},
     "evaluation": BASE | {"learning", "transcript", "decoding", "attacks", "isolation"},
-    "report": frozenset({"errors", "files", "foreign", "evaluation.record", "evaluation.decision"}),
+    "report": frozenset({"errors", "files", "foreign", "plot", "evaluation.record"})
+    | {"evaluation.decision"},
     # a client's own rehearsal: it trains, attacks itself and scores the guess
     "guard": BASE | {"learning", "transcript", "federation", "attacks", "evaluation"},
-    # a sweep drives the chain from data to audit, and draws with its own pen
-    "sweep": BASE | {"learning", "transcript", "data", "federation", "attacks", "evaluation"},
+    # a sweep drives the chain from data to audit, and draws what comes of it
+    "sweep": BASE
+    | {"learning", "transcript", "data", "federation", "attacks", "evaluation", "plot"},
 }
 # The entry points see everything, and nothing sees them.
 ENTRY_POINTS = frozenset({"__init__", "__main__", "cli", "data_cli", "guard_cli", "sweep_cli"}) | {

@@ -36,7 +36,6 @@ QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_DEDUP_LOGS": "0",
     "HF_HUB_DISABLE_TELEMETRY": "1",
-    "MPLBACKEND": "Agg",
 }
 """One thread a process, and nobody is told about it."""
 

@@ -1,8 +1,8 @@
 """RAND Health Insurance Experiment: real people of six sites; the file lies beside this one.
 
-Public domain; randhie.txt says where it comes from. Rows of the file are person-years; we keep the first of each person, so that
-nobody appears twice, and drop people whose ``black`` is neither 0 nor 1. The target is the
-logarithm of medical spending, log(1 + meddol). 5,831 people remain.
+Public domain; randhie.txt says where it comes from. Rows of the file are person-years; we keep the
+first of each person, so that nobody appears twice, and drop people whose ``black`` is neither 0 nor
+1. The target is the logarithm of medical spending, log(1 + meddol). 5,831 people remain.
 """
 
 from __future__ import annotations
