@@ -1,8 +1,8 @@
 """No attack does better than its epsilon allows: TPR <= e^epsilon FPR + delta, both ways.
 
 Thousands of membership games on the simulator's own updates, scored by the likelihood ratio; see
-`defences.game` for the game and `defences.shown` for the statistics. The same check accuses
-mechanisms that break their promise. ``benchmarks/differential_privacy.py`` plays more of it.
+`benchmarks.privacy.game` for the game and `benchmarks.privacy.shown` for the statistics. The same
+check accuses mechanisms that break their promise. ``benchmarks/differential_privacy.py`` plays more.
 """
 
 from __future__ import annotations
@@ -14,6 +14,21 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.privacy.game import (
+    Game,
+    exposed,
+    opposed,
+    ordinary,
+    play,
+    with_private,
+)
+from benchmarks.privacy.shown import (
+    Shown,
+    at_least,
+    at_most,
+    epsilon_shown,
+    most_accurate,
+)
 from overheard.attacks.attribute.max_entropy import MaxEntropy
 from overheard.attacks.membership.candidate_decode import CandidateDecode
 from overheard.data.dataset import Dataset
@@ -27,22 +42,7 @@ from overheard.federation.defences.accounting import (
 from overheard.federation.defences.catalogue import build_all, parse_defence
 from overheard.federation.defences.clip import clip
 from overheard.federation.defences.contract import chain
-from overheard.federation.defences.game import (
-    Game,
-    exposed,
-    opposed,
-    ordinary,
-    play,
-    with_private,
-)
 from overheard.federation.defences.gaussian import gaussian
-from overheard.federation.defences.shown import (
-    Shown,
-    at_least,
-    at_most,
-    epsilon_shown,
-    most_accurate,
-)
 from overheard.federation.plan import plan
 from overheard.federation.simulate import simulate
 from overheard.learning.dense import record_gradients
