@@ -114,7 +114,8 @@ fuzz: $(STAMP)
 	$(BIN)/python tests/fuzz/fuzz.py --seconds 600 --seed $$(date +%j%H%M) --out reliability/fuzz.json
 
 bandit: $(STAMP)
-	$(BIN)/bandit --quiet --recursive --configfile pyproject.toml src
+	$(BIN)/bandit --quiet --recursive --configfile pyproject.toml src papers \
+		$(addprefix benchmarks/,runner entries privacy)
 
 audit-deps: $(STAMP)
 	$(PIP) install --quiet --constraint constraints.txt pip-audit
@@ -149,4 +150,4 @@ screenshots: $(EXTRAS)
 
 clean:
 	rm -rf $(VENV) demo-out build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
-	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src papers benchmarks tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -12,7 +12,10 @@ from pathlib import Path
 
 import pytest
 
-SRC = Path(__file__).parents[1] / "src" / "overheard"
+ROOT = Path(__file__).parents[1]
+SRC = ROOT / "src" / "overheard"
+OUTSIDE = frozenset({"papers", "benchmarks"})
+"""Packages of the repository that stand on this one: they may import all of it."""
 
 BASE = frozenset({"errors", "files", "foreign", "own_code", "randomness"})
 
@@ -121,6 +124,8 @@ def violations(source: str, module: str, *, is_package: bool = False) -> list[st
     found = []
     for line, name in imports(tree, full if is_package else full.rpartition(".")[0]):
         where = f"{module}:{line}: imports {name}"
+        if within(name, OUTSIDE):
+            found.append(f"{where}, which is not in the package")
         if within(name, UNSAFE_MODULES):
             found.append(f"{where}, which can run code from a file")
         if name in UNSAFE_CALLS:
@@ -154,6 +159,16 @@ def test_module_keeps_the_rules(path: Path) -> None:
     assert violations(path.read_text(encoding="utf-8"), module, is_package=is_package) == []
 
 
+@pytest.mark.parametrize(
+    "path",
+    sorted(path for package in OUTSIDE for path in (ROOT / package).rglob("*.py")),
+    ids=lambda p: p.relative_to(ROOT).as_posix(),
+)
+def test_what_is_outside_runs_no_strangers_code_either(path: Path) -> None:
+    found = violations(path.read_text(encoding="utf-8"), "cli")
+    assert [line for line in found if "not in the package" not in line] == []
+
+
 def test_every_name_in_the_table_exists() -> None:
     """A rule about something that was renamed away would keep nothing."""
     names = set(RULES) | set(FOREIGN) | frozenset[str]().union(*RULES.values())
@@ -185,6 +200,7 @@ def test_the_rules_have_no_cycle() -> None:
         ("report.html", "from numpy import linalg", "report must not"),
         ("report.html", "from overheard.evaluation.metrics import accuracy", "report may import"),
         ("utils", "", "no layer of this name"),
+        ("cli", "def f():\n    from papers.common import rows", "not in the package"),
         ("cli", "import pickle", "can run code"),
         ("cli", "from torch import load", "runs code"),
         ("cli", "import torch\ntorch.load('x')", "torch.load runs code"),

@@ -2,7 +2,7 @@
 
 Thousands of membership games on the simulator's own updates, scored by the likelihood ratio; see
 `benchmarks.privacy.game` for the game and `benchmarks.privacy.shown` for the statistics. The same
-check accuses mechanisms that break their promise. ``benchmarks/differential_privacy.py`` plays more.
+check accuses those that break their promise; ``benchmarks/differential_privacy.py`` plays more.
 """
 
 from __future__ import annotations
