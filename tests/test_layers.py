@@ -28,22 +28,25 @@ RULES: dict[str, frozenset[str]] = {
     "own_code": frozenset({"errors"}),  # which version this is
     "randomness": frozenset({"errors"}),
     "plot": frozenset({"foreign"}),  # whoever draws: the report, sweeps, and what is outside
-    "learning": BASE,
+    "learning": BASE | {"programs"},
+    # what a client does; a network is computed by the kernel of its architecture
+    "programs": BASE | {"learning"},
     "decoding": frozenset({"errors"}),
     "data": BASE | {"learning.recipe", "learning.records"},
     "transcript": BASE | {"learning.recipe", "learning.records"},  # and these two without torch
     # strangers' attacks, in a process of their own: it knows views and guesses, and no attack
     "isolation": BASE | {"learning.recipe", "learning.records", "transcript"},
-    "federation": BASE | {"learning", "transcript", "data"},
-    "attacks": BASE | {"learning", "transcript", "decoding"},
-    "evaluation": BASE | {"learning", "transcript", "decoding", "attacks", "isolation"},
+    "federation": BASE | {"learning", "programs", "transcript", "data"},
+    "attacks": BASE | {"learning", "programs", "transcript", "decoding"},
+    "evaluation": BASE | {"learning", "programs", "transcript", "decoding", "attacks", "isolation"},
     "report": frozenset({"errors", "files", "foreign", "plot", "evaluation.record"})
     | {"evaluation.decision"},
     # a client's own rehearsal: it trains, attacks itself and scores the guess
-    "guard": BASE | {"learning", "transcript", "federation", "attacks", "evaluation"},
+    "guard": BASE | {"learning", "programs", "transcript", "federation", "attacks", "evaluation"},
     # a sweep drives the chain from data to audit, and draws what comes of it
     "sweep": BASE
-    | {"learning", "transcript", "data", "federation", "attacks", "evaluation", "plot"},
+    | {"learning", "programs", "transcript", "data", "federation", "attacks", "evaluation"}
+    | {"plot"},
 }
 # The entry points see everything, and nothing sees them.
 ENTRY_POINTS = frozenset({"__init__", "__main__", "cli", "data_cli", "guard_cli", "sweep_cli"}) | {

@@ -31,7 +31,7 @@ from papers.kerkouche2023.listening import (
     adversary_in,
     listen,
 )
-from papers.kerkouche2023.rows import curve_rows, reliability_rows
+from papers.kerkouche2023.rows import curve_rows, reliability_rows, worst_rows
 
 PAPER = "kerkouche2023"
 FIRST_SEED = 300
@@ -58,6 +58,7 @@ def _figure(
         rows += curve_rows(setting, heard)
         last = min(50, setting.rounds)
         every += [p for one in heard for p in one.points if p.method == OURS and p.round == last]
+    rows += worst_rows(rows)
     if len(every) >= 8 or name.endswith("reliability"):
         rows += reliability_rows(f"all, round {every[0].round}", every)
     world = WORLDS[settings[0].dataset]
