@@ -2,7 +2,7 @@
 
     python benchmarks/differential_privacy.py [--quick] [--json FILE]
 
-Membership games on the simulator's own updates (`overheard.federation.defences.game`): one record
+Membership games on the simulator's own updates (`benchmarks.privacy.game`): one record
 there or not, all else known, scored by the likelihood ratio. Mechanisms: private steps with full
 batches, with Poisson-sampled batches, and of a network; noise on clipped updates. For each noise:
 the epsilon that is claimed (Renyi accountant), the tight one (privacy loss distributions), and the
@@ -23,10 +23,9 @@ from pathlib import Path
 
 import numpy as np
 
-from overheard.federation.defences.accounting import sampled_gaussian, tight_sampled_gaussian
-from overheard.federation.defences.clip import clip
-from overheard.federation.defences.contract import Defence, chain
-from overheard.federation.defences.game import (
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # benchmarks/ is not in the package
+
+from benchmarks.privacy.game import (
     Game,
     exposed,
     opposed,
@@ -34,8 +33,11 @@ from overheard.federation.defences.game import (
     play,
     with_private,
 )
+from benchmarks.privacy.shown import epsilon_shown
+from overheard.federation.defences.accounting import sampled_gaussian, tight_sampled_gaussian
+from overheard.federation.defences.clip import clip
+from overheard.federation.defences.contract import Defence, chain
 from overheard.federation.defences.gaussian import gaussian
-from overheard.federation.defences.shown import epsilon_shown
 from overheard.learning.private import sampling_rate
 from overheard.learning.recipe import PrivateSteps
 from overheard.randomness import stream

@@ -27,7 +27,7 @@ from overheard.attacks import all_attacks, equation, is_slow, words
 from overheard.evaluation.record import Audit
 from overheard.report import words as words_of
 from overheard.report.references import PAPERS, title
-from overheard.reproduce.harness import GIVEN
+from papers.common.harness import GIVEN
 
 ROOT = Path(__file__).resolve().parents[2]
 THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
