@@ -11,23 +11,30 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from overheard.errors import FixRecording
 from overheard.foreign.files import read_bounded
 from overheard.foreign.limits import check
+from overheard.questions.question import Metric, Question, all_metrics, all_questions, metric_named
 from overheard.transcript.knowledge import LISTENING
 
 VERSION = 3
 READS = (1, 2, 3)
 LARGEST = 1e300
-SHARES = frozenset({"accuracy", "f1"})
-"""Metrics in [0, 1] of which more is worse; the others are losses and errors."""
-
-Metric = Literal["accuracy", "excess_loss", "mean_absolute_error", "f1"]
 Count = Annotated[int, Field(ge=0)]
 Seconds = Annotated[float, Field(ge=0)]
 Probability = Annotated[float, Field(ge=0, le=1)]
+
+
+def _known(name: str) -> str:
+    if name not in all_metrics():
+        known = ", ".join(all_metrics())
+        raise ValueError(f"unknown metric {name!r}; known: {known}; install its question's package")
+    return name
+
+
+MetricName = Annotated[str, AfterValidator(_known)]
 
 
 class _Part(BaseModel):
@@ -46,6 +53,16 @@ class _Part(BaseModel):
 class _Measured(_Part):
     """What has a value and an interval, which must be one."""
 
+    @property
+    def measure(self) -> Metric:
+        """In which units the value is."""
+        return metric_named(dict(self)["metric"])
+
+    @property
+    def asked(self) -> Question | None:
+        """What was asked; None of a question that nobody knows any more."""
+        return all_questions().get(dict(self)["question"])
+
     @model_validator(mode="after")
     def _possible(self) -> Self:
         told = dict(self)
@@ -54,7 +71,7 @@ class _Measured(_Part):
         slack = 1e-9 * max(1.0, abs(value))
         if not low - slack <= value <= high + slack:
             raise ValueError(f"low {low:g}, value {value:g}, high {high:g}: not in this order")
-        if told.get("metric", "accuracy") in SHARES:
+        if "metric" not in told or self.measure.share:
             ends = (low, value, high, told.get("majority"), told.get("imputation"))
             if any(end is not None and not -slack <= end <= 1 + slack for end in ends):
                 raise ValueError(f"a share outside 0 to 1 ({value:g}, {low:g} to {high:g})")
@@ -132,7 +149,7 @@ class Finding(_Measured):
     threat: str
     client: str
     attribute: str | None = None
-    metric: Metric
+    metric: MetricName
     value: float
     low: float
     high: float
@@ -169,7 +186,7 @@ class Pooled(_Measured):
     attack: str
     question: str
     attribute: str | None = None
-    metric: Metric
+    metric: MetricName
     value: float
     low: float
     high: float
@@ -193,7 +210,7 @@ class Heard(_Measured):
     question: str
     client: str
     attribute: str | None = None
-    metric: Metric
+    metric: MetricName
     rounds: Annotated[int, Field(ge=1)]
     value: float
     low: float

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from overheard.evaluation.decision import Topic
-from overheard.evaluation.record import SHARES, Audit, Finding, Pooled
+from overheard.evaluation.record import Audit, Finding, Pooled
 from overheard.foreign.shown import visible
+from overheard.questions.question import Topic
 from overheard.report import curves, helps, references, sections, verdict, words
 from overheard.report.helps import Measured
 from overheard.report.replayed import replay_words
@@ -39,7 +39,8 @@ def render_markdown(
     if not answers:
         lines += ["Nothing was measured: no attack was run."]
     lines += ["", _text(replay_words(audit))]
-    lines += ["", *(f"> {level.sign} {level.name}: {level.rule}" for level in verdict.LEVELS), ""]
+    rules = verdict.rules().items()
+    lines += ["", *(f"> {level.sign} {level.name}: {rule}" for level, rule in rules), ""]
     lines += [*_exposed(audit), *_sure(audit, show_records), *_learned(audit)]
     lines += [*_helps(audit, measured), *_method(audit)]
     return "\n".join(lines).rstrip() + "\n"
@@ -56,12 +57,10 @@ def _exposed(audit: Audit) -> list[str]:
         (
             _text(j.client or ""),
             _text(j.topic.name),
-            words.points(j.finding.lift) if j.topic.metric in SHARES else words.NOTHING,
+            words.points(j.finding.lift) if j.topic.measure.share else words.NOTHING,
             _value(j.finding),
-            words.share(j.finding.majority),
-            words.share(j.finding.imputation)
-            if j.topic.metric in SHARES
-            else _loss(j.finding.imputation),
+            j.topic.measure.number(j.finding.majority),
+            j.topic.measure.number(j.finding.imputation),
             _text(j.finding.attack),
             f"{j.level.sign} {j.level.name}",
         )
@@ -169,14 +168,8 @@ def _code(words_: str) -> str:
 
 
 def _value(found: Finding | Pooled) -> str:
-    ends = (found.value, found.low, found.high)
-    if found.metric == "f1":
-        return f"F1 {words.score_interval(*ends)}"
-    return words.interval(*ends, 1) if found.metric == "accuracy" else words.loss_interval(*ends)
-
-
-def _loss(value: float | None) -> str:
-    return words.NOTHING if value is None else words.loss(value)
+    metric = found.measure
+    return metric.prefix + metric.text(found.value, found.low, found.high, 1)
 
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:

@@ -16,24 +16,18 @@ from markupsafe import Markup
 from overheard.evaluation.decision import (
     Decision,
     Key,
-    Topic,
     decide,
     p_value_of,
     reference_of,
     references_of,
     topic_of,
 )
-from overheard.evaluation.record import SHARES, Audit, Finding, Pooled, unfit_clients
+from overheard.evaluation.record import Audit, Finding, Pooled, unfit_clients
+from overheard.questions.question import SKIPPED, Topic, all_metrics
 from overheard.report import words
-from overheard.report.suspects import what_of
 
-SKEWED = 0.9
-"""Share of the commonest value from which the rare ones are counted beside accuracy."""
-SMALL = 0.02
-"""A gain in accuracy below which a verdict of "exposed" says what else it rests on."""
 UNFIT = "the declared recipe does not reproduce what the client sent"
 EVERY_CLIENT = "all clients"
-_PLAIN_READINGS = {"global_model": "the global model", "last_returned": "the model last returned"}
 
 
 class Level(NamedTuple):
@@ -51,11 +45,7 @@ EXPOSED = Level(
     3,
     "Better than every way of guessing without listening, by a test that errs with a probability "
     "of at most 5% over the whole audit, however many secrets, clients and attacks it has: all "
-    "clients together first, then each. Attributes and membership: more records right than by the "
-    "client's commonest value and by a stranger, or probabilities that beat both (which sees rare "
-    "values too). Properties of clients: an F1 above that of accusing nobody and of accusing "
-    "everybody. Own model: below the excess loss of the global model, and at most 1%. Labels: an "
-    "error below that of a stranger's prediction and of every other guess.",
+    "clients together first, then each.",
 )
 UNCLEAR = Level(
     "unclear",
@@ -82,6 +72,13 @@ NOT_MEASURED = Level(
 LEVELS = (EXPOSED, UNCLEAR, NO_SIGN, NOT_MEASURED)
 
 
+def rules() -> dict[Level, str]:
+    """What each level means; of exposure, also what each metric asks for."""
+    shares_first = sorted(all_metrics().values(), key=lambda metric: not metric.share)
+    asked = [metric.rule for metric in shares_first]
+    return {level: level.rule for level in LEVELS} | {EXPOSED: " ".join([EXPOSED.rule, *asked])}
+
+
 @dataclass(frozen=True)
 class Judged:
     """A finding (of one client, or pooled) with its level and what it was compared with; ``why``
@@ -101,14 +98,13 @@ class Judged:
     @property
     def strength(self) -> tuple[bool, int, float]:
         """Orders what was learned, most last: level first, then the margin over guessing."""
-        found = self.finding
-        if found.metric == "excess_loss":
-            return not self.baseline, self.level.rank, -found.value
-        if found.metric == "mean_absolute_error":
-            share = found.value / self.reference if self.reference else found.value
-            return not self.baseline, self.level.rank, -share
-        margin = found.lift if found.lift is not None else found.value - (self.reference or 0.0)
+        margin = self.topic.measure.strength(self.finding, self.reference)
         return not self.baseline, self.level.rank, margin
+
+    @property
+    def exposed(self) -> bool:
+        """Whether this shows exposure."""
+        return self.level is EXPOSED
 
 
 @dataclass(frozen=True)
@@ -167,7 +163,7 @@ def topics(audit: Audit) -> list[Topic]:
         info = infos.get(skip.attack)
         key = (info.question if info else skip.attack, skip.attribute)
         if key not in measured and (info is None or info.listens):
-            seen.append(Topic(*key, "skipped"))
+            seen.append(Topic(*key, SKIPPED))
     return sorted(dict.fromkeys(seen), key=_place)
 
 
@@ -190,7 +186,7 @@ def verdicts(audit: Audit) -> list[Verdict]:
         if worst is None or worst.level is NOT_MEASURED or (worst.level is NO_SIGN and doubted):
             answers.append(_no_verdict(topic, about, doubted, bool(audit.failed)))
         else:
-            answers.append(_SENTENCES[topic.metric](worst, worst.finding, about))
+            answers.append(_answered(worst, about))
     return answers
 
 
@@ -239,7 +235,7 @@ def headline(audit: Audit) -> list[str]:
 
 
 def _place(topic: Topic) -> tuple[bool, bool]:
-    return topic.metric == "skipped", topic.question == "local_model"
+    return topic.skipped, topic.asked is not None and not topic.asked.people
 
 
 def _judge(
@@ -289,10 +285,11 @@ def _judged(
         return Judged(found, topic, NOT_MEASURED, False, reference, why)
     if decision.exposed(found, p_value_of(found, references)):
         return Judged(found, topic, EXPOSED, False, reference)
-    margin = 0.0 if reference is None else found.value - reference
-    if found.metric not in SHARES:
-        margin = -margin
-    if reference is None or margin > 0 or (found.evidence or 0.0) > 0:
+    if (
+        reference is None
+        or found.measure.gain(found.value, reference) > 0
+        or (found.evidence or 0.0) > 0
+    ):
         return Judged(found, topic, UNCLEAR, False, reference)
     if found.oversure:
         why = f"{found.attack} does not fit: {found.oversure}"
@@ -300,111 +297,12 @@ def _judged(
     return Judged(found, topic, NO_SIGN, False, reference)
 
 
-def _error_verdict(worst: Judged, found: Finding | Pooled, about: list[Judged]) -> Verdict:
-    names = _names(worst, found, about)
-    names["value"] = words.loss_interval(found.value, found.low, found.high)
-    told = "off by {value} on average for {client}{s} {n}"
-    if worst.reference is not None:
-        names["stranger"] = words.loss(worst.reference)
-        told += "; the best guess without listening by {stranger}"
-    pattern = {
-        EXPOSED: "{Actor} learns the {secret}: ",
-        UNCLEAR: "{Actor} may learn the {secret}: ",
-        NO_SIGN: "Nothing suggests that {actor} learns the {secret}: the best attack is ",
-    }[worst.level]
-    return Verdict(worst.topic, worst.level, f"{pattern}{told}.", names, worst)
-
-
-def _share_verdict(worst: Judged, found: Finding | Pooled, about: list[Judged]) -> Verdict:
-    names = _names(worst, found, about)
-    close = words.percent(found.value) == words.percent(worst.reference or 0.0)
-    digits = 1 if close and found.value != worst.reference else 0
-    names["share"] = words.interval(found.value, found.low, found.high, digits)
-    compared = []
-    if found.majority is not None:
-        names["majority"] = words.percent(found.majority, digits)
-        compared.append("always guessing the commonest value gets {majority}")
-    if found.imputation is not None:
-        names["imputation"] = words.percent(found.imputation, digits)
-        compared.append("a stranger without listening {imputation}")
-    told = "; ".join(
-        filter(None, ["{share} of {client}{s} {n}", ", ".join(compared), *_rare(found, names)])
-    )
-    if worst.level is EXPOSED and found.evidence and found.value - (worst.reference or 0) < SMALL:
-        names["evidence"] = f"{found.evidence:,.1f}"
-        told += "; its probabilities beat both guesses by {evidence} bits over all records"
-    pattern = {
-        EXPOSED: "{Actor} learns {secret} for ",
-        UNCLEAR: "{Actor} may learn {secret}: the best attack is right for ",
-        NO_SIGN: "Nothing suggests that {actor} learns {secret}: the best attack is right for ",
-    }[worst.level]
-    return Verdict(worst.topic, worst.level, f"{pattern}{told}.", names, worst)
-
-
-def _rare(found: Finding | Pooled, names: dict[str, str]) -> list[str]:
-    """Where one value is rare, accuracy hardly sees it: how many of the rare ones are found."""
-    details = found.details if isinstance(found, Finding) else {}
-    told = [details.get(k) for k in ("rare_value", "rare_records", "rare_recall")]
-    if None in told or (found.majority or 0.0) < SKEWED:
-        return []
-    precision = details.get("rare_precision")
-    names["rare"], names["there"] = str(told[0]), words.count(int(told[1] or 0), "record")
-    names["recall"] = words.percent(float(told[2] or 0.0))
-    names["precision"] = "none" if precision is None else words.percent(float(precision))
-    return ["of the {there} with {rare} it finds {recall}, and of those it names {precision} are"]
-
-
-def _property_verdict(worst: Judged, found: Finding | Pooled, about: list[Judged]) -> Verdict:
-    names = _names(worst, found, about)
-    names["n"] = words.count(found.n, "client")
-    names["secret"] = f"who {what_of(found.attribute or '')}"
-    told = "of {n}"
-    details = found.details if isinstance(found, Finding) else {}
-    hits, positives, alarms = (details.get(k) for k in ("found", "positives", "false_alarms"))
-    if isinstance(hits, int) and isinstance(positives, int) and isinstance(alarms, int):
-        names["found"] = f"{hits} of {positives}"
-        names["alarms"] = words.count(alarms, "false alarm")
-        told += ", {found} found with {alarms}"
-    names["value"] = f"{found.value:.2f} ({found.low:.2f}–{found.high:.2f})"
-    told += "; F1 {value}"
-    if found.majority is not None:
-        names["majority"] = f"{found.majority:.2f}"
-        told += ", accusing nobody or everybody gets {majority}"
-    pattern = {
-        EXPOSED: "{Actor} learns {secret}: ",
-        UNCLEAR: "{Actor} may learn {secret}: ",
-        NO_SIGN: "Nothing suggests that {actor} learns {secret}: ",
-    }[worst.level]
-    return Verdict(worst.topic, worst.level, f"{pattern}{told}.", names, worst)
-
-
-def _model_verdict(worst: Judged, found: Finding | Pooled, about: list[Judged]) -> Verdict:
-    names = _names(worst, found, about)
-    names["value"] = words.excess_interval(found.value, found.low, found.high)
-    endless = found.details.get("optimum") if isinstance(found, Finding) else None
-    compared: list[str] = []
-    for other in about:
-        plain = _PLAIN_READINGS.get(other.finding.attack)
-        if plain and other.client == worst.client and other is not worst:
-            free, loss = f"free{len(compared)}", f"loss{len(compared)}"
-            names[free], names[loss] = plain, words.excess(other.finding.value)
-            compared.append(f"{{{free}}} is {{{loss}}} above")
-    told = "; ".join(
-        filter(
-            None,
-            [
-                "the copy's loss on the client's {n} is {value} above the best possible",
-                ", ".join(compared),
-                f"the best possible model lies {endless}" if endless else "",
-            ],
-        )
-    )
-    pattern = {
-        EXPOSED: "{Actor} rebuilds {client}{s} own model: ",
-        UNCLEAR: "{Actor} may rebuild {client}{s} own model: ",
-        NO_SIGN: "Nothing suggests that {actor} rebuilds {client}{s} own model: ",
-    }[worst.level]
-    return Verdict(worst.topic, worst.level, f"{pattern}{told}.", names, worst)
+def _answered(worst: Judged, about: Sequence[Judged]) -> Verdict:
+    """The sentence, begun by the level and ended by what the metric has to tell."""
+    metric, names = worst.topic.measure, _names(worst, worst.finding, about)
+    told = metric.tells(worst, about, names)
+    begun = metric.says[worst.level.rank - 1]
+    return Verdict(worst.topic, worst.level, f"{begun}{told}.", names, worst)
 
 
 def _names(worst: Judged, found: Finding | Pooled, about: Sequence[Judged]) -> dict[str, str]:
@@ -418,11 +316,3 @@ def _names(worst: Judged, found: Finding | Pooled, about: Sequence[Judged]) -> d
         "s": "'" if worst.client is None else "'s",
         "n": words.count(found.n, "record"),
     }
-
-
-_SENTENCES = {
-    "excess_loss": _model_verdict,
-    "mean_absolute_error": _error_verdict,
-    "f1": _property_verdict,
-    "accuracy": _share_verdict,
-}

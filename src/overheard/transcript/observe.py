@@ -34,7 +34,7 @@ from overheard.transcript.knowledge import (
     TargetRecord,
 )
 from overheard.transcript.store import Recording
-from overheard.transcript.target import LABEL, Target
+from overheard.transcript.target import Target
 from overheard.transcript.threat import Threat
 from overheard.transcript.view import View
 
@@ -47,10 +47,11 @@ EVERYBODY = ""  # the client of a view of the whole federation
 def observe(recording: Recording, threat: Threat, target: Target, client: str) -> View:
     """What the adversary of ``threat`` holds when it asks ``target`` about ``client``.
 
-    Kinds that are granted but absent from the recording are simply not in the view. A property is
-    asked of all clients at once: ``client`` is "" then.
+    Kinds that are granted but absent from the recording are simply not in the view. What is asked
+    of all clients at once, as a property is, has "" as its ``client``.
     """
-    if (target.question == "property") != (client == EVERYBODY):
+    asked = target.asked
+    if asked.together != (client == EVERYBODY):
         raise FixConfig(
             f"{target.key!r} is asked of {client!r}; a property is asked of the whole federation "
             "(client ''), anything else of one client"
@@ -59,11 +60,12 @@ def observe(recording: Recording, threat: Threat, target: Target, client: str) -
         raise FixConfig(f"no client {client!r}; the clients are {', '.join(recording.clients)}")
     if threat.isolates:
         _check_isolated(recording, threat, client)
+    source = Target.parse(asked.source(target.key))  # whose side knowledge serves
     knowledge: dict[type[Any], Any] = {}
     for kind, load in _LOADERS.items():
         if kind in threat.grants:
             try:
-                piece = load(recording, target, client)
+                piece = load(recording, source, client)
             except (KeyError, TypeError, ValueError, AttributeError) as error:
                 raise FixRecording(
                     f"{recording.path / 'side'}: {kind.__name__} for {target.key!r} is not what "
@@ -140,7 +142,7 @@ def _broadcast(recording: Recording, target: Target, client: str) -> Broadcast |
 
 
 def _sums(recording: Recording, target: Target, client: str) -> Sums | None:
-    if target.question not in ("property", "attribute"):
+    if not target.asked.sums:
         return None
     recipe = recipe_of(recording)
     names = recording.clients
@@ -234,14 +236,11 @@ def _records(recording: Recording, target: Target, client: str) -> PublicRecords
 
 def _without_secret(recording: Recording, target: Target, records: Records) -> Records:
     """The records, read-only, after a check that what is asked for is not among them."""
-    secret = target.column
-    if target == LABEL:
-        recipe = recipe_of(recording)
-        secret = recipe.target.column if recipe else LABEL_COLUMN
-    if secret in records.columns:
+    hidden = target.asked.hidden(target, recipe_of(recording))
+    if shown := [column for column in hidden if column in records.columns]:
         raise FixRecording(
             f"{recording.path / 'side'}: the public records for {target.key!r} contain the "
-            f"sensitive column {secret!r}; no attack may see it, so record again without it"
+            f"sensitive column {shown[0]!r}; no attack may see it, so record again without it"
         )
     return Records({n: _sealed(v) for n, v in records.columns.items()})
 
@@ -262,8 +261,6 @@ def _labels(recording: Recording, target: Target, client: str) -> Labels | None:
 
 
 def _everybody(recording: Recording, target: Target, client: str) -> EverybodysRecords | None:
-    if target.question != "attribute":
-        return None
     tables, labels = (
         recording.side("PublicRecords", target.key),
         recording.side("Labels", target.key),
