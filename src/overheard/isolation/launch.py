@@ -150,7 +150,8 @@ class Isolated:
             },
         }
         told = json.dumps(head).encode() + b"\n" + pack_call(self.attack, view, rng)
-        return checked(unpack_guess(_run(told, self.name), self.name), view, self.name)
+        guess = unpack_guess(_run(told, self.name), self.name, view.target.asked.answers)
+        return checked(guess, view, self.name)
 
 
 def checked(guess: Any, view: View, name: str) -> Any:

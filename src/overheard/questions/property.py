@@ -32,7 +32,6 @@ _PROPERTY = re.compile(r"membership(-[1-9][0-9]{0,3})?|poisoning|free-rider")
 
 def _tells(worst: Any, about: Sequence[Any], names: dict[str, str]) -> str:
     found = worst.finding
-    names["n"] = words.count(found.n, "client")
     names["secret"] = f"who {what_of(found.attribute or '')}"
     told, details = "of {n}", getattr(found, "details", {})
     hits, positives, alarms = (details.get(k) for k in ("found", "positives", "false_alarms"))

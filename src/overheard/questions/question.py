@@ -194,6 +194,9 @@ def all_questions() -> dict[str, Question]:
             raise FixConfig(f"{where}: is no question but a {type(question).__name__}")
         if question.name in known:
             raise FixConfig(f"{where}: there is a question {question.name!r} already; rename one")
+        metric = {q.metric.name: q.metric for q in known.values()}.get(question.metric.name)
+        if metric is not None and metric != question.metric:
+            raise FixConfig(f"{where}: there is another metric {metric.name!r}; rename one")
         known[question.name] = question
     return dict(sorted(known.items(), key=lambda item: (item[1].people, item[0])))
 
@@ -251,6 +254,11 @@ class Topic(NamedTuple):
     def measure(self) -> Metric:
         """In which units it was scored."""
         return metric_named(self.metric)
+
+    @property
+    def unit(self) -> str:
+        """What is counted."""
+        return self.asked.unit if self.asked else "record"
 
     @property
     def skipped(self) -> bool:

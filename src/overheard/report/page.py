@@ -251,7 +251,7 @@ class Page:
         pooled = "" if client is not None else "All clients together"
         return charts.Row(
             label=pooled or str(client),
-            note=words.count(first.n, topic.asked.unit if topic.asked else "record"),
+            note=words.count(first.n, topic.unit),
             client=None if client is None else self.client_number[client],
             lanes=tuple(self._lane(j.finding) for j in lanes),
             majority=first.majority if share else None,

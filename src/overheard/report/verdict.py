@@ -314,5 +314,5 @@ def _names(worst: Judged, found: Finding | Pooled, about: Sequence[Judged]) -> d
         "secret": worst.topic.name,
         "client": EVERY_CLIENT if worst.client is None else worst.client,
         "s": "'" if worst.client is None else "'s",
-        "n": words.count(found.n, "record"),
+        "n": words.count(found.n, worst.topic.unit),
     }

@@ -42,9 +42,7 @@ def strangers_of(settings: Sequence[Setting], seed: int) -> dict[tuple[str, ...]
     largest: dict[tuple[str, ...], Setting] = {}
     for setting in settings:
         key = _data_key(setting)
-        if not setting.pooled and (
-            key not in largest or setting.records > largest[key].records
-        ):
+        if not setting.pooled and (key not in largest or setting.records > largest[key].records):
             largest[key] = setting
     found = {key: stranger_hits(s, s.records, seed) for key, s in largest.items()}
     return {key: hits for key, hits in found.items() if hits is not None}
