@@ -16,7 +16,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from overheard.errors import FixRecording
 from overheard.foreign.files import read_bounded
 from overheard.foreign.limits import check
-from overheard.questions.question import Metric, Question, all_metrics, all_questions, metric_named
+from overheard.questions.question import Metric, all_metrics, metric_named
 from overheard.transcript.knowledge import LISTENING
 
 VERSION = 3
@@ -56,12 +56,7 @@ class _Measured(_Part):
     @property
     def measure(self) -> Metric:
         """In which units the value is."""
-        return metric_named(dict(self)["metric"])
-
-    @property
-    def asked(self) -> Question | None:
-        """What was asked; None of a question that nobody knows any more."""
-        return all_questions().get(dict(self)["question"])
+        return metric_named(getattr(self, "metric"))  # noqa: B009  # where it has one
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
@@ -123,20 +118,12 @@ class Sureness(_Part):
 class Finding(_Measured):
     """What one attack learned about one client.
 
-    ``metric`` says what ``value`` is: ``accuracy`` (share of records whose attribute is guessed
-    right; larger leaks more), ``excess_loss`` (how much worse than the client's own optimum the
-    reconstructed model does on the client's records, relative to the optimum's loss; smaller leaks
-    more), ``f1`` (of a property asked of all clients together: 2 hits / (accused + positives);
-    larger leaks more, ``majority`` is the better of accusing nobody and accusing everybody) or
-    ``mean_absolute_error`` (of each record's label or, where ``attribute`` names a column,
-    of the mean label of each group of that column, in the label's own units; smaller leaks more).
-    For ``accuracy``: ``majority`` is what always guessing the client's commonest value gets,
-    ``imputation`` what a stranger with the other clients' records gets without listening, ``lift``
-    is value minus the better of the two, ``bound`` a theoretical lower bound on the attack's
-    accuracy where one is known. For ``mean_absolute_error``: ``imputation`` is such a stranger's
-    error and ``lift`` is how much smaller the attack's is. ``details`` holds the attack's own
-    diagnostics and secondary metrics; ``flag`` in it says why the answer must not be relied on,
-    ``oversure`` that its probabilities do not hold against the truth.
+    ``metric`` says what ``value`` is; the files in `questions` say how each is made. Of shares,
+    ``majority`` is the best constant guess. ``imputation``: what a stranger with the other clients'
+    records gets without listening; ``lift``: how much more the attack tells than the better of the
+    two; ``bound``: what theory promises it at least. ``details`` holds the attack's own diagnostics
+    and secondary metrics; ``flag`` in it says why the answer must not be relied on, ``oversure``
+    that its probabilities do not hold against the truth.
 
     ``evidence``: bits by which its probabilities beat the best guess without listening, over all
     records. ``p_value``: of one test that nothing was learned beyond such guesses, not corrected

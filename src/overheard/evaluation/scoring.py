@@ -25,7 +25,7 @@ from overheard.questions.question import Question, question_named
 from overheard.randomness import stream
 from overheard.transcript.knowledge import CandidatePool, Link
 from overheard.transcript.store import Recording
-from overheard.transcript.target import Target
+from overheard.transcript.target import Target, joined
 from overheard.transcript.view import Attack, View
 
 Array = NDArray[np.float64]
@@ -200,6 +200,7 @@ def scorer_of(
     asked = question_named(target.question)
     if not asked.together and view.client not in truth:
         raise FixData(f"truth/ has no records of client {view.client!r}, so nothing is scored")
+    truth = {name: joined(records, target) for name, records in truth.items()}
     scorer: Scorer = asked.score(Case(recipe, truth, target, view, seed, answers, rows))
     return scorer
 

@@ -37,7 +37,7 @@ def score(case: Case) -> Scorer:
             cut["right_is"] = f"the right one of {len(values)} ranges: {'; '.join(domain.words)}"
     else:
         values = tuple(sorted({v for r in truth.values() for v in r[name].tolist()}))
-    stranger = imputation(recipe, truth, client, name, values, case.seed)
+    stranger = imputation(recipe, truth, client, name, values, case.seed, case.target.columns)
     free = (majority_share(column, values), None if stranger is None else stranger.hits)
     bound = algorithm3_bound(recipe, case.records, name, values)
     own = metrics.log2_shares(column, values)

@@ -17,6 +17,7 @@ from overheard.questions.metrics import ACCURACY
 from overheard.questions.question import Question
 from overheard.transcript.guess import Membership
 from overheard.transcript.observe import MEMBER_COLUMN
+from overheard.transcript.target import joined
 from overheard.transcript.view import Attack
 
 Array = NDArray[np.float64]
@@ -27,7 +28,7 @@ def score(case: Case) -> Scorer:
     client, name = case.view.client, case.target.column
     if case.answers is None or client not in case.answers:
         raise FixRecording(f"truth/ does not say who of {client!r}'s pool is a member")
-    answers = case.answers[client]
+    answers = joined(case.answers[client], case.target)
     member = answers[MEMBER_COLUMN] > 0.5
     if member.all() or not member.any():
         raise FixData(

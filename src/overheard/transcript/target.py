@@ -9,7 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from overheard.errors import FixConfig
+from overheard.learning.records import Records
 from overheard.questions.question import Question, all_questions, question_named
 
 JOINT = "+"
@@ -69,6 +72,15 @@ class Target:
         """The target of a key such as ``attribute.black`` or ``attribute+.female+black``."""
         question, _, column = key.partition(".")
         return Target(question.removesuffix(JOINT), column, question.endswith(JOINT)).checked()
+
+
+def joined(records: Records, target: Target) -> Records:
+    """The records and, of a joint target, its columns as one: their values joined by a plus."""
+    if not target.joint:
+        return records
+    rows = zip(*(records[column].tolist() for column in target.columns), strict=True)
+    values = np.array([JOINT.join(map(str, row)) for row in rows])
+    return Records({**records.columns, target.column: values})
 
 
 LOCAL_MODEL = Target("local_model")
