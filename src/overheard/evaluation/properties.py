@@ -85,8 +85,6 @@ def scores_of(guess: ClientProperty, answers: Flags) -> dict[str, float | int]:
 
 def check_heard(view: View) -> None:
     """Refuse what no attack on a property can work with, and say what is missing."""
-    if Sums not in view.kinds:
-        return
     sums = view.know(Sums)
     sums.require(2, "telling clients apart")
     if (sums.participation == sums.participation[:, :1]).all():

@@ -234,7 +234,7 @@ def _view(
         pools = {OWN: Records({MEMBER_COLUMN: pool.member.astype(np.float64)})}
         pieces.append(CandidatePool(pool.records.without(label), pool.records[label]))
         shares = shares_of(pool.member.astype(np.int64), 2)
-    elif target == LABEL:
+    elif not secret.values:
         pieces.append(PublicRecords(records.without(label)))
     else:
         shares = shares_of(positions(records[secret.column], secret.values), len(secret.values))

@@ -70,7 +70,6 @@ F1 = Metric(
     strength=share_strength,
     text=lambda value, low, high, digits: words.score_interval(value, low, high),
     number=words.share,
-    mark=lambda found: words.score_interval(found.value, found.low, found.high),
     brief=lambda found: (f"{found.value:.2f}", ""),
     tells=_tells,
     over_all=lambda found: "",

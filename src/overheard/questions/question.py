@@ -55,14 +55,14 @@ class Metric:
 
     Of the words, ``axis`` names the score in a chart and ``head`` in a table; ``rule`` says when it
     counts as exposed. ``text(value, low, high, digits)`` is the number with its interval,
-    ``number`` a single one (or none), ``mark`` what stands at a mark in a chart and ``brief`` the
-    two texts of a cell: the score, and what it is set against; ``prefix`` and ``suffix`` stand
-    around it where no heading does. ``says`` begins the verdict of no sign, unclear and exposed;
-    ``tells(judged, about, names)`` ends it, and fills in ``names``. ``over_all(finding)`` is the
-    sentence on all clients together, ``chart(attribute)`` the one under a heading, ``caption`` that
-    of a client's table ({} is the client) with its ``columns`` after that of the secret
-    (``secret_head``, empty where there is only one secret), ``intro`` what stands above a table of
-    all clients together, ``legend`` the lines that stand for guessing: HTML, all of them.
+    ``number`` a single one (or none), ``brief`` the two texts of a cell: the score, and what it is
+    set against; ``prefix`` and ``suffix`` stand around it where no heading does. ``says`` begins
+    the verdict of no sign, unclear and exposed; ``tells(judged, about, names)`` ends it, and fills
+    in ``names``. ``over_all(finding)`` is the sentence on all clients together,
+    ``chart(attribute)`` the one under a heading, ``caption`` that of a client's table ({} is the
+    client) with its ``columns`` after that of the secret (``secret_head``, empty where there is
+    only one secret), ``intro`` what stands above a table of all clients together, ``legend`` the
+    lines that stand for guessing: HTML, all of them.
     """
 
     name: str
@@ -76,7 +76,6 @@ class Metric:
     strength: Callable[[Any, float | None], float]
     text: Callable[[float, float, float, int], str]
     number: Callable[[float | None], str]
-    mark: Callable[[Any], str]
     brief: Callable[[Any], tuple[str, str]]
     tells: Callable[[Any, Sequence[Any], dict[str, str]], str]
     over_all: Callable[[Any], str]
@@ -105,6 +104,11 @@ class Metric:
         """Whether it is an error, of which a share of a guess's error is left."""
         return not self.share and not self.larger_leaks and self.limit is None
 
+    def mark(self, found: Any) -> str:
+        """What stands at a finding's mark in a chart."""
+        ends = (found.value, found.low, found.high)
+        return self.text(*ends, 0) if self.share else self.number(found.value)
+
     def gain(self, value: float, over: float) -> float:
         """How much more leaks at ``value``."""
         return value - over if self.larger_leaks else over - value
@@ -115,10 +119,6 @@ class Metric:
 
 
 Needed = Literal["no", "may", "must"]
-
-
-def _own_keys(name: str) -> Callable[[Sequence[str]], list[str]]:
-    return lambda keys: [key for key in keys if key.partition(".")[0].rstrip("+") == name]
 
 
 @dataclass(frozen=True)
@@ -172,7 +172,9 @@ class Question:
 
     def keys(self, written: Sequence[str]) -> list[str]:
         """Its targets in a recording, by their keys."""
-        return (self.targets or _own_keys(self.name))(written)
+        if self.targets is not None:
+            return self.targets(written)
+        return [key for key in written if key.partition(".")[0].rstrip("+") == self.name]
 
     def heading(self, attribute: str | None) -> str:
         """What the secret is called, as short as a column heading."""

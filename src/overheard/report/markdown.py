@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 
 from overheard.evaluation.record import Audit, Finding, Pooled
 from overheard.foreign.shown import visible
-from overheard.questions.question import Topic
 from overheard.report import curves, helps, references, sections, verdict, words
 from overheard.report.helps import Measured
 from overheard.report.replayed import replay_words
@@ -47,11 +46,7 @@ def render_markdown(
 
 
 def _exposed(audit: Audit) -> list[str]:
-    best: dict[tuple[str | None, Topic], verdict.Judged] = {}
-    for j in verdict.judge(audit):
-        known = best.get((j.client, j.topic))
-        if known is None or j.strength > known.strength:
-            best[j.client, j.topic] = j
+    best = verdict.best_of(verdict.judge(audit))
     order = sorted(best.values(), key=lambda j: j.strength, reverse=True)
     rows = [
         (

@@ -69,11 +69,7 @@ class Page:
         self.look = self._looks()
         self.clients = words.unique([*audit.run.clients, *(f.client for f in audit.findings)])
         self.client_number = {name: i for i, name in enumerate(self.clients)}
-        self.best: dict[tuple[str | None, Topic], Judged] = {}
-        for j in self.judged:
-            known = self.best.get((j.client, j.topic))
-            if known is None or j.strength > known.strength:
-                self.best[j.client, j.topic] = j
+        self.best = verdict.best_of(self.judged)
         self.bounds: dict[tuple[str | None, Topic], float] = {}
         for j in self.judged:
             if isinstance(j.finding, Finding) and j.finding.bound is not None:

@@ -167,6 +167,16 @@ def topics(audit: Audit) -> list[Topic]:
     return sorted(dict.fromkeys(seen), key=_place)
 
 
+def best_of(judged: Iterable[Judged]) -> dict[tuple[str | None, Topic], Judged]:
+    """By client and secret what leaks most, in order of appearance."""
+    best: dict[tuple[str | None, Topic], Judged] = {}
+    for j in judged:
+        known = best.get((j.client, j.topic))
+        if known is None or j.strength > known.strength:
+            best[j.client, j.topic] = j
+    return best
+
+
 def strongest(judged: Iterable[Judged]) -> Judged | None:
     """What leaks most; the first of equals."""
     return max(judged, key=lambda j: j.strength, default=None)
@@ -192,11 +202,8 @@ def verdicts(audit: Audit) -> list[Verdict]:
 
 def _doubted(about: Iterable[Judged]) -> dict[str, str]:
     """The clients of whom nothing was measured, each with the first reason."""
-    best: dict[str, Judged] = {}
-    for j in about:
-        if j.client is not None and (j.client not in best or j.strength > best[j.client].strength):
-            best[j.client] = j
-    return {client: j.why for client, j in best.items() if j.level is NOT_MEASURED}
+    best = best_of(j for j in about if j.client is not None)
+    return {str(client): j.why for (client, _), j in best.items() if j.level is NOT_MEASURED}
 
 
 def _no_verdict(
