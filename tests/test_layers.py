@@ -25,7 +25,9 @@ RULES: dict[str, frozenset[str]] = {
     "foreign": frozenset({"errors"}),  # how strangers' files are opened
     "own_code": frozenset({"errors"}),  # which version this is
     "randomness": frozenset({"errors"}),
-    "learning": BASE,
+    "learning": BASE | {"programs"},
+    # what a client does; a network is computed by the kernel of its architecture
+    "programs": BASE | {"learning"},
     "decoding": frozenset({"errors"}),
     "data": BASE | {"learning.recipe", "learning.records"},
     # and these two without torch; what may be asked is found by its name, not imported
@@ -36,18 +38,20 @@ RULES: dict[str, frozenset[str]] = {
     "questions.question": frozenset({"errors"}),
     # a question's own file knows how it is scored and what it is called; nobody imports it
     "questions": BASE | {"learning", "transcript", "evaluation", "report", "questions.question"},
-    "federation": BASE | {"learning", "transcript", "data"},
-    "attacks": BASE | {"learning", "transcript", "decoding"},
+    "federation": BASE | {"learning", "programs", "transcript", "data"},
+    "attacks": BASE | {"learning", "programs", "transcript", "decoding"},
     "evaluation": BASE
-    | {"learning", "transcript", "decoding", "attacks", "isolation", "questions.question"},
+    | {"learning", "programs", "transcript", "decoding", "attacks", "isolation"}
+    | {"questions.question"},
     "report": frozenset({"errors", "files", "foreign", "evaluation.record", "evaluation.decision"})
     | {"questions.question"},
     # a client's own rehearsal: it trains, attacks itself and scores the guess
     "guard": BASE
-    | {"learning", "transcript", "federation", "attacks", "evaluation", "questions.question"},
+    | {"learning", "programs", "transcript", "federation", "attacks", "evaluation"}
+    | {"questions.question"},
     # a sweep drives the chain from data to audit, and draws with its own pen
     "sweep": BASE
-    | {"learning", "transcript", "data", "federation", "attacks", "evaluation"}
+    | {"learning", "programs", "transcript", "data", "federation", "attacks", "evaluation"}
     | {"questions.question"},
     # the papers' experiments drive the whole chain, as a user would
     "reproduce": BASE

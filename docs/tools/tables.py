@@ -28,9 +28,12 @@ from overheard.evaluation.record import Audit
 from overheard.questions.question import all_questions
 from overheard.report import words as words_of
 from overheard.report.references import PAPERS, title
+from overheard.reproduce.harness import GIVEN
 
 ROOT = Path(__file__).resolve().parents[2]
 THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+BY_BIN = ("reliability", GIVEN)
+"""Of bins of probability, over which no mean is of use."""
 QUESTIONS = {asked.name: asked.asks for asked in all_questions().values()}
 SHORT = {
     "individual updates": "updates",
@@ -144,6 +147,8 @@ def paper_tables() -> str:
 def _experiment(rows: Sequence[dict[str, Any]]) -> str:
     groups: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
     for row in rows:
+        if row["measure"] in BY_BIN:
+            continue
         groups.setdefault((row["measure"], row["setting"], row["method"]), []).append(row)
     cells = []
     for (measure, setting, method), group in groups.items():

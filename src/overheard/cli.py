@@ -67,8 +67,20 @@ def _options(
     json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object and nothing else (anywhere).")
     ] = False,
+    trust: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="MODULE:FUNCTION",
+            help="Code that a config or recording names as its model's factory and that may be "
+            "imported and run (repeat; before the command).",
+        ),
+    ] = None,
 ) -> None:
     gc.enable()  # see main: help is printed without coming here
+    for factory in trust or ():
+        from overheard.programs import trusted
+
+        trusted.trust(factory)
 
 
 @app.command(epilog="Example: `overheard demo --out demo-out`")

@@ -116,7 +116,6 @@ def test_the_truth_scores_best(scored: tuple[Question, Scored, Scored]) -> None:
         assert (found.question, found.metric) == (asked.name, metric.name)
         assert found.measure is metric
         assert found.low <= found.value <= found.high
-        assert found.value >= metric.least
         assert not metric.hits or set(np.unique(one.units)) <= {0.0, 1.0}
     gain = metric.gain(right.finding.value, wrong.finding.value)
     assert gain > 0

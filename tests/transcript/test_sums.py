@@ -17,6 +17,7 @@ from overheard.learning.records import Records
 from overheard.transcript.guess import ClientProperty
 from overheard.transcript.knowledge import (
     AuxiliaryData,
+    Broadcast,
     Link,
     RoundSum,
     ShardSize,
@@ -163,9 +164,9 @@ def test_nobody_hears_a_link_in_a_recording_of_sums(tmp_path: Path) -> None:
     for threat in (EAVESDROPPER, SERVER):
         with pytest.raises(ListenLonger, match=r"holds sums of updates only.*'secure-server'"):
             observe(recording, threat, LOCAL_MODEL, "a")
-        assert observe(recording, threat, MEMBERSHIP, "").kinds == frozenset()
+        assert observe(recording, threat, MEMBERSHIP, "").kinds == {Broadcast}  # no model in it
     assert Link not in SECURE_SERVER.grants
-    assert observe(recording, SECURE_SERVER, LOCAL_MODEL, "a").kinds == frozenset()
+    assert observe(recording, SECURE_SERVER, LOCAL_MODEL, "a").kinds == {Broadcast}
 
 
 def test_a_property_is_asked_of_everybody(tmp_path: Path) -> None:
@@ -254,7 +255,7 @@ def test_what_the_property_needs_is_read_for_its_target_only(tmp_path: Path) -> 
         recorder.side("SuspectedBehaviour", {"behaviour": "ascent"}, "property.free-rider")
     recording = Recording.open(tmp_path / "run")
     view = observe(recording, SECURE_SERVER, MEMBERSHIP, "")
-    assert view.kinds == {Sums, AuxiliaryData, TargetRecord, ShardSize}
+    assert view.kinds == {Broadcast, Sums, AuxiliaryData, TargetRecord, ShardSize}
     target = view.know(TargetRecord)
     assert target.records["image"].tolist() == [[4, 5, 6, 7]]
     assert target.records["image"].dtype == np.uint8

@@ -162,6 +162,8 @@ def _without_gaps(file: Path, table: Any, used: Sequence[str], told: bool) -> tu
                 'value, as in missing = ["", "NA"]: such rows are left out then'
             )
         whole &= ~gaps
+    if not table.num_rows:
+        raise FixData(f"{file}: there are no records below the header; give a table that has some")
     if not whole.any():
         raise FixData(f"{file}: every row holds a missing value; name the columns in `drop`")
     left_out = int((~whole).sum())

@@ -137,7 +137,9 @@ class Case:
         majority, imputed = free
         stranger = None if imputed is None else float(imputed.mean())
         reference = max(majority, stranger or 0.0)
-        p = share_p_value(int(hits.sum()), len(hits), reference, evidence)
+        # who claims something pays for two tests, also where the truth contradicts the claim
+        tested = 0.0 if "oversure" in told else evidence
+        p = share_p_value(int(hits.sum()), len(hits), reference, tested)
         scores = self.mean_of(hits, attack)
         found = self.finding(
             attack,
@@ -180,11 +182,10 @@ class Case:
 
     def mean_of(self, units: Array, attack: Attack) -> dict[str, float]:
         """The mean of per-unit scores with its interval."""
-        metric = self.question.metric
         rng = stream(self.seed, "interval", attack.name, self.view.client)
-        low, high = metric.interval(units, rng)
+        low, high = self.question.metric.interval(units, rng)
         value = float(units.mean())
-        return {"value": value, "low": max(min(low, value), metric.least), "high": max(high, value)}
+        return {"value": value, "low": min(low, value), "high": max(high, value)}
 
 
 def scorer_of(

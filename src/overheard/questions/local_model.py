@@ -10,6 +10,7 @@ from markupsafe import Markup
 
 from overheard.errors import FixData
 from overheard.evaluation import metrics
+from overheard.evaluation.intervals import mean_interval
 from overheard.evaluation.scoring import Case, Scored, Scorer
 from overheard.learning.recipe import Recipe
 from overheard.learning.records import Records
@@ -31,6 +32,7 @@ _PLAIN_READINGS = {"global_model": "the global model", "last_returned": "the mod
 def _tells(worst: Any, about: Sequence[Any], names: dict[str, str]) -> str:
     found = worst.finding
     names["value"] = words.excess_interval(found.value, found.low, found.high)
+    whose = "their" if worst.client is None else "the client's"
     endless = getattr(found, "details", {}).get("optimum")
     compared: list[str] = []
     for other in about:
@@ -40,7 +42,7 @@ def _tells(worst: Any, about: Sequence[Any], names: dict[str, str]) -> str:
             names[free], names[loss] = plain, words.excess(other.finding.value)
             compared.append(f"{{{free}}} is {{{loss}}} above")
     told = [
-        "the copy's loss on the client's {n} is {value} above the best possible",
+        f"the copy's loss on {whose} {{n}} is {{value}} above the best possible",
         ", ".join(compared),
         f"the best possible model lies {endless}" if endless else "",
     ]
@@ -61,7 +63,7 @@ EXCESS_LOSS = errors(
     limit=CLOSE,
     reached="a copy of your own model",
     same=SAME_MODEL,
-    least=-np.inf,
+    interval=mean_interval,
     suffix=" excess loss",
     says=(
         "Nothing suggests that {actor} rebuilds {client}{s} own model: ",
@@ -87,7 +89,7 @@ EXCESS_LOSS = errors(
 
 def refuses(recipe: Recipe, records: Records) -> str:
     """Why the client's own optimum is not one model."""
-    if recipe.model.hidden:
+    if not recipe.model.linear:
         return "a network's own optimum is not unique"
     if len(records) <= recipe.model.size:
         sizes = f"{len(records)} records for {recipe.model.size} parameters"
@@ -99,7 +101,7 @@ def score(case: Case) -> Scorer:
     """How much worse than the client's own optimum a model does on the client's records."""
     recipe, records = case.recipe, case.records
     if why := refuses(recipe, records):
-        who = "" if recipe.model.hidden else f"client {case.view.client!r} has "
+        who = "" if not recipe.model.linear else f"client {case.view.client!r} has "
         raise FixData(f"{who}{why}, so a guess at it cannot be scored")
     optimum, penalty = metrics.comparable_optimum(recipe, records)
     infinite = {"optimum": AT_INFINITY} if penalty else {}

@@ -9,8 +9,9 @@ from typing import Any
 from markupsafe import Markup
 
 from overheard.evaluation.intervals import clustered_interval, mean_interval, share_interval
-from overheard.questions.question import Column, Metric
+from overheard.questions.question import Column, Ends, Metric
 from overheard.report import words
+from overheard.report.judging import EXPOSED, NO_SIGN, UNCLEAR
 
 SKEWED = 0.9
 """Share of the commonest value from which the rare ones are counted beside accuracy."""
@@ -20,8 +21,8 @@ SMALL = 0.02
 
 def _share_tells(worst: Any, about: Sequence[Any], names: dict[str, str]) -> str:
     found = worst.finding
-    close = words.percent(found.value) == words.percent(worst.reference or 0.0)
-    digits = 1 if close and found.value != worst.reference else 0
+    same = words.percent(found.value) == words.percent(worst.reference or 0.0)
+    digits = 1 if same and found.value != worst.reference else 0
     names["share"] = words.interval(found.value, found.low, found.high, digits)
     compared = []
     if found.majority is not None:
@@ -30,11 +31,24 @@ def _share_tells(worst: Any, about: Sequence[Any], names: dict[str, str]) -> str
     if found.imputation is not None:
         names["imputation"] = words.percent(found.imputation, digits)
         compared.append("a stranger without listening {imputation}")
-    told = ["{share} of {client}{s} {n}", ", ".join(compared), _rare(found, names)]
-    if worst.exposed and found.evidence and found.value - (worst.reference or 0) < SMALL:
+    ranges = _ranges(about)
+    right = "{share} of {client}{s} {n}" + (f" ({ranges})" if ranges else "")
+    told = "; ".join(filter(None, [right, ", ".join(compared), _rare(found, names)]))
+    close = found.value - (worst.reference or 0) < (SMALL if worst.level is EXPOSED else 0)
+    if worst.level is not NO_SIGN and (found.evidence or 0) > 0 and close:
         names["evidence"] = f"{found.evidence:,.1f}"
-        told.append("its probabilities beat both guesses by {evidence} bits over all records")
-    return "; ".join(filter(None, told))
+        told += "; its probabilities beat both guesses by {evidence} bits over all records"
+        told += ", which may be chance" if worst.level is UNCLEAR else ""
+    if found.oversure:
+        names["oversure"] = found.oversure
+        told += "; how sure it is of them must not be relied on: {oversure}"
+    return told
+
+
+def _ranges(about: Sequence[Any]) -> str:
+    """What counts as right of a number that was cut into ranges: a note says where they end."""
+    said = (getattr(j.finding, "details", {}).get("right_is") for j in about)
+    return next((str(text).partition(":")[0] for text in said if text), "")
 
 
 def _rare(found: Any, names: dict[str, str]) -> str:
@@ -95,8 +109,9 @@ ACCURACY = Metric(
     over_all=_share_over_all,
     chart=lambda attribute: Markup(
         "Share of records guessed right; <strong>further right leaks more</strong>. Grey is what "
-        "takes no listening; an interval that lies wholly to the right of it counts as exposed. "
-        "Lines are 95% intervals."
+        "takes no listening. Lines are 95% intervals, each for itself: what counts as exposed is "
+        "decided over all of them together, by the rule above. A flagged answer must not be relied "
+        "on."
     ),
     caption="What was learned about <bdi>{}</bdi>",
     columns=(
@@ -141,6 +156,11 @@ def _error_brief(found: Any) -> tuple[str, str]:
     return words.loss(found.value), "" if found.imputation is None else words.loss(found.imputation)
 
 
+def _from_zero(ends: Ends) -> Ends:
+    """Neither an error nor an excess over an optimum is negative."""
+    return max(ends[0], 0.0), ends[1]
+
+
 def _loss(value: float | None) -> str:
     return words.NOTHING if value is None else words.loss(value)
 
@@ -153,7 +173,6 @@ def errors(name: str, axis: str, of: str, rule: str, caption: str, **more: Any) 
     """
     usual: dict[str, Any] = {
         "larger_leaks": False,
-        "least": 0.0,
         "head": "Off by",
         "suffix": " off",
         "says": (
@@ -161,8 +180,8 @@ def errors(name: str, axis: str, of: str, rule: str, caption: str, **more: Any) 
             "{Actor} may learn the {secret}: ",
             "{Actor} learns the {secret}: ",
         ),
-        "interval": mean_interval,
-        "pooled": clustered_interval,
+        "interval": lambda units, rng: _from_zero(mean_interval(units, rng)),
+        "pooled": lambda clients: _from_zero(clustered_interval(clients)),
         "strength": _error_strength,
         "text": lambda value, low, high, digits: words.loss_interval(value, low, high),
         "number": _loss,

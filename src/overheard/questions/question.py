@@ -48,7 +48,7 @@ class Metric:
     finding says itself what guessing gets (``majority``, ``imputation``); other scores are compared
     with those of everybody who does not listen. ``hits``: it is a mean of zeros and ones, one a
     record. ``limit``: at most this much counts as the secret itself, called ``reached``. ``same``:
-    scores below this are equally good. ``least``: no score is smaller.
+    scores below this are equally good.
 
     ``interval(units, rng)`` of one client's scores, ``pooled(clients)`` of several clients', both
     at 95%. ``strength(finding, reference)`` orders findings, the most leakage last.
@@ -87,7 +87,6 @@ class Metric:
     limit: float | None = None
     reached: str = ""
     same: float = -np.inf
-    least: float = -np.inf
     prefix: str = ""
     suffix: str = ""
     legend: tuple[tuple[str, str], ...] = ()

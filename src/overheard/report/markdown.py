@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from overheard.evaluation.record import Audit, Finding, Pooled
 from overheard.foreign.shown import visible
-from overheard.report import curves, helps, references, sections, verdict, words
+from overheard.report import curves, helps, judging, references, sections, verdict, words
 from overheard.report.helps import Measured
 from overheard.report.replayed import replay_words
 
@@ -38,7 +38,7 @@ def render_markdown(
     if not answers:
         lines += ["Nothing was measured: no attack was run."]
     lines += ["", _text(replay_words(audit))]
-    rules = verdict.rules().items()
+    rules = judging.rules().items()
     lines += ["", *(f"> {level.sign} {level.name}: {rule}" for level, rule in rules), ""]
     lines += [*_exposed(audit), *_sure(audit, show_records), *_learned(audit)]
     lines += [*_helps(audit, measured), *_method(audit)]
@@ -46,7 +46,7 @@ def render_markdown(
 
 
 def _exposed(audit: Audit) -> list[str]:
-    best = verdict.best_of(verdict.judge(audit))
+    best = judging.best_of(judging.judge(audit))
     order = sorted(best.values(), key=lambda j: j.strength, reverse=True)
     rows = [
         (
@@ -69,12 +69,12 @@ def _exposed(audit: Audit) -> list[str]:
 
 def _sure(audit: Audit, show_records: bool) -> list[str]:
     numbers = {name: i for i, name in enumerate({f.client: None for f in audit.findings})}
-    found = sections.sure(audit, verdict.judge_pooled(audit), numbers, show_records, 10**6)
+    found = sections.sure(audit, judging.judge_pooled(audit), numbers, show_records, 10**6)
     lines: list[str] = []
     for one in found:
         lines += [
             f"**{_text(one.topic.name)}**, by {_text(one.pooled.attack)}: "
-            f"{words.count(one.sure.certain)} of {words.count(one.pooled.n, 'record')} known "
+            f"{words.count(one.sure.certain)} of {words.count(one.n, 'record')} known "
             f"beyond 99% ({words.count(one.sure.certain_right)} of them right); "
             f"{words.bits(one.sure.bits)} bits leaked per record.",
             "",

@@ -1,6 +1,6 @@
 """Decoding a client that takes many local steps between two messages.
 
-Mini-batches, several local epochs, or both (DECODERS section 3). Each pass places the records on
+Mini-batches, several local epochs, or both (decoders.md section 3). Each pass places the records on
 the client's path (:mod:`local_path`), makes linear equations of the updates and decodes them.
 The first pass knows only the two ends of the path. Later passes replay the local training on
 values drawn from the last posterior: that gives the bend of the path and, because a replay's

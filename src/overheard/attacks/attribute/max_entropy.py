@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from overheard.attacks.any_training import Answer, decode_training, replayed
 from overheard.attacks.attribute import any_layers, single_layer
 from overheard.attacks.attribute.clipped import may_be_clipped, misfits, undo
 from overheard.attacks.attribute.dense_measurement import dense_measurement
@@ -28,6 +29,7 @@ from overheard.decoding.measurement import Measurement, from_rows
 from overheard.errors import ChooseAnotherAttack, FixData
 from overheard.learning.recipe import Recipe
 from overheard.learning.records import encode, encode_each
+from overheard.programs.simulated import Candidates
 from overheard.transcript.guess import AttributeValues
 from overheard.transcript.knowledge import (
     AppliedDefence,
@@ -67,6 +69,7 @@ class MaxEntropy:
     )
 
     uses: ClassVar[frozenset[type[Any]]] = frozenset({AppliedDefence, AttributePrior})
+    any_training: ClassVar[bool] = True
 
     rounds: int = 100
 
@@ -79,14 +82,68 @@ class MaxEntropy:
         recipe = view.know(LocalTraining).recipe
         if not is_input(view):
             return _not_an_input(view)
+        if not recipe.plain or (any_layers.applies(recipe) and not recipe.one_step):
+            return _any_training(view, rng)
         if any_layers.applies(recipe):
             return _one_step(view, self.rounds)
         very_many = _very_many(view)
         if very_many is not None:
             return very_many
         if takes_several_steps(heard(view), recipe):
-            return _several_steps(view, self.rounds, rng)
+            return _replayed(view) or _several_steps(view, self.rounds, rng)
         return _one_step(view, self.rounds)
+
+
+def _replayed(view: View) -> AttributeValues | None:
+    """Several full-batch steps: the answer whose replay is the message, if one is found."""
+    recipe, link = view.know(LocalTraining).recipe, heard(view)
+    changed = AppliedDefence in view.kinds and view.know(AppliedDefence).names
+    if not recipe.full_batch or recipe.private is not None or link.noise_sd or changed:
+        return None
+    if view.know(AttributeDomain).spread:
+        return None
+    candidates, prior, ties = _candidates(view)
+    found = replayed(link, recipe, candidates, prior, ties)
+    return None if found is None else _guess(view, found, ties)
+
+
+def _any_training(view: View, rng: np.random.Generator) -> AttributeValues:
+    """Momentum, Adam, any layers: the client's own training, relaxed and linearised."""
+    domain = view.know(AttributeDomain)
+    if domain.spread:
+        raise ChooseAnotherAttack(
+            f"{domain.column!r} is a number; numbers are decoded for linear least squares only"
+        )
+    candidates, prior, ties = _candidates(view)
+    recipe = view.know(LocalTraining).recipe
+    return _guess(view, decode_training(heard(view), recipe, candidates, prior, ties, rng), ties)
+
+
+def _candidates(
+    view: View,
+) -> tuple[Candidates, NDArray[np.float64], NDArray[np.intp]]:
+    """What each record may be, how likely that is beforehand, and which records are alike."""
+    recipe = view.know(LocalTraining).recipe
+    labels = recipe.target.encode_values(view.know(Labels).values)
+    inputs = candidate_inputs(view)
+    values, people, _ = inputs.shape
+    labels = np.broadcast_to(labels, (values, people))
+    present = np.ones(values, dtype=bool)
+    prior = np.tile(prior_shares(view), (people, 1))
+    return Candidates(inputs, labels, present, people), prior, public_ties(view)
+
+
+def _guess(view: View, found: Answer, ties: NDArray[np.intp]) -> AttributeValues:
+    return AttributeValues(
+        found.probabilities,
+        view.know(AttributeDomain).values,
+        {
+            "method": found.method,
+            **flagged(found.flag, found.probabilities),
+            **found.notes,
+            **tie_diagnostics(ties, found.probabilities),
+        },
+    )
 
 
 def is_input(view: View) -> bool:

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from overheard.attacks.any_training import decode_training
 from overheard.attacks.attribute.local_epochs import decode_local_steps as decode_attribute
 from overheard.attacks.membership.local_steps import (
     MOST_RECORDS,
@@ -26,7 +27,8 @@ from overheard.decoding.counts import decode_tied, same_rows, solve_counts, tie_
 from overheard.decoding.max_entropy import Posterior, count_unknowns
 from overheard.errors import ChooseAnotherAttack, FixData
 from overheard.learning.private import update_noise
-from overheard.learning.recipe import Recipe
+from overheard.learning.recipe import Dense, Recipe
+from overheard.programs.simulated import Candidates as MayBe
 from overheard.transcript.guess import AttributeValues, Membership
 from overheard.transcript.knowledge import (
     AppliedDefence,
@@ -69,6 +71,8 @@ class CandidateDecode:
         {AttributeDomain, AttributePrior, AppliedDefence}
     )
 
+    any_training: ClassVar[bool] = True
+
     rounds: int = 20
 
     def __call__(self, view: View, rng: np.random.Generator) -> Membership:
@@ -86,6 +90,8 @@ class CandidateDecode:
             )
         prior = _prior(view, values, count / people)
         groups = same_rows(np.column_stack([pool.inputs[0], pool.labels]))
+        if not recipe.plain or not isinstance(recipe.model, Dense):
+            return _any_training(link, recipe, pool, count, prior, groups, rng)
         if link.payload == "model":
             recipe = as_trained(recipe, count)
             if not recipe.full_batch or recipe.epochs > 1:
@@ -100,6 +106,40 @@ class CandidateDecode:
                 break
         assert posterior is not None
         return _guess(posterior, left, pool, groups, used, recipe.model.size)
+
+
+def _any_training(
+    link: Link,
+    recipe: Recipe,
+    pool: Candidates,
+    count: int,
+    prior: Array,
+    groups: NDArray[np.intp],
+    rng: np.random.Generator,
+) -> Membership:
+    """Momentum, Adam, any layers: "absent" is one more candidate of every record of the pool."""
+    values, people, width = pool.inputs.shape
+    inputs = np.concatenate([np.zeros((1, people, width)), pool.inputs])
+    labels = np.broadcast_to(pool.labels, (values + 1, people))
+    candidates = MayBe(inputs, labels, np.arange(values + 1) > 0, count)
+    priors = np.tile(prior, (people, 1))
+    found = decode_training(link, recipe, candidates, priors, groups, rng)
+    inside = found.probabilities[:, 1:]
+    attribute = None
+    if pool.domain is not None:
+        given = (inside + 1e-12) / (inside + 1e-12).sum(axis=1, keepdims=True)
+        attribute = AttributeValues(given, pool.domain.values)
+    return Membership(
+        np.clip(inside.sum(axis=1), 0.0, 1.0),
+        attribute,
+        {
+            "method": found.method,
+            **({"flag": found.flag} if found.flag else {}),
+            **found.notes,
+            "parameters": recipe.model.size,
+            **tie_diagnostics(groups, found.probabilities),
+        },
+    )
 
 
 def _one_step(
