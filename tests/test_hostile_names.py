@@ -32,7 +32,7 @@ EVIL = (
     "| g | {{7*7}} {0} %s $\\frac{h}$ &lt;i \ud800"
 )
 STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\u200b\ud800-\udfff]")
-KEPT = {"metric", "question", "threat", "version", "paper"}
+KEPT = {"metric", "question", "threat", "version", "paper", "outcome"}
 FLAGS = {"flag", "oversure"}  # empty where there is nothing to say against an answer
 
 

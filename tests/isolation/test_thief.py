@@ -68,7 +68,7 @@ def seen(recording: Recording, target: str = "attribute.s") -> View:
 def test_it_steals_here_and_not_there(
     recording: Recording, thief: Any, door: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (file,) = (recording.path / "truth").glob("*-records.parquet")
+    (file,) = (recording.path / "truth").glob("*-records.safetensors")
     monkeypatch.setenv("A_SECRET", "1")
     monkeypatch.setenv("A_PLACE", str(recording.path))
     monkeypatch.chdir(recording.path)

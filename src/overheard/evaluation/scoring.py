@@ -207,9 +207,10 @@ def scorer_of(
 
 
 def answers_in(recording: Recording, target: Target) -> Mapping[str, Records] | None:
-    """What ``truth/`` says of a target beside the clients' records; None where it need not."""
+    """What ``truth/`` says of a target beside the clients' records; None if nothing."""
     kind = question_named(target.question).truth
-    return recording.truth(kind, target.key) if kind else None
+    held = bool(kind) and recording.holds_truth(kind, target.key)
+    return recording.truth(kind, target.key) if held else None
 
 
 def finite(details: Mapping[str, float | int | str]) -> dict[str, float | int | str]:

@@ -224,12 +224,12 @@ FILE_ONLY = tuple("path client target task drop categories missing encoding sepa
 """Settings of ``[data]`` that are about a table of the user's own."""
 
 
-def load_data(config: Config) -> Dataset:
-    """The dataset that the config names."""
+def load_data(config: Config, nobodys: bool = False) -> Dataset:
+    """The dataset that the config names; ``nobodys``: a table need not say whose records it has."""
     data = config.data
     options = dict(data.options)
     if data.source == "file":
-        if not (data.path and data.client and data.target):
+        if not (data.path and data.target and (data.client or nobodys)):
             raise FixConfig("data source 'file' needs path, client and target in [data]")
         options |= {key: getattr(data, key) for key in FILE_ONLY}
         options["sensitive"] = config.audit.attributes or ()

@@ -98,7 +98,12 @@ F1 = Metric(
 def score(case: Case) -> Scorer:
     """F1 of the clients said to have the property."""
     clients = case.view.know(Sums).clients
-    answers = answers_of(case.answers or {}, clients)
+    if case.answers is None:
+        raise FixData(
+            f"truth/ does not say which clients have {case.target.column!r}, so a guess cannot be "
+            "scored; `overheard detect` lists the suspects"
+        )
+    answers = answers_of(case.answers, clients)
     free = max(f1(np.full(len(answers), guess), answers) for guess in (False, True))
 
     def scored(attack: Attack, guess: ClientProperty, seconds: float) -> Scored:
