@@ -42,9 +42,7 @@ def strangers_of(settings: Sequence[Setting], seed: int) -> dict[tuple[str, ...]
     largest: dict[tuple[str, ...], Setting] = {}
     for setting in settings:
         key = _data_key(setting)
-        if setting.question == "attribute" and (
-            key not in largest or setting.records > largest[key].records
-        ):
+        if not setting.pooled and (key not in largest or setting.records > largest[key].records):
             largest[key] = setting
     found = {key: stranger_hits(s, s.records, seed) for key, s in largest.items()}
     return {key: hits for key, hits in found.items() if hits is not None}
@@ -69,7 +67,7 @@ def run_table(
             progress(f"{setting.panel}, {setting.at}", seed * len(settings) + at, total)
             made, refused = score(setting, seed)
             imputed = strangers.get(_data_key(setting))
-            if imputed is not None and setting.question == "attribute" and made:
+            if imputed is not None and not setting.pooled and made:
                 mine = imputed[: setting.records]
                 outcomes[at].append(Outcome(STRANGER, mine, made[0].majority, (0.0,)))
             outcomes[at] += made

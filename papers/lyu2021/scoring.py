@@ -77,7 +77,7 @@ def score(setting: Setting, seed: int) -> tuple[list[Outcome], list[str]]:
         return outcomes, notes
     with recorded(setting.config(seed)) as recording:
         column = setting.column
-        asked = membership(column) if setting.question == "membership" else attribute(column)
+        asked = membership(column) if setting.pooled else attribute(column)
         threat = SERVER if setting.others else ISOLATING_SERVER
         threat = threat if setting.labels_known else threat.without(Labels)
         threat = threat if setting.prior_known else threat.without(AttributePrior)
@@ -85,7 +85,7 @@ def score(setting: Setting, seed: int) -> tuple[list[Outcome], list[str]]:
         if setting.phase:
             view = heard_in(view, phase(len(view.know(Link)), setting.phase))
         first = heard_in(view, np.arange(setting.heard)) if setting.heard else view
-        judge = _members if setting.question == "membership" else _attribute
+        judge = _members if setting.pooled else _attribute
         for method, attack in attacks.items():
             try:
                 guess, seconds = timed(attack, first if method in DECODERS else view, seed)

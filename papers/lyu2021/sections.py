@@ -56,7 +56,7 @@ def pipeline_table(quick: bool) -> list[Setting]:
                     settings.append(
                         replace(
                             one,
-                            question="membership",
+                            pooled=True,
                             batch=batch,
                             rate=RATE if batch else MEMBERS_RATE,
                             rounds=30 if quick else 100,

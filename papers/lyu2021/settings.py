@@ -44,8 +44,9 @@ class Setting:
 
     ``column`` of ``records`` records of the victim; ``batch`` 0 is the full batch; ``others``
     counts the other participants (0: the victim is isolated); ``phase`` limits what is heard, and
-    ``heard`` what our decoders hear (0: as much as the rest). ``repeats``: at most so many
-    repetitions; searches that take long are run in the first one only.
+    ``heard`` what our decoders hear (0: as much as the rest). ``pooled``: who of a pool is a member
+    is asked as well. ``repeats``: at most so many repetitions; searches that take long are run in
+    the first one only.
     """
 
     panel: str
@@ -56,7 +57,7 @@ class Setting:
     attacks: Mapping[str, Attack]
     claims: Mapping[str, float] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
-    question: str = "attribute"
+    pooled: bool = False
     hidden: tuple[int, ...] = (128,)
     batch: int = 0
     epochs: int = 1
@@ -71,7 +72,7 @@ class Setting:
 
     def config(self, seed: int) -> dict[str, Any]:
         """The federation; a pool's strangers are taken out of a victim that is twice as large."""
-        pool = self.question == "membership"
+        pool = self.pooled
         options = {
             **self.options,
             "seed": seed,
@@ -339,7 +340,7 @@ def _pool(panel: str, source: str, column: str, size: int, batch: int, rate: flo
     repeats = 1 if batch or size > 300 else 3
     return replace(
         one,
-        question="membership",
+        pooled=True,
         batch=batch,
         rate=rate,
         rounds=MEMBERS_ROUNDS,

@@ -147,9 +147,7 @@ def test_the_outcome_is_written_and_drawn(outcome: Reproduction, tmp_path: Path)
 
 def test_membership_and_its_refusal() -> None:
     attacks = tables.members_table("location30", True)[0].attacks
-    pool = replace(
-        SMALL, attacks=attacks, question="membership", claims={}, rounds=3, options={"public": 50}
-    )
+    pool = replace(SMALL, attacks=attacks, pooled=True, claims={}, rounds=3, options={"public": 50})
     found, notes = score(pool, 0)
     assert {o.method: o.hits.mean() for o in found}["candidate_decode"] == 1.0
     assert not notes
