@@ -25,6 +25,7 @@ MODULES = {
     "outside.run": "from outside.parts import part as p\nfrom overheard.lazy import late\n"
     "import numpy",
     "outside.parts": "from overheard.typed import numpy\npart = 'outside.run'",
+    "overheard.folder": "all_of_it = 'overheard.deep.*'",
 }
 
 
@@ -62,6 +63,7 @@ def made_up(monkeypatch: pytest.MonkeyPatch) -> Any:
         ("typed", "lazy"),  # not what only a type checker reads, and nobody else's package
         ("named", "lazy"),  # a module's full name in a string is as good as an import
         ("deep", "deep.attack big"),
+        ("folder", "deep.attack deep.uses deep.near big lazy"),
         ("deep.near", "lazy deep.attack big"),
     ],
 )

@@ -57,7 +57,8 @@ def _accuracy(outputs: Array, labels: Array) -> float:
 
 
 def _ours(sizes: Sizes, folder: Path) -> Job:
-    from overheard.federation.simulate import aggregate, train_clients
+    from overheard.federation.server import WeightedMean, aggregate
+    from overheard.federation.simulate import train_clients
     from overheard.learning.dense import initial, predict
     from overheard.learning.training import shards
 
@@ -69,7 +70,7 @@ def _ours(sizes: Sizes, folder: Path) -> Job:
         model: Array = initial(recipe.dense, 0).astype(np.float32)
         for number in range(sizes["rounds"]):
             returned = train_clients(recipe, model, data, everybody, 0, number)
-            model = aggregate(recipe, model, returned, data.sizes, "size")
+            model, _ = aggregate(WeightedMean(), (), recipe, model, returned, data.sizes)
         return {"accuracy": _accuracy(predict(recipe.dense, model, inputs[:50]), labels[:50])}
 
     return Job(run)

@@ -19,7 +19,7 @@ from scipy.special import logsumexp
 from scipy.stats import binom
 
 from overheard.errors import FixConfig
-from overheard.federation.defences.contract import Defence
+from overheard.federation.defences.contract import Chain, RoundContext
 from overheard.learning.private import recipe_gradients, sampling_rate
 from overheard.learning.recipe import Dense, PrivateSteps, Recipe, Target
 from overheard.learning.records import Encoding, Scaled
@@ -96,18 +96,19 @@ def opposed(rounds: int = 1, **training: Any) -> Game:
     return Game(recipe, np.zeros(3), inputs, np.array([3e6, -1e6]), rounds)
 
 
-def play(game: Game, trials: int, defence: Defence, rng: np.random.Generator) -> Iterator[Array]:
+def play(game: Game, trials: int, defence: Chain, rng: np.random.Generator) -> Iterator[Array]:
     """Scores (trials,) of games without the record, then of as many with it."""
     for present in (False, True):
         data = game.shards(trials, present)
         sent = np.broadcast_to(game.start, (trials, len(game.start)))
-        state, who = defence.init(trials, len(game.start)), np.arange(trials)
         scores = np.zeros(trials)
-        for _ in range(game.rounds):
+        memory: dict[Any, Any] = {}
+        for number in range(game.rounds):
+            context = RoundContext(number, np.arange(trials), rng, memory)
             gradient = game.recipe.algorithm == "fedsgd"
             returned = np.asarray(local_training(game.recipe, sent, data, rng), np.float64)
             bare = returned if gradient else sent - returned
-            update, state = defence.upload(state, bare, who, rng)
+            update = defence.upload(bare, context)
             if game.recipe.private is not None:
                 scores += _score_of_steps(game, sent, update)
             else:
@@ -141,10 +142,10 @@ def _score_of_steps(game: Game, sent: Array, update: Array) -> Array:
     return np.asarray(logsumexp(ratios + binom.logpmf(drawn, steps, rate), axis=1))
 
 
-def _score_of_updates(game: Game, sent: Array, update: Array, defence: Defence) -> Array:
+def _score_of_updates(game: Game, sent: Array, update: Array, defence: Chain) -> Array:
     """Noise on clipped updates of full batches: the log-likelihood ratio of the two updates."""
-    norm = min((c.clip_norm for c in defence.claim if c.clip_norm is not None), default=np.inf)
-    variance = sum(c.noise_sd**2 for c in defence.claim)
+    norm = min((c.clip_norm for c in defence.claims if c.clip_norm is not None), default=np.inf)
+    variance = sum(c.noise_sd**2 for c in defence.claims)
     worlds = []
     for present in (False, True):
         data, rng = game.shards(len(sent), present), np.random.default_rng(0)

@@ -80,8 +80,9 @@ def stands_on(
     """The modules, and those of ours that they import, directly or through others.
 
     Imports inside functions count, those for type checkers alone do not; a string that is the full
-    name of a module counts as an import of it. ``apart``: names by module; who imports nothing but
-    such names from there is not taken to stand on that module. ``without``: modules left out.
+    name of a module counts as an import of it, and one that ends in ``.*`` of all in that folder.
+    ``apart``: names by module; who imports nothing but such names from there is not taken to stand
+    on that module. ``without``: modules left out.
 
     Not seen: what is imported by a name that is put together at run time, and the ``__init__`` of
     the packages on the way to a module (they hold no code that a number could depend on).
@@ -129,6 +130,9 @@ def imports(module: str) -> dict[str, frozenset[str]]:
     """Which modules of ours a module imports, and what from them; whole: nothing named."""
     found: dict[str, frozenset[str]] = {}
     for target, taken, _ in _bindings(module):
+        if target.endswith(".*"):
+            known = sources(target.partition(".")[0])
+            found |= {other: frozenset() for other in known if other.startswith(target[:-1])}
         if is_ours(target, module):
             before = found.get(target)
             named = frozenset([taken]) if taken else frozenset[str]()
@@ -174,6 +178,8 @@ def _imported(tree: ast.AST, package: str) -> Iterator[tuple[str, str, str]]:
 
 
 def _names_ours(text: str, by: str) -> bool:
+    if text.endswith(".*"):
+        return text.startswith(f"{PACKAGE}.") and " " not in text
     return "." in text and is_ours(text, by)
 
 

@@ -2,7 +2,8 @@
 
 Thousands of membership games on the simulator's own updates, scored by the likelihood ratio; see
 `benchmarks.privacy.game` for the game and `benchmarks.privacy.shown` for the statistics. The same
-check accuses those that break their promise; ``benchmarks/differential_privacy.py`` plays more.
+check accuses mechanisms that break their promise; ``benchmarks/differential_privacy.py`` plays
+more.
 """
 
 from __future__ import annotations
@@ -39,10 +40,10 @@ from overheard.federation.defences.accounting import (
     sampled_gaussian,
     tight_sampled_gaussian,
 )
-from overheard.federation.defences.catalogue import build_all, parse_defence
-from overheard.federation.defences.clip import clip
+from overheard.federation.defences.catalogue import parse_defence
+from overheard.federation.defences.clip import Clip
 from overheard.federation.defences.contract import chain
-from overheard.federation.defences.gaussian import gaussian
+from overheard.federation.defences.gaussian import Gaussian
 from overheard.federation.plan import plan
 from overheard.federation.simulate import simulate
 from overheard.learning.dense import record_gradients
@@ -95,7 +96,7 @@ def test_private_steps_keep_their_promise(
 ) -> None:
     game = make(PrivateSteps(clip=0.5, noise=noise), rounds=rounds, **training)
     config = parse_defence({"name": "dp_sgd", "clip": 0.5, "noise": noise, "delta": DELTA})
-    promise = budget((config,), build_all([config]).claim, game.recipe, game.records, rounds)
+    promise = budget(chain(config).claims, game.recipe, game.records, rounds)
     assert promise is not None
     assert promise.epsilon == pytest.approx(claimed(game))
     shown = shown_by(game, seed=int(10 * noise))
@@ -125,8 +126,8 @@ def test_noise_on_clipped_updates_keeps_its_promise(algorithm: str, multiplier: 
             {"name": "gaussian", "times_clip": 2 * multiplier},
         )
     )
-    defence = build_all(configs)
-    promise = budget(configs, defence.claim, game.recipe, game.records, 2)
+    defence = chain(*configs)
+    promise = budget(defence.claims, game.recipe, game.records, 2)
     assert promise is not None
     assert promise.epsilon == pytest.approx(sampled_gaussian(multiplier, 1.0, 2, 1e-5))
     shown = shown_by(game, 3, defence)
@@ -163,8 +164,8 @@ def test_uncounted_rounds_are_caught() -> None:
 
 def test_noise_without_clipping_is_caught() -> None:
     promise = sampled_gaussian(2.0, 1.0, 1, DELTA)
-    assert shown_by(opposed(), 0, chain(clip(0.5), gaussian(2.0))).epsilon < promise
-    assert shown_by(opposed(), 0, gaussian(2.0)).epsilon > promise
+    assert shown_by(opposed(), 0, chain(Clip(norm=0.5), Gaussian(sd=2.0))).epsilon < promise
+    assert shown_by(opposed(), 0, chain(Gaussian(sd=2.0))).epsilon > promise
 
 
 # --- the statistics -----------------------------------------------------------------------------

@@ -401,6 +401,7 @@ def test_a_cell_is_of_the_code_of_its_own_attacks() -> None:
     assert len(set(codes)) == 3
     chain = stands_on("overheard.sweep.cell")
     assert "overheard.federation.simulate" in chain
+    assert "overheard.federation.defences.top_k" in chain  # each is found by itself
     assert "overheard.attacks.membership.gradient_variance_gmm" not in chain
 
 

@@ -25,13 +25,12 @@ from overheard.federation.config import (
     checked,
     parse_config,
 )
-from overheard.federation.defences.catalogue import build_all
-from overheard.federation.defences.contract import told
+from overheard.federation.defences.contract import chain, told
 from overheard.federation.disclosure import write_knowledge
 from overheard.federation.plan import Plan, load_data, plan
 from overheard.federation.properties import Properties, holding, misbehaving
 from overheard.federation.recorders.factory import model_of
-from overheard.federation.simulate import client_shards
+from overheard.federation.simulate import client_shards, trained_on
 from overheard.foreign.files import inside
 from overheard.foreign.notation import read_toml
 from overheard.foreign.shown import short
@@ -197,7 +196,7 @@ def describe(
     names, trained = _who_trained(recording, description, dataset)
     ready = plan(_config(description, given, dataset.task), trained)
     ready = replace(ready, recipe=_recipe(recording, description, given, ready))
-    client_shards(ready.recipe, ready.clients)  # what does not fit the encoding is said here
+    client_shards(ready.recipe, trained_on(ready))  # what does not fit the encoding is said here
     if asked is not None:
         ready = replace(ready, properties=_properties(recording, description, asked, ready, names))
     if not names:
@@ -209,7 +208,7 @@ def describe(
         "origin": dataset.origin,
         "clients": [names.get(c, c) for c in recording.clients],
     }
-    claims = build_all(description.defence).claim
+    claims = chain(*description.defence).claims
     remarks = _silent(recording, names)
     with SideWriter(Path(out), SideHeader(recording.digest, names, about)) as writer:
         write_knowledge(writer, ready)
