@@ -2,13 +2,13 @@
 
     python benchmarks/differential_privacy.py [--quick] [--json FILE]
 
-Membership games on the simulator's own updates (`privacy_game`): one record there or not, all else
-known, scored by the likelihood ratio. Mechanisms: private steps with full batches, with
-Poisson-sampled batches, and of a network; noise on clipped updates. For each noise: the epsilon
-that is claimed (Renyi accountant), the tight one (privacy loss distributions), and the largest
-lower bound on epsilon over several seeds that the games prove (Clopper-Pearson, Bonferroni over
-thresholds and seeds, at 99.9% for each row). Then mechanisms that break their promise, which the
-same games must accuse. Exits with 1 if a promise is not kept or a broken one is not noticed.
+Membership games on the simulator's own updates (`benchmarks.privacy.game`): one record there or
+not, all else known, scored by the likelihood ratio. Mechanisms: private steps with full batches,
+with Poisson-sampled batches, and of a network; noise on clipped updates. For each noise: the
+epsilon that is claimed (Renyi accountant), the tight one (privacy loss distributions), and the
+largest lower bound on epsilon over several seeds that the games prove (Clopper-Pearson, Bonferroni
+over thresholds and seeds, at 99.9% for each row). Then mechanisms that break their promise, which
+the same games must accuse. Exits with 1 if a promise is not kept or a broken one is not noticed.
 """
 
 from __future__ import annotations
@@ -25,8 +25,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # this folder is a package
 
-from benchmarks.epsilon_shown import epsilon_shown, tight_sampled_gaussian
-from benchmarks.privacy_game import (
+from benchmarks.privacy.game import (
     Game,
     exposed,
     opposed,
@@ -34,6 +33,7 @@ from benchmarks.privacy_game import (
     play,
     with_private,
 )
+from benchmarks.privacy.shown import epsilon_shown, tight_sampled_gaussian
 from overheard.federation.defences.accounting import sampled_gaussian
 from overheard.federation.defences.clip import Clip
 from overheard.federation.defences.contract import Chain, chain

@@ -27,6 +27,7 @@ from overheard.guard.limits import USUAL, Answer, Exposure, Limits, worse
 from overheard.guard.measured import measured
 from overheard.guard.rehearsal import heard_alone, rehearsed, replayed
 from overheard.guard.updates import read_update
+from overheard.questions.question import question_named
 
 Progress = Callable[[str, int, int], None]
 NOISES = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
@@ -260,7 +261,7 @@ def _changed(step: _Step, made: Preflight, targets: Sequence[str]) -> tuple[Expo
     None: the change does not train, or no attack of ours reads what comes of it.
     """
     worst = made.worst
-    key = worst.attribute if worst.question == "attribute" else ""
+    key = worst.attribute if question_named(worst.question).removable else ""
     try:
         changed = step.make()
         first: tuple[Exposure, ...] = ()
@@ -331,7 +332,8 @@ def _kinds(
         ]
         yield _Kind("epochs", tuple(longer))
     seen = recipe.encoding.columns()
-    columns = [e.attribute for e in leaking if e.question == "attribute" and e.attribute in seen]
+    leaks = [e.attribute for e in leaking if question_named(e.question).removable]
+    columns = [column for column in dict.fromkeys(leaks) if column in seen]
     if columns and len(columns) < len(seen):
         words = f"leaving {', '.join(columns)} out of the model"
         step = _Step(len(columns), words, partial(_without, ready, tuple(columns)))

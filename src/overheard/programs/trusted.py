@@ -25,12 +25,8 @@ def trust(factory: str) -> None:
 
 
 def made_by(factory: str) -> Any:
-    """What the factory makes, a torch module, if it is trusted."""
-    return module_of(factory, granted(factory, "the model is made by"))
-
-
-def module_of(factory: str, make: Any) -> Any:
-    """What the factory makes, a torch module."""
+    """What the factory makes, a torch module in float64."""
+    make = granted(factory, "the model is made by")
     import torch
 
     try:
@@ -55,7 +51,8 @@ def granted(name: str, what: str) -> Any:
     if name not in _TRUSTED:
         raise GrantKnowledge(
             f"{what} {short(name)}, which is code, and importing it runs it; if you trust whoever "
-            f"wrote it: overheard --trust {visible(name)} ..."
+            f"wrote it: overheard --trust {visible(name)} ... (or, for a description that you give "
+            "by --with, --trust-code)"
         )
     return imported(name)
 

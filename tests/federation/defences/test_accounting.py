@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.epsilon_shown import tight_sampled_gaussian
+from benchmarks.privacy.shown import tight_sampled_gaussian
 from overheard.errors import FixConfig
 from overheard.federation.config import parse_config
 from overheard.federation.defences.accounting import (
