@@ -12,7 +12,10 @@ from pathlib import Path
 
 import pytest
 
-SRC = Path(__file__).parents[1] / "src" / "overheard"
+ROOT = Path(__file__).parents[1]
+SRC = ROOT / "src" / "overheard"
+OUTSIDE = frozenset({"papers", "benchmarks"})
+"""Packages of the repository that stand on this one: they may import all of it."""
 
 BASE = frozenset({"errors", "files", "foreign", "own_code", "randomness"})
 
@@ -25,6 +28,7 @@ RULES: dict[str, frozenset[str]] = {
     "foreign": frozenset({"errors"}),  # how strangers' files are opened
     "own_code": frozenset({"errors"}),  # which version this is
     "randomness": frozenset({"errors"}),
+    "plot": frozenset({"foreign"}),  # whoever draws: the report, sweeps, and what is outside
     "learning": BASE | {"programs"},
     # what a client does; a network is computed by the kernel of its architecture
     "programs": BASE | {"learning"},
@@ -43,32 +47,26 @@ RULES: dict[str, frozenset[str]] = {
     "evaluation": BASE
     | {"learning", "programs", "transcript", "decoding", "attacks", "isolation"}
     | {"questions.question"},
-    "report": frozenset({"errors", "files", "foreign", "evaluation.record", "evaluation.decision"})
-    | {"questions.question"},
+    "report": frozenset({"errors", "files", "foreign", "plot", "evaluation.record"})
+    | {"evaluation.decision", "questions.question"},
     # a client's own rehearsal: it trains, attacks itself and scores the guess
     "guard": BASE
     | {"learning", "programs", "transcript", "federation", "attacks", "evaluation"}
     | {"questions.question"},
-    # a sweep drives the chain from data to audit, and draws with its own pen
+    # a sweep drives the chain from data to audit, and draws what comes of it
     "sweep": BASE
     | {"learning", "programs", "transcript", "data", "federation", "attacks", "evaluation"}
-    | {"questions.question"},
-    # the papers' experiments drive the whole chain, as a user would
-    "reproduce": BASE
-    | {"learning", "transcript", "decoding", "data", "federation", "attacks", "evaluation"},
-    # speed is measured from outside, by whoever may call anything
-    "bench": BASE
-    | {"learning", "transcript", "decoding", "data", "federation", "attacks", "evaluation"},
+    | {"plot", "questions.question"},
 }
 # The entry points see everything, and nothing sees them.
 ENTRY_POINTS = frozenset({"__init__", "__main__", "cli", "data_cli", "guard_cli", "sweep_cli"}) | {
     "about_cli",
     "audit_cli",
-    "bench_cli",
     "detect_cli",
     "flower",
     "import_cli",
     "nvflare",
+    "outside_cli",
     "report_cli",
     "share_cli",
     "terminal",
@@ -78,7 +76,7 @@ ENTRY_POINTS = frozenset({"__init__", "__main__", "cli", "data_cli", "guard_cli"
 FOREIGN: dict[str, frozenset[str]] = {
     "transcript": frozenset({"torch", "safetensors.torch", "sklearn", "scipy"}),
     "decoding": frozenset({"torch", "pyarrow", "safetensors"}),
-    "report": frozenset({"torch", "sklearn", "scipy", "statsmodels", "numpy.linalg", "pyarrow"}),
+    "report": frozenset({"torch", "sklearn", "scipy", "numpy.linalg", "pyarrow"}),
 }
 # What an attack raises becomes a part of the audit's record here, and nowhere else.
 CATCHES = frozenset({"evaluation.attempt"})
@@ -145,6 +143,8 @@ def violations(source: str, module: str, *, is_package: bool = False) -> list[st
     found = []
     for line, name in imports(tree, full if is_package else full.rpartition(".")[0]):
         where = f"{module}:{line}: imports {name}"
+        if within(name, OUTSIDE):
+            found.append(f"{where}, which is not in the package")
         if within(name, UNSAFE_MODULES):
             found.append(f"{where}, which can run code from a file")
         if name in UNSAFE_CALLS:
@@ -178,6 +178,16 @@ def test_module_keeps_the_rules(path: Path) -> None:
     assert violations(path.read_text(encoding="utf-8"), module, is_package=is_package) == []
 
 
+@pytest.mark.parametrize(
+    "path",
+    sorted(path for package in OUTSIDE for path in (ROOT / package).rglob("*.py")),
+    ids=lambda p: p.relative_to(ROOT).as_posix(),
+)
+def test_what_is_outside_runs_no_strangers_code_either(path: Path) -> None:
+    found = violations(path.read_text(encoding="utf-8"), "cli")
+    assert [line for line in found if "not in the package" not in line] == []
+
+
 def test_every_name_in_the_table_exists() -> None:
     """A rule about something that was renamed away would keep nothing."""
     names = set(RULES) | set(FOREIGN) | frozenset[str]().union(*RULES.values())
@@ -209,6 +219,7 @@ def test_the_rules_have_no_cycle() -> None:
         ("report.html", "from numpy import linalg", "report must not"),
         ("report.html", "from overheard.evaluation.metrics import accuracy", "report may import"),
         ("utils", "", "no layer of this name"),
+        ("cli", "def f():\n    from papers.common import rows", "not in the package"),
         ("cli", "import pickle", "can run code"),
         ("cli", "from torch import load", "runs code"),
         ("cli", "import torch\ntorch.load('x')", "torch.load runs code"),

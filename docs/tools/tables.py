@@ -28,7 +28,7 @@ from overheard.evaluation.record import Audit
 from overheard.questions.question import all_questions
 from overheard.report import words as words_of
 from overheard.report.references import PAPERS, title
-from overheard.reproduce.harness import GIVEN
+from papers.common.harness import GIVEN
 
 ROOT = Path(__file__).resolve().parents[2]
 THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")

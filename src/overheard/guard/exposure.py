@@ -41,7 +41,6 @@ from overheard.transcript.target import LABEL, Target, attribute, membership
 from overheard.transcript.view import Attack, View, launch
 
 OWN = "own"
-ADDITIVE = frozenset({"gaussian", "drop_column"})
 """Defences after which an update is still a sum over the records, and noise."""
 CARELESS = 3.0
 """Rounding errors of a sum of gradients, in units in the last place of its typical size."""
@@ -254,7 +253,10 @@ def can_sample(recipe: Recipe, records: int, defence: AppliedDefence | None) -> 
         and recipe.plain
         and recipe.private is None
         and recipe.local_steps(records) == 1
-        and (defence is None or (defence.clip_norm is None and set(defence.names) <= ADDITIVE))
+        and (
+            defence is None
+            or (defence.clip_norm is None and defence.having("additive") == defence.names)
+        )
     )
 
 

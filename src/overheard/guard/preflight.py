@@ -18,8 +18,9 @@ import numpy as np
 
 from overheard.errors import ChooseAnotherAttack, FixConfig, FixData
 from overheard.federation.config import Config
-from overheard.federation.defences.drop_column import DropColumnConfig
-from overheard.federation.defences.gaussian import GaussianConfig
+from overheard.federation.defences.contract import chain
+from overheard.federation.defences.drop_column import DropColumn
+from overheard.federation.defences.gaussian import Gaussian
 from overheard.federation.plan import Plan, plan
 from overheard.foreign.limits import check
 from overheard.guard.limits import USUAL, Answer, Exposure, Limits, worse
@@ -212,10 +213,11 @@ def _refuse_nothing(found: Sequence[Exposure]) -> None:
 def _left_out(ready: Plan, targets: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """What the answer does not cover; and what the audit would ask that is not asked here."""
     notes, unasked = [], []
-    if heard_alone(ready).config.defence != ready.config.defence:
+    summing = chain(*ready.config.defence).summing
+    if summing is not None:
         notes.append(
-            "secure_sum hides your update among the others'; it is judged as if it were heard by "
-            "itself"
+            f"{summing.name} hides your update among the others'; it is judged as if it were heard "
+            "by itself"
         )
     if ready.properties is not None and not targets:
         unasked.append(
@@ -339,7 +341,7 @@ def _kinds(
 
 
 def _with_noise(ready: Plan, sd: float) -> Plan:
-    defences = (*ready.config.defence, GaussianConfig(sd=sd))
+    defences = (*ready.config.defence, Gaussian(sd=sd))
     return replace(ready, config=ready.config.model_copy(update={"defence": defences}))
 
 
@@ -349,5 +351,5 @@ def _with_recipe(ready: Plan, changes: dict[str, Any]) -> Plan:
 
 def _without(ready: Plan, columns: tuple[str, ...]) -> Plan:
     """Planned anew: the model has fewer inputs."""
-    defences = (DropColumnConfig(columns=columns), *ready.config.defence)
+    defences = (DropColumn(columns=columns), *ready.config.defence)
     return plan(ready.config.model_copy(update={"defence": defences}))

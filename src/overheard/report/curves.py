@@ -14,8 +14,8 @@ from math import log10
 from markupsafe import Markup
 
 from overheard.evaluation.record import Bin, Heard, KnownShare
+from overheard.plot import tag
 from overheard.report import charts, words
-from overheard.report.charts import tag
 
 HEIGHT = 190
 _TOP, _BOTTOM = 12, 164
