@@ -22,22 +22,16 @@ from overheard.transcript.view import Attack
 Array = NDArray[np.float64]
 
 
-def _chart(attribute: str | None) -> Markup:
-    whose = "each record's label" if attribute is None else "the mean label of each group"
-    return Markup(
-        "Mean absolute error of {}, in the label's own units. Logarithmic; <strong>further left "
-        "leaks more</strong>. The dashed line is a stranger's error without listening. Lines are "
-        "95% intervals."
-    ).format(Markup(whose))  # nosec B704  # one of two texts of ours
-
-
 MEAN_ABSOLUTE_ERROR = errors(
     name="mean_absolute_error",
     axis="Mean absolute error",
-    of="labels",
+    of=lambda attribute: (
+        Markup("each record's label, in the label's own units")
+        if attribute is None
+        else Markup("the mean label of each group, in the label's own units")
+    ),
     rule="Labels: an error below that of a stranger's prediction and of every other guess.",
     caption="Labels of <bdi>{}</bdi>",
-    chart=_chart,
 )
 
 

@@ -57,7 +57,6 @@ def _over_all(found: Found) -> Markup:
 EXCESS_LOSS = errors(
     name="excess_loss",
     axis="Excess loss",
-    of="the rebuilt model",
     rule="Own model: below the excess loss of the global model, and at most 1%.",
     caption="<bdi>{}</bdi>'s own model, rebuilt",
     limit=CLOSE,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -167,11 +167,18 @@ def _loss(value: float | None) -> str:
     return words.NOTHING if value is None else words.loss(value)
 
 
-def errors(name: str, axis: str, of: str, rule: str, caption: str, **more: Any) -> Metric:
+def errors(
+    name: str,
+    axis: str,
+    rule: str,
+    caption: str,
+    of: Callable[[str | None], str] = lambda attribute: "it",
+    **more: Any,
+) -> Metric:
     """A metric of errors: means over units, of which smaller leaks more, down to zero.
 
-    ``axis``: what it is, ``of``: and of what, for the chart; ``rule``: when it counts as exposed;
-    ``caption``: of a client's table, in which {} is the client. Anything else as in `Metric`.
+    ``axis``: what it is, ``of(attribute)``: and of what, for the chart; ``rule``: when it counts as
+    exposed; ``caption``: of a client's table, in which {} is the client. Else as in `Metric`.
     """
     usual: dict[str, Any] = {
         "larger_leaks": False,
@@ -193,7 +200,7 @@ def errors(name: str, axis: str, of: str, rule: str, caption: str, **more: Any) 
         "chart": lambda attribute: Markup(
             "{} of {}. Logarithmic; <strong>further left leaks more</strong>. The dashed line is a "
             "stranger's error without listening. Lines are 95% intervals."
-        ).format(axis, of),
+        ).format(axis, of(attribute)),
         "columns": (
             Column("Off by", lambda f: words.loss_interval(f.value, f.low, f.high), by_value=True),
             Column("Stranger", lambda f: _loss(f.imputation)),
