@@ -14,15 +14,24 @@ from overheard.attacks.attribute.dense_measurement import dense_measurement
 from overheard.attacks.attribute.first_layer import applies, decode_first_layer
 from overheard.attacks.attribute.linear_moments import linear_moments, scale_of
 from overheard.attacks.attribute.local_epochs import (
+    GOOD_FIT,
     ROUNDS,
+    Decoded,
     decode_local_steps,
     takes_several_steps,
     unexplained,
 )
-from overheard.attacks.attribute.rehearsal import rehearse, tempered
+from overheard.attacks.rehearsal import (
+    UNLIKE,
+    Answer,
+    drawn,
+    few_rounds,
+    rehearse,
+    replayed,
+)
 from overheard.attacks.wire import heard
 from overheard.decoding.counts import decode_tied, same_rows, tie_diagnostics
-from overheard.decoding.ladder import POOR_FIT, UNSOLVED
+from overheard.decoding.ladder import UNSOLVED
 from overheard.decoding.max_entropy import Posterior, max_entropy
 from overheard.decoding.measurement import Measurement, from_rows
 from overheard.errors import ChooseAnotherAttack, FixData
@@ -223,58 +232,59 @@ def _several_steps(view: View, most: int, rng: np.random.Generator) -> Attribute
     told = view.know(AppliedDefence) if AppliedDefence in view.kinds else None
     link, shares = heard(view), prior_shares(view)
     clipped = may_be_clipped(link, told)
-    found = decode_local_steps(link, recipe, candidates, labels, ties, most, rng, shares, clipped)
-    defended: dict[str, float] = {}
+
+    def decoded(messages: Link) -> Decoded:
+        return decode_local_steps(
+            messages, recipe, candidates, labels, ties, most, rng, shares, clipped
+        )
+
+    found = decoded(link)
+    noted: dict[str, float] = {}
     if found.misfit > _FAR_OFF and not link.noise_sd:
         belief = np.tile(shares, (len(labels), 1))
         sd = unexplained(link, recipe, candidates, labels, belief, rng)
         noisy = replace(link, noise_sd=sd)
-        again = decode_local_steps(
-            noisy, recipe, candidates, labels, ties, most, rng, shares, clipped
-        )
+        again = decoded(noisy)
         if again.fit == "good":
-            found, defended, link = again, {"noise_found": sd}, noisy
+            found, noted, link = again, {"noise_found": sd}, noisy
     posterior = found.posterior
-    flag = "" if found.fit == "good" else POOR_FIT
-    if not clipped and found.fit == "good" and len(shares) == posterior.probabilities.shape[1]:
+    added = link.noise_sd if recipe.private is None else 0.0 if told is None else told.noise_sd
+    scene = few_rounds(link, min(most, ROUNDS))
 
-        def decode(replayed: Link) -> NDArray[np.float64]:
-            once = decode_local_steps(
-                replayed, recipe, candidates, labels, ties, most, rng, shares, clipped
-            )
-            return once.posterior.probabilities
+    def play(probabilities: NDArray[np.float64]) -> tuple[Link, NDArray[np.int64]]:
+        secret = drawn(probabilities, rng)
+        inputs = candidates[secret, np.arange(len(secret))]
+        return replayed(scene, recipe, inputs, labels, added, rng), secret
 
-        added = link.noise_sd if recipe.private is None else 0.0 if told is None else told.noise_sd
-        prior = np.tile(shares, (len(labels), 1))
-        tried = rehearse(
-            decode,
-            link,
-            recipe,
-            candidates,
-            labels,
-            prior,
-            added,
-            min(most, ROUNDS),
-            rng,
-        )
-        defended |= {"rehearsed": tried.accuracy, "rehearsed_sureness": tried.confidence}
-        if tried.power < 1:
-            calm = tempered(posterior.probabilities, prior, tried.power)
-            posterior = replace(posterior, probabilities=calm)
-            flag = tried.flag
+    def decode(messages: Link) -> Answer:
+        once = decoded(messages)
+        return Answer(once.posterior.probabilities, once.misfit)
+
+    prior = np.tile(shares, (len(labels), 1))
+    tried = rehearse(play, decode, posterior.probabilities, prior)
+    calm, power = tried.tempered(posterior.probabilities)
+    posterior = replace(posterior, probabilities=calm)
+    fits = tried.fits(found.misfit, GOOD_FIT)
+    noted |= {
+        "rehearsed": tried.accuracy,
+        "rehearsed_sureness": tried.confidence,
+        "rehearsed_misfit": tried.misfit,
+        "evidence_worth": power,
+    }
+    flag = tried.flag if fits else UNLIKE
     return AttributeValues(
         posterior.probabilities,
         domain.values,
         {
             "method": posterior.method,
-            "fit": found.fit,
+            "fit": "good" if fits else "poor",
             **flagged(flag, posterior.probabilities),
             "rank": posterior.rank,
             "unknowns": posterior.unknowns,
             "chi2": posterior.chi2_per_equation,
             "misfit": found.misfit,
             "passes": found.passes,
-            **defended,
+            **noted,
             "entropy_bits": float(np.mean(posterior.entropy_bits)),
             **tie_diagnostics(ties, posterior.probabilities),
         },
