@@ -167,9 +167,7 @@ def dataset(cell: Cell) -> tuple[Dataset, int]:
 def decoded(cell: Cell, folder: Path) -> dict[str, Any]:
     """Accuracy, mean confidence, flag and size of the answer."""
     data, strangers = dataset(cell)
-    training = {
-        key: cell[key] for key in ("rounds", "learning_rate", "epochs", "batch_size")
-    }
+    training = {key: cell[key] for key in ("rounds", "learning_rate", "epochs", "batch_size")}
     model = {"name": "mlp", "hidden": [cell["units"]], "activation": cell["activation"]}
     config = {"seed": cell["seed"], "data": {"source": "file"}, "model": model,
               "training": training, "audit": {"membership": strangers}}  # fmt: skip

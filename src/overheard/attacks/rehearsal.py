@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import norm
 
 from overheard.attacks.wire import only, spread
 from overheard.learning.recipe import Recipe
@@ -41,7 +42,7 @@ UNLIKE = (
 _TOLERATED = 0.02  # confidence minus accuracy in a rehearsal that is left alone
 _FLAGGED = 0.1
 _BEYOND = 2.0  # standard errors of a share that chance may explain
-_WORSE = 3.0  # times the worst rehearsal's misfit that is still called a good fit
+_WORSE = 5.0  # times the worst rehearsal's misfit that is still called a good fit
 
 
 @dataclass(frozen=True)
@@ -147,6 +148,23 @@ def drawn(probabilities: Array, rng: np.random.Generator) -> Indices:
     """A candidate (m,) of each record, as probable as (m, K) says."""
     above = rng.random((len(probabilities), 1)) > np.cumsum(probabilities, axis=1)
     return np.asarray(np.minimum(above.sum(axis=1), probabilities.shape[1] - 1), dtype=np.int64)
+
+
+def correlated(shares: Array, columns: Array, rng: np.random.Generator) -> Indices:
+    """A value (m,) of each record, as common as ``shares`` (K,) say, that goes with its public
+    columns (m, d): which way and how closely is drawn too.
+
+    A secret drawn record by record would go with none, which people's secrets seldom do, and what
+    many records have in common does not average out of an update.
+    """
+    apart = columns - columns.mean(axis=0)
+    apart = apart / np.maximum(apart.std(axis=0), 1e-12)
+    score = apart @ rng.normal(size=columns.shape[1])
+    score = score / max(float(score.std()), 1e-12)
+    close = rng.random()
+    latent = close * score + np.sqrt(1 - close**2) * rng.normal(size=len(columns))
+    edges = norm.ppf(np.clip(np.cumsum(shares)[:-1], 0.0, 1.0))
+    return np.asarray(np.searchsorted(edges, latent), dtype=np.int64)
 
 
 def replayed(

@@ -14,7 +14,7 @@ columns (:mod:`overheard.decoding.column_measurement`).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -315,11 +315,15 @@ class _Scene:
         )
 
         def make(total: Array) -> Equations:
-            weight, bias = split(recipe.dense, total.astype(np.float64))[0]
-            direct = weight[:, self.varies]
+            weight, bias = (
+                None if part is None else part.astype(np.float64)
+                for part in split(recipe.dense, total)[0]
+            )
+            assert weight is not None
+            direct, public = weight[:, self.varies], weight[:, ~self.varies]
             if bias is None:
-                return columns.equations(direct, weight[:, ~self.varies])
-            public = np.column_stack([weight[:, ~self.varies], bias])
+                return columns.equations(direct, public)
+            public = np.column_stack([public, bias])
             return columns.equations(direct - bias[:, None] * middle, public)
 
         return make

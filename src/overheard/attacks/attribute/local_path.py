@@ -108,7 +108,9 @@ def replay(
 
 def bends(times: Timetable, sent: Array, paths: Array, ends: Array) -> NDArray[np.float64]:
     """How each replay's path (R, G, Q, P) leaves the straight line to its own end."""
-    return np.stack([path - segment(times, sent, end) for path, end in zip(paths, ends, strict=True)])
+    return np.stack(
+        [path - segment(times, sent, end) for path, end in zip(paths, ends, strict=True)]
+    )
 
 
 def _order(recipe: Recipe, replays: int, records: int, rng: np.random.Generator) -> Indices:
