@@ -59,7 +59,7 @@ def cells(draw: int) -> list[Cell]:
         return choices[int(rng.integers(len(choices)))]
 
     found: list[Cell] = []
-    for number in range(36):
+    for number in range(18):
         cell = {
             "asked": "attribute",
             "table": one_of("breast_cancer", "wine", "diabetes", "generated", "generated"),
@@ -75,7 +75,7 @@ def cells(draw: int) -> list[Cell]:
         }
         found += [{**cell, "recoded": False}]
         found += [{**cell, "recoded": True}] if cell["secret"] in ("balanced", "rare") else []
-    for number in range(10):
+    for number in range(5):
         found.append(
             {
                 "asked": "joint",
@@ -92,7 +92,7 @@ def cells(draw: int) -> list[Cell]:
                 "recoded": False,
             }
         )
-    for number in range(24):
+    for number in range(9):
         found.append(
             {
                 "asked": "members",

@@ -9,7 +9,7 @@ between prior and answer, because a secret that goes with the public columns is 
 than one that does not. Three things follow, none of which sees the truth:
 
 * evidence is tempered, towards the prior, until the worst rehearsal would have been as sure as
-  right, and until the answer is no surer than the best rehearsal was right;
+  right, and until the answer is no surer than rehearsals were right on the whole;
 * a decoder that was far surer than right in a rehearsal is flagged;
 * updates fit badly only if they fit worse than those of rehearsals, whose recipe is right.
 """
@@ -31,7 +31,7 @@ from overheard.transcript.knowledge import Link
 Array = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
-DRAWS = 4
+DRAWS = 3
 """Rehearsals of an answer: from the prior and from between prior and answer, in turn."""
 
 OVERSURE = "oversure: in rehearsals with known secrets the decoder was surer than it was right"
@@ -112,7 +112,7 @@ class Rehearsal:
     def tempered(self, probabilities: Array) -> tuple[Array, float]:
         """An answer (m, K) with no more certainty than rehearsals bear out, and the power."""
         power = min(one.power(self.prior) for one in self.tries)
-        most = max(one.allowed for one in self.tries)
+        most = float(np.mean([one.allowed for one in self.tries]))
         calm = tempered(probabilities, self.prior, power)
         if _sure(calm) > most:
             power = min(power, _calmed(probabilities, self.prior, most))
@@ -144,27 +144,31 @@ def rehearse(
     return Rehearsal(tuple(tries), prior)
 
 
-def drawn(probabilities: Array, rng: np.random.Generator) -> Indices:
-    """A candidate (m,) of each record, as probable as (m, K) says."""
-    above = rng.random((len(probabilities), 1)) > np.cumsum(probabilities, axis=1)
-    return np.asarray(np.minimum(above.sum(axis=1), probabilities.shape[1] - 1), dtype=np.int64)
-
-
-def correlated(shares: Array, columns: Array, rng: np.random.Generator) -> Indices:
-    """A value (m,) of each record, as common as ``shares`` (K,) say, that goes with its public
+def drawn(probabilities: Array, columns: Array, rng: np.random.Generator) -> Indices:
+    """A candidate (m,) of each record, as probable as (m, K) says, that goes with its public
     columns (m, d): which way and how closely is drawn too.
 
-    A secret drawn record by record would go with none, which people's secrets seldom do, and what
-    many records have in common does not average out of an update.
+    Secrets drawn record by record would go with nothing, which people's secrets seldom do, and
+    what many records have in common does not average out of an update.
     """
+    return placed(probabilities, columns, rng)[0]
+
+
+def placed(probabilities: Array, columns: Array, rng: np.random.Generator) -> tuple[Indices, Array]:
+    """As :func:`drawn`, with the place (m,) between 0 and 1 that each record has within."""
     apart = columns - columns.mean(axis=0)
     apart = apart / np.maximum(apart.std(axis=0), 1e-12)
     score = apart @ rng.normal(size=columns.shape[1])
     score = score / max(float(score.std()), 1e-12)
     close = rng.random()
     latent = close * score + np.sqrt(1 - close**2) * rng.normal(size=len(columns))
-    edges = norm.ppf(np.clip(np.cumsum(shares)[:-1], 0.0, 1.0))
-    return np.asarray(np.searchsorted(edges, latent), dtype=np.int64)
+    level = norm.cdf(latent)
+    above = np.cumsum(probabilities, axis=1)
+    chosen = np.minimum((level[:, None] > above).sum(axis=1), probabilities.shape[1] - 1)
+    each = np.arange(len(chosen))
+    share = np.maximum(probabilities[each, chosen], 1e-12)
+    place = 1 - (above[each, chosen] - level) / share
+    return np.asarray(chosen, dtype=np.int64), np.clip(place, 1e-3, 1 - 1e-3)
 
 
 def replayed(

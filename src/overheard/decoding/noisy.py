@@ -31,6 +31,8 @@ _DAMPING, _SWEEPS = 0.25, 80
 _PATIENCE = 12  # sweeps after which a small mean change suffices
 _SETTLED = 1e-2  # largest change of a probability at which sweeps stop
 _SHARE_SD, _SHARE_TURNS = 0.3, 3  # of a client's share around the population's; refinements
+_PER_EQUATION = 5.0  # unknowns for each equation from which a prior is learned
+_TILTS, _LEAST = 20, 1e-9  # solves at most; least prior probability
 _SITE_FLOOR = 1e-2  # smallest precision of a site: moments may ask for less than none
 
 
@@ -68,6 +70,30 @@ def noisy_posterior(measurement: Measurement, prior: Any = None) -> tuple[Poster
         measurement = measurement.inflated(float(np.sqrt(more)))
     safe = safe_answer(measurement, p0)
     return replace(safe, iterations=safe.iterations + sweeps), variance
+
+
+def few_equations(measurement: Measurement) -> bool:
+    """Are the equations so few that the records' prior can be learned from them?"""
+    return measurement.rank * _PER_EQUATION <= measurement.unknowns
+
+
+def tilted(measurement: Measurement, prior: Any) -> tuple[Posterior, float]:
+    """Few equations about many records: the prior, tilted until it explains them.
+
+    People's secrets go with what else is known of them, which no shared prior says. Tension
+    between equations and such a prior is therefore not noise: while more than the noise is left,
+    the answer becomes the prior of the next solve. What results is the logistic regression of the
+    secret on the records' features that meets the equations (Bregman iterations, ended by the
+    discrepancy principle). Returned as by :func:`noisy_posterior`.
+    """
+    found = safe_answer(measurement, prior)
+    sweeps = found.iterations
+    for _ in range(_TILTS):
+        if found.chi2_per_equation <= _ENOUGH:
+            break
+        found = safe_answer(measurement, np.maximum(found.probabilities, _LEAST))
+        sweeps += found.iterations
+    return replace(found, iterations=sweeps), max(found.chi2_per_equation, 1.0)
 
 
 def learned_share(measurement: Measurement, prior: Array) -> Array:

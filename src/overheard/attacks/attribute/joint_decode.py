@@ -100,9 +100,9 @@ class JointDecode:
             return Answer(again.probabilities, again.chi2_per_equation)
 
         def play(probabilities: NDArray[np.float64]) -> tuple[Link, NDArray[np.int64]]:
-            secret = drawn(probabilities, rng)
-            inputs = candidates[secret, np.arange(people)]
-            return replayed(scene, recipe, inputs, labels[secret], link.noise_sd, rng), secret
+            secret = drawn(probabilities, inputs[0], rng)
+            chosen = candidates[secret, np.arange(people)]
+            return replayed(scene, recipe, chosen, labels[secret], link.noise_sd, rng), secret
 
         posterior = decoded(link)
         flag, noted = posterior.flag, {}

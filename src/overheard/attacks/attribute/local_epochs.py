@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from overheard.attacks.attribute.local_path import bends, replay, segment, timetable
+from overheard.attacks.attribute.local_path import quadratic_path, replay, segment, timetable
 from overheard.attacks.wire import only, rounding, spread
 from overheard.decoding.column_measurement import (
     Columns,
@@ -35,7 +35,7 @@ from overheard.decoding.counts import averaged, decode_tied
 from overheard.decoding.ladder import believable
 from overheard.decoding.max_entropy import Posterior
 from overheard.decoding.measurement import Measurement
-from overheard.decoding.noisy import learned_share, noisy_posterior
+from overheard.decoding.noisy import few_equations, learned_share, noisy_posterior, tilted
 from overheard.decoding.ridge import ridge
 from overheard.learning.dense import split, weighted_gradient
 from overheard.learning.private import recipe_gradients, record_factors
@@ -45,7 +45,7 @@ from overheard.transcript.knowledge import Link
 Array = NDArray[np.float64]
 Wire = NDArray[np.floating[Any]]
 
-PASSES, REPLAYS, ROUNDS = 3, 4, 24
+PASSES, REPLAYS, ROUNDS = 2, 4, 24
 """Passes at most; replays of each round in a pass; rounds used at most."""
 
 MOST_ROW_NUMBERS = 30_000_000
@@ -55,12 +55,13 @@ MOST_RANDOM_ROWS = 3000
 GOOD_FIT = 4.0
 """Noise variance, in units of what replays show, of a fit that is called good."""
 
-_OPERATIONS = 3e10  # that the rounds of a pass may cost where batches are random
+_OPERATIONS = 1e10  # that the rounds of a pass may cost where batches are random
 _QUIETEST = 0.1  # least noise, in units of what is stated, that replays may claim
 _WHOLE_SHRINK = 0.02  # as SHRINK, for whole updates: their covariance is better known
 _NORMAL_MEDIAN = 0.6745  # of the absolute value of a standard normal number
 _SCALED = 0.9  # updates shorter than this part of a replay's were clipped
 _SETTLED = 5e-3  # mean change of a probability between passes that ends them
+_COLLAPSED = 4.0  # times the misfit before at which a later pass is not believed
 _OPEN = 0.15  # share of the prior in what replays are drawn from: wrong beliefs confirm themselves
 
 
@@ -120,8 +121,9 @@ def decode_local_steps(
         settled = _settled(posterior.probabilities, belief)
         belief = (1 - _OPEN) * posterior.probabilities + _OPEN * share
         found = Decoded(posterior, misfit, number + 1)
-        # the first pass knows nothing of the path: its misfit is in other units
-        if best is None or number == 1 or misfit < best.misfit:
+        # a pass whose replays are drawn from the prior does not know the path as well: what it
+        # states as noise is larger, and its misfit smaller for that
+        if best is None or misfit < _COLLAPSED * best.misfit:
             best = found
         if misfit <= GOOD_FIT and (settled or posterior.method == "ridge"):
             return found
@@ -163,7 +165,8 @@ def _decode(
     exact = ridge(trusted, share)
     if exact.converged:
         return exact, spare
-    posterior, raised = noisy_posterior(trusted, share)
+    solve = tilted if few_equations(trusted) else noisy_posterior
+    posterior, raised = solve(trusted, share)
     return averaged(posterior, ties), spare * raised
 
 
@@ -233,15 +236,16 @@ class _Scene:
         """
         rounds, scales = [], []
         one_hot = np.eye(belief.shape[1])
+        straight = self._straight(belief)
         for sent, returned, noise in zip(self.sent, self.returned, self.noise, strict=True):
             chosen = self._draw(belief, REPLAYS, rng)
             paths, ends = self._replay(sent, chosen, rng)
-            bend = bends(self.times, sent, paths, ends)
-            path = segment(self.times, sent, returned) + bend.mean(axis=0)
+            bend = paths - np.stack([straight(sent, end) for end in ends])
+            path = straight(sent, returned) + bend.mean(axis=0)
             make = self._maker(path, belief, noise)
             rounds.append(make(self._total(sent, returned, path)))
             ways = [
-                segment(self.times, sent, end) + (bend.sum(axis=0) - own) / (len(bend) - 1)
+                straight(sent, end) + (bend.sum(axis=0) - own) / (len(bend) - 1)
                 for end, own in zip(ends, bend, strict=True)
             ]
             totals = [self._total(sent, *one) for one in zip(ends, ways, strict=True)]
@@ -254,6 +258,18 @@ class _Scene:
                 loud = float(np.mean(shown))
             scales.append(max(float(np.sqrt(loud)), _QUIETEST))
         return rounds, scales
+
+    def _straight(self, belief: Array) -> Callable[[Wire, Wire], Array]:
+        """The path between two models (G, Q, P), but for what the replays add."""
+        if not self.recipe.linear_least_squares:
+            return lambda sent, end: segment(self.times, sent, end)
+        inputs = np.moveaxis(self.inputs, 0, 1).astype(np.float64)
+        if self.recipe.dense.bias:
+            inputs = np.concatenate([inputs, np.ones((*inputs.shape[:2], 1))], axis=2)
+        hessian = 2 * np.einsum("mk,mki,mkj->ij", belief, inputs, inputs) / self.people
+        hessian += self.recipe.proximal * np.eye(len(hessian))
+        rate = self.recipe.learning_rate
+        return lambda sent, end: quadratic_path(self.times, sent, end, hessian, rate)
 
     def _expected(self, path: Array, values: NDArray[np.int64]) -> Array:
         """Sum of all gradients along a path, of records with these values (m,)."""

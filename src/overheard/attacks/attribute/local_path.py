@@ -61,6 +61,24 @@ def segment(times: Timetable, sent: Array, returned: Array) -> NDArray[np.float6
     return np.asarray(start + when[..., None] * (end - start), dtype=np.float64)
 
 
+def quadratic_path(
+    times: Timetable, sent: Array, returned: Array, hessian: Array, rate: float
+) -> NDArray[np.float64]:
+    """As :func:`segment`, where the loss is a parabola: gradient steps slow down on the way.
+
+    After t steps of T a direction with curvature h has gone (1 - a^t) / (1 - a^T) of its way,
+    a = 1 - rate h, whatever the optimum is.
+    """
+    curvature, axes = np.linalg.eigh(hessian)
+    pull = np.clip(rate * curvature, 1e-9, 1 - 1e-9)
+    steps = np.arange(times.steps)
+    gone = -np.expm1(np.outer(steps, np.log1p(-pull)))
+    gone = gone / -np.expm1(times.steps * np.log1p(-pull))
+    when = np.array([[gone[group].mean(axis=0) for group in epoch] for epoch in times.groups])
+    start, end = sent.astype(np.float64), returned.astype(np.float64)
+    return np.asarray(start + (when * ((end - start) @ axes)) @ axes.T, dtype=np.float64)
+
+
 def replay(
     recipe: Recipe,
     times: Timetable,
@@ -104,13 +122,6 @@ def replay(
             theta = theta - rate * gradient
             step += 1
     return paths, theta
-
-
-def bends(times: Timetable, sent: Array, paths: Array, ends: Array) -> NDArray[np.float64]:
-    """How each replay's path (R, G, Q, P) leaves the straight line to its own end."""
-    return np.stack(
-        [path - segment(times, sent, end) for path, end in zip(paths, ends, strict=True)]
-    )
 
 
 def _order(recipe: Recipe, replays: int, records: int, rng: np.random.Generator) -> Indices:

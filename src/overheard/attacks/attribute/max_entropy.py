@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import norm
 
 from overheard.attacks.attribute import any_layers, single_layer
 from overheard.attacks.attribute.clipped import may_be_clipped, misfits, undo
@@ -24,8 +26,10 @@ from overheard.attacks.attribute.local_epochs import (
 from overheard.attacks.rehearsal import (
     UNLIKE,
     Answer,
+    Rehearsal,
     drawn,
     few_rounds,
+    placed,
     rehearse,
     replayed,
 )
@@ -51,6 +55,7 @@ from overheard.transcript.view import View
 
 UNEXPLAINED = "poor fit: the updates hold more than recipe, model and rounding explain"
 _FAR_OFF = 100.0  # noise variance, in units of what replays show, that nothing but noise explains
+_WELL = 2.0  # mean square of what is left of moments that is called a good fit in any case
 _DECIDED = 0.9  # expected accuracy below which choices are flagged
 
 
@@ -89,13 +94,13 @@ class MaxEntropy:
         if not is_input(view):
             return _not_an_input(view)
         if any_layers.applies(recipe):
-            return _one_step(view, self.rounds)
+            return _one_step(view, self.rounds, rng)
         very_many = _very_many(view)
         if very_many is not None:
             return very_many
         if takes_several_steps(heard(view), recipe):
             return _several_steps(view, self.rounds, rng)
-        return _one_step(view, self.rounds)
+        return _one_step(view, self.rounds, rng)
 
 
 def is_input(view: View) -> bool:
@@ -131,7 +136,7 @@ def _not_an_input(view: View) -> AttributeValues:
     )
 
 
-def _one_step(view: View, most: int) -> AttributeValues:
+def _one_step(view: View, most: int, rng: np.random.Generator) -> AttributeValues:
     """One full-batch step a round, or linear least squares: the update is linear in the secret."""
     recipe, link, ties = view.know(LocalTraining).recipe, heard(view), public_ties(view)
     shares = prior_shares(view)
@@ -142,7 +147,7 @@ def _one_step(view: View, most: int) -> AttributeValues:
         # share them (driouich2022 Proposition 1): only the convex problem says so honestly.
         few = measurement.rank < measurement.unknowns
         if few and recipe.linear_least_squares:
-            return max_entropy(measurement)
+            return max_entropy(measurement, shares)
         return decode_tied(measurement, ties, shares)
 
     defended: dict[str, float] = {}
@@ -167,6 +172,12 @@ def _one_step(view: View, most: int) -> AttributeValues:
     flag = posterior.flag
     if not flag and misfits(measurement):
         flag = UNEXPLAINED
+    if view.know(AttributeDomain).spread:
+        tried = _rehearsed_number(view, most, decode, posterior.probabilities, rng)
+        posterior = replace(posterior, probabilities=tried.tempered(posterior.probabilities)[0])
+        defended |= {"rehearsed": tried.accuracy, "rehearsed_sureness": tried.confidence}
+        fits = tried.fits(posterior.chi2_per_equation, _WELL)
+        flag = flag or (tried.flag if fits else UNLIKE)
     return AttributeValues(
         posterior.probabilities,
         view.know(AttributeDomain).values,
@@ -182,6 +193,39 @@ def _one_step(view: View, most: int) -> AttributeValues:
             **tie_diagnostics(ties, posterior.probabilities),
         },
     )
+
+
+def _rehearsed_number(
+    view: View,
+    most: int,
+    decode: Callable[[Measurement], Posterior],
+    answer: NDArray[np.float64],
+    rng: np.random.Generator,
+) -> Rehearsal:
+    """Rehearsals of a number that is decoded to its bin: it lies anywhere within."""
+    recipe, domain, link = (
+        view.know(LocalTraining).recipe,
+        view.know(AttributeDomain),
+        heard(view),
+    )
+    labels = recipe.target.encode_values(view.know(Labels).values)
+    base, inside = candidate_inputs(view)[0], recipe.encoding.inputs_of(domain.column)
+    middles, spread = np.asarray(domain.values, dtype=np.float64), np.asarray(domain.spread)
+    scene = few_rounds(link, most)
+
+    def play(probabilities: NDArray[np.float64]) -> tuple[Link, NDArray[np.int64]]:
+        secret, place = placed(probabilities, np.column_stack([base, labels]), rng)
+        moved = middles[secret] + spread[secret] * norm.ppf(place) - middles[0]
+        inputs = base.copy()
+        inputs[:, inside] += (moved / scale_of(recipe, domain.column))[:, None]
+        return replayed(scene, recipe, inputs, labels, link.noise_sd, rng), secret
+
+    def decoded(messages: Link) -> Answer:
+        again = decode(measure(view.knowing(messages), most)[0])
+        return Answer(again.probabilities, again.chi2_per_equation)
+
+    prior = np.tile(prior_shares(view), (len(labels), 1))
+    return rehearse(play, decoded, answer, prior)
 
 
 def flagged(flag: str, probabilities: NDArray[np.float64]) -> dict[str, str]:
@@ -250,9 +294,10 @@ def _several_steps(view: View, most: int, rng: np.random.Generator) -> Attribute
     posterior = found.posterior
     added = link.noise_sd if recipe.private is None else 0.0 if told is None else told.noise_sd
     scene = few_rounds(link, min(most, ROUNDS))
+    public = np.column_stack([candidates[0], labels])
 
     def play(probabilities: NDArray[np.float64]) -> tuple[Link, NDArray[np.int64]]:
-        secret = drawn(probabilities, rng)
+        secret = drawn(probabilities, public, rng)
         inputs = candidates[secret, np.arange(len(secret))]
         return replayed(scene, recipe, inputs, labels, added, rng), secret
 
@@ -332,7 +377,10 @@ def public_ties(view: View) -> NDArray[np.intp]:
 
 
 def _within_bins(
-    features: NDArray[np.float64], recipe: Recipe, domain: AttributeDomain
+    features: NDArray[np.float64],
+    recipe: Recipe,
+    domain: AttributeDomain,
+    shares: NDArray[np.float64],
 ) -> NDArray[np.float64]:
     """Noise of a binned number: where a value lies within its bin is not decoded.
 
@@ -341,7 +389,7 @@ def _within_bins(
     scale = scale_of(recipe, domain.column)
     reach = (float(domain.values[-1]) - float(domain.values[0])) / scale
     slope = (features[:, -1] - features[:, 0]) / reach
-    variance = float(np.mean(np.square(domain.spread))) / scale**2
+    variance = float(shares @ np.square(domain.spread)) / scale**2
     return np.asarray(variance * slope.T @ slope)
 
 
@@ -364,7 +412,7 @@ def measure(view: View, most: int) -> tuple[Measurement, float]:
             features[:, k] = phi @ moments.rows[:, (k - 1) * width : k * width].T
         noise = np.eye(len(moments.total))
         if domain.spread:
-            noise += _within_bins(features, recipe, domain)
+            noise += _within_bins(features, recipe, domain, prior_shares(view))
         return from_rows(features, moments.total, noise), moments.chi2
     if domain.spread:
         raise ChooseAnotherAttack(

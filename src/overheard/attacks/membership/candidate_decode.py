@@ -28,7 +28,6 @@ from overheard.attacks.rehearsal import (
     UNLIKE,
     Answer,
     Rehearsal,
-    correlated,
     drawn,
     rehearse,
     replayed,
@@ -141,8 +140,7 @@ class _Play:
     def members(self, probabilities: Array) -> tuple[Link, NDArray[np.int64]]:
         """Drawn from (n, 2), stranger or member; the secret is who is a member."""
         who = draw_members(np.clip(probabilities[:, 1], 1e-9, 1 - 1e-9), self.count, self.rng)
-        public = np.column_stack([self.pool.inputs[0], self.pool.labels])[who]
-        values = correlated(self.shares, public, self.rng)
+        values = self._values(np.tile(self.shares, (self.count, 1)), who)
         secret = np.zeros(len(probabilities), dtype=np.int64)
         secret[who] = 1
         return self._trained(who, values), secret
@@ -152,10 +150,14 @@ class _Play:
         inside = np.clip(1 - probabilities[:, 0], 1e-9, 1 - 1e-9)
         who = draw_members(inside, self.count, self.rng)
         weights = probabilities[who, 1:] + 1e-12
-        values = drawn(weights / weights.sum(axis=1, keepdims=True), self.rng)
+        values = self._values(weights / weights.sum(axis=1, keepdims=True), who)
         secret = np.zeros(len(probabilities), dtype=np.int64)
         secret[who] = 1 + values
         return self._trained(who, values), secret
+
+    def _values(self, probabilities: Array, who: NDArray[np.int64]) -> NDArray[np.int64]:
+        public = np.column_stack([self.pool.inputs[0], self.pool.labels])
+        return drawn(probabilities, public[who], self.rng)
 
     def _trained(self, who: NDArray[np.int64], values: NDArray[np.int64]) -> Link:
         inputs, labels = self.pool.inputs[values, who], self.pool.labels[who]

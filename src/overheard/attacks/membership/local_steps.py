@@ -26,7 +26,7 @@ from overheard.attacks.attribute.local_path import segment
 from overheard.attacks.membership.path_sums import PathSums
 from overheard.attacks.membership.pool import Candidates
 from overheard.attacks.membership.replays import Replays, replays
-from overheard.attacks.rehearsal import correlated
+from overheard.attacks.rehearsal import drawn
 from overheard.attacks.wire import only, rounding
 from overheard.decoding.factor_kernels import Difference, project, squares
 from overheard.decoding.matrix_noise import MatrixNoise, matrix_noise
@@ -266,8 +266,8 @@ class _Scene:
     def _chance(self, number: int, belief: Array, rng: np.random.Generator) -> _Chance:
         """Learned from replays of the round."""
         sent, at = self.link.sent[number], self.equations
-        drawn = [draw_members(belief, at.members, rng) for _ in range(SHAPING + SIZING)]
-        chosen = np.stack(drawn)
+        groups = [draw_members(belief, at.members, rng) for _ in range(SHAPING + SIZING)]
+        chosen = np.stack(groups)
         done = self._replays(sent, chosen, rng)
         straight = np.stack([segment(at.times, sent, end) for end in done.ends])
         bends = done.paths - straight
@@ -316,7 +316,8 @@ class _Scene:
     def _replays(self, sent: Wire, chosen: Indices, rng: np.random.Generator) -> Replays:
         """Train on these records (R, m), their values drawn from the shares."""
         public = np.column_stack([self.pool.inputs[0], self.pool.labels])
-        values = np.stack([correlated(self.shares, public[who], rng) for who in chosen])
+        alike = np.tile(self.shares, (chosen.shape[1], 1))
+        values = np.stack([drawn(alike, public[who], rng) for who in chosen])
         inputs = self.pool.inputs[values, chosen].astype(sent.dtype)
         labels = self.pool.labels[chosen].astype(sent.dtype)
         done = replays(self.recipe, self.equations.times, sent, inputs, labels, rng)
