@@ -45,6 +45,7 @@ from overheard.transcript.view import launch
 
 HERE = Path(__file__).resolve().parent
 CODE = "attacks/attribute attacks/membership attacks/rehearsal.py decoding learning"
+"""What of the package the results depend on."""
 SURER, ERRORS = 0.05, 3.0
 BESIDE = 40  # records of the other client
 Array = NDArray[np.float64]
@@ -73,6 +74,8 @@ def cells(draw: int) -> list[Cell]:
             "secret": one_of("balanced", "rare", "balanced", "rare", "three", "four"),
             "seed": 1000 * draw + number,
         }
+        if cell["secret"] in ("three", "four"):  # more unknowns a record
+            cell["records"] = min(cell["records"], 100)
         found += [{**cell, "recoded": False}]
         found += [{**cell, "recoded": True}] if cell["secret"] in ("balanced", "rare") else []
     for number in range(5):

@@ -113,14 +113,14 @@ def test_replay_is_the_clients_own_training(tmp_path):
     labels = recipe.target.encode(truth)[None].astype(np.float32)
     start = np.random.default_rng(0).normal(0, 0.1, recipe.model.size).astype(np.float32)
     times = timetable(40, 40, 3)
-    path, ends = replay(
+    paths, ends = replay(
         recipe, times, start, inputs, labels, np.zeros((2, 40), int), np.random.default_rng(1)
     )
     client = local_training(
         recipe, start, shards([inputs[0]], [labels[0]], "float32"), np.random.default_rng(2)
     )
     assert ends == pytest.approx(np.repeat(client, 2, axis=0), abs=1e-6)
-    assert path[0, 0] == pytest.approx(start)
+    assert paths[:, 0, 0] == pytest.approx(np.stack([start, start]))
 
 
 @pytest.mark.parametrize(("records", "batch", "epochs"), [(10, 3, 1), (10, None, 20), (7, 2, 11)])

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
 from overheard.attacks.attribute.rehearsal import Rehearsal, rehearse, tempered
+
 from overheard.learning.dense import initial
 from overheard.learning.recipe import Dense, Recipe, Target
 from overheard.learning.records import Encoding, Scaled

@@ -7,8 +7,8 @@ path and, because a replay's values are known, the true size of the noise. The p
 least noise, in these units, is kept.
 
 Which equations: the whole update, which says the same however an input is coded. Where that is too
-long, the attribute's own columns of the first layer, the records' errors conditioned on the public
-columns (:mod:`overheard.decoding.column_measurement`).
+long, and in further rounds where they are many, the attribute's own columns of the first layer, the
+records' errors conditioned on the public columns (:mod:`overheard.decoding.column_measurement`).
 """
 
 from __future__ import annotations
@@ -34,9 +34,8 @@ from overheard.decoding.column_measurement import (
 from overheard.decoding.counts import averaged, decode_tied
 from overheard.decoding.ladder import believable
 from overheard.decoding.max_entropy import Posterior
-from overheard.decoding.measurement import Measurement
+from overheard.decoding.measurement import Measurement, stack
 from overheard.decoding.noisy import few_equations, learned_share, noisy_posterior, tilted
-from overheard.decoding.ridge import ridge
 from overheard.learning.dense import split, weighted_gradient
 from overheard.learning.private import recipe_gradients, record_factors
 from overheard.learning.recipe import Recipe
@@ -55,7 +54,7 @@ MOST_RANDOM_ROWS = 3000
 GOOD_FIT = 4.0
 """Noise variance, in units of what replays show, of a fit that is called good."""
 
-_OPERATIONS = 1e10  # that the rounds of a pass may cost where batches are random
+_OPERATIONS = 1e10  # that whole updates of a pass may cost where batches are random
 _QUIETEST = 0.1  # least noise, in units of what is stated, that replays may claim
 _WHOLE_SHRINK = 0.02  # as SHRINK, for whole updates: their covariance is better known
 _NORMAL_MEDIAN = 0.6745  # of the absolute value of a standard normal number
@@ -125,7 +124,7 @@ def decode_local_steps(
         # states as noise is larger, and its misfit smaller for that
         if best is None or misfit < _COLLAPSED * best.misfit:
             best = found
-        if misfit <= GOOD_FIT and (settled or posterior.method == "ridge"):
+        if misfit <= GOOD_FIT and settled:
             return found
     assert best is not None
     return best
@@ -162,9 +161,6 @@ def _decode(
         return posterior, spare * max(posterior.chi2_per_equation, 1.0)
     trusted = believable(measurement)
     share = learned_share(trusted, share)
-    exact = ridge(trusted, share)
-    if exact.converged:
-        return exact, spare
     solve = tilted if few_equations(trusted) else noisy_posterior
     posterior, raised = solve(trusted, share)
     return averaged(posterior, ties), spare * raised
@@ -194,13 +190,14 @@ class _Scene:
         self.used = usage(people, recipe.batch_size, recipe.epochs)
         unknowns, size, nodes = people * (values - 1), recipe.model.size, self.times.shares.size
         most = min(most, ROUNDS, len(link))
-        self.whole = size * unknowns * (2 * nodes + most) <= MOST_ROW_NUMBERS
-        if self.random:
-            self.whole = size <= MOST_RANDOM_ROWS and size * people * nodes <= MOST_ROW_NUMBERS
-            if self.whole:
-                cost = size**2 * (size / 3 + people * nodes + unknowns)
-                most = int(np.clip(_OPERATIONS / cost, min(most, 2), most))
         heard = spread(len(link), most)
+        together = most if size * unknowns * (2 * nodes + most) <= MOST_ROW_NUMBERS else 0
+        if self.random:
+            cost = size**2 * (size / 3 + people * nodes + unknowns)
+            fits = size <= MOST_RANDOM_ROWS and size * people * nodes <= MOST_ROW_NUMBERS
+            together = int(np.clip(_OPERATIONS / cost, min(most, 2), most)) if fits else 0
+        self.whole = np.zeros(len(heard), dtype=bool)
+        self.whole[spread(len(heard), together) if together else []] = True
         self.sent, self.returned = link.sent[heard], link.returned[heard]
         self.heard = self.returned
         self.rounding = self.noise = rounding(link)[heard] / recipe.learning_rate
@@ -237,19 +234,20 @@ class _Scene:
         rounds, scales = [], []
         one_hot = np.eye(belief.shape[1])
         straight = self._straight(belief)
-        for sent, returned, noise in zip(self.sent, self.returned, self.noise, strict=True):
+        messages = zip(self.whole, self.sent, self.returned, self.noise, strict=True)
+        for whole, sent, returned, noise in messages:
             chosen = self._draw(belief, REPLAYS, rng)
             paths, ends = self._replay(sent, chosen, rng)
             bend = paths - np.stack([straight(sent, end) for end in ends])
             path = straight(sent, returned) + bend.mean(axis=0)
-            make = self._maker(path, belief, noise)
+            make = self._maker(path, belief, noise, whole)
             rounds.append(make(self._total(sent, returned, path)))
             ways = [
                 straight(sent, end) + (bend.sum(axis=0) - own) / (len(bend) - 1)
                 for end, own in zip(ends, bend, strict=True)
             ]
             totals = [self._total(sent, *one) for one in zip(ends, ways, strict=True)]
-            if self.whole:
+            if whole:
                 expected = [self._expected(*one) for one in zip(ways, chosen, strict=True)]
                 loud = rounds[-1].loudness(np.stack(totals) - np.stack(expected))
             else:
@@ -282,8 +280,13 @@ class _Scene:
         return np.asarray(shares @ weighted_gradient(self.recipe.dense, pairs, each))
 
     def measurement(self, rounds: list[Equations], scales: list[float]) -> Measurement:
-        """All rounds together."""
-        return (stacked if self.whole else pooled)(rounds, scales)
+        """All rounds together: whole updates, and columns of the others."""
+        parts = []
+        for join, chosen in ((stacked, self.whole), (pooled, ~self.whole)):
+            if chosen.any():
+                which = np.flatnonzero(chosen)
+                parts.append(join([rounds[i] for i in which], [scales[i] for i in which]))
+        return parts[0] if len(parts) == 1 else stack(parts)
 
     @property
     def random(self) -> bool:
@@ -313,10 +316,12 @@ class _Scene:
             total = total - recipe.proximal * self.times.steps * (middle - start)
         return total
 
-    def _maker(self, path: Array, belief: Array, noise: Array) -> Callable[[Array], Equations]:
+    def _maker(
+        self, path: Array, belief: Array, noise: Array, whole: bool
+    ) -> Callable[[Array], Equations]:
         """What turns a sum of gradients along this path into equations."""
         recipe, shares = self.recipe, self.times.shares
-        if self.whole:
+        if whole:
             gradients = self._nodes(path, lambda *at: recipe_gradients(recipe, *at))
             moments = order_moments(gradients, shares, self.used, belief, _WHOLE_SHRINK)
             return lambda total: whole_equations(moments, total, noise)
