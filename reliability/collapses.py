@@ -54,7 +54,7 @@ Cell = dict[str, Any]
 
 def cells(draw: int) -> list[Cell]:
     """Every cell, in order. Draw 0 is measured; others serve whoever changes a decoder."""
-    rng = np.random.default_rng([20240229, draw])
+    rng = np.random.default_rng([draw, 20240229])
 
     def one_of(*choices: Any) -> Any:
         return choices[int(rng.integers(len(choices)))]
@@ -72,7 +72,7 @@ def cells(draw: int) -> list[Cell]:
             "rounds": one_of(2, 5, 10),
             "learning_rate": one_of(0.01, 0.03, 0.1),
             "secret": one_of("balanced", "rare", "balanced", "rare", "three", "four"),
-            "seed": 1000 * draw + number,
+            "seed": 1000 * (draw + 5) + number,
         }
         if cell["secret"] in ("three", "four"):  # more unknowns a record
             cell["records"] = min(cell["records"], 100)
@@ -91,7 +91,7 @@ def cells(draw: int) -> list[Cell]:
                 "rounds": one_of(1, 2),
                 "learning_rate": one_of(0.03, 0.1, 0.3),
                 "secret": one_of("balanced", "rare"),
-                "seed": 1000 * draw + 100 + number,
+                "seed": 1000 * (draw + 5) + 100 + number,
                 "recoded": False,
             }
         )
@@ -108,7 +108,7 @@ def cells(draw: int) -> list[Cell]:
                 "rounds": one_of(1, 2, 5),
                 "learning_rate": one_of(0.01, 0.03, 0.1),
                 "secret": one_of("balanced", "rare"),
-                "seed": 1000 * draw + 200 + number,
+                "seed": 1000 * (draw + 5) + 200 + number,
                 "recoded": False,
             }
         )
