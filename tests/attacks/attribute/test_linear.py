@@ -17,6 +17,7 @@ from overheard.attacks.attribute.model_based import (
 )
 from overheard.attacks.attribute.model_based_linear import ModelBasedLinear
 from overheard.errors import ChooseAnotherAttack, FixData
+from overheard.evaluation.baselines import majority_share
 from overheard.evaluation.bounds import algorithm3_bound
 from overheard.evaluation.metrics import attribute_hits
 from overheard.federation.config import parse_config
@@ -300,6 +301,27 @@ def test_numeric_attribute_by_bins(federate):
     network = federate({"name": "mlp", "hidden": [4]}, change=number)
     with pytest.raises(ChooseAnotherAttack, match="is a number"):
         launch(MaxEntropy(), observe(network, EAVESDROPPER, attribute("z"), "0"), 0)
+
+
+@pytest.mark.parametrize("effect", [0.2, 2.0])
+def test_a_number_that_the_updates_hardly_tell_is_guessed_by_its_prior(federate, effect):
+    """Half of the numbers are zero: no bin is chosen against the prior without evidence."""
+
+    def number(dataset):
+        rng, rows = np.random.default_rng(8), len(dataset.records)
+        z = np.where(rng.random(rows) < 0.5, 0.0, rng.gamma(1.0, 2.0, rows))
+        records = Records(
+            {**dataset.records.columns, "z": z, "y": dataset.records["y"] + effect * z}
+        )
+        return type(dataset)(**{**vars(dataset), "records": records, "sensitive": ("z",)})
+
+    recording = federate(change=number)
+    guess = launch(MaxEntropy(), observe(recording, EAVESDROPPER, attribute("z"), "0"), 0)
+    truth = recording.truth()["0"]["z"]
+    hits = attribute_hits(guess, truth).mean()
+    assert hits >= majority_share(truth, guess.values) - 0.02
+    sure = guess.probabilities.max(axis=1).mean()
+    assert "flag" in guess.diagnostics or sure < hits + 0.1
 
 
 def test_an_attribute_that_anybody_can_compute_is_refused(federate):
