@@ -11,11 +11,12 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 .DEFAULT_GOAL := help
 .PHONY: coverage mutants numbers processors
 .PHONY: attempts fuzz bandit audit-deps wheel
-.PHONY: help install demo test bench chaos lint format docs tables stale screenshots clean
+.PHONY: help install demo test quick bench chaos lint format docs tables stale screenshots clean
 
 help:
 	@echo "make demo    audit a simulated federation of real people; writes to demo-out/"
 	@echo "make test    run every test"
+	@echo "make quick   run the quickest tests of every part, in about a minute"
 	@echo "make bench   time everything against its opponents; writes benchmarks/results.json (an hour)"
 	@echo "make bench-check    fails if a ratio is 30% below that of benchmarks/results.json"
 	@echo "make bench-privacy  the long statistical test of the privacy claims (minutes)"
@@ -66,6 +67,28 @@ test: export OMP_NUM_THREADS := 1
 test: $(EXTRAS)
 	$(BIN)/python -m pytest -n 2 --dist worksteal --random-order
 
+# For the inner loop: of every part of the package the files whose tests take the least processor
+# time for what they hold; tests/test_quick.py says when a part has none. Whole commands, slow twins,
+# simulations of statistics, other programs and data that must be fetched are left to make test.
+QUICK_DECODING := $(filter-out %/test_mixed_model.py %/test_group_posterior.py %/test_surrogate.py, \
+	$(wildcard tests/decoding/test_*.py))
+QUICK := $(QUICK_DECODING) $(addprefix tests/, \
+	test_layers.py test_errors.py test_files.py test_own_code.py test_quick.py \
+	attacks/test_equations.py attacks/attribute/test_searches.py \
+	attacks/membership/test_bad_pools.py attacks/label/test_labels.py bench/test_frame.py \
+	data/test_dataset.py data/test_file.py data/test_lookup.py data/test_leaf_synthetic.py \
+	docs/test_citations.py docs/test_papers_pages.py \
+	$(addprefix evaluation/test_,baselines.py bounds.py evidence.py hits.py intervals.py kept.py \
+	metrics.py paired.py promised.py replay.py scoring.py) \
+	federation/test_config.py federation/test_plan.py foreign guard/test_limits.py \
+	guard/test_updates.py isolation learning report/test_charts.py report/test_verdict.py \
+	report/test_words.py reproduce/test_provenance.py sweep/test_grid.py \
+	$(addprefix transcript/test_,store.py messages.py ledger.py observe.py sums.py share.py))
+quick: export OPENBLAS_NUM_THREADS := 1
+quick: export OMP_NUM_THREADS := 1
+quick: $(STAMP)
+	$(BIN)/python -m pytest -n 2 --dist worksteal -q $(QUICK)
+
 # All four write what they found into reliability/. Coverage takes the tests of the packages that
 # it is about and of what stands on them; the others add little and take long.
 COVERING := $(addprefix tests/,transcript decoding evaluation numbers foreign attacks/label \
@@ -94,7 +117,7 @@ bench: $(EXTRAS)
 
 bench-check: $(EXTRAS)
 	$(BIN)/overheard bench --check benchmarks/results.json
-	$(BIN)/python -m pytest -m timing tests/bench
+	$(BIN)/python -m pytest -m timing tests/bench tests/browser
 
 # Fails if an attack does better than its epsilon allows, or if a broken defence goes unnoticed.
 bench-privacy: export OPENBLAS_NUM_THREADS := 1

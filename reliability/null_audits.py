@@ -37,8 +37,8 @@ from overheard.federation.config import parse_config
 from overheard.federation.plan import plan
 from overheard.federation.simulate import simulate
 from overheard.learning.records import Records
-from overheard.own_code import own_code
-from overheard.report.verdict import EXPOSED, verdicts
+from overheard.report.judging import EXPOSED
+from overheard.report.verdict import verdicts
 from overheard.transcript.observe import observe, recipe_of
 from overheard.transcript.store import Recording
 from overheard.transcript.target import attribute
@@ -162,7 +162,7 @@ def unpaid(audit: Audit) -> bool:
 
 
 def rates(clients: int, people: int, audits: int, seed: int, folder: Path) -> dict[str, Any]:
-    """One shape: how many of so many audits were wrong."""
+    """One shape: how many of so many audits were wrong, as a row of the table."""
     worlds = [
         listened(folder / f"{clients}-{people}-{k}", clients, people, seed=seed + k, **world)
         for k, world in enumerate(WORLDS)
@@ -174,40 +174,37 @@ def rates(clients: int, people: int, audits: int, seed: int, folder: Path) -> di
         wrong += any(v.level is EXPOSED for v in verdicts(audit))
         single += unpaid(audit)
     interval = binomtest(wrong, audits).proportion_ci(method="wilson")
-    attacks = sorted({a.name for w in worlds for found in w.answers.values() for a, _ in found})
+    names = sorted({a.name for w in worlds for found in w.answers.values() for a, _ in found})
+    attacks = ", ".join(name for name in names if listens(all_attacks()[name]))
+    good = "as it must be" if interval.low <= ALLOWED else "WRONG"
     return {
-        "clients": clients,
-        "people": people,
-        "audits": audits,
-        "exposed": wrong,
-        "low": float(interval.low),
-        "high": float(interval.high),
-        "single_looks": single,
-        "attacks": [name for name in attacks if listens(all_attacks()[name])],
-        "seed": seed,
+        "what": f"{clients} clients of {people} records; {attacks}",
+        "trials": audits,
+        "faults": wrong,
+        "outcome": f"{wrong / audits:.1%} of audits ({interval.low:.1%} to {interval.high:.1%}) "
+        f"called something exposed (at most {ALLOWED:.0%} asked): {good}. A single look's own 95% "
+        f"interval would have, in {single / audits:.1%} of audits.",
     }
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--audits", type=int, default=500)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path, default=Path("reliability/null_audits.json"))
+    parser.add_argument("--out", type=Path, default=Path(__file__).with_name("null_audits.json"))
     given = parser.parse_args()
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         for clients, people in SHAPES:
             rows.append(rates(clients, people, given.audits, given.seed, Path(folder)))
-            row = rows[-1]
-            print(
-                f"{clients} clients of {people} records: {row['exposed']} of {row['audits']} "
-                f"audits falsely exposed ({row['low']:.1%} to {row['high']:.1%}); by single looks "
-                f"{row['single_looks']}"
-            )
-    command = f"python reliability/null_audits.py --audits {given.audits} --seed {given.seed}"
-    content = {"command": command, "code": own_code(), "rows": rows}
+            print(f"{rows[-1]['what']}: {rows[-1]['outcome']}", flush=True)
+    content = {
+        "title": "Audits in which there is nothing to learn, and what they call exposed",
+        "command": f"python reliability/null_audits.py --audits {given.audits} --seed {given.seed}",
+        "rows": rows,
+    }
     given.out.write_text(json.dumps(content, indent=1) + "\n")
-    return int(any(row["low"] > ALLOWED for row in rows))
+    return int(any("WRONG" in row["outcome"] for row in rows))
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ import pytest
 from federations import generated_people, recorded
 from hypothesis import HealthCheck, settings
 
+from overheard import terminal
 from overheard.cli import main
 from overheard.transcript.store import Recording
 
@@ -42,6 +43,12 @@ settings.register_profile(
     "search", settings.get_profile("repeatable"), derandomize=False, max_examples=2000
 )
 settings.load_profile("repeatable")
+
+
+@pytest.fixture(autouse=True)
+def talkative() -> None:
+    """A command that ran before with --quiet or --json must not silence this test."""
+    terminal.take_flags([])
 
 
 @pytest.fixture

@@ -28,12 +28,27 @@ def refused(workplace: Any, words: list[str], *expected: str, start: str = "erro
     assert done.returncode in (1, 2), done.stdout
     lines = done.stderr.splitlines()
     assert len(lines) == 1, done.stderr
-    assert lines[0].startswith(start)
+    return _told(lines[0], workplace, before, expected, start)
+
+
+def refused_on_the_way(workplace: Any, *expected: str) -> str:
+    """The same of an audit that finds out when it gets there: its steps are said before."""
+    before = workplace.contents()
+    done = workplace.overheard(*AUDIT)
+    assert done.returncode == 1, done.stdout
+    *steps, line = done.stderr.splitlines()
+    assert steps
+    assert all(step.startswith("auditing ") and step.endswith(" done)") for step in steps)
+    assert not done.stdout
+    return _told(line, workplace, before, expected, "error: ")
+
+
+def _told(line: str, workplace: Any, before: Any, expected: tuple[str, ...], start: str) -> str:
+    assert line.startswith(start)
     for part in expected:
-        assert part in lines[0]
+        assert part in line
     assert workplace.contents() == before
-    assert isinstance(lines[0], str)
-    return lines[0]
+    return line
 
 
 def edit(file: str, old: str, new: str) -> Change:
@@ -148,7 +163,11 @@ def test_a_federation_that_diverges_keeps_its_rounds(workplace: Any) -> None:
         (flip(ROUND, 0.999), f"{ROUND}: its bytes do not match", "--ignore-damage audits what is"),
         (flip("run/wire/index.jsonl", 0.5), "run/wire/index.jsonl: line ", "restore the file"),
         (flip("run/side/index.jsonl", 0.5), "run/side/index.jsonl: line ", "restore the file"),
-        (flip("run/truth/0001-records.parquet", 0.5), "truth/0001-records.parquet", "restore it"),
+        (
+            flip("run/truth/0001-records.safetensors", 0.5),
+            "truth/0001-records.safetensors",
+            "restore it",
+        ),
         (
             flip("run/side/0001-localtraining.json", 0.5),
             "0001-localtraining.json: its bytes do not match the index",
@@ -187,8 +206,8 @@ def test_a_process_of_its_own_says_the_same(
     ("change", "file"),
     [
         (flip(ROUND, 0.2), ROUND),
-        (cut("run/side/0002-publicrecords.parquet"), "run/side/0002-publicrecords.parquet"),
-        (remove("run/truth/0001-records.parquet"), "run/truth/0001-records.parquet"),
+        (cut("run/side/0002-publicrecords.safetensors"), "run/side/0002-publicrecords.safetensors"),
+        (remove("run/truth/0001-records.safetensors"), "run/truth/0001-records.safetensors"),
         (flip("run/wire/index.jsonl", 0.3), "run/wire/index.jsonl"),
         (lambda place: (place / "run/wire/x").write_text("y") and None, "run/wire/x"),
     ],
@@ -207,11 +226,25 @@ def test_verify_names_the_broken_file(workplace: Any, change: Change, file: str)
         (["--target", "x0"], ["no target 'x0'", "it has local_model, attribute.s"]),
         (["--thret", "server"], ["No such option", "'--threat'", "See `overheard audit --help`"]),
         (["--seed", "many"], ["--seed", "'many'", "See `overheard audit --help`"]),
-        (["--threat", "secure-server", "--target", "local_model"], ["needs Link", "granted by"]),
     ],
 )
 def test_names_that_do_not_exist(workplace: Any, words: list[str], expected: list[str]) -> None:
     refused(workplace, ["audit", "run", "--out", "out", *words], *expected)
+
+
+def test_an_adversary_who_hears_no_link(workplace: Any) -> None:
+    """Who needs one is refused and told who hears it; guesses alone measure nothing."""
+    words = ["--threat", "secure-server", "--target", "local_model"]
+    audit = ["audit", "run", "--out", "out", *words]
+    why = "attack 'last_returned' needs Link; the threat model 'secure-server' gives"
+    refused(workplace, [*audit, "--quiet", "--attack", "last_returned"], why, "granted by: eaves")
+    done = workplace.overheard(*audit)
+    assert done.returncode == 0, done.stderr
+    said = " ".join(done.stdout.split())
+    assert why in said
+    assert "was not measured: nothing that listens was run, only guesses to compare with" in said
+    record = json.loads((workplace.path / "out" / "audit.json").read_text())
+    assert {f["attack"] for f in record["findings"]} == {"global_model"}
 
 
 @pytest.mark.parametrize("words", [[], ["simulate", "--out", "x"], ["audit", "run"], ["nothing"]])
@@ -294,7 +327,7 @@ def test_nan_or_infinity_in_a_message(workplace: Any, bad: float) -> None:
     recorded_again(workplace.path, spoil)
     assert workplace.overheard("verify", "run").returncode == 0
     culprit = f"run: round {number}: 'layers.0.weight' returned by client 'site 1' holds NaN or inf"
-    refused(workplace, AUDIT, culprit, "lower the learning rate")
+    refused_on_the_way(workplace, culprit, "lower the learning rate")
     others = workplace.overheard(*AUDIT, "--client", "site 0")
     assert others.returncode == 0, others.stderr
 
@@ -303,7 +336,7 @@ def test_a_client_that_never_takes_part(workplace: Any) -> None:
     recorded_again(workplace.path, lambda number, client, weight: None)
     one = ["--client", "site 2"]
     words = "client 'site 2' never took part; there is nothing to listen to: record more rounds"
-    refused(workplace, [*AUDIT, *one], "run: no attack could run", words)
+    refused(workplace, [*AUDIT, *one, "--quiet"], "run: no attack could run", words)
     done = workplace.overheard(*AUDIT)
     assert done.returncode == 0, done.stderr
     assert words in " ".join(done.stdout.split())
@@ -344,7 +377,8 @@ def test_another_model_than_the_recipe_says(workplace: Any) -> None:
         previous = digest_line(previous, text)
         forged += f"{previous} {text}\n"
     (side / INDEX).write_text(forged)
-    refused(workplace, AUDIT, "the messages carry", "different model, or the recipe's wire_names")
+    wrong = "different model, or the recipe's wire_names"
+    refused_on_the_way(workplace, "the messages carry", wrong)
 
 
 def test_an_unfinished_recording_is_audited_as_far_as_it_goes(workplace: Any) -> None:

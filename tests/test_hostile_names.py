@@ -32,7 +32,8 @@ EVIL = (
     "| g | {{7*7}} {0} %s $\\frac{h}$ &lt;i \ud800"
 )
 STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\u200b\ud800-\udfff]")
-KEPT = {"metric", "question", "threat", "version", "paper"}
+KEPT = {"metric", "question", "threat", "version", "paper", "outcome"}
+FLAGS = {"flag", "oversure"}  # empty where there is nothing to say against an answer
 
 
 def attempting() -> ModuleType:
@@ -49,8 +50,9 @@ def poisoned(content: Any, key: str = "") -> Any:
             for k, v in content.items()
         }
     if isinstance(content, list):
-        return [poisoned(value, key) for value in content]
-    if isinstance(content, str) and key not in KEPT:
+        known = content if key == "needs" else []  # by these it is told who listens
+        return [*known, *(poisoned(value, key) for value in content)]
+    if isinstance(content, str) and key not in KEPT and (content or key not in FLAGS):
         return content + evil
     return content
 
@@ -60,8 +62,10 @@ def evil_audit(tmp_path_factory: pytest.TempPathFactory) -> Path:
     source = ROOT / "docs" / "assets" / "demo" / "network.json"
     content = poisoned(json.loads(source.read_text(encoding="utf-8")))
     content["run"]["threat"] = "server" + EVIL.replace("\ud800", "")
+    flagged = content["findings"][0]["client"]  # a flagged answer is not measured: the others are
     for finding in content["findings"]:
-        finding["details"] = {"flag": content["run"]["threat"], **finding["details"]}
+        if finding["client"] == flagged:
+            finding["details"] = {"flag": content["run"]["threat"], **finding["details"]}
     path = tmp_path_factory.mktemp("evil") / "evil.json"
     path.write_text(json.dumps(content), encoding="utf-8")
     return path
@@ -107,16 +111,22 @@ def test_the_markdown_holds_no_link_image_or_html(evil_audit: Path) -> None:
     acting = {"html_block", "html_inline", "link_open", "image"}
     assert [c.content for t in tokens for c in (t, *(t.children or [])) if c.type in acting] == []
     assert not STEERING.search(text)
-    outside = re.sub(r"`[^`]*`", "", text)
+    fenced = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
+    outside = re.sub(r"(?<!\\)`[^`]*`", "", fenced)  # an escaped backquote begins no code
+    assert len(outside) > 0.9 * len(fenced)
     for bare in ("http://", "www.evil", "me@evil", "javascript:o"):  # made links by some readers
         assert bare not in outside
-    headings = [t for t in tokens if t.type == "heading_open"]
     clean = ROOT / "docs" / "assets" / "demo" / "network.json"
     usual = render_markdown(Audit.model_validate_json(clean.read_bytes()), show_records=True)
-    expected = [
-        t for t in MarkdownIt("commonmark").enable("table").parse(usual) if t.type == "heading_open"
-    ]
-    assert len(headings) == len(expected)
+    expected = _headings(MarkdownIt("commonmark").enable("table").parse(usual))
+    found = _headings(tokens)
+    assert [tag for tag, _ in found].count("h1") == 1
+    assert found[1:] == expected[1:]  # no name makes a heading, and no section is left out
+
+
+def _headings(tokens: list[Any]) -> list[tuple[str, str]]:
+    places = [k for k, token in enumerate(tokens) if token.type == "heading_open"]
+    return [(tokens[k].tag, tokens[k + 1].content) for k in places]
 
 
 def test_pictures_hold_names_as_text() -> None:

@@ -24,20 +24,23 @@ RULES: dict[str, frozenset[str]] = {
     "foreign": frozenset({"errors"}),  # how strangers' files are opened
     "own_code": frozenset({"errors"}),  # which version this is
     "randomness": frozenset({"errors"}),
-    "learning": BASE,
+    "learning": BASE | {"programs"},
+    # what a client does; a network is computed by the kernel of its architecture
+    "programs": BASE | {"learning"},
     "decoding": frozenset({"errors"}),
     "data": BASE | {"learning.recipe", "learning.records"},
     "transcript": BASE | {"learning.recipe", "learning.records"},  # and these two without torch
     # strangers' attacks, in a process of their own: it knows views and guesses, and no attack
     "isolation": BASE | {"learning.recipe", "learning.records", "transcript"},
-    "federation": BASE | {"learning", "transcript", "data"},
-    "attacks": BASE | {"learning", "transcript", "decoding"},
-    "evaluation": BASE | {"learning", "transcript", "decoding", "attacks", "isolation"},
+    "federation": BASE | {"learning", "programs", "transcript", "data"},
+    "attacks": BASE | {"learning", "programs", "transcript", "decoding"},
+    "evaluation": BASE | {"learning", "programs", "transcript", "decoding", "attacks", "isolation"},
     "report": frozenset({"errors", "files", "foreign", "evaluation.record", "evaluation.decision"}),
     # a client's own rehearsal: it trains, attacks itself and scores the guess
-    "guard": BASE | {"learning", "transcript", "federation", "attacks", "evaluation"},
+    "guard": BASE | {"learning", "programs", "transcript", "federation", "attacks", "evaluation"},
     # a sweep drives the chain from data to audit, and draws with its own pen
-    "sweep": BASE | {"learning", "transcript", "data", "federation", "attacks", "evaluation"},
+    "sweep": BASE
+    | {"learning", "programs", "transcript", "data", "federation", "attacks", "evaluation"},
     # the papers' experiments drive the whole chain, as a user would
     "reproduce": BASE
     | {"learning", "transcript", "decoding", "data", "federation", "attacks", "evaluation"},

@@ -27,9 +27,12 @@ from overheard.attacks import all_attacks, equation, is_slow, words
 from overheard.evaluation.record import Audit
 from overheard.report import words as words_of
 from overheard.report.references import PAPERS, title
+from overheard.reproduce.harness import GIVEN
 
 ROOT = Path(__file__).resolve().parents[2]
 THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+BY_BIN = ("reliability", GIVEN)
+"""Of bins of probability, over which no mean is of use."""
 QUESTIONS = {
     "local_model": "which model would the client have trained alone?",
     "attribute": "which value does an attribute have, for every record?",
@@ -149,6 +152,8 @@ def paper_tables() -> str:
 def _experiment(rows: Sequence[dict[str, Any]]) -> str:
     groups: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
     for row in rows:
+        if row["measure"] in BY_BIN:
+            continue
         groups.setdefault((row["measure"], row["setting"], row["method"]), []).append(row)
     cells = []
     for (measure, setting, method), group in groups.items():

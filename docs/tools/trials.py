@@ -27,6 +27,15 @@ TRIALS = {
     "answer, never a crash, a wait or more memory than is stated.",
     "numbers": "What is claimed of the numbers is simulated: intervals that must hold the truth, "
     "probabilities that must be calibrated, fast code that must agree with slow code.",
+    "null_audits": "Attacks listen to simulated federations, and their answers are scored against "
+    "coin flips of which no message tells anything. Each trial is a whole audit; whatever it calls "
+    "exposed is false.",
+    "compare": "Two audits of the same clients and records are drawn, between which a known share "
+    "of records more is guessed right, or none, and compared as `overheard compare` does. A fault "
+    "is a kind of change that is shown too seldom, or seen too often where there is none.",
+    "replays": "Federations are simulated by clients that train as declared, or otherwise, and "
+    "each client is replayed on its own records. A fault is a kind of federation in which more "
+    "clients that did as declared are called unfit than may be.",
     "preflight": "Federations of all kinds are drawn, simulated and audited; each client has asked "
     "`overheard preflight` before, with another seed: from its own records alone, and with the "
     "whole config. A trial is a secret of a client, or of all clients together; a fault is one "
@@ -48,6 +57,7 @@ COUNTED = {
     "chaos": "kills that hit",
     "damage": "faults made",
     "disks": "faults made",
+    "null_audits": "falsely exposed",
     "coverage": "not run",
     "mutants": "survived",
     "mutants_scores": "survived",

@@ -67,8 +67,20 @@ def _options(
     json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object and nothing else (anywhere).")
     ] = False,
+    trust: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="MODULE:FUNCTION",
+            help="Code that a config or recording names as its model's factory and that may be "
+            "imported and run (repeat; before the command).",
+        ),
+    ] = None,
 ) -> None:
     gc.enable()  # see main: help is printed without coming here
+    for factory in trust or ():
+        from overheard.programs import trusted
+
+        trusted.trust(factory)
 
 
 @app.command(epilog="Example: `overheard demo --out demo-out`")
@@ -88,6 +100,7 @@ def demo(
     from overheard.errors import ChooseAnotherOutput
     from overheard.federation.config import parse_config
     from overheard.report.html import write_report
+    from overheard.transcript.store import Recording
 
     if out.exists():
         raise ChooseAnotherOutput(f"{out} exists already; choose another path or remove it")
@@ -97,7 +110,8 @@ def demo(
         text = (resources.files("overheard") / file).read_text(encoding="utf-8")
         config = _with_seed(parse_config(tomllib.loads(text), file), seed)
         _simulate(config, out / name / "run")
-        record = run_audit(out / name / "run", "eavesdropper", chosen, [], [], config.seed)
+        recording = Recording.open(out / name / "run")
+        record = run_audit(recording, "eavesdropper", chosen, [], [], config.seed)
         _write(out / name / "audit.json", record.to_json())
         write_report(record, out / name / "report.html")
         records.append(record)

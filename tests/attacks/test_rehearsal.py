@@ -9,13 +9,13 @@ from numpy.typing import NDArray
 from overheard.attacks.rehearsal import (
     DRAWS,
     OVERSURE,
-    Answer,
+    Attempt,
     Rehearsal,
     Tried,
     drawn,
     placed,
     rehearse,
-    replayed,
+    retrained,
     tempered,
 )
 from overheard.learning.dense import initial
@@ -43,7 +43,7 @@ def tried(certainty: float, right: float, misfit: float = 1.0) -> Tried:
     secret = (np.arange(PEOPLE) % 5 < 2).astype(np.int64)
     chosen = np.where(np.arange(PEOPLE) < right * PEOPLE, secret, 1 - secret)
     found = np.where(np.eye(2, dtype=bool)[chosen], certainty, 1 - certainty)
-    return Tried(secret, Answer(found, misfit))
+    return Tried(secret, Attempt(found, misfit))
 
 
 def sure(probabilities: NDArray[np.float64]) -> float:
@@ -58,7 +58,7 @@ def test_half_of_the_secrets_are_drawn_from_the_prior_and_half_from_between() ->
         asked.append(probabilities)
         return LINK, np.zeros(PEOPLE, dtype=np.int64)
 
-    found = rehearse(play, lambda link: Answer(PRIOR), answer, PRIOR)
+    found = rehearse(play, lambda link: Attempt(PRIOR), answer, PRIOR)
     assert len(found.tries) == len(asked) == DRAWS >= 3
     assert np.array_equal(asked[0], PRIOR)
     assert np.allclose(asked[1], (PRIOR + answer) / 2)
@@ -67,11 +67,11 @@ def test_half_of_the_secrets_are_drawn_from_the_prior_and_half_from_between() ->
 def test_the_replayed_updates_are_those_of_the_recipe_at_the_models_sent() -> None:
     rng = np.random.default_rng(0)
     inputs, labels = rng.normal(size=(PEOPLE, 3)), rng.normal(size=PEOPLE)
-    played = replayed(LINK, RECIPE, inputs, labels, 0.0, rng)
+    played = retrained(LINK, RECIPE, inputs, labels, 0.0, rng)
     client = local_training(RECIPE, SENT[1], shards([inputs], [labels], "float32"), rng)
     assert played.returned.dtype == np.float32
     assert np.array_equal(played.returned[1], client[0])
-    louder = replayed(LINK, RECIPE, inputs, labels, 0.5, rng).returned - played.returned
+    louder = retrained(LINK, RECIPE, inputs, labels, 0.5, rng).returned - played.returned
     assert louder.std() == pytest.approx(0.5, rel=0.3)
 
 
@@ -102,11 +102,11 @@ def test_an_answer_surer_than_rehearsals_were_right_is_tempered() -> None:
 
 
 def test_few_records_do_not_flag_by_chance() -> None:
-    few = Tried(np.zeros(10, dtype=np.int64), Answer(np.tile([0.45, 0.55], (10, 1))))
+    few = Tried(np.zeros(10, dtype=np.int64), Attempt(np.tile([0.45, 0.55], (10, 1))))
     assert few.accuracy == 0.0
     one_wrong = np.tile([0.99, 0.01], (10, 1))
     one_wrong[0] = [0.01, 0.99]
-    lucky = Tried(np.zeros(10, dtype=np.int64), Answer(one_wrong))
+    lucky = Tried(np.zeros(10, dtype=np.int64), Attempt(one_wrong))
     assert Rehearsal((lucky,), PRIOR[:10]).flag == ""
 
 

@@ -7,6 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.timing
 ALLOWED = 0.25
 BUSY = 1.6
 """What a machine that does other work too may add to processor time; `overheard bench start-up`

@@ -30,6 +30,7 @@ def test_it_opens_without_complaint_or_request(
     assert (lightness > 128) == (theme == "light")
 
 
+@pytest.mark.timing
 def test_it_opens_within_a_second(visit: Callable[..., Any]) -> None:
     timing = "performance.getEntriesByType('navigation')[0].loadEventEnd"
     assert min(visit().page.evaluate(timing) for _ in range(3)) < 1000

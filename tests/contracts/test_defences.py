@@ -115,8 +115,10 @@ class TestEvery:
         (claim,) = defence.claim
         assert claim.name == name
         assert len(claim.promises) > 10
-        said = json.loads(json.dumps(told(defence.claim)))
-        AppliedDefence(tuple(said["names"]), said["clip_norm"], said["noise_sd"])
+        said = told(defence.claim)
+        json.dumps(said.content())
+        assert isinstance(said, AppliedDefence)
+        assert said.names == (name,)
         after, _ = defence.upload(defence.init(5, 400), updates(), WHO, np.random.default_rng(1))
         if claim.clip_norm is not None:
             assert np.linalg.norm(after, axis=1).max() <= claim.clip_norm * (1 + 1e-12)

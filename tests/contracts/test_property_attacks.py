@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from overheard.attacks import all_attacks, attack_named
+from overheard.attacks import all_attacks, attack_named, listens
 from overheard.attacks.property.detectors import DetectorSettings
 from overheard.errors import GrantKnowledge
 from overheard.evaluation.attempt import NOT_RUN
@@ -80,7 +80,7 @@ def test_runs_on_sums_alone_and_says_the_same_twice(heard: View, name: str) -> N
     attack = quick(name)
     assert Link not in attack.needs
     assert Link not in heard.kinds
-    assert Sums in attack.needs
+    assert (Sums in attack.needs) == listens(attack)
     try:
         first = launch(attack, heard, 7)
     except NOT_RUN as error:

@@ -7,7 +7,7 @@ import pytest
 
 from overheard.decoding.ladder import decode
 from overheard.decoding.measurement import from_differences
-from overheard.decoding.successive import successive
+from overheard.decoding.successive import _gaussian, _gaussian_by_svd, successive
 
 
 def problem(rng, records, equations, noise):
@@ -57,3 +57,23 @@ def test_priors_of_zero_and_one_are_kept(rng):
     found = successive(measurement, prior)
     assert found.converged
     assert np.array_equal(found.guess, secret)
+
+
+def test_nearly_exact_messages_are_decided_too(rng):
+    """Messages in double precision: rows from a thousand to 1e12 times the noise, whose squares
+    are farther apart than doubles tell."""
+    turns = [np.linalg.qr(rng.normal(size=(30, 30)))[0] for _ in range(2)]
+    rows = turns[0] * np.logspace(12, 3, 30) @ turns[1]
+    secret, half = rng.integers(0, 2, 30), np.full(30, 0.5)
+    with pytest.raises(np.linalg.LinAlgError):
+        np.linalg.cholesky(rows.T @ rows / 4 + np.eye(30))
+    middle, deviation = _gaussian(rows, secret @ rows, half, half**2)
+    np.testing.assert_allclose(middle, secret, atol=0.01)
+    assert (deviation < 0.01).all()
+
+
+def test_the_slow_way_is_the_same(rng):
+    rows, mean = rng.normal(size=(40, 30)), rng.random(40)
+    given = rows, rng.normal(size=30), mean, mean * (1 - mean)
+    for one, other in zip(_gaussian(*given), _gaussian_by_svd(*given), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-12)

@@ -17,6 +17,8 @@ from overheard.reproduce.catalogue import experiment_named
 from overheard.reproduce.rows import Reproduction, Row
 from overheard.sweep.code import cell_code
 
+BEFORE = 3620
+"""Rows measured before any said by which code; there can only be fewer."""
 PROP1 = experiment_named("driouich2022-prop1")
 HOW = "overheard reproduce driouich2022-prop1 --seeds 1"
 SWEEP: dict[str, Any] = {"base": {"data": {"source": "randhie"}}, "attacks": ["majority"]}
@@ -98,3 +100,5 @@ def test_everything_committed_is_listed() -> None:
         for path in [*root.glob("papers/**/*.json"), *root.glob("benchmarks/*.json")]
     }
     assert f"{len(found)} rows: " in stale.listing(found)
+    unknown = [result for result in found if result.age == "unknown"]
+    assert len(unknown) <= BEFORE, "a new row must say by which code it was measured: use --again"

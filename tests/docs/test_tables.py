@@ -164,6 +164,14 @@ def test_the_papers_page_averages_no_mean_with_its_parts(tables: Any) -> None:
     assert "| 0.400 | 0.500; 0.700 over all 2 |" in tables._experiment(some)
 
 
+def test_the_papers_page_claims_no_probability_for_a_paper(tables: Any) -> None:
+    """What an attack itself gave is no claim; a mean over bins is nothing at all."""
+    bins = [row("a", "given 0.4", 0.5, claimed=0.4), row("a", "given 0.8", 0.9, claimed=0.8)]
+    page = tables._experiment([{**one, "measure": "reliability"} for one in bins])
+    assert "reliability" not in page
+    assert "| reliability |" not in tables.paper_tables()
+
+
 def test_a_comparison_that_matches_nothing_is_an_error(tables: Any) -> None:
     wrong = Comparison("xu2021-table1", "x", {"structured": "no such method"})
     with pytest.raises(ValueError, match="has no row of 'no such method'"):

@@ -55,6 +55,48 @@ def test_quoted_code_is_text() -> None:
     assert made._cell("a[0][:n] | b < c") == "a&#91;0]&#91;:n] \\| b &lt; c"
 
 
+def test_nothing_is_called_exposed_where_there_is_nothing_to_learn() -> None:
+    """At most 5 of 100 whole audits, for few and many clients."""
+    rows = made.results()["null_audits"]["rows"]
+    shapes = [re.match(r"(\d+) clients of (\d+) records", row["what"]) for row in rows]
+    assert [shape and shape.groups() for shape in shapes] == [
+        ("6", "30"), ("20", "100"), ("100", "30")
+    ]  # fmt: skip
+    for row in rows:
+        assert row["trials"] >= 500
+        assert row["faults"] <= 0.05 * row["trials"]
+
+
+def test_a_rise_is_seen_and_no_wolf_is_cried() -> None:
+    """A rise of 10 points with 6 x 1000 records in 80% of comparisons, at most 2% false ones."""
+    rows = {row["what"]: row for row in made.results()["compare"]["rows"]}
+    shown = {w: float(re.findall(r"shown in ([\d.]+)%", r["outcome"])[0]) for w, r in rows.items()}
+    assert shown["a rise of 10 points, 6 x 1000 records, by record"] >= 80
+    false = {what: share for what, share in shown.items() if what.startswith("no rise")}
+    assert len(false) >= 10
+    assert max(false.values()) <= 2
+    assert all(row["trials"] >= 1000 and not row["faults"] for row in rows.values())
+
+
+def test_preflight_called_nothing_ok_that_the_audit_then_exposed() -> None:
+    rows = made.results()["preflight"]["rows"]
+    federations = [row for row in rows if re.match(r"\d+: ", row["what"])]
+    assert len(federations) >= 30
+    assert not any(row["faults"] for row in rows)
+    assert sum("Audit exposes: nothing" not in row["outcome"] for row in federations) >= 10
+
+
+def test_who_trained_as_declared_is_hardly_ever_called_unfit() -> None:
+    rows = made.results()["replays"]["rows"]
+    honest = [row for row in rows if row["what"].startswith("as declared")]
+    assert len(honest) >= 4
+    for row in honest:
+        unfit, clients = map(int, re.findall(r"(\d+) of (\d+) clients", row["outcome"])[0])
+        assert unfit <= 0.01 * clients
+    assert len(rows) > len(honest)
+    assert not any(row["faults"] for row in rows)
+
+
 def test_killing_was_tried_often_enough_and_nothing_was_lost() -> None:
     rows = made.results()["chaos"]["rows"]
     assert sum(row["trials"] for row in rows) >= 200

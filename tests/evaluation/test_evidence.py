@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
 from scipy.stats import binomtest, fisher_exact, ttest_rel
 
-from overheard.evaluation.evidence import found_p_value, share_p_value, smaller_p_value
+from overheard.evaluation.evidence import (
+    found_p_value,
+    pooled_evidence,
+    share_p_value,
+    smaller_p_value,
+)
 from overheard.evaluation.sureness import Posterior, oversure
 
 
@@ -34,6 +41,22 @@ def test_a_likelihood_ratio_against_the_client_s_own_shares_rarely_exceeds_one_i
         own = np.where(truth, truth.mean(), 1 - truth.mean())
         small.append(2.0 ** -float((np.log2(given) - np.log2(own)).sum()) < 0.05)
     assert np.mean(small) <= 0.05
+
+
+@pytest.mark.parametrize("clients", [1, 2, 6])
+def test_clients_set_aside_by_the_truth_do_not_make_the_others_evidence(clients):
+    """Each bets all it has on a coin: it doubles or, set aside, is gone. Counting only those that
+    won would have an expectation of 1.5 to the power of the clients."""
+    outcomes = list(product([1.0, None], repeat=clients))
+    expected = np.mean([2.0 ** pooled_evidence(gains) for gains in outcomes])
+    assert expected <= 1 + 1e-12
+    assert pooled_evidence([30.0, None]) < 30.0 - 1
+
+
+def test_evidence_of_many_clients_adds_up_and_outlasts_one_that_fails():
+    assert pooled_evidence([9.66]) == pytest.approx(9.66, abs=0.2)
+    assert pooled_evidence([2.0] * 20) == pytest.approx(40.0, abs=0.2)
+    assert pooled_evidence([200.0] * 5 + [None]) > 900
 
 
 def test_smaller_means_by_student_s_t():

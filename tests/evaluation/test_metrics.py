@@ -141,6 +141,7 @@ def test_f1_of_the_rarest_value(truth, chosen, f1):
     guess = AttributeValues(np.eye(3)[chosen], (0.0, 1.0, 2.0))
     told = metrics.rare_value(guess, np.array(truth, dtype=float))
     assert told["rare_f1"] == pytest.approx(f1)
+    assert told["rare_value"] in {"0", "1"}  # as a reader writes it
 
 
 @pytest.mark.parametrize("classes", [2, 3])

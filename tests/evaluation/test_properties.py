@@ -156,7 +156,7 @@ def test_the_interval_covers() -> None:
 
 def heard(rounds: int = 12, clients: tuple[str, ...] = CLIENTS) -> Sums:
     rng = np.random.default_rng(4)
-    return Sums.of(
+    return Sums.of_rounds(
         clients,
         (
             RoundSum(

@@ -10,10 +10,13 @@ import pytest
 from overheard.attacks.attribute.majority import Majority
 from overheard.data.dataset import Dataset
 from overheard.errors import FixConfig
+from overheard.evaluation.audit import audit
 from overheard.evaluation.scoring import scorer_of
 from overheard.federation.config import parse_config
 from overheard.federation.plan import Plan, plan
 from overheard.learning.records import OneHot, Records, Scaled, positions
+from overheard.report.html import render
+from overheard.report.markdown import render_markdown
 from overheard.transcript.knowledge import AttributeDomain
 from overheard.transcript.observe import observe, recipe_of
 from overheard.transcript.target import attribute
@@ -110,3 +113,17 @@ def test_the_score_says_what_counts_as_right(federate) -> None:
     said = finding.details["right_is"]
     assert said.startswith("the right one of 3 ranges: up to ")
     assert "; above " in said
+
+
+def test_an_audit_says_the_ranges_in_words(federate) -> None:
+    def number(dataset: Dataset) -> Dataset:
+        age = np.random.default_rng(8).integers(18, 90, len(dataset.records)).astype(float)
+        records = Records({**dataset.records.columns, "age": age})
+        return Dataset(**{**vars(dataset), "records": records, "sensitive": ("age",)})
+
+    recording = federate(change=number, audit={"bins": 3}, rounds=3)
+    record = audit(recording, EAVESDROPPER, ["majority"], targets=["age"])
+    (note,) = [n for n in record.notes if n.startswith("age is a number")]
+    assert "counts as right if it names the right one of 3 ranges: up to " in note
+    for page in (render_markdown(record), render(record)):
+        assert "the right one of 3 ranges: up to " in page

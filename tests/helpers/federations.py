@@ -104,7 +104,7 @@ def _digits(path: Path, content: dict[str, Any]) -> Recording:
 
 
 def _summed(path: Path, seed: int = 0) -> Recording:
-    options = {"victim": 25, "participants": 5, "attributes": ["c043"]}
+    options = {"seed": seed, "victim": 25, "participants": 5, "attributes": ["c043"]}
     content = {
         "seed": seed,
         "data": {"source": "digits", "options": options},
@@ -116,7 +116,7 @@ def _summed(path: Path, seed: int = 0) -> Recording:
 
 
 def _property(path: Path, seed: int = 0) -> Recording:
-    options = {"clients": 10, "records": 8, "auxiliary": 300}
+    options = {"seed": seed, "clients": 10, "records": 8, "auxiliary": 300}
     content = {
         "seed": seed,
         "data": {"source": "digits_images", "options": options},
@@ -151,7 +151,8 @@ FAMILIES = {
         SERVER, "membership.s", ("candidate_decode", "coin", "gradient_variance_gmm"),
     ),
     "labels by group": Family(
-        _people({"name": "mlp", "hidden": [12]}, GROUPS, algorithm="fedsgd", rounds=1),
+        _people({"name": "mlp", "hidden": [12]}, GROUPS, algorithm="fedsgd", rounds=1,
+                participation=1.0),
         SERVER, "label",
         ("auxiliary_mean", "bayes_groups", "group_means_pinv", "group_means_tikhonov",
          "linear_decode", "naive"),

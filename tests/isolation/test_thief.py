@@ -67,7 +67,7 @@ def seen(recording: Recording, target: str = "attribute.s") -> View:
 def test_it_steals_here_and_not_there(
     recording: Recording, thief: Any, door: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (file,) = (recording.path / "truth").glob("*-records.parquet")
+    (file,) = (recording.path / "truth").glob("*-records.safetensors")
     monkeypatch.setenv("A_SECRET", "1")
     monkeypatch.setenv("A_PLACE", str(recording.path))
     monkeypatch.chdir(recording.path)
@@ -115,12 +115,14 @@ def test_sums_are_handed_over_without_a_disk(recording: Recording) -> None:
 def test_whatever_is_launched_within_is_isolated(
     recording: Recording, thief: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.chdir(recording.path)  # where the thief writes when nothing holds it
     held: list[str] = []
 
     def called(self: Isolated, view: View, rng: np.random.Generator) -> None:
         held.append(f"{self.name} {view.kinds == self.needs} {self.hidden}")
 
     monkeypatch.setattr(Isolated, "__call__", called)
+    monkeypatch.chdir(recording.path)  # the thief leaves a file where it runs unhindered
     view, ours, theirs = seen(recording), attack_named("majority"), thief()
     for every, expected in ((None, ["thief"]), (True, ["majority", "thief"]), (False, [])):
         held.clear()

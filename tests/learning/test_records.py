@@ -120,6 +120,11 @@ def test_targets_become_what_the_loss_sees() -> None:
         classes.encode_values(np.array(["maybe"]))
     with pytest.raises(FixRecording, match="target 'y' holds text where numbers"):
         scaled.encode_values(np.array(["many"]))
+    for gap in (np.nan, np.inf):  # the value is at fault, not the scale
+        with pytest.raises(FixData, match="column 'y' holds a value that is not finite; drop"):
+            scaled.encode_values(np.array([1.0, gap]))
+    with pytest.raises(FixData, match=r"becomes 1e.90 with .* these are not the scales"):
+        Target(column="y", scale=1e-90).encode_values(np.array([1.0]))
 
 
 def test_a_recipe_travels_as_json_and_must_fit_together() -> None:

@@ -10,6 +10,7 @@ import pytest
 from overheard.evaluation.record import Audit, Bin, Heard, Sureness
 from overheard.report import render
 from overheard.report.helps import Measured, frontiers, ranked
+from overheard.report.markdown import render_markdown
 from overheard.report.references import bibtex, title
 from overheard.report.sections import listened
 
@@ -72,6 +73,61 @@ def test_how_sure(told: Audit) -> None:
     for part in ("2,831 of 5,831 records", "2,825", "0.12", "50–60%", "beyond 99%", "99.8%"):
         assert part in text
     assert text.count("Known beyond 99%") == 2 * 3  # over all and by client, for three secrets
+
+
+def test_a_guess_is_not_how_sure_the_adversary_is(told: Audit) -> None:
+    """Where everything that listened is flagged, the guess it was compared with is no adversary."""
+    sure = next(p.sure for p in told.pooled if p.attack == "max_entropy")
+    guess = {"sure": sure}
+    pooled = tuple(
+        p.model_copy(update=guess if p.attack == "majority" else {"flag": "poor fit"})
+        for p in told.pooled
+    )
+    only = told.model_copy(update={"pooled": pooled})
+    assert any(p.attack == "majority" for p in pooled)
+    assert "Known beyond 99%" not in section(render(only), "sure")
+    assert "How sure is the adversary" not in render_markdown(only)
+
+
+def test_how_sure_counts_the_records_of_which_it_tells(told: Audit) -> None:
+    """Clients whose probabilities the truth contradicts are not among them."""
+    pooled = tuple(p.model_copy(update={"n": p.n + 1000}) for p in told.pooled)
+    page = told.model_copy(update={"pooled": pooled})
+    assert "2,831 of 5,831 records" in section(render(page), "sure")
+    assert "2,831 of 5,831 records" in render_markdown(page)
+
+
+def test_a_chart_says_what_is_flagged_and_that_one_interval_is_no_verdict(audit: Audit) -> None:
+    pooled = tuple(
+        p.model_copy(update={"flag": "poor fit"}) if p.attack == "max_entropy" else p
+        for p in audit.pooled
+    )
+    page = render(audit.model_copy(update={"pooled": pooled}))
+    marked = re.findall(r"All clients together, (\w+): [^;<]*, flagged", page)
+    assert set(marked) == {"max_entropy"}
+    assert "wholly to the right" not in words_of(page)
+
+
+def test_the_first_sentence_counts_what_could_not_be_measured(audit: Audit) -> None:
+    flag = {"details": {"flag": "poor fit"}}
+    findings = tuple(
+        f.model_copy(update=flag) if f.attribute == "black" else f for f in audit.findings
+    )
+    assert "; 1 more could not be measured." in words_of(render(audit))  # the labels were skipped
+    page = words_of(render(audit.model_copy(update={"findings": findings, "pooled": ()})))
+    assert "; 2 more could not be measured." in page
+
+
+def test_what_only_all_clients_together_show_is_said_of_no_client(audit: Audit) -> None:
+    first = next(f for f in audit.findings if (f.attack, f.attribute) == ("max_entropy", "black"))
+    made = tuple(
+        first.model_copy(update={"client": f"c{k}", "p_value": 0.03, "value": 0.6, "lift": 0.01})
+        for k in range(6)
+    )
+    row = next(p for p in audit.pooled if (p.attack, p.attribute) == ("max_entropy", "black"))
+    sure = row.model_copy(update={"p_value": 1e-6})
+    page = render(audit.model_copy(update={"findings": made, "pooled": (sure,), "skipped": ()}))
+    assert "for all clients together; none of 6 clients is exposed by itself." in words_of(page)
 
 
 def test_rows_are_shown_only_on_request(told: Audit) -> None:

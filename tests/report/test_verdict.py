@@ -6,7 +6,7 @@ import pytest
 
 from overheard.evaluation.record import Audit, Failed, Finding, Replay, Skipped
 from overheard.report import headline
-from overheard.report.verdict import (
+from overheard.report.judging import (
     EXPOSED,
     NO_SIGN,
     NOT_MEASURED,
@@ -14,9 +14,8 @@ from overheard.report.verdict import (
     Level,
     judge,
     judge_pooled,
-    overall,
-    verdicts,
 )
+from overheard.report.verdict import overall, verdicts
 
 
 def with_findings(audit: Audit, *findings: Finding) -> Audit:
@@ -277,6 +276,82 @@ def test_a_client_that_did_not_train_as_declared_shows_no_sign_of_nothing(audit:
     (verdict,) = verdicts(unfit)
     assert verdict.level is NOT_MEASURED
     assert "does not reproduce what the client sent" in verdict.text
+
+
+@pytest.mark.parametrize(("value", "level"), [(0.86, NOT_MEASURED), (0.999, EXPOSED)])
+def test_told_a_wrong_recipe_an_attack_may_show_a_leak_but_not_that_there_may_be_one(
+    audit: Audit, value: float, level: Level
+) -> None:
+    """A little better than guessing by a wrong recipe is no measurement of what the right one gets;
+    what the truth confirms beyond doubt is a leak, whatever was declared."""
+    found = one(audit, "model_based_linear", "site 1", "black").model_copy(
+        update={"value": value, "low": value - 0.02, "high": value, "majority": 0.85,
+                "imputation": 0.85, "p_value": 0.3 if value < 0.9 else 1e-12}
+    )  # fmt: skip
+    replay = Replay(client="site 1", outcome="does not fit", rounds=(1,), round=1, off=0.8)
+    (verdict,) = verdicts(with_findings(audit, found))
+    assert verdict.level is (UNCLEAR if level is NOT_MEASURED else EXPOSED)
+    unfit = with_findings(audit, found).model_copy(update={"replays": (replay,)})
+    (verdict,) = verdicts(unfit)
+    assert verdict.level is level
+
+
+def test_each_reason_is_said_of_the_clients_that_it_is_of(audit: Audit) -> None:
+    sites = [one(audit, "model_based_linear", f"site {k}", "black") for k in (1, 2, 3)]
+    replay = Replay(client="site 3", outcome="does not fit", rounds=(1,), round=1, off=0.8)
+    doubted = [flagged(sites[0], "off by 3.5"), flagged(sites[1], "off by 4"), sites[2]]
+    made = with_findings(audit, *doubted).model_copy(update={"replays": (replay,)})
+    (sentence,) = headline(made)
+    assert "at 2 of 3 clients model_based_linear flags its own answer: off by 3.5; at" in sentence
+    assert "; at 1 of 3 clients the declared recipe does not reproduce" in sentence
+
+
+def test_what_only_probabilities_hint_at_is_said(audit: Audit) -> None:
+    """Accuracy below a stranger's, and the verdict is not "no sign": the sentence says why."""
+    weak = one(audit, "model_based_linear", "site 1", "black")
+    hint = weak.model_copy(update={"evidence": 2.25, "p_value": 0.4})
+    (verdict,) = verdicts(with_findings(audit, hint))
+    assert verdict.level is UNCLEAR
+    assert "beat both guesses by 2.2 bits over all records, which may be chance" in verdict.text
+
+
+def test_all_clients_models_are_rebuilt_on_their_records(audit: Audit) -> None:
+    rows = [f for f in audit.findings if f.attack == "exact_linear"]
+    weak = tuple(f.model_copy(update={"p_value": 0.5}) for f in rows)
+    pooled = tuple(
+        p.model_copy(update={"p_value": 1e-9}) for p in audit.pooled if p.attack == "exact_linear"
+    )
+    (sentence,) = headline(
+        audit.model_copy(update={"findings": weak, "pooled": pooled, "skipped": ()})
+    )
+    assert "rebuilds all clients' own model: the copy's loss on their " in sentence
+
+
+def test_a_failure_elsewhere_is_not_said_of_this_secret(audit: Audit) -> None:
+    skip = Skipped(attack="exact_linear", client="site 1", reason="a network")
+    broken = Failed(attack="max_entropy", client="site 1", attribute="black", error="ValueError")
+    both = audit.model_copy(
+        update={"findings": (), "pooled": (), "skipped": (skip,), "failed": (broken,)}
+    )
+    said = {v.topic.name: v.text for v in verdicts(both)}
+    assert "every attack on it was skipped, for" in said["own model"]
+    assert "every attack on it was skipped or failed" in said["black"]
+
+
+def test_what_counts_as_right_of_a_number_is_said(audit: Audit) -> None:
+    found = one(audit, "max_entropy", "site 6", "black")
+    right = "the right one of 3 ranges: up to 2; 2 to 5; above 5"
+    cut = found.model_copy(update={"details": {"right_is": right}})
+    (sentence,) = headline(with_findings(audit, cut))
+    assert "'s 1,049 records (the right one of 3 ranges); always" in sentence
+
+
+def test_a_leak_by_an_attack_surer_than_right_says_so(audit: Audit) -> None:
+    found = one(audit, "max_entropy", "site 6", "black")
+    over = found.model_copy(update={"details": {"oversure": "99% sure on average, right for 97%"}})
+    (verdict,) = verdicts(with_findings(audit, over))
+    assert verdict.level is EXPOSED
+    assert "must not be relied on: 99% sure on average, right for 97%" in verdict.text
 
 
 def test_where_an_attack_failed_the_others_do_not_say_no_sign(audit: Audit) -> None:

@@ -27,6 +27,7 @@ def test_an_interval_carries_its_ends() -> None:
 @pytest.mark.parametrize(
     ("value", "text"),
     [(0.123, "12%"), (3.5, "350%"), (12.5, "1,250%"), (3.1e-5, "0.0031%"), (0.012, "1.2%"),
+     (5867783.85, "5.9×10⁸%"),
      (2e-9, "less than 0.0001%"), (0.0, "0%"), (-1e-12, "less than 0.0001%"), (-0.5, "−50%")],
 )  # fmt: skip
 def test_an_excess_loss_in_a_sentence(value: float, text: str) -> None:

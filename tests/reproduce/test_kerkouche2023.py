@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -10,8 +12,8 @@ from overheard.reproduce import kerkouche2023 as paper
 from overheard.reproduce import kerkouche2023_pictures as drawn
 from overheard.reproduce.catalogue import experiments
 from overheard.reproduce.kerkouche2023_listening import OURS, Heard, Point, Setting, listen
-from overheard.reproduce.kerkouche2023_rows import curve_rows, reliability_rows
-from overheard.reproduce.rows import Choice
+from overheard.reproduce.kerkouche2023_rows import curve_rows, reliability_rows, worst_rows
+from overheard.reproduce.rows import Choice, Reproduction
 
 
 def quiet(what: str, done: int, total: int) -> None:
@@ -28,6 +30,7 @@ def test_the_quick_version_finds_the_climbers(tmp_path) -> None:
     outcome = paper.fig5(True, 1, quiet, Choice(rounds=40, shadows=60))
     curves = {r.method for r in outcome.rows if r.measure == "F1"}
     assert curves == {"matched_filter", "BASELINE", "OLS", "REG", "PROLIN"}
+    assert curves == {r.method for r in outcome.rows if r.measure == "best F1"}
     last = [r.measured for r in outcome.rows if r.client == "round 40" and r.measure == "F1"]
     assert outcome.measured("matched_filter", client="round 40", measure="F1") == [1.0]
     assert max(last) == 1.0
@@ -45,20 +48,27 @@ def test_targets_and_decoys_share_a_federation() -> None:
     assert {"F1", "Brier score", "false alarms", "F1 by effect size", "CPU seconds"} <= measures
 
 
-def test_reliability() -> None:
+def test_reliability(tmp_path) -> None:
+    """What was said and what was so; no paper claims either."""
     p, real = np.array([0.05, 0.05, 0.95, 0.97]), np.array([False, False, True, True])
     point = Point(0, "matched_filter", 50, 1.0, 0.0, p, real, 1.0, 2)
     rows = reliability_rows("all", [point])
-    assert [(r.measured, r.claimed) for r in rows] == [
-        (0.0, pytest.approx(0.05)),
-        (1.0, pytest.approx(0.96)),
+    assert [(r.measure, r.measured, r.claimed) for r in rows] == [
+        ("probability given", pytest.approx(0.05), None),
+        ("reliability", 0.0, None),
+        ("probability given", pytest.approx(0.96), None),
+        ("reliability", 1.0, None),
     ]
+    outcome = Reproduction("kerkouche2023-reliability", "p", tuple(rows), "d", (), True, 1)
+    drawn.draw_reliability(outcome, tmp_path / "reliability.svg")
+    assert (tmp_path / "reliability.svg").stat().st_size > 1000
 
 
 def test_parts_of_figures() -> None:
     panels = paper._settings("membership", False, Choice("fashion", 10, 60, 0), ("mnist",))
     assert [(p.dataset, p.size, p.rounds, p.compared) for p in panels] == [("fashion", 10, 60, 0)]
-    assert len(paper._settings("ascent", False, Choice(), ("mnist", "cifar10"))) == 4
+    both = paper._settings("ascent", False, Choice(), ("mnist", "cifar10"))
+    assert [p.size for p in both] == [10, 20, 30, 25, 50]
     (many,) = paper._settings("ascent", False, Choice("cifar10", 25, clients=200), ())
     assert (many.clients, many.positives, many.shadows) == (200, 5, 1200)
     with pytest.raises(FixConfig, match="unknown dataset 'svhn'"):
@@ -100,6 +110,35 @@ def test_ours_is_set_beside_theirs_on_the_same_targets() -> None:
     assert of[OURS, "F1, the others' targets"] == 1.0
     assert of["PROLIN", "F1"] == 0.5
     assert (OURS, "CPU seconds") not in of  # readings that were kept took no time
+
+
+def curve(method: str, *heights: float) -> tuple[Point, ...]:
+    nobody = np.zeros(2)
+    return tuple(
+        Point(0, method, 20 * (t + 1), height, 0.0, nobody, nobody > 0, 1.0, 0)
+        for t, height in enumerate(heights)
+    )
+
+
+def test_section_6_4_2_is_about_peaks_means_and_spread() -> None:
+    """Of Fashion, 20 records: BASELINE peaks at round 20 with .83, PROLIN at round 120 with .79."""
+    points = curve("BASELINE", 0.9, 0.3, 0.3) + curve("PROLIN", 0.2, 0.5, 0.8)
+    setting = Setting("fashion", "membership", 20, 60)
+    rows = curve_rows(setting, [Heard((*points, *curve(OURS, 1, 1, 1)), (), (), ())])
+    of = {(r.method, r.measure): (r.measured, r.claimed) for r in rows if r.client == "all rounds"}
+    assert of["BASELINE", "best F1"] == (0.9, 0.83)
+    assert of["BASELINE", "round of the best"] == (20, 20)
+    assert of["PROLIN", "best F1"] == (0.8, 0.79)
+    assert of["PROLIN", "round of the best"] == (60, 120)
+    assert of["PROLIN", "mean F1"] == (pytest.approx(0.5), None)
+    spread = [of[method, "sd of F1"][0] for method in ("BASELINE", "PROLIN", OURS)]
+    assert spread == sorted(spread, reverse=True)
+    assert spread[-1] == 0
+    assert worst_rows(rows) == []
+    other = curve_rows(replace(setting, dataset="mnist"), [Heard(curve("PROLIN", 0.1), (), (), ())])
+    (worst, *_) = worst_rows([*other, *rows])
+    assert (worst.method, worst.measured, worst.claimed) == ("PROLIN", 0.1, 0.69)
+    assert worst.client == "mnist, membership, 20 records, 50 clients"
 
 
 def test_reliability_takes_points_at_one_round() -> None:

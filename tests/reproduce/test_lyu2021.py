@@ -30,6 +30,7 @@ from overheard.reproduce.lyu2021_scoring import (
 from overheard.reproduce.lyu2021_settings import Setting
 from overheard.reproduce.rows import Reproduction, Row, write_reproduction
 
+PAPERS = Path(__file__).parents[2] / "papers"
 SHORT = CosMatching(phases=("pre1",), temperatures=(1.0,), steps=10)
 SMALL = Setting(
     "digits, c043",
@@ -46,7 +47,8 @@ SMALL = Setting(
 
 
 def test_every_table_is_there() -> None:
-    names = [f"table{i}" for i in range(2, 14)] + ["labels"]
+    names = [f"table{i}" for i in range(2, 14)]
+    names += ["labels", "label-prior", "pipeline", "equation2"]
     for name in names:
         assert experiment_named(f"lyu2021-{name}").paper == "lyu2021"
 
@@ -93,6 +95,21 @@ def test_claims_stand_where_the_paper_prints_them() -> None:
     assert claim(table11, "location30, c069, B=all", "300 records", "gmm") == 0.8933
     table12 = tables.prior_table("location30", False)
     assert claim(table12, "location30, c069, B=32", "50 records", "cos_matching") == 0.86
+
+
+def test_the_page_says_at_which_rates() -> None:
+    """Full batches: 0.1, but for Table 6 and for membership."""
+
+    def full_batch(settings: list[Setting]) -> set[float]:
+        return {s.rate for s in settings if not s.batch}
+
+    assert full_batch(tables.batch_table(False)) == {0.01}
+    assert full_batch(tables.members_table("location30", False)) == {0.5}
+    for make in (tables.isolation_table, tables.phases_table, tables.sizes_table):
+        assert full_batch(make(False)) == {0.1}
+    page = " ".join((PAPERS / "lyu2021" / "README.md").read_text(encoding="utf-8").split())
+    assert "0.1 with full batches (0.01 in Table 6" in page
+    assert "0.5 for membership" in page
 
 
 @pytest.fixture(scope="module")

@@ -46,7 +46,7 @@ _WORSE = 5.0  # times the worst rehearsal's misfit that is still called a good f
 
 
 @dataclass(frozen=True)
-class Answer:
+class Attempt:
     """Probabilities (m, K), and the noise's variance in units of what was expected (about 1 when
     all is well)."""
 
@@ -59,7 +59,7 @@ class Tried:
     """One rehearsal: the secret drawn (m,) and what the decoder made of it."""
 
     secret: Indices
-    found: Answer
+    found: Attempt
 
     @property
     def accuracy(self) -> float:
@@ -126,7 +126,7 @@ class Rehearsal:
 
 def rehearse(
     play: Callable[[Array], tuple[Link, Indices]],
-    decode: Callable[[Link], Answer],
+    decode: Callable[[Link], Attempt],
     answer: Array,
     prior: Array,
     draws: int = DRAWS,
@@ -171,7 +171,7 @@ def placed(probabilities: Array, columns: Array, rng: np.random.Generator) -> tu
     return np.asarray(chosen, dtype=np.int64), np.clip(place, 1e-3, 1 - 1e-3)
 
 
-def replayed(
+def retrained(
     link: Link, recipe: Recipe, inputs: Array, labels: Array, noise: float, rng: np.random.Generator
 ) -> Link:
     """The link as it would be if the client trained on these records.

@@ -22,6 +22,8 @@ class Dataset:
 
     ``outside``: records of the same population, without a client column, that no client holds.
     ``images``: the columns that are images, and their (channels, height, width).
+    ``ordinal``: columns of a few numbers that are one input, whose values mean their order and
+    distance; other attributes under audit with more than two values are an input a value.
     """
 
     name: str
@@ -34,6 +36,7 @@ class Dataset:
     licence: str
     outside: Records | None = None
     images: Mapping[str, tuple[int, int, int]] = field(default_factory=dict)
+    ordinal: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         known = self.records.columns

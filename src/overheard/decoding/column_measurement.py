@@ -19,8 +19,8 @@ linear equations in the unknown values,
 
     U_direct = sum_i e_i(s_i) x_direct(s_i)' + what is left of the noise,
 
-H equations a column and round: that is what :class:`Columns` returns. (DECODERS section 3 uses
-the same columns with the errors as the model gives them.)
+H equations a column and round: that is what :class:`Columns` returns
+(decoders.md section 3.1).
 """
 
 from __future__ import annotations

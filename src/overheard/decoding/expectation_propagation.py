@@ -1,8 +1,8 @@
 """Rung 3: posterior probabilities that know how the total ties the records together.
 
 Each record's discrete prior is replaced by a Gaussian site, adjusted until the Gaussian posterior
-agrees in mean and covariance with "this record discrete, all others Gaussian" (DECODERS section 2,
-rung 3). Plain expectation propagation can run into confident nonsense when the measurement is
+agrees in mean and covariance with "this record discrete, all others Gaussian" (decoders.md section
+2, rung 3). Plain expectation propagation can run into confident nonsense when the measurement is
 precise in some directions and blind in others. Four safeguards, none of which sees the truth:
 
 1. **Capped precision.** Singular values are lowered to 30 (then 45, 68, ...): more noise in the

@@ -8,7 +8,7 @@ candidate values of the same record,
 
 two outer products of factors that are differences themselves: nothing cancels later (computing
 K11 - 2 K10 + K00 instead would lose half the digits). An inner product of two such differences
-is four products of small matrices a layer (DECODERS section 1).
+is four products of small matrices a layer (decoders.md section 1).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What is the mean label of each group of a client's records, given one sum over all of them?
 
-leprovost2023 in general form (DECODERS section 7). The client reveals ``t = sum_i psi_i``, where
+leprovost2023 in general form (decoders.md section 7). The client reveals ``t = sum_i psi_i``, where
 record i adds ``psi_i = (f_i - y_i) J_i``: its residual times the gradient of the model's output.
 The adversary has auxiliary records of the same kind, with labels, and so knows the mean and the
 covariance of ``(y, psi)`` in each group. Treating the sums as Gaussian, the posterior mean of

@@ -1,7 +1,7 @@
 """Which labels did the client have, given its inputs and its gradients?
 
 For squared error the gradient is linear in the labels outright, however non-linear the network
-(DECODERS section 1): with r_i = f_i - y_i and J_i the gradient of the output f_i,
+(decoders.md section 1): with r_i = f_i - y_i and J_i the gradient of the output f_i,
 
     (m / 2) g = sum_i r_i J_i + noise.
 

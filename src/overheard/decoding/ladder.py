@@ -1,4 +1,4 @@
-"""Which decoder should be believed here? The rungs of DECODERS section 2, chosen without the truth.
+"""Which decoder should be believed here? decoders.md section 2's rungs, chosen without the truth.
 
 0. **enumeration**, when there are at most 2^22 possible answers: the exact posterior.
 1. **ridge**, when the equations reach the unknowns: taken if no record is ambiguous and the

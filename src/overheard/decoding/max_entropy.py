@@ -1,7 +1,7 @@
 """Rung 2: the least committal distribution over the records that explains the measurement.
 
 Among all distributions of the candidates, the one closest to the prior (in relative entropy) that
-meets the measured total up to its noise factorises over records (DECODERS section 2):
+meets the measured total up to its noise factorises over records (decoders.md section 2):
 
     p_ik  proportional to  prior_ik exp(F_ik . lambda),
 

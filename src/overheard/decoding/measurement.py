@@ -1,6 +1,6 @@
 """What did one sum of per-record features tell about the records?
 
-A client's update is a linear measurement of the secret (DECODERS section 1): record ``i`` takes
+A client's update is a linear measurement of the secret (decoders.md section 1): record ``i`` takes
 one of ``K`` candidate values, and the adversary sees
 
     t = sum_i F[i, s_i] + noise,          F[i, k] = gradient of record i with candidate k.
@@ -220,7 +220,7 @@ def from_differences(
 def from_gram(
     gram: Any, projections: Any, noise: float, *, candidates: int = 2, floor: float = FLOOR
 ) -> Measurement:
-    """Measurement from inner products, for gradients that were never built (DECODERS 1).
+    """Measurement from inner products, for gradients that were never built (decoders.md section 1).
 
     gram: (n, n), inner products of the n = m (K - 1) differences, record-major;
     projections: (n,), their inner products with ``t - sum_i F[i, 0]``;

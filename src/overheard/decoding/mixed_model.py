@@ -1,7 +1,7 @@
 """Which clients have a property, from one number a round that is a sum over its participants.
 
 Round r gives y_r, standardised so that a client without the property adds about N(0, 1) and a
-client with it e_r more (kerkouche2023 asks the same of its linear features; DECODERS section 5).
+client with it e_r more (kerkouche2023 asks the same of its linear features; decoders.md section 5).
 Rounds are not independent: a client's own records lean the same way in rounds that are near. So
 
     y | tau, gamma ~ N(gamma E tau, C(tau)),    E = diag(e) A,    gamma ~ N(1, 0.1^2),

@@ -1,10 +1,10 @@
 """The sufficient statistics of a secret column, from updates of linear least squares.
 
-DECODERS 2: for squared error and a linear model the update depends on the secret only through
-the moments ``U_k = sum over records with value k of phi_i``, ``phi = [public inputs, 1, y]``.
-One step is linear in U; E steps are ``theta <- theta - c (H(U) theta - b(U))`` repeated, and the
-same few numbers follow from a small non-linear least squares. X_p'X_p is public, so two messages
-suffice where a fit of the whole map needs d + 1.
+For squared error and a linear model the update depends on the secret (decoders.md section 2.1) only
+through the moments ``U_k = sum over records with value k of phi_i``, phi being the public inputs, 1
+and y. One step is linear in U; E steps are ``theta <- theta - c (H(U) theta - b(U))`` repeated, and
+the same few numbers follow from a small non-linear least squares. X_p'X_p is public, so that two
+messages suffice where a fit of the whole map needs d + 1.
 
 The answer is kept as the linear measurement ``rows @ U = total`` with unit noise, so that a
 moment which the messages do not determine is never inverted.

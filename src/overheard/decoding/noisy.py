@@ -3,7 +3,7 @@
 :mod:`overheard.decoding.expectation_propagation` proves answers from nearly exact messages.
 Behind mini-batches there is nothing to prove: the noise is large, smooth, and stated up to a
 factor. So the sites are swept from the prior at full precision. While the answer leaves more than
-the stated noise, the noise is raised to what it leaves (DECODERS section 3: inflation by
+the stated noise, the noise is raised to what it leaves (decoders.md section 3.1: by
 max(1, chi-square)); while the sweeps do not come to rest, which is what understated noise does to
 them, it is doubled. If that does not help, maximum entropy answers instead.
 """

@@ -1,7 +1,7 @@
 """Rung 1: solve the linear equations, and take the answer when nothing about it is ambiguous.
 
 With as many independent equations as unknowns, and little noise, the indicators follow from
-regularised least squares (DECODERS section 2, rung 1). The regulariser is the prior: indicators
+regularised least squares (decoders.md section 2, rung 1). The regulariser is the prior: indicators
 are given the prior's mean and covariance, so the solve is the Gaussian posterior
 
     Q = (D D' + T)^-1,     mean = Q (D t + nu),

@@ -6,7 +6,7 @@ record ``i`` at round ``t`` is an outer product: coordinate ``j`` is ``residual[
 coordinates are 100,000 equations, but models move smoothly from round to round, so the residuals
 of all records span only a few dozen curves in time. Projecting every coordinate's series on those
 curves keeps the information of **all** rounds, averages the rounding noise down, and leaves a few
-thousand rows (DECODERS sections 1 and 4).
+thousand rows (decoders.md sections 1 and 4).
 
 Why all rounds and not a sample: noise of float32 rounding is fresh in every round, so 1,000 rounds
 measure as precisely as 60 rounds with a quarter of the noise, for hardly more work.
@@ -85,7 +85,7 @@ def from_factors(
 def float32_noise(
     returned: Any, residuals: Any, inputs: Any, scale: float, *, residual_error: float = 2.0**-23
 ) -> Array:
-    """Standard deviation (T, d) of gradient sums read from float32 models (DECODERS section 4).
+    """Standard deviation (T, d) of gradient sums read from float32 models (decoders.md section 4).
 
     returned: (T, d), the models sent back; scale: what turns a difference of models into a sum of
     gradients (m / learning rate); residuals (m, K, T) and inputs (m, K, d) as in

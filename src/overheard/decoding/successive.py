@@ -68,8 +68,23 @@ def _gaussian(rows: Array, total: Array, mean: Array, variance: Array) -> tuple[
     weighted = rows * variance[:, None]
     inner = rows.T @ weighted
     inner[np.diag_indices_from(inner)] += 1.0
-    factor = linalg.cho_factor(inner, lower=True, check_finite=False)
+    try:
+        factor = linalg.cho_factor(inner, lower=True, check_finite=False)
+    except linalg.LinAlgError:  # beside nearly exact messages the unit noise is below rounding
+        return _gaussian_by_svd(rows, total, mean, variance)
     solved = linalg.cho_solve(factor, weighted.T, check_finite=False)  # (r, n)
     middle = mean + solved.T @ (total - mean @ rows)
     explained = np.einsum("nr,rn->n", weighted, solved)
     return middle, np.sqrt(np.maximum(variance - explained, 0.0))
+
+
+def _gaussian_by_svd(
+    rows: Array, total: Array, mean: Array, variance: Array
+) -> tuple[Array, Array]:
+    """The same without squaring the rows; several times slower."""
+    deviation = np.sqrt(variance)
+    left, size, right = linalg.svd(rows * deviation[:, None], full_matrices=False)
+    gain = size / (size**2 + 1)
+    middle = mean + deviation * (left @ (gain * (right @ (total - mean @ rows))))
+    explained = np.square(left) @ (size * gain)
+    return middle, deviation * np.sqrt(np.maximum(1 - explained, 0.0))

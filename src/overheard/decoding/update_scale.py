@@ -1,7 +1,7 @@
 """By which factor was the whole sum scaled before it was sent?
 
-A clipped update is the sum of the records' gradients times an unknown ``alpha`` (DECODERS section
-3, end). With B the sum under candidate 0, differences F and indicators z, the message is
+A clipped update is the sum of the records' gradients times an unknown ``alpha`` (decoders.md
+section 3.2). With B the sum under candidate 0, differences F and indicators z, the message is
 
     t = alpha (B + F z) + noise.
 

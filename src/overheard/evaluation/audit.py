@@ -17,11 +17,11 @@ from overheard.errors import FixConfig, FixData, ListenLonger
 from overheard.evaluation import properties
 from overheard.evaluation.attempt import NOT_RUN, attempt, check_budget
 from overheard.evaluation.decision import CLOSE, Topic, topic_of
-from overheard.evaluation.evidence import share_p_value, smaller_p_value
+from overheard.evaluation.evidence import pooled_evidence, share_p_value, smaller_p_value
 from overheard.evaluation.intervals import clustered_interval
 from overheard.evaluation.kept import NOTHING_KEPT, Kept
+from overheard.evaluation.notes import notes_of
 from overheard.evaluation.pace import Pace, scope
-from overheard.evaluation.promised import promise_notes
 from overheard.evaluation.record import (
     SHARES,
     AttackInfo,
@@ -37,7 +37,6 @@ from overheard.evaluation.scoring import Scored, Scorer, scorer_of
 from overheard.evaluation.sureness import joined, sureness
 from overheard.foreign.limits import check
 from overheard.learning.recipe import Recipe
-from overheard.transcript.clear import clear_notes
 from overheard.transcript.knowledge import Sums
 from overheard.transcript.observe import EVERYBODY, observe, recipe_of
 from overheard.transcript.store import Recording
@@ -92,7 +91,7 @@ def audit(
     given = tuple(attacks)
     chosen = chosen_attacks(given)
     named = {a.name for a in chosen} if given else set()
-    names = tuple(clients) or recording.clients
+    names = _clients(recording, tuple(clients))
     asked = _targets(recording, tuple(targets))
     whole = {t for t in asked if t.question == "property"}
     scored: list[Scored] = []
@@ -156,11 +155,7 @@ def audit(
         skipped=tuple(skipped),
         failed=tuple(failed),
         replays=replays(recording, recipe, truth, names, seed, kept) if whole < {*asked} else (),
-        notes=(
-            *_notes(recording),
-            *rank_notes(findings),
-            *flag_notes(findings),
-        ),
+        notes=notes_of(recording, findings),
     )
 
 
@@ -237,53 +232,18 @@ def _property_scorer(recording: Recording, target: Target, view: View, seed: int
             f"{view.threat!r} does not hear; audit as 'secure-server'"
         )
     properties.check_heard(view)
+    if not recording.holds_truth("Property", target.key):
+        raise FixData(
+            f"truth/ does not say which clients have {target.column!r}, so a guess cannot be "
+            "scored; `overheard detect` lists the suspects"
+        )
     return properties.property_scorer(recording.truth("Property", target.key), target, view, seed)
 
 
-def _notes(recording: Recording) -> tuple[str, ...]:
-    stopped = "The recording was not closed: its recorder was stopped."
-    said = (*clear_notes(recording), *promise_notes(recording))
-    return (*said, *(() if recording.closed else (stopped,)))
-
-
-def rank_notes(findings: Sequence[Finding]) -> tuple[str, ...]:
-    """In words, once per secret: where there were fewer equations than unknown values."""
-    groups: dict[str, list[Finding]] = {}
-    for found in findings:
-        rank, unknowns = found.details.get("rank"), found.details.get("unknowns")
-        if isinstance(rank, int) and isinstance(unknowns, int) and rank < unknowns:
-            groups.setdefault(found.attribute or found.question, []).append(found)
-    notes = []
-    for secret, members in groups.items():
-        fewest = min(members, key=lambda f: f.details["rank"] / f.details["unknowns"])  # type: ignore[operator]
-        attacks = ", ".join(dict.fromkeys(f.attack for f in members))
-        clients = len({f.client for f in members})
-        notes.append(
-            f"{secret}: fewer independent equations than unknown values were heard at {clients} "
-            f"client(s) ({attacks}; {fewest.details['rank']} for {fewest.details['unknowns']} at "
-            f"{fewest.client}). What is said of single records there is likely, not proven."
-        )
-    return tuple(notes)
-
-
-def flag_notes(findings: Sequence[Finding]) -> tuple[str, ...]:
-    """In words, once per attack, secret and reason: whose findings flag themselves."""
-    groups: dict[tuple[str, str | None, str], list[Finding]] = {}
-    for found in findings:
-        flag = found.details.get("flag")
-        if isinstance(flag, str):
-            kind = flag.partition(":")[0]
-            groups.setdefault((found.attack, found.attribute, kind), []).append(found)
-    notes = []
-    for (attack, about, _), members in groups.items():
-        clients = ", ".join(f.client for f in members[:5])
-        more = f" and {len(members) - 5} more" if len(members) > 5 else ""
-        secret = f" on {about}" if about else ""
-        notes.append(
-            f"{attack}{secret} flags its own answer for {clients}{more}: "
-            f"{members[0].details['flag']}."
-        )
-    return tuple(notes)
+def _clients(recording: Recording, names: tuple[str, ...]) -> tuple[str, ...]:
+    if unknown := [name for name in names if name not in recording.clients]:
+        raise FixConfig(f"no client {unknown[0]!r}; the clients are {', '.join(recording.clients)}")
+    return names or recording.clients
 
 
 def _targets(recording: Recording, keys: tuple[str, ...]) -> list[Target]:
@@ -373,15 +333,18 @@ def _pooled(attack: str, members: Sequence[Scored], free: Sequence[Mapping[str, 
         sizes = np.array([m.finding.n for m in members])
         majority = float(np.average([m.finding.majority or 0.0 for m in members], weights=sizes))
         told |= {"majority": majority, "lift": value - max(majority, told["imputation"] or 0.0)}
-        gains = [m.finding.evidence for m in members if m.finding.evidence is not None]
-        told["evidence"] = sum(gains) if gains else None
+        gains = [m.finding.evidence for m in members]
+        whole = [gain for gain in gains if gain is not None]
+        told["evidence"] = sum(whole) if len(whole) == len(gains) else None
         # of many chances the binomial of their mean has the longest tail (Hoeffding 1956)
         chances = [max(m.finding.majority or 0.0, m.finding.imputation or 0.0) for m in members]
         chance = float(np.average(chances, weights=sizes))
-        told["p_value"] = share_p_value(int(units.sum()), len(units), chance, told["evidence"])
+        claims = bool(whole) or any(m.finding.oversure for m in members)
+        bits = pooled_evidence(gains) if claims else None
+        told["p_value"] = share_p_value(int(units.sum()), len(units), chance, bits)
     else:
+        low = max(low, 0.0)  # neither an error nor an excess over the optimum is negative
         if first.metric == "mean_absolute_error":
-            low = max(low, 0.0)
             told["lift"] = None if stranger is None else told["imputation"] - value
         clients = [m.finding.client for m in members]
         guesses = [

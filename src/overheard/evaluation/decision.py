@@ -10,8 +10,9 @@ not with a probability of at most 5%, however many clients and attacks there are
   inherit what their secret had; Bretz, Maurer, Brannath and Posch 2009);
 - what is left over, once all clients of a secret are exposed, goes to the other secrets.
 
-Only what listened counts, and only where it may be relied on: an answer that flags itself, or of a
-client whose messages the declared recipe does not reproduce, supports nothing. Simulated audits in
+Only what listened counts, and only where it may be relied on: an answer that flags itself supports
+nothing. A client whose messages the declared recipe does not reproduce may be exposed all the same:
+answers are held against the truth, and a wrong recipe only makes them worse. Simulated audits in
 which there is nothing to learn: ``reliability/null_audits.py``.
 """
 

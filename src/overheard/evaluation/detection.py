@@ -82,7 +82,7 @@ def _target(recording: Recording, property_: str) -> Target:
         there = ", ".join(t.removeprefix("property.") for t in asked) or "none"
         raise FixConfig(
             f"{recording.path}: side/ holds nothing to look for {property_!r} with; it was "
-            f"recorded for: {there}; add [property] to the simulation, or auxiliary data to side/"
+            f"recorded for: {there}; add [property] to the simulation, or to the file of --with"
         )
     return target
 

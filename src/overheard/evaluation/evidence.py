@@ -6,12 +6,16 @@ p-value here is of one look; `overheard.evaluation.decision` pays for there bein
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import binom, hypergeom
 from scipy.stats import t as student_t
 
 Array = NDArray[np.float64]
+HEDGE = 0.1
+"""Part of the stake of a pooled test that does not depend on every client's probabilities."""
 
 
 def share_p_value(hits: int, n: int, reference: float | None, evidence: float | None) -> float:
@@ -32,6 +36,22 @@ def share_p_value(hits: int, n: int, reference: float | None, evidence: float | 
         return by_hits
     by_bits = float(2.0 ** -min(max(evidence, 0.0), 1000.0))
     return min(1.0, 2 * min(by_hits, by_bits))
+
+
+def pooled_evidence(gains: Sequence[float | None]) -> float:
+    """Bits of all clients together, on which a test may rest; None: the client's probabilities were
+    set aside because the truth contradicts them.
+
+    To leave such clients out would be to choose by the truth. Ratios whose expectations are at most
+    1 may be multiplied, and averaged with a stake that is not bet: here most is bet on the product
+    of all, lost if a client's probabilities fail, and the rest on the product of (1 + ratio) / 2,
+    of which a client that fails takes half.
+    """
+    known = [gain for gain in gains if gain is not None]
+    failed = len(gains) - len(known)
+    hedged = float(sum(np.logaddexp2(0.0, gain) - 1 for gain in known)) - failed
+    whole = -np.inf if failed else float(sum(known))
+    return float(np.logaddexp2(whole + np.log2(1 - HEDGE), hedged + np.log2(HEDGE)))
 
 
 def smaller_p_value(values: Array, than: Array | float) -> float:

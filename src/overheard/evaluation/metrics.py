@@ -72,10 +72,10 @@ def rare_value(guess: AttributeValues, column: NDArray[Any]) -> dict[str, float 
     truth, chosen = value_indices(column, guess.values), guess.choice()
     counts = np.bincount(truth, minlength=len(guess.values))
     rarest = int(np.where(counts > 0, counts, counts.max() + 1).argmin())
-    there, said = int(counts[rarest]), int((chosen == rarest).sum())
+    value, there, said = guess.values[rarest], int(counts[rarest]), int((chosen == rarest).sum())
     hits = int(((truth == rarest) & (chosen == rarest)).sum())
     told: dict[str, float | int | str] = {
-        "rare_value": str(guess.values[rarest]),
+        "rare_value": f"{value:g}" if isinstance(value, float) else str(value),
         "rare_records": there,
         "rare_recall": hits / there,
         "rare_f1": 2 * hits / (there + said),

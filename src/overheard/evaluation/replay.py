@@ -26,6 +26,7 @@ from overheard.evaluation.record import Failed, Replay, Skipped
 from overheard.learning.recipe import LeNet, Recipe
 from overheard.learning.records import Records, encode
 from overheard.learning.training import local_training, shards
+from overheard.programs.networks import network
 from overheard.randomness import stream
 from overheard.transcript.knowledge import AppliedDefence, Link
 from overheard.transcript.messages import Round
@@ -196,9 +197,8 @@ def unrepeatable(recipe: Recipe, defence: AppliedDefence) -> str:
 
 def _certain(recipe: Recipe) -> bool:
     """Whether training can come out in one way only."""
-    dropped = isinstance(recipe.model, LeNet) and recipe.model.dropout > 0
-    ordered = recipe.full_batch or recipe.algorithm == "fedsgd"
-    return ordered and recipe.private is None and not dropped
+    ordered = recipe.full_batch or recipe.sends_gradient
+    return ordered and recipe.private is None and not network(recipe).chance
 
 
 @dataclass(frozen=True)

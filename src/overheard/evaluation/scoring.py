@@ -160,7 +160,9 @@ class _About:
         if claimed is not None:
             told["bits_gained"] = float(claimed.bits.mean())
         reference = max(share["majority"], share["imputation"] or 0.0)
-        p = share_p_value(int(hits.sum()), len(hits), reference, evidence)
+        # who claims something pays for two tests, also where the truth contradicts the claim
+        tested = 0.0 if "oversure" in told else evidence
+        p = share_p_value(int(hits.sum()), len(hits), reference, tested)
         return Scored(
             self.finding(
                 attack,
@@ -216,7 +218,7 @@ def scorer_of(
 
 def _models(about: _About) -> Scorer:
     recipe, records = about.recipe, about.records
-    if recipe.model.hidden:
+    if not recipe.model.linear:
         raise FixData("a network's own optimum is not unique, so a guess at it cannot be scored")
     if len(records) <= recipe.model.size:
         raise FixData(

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overheard.learning.recipe import Recipe
+from overheard.programs.networks import network
 
 Array = NDArray[np.floating[Any]]
 Behaviour = Literal["inversion", "ascent", "free-rider"]
@@ -21,13 +22,7 @@ FreeRide = Literal["unchanged", "noise"]
 
 def initial_of(recipe: Recipe, seed: int, scheme: str) -> NDArray[np.float64]:
     """The first global model."""
-    if recipe.model.architecture == "lenet":
-        from overheard.learning import lenet
-
-        return lenet.initial(recipe.model, seed, scheme)
-    from overheard.learning.dense import initial
-
-    return initial(recipe.dense, seed, scheme)
+    return network(recipe).initial(seed, scheme)
 
 
 def climbing(recipe: Recipe) -> Recipe:

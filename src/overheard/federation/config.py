@@ -14,7 +14,7 @@ from overheard.federation.defences.catalogue import parse_defence
 from overheard.federation.defences.contract import DefenceConfig
 from overheard.foreign.notation import read_toml
 from overheard.foreign.shown import short
-from overheard.learning.recipe import MOST_REPEATS, Epochs, LearningRate
+from overheard.learning.recipe import MOST_REPEATS, Epochs, LearningRate, Optimiser, Sgd
 from overheard.learning.records import Spec
 
 
@@ -50,13 +50,17 @@ class DataConfig(Spec):
 
 
 class ModelConfig(Spec):
-    """``linear`` (squared error), ``logistic`` (cross-entropy), ``mlp`` (by the task) or ``lenet``.
+    """``linear`` (squared error), ``logistic`` (cross-entropy), ``mlp`` (by the task), ``lenet``,
+    or ``module``: any torch module that ``factory`` ("package.module:function", trusted code)
+    makes, fed a record's inputs, reshaped to ``shape`` where that is given.
 
     ``filters``, ``hidden`` and ``dropout`` of a LeNet are by default kerkouche2023's for grey and
     for colour images.
     """
 
-    name: Literal["linear", "logistic", "mlp", "lenet"]
+    name: Literal["linear", "logistic", "mlp", "lenet", "module"]
+    factory: str = ""
+    shape: tuple[PositiveInt, ...] = ()
     hidden: tuple[PositiveInt, ...] = ()
     filters: tuple[PositiveInt, PositiveInt] | None = None
     dropout: float | None = Field(default=None, ge=0, lt=1)
@@ -66,7 +70,9 @@ class ModelConfig(Spec):
 
 class TrainingConfig(Spec):
     """The federation's recipe; ``batch_size = 0`` is the full batch, ``steps`` counts mini-batches
-    in place of epochs.
+    in place of epochs. ``optimiser``: a table with ``name`` "sgd" (momentum, dampening, nesterov,
+    weight_decay) or "adam" (betas, eps, weight_decay, decoupled: AdamW); ``clip_norm``: each
+    gradient's norm is clipped to it.
 
     ``isolate`` names a client to which the server sends its own returned model in place of the
     global one, which is made without it (lyu2021's isolate = 1).
@@ -83,6 +89,8 @@ class TrainingConfig(Spec):
     weighting: Literal["size", "equal"] = "size"
     wire: Literal["float32", "float64"] = "float32"
     isolate: str = ""
+    optimiser: Optimiser = Sgd()
+    clip_norm: float | None = Field(default=None, gt=0)
 
 
 class AuditConfig(Spec):
@@ -171,6 +179,11 @@ def _refuse_unknown_keys(content: dict[str, Any], spec: type[Spec], name: str, a
             )
             raise FixConfig(f"{name}: unknown key {at}{key!r}; {hint}")
         annotation = spec.model_fields[key].annotation
-        for inner in get_args(annotation) or (annotation,):
-            if isinstance(value, dict) and isinstance(inner, type) and issubclass(inner, Spec):
-                _refuse_unknown_keys(value, inner, name, f"{at}{key}.")
+        kinds = [
+            inner
+            for inner in get_args(annotation) or (annotation,)
+            if isinstance(inner, type) and issubclass(inner, Spec)
+        ]
+        # of several kinds the table's own name says which, and the check of types comes later
+        if isinstance(value, dict) and len(kinds) == 1:
+            _refuse_unknown_keys(value, kinds[0], name, f"{at}{key}.")

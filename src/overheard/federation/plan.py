@@ -18,7 +18,7 @@ from overheard.federation.defences.drop_column import DropColumnConfig
 from overheard.federation.pool import known_first, strangers
 from overheard.federation.properties import Properties, settle
 from overheard.foreign.limits import check
-from overheard.learning.recipe import Dense, LeNet, Loss, PrivateSteps, Recipe, Target
+from overheard.learning.recipe import Dense, LeNet, Loss, Module, PrivateSteps, Recipe, Target
 from overheard.learning.records import Encoding, OneHot, Pixels, Records, Scaled, Value, encode
 from overheard.randomness import stream
 from overheard.transcript.messages import check_client
@@ -113,7 +113,14 @@ def plan(config: Config, dataset: Dataset | None = None) -> Plan:
         proximal=training.proximal,
         private=_private(config),
         wire=training.wire,
+        optimiser=training.optimiser,
+        clip_norm=training.clip_norm,
     )
+    if not recipe.plain and (recipe.sends_gradient or recipe.private is not None):
+        raise FixConfig(
+            "training.optimiser and training.clip_norm are about a client's own steps; leave them "
+            "out where clients send one gradient (fedsgd) or take private steps (dp_sgd)"
+        )
     secrets = (label, outsiders, auxiliary, properties)
     return Plan(config, dataset, recipe, clients, attributes, *secrets)
 
@@ -142,15 +149,21 @@ def _private(config: Config) -> PrivateSteps | None:
     return PrivateSteps(clip=found[0].clip, noise=found[0].noise) if found else None
 
 
-def _model(wanted: ModelConfig, encoding: Encoding, outputs: int) -> Dense | LeNet:
+def _model(wanted: ModelConfig, encoding: Encoding, outputs: int) -> Dense | LeNet | Module:
     """The architecture; a LeNet's sizes are those of kerkouche2023 unless they are given."""
     if wanted.name not in ("mlp", "lenet") and wanted.hidden:
         raise FixConfig(f"model {wanted.name!r} has no hidden layers; use name = 'mlp'")
     if wanted.name == "mlp" and not wanted.hidden:
         raise FixConfig("model 'mlp' needs hidden layers, for example hidden = [64]")
+    if (wanted.name == "module") != bool(wanted.factory):
+        raise FixConfig('model.factory ("package.module:function") belongs to name = "module"')
+    if wanted.name != "lenet" and (wanted.filters is not None or wanted.dropout is not None):
+        raise FixConfig("model.filters and model.dropout belong to name = 'lenet'")
+    if wanted.factory:
+        from overheard.programs.kernels.module import described  # torch: only where it is needed
+
+        return described(wanted.factory, encoding.width, outputs, wanted.shape)
     if wanted.name != "lenet":
-        if wanted.filters is not None or wanted.dropout is not None:
-            raise FixConfig("model.filters and model.dropout belong to name = 'lenet'")
         return Dense(
             inputs=encoding.width,
             hidden=wanted.hidden,
@@ -211,12 +224,12 @@ FILE_ONLY = tuple("path client target task drop categories missing encoding sepa
 """Settings of ``[data]`` that are about a table of the user's own."""
 
 
-def load_data(config: Config) -> Dataset:
-    """The dataset that the config names."""
+def load_data(config: Config, nobodys: bool = False) -> Dataset:
+    """The dataset that the config names; ``nobodys``: a table need not say whose records it has."""
     data = config.data
     options = dict(data.options)
     if data.source == "file":
-        if not (data.path and data.client and data.target):
+        if not (data.path and data.target and (data.client or nobodys)):
             raise FixConfig("data source 'file' needs path, client and target in [data]")
         options |= {key: getattr(data, key) for key in FILE_ONLY}
         options["sensitive"] = config.audit.attributes or ()
@@ -271,7 +284,8 @@ def encoding_for(
     dropped: frozenset[str] = frozenset(),
     scaled: bool = True,
 ) -> Encoding:
-    """The usual encoding of a table; attributes under audit with two numbers stay one input.
+    """The usual encoding of a table; attributes under audit with two numbers stay one input, and so
+    do those of more that the dataset calls ordinal.
 
     ``attributes``: those whose values are known one by one; numbers cut into bins are none of them.
     """
@@ -286,10 +300,10 @@ def encoding_for(
             blocks.append(Pixels(column=column, shape=shape, shift=shift, scale=scale))
             continue
         domain = attributes.get(column, ())
-        if values.dtype.kind != "f" or len(domain) > 2:
+        if values.dtype.kind != "f" or (len(domain) > 2 and column not in dataset.ordinal):
             known = domain or tuple(sorted(set(values.tolist())))
             blocks.append(OneHot(column=column, values=known))
-        elif domain or np.isin(values, (0.0, 1.0)).all():
+        elif 0 < len(domain) <= 2 or np.isin(values, (0.0, 1.0)).all():
             blocks.append(Scaled(column=column))
         else:
             shift, scale = _spread(values) if scaled else (0.0, 1.0)

@@ -13,23 +13,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from overheard.data.dataset import is_binned
 from overheard.errors import FixConfig, FixData
 from overheard.federation.behaviours import climbing, initial_of, misbehaved
 from overheard.federation.defences.accounting import budget
 from overheard.federation.defences.catalogue import build_all
 from overheard.federation.defences.contract import Defence, State, told
 from overheard.federation.defences.secure_sum import SecureSumConfig
-from overheard.federation.plan import LabelSecret, Plan
-from overheard.federation.pool import Pool, known_count, pool_of
-from overheard.federation.properties import write_properties
+from overheard.federation.disclosure import write_knowledge
+from overheard.federation.plan import Plan
 from overheard.learning.recipe import Layout, Recipe
-from overheard.learning.records import OneHot, Records, encode, positions
+from overheard.learning.records import Records, encode
 from overheard.learning.training import CACHE, Shards, local_training, shards
 from overheard.randomness import stream
-from overheard.transcript.observe import LABEL_COLUMN, MEMBER_COLUMN
+from overheard.transcript.kind import write
 from overheard.transcript.store import Recorder
-from overheard.transcript.target import LABEL, attribute, membership
 
 CHUNK = 64
 Array = NDArray[np.floating[Any]]
@@ -61,7 +58,7 @@ def simulate(plan: Plan, out: str | Path, progress: Progress = lambda done, tota
         write_knowledge(recorder, plan)
         recorder.seed(seed)
         if defence.claim:
-            recorder.side("AppliedDefence", told(defence.claim))
+            write(recorder, told(defence.claim))
             if promised:
                 recorder.side("PrivacyBudget", promised)
         state = defence.init(len(names), recipe.model.size)
@@ -178,8 +175,8 @@ def misled(
     number: int,
 ) -> Array:
     """What the chosen clients return, of whom those that are ``bad`` do not do as they are told."""
-    assert plan.properties is not None
-    asked, recipe, seed = plan.properties.config, plan.recipe, plan.config.seed
+    asked, recipe, seed = plan.config.property, plan.recipe, plan.config.seed
+    assert asked is not None
     rng = stream(seed, "behaviour", number)
     made = returned.copy()
     if asked.kind == "ascent" and recipe.algorithm != "fedsgd":
@@ -285,97 +282,3 @@ def named(layout: Layout, flat: Array) -> dict[str, Array]:
         arrays[name] = flat[start : start + size].reshape(shape)
         start += size
     return arrays
-
-
-def write_knowledge(recorder: Recorder, plan: Plan) -> None:
-    """Write truth and, for every target of the audit, the side knowledge that leaves it out."""
-    recorder.truth(plan.clients)
-    recorder.side("LocalTraining", plan.recipe.model_dump(mode="json"))
-    label = plan.recipe.target.column
-    coverage = plan.config.audit.coverage
-    known = {c: r.take(np.arange(known_count(len(r), coverage))) for c, r in plan.clients.items()}
-    for column in plan.attributes:
-        key = attribute(column).key
-        public = {c: r.without(column, label) for c, r in known.items()}
-        labels = {c: Records({LABEL_COLUMN: r[label]}) for c, r in known.items()}
-        recorder.side("PublicRecords", public, key)
-        recorder.side("Labels", labels, key)
-        if plan.auxiliary is not None:
-            recorder.side("AuxiliaryData", _with_labels(plan.auxiliary, label), key)
-        _write_domain(recorder, plan, column, key)
-    if plan.strangers is not None:
-        pools = {
-            c: pool_of(r, plan.strangers, c, plan.config.seed) for c, r in plan.clients.items()
-        }
-        for column in plan.attributes or ("",):
-            _write_pools(recorder, plan, pools, column)
-    if plan.label is not None:
-        _write_label_knowledge(recorder, plan, plan.label)
-    if plan.properties is not None:
-        write_properties(recorder, plan.properties, list(plan.clients), label)
-
-
-def _write_domain(recorder: Recorder, plan: Plan, column: str, key: str) -> None:
-    values, pooled = plan.attributes[column], plan.dataset.records[column]
-    which = positions(pooled, values)
-    shares = [float(np.mean(which == k)) for k in range(len(values))]
-    domain: dict[str, Any] = {"column": column, "values": list(values)}
-    if is_binned(plan.dataset.records, column, plan.config.audit.bins):
-        _refuse_one_by_one(plan, column)
-        middles = np.asarray(values, dtype=np.float64)
-        left = (pooled - middles[which]) ** 2
-        domain["spread"] = [float(np.sqrt(left[which == k].mean())) for k in range(len(values))]
-    recorder.side("AttributeDomain", domain, key)
-    recorder.side("AttributePrior", {"shares": shares}, key)
-
-
-def _refuse_one_by_one(plan: Plan, column: str) -> None:
-    """A bin's middle is no value of a column that the model sees value by value."""
-    if any(isinstance(b, OneHot) and b.column == column for b in plan.recipe.encoding.blocks):
-        raise FixConfig(
-            f"attribute {column!r} is cut into bins, but the encoding lists its values one by one; "
-            "give it as one scaled number, or leave audit.bins out if it has few values"
-        )
-
-
-def _write_pools(recorder: Recorder, plan: Plan, pools: dict[str, Pool], column: str) -> None:
-    """Each client's pool without the column and, for evaluation, who in it is a member."""
-    key, label = membership(column).key, plan.recipe.target.column
-    tables = {
-        c: Records({**p.records.without(column, label).columns, LABEL_COLUMN: p.records[label]})
-        for c, p in pools.items()
-    }
-    answers = {
-        c: Records({MEMBER_COLUMN: p.member.astype(np.float64)} | _column(p.records, column))
-        for c, p in pools.items()
-    }
-    recorder.side("CandidatePool", tables, key)
-    recorder.truth(answers, "Membership", key)
-    if column:
-        _write_domain(recorder, plan, column, key)
-
-
-def _column(records: Records, column: str) -> dict[str, NDArray[Any]]:
-    return {column: records[column]} if column else {}
-
-
-def _with_labels(outside: Records, label: str) -> dict[str, Records]:
-    table = Records({**outside.without(label).columns, LABEL_COLUMN: outside[label]})
-    return {"auxiliary": table}
-
-
-def _write_label_knowledge(recorder: Recorder, plan: Plan, secret: LabelSecret) -> None:
-    label = plan.recipe.target.column
-    recorder.side(
-        "PublicRecords", {c: r.without(label) for c, r in plan.clients.items()}, LABEL.key
-    )
-    if secret.auxiliary is not None:
-        recorder.side("AuxiliaryData", _with_labels(secret.auxiliary, label), LABEL.key)
-    if secret.group:
-        counts = {
-            c: [int(np.sum(r[secret.group] == v)) for v in secret.values]
-            for c, r in plan.clients.items()
-        }
-        groups = {"column": secret.group, "values": list(secret.values)}
-        recorder.side("Groups", groups, LABEL.key)
-        recorder.side("GroupCounts", counts, LABEL.key)

@@ -252,6 +252,7 @@ def can_sample(recipe: Recipe, records: int, defence: AppliedDefence | None) -> 
     """Can what some records added to an update be taken off it? It must be a sum over records."""
     return (
         isinstance(recipe.model, Dense)
+        and recipe.plain
         and recipe.private is None
         and recipe.local_steps(records) == 1
         and (defence is None or (defence.clip_norm is None and set(defence.names) <= ADDITIVE))

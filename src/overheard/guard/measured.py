@@ -95,7 +95,7 @@ def _unheard(ready: Plan, client: str, found: Audit, topic: Topic) -> Iterable[E
     """No attack could run: what leaks is not known. But an own model that is not unique is scored
     in no audit, and an attribute that the model does not see is in no update."""
     model, records = ready.recipe.model, ready.clients[client]
-    if topic.question == "local_model" and (model.hidden or len(records) <= model.size):
+    if topic.question == "local_model" and (not model.linear or len(records) <= model.size):
         return
     questions = {info.name: info.question for info in found.attacks}
     reasons = [

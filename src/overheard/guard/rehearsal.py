@@ -18,6 +18,7 @@ from overheard.federation.behaviours import initial_of
 from overheard.federation.defences.catalogue import build_all
 from overheard.federation.defences.contract import told
 from overheard.federation.defences.secure_sum import SecureSumConfig
+from overheard.federation.disclosure import write_knowledge
 from overheard.federation.plan import Plan
 from overheard.federation.simulate import (
     aggregate,
@@ -27,9 +28,9 @@ from overheard.federation.simulate import (
     train_clients,
     updates_of,
     uploaded,
-    write_knowledge,
 )
 from overheard.randomness import stream
+from overheard.transcript.kind import write
 from overheard.transcript.store import Recorder
 
 STAND_INS = 3
@@ -93,7 +94,7 @@ def record_client(ready: Plan, client: str, messages: Messages, out: Path) -> fl
     with Recorder(out, payload_of(ready), about) as recorder:
         write_knowledge(recorder, replace(ready, clients=own, properties=None))
         if claim:
-            recorder.side("AppliedDefence", told(claim))
+            write(recorder, told(claim))
         for number, (sent, returned) in enumerate(messages):
             recorder.round(
                 number,

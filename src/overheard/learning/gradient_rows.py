@@ -83,6 +83,17 @@ class Outer:
         right = (self.inputs * (self.errors**2).sum(axis=1, keepdims=True)).T @ self.inputs
         return _moments(left, right, len(self.errors[0]) if self.bias else 0)
 
+    def columns(self, which: NDArray[np.int64]) -> Array:
+        """Some columns of the rows written out (n, len(which))."""
+        fan_in = self.inputs.shape[1]
+        weights = len(self.errors[0]) * fan_in
+        inside = which < weights
+        made = np.empty((len(self), len(which)), self.errors.dtype)
+        out, into = np.divmod(which[inside], fan_in)
+        made[:, inside] = self.errors[:, out] * self.inputs[:, into]
+        made[:, ~inside] = self.errors[:, which[~inside] - weights]
+        return made
+
     def explicit(self) -> Array:
         """The rows written out (n, width)."""
         rows = (self.errors[:, :, None] * self.inputs[:, None, :]).reshape(len(self), -1)
@@ -114,6 +125,9 @@ class Written:
 
     def squares(self) -> Array:
         return np.asarray(np.einsum("np,np->p", self.rows, self.rows))
+
+    def columns(self, which: NDArray[np.int64]) -> Array:
+        return self.rows[:, which]
 
     def moments(self) -> Moments:
         """As of `Outer`, from `SAMPLED` of the records."""
@@ -171,6 +185,16 @@ class GradientRows:
     def moments(self) -> tuple[Moments, ...]:
         """Second moments of each layer's gradients as matrices, for a Kronecker approximation."""
         return tuple(layer.moments() for layer in self.layers)
+
+    def columns(self, which: NDArray[np.int64]) -> Array:
+        """Some columns (n, len(which)) of the matrix, ``which`` ascending."""
+        made, start = [], 0
+        for layer in self.layers:
+            end = start + layer.width
+            inside = which[np.searchsorted(which, start) : np.searchsorted(which, end)]
+            made.append(layer.columns(inside - start))
+            start = end
+        return np.concatenate(made, axis=1)
 
     def explicit(self) -> Array:
         """The matrix (n, P) itself: for few records."""

@@ -25,7 +25,7 @@ from torch.nn import functional as F
 from overheard.errors import ChooseAnotherAttack
 from overheard.learning.gradient_rows import GradientRows, Outer, Written, stacked
 from overheard.learning.recipe import LeNet, Recipe
-from overheard.learning.training import Shards, shares, training_batches
+from overheard.learning.training import Shards
 from overheard.randomness import stream
 
 Array = NDArray[np.floating[Any]]
@@ -98,28 +98,18 @@ def dropout_masks(
     ]
 
 
-def local_training(recipe: Recipe, start: Array, data: Shards, rng: np.random.Generator) -> Array:
-    """As `overheard.learning.training.local_training`: models (C, P) after the local epochs."""
+def private_local_training(
+    recipe: Recipe, start: Array, data: Shards, rng: np.random.Generator
+) -> Array:
+    """DP-SGD from ``start`` (C, P), by Opacus."""
+    from overheard.learning.lenet_private import private_training
+
     model = lenet_of(recipe)
-    theta = np.broadcast_to(start, (len(data), start.shape[-1]))
-    rate = theta.dtype.type(recipe.learning_rate)
-    if recipe.private is not None:
-        from overheard.learning.lenet_private import private_training  # Opacus
 
-        def masks(records: int) -> list[Array] | None:
-            return dropout_masks(model, (records,), theta.dtype, rng)
+    def masks(records: int) -> list[Array] | None:
+        return dropout_masks(model, (records,), start.dtype, rng)
 
-        return private_training(recipe, model, theta, data, rng, masks)
-    if recipe.algorithm == "fedsgd":
-        weights = shares(data, theta.dtype)
-        return client_gradients(model, theta, data.inputs, data.labels, weights, rng)
-    for inputs, labels, weights in training_batches(recipe, data, theta.dtype, rng):
-        step = client_gradients(model, theta, inputs, labels, weights, rng)
-        if recipe.algorithm == "fedprox":
-            busy = weights.any(axis=-1, keepdims=True)
-            step = step + theta.dtype.type(recipe.proximal) * (theta - start) * busy
-        theta = theta - rate * step
-    return np.array(theta)
+    return private_training(recipe, model, start, data, rng, masks)
 
 
 def client_gradients(

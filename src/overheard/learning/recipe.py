@@ -9,11 +9,20 @@ from __future__ import annotations
 
 from itertools import pairwise
 from math import ceil
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import AfterValidator, Discriminator, Field, Tag, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    Discriminator,
+    Field,
+    SerializerFunctionWrapHandler,
+    Tag,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 
 from overheard.errors import ChooseAnotherAttack, FixRecording
 from overheard.learning.records import Encoding, Records, Scale, Spec, Value, scaled
@@ -22,7 +31,8 @@ Layout = tuple[tuple[str, tuple[int, ...]], ...]
 """Names and shapes of the parameters, in the order of the flat vector."""
 
 
-Loss = Literal["squared_error", "cross_entropy"]
+Loss = Literal["squared_error", "cross_entropy", "binary_cross_entropy", "huber", "poisson"]
+"""Names of the values in `overheard.programs.losses`."""
 
 
 def _within_squares(rate: float) -> float:
@@ -73,6 +83,11 @@ class Dense(Spec):
     def depth(self) -> int:
         return len(self.sizes) - 1
 
+    @property
+    def linear(self) -> bool:
+        """Are the outputs linear in the inputs?"""
+        return not self.hidden
+
     def layout(self) -> Layout:
         """Names on the wire and shapes, layer by layer, weight before bias."""
         named: list[tuple[str, tuple[int, ...]]] = []
@@ -96,6 +111,7 @@ class LeNet(Spec):
     """
 
     architecture: Literal["lenet"] = "lenet"
+    linear: ClassVar[bool] = False
     image: tuple[int, int, int]
     filters: tuple[int, int] = (10, 20)
     hidden: tuple[int, ...] = (50,)
@@ -140,19 +156,47 @@ class LeNet(Spec):
         return sum(int(np.prod(shape)) for _, shape in self.layout())
 
 
+class Module(Spec):
+    """Any torch module, made by trusted code: ``factory`` is "package.module:function".
+
+    ``parameters``: names and shapes in the module's order; ``shape``: what a record's inputs are
+    reshaped to before the module sees them (empty: left flat). Reading this runs nothing.
+    """
+
+    architecture: Literal["module"] = "module"
+    linear: ClassVar[bool] = False
+    factory: str
+    inputs: int = Field(ge=1)
+    outputs: int = Field(default=1, ge=1)
+    parameters: Layout
+    shape: tuple[int, ...] = ()
+    wire_names: dict[str, str] = {}
+
+    def layout(self) -> Layout:
+        """Names on the wire and shapes, in the module's order."""
+        return tuple((self.wire_names.get(name, name), shape) for name, shape in self.parameters)
+
+    @property
+    def size(self) -> int:
+        """Number of parameters."""
+        return sum(int(np.prod(shape)) for _, shape in self.parameters)
+
+
 def _architecture(model: Any) -> str | None:
-    """Which of the two is meant; None for what is neither (a file may say anything)."""
+    """Which of them is meant; None for what is none (a file may say anything)."""
     if isinstance(model, dict):
         return str(model.get("architecture", "dense"))
     return getattr(model, "architecture", None)
 
 
 Architecture = Annotated[
-    Annotated[Dense, Tag("dense")] | Annotated[LeNet, Tag("lenet")],
+    Annotated[Dense, Tag("dense")]
+    | Annotated[LeNet, Tag("lenet")]
+    | Annotated[Module, Tag("module")],
     Discriminator(
         _architecture,
         custom_error_type="architecture",
-        custom_error_message="a model is a table with architecture dense or lenet",
+        custom_error_message="a model is a table with architecture dense, lenet or module",
     ),
 ]
 
@@ -193,6 +237,32 @@ class PrivateSteps(Spec):
     noise: float = Field(ge=0)
 
 
+class Sgd(Spec):
+    """Stochastic gradient descent, torch's: momentum, and weight decay added to the gradient."""
+
+    name: Literal["sgd"] = "sgd"
+    momentum: float = Field(default=0.0, ge=0, lt=1)
+    dampening: float = Field(default=0.0, ge=0, le=1)
+    nesterov: bool = False
+    weight_decay: float = Field(default=0.0, ge=0)
+
+
+class Adam(Spec):
+    """Adam; ``decoupled`` weight decay is AdamW's."""
+
+    name: Literal["adam"] = "adam"
+    betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]] = (
+        0.9,
+        0.999,
+    )
+    eps: float = Field(default=1e-8, gt=0)
+    weight_decay: float = Field(default=0.0, ge=0)
+    decoupled: bool = False
+
+
+Optimiser = Annotated[Sgd | Adam, Field(discriminator="name")]
+
+
 class Recipe(Spec):
     """Model, loss and local update rule."""
 
@@ -208,6 +278,18 @@ class Recipe(Spec):
     proximal: float = Field(default=0.0, ge=0)
     private: PrivateSteps | None = None
     wire: Literal["float32", "float64"] = "float32"
+    optimiser: Optimiser = Sgd()
+    clip_norm: float | None = Field(default=None, gt=0)
+
+    @model_serializer(mode="wrap")
+    def _brief(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without the fields that came later, where they say nothing: older readers read on."""
+        written: dict[str, Any] = write(self)
+        if self.optimiser == Sgd():
+            written.pop("optimiser", None)
+        if self.clip_norm is None:
+            written.pop("clip_norm", None)
+        return written
 
     @model_validator(mode="after")
     def _consistent(self) -> Recipe:
@@ -235,6 +317,31 @@ class Recipe(Spec):
     def full_batch(self) -> bool:
         return self.batch_size is None
 
+    @property
+    def sends_gradient(self) -> bool:
+        """Does a client send a gradient, and not the model that it trained?"""
+        return self.algorithm == "fedsgd"
+
+    @property
+    def plain(self) -> bool:
+        """Are local steps plain gradient descent, so that an update is a sum of gradients?"""
+        return self.optimiser == Sgd() and self.clip_norm is None
+
+    @property
+    def pull(self) -> float:
+        """How strongly local steps are pulled back to the model that was sent (FedProx)."""
+        return self.proximal if self.algorithm == "fedprox" else 0.0
+
+    @property
+    def one_step(self) -> bool:
+        """Is what a client sends one full-batch gradient, as it is or times the rate?"""
+        return self.full_batch and self.plain and (self.sends_gradient or self.epochs == 1)
+
+    @property
+    def rate(self) -> float:
+        """What the gradient is multiplied by in what a client sends."""
+        return 1.0 if self.sends_gradient else self.learning_rate
+
     def local_steps(self, records: int) -> int:
         """Gradient steps that a client with this many records takes in a round."""
         if self.algorithm == "fedsgd":
@@ -246,4 +353,4 @@ class Recipe(Spec):
     @property
     def linear_least_squares(self) -> bool:
         """Squared error on a model without hidden layers."""
-        return self.loss == "squared_error" and not self.dense.hidden
+        return self.loss == "squared_error" and self.model.linear

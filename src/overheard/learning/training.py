@@ -7,18 +7,21 @@ records then weigh more, as in the usual training loops.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from overheard.learning.dense import factors, split, weighted_gradient, write_gradient
+from overheard.learning.dense import factors, weighted_gradient
 from overheard.learning.private import clipped, sampled_weights
 from overheard.learning.recipe import LeNet, Recipe
+from overheard.programs.networks import network
+from overheard.programs.rules import rule_of
 
 Array = NDArray[np.floating[Any]]
+Trace = Callable[[int, Array, Array], None]
 CACHE = 1 << 22
 """Bytes of models, gradients and records worked on at a time: what a processor's cache holds."""
 
@@ -57,64 +60,84 @@ def shards(inputs: Sequence[Array], labels: Sequence[Array], dtype: str = "float
 
 
 def local_training(
-    recipe: Recipe, start: Array, data: Shards, rng: np.random.Generator, out: Array | None = None
+    recipe: Recipe,
+    start: Array,
+    data: Shards,
+    rng: np.random.Generator,
+    out: Array | None = None,
+    trace: Trace | None = None,
 ) -> Array:
-    """Models (C, P) after the recipe's local epochs from ``start`` ((P,) or (C, P)).
+    """What the clients return (C, P) from ``start`` ((P,) or (C, P)): the one local training loop.
 
     The arithmetic is done in ``start``'s precision. FedSGD returns the full-batch gradient at
-    ``start`` instead of a model; FedProx adds ``proximal * (theta - start)`` to each gradient.
-    ``out``: where to write them; a large array made anew costs as much as a step of training.
+    ``start`` instead of a model. ``out``: where to write them; a large array made anew costs as
+    much as a step of training. ``trace(step, theta, gradient)`` sees every step before it is taken,
+    of all clients at once.
     """
-    plain = not isinstance(recipe.model, LeNet) and recipe.private is None
-    if plain and recipe.algorithm != "fedsgd":
-        theta = np.empty((len(data), start.shape[-1]), start.dtype) if out is None else out
-        theta[...] = start
-        return _descended(recipe, theta, start, data, rng)
-    made = _returned(recipe, start, data, rng)
-    if out is None:
+    made = np.empty((len(data), start.shape[-1]), start.dtype) if out is None else out
+    if recipe.private is not None:
+        made[...] = _private(recipe, np.broadcast_to(start, made.shape), data, rng)
         return made
-    out[...] = made
-    return out
+    made[...] = start
+    if recipe.sends_gradient:
+        whole = network(recipe).gradient(made, rng)
+        made[...] = whole(data.inputs, data.labels, shares(data, made.dtype))
+        return made
+    return _descended(recipe, made, data, rng, trace)
 
 
-def _returned(recipe: Recipe, start: Array, data: Shards, rng: np.random.Generator) -> Array:
-    """The same for convolutions, DP-SGD and FedSGD, which make an array of their own."""
+def _private(recipe: Recipe, start: Array, data: Shards, rng: np.random.Generator) -> Array:
     if isinstance(recipe.model, LeNet):
         from overheard.learning import lenet  # torch: only where a model needs it
 
-        return lenet.local_training(recipe, start, data, rng)
-    theta = np.broadcast_to(start, (len(data), start.shape[-1]))
-    if recipe.private is not None:
-        return _private_training(recipe, theta, data, rng)
-    return _gradient(recipe, theta, data.inputs, data.labels, shares(data, theta.dtype))
+        return lenet.private_local_training(recipe, start, data, rng)
+    return _private_training(recipe, start, data, rng)
 
 
 def _descended(
-    recipe: Recipe, theta: Array, start: Array, data: Shards, rng: np.random.Generator
+    recipe: Recipe, theta: Array, data: Shards, rng: np.random.Generator, trace: Trace | None
 ) -> Array:
     """The models (C, P), changed in place by every local step.
 
     Clients do not depend on each other, so that a few at a time take all of their steps: their
     models and gradients then stay in the processor's cache, which is most of the time saved.
     """
-    rate = theta.dtype.type(recipe.learning_rate)
+    net, rule = network(recipe), rule_of(recipe)
     schedule = Schedule(recipe, data, rng)
-    schedule.draw_all()
-    together = max(1, CACHE // (2 * theta[0].nbytes + data.inputs[0, : schedule.width].nbytes))
-    for begin in range(0, len(data), together):
-        part = slice(begin, begin + together)
-        model, origin = theta[part], np.broadcast_to(start, theta.shape)[part]
-        gradient = np.empty_like(model)
-        layers, slopes = split(recipe.dense, model), split(recipe.dense, gradient)
-        for inputs, labels, weights in schedule.batches(theta.dtype, part):
-            pairs = factors(recipe.dense, recipe.loss, layers, inputs, labels)
-            write_gradient(pairs, weights, slopes)
-            if recipe.algorithm == "fedprox":
-                busy = weights.any(axis=-1, keepdims=True)
-                gradient += theta.dtype.type(recipe.proximal) * (model - origin) * busy
-            gradient *= rate
-            model -= gradient
+    if not net.chance:
+        schedule.draw_all()
+    for part in _parts(recipe, schedule, theta, whole=net.chance or trace is not None):
+        model = theta[part]
+        gradient, state = net.gradient(model, rng), rule.init(model)
+        batches = (schedule.one_by_one if net.chance else schedule.batches)(theta.dtype, part)
+        for number, (inputs, labels, weights) in enumerate(batches):
+            if not weights.any():
+                continue  # they wait for clients with more batches to end their epoch
+            slope = gradient(inputs, labels, weights)
+            if trace is not None:
+                trace(number, model, slope)
+            step, state = rule.update(slope, state, model)
+            model += step
     return theta
+
+
+def _parts(recipe: Recipe, schedule: Schedule, theta: Array, whole: bool) -> Iterator[slice]:
+    """Clients that are trained together: as many as the cache holds, or all of them.
+
+    Clients of fewer batches wait for the others to end their epoch. Plain descent does not move
+    them meanwhile, every other rule would: those take clients of equally many batches.
+    """
+    clients = len(theta)
+    alike = np.flatnonzero(np.diff(schedule.passes)) + 1
+    still = (recipe.plain and not recipe.pull) or schedule.counted
+    ends = [clients] if still else [*alike.tolist(), clients]
+    width = schedule.data.inputs[0, : schedule.width].nbytes
+    together = clients if whole else max(1, CACHE // (2 * theta[0].nbytes + width))
+    begin = 0
+    for end in ends:
+        for first in range(begin, end, together):
+            yield slice(first, min(first + together, end))
+        begin = end
 
 
 def _private_training(
@@ -130,18 +153,13 @@ def _private_training(
         step = weighted_gradient(model, kept, weights.astype(theta.dtype))
         sd = private.noise * private.clip * noisy[:, None]
         step = step + (sd * rng.standard_normal(theta.shape)).astype(theta.dtype)
-        if recipe.algorithm == "fedsgd":
+        if recipe.sends_gradient:
             return np.asarray(step)
-        if recipe.algorithm == "fedprox":
+        if recipe.pull:
             pull = theta.dtype.type(recipe.proximal) * (theta - start)
             step = step + pull * (noisy[:, None] > 0)
         theta = theta - theta.dtype.type(recipe.learning_rate) * step
     return np.array(theta)
-
-
-def _gradient(recipe: Recipe, theta: Array, inputs: Array, labels: Array, weights: Array) -> Array:
-    pairs = factors(recipe.dense, recipe.loss, theta, inputs, labels)
-    return weighted_gradient(recipe.dense, pairs, weights)
 
 
 def shares(data: Shards, dtype: np.dtype[Any]) -> Array:
@@ -153,13 +171,8 @@ def shares(data: Shards, dtype: np.dtype[Any]) -> Array:
 def training_batches(
     recipe: Recipe, data: Shards, dtype: np.dtype[Any], rng: np.random.Generator
 ) -> Iterator[tuple[Array, Array, Array]]:
-    """Inputs, labels and weights of each local step; a client that is done weighs nothing.
-
-    An epoch's order is drawn when it begins: the caller may draw from ``rng`` in between.
-    """
-    schedule = Schedule(recipe, data, rng)
-    for step in range(schedule.steps):
-        yield schedule.batch(step, dtype)
+    """Inputs, labels and weights of each local step; a client that is done weighs nothing."""
+    return Schedule(recipe, data, rng).one_by_one(dtype, slice(None))
 
 
 class Schedule:
@@ -182,10 +195,11 @@ class Schedule:
         if self.steps and not self.full:
             self._order(int(self._places(np.array([self.steps - 1]), slice(None))[0].max()))
 
-    def batch(self, step: int, dtype: np.dtype[Any]) -> tuple[Array, Array, Array]:
-        """Inputs (C, b, d), labels and weights (C, b) of all clients at a step."""
-        (found,) = self.batches(dtype, slice(None), range(step, step + 1))
-        return found
+    def one_by_one(self, dtype: np.dtype[Any], part: slice) -> Iterator[tuple[Array, Array, Array]]:
+        """As `batches`; an epoch's order is drawn when it begins, so that whoever takes the steps
+        may draw from the same generator in between."""
+        for step in range(self.steps):
+            yield from self.batches(dtype, part, range(step, step + 1))
 
     def batches(
         self, dtype: np.dtype[Any], part: slice, steps: range | None = None

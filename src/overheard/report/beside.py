@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from overheard.evaluation.record import Audit, Pooled
-from overheard.report import charts, verdict, words
+from overheard.report import charts, judging, words
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def compared(audits: Sequence[Audit]) -> list[Compared]:
 
 def _strongest(audit: Audit) -> dict[str, Pooled]:
     found: dict[str, Pooled] = {}
-    for judged in verdict.judge_pooled(audit):
+    for judged in judging.judge_pooled(audit):
         row = judged.finding
         if not isinstance(row, Pooled) or row.metric != "accuracy" or row.attribute is None:
             continue

@@ -6,7 +6,7 @@ from typing import Any
 
 from overheard.evaluation.decision import Topic, topic_of
 from overheard.evaluation.record import Audit
-from overheard.report import helps, verdict, words
+from overheard.report import helps, judging, verdict, words
 from overheard.report.replayed import replay_words
 
 DIGEST_VERSION = 1
@@ -19,7 +19,7 @@ def digest(audit: Audit, show_records: bool = False) -> dict[str, Any]:
     numbers of records only with ``show_records``.
     """
     answers = verdict.verdicts(audit)
-    pooled, judged = verdict.judge_pooled(audit), verdict.judge(audit)
+    pooled, judged = judging.judge_pooled(audit), judging.judge(audit)
     return {
         "digest": DIGEST_VERSION,
         "level": verdict.overall(answers).name,
@@ -30,7 +30,7 @@ def digest(audit: Audit, show_records: bool = False) -> dict[str, Any]:
         "missing": list(audit.run.damage),
         "seed": audit.run.seed,
         "software": audit.run.software,
-        "rules": {level.name: level.rule for level in verdict.LEVELS},
+        "rules": {level.name: level.rule for level in judging.LEVELS},
         "secrets": [
             {
                 "secret": v.topic.name,
@@ -60,9 +60,9 @@ def digest(audit: Audit, show_records: bool = False) -> dict[str, Any]:
 
 
 def _best(
-    judged: list[verdict.Judged], topic: Topic, client: str | None, show_records: bool
+    judged: list[judging.Judged], topic: Topic, client: str | None, show_records: bool
 ) -> dict[str, Any] | None:
-    best = verdict.strongest(j for j in judged if j.topic == topic and j.client == client)
+    best = judging.strongest(j for j in judged if j.topic == topic and j.client == client)
     if best is None:
         return None
     found = best.finding

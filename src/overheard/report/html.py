@@ -21,7 +21,7 @@ from overheard.errors import ChooseAnotherOutput
 from overheard.evaluation.record import SHARES, Audit
 from overheard.files import write_durably
 from overheard.foreign.shown import visible
-from overheard.report import charts, helps, picture, references, sections, verdict, words
+from overheard.report import charts, helps, judging, picture, references, sections, words
 from overheard.report.beside import compared
 from overheard.report.helps import Measured
 from overheard.report.page import Page
@@ -71,7 +71,7 @@ def _render(
         page=page,
         run=audit.run,
         words=words,
-        levels=verdict.LEVELS,
+        levels=judging.LEVELS,
         shares=SHARES,
         style=Markup(style),  # nosec B704  # a file of this package
         script=Markup(script),  # nosec B704  # a file of this package

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from overheard.evaluation.decision import Topic
 from overheard.evaluation.record import SHARES, Audit, Finding, Pooled
 from overheard.foreign.shown import visible
-from overheard.report import curves, helps, references, sections, verdict, words
+from overheard.report import curves, helps, judging, references, sections, verdict, words
 from overheard.report.helps import Measured
 from overheard.report.replayed import replay_words
 
@@ -39,15 +39,15 @@ def render_markdown(
     if not answers:
         lines += ["Nothing was measured: no attack was run."]
     lines += ["", _text(replay_words(audit))]
-    lines += ["", *(f"> {level.sign} {level.name}: {level.rule}" for level in verdict.LEVELS), ""]
+    lines += ["", *(f"> {level.sign} {level.name}: {level.rule}" for level in judging.LEVELS), ""]
     lines += [*_exposed(audit), *_sure(audit, show_records), *_learned(audit)]
     lines += [*_helps(audit, measured), *_method(audit)]
     return "\n".join(lines).rstrip() + "\n"
 
 
 def _exposed(audit: Audit) -> list[str]:
-    best: dict[tuple[str | None, Topic], verdict.Judged] = {}
-    for j in verdict.judge(audit):
+    best: dict[tuple[str | None, Topic], judging.Judged] = {}
+    for j in judging.judge(audit):
         known = best.get((j.client, j.topic))
         if known is None or j.strength > known.strength:
             best[j.client, j.topic] = j
@@ -75,12 +75,12 @@ def _exposed(audit: Audit) -> list[str]:
 
 def _sure(audit: Audit, show_records: bool) -> list[str]:
     numbers = {name: i for i, name in enumerate({f.client: None for f in audit.findings})}
-    found = sections.sure(audit, verdict.judge_pooled(audit), numbers, show_records, 10**6)
+    found = sections.sure(audit, judging.judge_pooled(audit), numbers, show_records, 10**6)
     lines: list[str] = []
     for one in found:
         lines += [
             f"**{_text(one.topic.name)}**, by {_text(one.pooled.attack)}: "
-            f"{words.count(one.sure.certain)} of {words.count(one.pooled.n, 'record')} known "
+            f"{words.count(one.sure.certain)} of {words.count(one.n, 'record')} known "
             f"beyond 99% ({words.count(one.sure.certain_right)} of them right); "
             f"{words.bits(one.sure.bits)} bits leaked per record.",
             "",

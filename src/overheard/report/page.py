@@ -9,8 +9,8 @@ from markupsafe import Markup
 
 from overheard.evaluation.decision import CLOSE, Topic
 from overheard.evaluation.record import SHARES, Audit, Finding, Pooled, Skipped
-from overheard.report import charts, sections, verdict, words
-from overheard.report.verdict import Judged, Level
+from overheard.report import charts, judging, sections, verdict, words
+from overheard.report.judging import Judged, Level
 
 CHART_CLIENTS = 30
 """Up to this many clients a chart shows them all; beyond, the pooled row and the worst ones."""
@@ -56,8 +56,8 @@ class Page:
 
     def __init__(self, audit: Audit, most_rows: int, show_records: bool = False) -> None:
         self.audit = audit
-        self.judged = verdict.judge(audit)
-        self.pooled = verdict.judge_pooled(audit)
+        self.judged = judging.judge(audit)
+        self.pooled = judging.judge_pooled(audit)
         self.topics = verdict.topics(audit)
         self.verdicts = verdict.verdicts(audit)
         self.attacks = words.unique(
@@ -134,7 +134,7 @@ class Page:
 
     def pooled_about(self, topic: Topic) -> Judged | None:
         """The strongest attack over all clients together."""
-        return verdict.strongest(j for j in self.pooled if j.topic == topic)
+        return judging.strongest(j for j in self.pooled if j.topic == topic)
 
     def value(self, found: Finding | Pooled, digits: int = 1) -> str:
         """The measured value with its interval, as its metric is written."""
@@ -147,27 +147,30 @@ class Page:
     def lead(self) -> str:
         """The answer of the whole page in one sentence."""
         who = words.capital(words.actor(self.audit.run.threat))
-        asked = [v for v in self.verdicts if v.level is not verdict.NOT_MEASURED]
+        asked = [v for v in self.verdicts if v.level is not judging.NOT_MEASURED]
         if not asked:
             return "Nothing was measured: no attack ran whose answer may be relied on."
-        exposed = sum(v.level is verdict.EXPOSED for v in asked)
-        clients = len({j.client for j in self.judged if j.level is verdict.EXPOSED})
+        exposed = sum(v.level is judging.EXPOSED for v in asked)
+        clients = len({j.client for j in self.judged if j.level is judging.EXPOSED})
+        unmeasured = len(self.verdicts) - len(asked)
+        rest = f"; {unmeasured:,} more could not be measured" if unmeasured else ""
         if not exposed:
-            unmeasured = len(self.verdicts) - len(asked)
-            rest = f"; {words.count(unmeasured)} more could not be measured" if unmeasured else ""
-            return (
-                f"{who} was not shown to learn any of the {words.count(len(asked), 'secret')} "
-                f"asked about, with the attacks tried{rest}."
-            )
+            which = "the one secret" if len(asked) == 1 else f"any of the {len(asked):,} secrets"
+            tried = f"asked about, with the attacks tried{rest}"
+            return f"{who} was not shown to learn {which} {tried}."
         some = f"{exposed} of the" if exposed < len(asked) else "all"
         many = {1: "the one secret", 2: "both secrets" if exposed == 2 else "one of the 2 secrets"}
         secrets = many.get(len(asked), f"{some} {len(asked)} secrets")
-        if all(v.topic.question == "property" for v in asked if v.level is verdict.EXPOSED):
-            return f"{who} learns {secrets} asked about, of {self.population:,} clients together."
+        if all(v.topic.question == "property" for v in asked if v.level is judging.EXPOSED):
+            together = f"of {self.population:,} clients together"
+            return f"{who} learns {secrets} asked about, {together}{rest}."
+        if not clients:
+            alone = f"none of {words.count(self.audited, 'client')} is exposed by itself"
+            return f"{who} learns {secrets} asked about for all clients together; {alone}{rest}."
         return (
             f"{who} learns {secrets} asked about for at least one client; "
             f"{clients} of {words.count(self.audited, 'client')} "
-            f"{'is' if clients == 1 else 'are'} exposed."
+            f"{'is' if clients == 1 else 'are'} exposed{rest}."
         )
 
     def _looks(self) -> dict[str, int]:
@@ -213,7 +216,7 @@ class Page:
             if rows > most:
                 break
             about = sorted(by_client[name], key=lambda j: self.topics.index(j.topic))
-            worst = verdict.strongest(about)
+            worst = judging.strongest(about)
             tables.append(_Client(self.client_number[name], name, tuple(about), worst))
         return tables
 
@@ -261,6 +264,7 @@ class Page:
 
     def _lane(self, found: Finding | Pooled) -> charts.Lane:
         loss = found.metric not in SHARES
+        text = words.loss(found.value) if loss else self.value(found, digits=0)
         return charts.Lane(
             attack=self.number[found.attack],
             look=self.look[found.attack],
@@ -268,7 +272,7 @@ class Page:
             value=found.value,
             low=found.low,
             high=found.high,
-            text=words.loss(found.value) if loss else self.value(found, digits=0),
+            text=text + (", flagged" if found.flag else ""),
             bound=found.bound if isinstance(found, Finding) else None,
         )
 

@@ -32,7 +32,8 @@ def replay_words(audit: Audit) -> str:
             f"{len(unfit):,} of {all_} did not train as declared: replayed on their own records, "
             f"the recipe does not lead to what they returned: {told}. Records, encoding, "
             "optimiser, learning rate, epochs or loss are other than declared, or clients were "
-            "mistaken for each other; nothing found about them is supported."
+            "mistaken for each other. Attacks that are told a wrong recipe learn less than they "
+            "could: that they find little about these clients says nothing."
         )
     else:
         fitting = [r for r in found if r.outcome == "fits"]

@@ -18,8 +18,8 @@ from overheard.evaluation.record import (
     Pooled,
     Sureness,
 )
-from overheard.report import curves, verdict, words
-from overheard.report.verdict import Judged
+from overheard.report import curves, judging, verdict, words
+from overheard.report.judging import Judged
 
 
 @dataclass(frozen=True)
@@ -35,11 +35,13 @@ class SureClient:
 
 @dataclass(frozen=True)
 class Sure:
-    """One secret: how sure the strongest attack is, over all clients and client by client."""
+    """One secret: how sure the strongest attack is, over ``n`` records of all clients of which its
+    probabilities hold, and client by client."""
 
     topic: Topic
     pooled: Pooled
     sure: Sureness
+    n: int
     bars: tuple[tuple[str, Bin, Markup], ...]
     reliability: Markup
     clients: tuple[SureClient, ...]
@@ -94,12 +96,16 @@ def sure(
         about = [
             j
             for j in pooled
-            if j.topic == topic and j.finding.sure is not None and not j.finding.flag
+            if j.topic == topic
+            and not j.baseline
+            and j.finding.sure is not None
+            and not j.finding.flag
         ]
-        best = verdict.strongest(about)
+        best = judging.strongest(about)
         if best is None or best.finding.sure is None or not isinstance(best.finding, Pooled):
             continue
         row, sureness = best.finding, best.finding.sure
+        asked = sum(b.n for b in sureness.bins)  # without clients where the truth contradicts it
         name = f"{row.attack} on {topic.name}"
         clients = [
             _client(f, f.sure, numbers, show_records)
@@ -112,7 +118,8 @@ def sure(
                 topic,
                 row,
                 sureness,
-                tuple((_between(b), b, curves.share_bar(b.n, row.n)) for b in sureness.bins),
+                asked,
+                tuple((_between(b), b, curves.share_bar(b.n, asked)) for b in sureness.bins),
                 curves.reliability(sureness.bins, name),
                 tuple(clients[:most]),
                 show_records,

@@ -1,114 +1,38 @@
-"""Which secrets are exposed, by which rule, and how is that said in one sentence?
+"""Which secrets are exposed, and how is that said in one sentence?
 
-What is exposed is decided in `overheard.evaluation.decision`; here every finding gets its level and
-every secret its sentence. The rule is part of the page (`LEVELS`), so that nobody has to guess what
-"exposed" means.
+What is exposed is decided in `overheard.evaluation.decision`, every finding has its level from
+`overheard.report.judging`; here every secret gets its sentence.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from overheard.evaluation.decision import (
-    Decision,
-    Key,
-    Topic,
-    decide,
-    p_value_of,
-    reference_of,
-    references_of,
-    topic_of,
-)
-from overheard.evaluation.record import SHARES, Audit, Finding, Pooled, unfit_clients
+from overheard.evaluation.decision import Topic, decide, topic_of
+from overheard.evaluation.record import Audit, Finding, Pooled
 from overheard.report import words
+from overheard.report.judging import (
+    EXPOSED,
+    NO_SIGN,
+    NOT_MEASURED,
+    UNCLEAR,
+    Judged,
+    Level,
+    levelled,
+    strongest,
+)
 from overheard.report.suspects import what_of
 
 SKEWED = 0.9
 """Share of the commonest value from which the rare ones are counted beside accuracy."""
 SMALL = 0.02
 """A gain in accuracy below which a verdict of "exposed" says what else it rests on."""
-UNFIT = "the declared recipe does not reproduce what the client sent"
 EVERY_CLIENT = "all clients"
 _PLAIN_READINGS = {"global_model": "the global model", "last_returned": "the model last returned"}
-
-
-class Level(NamedTuple):
-    """A risk level: a word and a sign, so that no reader depends on a colour."""
-
-    name: str
-    sign: str
-    rank: int
-    rule: str
-
-
-EXPOSED = Level(
-    "exposed",
-    "▲",
-    3,
-    "Better than every way of guessing without listening, by a test that errs with a probability "
-    "of at most 5% over the whole audit, however many secrets, clients and attacks it has: all "
-    "clients together first, then each. Attributes and membership: more records right than by the "
-    "client's commonest value and by a stranger, or probabilities that beat both (which sees rare "
-    "values too). Properties of clients: an F1 above that of accusing nobody and of accusing "
-    "everybody. Own model: below the excess loss of the global model, and at most 1%. Labels: an "
-    "error below that of a stranger's prediction and of every other guess.",
-)
-UNCLEAR = Level(
-    "unclear",
-    "◆",
-    2,
-    "The measured value is better than guessing without listening, but that may be chance; or "
-    "there is no such guess to compare with; or, for the client's own model, the copy beats the "
-    "global model but may be more than 1% off.",
-)
-NO_SIGN = Level(
-    "no sign",
-    "○",
-    1,
-    "The attacks tried ran as they should, and the best does no better than guessing without "
-    "listening. Not a proof that nothing leaks: another attack may do better.",
-)
-NOT_MEASURED = Level(
-    "not measured",
-    "–",
-    0,
-    "No attack that listens could be run, or its answer must not be relied on: it flags itself, or "
-    "the declared recipe does not reproduce what the client sent. Says nothing either way.",
-)
-LEVELS = (EXPOSED, UNCLEAR, NO_SIGN, NOT_MEASURED)
-
-
-@dataclass(frozen=True)
-class Judged:
-    """A finding (of one client, or pooled) with its level and what it was compared with; ``why``
-    it is not a measurement, where it is none."""
-
-    finding: Finding | Pooled
-    topic: Topic
-    level: Level
-    baseline: bool
-    reference: float | None
-    why: str = ""
-
-    @property
-    def client(self) -> str | None:
-        return self.finding.client if isinstance(self.finding, Finding) else None
-
-    @property
-    def strength(self) -> tuple[bool, int, float]:
-        """Orders what was learned, most last: level first, then the margin over guessing."""
-        found = self.finding
-        if found.metric == "excess_loss":
-            return not self.baseline, self.level.rank, -found.value
-        if found.metric == "mean_absolute_error":
-            share = found.value / self.reference if self.reference else found.value
-            return not self.baseline, self.level.rank, -share
-        margin = found.lift if found.lift is not None else found.value - (self.reference or 0.0)
-        return not self.baseline, self.level.rank, margin
 
 
 @dataclass(frozen=True)
@@ -143,16 +67,6 @@ _MARKS = {
 }
 
 
-def judge(audit: Audit) -> list[Judged]:
-    """Every finding with its level, in the record's order."""
-    return _judge(audit, audit.findings)
-
-
-def judge_pooled(audit: Audit) -> list[Judged]:
-    """Every pooled finding with its level, in the record's order."""
-    return _judge(audit, audit.pooled)
-
-
 def everything(audit: Audit) -> list[Finding | Pooled]:
     """Findings of single clients, then pooled ones."""
     return [*audit.findings, *audit.pooled]
@@ -171,15 +85,11 @@ def topics(audit: Audit) -> list[Topic]:
     return sorted(dict.fromkeys(seen), key=_place)
 
 
-def strongest(judged: Iterable[Judged]) -> Judged | None:
-    """What leaks most; the first of equals."""
-    return max(judged, key=lambda j: j.strength, default=None)
-
-
 def verdicts(audit: Audit) -> list[Verdict]:
     """One verdict per question, or per attribute where the question is about attributes."""
     decision = decide(audit)
-    judged, pooled = _judge(audit, audit.findings, decision), _judge(audit, audit.pooled, decision)
+    judged = levelled(audit, audit.findings, decision)
+    pooled = levelled(audit, audit.pooled, decision)
     answers = []
     for topic in topics(audit):
         about = [j for j in judged if j.topic == topic]
@@ -188,7 +98,7 @@ def verdicts(audit: Audit) -> list[Verdict]:
             worst = strongest(j for j in pooled if j.topic == topic)
         doubted = _doubted(about)
         if worst is None or worst.level is NOT_MEASURED or (worst.level is NO_SIGN and doubted):
-            answers.append(_no_verdict(topic, about, doubted, bool(audit.failed)))
+            answers.append(_no_verdict(topic, about, doubted, _failed(audit, topic)))
         else:
             answers.append(_SENTENCES[topic.metric](worst, worst.finding, about))
     return answers
@@ -201,6 +111,15 @@ def _doubted(about: Iterable[Judged]) -> dict[str, str]:
         if j.client is not None and (j.client not in best or j.strength > best[j.client].strength):
             best[j.client] = j
     return {client: j.why for client, j in best.items() if j.level is NOT_MEASURED}
+
+
+def _failed(audit: Audit, topic: Topic) -> bool:
+    """Did an attack on this secret fail?"""
+    asks = {info.name: info.question for info in audit.attacks}
+    return any(
+        (asks.get(broken.attack), broken.attribute) == (topic.question, topic.attribute)
+        for broken in audit.failed
+    )
 
 
 def _no_verdict(
@@ -216,12 +135,21 @@ def _no_verdict(
         why = f"nothing that listens {how}, only guesses to compare with"
     else:
         asked = len({j.client for j in about})
-        names["why"] = next(filter(None, doubted.values()), "its answers must not be relied on")
-        names["where"] = f"{len(doubted)} of {words.count(asked, 'client')}"
-        why = "at {where} {why}"
-        if len(doubted) < asked:
-            why += "; no sign at the others"
+        parts = []
+        for k, reasons in enumerate(_alike(doubted.values())):
+            names[f"where{k}"] = f"{len(reasons)} of {words.count(asked, 'client')}"
+            names[f"why{k}"] = reasons[0] or "its answers must not be relied on"
+            parts.append(f"at {{where{k}}} {{why{k}}}")
+        why = "; ".join([*parts, *(["no sign at the others"] if len(doubted) < asked else [])])
     return Verdict(topic, NOT_MEASURED, "{secret} was not measured: " + why + ".", names)
+
+
+def _alike(reasons: Iterable[str]) -> list[list[str]]:
+    """Reasons that differ in their numbers only, together; the most frequent first."""
+    groups: dict[str, list[str]] = {}
+    for reason in reasons:
+        groups.setdefault(re.sub(r"[0-9][0-9.,e+-]*", "#", reason), []).append(reason)
+    return sorted(groups.values(), key=len, reverse=True)
 
 
 def overall(answers: Sequence[Verdict]) -> Level:
@@ -242,64 +170,6 @@ def _place(topic: Topic) -> tuple[bool, bool]:
     return topic.metric == "skipped", topic.question == "local_model"
 
 
-def _judge(
-    audit: Audit, findings: Sequence[Finding | Pooled], decision: Decision | None = None
-) -> list[Judged]:
-    decision, references = decision or decide(audit), references_of(audit)
-    listening = audit.listening
-    first = [
-        _judged(f, reference_of(f, references), f.attack in listening, decision, references)
-        for f in findings
-    ]
-    # one attack that could not read a client leaves open what the others did not find there
-    lacking = {_asked(j): j.why for j in first if j.why and not j.baseline}
-    questions = {info.name: info.question for info in audit.attacks if info.listens}
-    for broken in audit.failed:
-        if broken.attack in questions and not broken.doing:
-            key = (questions[broken.attack], broken.attribute, broken.client)
-            lacking.setdefault(key, f"{broken.attack} failed ({broken.error})")
-    unfit = unfit_clients(audit)
-    for j in first:
-        if j.client in unfit:
-            lacking.setdefault(_asked(j), UNFIT)
-    return [
-        replace(j, level=NOT_MEASURED, why=lacking[_asked(j)])
-        if j.level is NO_SIGN and _asked(j) in lacking
-        else j
-        for j in first
-    ]
-
-
-def _asked(judged: Judged) -> tuple[str, str | None, str | None]:
-    return judged.topic.question, judged.topic.attribute, judged.client
-
-
-def _judged(
-    found: Finding | Pooled,
-    reference: float | None,
-    listens: bool,
-    decision: Decision,
-    references: Mapping[Key, float],
-) -> Judged:
-    topic = topic_of(found)
-    if not listens:
-        return Judged(found, topic, NOT_MEASURED, True, reference)
-    if found.flag:
-        why = f"{found.attack} flags its own answer: {found.flag}"
-        return Judged(found, topic, NOT_MEASURED, False, reference, why)
-    if decision.exposed(found, p_value_of(found, references)):
-        return Judged(found, topic, EXPOSED, False, reference)
-    margin = 0.0 if reference is None else found.value - reference
-    if found.metric not in SHARES:
-        margin = -margin
-    if reference is None or margin > 0 or (found.evidence or 0.0) > 0:
-        return Judged(found, topic, UNCLEAR, False, reference)
-    if found.oversure:
-        why = f"{found.attack} does not fit: {found.oversure}"
-        return Judged(found, topic, NOT_MEASURED, False, reference, why)
-    return Judged(found, topic, NO_SIGN, False, reference)
-
-
 def _error_verdict(worst: Judged, found: Finding | Pooled, about: list[Judged]) -> Verdict:
     names = _names(worst, found, about)
     names["value"] = words.loss_interval(found.value, found.low, found.high)
@@ -317,8 +187,8 @@ def _error_verdict(worst: Judged, found: Finding | Pooled, about: list[Judged]) 
 
 def _share_verdict(worst: Judged, found: Finding | Pooled, about: list[Judged]) -> Verdict:
     names = _names(worst, found, about)
-    close = words.percent(found.value) == words.percent(worst.reference or 0.0)
-    digits = 1 if close and found.value != worst.reference else 0
+    same = words.percent(found.value) == words.percent(worst.reference or 0.0)
+    digits = 1 if same and found.value != worst.reference else 0
     names["share"] = words.interval(found.value, found.low, found.high, digits)
     compared = []
     if found.majority is not None:
@@ -327,18 +197,29 @@ def _share_verdict(worst: Judged, found: Finding | Pooled, about: list[Judged]) 
     if found.imputation is not None:
         names["imputation"] = words.percent(found.imputation, digits)
         compared.append("a stranger without listening {imputation}")
-    told = "; ".join(
-        filter(None, ["{share} of {client}{s} {n}", ", ".join(compared), *_rare(found, names)])
-    )
-    if worst.level is EXPOSED and found.evidence and found.value - (worst.reference or 0) < SMALL:
+    ranges = _ranges(about)
+    right = "{share} of {client}{s} {n}" + (f" ({ranges})" if ranges else "")
+    told = "; ".join(filter(None, [right, ", ".join(compared), *_rare(found, names)]))
+    close = found.value - (worst.reference or 0) < (SMALL if worst.level is EXPOSED else 0)
+    if worst.level is not NO_SIGN and (found.evidence or 0) > 0 and close:
         names["evidence"] = f"{found.evidence:,.1f}"
         told += "; its probabilities beat both guesses by {evidence} bits over all records"
+        told += ", which may be chance" if worst.level is UNCLEAR else ""
+    if found.oversure:
+        names["oversure"] = found.oversure
+        told += "; how sure it is of them must not be relied on: {oversure}"
     pattern = {
         EXPOSED: "{Actor} learns {secret} for ",
         UNCLEAR: "{Actor} may learn {secret}: the best attack is right for ",
         NO_SIGN: "Nothing suggests that {actor} learns {secret}: the best attack is right for ",
     }[worst.level]
     return Verdict(worst.topic, worst.level, f"{pattern}{told}.", names, worst)
+
+
+def _ranges(about: Iterable[Judged]) -> str:
+    """What counts as right of a number that was cut into ranges: a note says where they end."""
+    said = (j.finding.details.get("right_is") for j in about if isinstance(j.finding, Finding))
+    return next((str(text).partition(":")[0] for text in said if text), "")
 
 
 def _rare(found: Finding | Pooled, names: dict[str, str]) -> list[str]:
@@ -381,6 +262,7 @@ def _property_verdict(worst: Judged, found: Finding | Pooled, about: list[Judged
 def _model_verdict(worst: Judged, found: Finding | Pooled, about: list[Judged]) -> Verdict:
     names = _names(worst, found, about)
     names["value"] = words.excess_interval(found.value, found.low, found.high)
+    whose = "their" if worst.client is None else "the client's"
     endless = found.details.get("optimum") if isinstance(found, Finding) else None
     compared: list[str] = []
     for other in about:
@@ -393,7 +275,7 @@ def _model_verdict(worst: Judged, found: Finding | Pooled, about: list[Judged]) 
         filter(
             None,
             [
-                "the copy's loss on the client's {n} is {value} above the best possible",
+                f"the copy's loss on {whose} {{n}} is {{value}} above the best possible",
                 ", ".join(compared),
                 f"the best possible model lies {endless}" if endless else "",
             ],

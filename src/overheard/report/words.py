@@ -14,6 +14,8 @@ from typing import Any
 from overheard.evaluation.record import Audit, Failed
 
 NOTHING = "–"
+MANY_TIMES = 1e3
+"""A relative excess from which its digits are not spelled out."""
 _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 _ACTORS = {
     "eavesdropper": "an eavesdropper",
@@ -88,11 +90,13 @@ def share(value: float | None) -> str:
 
 
 def excess(value: float) -> str:
-    """A relative excess loss in a sentence: 0.0031%, 12%, 350%."""
+    """A relative excess loss in a sentence: 0.0031%, 12%, 350%, 2.1×10⁷%."""
     if value < 0:
         return f"−{excess(-value)}" if value <= -1e-6 else "less than 0.0001%"
     if value < 1e-6:
         return "less than 0.0001%" if value else "0%"
+    if value >= MANY_TIMES:
+        return f"{scientific(100 * value)}%"
     places = max(0, 1 - floor(log10(100 * value)))
     return f"{100 * value:,.{places}f}%"
 

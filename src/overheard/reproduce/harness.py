@@ -29,6 +29,8 @@ from overheard.transcript.threat import EAVESDROPPER, Threat
 from overheard.transcript.view import Attack, launch
 
 STRANGER = "stranger (imputation)"
+GIVEN = "probability given"
+"""Measure of what an attack said, in a row before that of what was so (reliability)."""
 SHARES = ("accuracy", "F1", "Brier score")
 """Measures, or parts of their names, that lie between 0 and 1."""
 

@@ -30,7 +30,7 @@ from overheard.reproduce.kerkouche2023_listening import (
     adversary_in,
     listen,
 )
-from overheard.reproduce.kerkouche2023_rows import curve_rows, reliability_rows
+from overheard.reproduce.kerkouche2023_rows import curve_rows, reliability_rows, worst_rows
 from overheard.reproduce.rows import Choice, Experiment, Progress, Reproduction, Row
 
 PAPER = "kerkouche2023"
@@ -58,6 +58,7 @@ def _figure(
         rows += curve_rows(setting, heard)
         last = min(50, setting.rounds)
         every += [p for one in heard for p in one.points if p.method == OURS and p.round == last]
+    rows += worst_rows(rows)
     if len(every) >= 8 or name.endswith("reliability"):
         rows += reliability_rows(f"all, round {every[0].round}", every)
     world = WORLDS[settings[0].dataset]

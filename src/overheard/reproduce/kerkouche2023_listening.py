@@ -56,8 +56,8 @@ class World:
 
 
 WORLDS = {
-    "mnist": World("mnist", 6000, 0.01, 10, (10, 30)),
-    "fashion": World("fashion", 6000, 0.01, 10, (10, 30)),
+    "mnist": World("mnist", 6000, 0.01, 10, (10, 20, 30)),
+    "fashion": World("fashion", 6000, 0.01, 10, (10, 20, 30)),
     "cifar10": World("cifar10", 5000, 0.1, 25, (25, 50)),
     "digits": World("digits_images", 1000, 0.1, 10, (10,)),
 }

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from overheard.reproduce import pictures
+from overheard.reproduce.harness import GIVEN
 from overheard.reproduce.rows import Reproduction, Row
 
 
@@ -47,8 +48,9 @@ def draw_cost(outcome: Reproduction, path: Path) -> None:
 
 def draw_reliability(outcome: Reproduction, path: Path) -> None:
     """The share that had the property against the probability given."""
+    given = {(r.setting, r.client): r.measured for r in outcome.rows if r.measure == GIVEN}
     rows = tuple(r for r in outcome.rows if r.measure == "reliability")
-    pictures.lines(replace(outcome, rows=rows), path, lambda r: r.claimed or 0.0, "given")
+    pictures.lines(replace(outcome, rows=rows), path, lambda r: given[r.setting, r.client], "given")
 
 
 def _round(row: Row) -> float:

@@ -1,7 +1,8 @@
 """lyu2021: attributes, membership and labels from epoch-averaged updates of small networks.
 
-What the paper claims is in `lyu2021_claims`, what is federated and asked in `lyu2021_settings`;
-`lyu2021_scoring` runs one setting, `lyu2021_rows` a table. Here are the experiments by name.
+What the paper claims is in `lyu2021_claims`, what is federated and asked in `lyu2021_settings` (its
+tables) and `lyu2021_sections` (what it says beside them); `lyu2021_scoring` runs one setting,
+`lyu2021_rows` a table. Here are the experiments by name.
 """
 
 from __future__ import annotations
@@ -9,6 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from overheard.attacks.attribute.gradient_matching import CosMatching
+from overheard.attacks.attribute.public_model import PublicModel
+from overheard.attacks.membership.gradient_variance_gmm import GradientVarianceGmm
+from overheard.reproduce import lyu2021_sections as sections
 from overheard.reproduce import lyu2021_settings as tables
 from overheard.reproduce import pictures
 from overheard.reproduce.lyu2021_rows import PAPER, UNITS, run_table
@@ -16,6 +21,12 @@ from overheard.reproduce.lyu2021_settings import Setting
 from overheard.reproduce.rows import Experiment, Progress, Reproduction
 
 SEEDS = 3
+BEHIND = {
+    "gmm": (GradientVarianceGmm,),
+    sections.PIPELINE: (GradientVarianceGmm, CosMatching),
+    "public100": (PublicModel,),
+    "public1000": (PublicModel,),
+}
 
 
 def draw(outcome: Reproduction, path: Path) -> None:
@@ -27,7 +38,7 @@ def _experiment(name: str, words: str, settings: Callable[[bool], list[Setting]]
     def run(quick: bool, seeds: int, progress: Progress) -> Reproduction:
         return run_table(name, settings(quick), quick, 1 if quick else seeds, progress)
 
-    return Experiment(name, PAPER, words, SEEDS, run, draw)
+    return Experiment(name, PAPER, words, SEEDS, run, draw, methods=BEHIND)
 
 
 EXPERIMENTS = tuple(
@@ -46,5 +57,8 @@ EXPERIMENTS = tuple(
         ("table12", "prior unknown, locations", lambda q: tables.prior_table("location30", q)),
         ("table13", "prior unknown, purchases", lambda q: tables.prior_table("purchase100", q)),
         ("labels", "labels unknown too (section 5.4)", tables.labels_table),
+        ("label-prior", "labels unknown, their prior known (5.4)", sections.label_prior_table),
+        ("pipeline", "members, then their attribute (5.2)", sections.pipeline_table),
+        ("equation2", "four values as one number", sections.equation2_table),
     )
 )

@@ -16,6 +16,7 @@ from overheard.attacks.local_model.learned_map import LearnedMap, learn_maps
 from overheard.attacks.local_model.structured import Structured
 from overheard.data import adult, leaf_synthetic
 from overheard.evaluation import metrics
+from overheard.evaluation.baselines import majority_share
 from overheard.learning.dense import predict
 from overheard.learning.recipe import Recipe
 from overheard.learning.records import Records, encode
@@ -117,6 +118,7 @@ def compare(
     """
     found: dict[tuple[str, str, str], list[float]] = {}
     seconds: dict[str, list[float]] = {}
+    commonest: dict[str, dict[int, float]] = {}
     for seed in range(seeds):
         progress(f"{setting}, seed {seed}", seed, seeds)
         options = dict(config["data"].get("options", {}))
@@ -135,6 +137,9 @@ def compare(
                 if recipe.loss == "cross_entropy":
                     share = local_accuracy(recipe, guess.parameters, records)
                     found.setdefault((*key, "local accuracy"), []).append(share)
+                    labels = records[recipe.target.column]
+                    majority = majority_share(labels, recipe.target.classes)
+                    commonest.setdefault(guess.client, {})[seed] = majority
                 seconds.setdefault(guess.method, []).append(guess.seconds)
     rows = [
         mean_row(
@@ -144,6 +149,9 @@ def compare(
             measure,
             values,
             claimed=claimed.get((method, client.removeprefix("client ")))
+            if measure == "local accuracy"
+            else None,
+            majority=float(np.mean(list(commonest[client].values())))
             if measure == "local accuracy"
             else None,
             seconds=float(np.mean(seconds[method])),
@@ -174,6 +182,9 @@ def pooled(setting: str, rows: list[Row], claimed: Mapping[tuple[str, str], floa
                 measure,
                 mean,
                 claimed=claim,
+                majority=None
+                if mine[0].majority is None
+                else float(np.mean([r.majority for r in mine if r.majority is not None])),
                 seconds=mine[0].seconds,
                 seeds=mine[0].seeds,
             )

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overheard.errors import FixRecording
-from overheard.learning import dense
-from overheard.learning.recipe import LeNet, Recipe
+from overheard.learning.recipe import Recipe
 from overheard.learning.records import Records, encode
+from overheard.programs.networks import network
 from overheard.transcript.messages import TOTAL, layout_for, message_arrays, read_message
 from overheard.transcript.store import Recording
 
@@ -63,8 +63,4 @@ def utility(recipe: Recipe, model: Array, held: Records) -> tuple[float, str]:
 
 
 def _predicted(recipe: Recipe, model: Array, inputs: Array) -> NDArray[np.floating[Any]]:
-    if isinstance(recipe.model, LeNet):
-        from overheard.learning import lenet
-
-        return lenet.predict(recipe.model, model, inputs)
-    return dense.predict(recipe.dense, model, inputs)
+    return network(recipe).predict(model, inputs)

@@ -17,8 +17,9 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from overheard.errors import DeclareKnowledge, GrantKnowledge
+from overheard.errors import ChooseAnotherAttack, DeclareKnowledge, GrantKnowledge
 from overheard.randomness import stream
+from overheard.transcript.knowledge import LISTENING, LocalTraining
 from overheard.transcript.target import Target
 from overheard.transcript.threat import who_grants
 
@@ -110,6 +111,19 @@ def launch(attack: Attack, view: View, seed: int) -> Any:
             f"attack {attack.name!r} needs {wanted}; the threat model {view.threat!r} gives "
             f"{held}; {remedy}"
         )
+    _as_trained(attack, view)
     rng = stream(seed, "attack", attack.name, view.target.key, view.client)
     uses: frozenset[type[Any]] = getattr(attack, "uses", frozenset())
     return _AS.get()(attack)(view.narrowed(attack.needs | uses), rng)
+
+
+def _as_trained(attack: Attack, view: View) -> None:
+    """Refuse an attack that takes updates for sums of gradients where they are not."""
+    if not attack.needs & LISTENING or LocalTraining not in attack.needs:
+        return
+    recipe = view.know(LocalTraining).recipe
+    if not recipe.plain and not getattr(attack, "any_training", False):
+        raise ChooseAnotherAttack(
+            f"reads updates of plain gradient steps; these clients train with "
+            f"{recipe.optimiser.name!r} and its settings, or clip their gradients"
+        )

@@ -10,7 +10,7 @@ from overheard.errors import ChooseAnotherAttack
 from overheard.learning import lenet
 from overheard.learning.recipe import LeNet, PrivateSteps, Recipe, Target
 from overheard.learning.records import Encoding, Records, Scaled, encode
-from overheard.learning.training import shards
+from overheard.learning.training import local_training, shards
 from overheard.transcript.knowledge import (
     AttributeDomain,
     Labels,
@@ -41,7 +41,7 @@ def heard(rng, private=None, **changes):
     records = Records(columns)
     theta = lenet.initial(model, 5).astype(np.float32)
     data = shards([encode(recipe.encoding, records)], [labels], "float32")
-    returned = lenet.local_training(recipe, theta, data, rng)
+    returned = local_training(recipe, theta, data, rng)
     link = Link("model", np.arange(1), theta[None], returned, np.array([float(PEOPLE)]))
     pieces = (
         link,

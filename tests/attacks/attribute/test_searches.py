@@ -90,8 +90,8 @@ def test_all_are_compared_on_the_same_rounds(federate, distances):
     truth = torch.from_numpy(np.eye(2)[recording.truth()["0"]["s"].astype(int)])
     wrong = 1 - truth
     options = [np.array([0]), np.array([0, 10, 20])]
-    choice, least = gm.best_of(problem, options, [(wrong,), (truth,), (0.9 * truth,)], distances)
-    assert np.array_equal(choice[0], truth.argmax(dim=1).numpy())
+    best, least = gm.best_of(problem, options, [(wrong,), (truth,), (0.9 * truth,)], distances)
+    assert np.array_equal(best[0], truth.numpy())
     rounds = torch.tensor([0, 10, 20])
     assert least == pytest.approx(float(distances(problem, (truth,), rounds).mean()))
     assert least < float(distances(problem, (wrong,), rounds).mean())

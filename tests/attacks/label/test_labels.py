@@ -350,7 +350,7 @@ def test_auxiliary_data_that_do_not_fit(hire, name):
     refused("auxiliary data: no column 'age'", replace(good, records=good.records.without("age")))
     refused("auxiliary labels for", replace(good, labels=good.labels[:5]))
     if listens(attack):  # a guess by the model's predictions does not look at labels
-        refused("not finite", replace(good, labels=good.labels * np.nan))
+        refused("auxiliary data: .* not finite", replace(good, labels=good.labels * np.nan))
     rows = good.records["diploma"] != "PhD"
     refused(
         "fewer than two records of group PhD",

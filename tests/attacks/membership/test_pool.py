@@ -7,6 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
+from overheard.attacks.attribute.gradient_matching import CosMatching
 from overheard.attacks.membership.baseline import Coin
 from overheard.attacks.membership.candidate_decode import CandidateDecode
 from overheard.attacks.membership.gradient_variance_gmm import (
@@ -19,7 +20,13 @@ from overheard.evaluation.audit import audit
 from overheard.federation.pool import pool_of
 from overheard.learning.dense import record_gradients
 from overheard.learning.records import Records
-from overheard.transcript.knowledge import CandidatePool, Link
+from overheard.transcript.knowledge import (
+    AttributePrior,
+    CandidatePool,
+    Labels,
+    Link,
+    PublicRecords,
+)
 from overheard.transcript.observe import MEMBER_COLUMN, observe
 from overheard.transcript.target import Target, membership
 from overheard.transcript.threat import EAVESDROPPER
@@ -119,7 +126,21 @@ def test_mixture_finds_records_that_the_model_has_learned_by_heart(federate):
     )  # fmt: skip
     view, truth = look(recording)
     guess = launch(GradientVarianceGmm(), view, 0)
-    assert np.mean(guess.choice() == (truth[MEMBER_COLUMN] == 1)) >= 0.8
+    member = truth[MEMBER_COLUMN] == 1
+    assert np.mean(guess.choice() == member) >= 0.8
+    assert guess.attribute is None
+    # section 5.2: then the attribute of those found, as if they were known to be members
+    search = CosMatching(phases=("pre1",), temperatures=(1.0,), steps=300)
+    both = launch(GradientVarianceGmm(then=search), view, 0)
+    assert np.array_equal(both.probabilities, guess.probabilities)
+    named, rows = guess.choice(), both.attribute.probabilities
+    assert set(rows[named].ravel()) == {0.0, 1.0}
+    assert np.allclose(rows[~named], view.know(AttributePrior).shares)
+    pool = view.know(CandidatePool)
+    known = view.knowing(PublicRecords(pool.records.take(named)), Labels(pool.labels[named]))
+    assert np.array_equal(rows[named], launch(search, known, 0).probabilities)
+    right = both.attribute.choice() == truth["s"]
+    assert right[named & member].mean() >= 0.8
 
 
 def test_audit_scores_members_against_the_majority(pooled):

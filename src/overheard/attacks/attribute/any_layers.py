@@ -1,6 +1,6 @@
 """Updates of networks whose layers are not all dense, as a measurement of the records' values.
 
-One full-batch step is linear in the values whatever the layers (DECODERS section 1). Per-record
+One full-batch step is linear in the values whatever the layers (decoders.md section 1). Per-record
 gradients come from vmap over autograd and are written out, so this is for few records and small
 networks.
 """
@@ -14,7 +14,8 @@ from overheard.attacks.wire import only, rounding, spread
 from overheard.decoding.measurement import Measurement, from_differences
 from overheard.errors import ChooseAnotherAttack
 from overheard.learning.private import added_up
-from overheard.learning.recipe import Dense, LeNet, Recipe
+from overheard.learning.recipe import Dense, Recipe
+from overheard.programs.networks import network
 from overheard.transcript.knowledge import Link
 
 Array = NDArray[np.float64]
@@ -33,12 +34,13 @@ def written_measurement(
 ) -> Measurement:
     """The measurement of which candidate (K, m, d) each record is, from at most ``most`` rounds,
     as many as can be written out."""
-    model = recipe.model
-    if not isinstance(model, LeNet) or model.dropout:
+    model, net = recipe.model, network(recipe)
+    if net.chance or net.mixes:
         raise ChooseAnotherAttack(
-            "decodes networks without chance in them; this one drops units at random"
+            "decodes networks that treat records one by one and without chance; this one drops "
+            "units at random or normalises over the batch"
         )
-    if not recipe.full_batch or (link.payload == "model" and recipe.epochs != 1):
+    if not recipe.one_step:
         raise ChooseAnotherAttack(
             "decodes one full-batch step a round of such networks; this recipe takes several"
         )
@@ -49,16 +51,14 @@ def written_measurement(
             f"{people} records and {model.size} parameters are too many gradients to write out; "
             "of dense layers any number can be decoded"
         )
-    from overheard.learning.lenet import explicit_gradients  # torch: only where it is needed
-
     link = only(link, spread(len(link), min(most, room)))
-    scale = people / (1.0 if link.payload == "gradient" else recipe.learning_rate)
+    scale = people / recipe.rate
     updates, noise = link.updates() * scale, rounding(link) * scale
     differences, residual = [], []
     for sent, update in zip(link.sent, updates, strict=True):
         theta = sent.astype(np.float64)
         base, *others = (
-            added_up(recipe, explicit_gradients(model, theta, x, labels)) for x in candidates
+            added_up(recipe, net.rows(theta, x, labels).explicit()) for x in candidates
         )
         differences.append(np.stack([other - base for other in others], axis=1))
         residual.append(update - base.sum(axis=0))

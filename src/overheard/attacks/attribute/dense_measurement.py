@@ -1,7 +1,7 @@
 """Updates of dense networks as a linear measurement of the records' unknown values.
 
 One full-batch step sends ``(theta - theta') m / lr = sum_i g_i(s_i)``: exactly linear in the
-indicator of each record's value, however non-linear the network (DECODERS section 1). Rounds
+indicator of each record's value, however non-linear the network (decoders.md section 1). Rounds
 stack. With few parameters the gradients are rows; with many, or where that is sharp enough already,
 only their inner products are made.
 """

@@ -2,7 +2,7 @@
 
 The attribute enters the first layer directly, and a wide first layer has far more parameters than
 there are records. Its equations are used; the other layers' factors are made chunk by chunk and
-let go (DECODERS section 4: 20,000 records, 1.5 million parameters).
+let go (decoders.md section 4: 20,000 records, 1.5 million parameters).
 """
 
 from __future__ import annotations

@@ -17,11 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overheard.errors import ChooseAnotherAttack, FixConfig, FixData
-from overheard.learning.records import encode_each
+from overheard.learning.records import Value, encode_each
 from overheard.transcript.guess import AttributeValues, certain
 from overheard.transcript.knowledge import (
     AttributeDomain,
     AttributePrior,
+    AuxiliaryData,
     Labels,
     Link,
     LocalTraining,
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 UNLABELLED: frozenset[type[Any]] = frozenset({Link, LocalTraining, PublicRecords, AttributeDomain})
 NEEDS: frozenset[type[Any]] = UNLABELLED | {Labels}
 Rounds = NDArray[np.int64]
-Choice = NDArray[np.int64]
+Shares = NDArray[np.float64]
 Start: TypeAlias = "tuple[Tensor, ...]"
 """Logits, a row per record: of the attribute's values and, if labels are searched, the classes."""
 Mixtures: TypeAlias = "tuple[Tensor, ...]"
@@ -198,8 +199,8 @@ def best_of(
     options: Sequence[Rounds],
     found: Iterable[Mixtures],
     distances: Callable[[Matching, Mixtures, Tensor], Tensor],
-) -> tuple[list[Choice], float]:
-    """The values of what comes nearest to the gradients of all rounds in ``options``.
+) -> tuple[list[Shares], float]:
+    """The shares that come nearest to the gradients of all rounds in ``options``, and how near.
 
     What was found by matching one round is nearest to that round whatever it is worth; over rounds
     of its own it would always win.
@@ -210,17 +211,31 @@ def best_of(
     with torch.no_grad():
         tried = [(float(distances(problem, one, rounds).mean()), one) for one in found]
     least, best = min(tried, key=lambda one: one[0])
-    return [x.argmax(dim=1).numpy() for x in best], least
+    return [x.numpy() for x in best], least
 
 
-def _answer(choices: list[Choice], view: View, objective: float) -> AttributeValues:
+def nearest_value(shares: Shares, values: tuple[Value, ...]) -> NDArray[np.int64]:
+    """The value nearest to a = sum_n n share_n, the number that lyu2021's equation (2) predicts."""
+    if any(isinstance(v, str) for v in values):
+        raise ChooseAnotherAttack(
+            f"the values {', '.join(map(str, values))} are not numbers, so that they have no mean; "
+            "leave `expected` out"
+        )
+    numbers = np.asarray(values, dtype=np.float64)
+    return np.asarray(np.abs((shares @ numbers)[:, None] - numbers).argmin(axis=1))
+
+
+def _answer(
+    found: list[Shares], view: View, objective: float, expected: bool = False
+) -> AttributeValues:
     values = view.know(AttributeDomain).values
     labels = None
-    if len(choices) > 1:
+    if len(found) > 1:
         classes = view.know(LocalTraining).recipe.target.classes
-        labels = AttributeValues(certain(choices[1], classes), classes, claims=False)
+        labels = AttributeValues(certain(found[1].argmax(axis=1), classes), classes, claims=False)
+    choice = nearest_value(found[0], values) if expected else found[0].argmax(axis=1)
     told = {"objective": objective}
-    return AttributeValues(certain(choices[0], values), values, told, labels, claims=False)
+    return AttributeValues(certain(choice, values), values, told, labels, claims=False)
 
 
 @dataclass(frozen=True)
@@ -252,8 +267,8 @@ class L2Lbfgs:
         start = torch.from_numpy(rng.normal(size=(people, values - 1)))
         options = grid(len(problem.thetas), self.last, self.step)
         found = [l2_search(problem, r, start, self.iterations, self.rate) for r in options]
-        choice, objective = best_of(problem, options, found, squared_distances)
-        return _answer(choice, view, objective)
+        best, objective = best_of(problem, options, found, squared_distances)
+        return _answer(best, view, objective)
 
 
 @dataclass(frozen=True)
@@ -264,14 +279,16 @@ class CosMatching:
 
     Settings: ``phases``, the choices of rounds to try; ``temperatures``, the softmax parameter's
     grid; ``steps`` and ``rate`` of Adam; ``prior_known`` starts from the population's shares, where
-    they are granted, instead of N(0, 1).
+    they are granted, instead of N(0, 1); ``label_prior_known`` does so for the classes, whose
+    shares are those among the auxiliary records; ``expected`` takes the value nearest to the mean
+    of the distribution (equation 2) and not the likeliest, which for two values is the same.
     """
 
     name: ClassVar[str] = "cos_matching"
     paper: ClassVar[str] = "lyu2021"
     question: ClassVar[str] = "attribute"
     needs: ClassVar[frozenset[type[Any]]] = UNLABELLED
-    uses: ClassVar[frozenset[type[Any]]] = frozenset({Labels, AttributePrior})
+    uses: ClassVar[frozenset[type[Any]]] = frozenset({Labels, AttributePrior, AuxiliaryData})
     slow: ClassVar[bool] = True
 
     phases: tuple[str, ...] = ("pre1", "pre5", "gap10")
@@ -279,18 +296,20 @@ class CosMatching:
     steps: int = 100
     rate: float = 0.1
     prior_known: bool = True
+    label_prior_known: bool = False
+    expected: bool = False
 
     def __call__(self, view: View, rng: np.random.Generator) -> AttributeValues:
         problem = matching(view)
-        start = _start(problem, view, rng, self.prior_known)
+        start = _start(problem, view, rng, self.prior_known, self.label_prior_known)
         options = [phase(len(problem.thetas), p) for p in self.phases]
         found = [
             cosine_search(problem, rounds, start, self.steps, self.rate, temperature)
             for rounds in options
             for temperature in self.temperatures
         ]
-        choice, objective = best_of(problem, options, found, cosine_distances)
-        return _answer(choice, view, objective)
+        best, objective = best_of(problem, options, found, cosine_distances)
+        return _answer(best, view, objective, self.expected)
 
 
 @dataclass(frozen=True)
@@ -321,8 +340,8 @@ class Gumbel:
             cosine_search(problem, rounds, start, self.steps, self.rate, self.temperature)
             for rounds in options
         ]
-        choice, objective = best_of(problem, options, found, cosine_distances)
-        return _answer(choice, view, objective)
+        best, objective = best_of(problem, options, found, cosine_distances)
+        return _answer(best, view, objective)
 
 
 def grid(heard: int, last: tuple[int, ...], step: tuple[int, ...]) -> list[Rounds]:
@@ -331,7 +350,13 @@ def grid(heard: int, last: tuple[int, ...], step: tuple[int, ...]) -> list[Round
     return [np.array(c, dtype=np.int64) for c in sorted(choices, key=lambda c: (len(c), c))]
 
 
-def _start(problem: Matching, view: View, rng: np.random.Generator, prior_known: bool) -> Start:
+def _start(
+    problem: Matching,
+    view: View,
+    rng: np.random.Generator,
+    prior_known: bool,
+    label_prior_known: bool = False,
+) -> Start:
     import torch
 
     values, people, _ = problem.candidates.shape
@@ -344,5 +369,15 @@ def _start(problem: Matching, view: View, rng: np.random.Generator, prior_known:
         attribute = torch.from_numpy(rng.normal(size=(people, values)))
     if problem.labels is not None:
         return (attribute,)
-    classes = len(view.know(LocalTraining).recipe.target.classes)
-    return attribute, torch.from_numpy(rng.normal(size=(people, classes)))
+    target = view.know(LocalTraining).recipe.target
+    if label_prior_known:
+        if AuxiliaryData not in view.kinds:
+            raise ChooseAnotherAttack(
+                "nobody told how the classes are spread: there are no auxiliary records; leave "
+                "`label_prior_known` out"
+            )
+        known = target.encode_values(view.know(AuxiliaryData).labels).astype(np.int64)
+        shares = np.bincount(known, minlength=len(target.classes)) / len(known)
+        logits = np.tile(np.log(np.maximum(shares, 1e-6)), (people, 1))
+        return attribute, torch.from_numpy(logits)
+    return attribute, torch.from_numpy(rng.normal(size=(people, len(target.classes))))

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from overheard.attacks.attribute.dense_measurement import dense_measurement
 from overheard.attacks.attribute.max_entropy import all_known, flagged, refuse_unseen
-from overheard.attacks.rehearsal import UNLIKE, Answer, drawn, few_rounds, rehearse, replayed
+from overheard.attacks.rehearsal import UNLIKE, Attempt, drawn, few_rounds, rehearse, retrained
 from overheard.decoding.counts import (
     decode_dependent,
     same_rows,
@@ -95,14 +95,14 @@ class JointDecode:
             solved = solve_dependent(dense_measurement(*heard, products_only=True), ties, priors)
             return solved or decode_dependent(dense_measurement(*heard), ties, priors)
 
-        def decode(messages: Link) -> Answer:
+        def decode(messages: Link) -> Attempt:
             again = decoded(messages)
-            return Answer(again.probabilities, again.chi2_per_equation)
+            return Attempt(again.probabilities, again.chi2_per_equation)
 
         def play(probabilities: NDArray[np.float64]) -> tuple[Link, NDArray[np.int64]]:
             secret = drawn(probabilities, inputs[0], rng)
             chosen = candidates[secret, np.arange(people)]
-            return replayed(scene, recipe, chosen, labels[secret], link.noise_sd, rng), secret
+            return retrained(scene, recipe, chosen, labels[secret], link.noise_sd, rng), secret
 
         posterior = decoded(link)
         flag, noted = posterior.flag, {}

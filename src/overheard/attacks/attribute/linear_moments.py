@@ -1,4 +1,4 @@
-"""The secret column's moments, read from updates of linear least squares (DECODERS section 2)."""
+"""The secret column's moments, from updates of linear least squares (decoders.md section 2.1)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def linear_moments(
     most: int,
     within: tuple[float, ...] = (),
 ) -> tuple[Moments, NDArray[np.float64]]:
-    """The secret column's moments and each record's statistics (DECODERS section 2).
+    """The secret column's moments and each record's statistics (decoders.md section 2.1).
 
     ``within``: standard deviation of the column within each bin, if it is a binned number.
     """

@@ -1,6 +1,6 @@
 """Decoding a client that takes many local steps between two messages.
 
-Mini-batches, several local epochs, or both (DECODERS section 3). Each pass places the records on
+Mini-batches, several local epochs, or both (decoders.md section 3). Each pass places the records on
 the client's path (:mod:`local_path`), makes linear equations of the updates and decodes them. The
 local training is replayed on values drawn from what is believed so far: that gives the bend of the
 path and, because a replay's values are known, the true size of the noise. The pass that leaves the

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import norm
 
+from overheard.attacks.any_training import Answer, decode_training, replayed
 from overheard.attacks.attribute import any_layers, single_layer
 from overheard.attacks.attribute.clipped import may_be_clipped, misfits, undo
 from overheard.attacks.attribute.dense_measurement import dense_measurement
 from overheard.attacks.attribute.first_layer import applies, decode_first_layer
-from overheard.attacks.attribute.linear_moments import linear_moments, scale_of
+from overheard.attacks.attribute.linear_moments import linear_moments
 from overheard.attacks.attribute.local_epochs import (
     GOOD_FIT,
     ROUNDS,
@@ -23,15 +22,14 @@ from overheard.attacks.attribute.local_epochs import (
     takes_several_steps,
     unexplained,
 )
+from overheard.attacks.attribute.numbers import number_play, within_bins
 from overheard.attacks.rehearsal import (
     UNLIKE,
-    Answer,
-    Rehearsal,
+    Attempt,
     drawn,
     few_rounds,
-    placed,
     rehearse,
-    replayed,
+    retrained,
 )
 from overheard.attacks.wire import heard
 from overheard.decoding.counts import decode_tied, same_rows, tie_diagnostics
@@ -39,8 +37,8 @@ from overheard.decoding.ladder import UNSOLVED
 from overheard.decoding.max_entropy import Posterior, max_entropy
 from overheard.decoding.measurement import Measurement, from_rows
 from overheard.errors import ChooseAnotherAttack, FixData
-from overheard.learning.recipe import Recipe
 from overheard.learning.records import encode, encode_each
+from overheard.programs.simulated import Candidates
 from overheard.transcript.guess import AttributeValues
 from overheard.transcript.knowledge import (
     AppliedDefence,
@@ -81,6 +79,7 @@ class MaxEntropy:
     )
 
     uses: ClassVar[frozenset[type[Any]]] = frozenset({AppliedDefence, AttributePrior})
+    any_training: ClassVar[bool] = True
 
     rounds: int = 100
 
@@ -93,14 +92,68 @@ class MaxEntropy:
         recipe = view.know(LocalTraining).recipe
         if not is_input(view):
             return _not_an_input(view)
+        if not recipe.plain or (any_layers.applies(recipe) and not recipe.one_step):
+            return _any_training(view, rng)
         if any_layers.applies(recipe):
             return _one_step(view, self.rounds, rng)
         very_many = _very_many(view)
         if very_many is not None:
             return very_many
         if takes_several_steps(heard(view), recipe):
-            return _several_steps(view, self.rounds, rng)
+            return _replayed(view) or _several_steps(view, self.rounds, rng)
         return _one_step(view, self.rounds, rng)
+
+
+def _replayed(view: View) -> AttributeValues | None:
+    """Several full-batch steps: the answer whose replay is the message, if one is found."""
+    recipe, link = view.know(LocalTraining).recipe, heard(view)
+    changed = AppliedDefence in view.kinds and view.know(AppliedDefence).names
+    if not recipe.full_batch or recipe.private is not None or link.noise_sd or changed:
+        return None
+    if view.know(AttributeDomain).spread:
+        return None
+    candidates, prior, ties = _candidates(view)
+    found = replayed(link, recipe, candidates, prior, ties)
+    return None if found is None else _guess(view, found, ties)
+
+
+def _any_training(view: View, rng: np.random.Generator) -> AttributeValues:
+    """Momentum, Adam, any layers: the client's own training, relaxed and linearised."""
+    domain = view.know(AttributeDomain)
+    if domain.spread:
+        raise ChooseAnotherAttack(
+            f"{domain.column!r} is a number; numbers are decoded for linear least squares only"
+        )
+    candidates, prior, ties = _candidates(view)
+    recipe = view.know(LocalTraining).recipe
+    return _guess(view, decode_training(heard(view), recipe, candidates, prior, ties, rng), ties)
+
+
+def _candidates(
+    view: View,
+) -> tuple[Candidates, NDArray[np.float64], NDArray[np.intp]]:
+    """What each record may be, how likely that is beforehand, and which records are alike."""
+    recipe = view.know(LocalTraining).recipe
+    labels = recipe.target.encode_values(view.know(Labels).values)
+    inputs = candidate_inputs(view)
+    values, people, _ = inputs.shape
+    labels = np.broadcast_to(labels, (values, people))
+    present = np.ones(values, dtype=bool)
+    prior = np.tile(prior_shares(view), (people, 1))
+    return Candidates(inputs, labels, present, people), prior, public_ties(view)
+
+
+def _guess(view: View, found: Answer, ties: NDArray[np.intp]) -> AttributeValues:
+    return AttributeValues(
+        found.probabilities,
+        view.know(AttributeDomain).values,
+        {
+            "method": found.method,
+            **flagged(found.flag, found.probabilities),
+            **found.notes,
+            **tie_diagnostics(ties, found.probabilities),
+        },
+    )
 
 
 def is_input(view: View) -> bool:
@@ -173,7 +226,12 @@ def _one_step(view: View, most: int, rng: np.random.Generator) -> AttributeValue
     if not flag and misfits(measurement):
         flag = UNEXPLAINED
     if view.know(AttributeDomain).spread:
-        tried = _rehearsed_number(view, most, decode, posterior.probabilities, rng)
+        tried = rehearse(
+            number_play(view, few_rounds(link, most), candidate_inputs(view)[0], rng),
+            lambda messages: _attempt(decode(measure(view.knowing(messages), most)[0])),
+            posterior.probabilities,
+            np.tile(shares, (len(posterior.probabilities), 1)),
+        )
         posterior = replace(posterior, probabilities=tried.tempered(posterior.probabilities)[0])
         defended |= {"rehearsed": tried.accuracy, "rehearsed_sureness": tried.confidence}
         fits = tried.fits(posterior.chi2_per_equation, _WELL)
@@ -195,37 +253,8 @@ def _one_step(view: View, most: int, rng: np.random.Generator) -> AttributeValue
     )
 
 
-def _rehearsed_number(
-    view: View,
-    most: int,
-    decode: Callable[[Measurement], Posterior],
-    answer: NDArray[np.float64],
-    rng: np.random.Generator,
-) -> Rehearsal:
-    """Rehearsals of a number that is decoded to its bin: it lies anywhere within."""
-    recipe, domain, link = (
-        view.know(LocalTraining).recipe,
-        view.know(AttributeDomain),
-        heard(view),
-    )
-    labels = recipe.target.encode_values(view.know(Labels).values)
-    base, inside = candidate_inputs(view)[0], recipe.encoding.inputs_of(domain.column)
-    middles, spread = np.asarray(domain.values, dtype=np.float64), np.asarray(domain.spread)
-    scene = few_rounds(link, most)
-
-    def play(probabilities: NDArray[np.float64]) -> tuple[Link, NDArray[np.int64]]:
-        secret, place = placed(probabilities, np.column_stack([base, labels]), rng)
-        moved = middles[secret] + spread[secret] * norm.ppf(place) - middles[0]
-        inputs = base.copy()
-        inputs[:, inside] += (moved / scale_of(recipe, domain.column))[:, None]
-        return replayed(scene, recipe, inputs, labels, link.noise_sd, rng), secret
-
-    def decoded(messages: Link) -> Answer:
-        again = decode(measure(view.knowing(messages), most)[0])
-        return Answer(again.probabilities, again.chi2_per_equation)
-
-    prior = np.tile(prior_shares(view), (len(labels), 1))
-    return rehearse(play, decoded, answer, prior)
+def _attempt(posterior: Posterior) -> Attempt:
+    return Attempt(posterior.probabilities, posterior.chi2_per_equation)
 
 
 def flagged(flag: str, probabilities: NDArray[np.float64]) -> dict[str, str]:
@@ -299,11 +328,11 @@ def _several_steps(view: View, most: int, rng: np.random.Generator) -> Attribute
     def play(probabilities: NDArray[np.float64]) -> tuple[Link, NDArray[np.int64]]:
         secret = drawn(probabilities, public, rng)
         inputs = candidates[secret, np.arange(len(secret))]
-        return replayed(scene, recipe, inputs, labels, added, rng), secret
+        return retrained(scene, recipe, inputs, labels, added, rng), secret
 
-    def decode(messages: Link) -> Answer:
+    def decode(messages: Link) -> Attempt:
         once = decoded(messages)
-        return Answer(once.posterior.probabilities, once.misfit)
+        return Attempt(once.posterior.probabilities, once.misfit)
 
     prior = np.tile(shares, (len(labels), 1))
     tried = rehearse(play, decode, posterior.probabilities, prior)
@@ -376,23 +405,6 @@ def public_ties(view: View) -> NDArray[np.intp]:
     return same_rows(np.column_stack([public, labels]))
 
 
-def _within_bins(
-    features: NDArray[np.float64],
-    recipe: Recipe,
-    domain: AttributeDomain,
-    shares: NDArray[np.float64],
-) -> NDArray[np.float64]:
-    """Noise of a binned number: where a value lies within its bin is not decoded.
-
-    To first order a record's features move along the chord from the first bin to the last.
-    """
-    scale = scale_of(recipe, domain.column)
-    reach = (float(domain.values[-1]) - float(domain.values[0])) / scale
-    slope = (features[:, -1] - features[:, 0]) / reach
-    variance = float(shares @ np.square(domain.spread)) / scale**2
-    return np.asarray(variance * slope.T @ slope)
-
-
 def measure(view: View, most: int) -> tuple[Measurement, float]:
     """What the messages say about the attribute, as a whitened linear measurement.
 
@@ -412,7 +424,7 @@ def measure(view: View, most: int) -> tuple[Measurement, float]:
             features[:, k] = phi @ moments.rows[:, (k - 1) * width : k * width].T
         noise = np.eye(len(moments.total))
         if domain.spread:
-            noise += _within_bins(features, recipe, domain, prior_shares(view))
+            noise += within_bins(features, recipe, domain, prior_shares(view))
         return from_rows(features, moments.total, noise), moments.chi2
     if domain.spread:
         raise ChooseAnotherAttack(

@@ -1,8 +1,8 @@
 """When only some of the client's records are known: decode those against the unknown rest.
 
 The unknown ``n_u`` records add ``n_u`` times the mean gradient, plus noise with ``n_u`` times the
-covariance of one record's gradient (DECODERS section 3). Mean and covariance are those of the known
-records, each value of the attribute weighed by its probability, so the mean's own error adds
+covariance of one record's gradient (decoders.md section 1). Mean and covariance are those of the
+known records, each value of the attribute weighed by its probability, so the mean's own error adds
 ``n_u^2 / n_k`` times the covariance. The known records are then decoded by generalised least
 squares. Few records show few directions of a covariance in tens of thousands of dimensions; for
 what they do not show, each dense layer has the product form ``E[delta delta'] x E[a a']`` mixed in.

@@ -152,9 +152,10 @@ def outside(view: View, recipe: Recipe) -> Outside:
     """The view's auxiliary records; refuses those that do not fit the model or lack a group."""
     auxiliary, sorting = view.know(AuxiliaryData), view.know(Groups)
     inputs, groups = encoded(view, recipe)
-    labels = recipe.target.encode_values(auxiliary.labels)
-    if not np.isfinite(labels).all():
-        raise FixData("auxiliary data: a label is not finite; drop its record")
+    try:
+        labels = recipe.target.encode_values(auxiliary.labels)
+    except FixData as error:
+        raise FixData(f"auxiliary data: {error}") from error
     if GroupCounts in view.kinds:
         counts = np.array(view.know(GroupCounts).counts, dtype=np.float64)
         if len(counts) != len(sorting.values) or counts.sum() < 1:

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from overheard.attacks.any_training import decode_training
 from overheard.attacks.attribute.local_epochs import decode_local_steps as decode_attribute
 from overheard.attacks.attribute.max_entropy import flagged
 from overheard.attacks.membership.local_steps import (
@@ -26,18 +27,19 @@ from overheard.attacks.membership.pool import (
 )
 from overheard.attacks.rehearsal import (
     UNLIKE,
-    Answer,
+    Attempt,
     Rehearsal,
     drawn,
     rehearse,
-    replayed,
+    retrained,
 )
 from overheard.attacks.wire import heard, only, spread
 from overheard.decoding.counts import decode_tied, same_rows, solve_counts, tie_diagnostics
 from overheard.decoding.max_entropy import Posterior, count_unknowns
 from overheard.errors import ChooseAnotherAttack, FixData
 from overheard.learning.private import update_noise
-from overheard.learning.recipe import Recipe
+from overheard.learning.recipe import Dense, Recipe
+from overheard.programs.simulated import Candidates as MayBe
 from overheard.transcript.guess import AttributeValues, Membership
 from overheard.transcript.knowledge import (
     AppliedDefence,
@@ -83,6 +85,8 @@ class CandidateDecode:
         {AttributeDomain, AttributePrior, AppliedDefence}
     )
 
+    any_training: ClassVar[bool] = True
+
     rounds: int = 20
 
     def __call__(self, view: View, rng: np.random.Generator) -> Membership:
@@ -100,6 +104,8 @@ class CandidateDecode:
             )
         prior = _prior(view, values, count / people)
         groups = same_rows(np.column_stack([pool.inputs[0], pool.labels]))
+        if not recipe.plain or not isinstance(recipe.model, Dense):
+            return _any_training(link, recipe, pool, count, prior, groups, rng)
         if link.payload == "model":
             recipe = as_trained(recipe, count)
             if not recipe.full_batch or recipe.epochs > 1:
@@ -115,9 +121,9 @@ class CandidateDecode:
             scene = only(link, chosen)
             every = np.arange(len(scene))
 
-            def decode(messages: Link) -> Answer:
+            def decode(messages: Link) -> Attempt:
                 again, misfit = _one_step(messages, recipe, pool, every, count, prior, groups)
-                return Answer(again.probabilities, misfit)
+                return Attempt(again.probabilities, misfit)
 
             p = posterior.probabilities
             play = _Play(scene, recipe, pool, prior[1:] / prior[1:].sum(), count, rng)
@@ -163,7 +169,41 @@ class _Play:
         inputs, labels = self.pool.inputs[values, who], self.pool.labels[who]
         # private steps put their noise on while they train
         noise = 0.0 if self.recipe.private else self.link.noise_sd
-        return replayed(self.link, self.recipe, inputs, labels, noise, self.rng)
+        return retrained(self.link, self.recipe, inputs, labels, noise, self.rng)
+
+
+def _any_training(
+    link: Link,
+    recipe: Recipe,
+    pool: Candidates,
+    count: int,
+    prior: Array,
+    groups: NDArray[np.intp],
+    rng: np.random.Generator,
+) -> Membership:
+    """Momentum, Adam, any layers: "absent" is one more candidate of every record of the pool."""
+    values, people, width = pool.inputs.shape
+    inputs = np.concatenate([np.zeros((1, people, width)), pool.inputs])
+    labels = np.broadcast_to(pool.labels, (values + 1, people))
+    candidates = MayBe(inputs, labels, np.arange(values + 1) > 0, count)
+    priors = np.tile(prior, (people, 1))
+    found = decode_training(link, recipe, candidates, priors, groups, rng)
+    inside = found.probabilities[:, 1:]
+    attribute = None
+    if pool.domain is not None:
+        given = (inside + 1e-12) / (inside + 1e-12).sum(axis=1, keepdims=True)
+        attribute = AttributeValues(given, pool.domain.values)
+    return Membership(
+        np.clip(inside.sum(axis=1), 0.0, 1.0),
+        attribute,
+        {
+            "method": found.method,
+            **({"flag": found.flag} if found.flag else {}),
+            **found.notes,
+            "parameters": recipe.model.size,
+            **tie_diagnostics(groups, found.probabilities),
+        },
+    )
 
 
 def _one_step(
@@ -230,9 +270,9 @@ def _several_steps(
         )
     found = decode_local_steps(link, recipe, pool, count, shares, rounds, rng)
 
-    def decode(messages: Link) -> Answer:
+    def decode(messages: Link) -> Attempt:
         again = decode_local_steps(messages, recipe, pool, count, shares, rounds, rng)
-        return Answer(np.column_stack([1 - again.members, again.members]), again.misfit)
+        return Attempt(np.column_stack([1 - again.members, again.members]), again.misfit)
 
     # only the first rounds are used
     scene = only(link, np.arange(min(rounds, len(link))))

@@ -8,12 +8,21 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from overheard.attacks.attribute.gradient_matching import CosMatching
 from overheard.attacks.membership.pool import candidates_of
 from overheard.errors import ChooseAnotherAttack
 from overheard.learning.dense import factors
 from overheard.learning.recipe import Recipe
-from overheard.transcript.guess import Membership
-from overheard.transcript.knowledge import AttributeDomain, CandidatePool, Link, LocalTraining
+from overheard.transcript.guess import AttributeValues, Membership
+from overheard.transcript.knowledge import (
+    AttributeDomain,
+    AttributePrior,
+    CandidatePool,
+    Labels,
+    Link,
+    LocalTraining,
+    PublicRecords,
+)
 from overheard.transcript.view import View
 
 Array = NDArray[np.float64]
@@ -27,16 +36,19 @@ class GradientVarianceGmm:
     the component whose variances are nearer to zero (lyu2021 section 3.3). A record's probability
     is the mean over its values.
 
-    Settings: ``start``, the share of the candidates with which the members' component starts.
+    Settings: ``start``, the share of the candidates with which the members' component starts;
+    ``then``, the search for the attribute of those who are found, as if their membership were
+    known (section 5.2), where the attribute is asked too.
     """
 
     name: ClassVar[str] = "gradient_variance_gmm"
     paper: ClassVar[str] = "lyu2021"
     question: ClassVar[str] = "membership"
     needs: ClassVar[frozenset[type[Any]]] = frozenset({Link, LocalTraining, CandidatePool})
-    uses: ClassVar[frozenset[type[Any]]] = frozenset({AttributeDomain})
+    uses: ClassVar[frozenset[type[Any]]] = frozenset({AttributeDomain, AttributePrior})
 
     start: float = 0.5
+    then: CosMatching | None = None
 
     def __call__(self, view: View, rng: np.random.Generator) -> Membership:
         from sklearn.mixture import GaussianMixture
@@ -66,13 +78,32 @@ class GradientVarianceGmm:
         ).fit(values / scale)
         member = int(np.argmin(mixture.means_[:, 0]))
         p = mixture.predict_proba(values / scale)[:, member].reshape(variances.shape).mean(axis=0)
+        members = np.clip(np.asarray(p, dtype=np.float64), 0.0, 1.0)
+        search = self.then if pool.domain is not None else None
         return Membership(
-            np.clip(np.asarray(p, dtype=np.float64), 0.0, 1.0),
+            members,
+            None if search is None else _attribute(search, view, members > 0.5, rng),
             diagnostics={
                 "member_variance": float(mixture.means_[member, 0]) * scale,
                 "stranger_variance": float(mixture.means_[1 - member, 0]) * scale,
             },
         )
+
+
+def _attribute(
+    search: CosMatching, view: View, chosen: NDArray[np.bool_], rng: np.random.Generator
+) -> AttributeValues:
+    """Values of the pool's records: searched for those chosen, of the others the prior."""
+    pool, values = view.know(CandidatePool), view.know(AttributeDomain).values
+    shares = np.full(len(values), 1 / len(values))
+    if AttributePrior in view.kinds:
+        shares = np.asarray(view.know(AttributePrior).shares, dtype=np.float64)
+    probabilities = np.tile(shares, (len(chosen), 1))
+    if chosen.any():
+        rows = np.flatnonzero(chosen)
+        theirs = PublicRecords(pool.records.take(rows)), Labels(pool.labels[rows])
+        probabilities[chosen] = search(view.knowing(*theirs), rng).probabilities
+    return AttributeValues(probabilities, values, claims=False)
 
 
 def _last_model(link: Link, recipe: Recipe) -> Array:

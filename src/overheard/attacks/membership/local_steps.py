@@ -1,6 +1,6 @@
 """Members told from strangers when the client takes many local steps between two messages.
 
-Mini-batches, several local epochs, or both (DECODERS section 3). The update is still a sum over
+Mini-batches, several local epochs, or both (decoders.md section 3). The update is still a sum over
 members, of gradients along the path that the model took while it trained. The path is the
 straight segment between the two models heard plus the bend of replays: local trainings of the same
 recipe on members drawn from what is believed so far. A replay's members are known, so what the

@@ -2,7 +2,7 @@
 
 One full-batch step sends ``(theta - theta') m / lr = sum over members of g_i(s_i)``. A stranger
 adds nothing, so "absent" is one more candidate of every record of the pool, with gradient zero
-(DECODERS section 1). The number of members m is what the client reported: one more equation.
+(decoders.md section 1). The number of members m is what the client reported: one more equation.
 """
 
 from __future__ import annotations

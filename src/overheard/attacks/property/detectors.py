@@ -231,10 +231,11 @@ def detected(view: View, settings: DetectorSettings) -> Detected:
 
     Their randomness is the settings' own seed, so that it does not matter which method asks first.
     """
+    adversary = adversary_of(view)  # before the last ones are looked for: it is needed either way
     sums, key = view.know(Sums), (view.target.key, len(view.know(Sums)), settings)
     for held, known, found in _LAST:
         if held() is sums and known == key:
             return found
-    found = detect(adversary_of(view), sums, sums.participation, settings)
+    found = detect(adversary, sums, sums.participation, settings)
     _LAST[:] = [(weakref.ref(sums), key, found)]
     return found

@@ -14,9 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overheard.errors import ChooseAnotherAttack, FixData
-from overheard.learning.gradient_rows import GradientRows, dense_rows
-from overheard.learning.recipe import LeNet, Recipe
+from overheard.learning.gradient_rows import GradientRows
+from overheard.learning.recipe import Recipe
 from overheard.learning.records import Records, encode
+from overheard.programs.networks import network
 from overheard.transcript.knowledge import (
     AuxiliaryData,
     LocalTraining,
@@ -93,8 +94,7 @@ class Adversary:
     @property
     def draws(self) -> bool:
         """Whether a record's gradient at a model is a draw: under dropout."""
-        model = self.recipe.model
-        return isinstance(model, LeNet) and model.dropout > 0
+        return network(self.recipe).chance
 
     def middle(self, heard: RoundSum) -> NDArray[np.floating[Any]]:
         """The model in the middle of the participants' mean path."""
@@ -112,11 +112,7 @@ def record_rows(
     recipe: Recipe, theta: NDArray[Any], known: Known, rng: np.random.Generator
 ) -> GradientRows:
     """Per-record gradients for the recipe's kind of model."""
-    if isinstance(recipe.model, LeNet):
-        from overheard.learning import lenet
-
-        return lenet.record_rows(recipe.model, theta, known.inputs, known.labels, rng)
-    return dense_rows(recipe.model, recipe.loss, theta, known.inputs, known.labels)
+    return network(recipe).rows(theta, known.inputs, known.labels, rng)
 
 
 def adversary_of(view: View) -> Adversary:
@@ -141,7 +137,7 @@ def adversary_of(view: View) -> Adversary:
         target = view.know(TargetRecord)
         targets = known_records(recipe, target.records, target.labels)
     elif SuspectedBehaviour in view.kinds:
-        behaviour = view.know(SuspectedBehaviour).name
+        behaviour = view.know(SuspectedBehaviour).behaviour
     else:
         raise ChooseAnotherAttack(
             "neither a target record nor a suspected behaviour is known: say which property is "

@@ -24,6 +24,7 @@ from pydantic import model_validator
 
 from overheard.errors import FixConfig
 from overheard.learning.records import Spec
+from overheard.transcript.knowledge import AppliedDefence
 
 Array = NDArray[np.float64]
 Who = NDArray[np.int64]
@@ -132,16 +133,16 @@ def chain(*parts: Defence) -> Defence:
     return Defence(init, upload, broadcast, claims)
 
 
-def told(claims: tuple[Claim, ...]) -> dict[str, Any]:
-    """What every participant is told, as JSON: the side knowledge ``AppliedDefence``."""
+def told(claims: tuple[Claim, ...]) -> AppliedDefence:
+    """What every participant is told."""
     norms = [c.clip_norm for c in claims if c.clip_norm is not None]
-    return {
-        "names": [c.name for c in claims],
-        "promises": [c.promises for c in claims],
-        "clip_norm": min(norms) if norms else None,
-        "noise_sd": float(np.sqrt(sum(c.noise_sd**2 for c in claims))),
-        "server_noise_sd": float(np.sqrt(sum(c.server_noise_sd**2 for c in claims))),
-    }
+    return AppliedDefence(
+        names=tuple(c.name for c in claims),
+        clip_norm=min(norms) if norms else None,
+        noise_sd=float(np.sqrt(sum(c.noise_sd**2 for c in claims))),
+        promises=tuple(c.promises for c in claims),
+        server_noise_sd=float(np.sqrt(sum(c.server_noise_sd**2 for c in claims))),
+    )
 
 
 class DefenceConfig(Spec, ABC):

@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from overheard.errors import FixData
 from overheard.learning.records import Records
 from overheard.transcript import store
-from overheard.transcript.clear import IN_THE_CLEAR
+from overheard.transcript.kind import write
+from overheard.transcript.knowledge import InTheClear
 from overheard.transcript.messages import Arrays, check_client
 
 EVERYBODY = ""
@@ -268,8 +269,8 @@ class Recorder:
 
     def _write_clear(self) -> None:
         if self._notes or self._heard:
-            content = {"notes": list(self._notes), "values": self._heard}
-            self._store.side(IN_THE_CLEAR, content)
+            said = {what: {c: tuple(v) for c, v in by.items()} for what, by in self._heard.items()}
+            write(self._store, InTheClear(tuple(self._notes), said))
 
 
 def _as_arrays(arrays: Arrays) -> dict[str, NDArray[Any]]:

@@ -63,6 +63,14 @@ batch_size = 0               # 0: the full batch
 # name = "gaussian"          # or clip, dp_sgd, drop_column, quantise, top_k
 # sd = 0.01
 
+# What `overheard detect --with {file}` looks for among the clients, from sums of updates. For that
+# alone [data] may be records like the clients', and then names no client column.
+# [property]
+# shard_size = 100           # how many records each client holds
+# auxiliary = "like_them.csv"  # records like the clients'; default: [data], if they are nobody's
+# record = "wanted.csv"      # the record (or records, one a row) whose holders are looked for
+# behaviour = "inversion"    # or ascent, free-rider: what dishonest clients are thought to do
+
 [audit]
 attributes = []              # the sensitive columns to ask about, e.g. ["sex", "illness"]
 # label = true               # ask about the labels, too

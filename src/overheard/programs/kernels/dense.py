@@ -1,0 +1,46 @@
+"""Dense networks in numpy, batched over clients: the factors of `overheard.learning.dense`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from overheard.learning import dense
+from overheard.learning.gradient_rows import GradientRows, dense_rows
+from overheard.learning.recipe import Dense
+from overheard.programs.networks import Gradient
+
+Array = NDArray[np.floating[Any]]
+
+
+class DenseNetwork:
+    """See `overheard.programs.networks.Network`."""
+
+    chance = mixes = False
+
+    def __init__(self, model: Dense, loss: str) -> None:
+        self.model, self.loss = model, loss
+
+    def initial(self, seed: int, scheme: str) -> NDArray[np.float64]:
+        return dense.initial(self.model, seed, scheme)
+
+    def predict(self, theta: Array, inputs: Array) -> Array:
+        return dense.predict(self.model, theta, inputs)
+
+    def gradient(self, theta: Array, rng: np.random.Generator) -> Gradient:
+        made = np.empty_like(theta)
+        layers, slopes = dense.split(self.model, theta), dense.split(self.model, made)
+
+        def at(inputs: Array, labels: Array, weights: Array) -> Array:
+            pairs = dense.factors(self.model, self.loss, layers, inputs, labels)
+            dense.write_gradient(pairs, weights, slopes)
+            return made
+
+        return at
+
+    def rows(
+        self, theta: Array, inputs: Array, labels: Array, rng: np.random.Generator | None = None
+    ) -> GradientRows:
+        return dense_rows(self.model, self.loss, theta, inputs, labels)

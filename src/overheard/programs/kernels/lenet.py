@@ -1,0 +1,41 @@
+"""LeNets: convolutions and dense layers, see `overheard.learning.lenet`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from overheard.learning import lenet
+from overheard.learning.gradient_rows import GradientRows
+from overheard.learning.recipe import LeNet
+from overheard.programs.networks import Gradient
+
+Array = NDArray[np.floating[Any]]
+
+
+class LeNetNetwork:
+    """See `overheard.programs.networks.Network`."""
+
+    mixes = False
+
+    def __init__(self, model: LeNet, loss: str) -> None:
+        self.model, self.chance = model, model.dropout > 0
+
+    def initial(self, seed: int, scheme: str) -> NDArray[np.float64]:
+        return lenet.initial(self.model, seed, scheme)
+
+    def predict(self, theta: Array, inputs: Array) -> Array:
+        return lenet.predict(self.model, theta, inputs)
+
+    def gradient(self, theta: Array, rng: np.random.Generator) -> Gradient:
+        def at(inputs: Array, labels: Array, weights: Array) -> Array:
+            return lenet.client_gradients(self.model, theta, inputs, labels, weights, rng)
+
+        return at
+
+    def rows(
+        self, theta: Array, inputs: Array, labels: Array, rng: np.random.Generator | None = None
+    ) -> GradientRows:
+        return lenet.record_rows(self.model, theta, inputs, labels, rng)

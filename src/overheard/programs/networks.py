@@ -1,0 +1,68 @@
+"""The networks that clients train, whatever their layers: one interface, a kernel an architecture.
+
+`network` gives the kernel of a recipe's model. Nothing outside this package asks which one it is.
+A kernel that knows its layers is a fast path of `overheard.programs.kernels.module`, which
+differentiates any torch module record by record (vmap over grad); tests compare them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from overheard.errors import FixConfig
+from overheard.learning.gradient_rows import GradientRows
+from overheard.learning.recipe import Recipe
+
+Array = NDArray[np.floating[Any]]
+Gradient = Callable[[Array, Array, Array], Array]
+"""Inputs (C, n, d), labels and weights (C, n) to weighted sums of gradients (C, P)."""
+
+
+class Network(Protocol):
+    """A model and its loss. Parameters are flat vectors (..., P) in the order of the layout."""
+
+    chance: bool
+    """Does a forward pass draw random numbers (dropout)?"""
+    mixes: bool
+    """Do the records of a batch change each other's outputs (batch normalisation)?"""
+
+    def initial(self, seed: int, scheme: str) -> NDArray[np.float64]:
+        """The first global model."""
+
+    def predict(self, theta: Array, inputs: Array) -> Array:
+        """Outputs (..., n, outputs) without dropout, for theta (P,) or (C, P)."""
+
+    def gradient(self, theta: Array, rng: np.random.Generator) -> Gradient:
+        """Weighted sums of gradients at the models (C, P) that ``theta`` holds when it is called.
+
+        The array that is returned may be overwritten by the next call.
+        """
+
+    def rows(
+        self, theta: Array, inputs: Array, labels: Array, rng: np.random.Generator | None = None
+    ) -> GradientRows:
+        """Gradients of n records' losses at one model (P,); with ``rng`` with chance in them."""
+
+
+KERNELS: dict[str, str] = {
+    "dense": "overheard.programs.kernels.dense:DenseNetwork",
+    "lenet": "overheard.programs.kernels.lenet:LeNetNetwork",
+    "module": "overheard.programs.kernels.module:ModuleNetwork",
+}
+"""Where the kernel of an architecture is; imported when it is needed (torch takes a second)."""
+
+
+def network(recipe: Recipe) -> Network:
+    """The kernel of the recipe's model with its loss."""
+    where = KERNELS.get(recipe.model.architecture)
+    if where is None:
+        known = ", ".join(KERNELS)
+        raise FixConfig(f"no kernel for architecture {recipe.model.architecture!r}; known: {known}")
+    module, _, name = where.partition(":")
+    made: Network = getattr(import_module(module), name)(recipe.model, recipe.loss)
+    return made

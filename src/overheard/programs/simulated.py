@@ -1,0 +1,226 @@
+"""Clients that are simulated to learn what a client's training does, and clients that are replayed.
+
+The listener knows the recipe and every candidate of a record (docs/decoders.md, section 8). It
+trains clients of its own from the model that was sent, on records drawn from what it believes: the
+same training loop that the client ran, watched step by step.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from overheard.learning.recipe import Recipe
+from overheard.learning.training import Shards, local_training
+from overheard.programs.networks import network
+from overheard.programs.rules import is_linear, rule_of
+
+Array = NDArray[np.float64]
+Wire = NDArray[np.floating[Any]]
+Indices = NDArray[np.int64]
+
+STRETCHES = 4
+"""Stretches of an epoch that are told apart, a smaller last batch not counted."""
+MOST_STRETCHES = 12
+"""Of all epochs together; of more epochs, some are taken together."""
+RESPONDING = 4
+"""Simulated clients along whose paths the rule is differentiated."""
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """What each record may be: inputs (K, n, d) and labels (K, n) under each of K candidates.
+
+    present (K,): candidates under which the record is the client's at all; members: how many
+    records the client trains on.
+    """
+
+    inputs: Wire
+    labels: Wire
+    present: NDArray[np.bool_]
+    members: int
+
+    def drawn(self, belief: Array, count: int, rng: np.random.Generator) -> Indices:
+        """Candidates (count, n) of every record, drawn from the belief (n, K)."""
+        draws = rng.random((count, len(belief), 1))
+        chosen = (draws > belief.cumsum(axis=1)).sum(axis=2)
+        chosen = np.minimum(chosen, belief.shape[1] - 1)
+        if self.present.all():
+            return np.asarray(chosen, dtype=np.int64)
+        # exactly as many members as the client reported, at random as believed
+        absent = int(np.flatnonzero(~self.present)[0])
+        inside = np.clip(1 - belief[:, absent], 1e-12, 1 - 1e-12)
+        keys = np.log(inside) - np.log1p(-inside) + rng.logistic(size=(count, len(belief)))
+        order = np.argsort(-keys, axis=1)
+        given = belief.copy()
+        given[:, absent] = 0
+        given /= np.maximum(given.sum(axis=1, keepdims=True), 1e-300)
+        which = (rng.random((count, len(belief), 1)) > given.cumsum(axis=1)).sum(axis=2)
+        made = np.full((count, len(belief)), absent, dtype=np.int64)
+        rows = np.arange(count)[:, None]
+        first = order[:, : self.members]
+        made[rows, first] = np.minimum(which, belief.shape[1] - 1)[rows, first]
+        return made
+
+    def shards(self, chosen: Indices, dtype: Any) -> Shards:
+        """The records of clients whose candidates are ``chosen`` (S, n)."""
+        count = len(chosen)
+        inside = self.present[chosen]
+        rows = np.argsort(~inside, axis=1, kind="stable")[:, : self.members]
+        picked = np.take_along_axis(chosen, rows, axis=1)
+        return Shards(
+            self.inputs[picked, rows].astype(dtype),
+            self.labels[picked, rows].astype(dtype),
+            np.full(count, self.members, dtype=np.int64),
+        )
+
+
+@dataclass(frozen=True)
+class Stretches:
+    """Local steps taken together: ``groups[j]`` are step numbers, ``shares[j]`` the chance that a
+    record falls into the stretch in its epoch, ``epochs[j]`` which (group of) epochs it is of,
+    ``repeats[j]`` how many epochs that group has."""
+
+    steps: int
+    groups: tuple[Indices, ...]
+    shares: Array
+    epochs: Indices
+    repeats: Array
+
+
+def stretches(recipe: Recipe, members: int) -> Stretches:
+    """The stretches of a client with so many records."""
+    size = min(recipe.batch_size or members, members)
+    batches = -(-members // size)
+    sizes = np.full(batches, size)
+    sizes[-1] = members - size * (batches - 1)
+    odd = int(batches > 1 and sizes[-1] < size)
+    per = max(1, min(STRETCHES, batches - odd))
+    pieces = np.array_split(np.arange(batches - odd), per)
+    pieces += [np.array([batches - 1])] * odd
+    together = np.array_split(
+        np.arange(recipe.epochs), max(1, min(recipe.epochs, MOST_STRETCHES // len(pieces)))
+    )
+    groups, shares, epochs, repeats = [], [], [], []
+    for number, some in enumerate(together):
+        for piece in pieces:
+            groups.append((batches * some[:, None] + piece).ravel())
+            shares.append(sizes[piece].sum() / members)
+            epochs.append(number)
+            repeats.append(len(some))
+    return Stretches(
+        batches * recipe.epochs,
+        tuple(groups),
+        np.array(shares),
+        np.array(epochs),
+        np.array(repeats, dtype=np.float64),
+    )
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """Clients trained from the model that was sent: candidates (S, n), ends (S, P), the mean model
+    (Q, P) of each stretch and the response (Q, P) of the returned model to its gradients, summed
+    over the stretch's steps."""
+
+    chosen: Indices
+    ends: Wire
+    path: Array
+    response: Array
+
+
+def simulate(
+    recipe: Recipe,
+    sent: Wire,
+    candidates: Candidates,
+    chosen: Indices,
+    rng: np.random.Generator,
+) -> Simulated:
+    """Train clients whose candidates are ``chosen`` (S, n) from ``sent`` (P,)."""
+    times = stretches(recipe, candidates.members)
+    place = {int(step): j for j, group in enumerate(times.groups) for step in group}
+    path = np.zeros((len(times.groups), sent.size))
+    gradients: list[Wire] = []
+    curved = not is_linear(recipe)
+
+    def trace(step: int, theta: Wire, gradient: Wire) -> None:
+        j = place[step]
+        path[j] += theta.mean(axis=0) / len(times.groups[j])
+        if curved:
+            gradients.append(gradient[:RESPONDING].astype(np.float64))
+
+    data = candidates.shards(chosen, sent.dtype)
+    ends = local_training(recipe, sent, data, rng, trace=trace)
+    if curved:
+        steps = _curved(recipe, sent, np.stack(gradients))
+    else:
+        # a rule that is linear answers alike at every coordinate and on every path
+        steps = _curved(recipe, np.zeros(1), np.zeros((times.steps, 1, 1)))
+    response = np.stack([steps[group].sum(axis=0) for group in times.groups])
+    return Simulated(chosen, ends, path, np.broadcast_to(response, path.shape))
+
+
+def replay(
+    recipe: Recipe, sent: Wire, candidates: Candidates, weights: Array
+) -> tuple[Wire, Array, Array]:
+    """Full-batch training on records that are partly each of their candidates: weights (n, K).
+
+    Its end (P,), the mean model (Q, P) and the response (Q, P) of each stretch, as of `Simulated`.
+    Weights of zero and one replay the client itself, bit for bit where the records stand in its
+    own order.
+    """
+    n = len(weights)
+    hard = weights.max(axis=1) == 1
+    times = stretches(recipe, candidates.members)
+    if hard.all() and candidates.present.all():
+        data = candidates.shards(weights.argmax(axis=1)[None], sent.dtype)
+        inputs, labels = data.inputs, data.labels
+        share = np.full((1, n), 1 / n, sent.dtype)
+    else:
+        inside = np.flatnonzero(candidates.present)
+        inputs = candidates.inputs[inside].reshape(1, -1, candidates.inputs.shape[2])
+        inputs = inputs.astype(sent.dtype)
+        labels = candidates.labels[inside].reshape(1, -1).astype(sent.dtype)
+        share = (weights.T[inside].reshape(1, -1) / candidates.members).astype(sent.dtype)
+    net, rule = network(recipe), rule_of(recipe)
+    theta = np.array(sent[None])
+    gradient, state = net.gradient(theta, np.random.default_rng(0)), rule.init(theta)
+    path, slopes = [], []
+    for _ in range(times.steps):
+        slope = gradient(inputs, labels, share)
+        path.append(theta[0].astype(np.float64))
+        slopes.append(slope.astype(np.float64))
+        step, state = rule.update(slope, state, theta)
+        theta += step
+    curved = not is_linear(recipe)
+    steps = _curved(
+        recipe,
+        sent if curved else np.zeros(1),
+        np.stack(slopes) if curved else np.zeros((times.steps, 1, 1)),
+    )
+    response = np.stack([steps[group].sum(axis=0) for group in times.groups])
+    middle = np.stack([np.mean([path[t] for t in group], axis=0) for group in times.groups])
+    return theta[0], middle, np.broadcast_to(response, middle.shape)
+
+
+def _curved(recipe: Recipe, sent: Wire, gradients: Array) -> Array:
+    """Derivatives (T, P) of the returned model by each step's gradient, mean over clients.
+
+    gradients: (T, S, P). Entry by entry, so the derivative of the sum of all entries is each one's
+    own.
+    """
+    import torch
+
+    rule = rule_of(recipe)
+    slopes = torch.tensor(gradients, requires_grad=True)
+    theta = torch.tensor(np.broadcast_to(sent, gradients.shape[1:]).astype(np.float64))
+    state = rule.init(theta)
+    for slope in slopes:
+        step, state = rule.update(slope, state, theta)
+        theta = theta + step
+    (made,) = torch.autograd.grad(theta.sum(), slopes)
+    # where a gradient is exactly zero at every step a square root has no slope: nothing moves there
+    return np.asarray(torch.nan_to_num(made, 0.0, 0.0, 0.0).mean(dim=1).numpy())

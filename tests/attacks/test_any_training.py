@@ -1,0 +1,174 @@
+"""Clients with momentum, Adam, any layers: decoded, and known when it cannot be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from federations import FAMILIES, heard, score
+from torch import nn
+
+from overheard import attacks
+from overheard.data.dataset import Dataset
+from overheard.errors import ChooseAnotherAttack
+from overheard.learning.recipe import Adam, Sgd
+from overheard.learning.records import Records
+from overheard.programs import trusted
+from overheard.transcript.knowledge import LocalTraining, PublicRecords
+from overheard.transcript.store import Recording
+from overheard.transcript.view import View, launch
+
+NETWORK = {"name": "mlp", "hidden": [48]}
+SMALL = {"clients": 2, "people": 60, "columns": 8, "rounds": 3, "participation": 1.0}
+MOMENTUM = {"optimiser": {"name": "sgd", "momentum": 0.9}, "learning_rate": 0.02}
+ADAM = {"optimiser": {"name": "adam"}, "learning_rate": 0.005}
+Federate = Callable[..., Recording]
+ATTRIBUTE = FAMILIES["attributes, linear"]
+MEMBERS = FAMILIES["members"]
+
+
+def decoded(view: View, name: str = "max_entropy") -> Any:
+    return launch(attacks.attack_named(name), view, 0)
+
+
+def accuracy(recording: Recording, view: View, guess: Any, name: str = "max_entropy") -> float:
+    return float(score(recording, view, attacks.attack_named(name), guess).value)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"epochs": 5},
+        {"epochs": 5, "algorithm": "fedprox", "proximal": 0.5},
+        {**MOMENTUM, "epochs": 4},
+        {**ADAM, "epochs": 5},
+        {
+            "optimiser": {"name": "adam", "weight_decay": 0.1, "decoupled": True},
+            "learning_rate": 0.01,
+            "epochs": 3,
+        },
+        {"clip_norm": 0.5, "epochs": 3},
+    ],
+    ids=str,
+)
+def test_without_chance_the_answer_is_proven(settings: dict[str, Any], federate: Federate) -> None:
+    recording = federate(NETWORK, **SMALL, **settings)
+    view = heard(ATTRIBUTE, recording)
+    guess = decoded(view)
+    assert guess.diagnostics["method"] == "replay"
+    assert guess.diagnostics["proven"] == "True"
+    assert "flag" not in guess.diagnostics
+    assert accuracy(recording, view, guess) == 1.0
+
+
+@pytest.mark.parametrize("settings", [MOMENTUM, ADAM, {**ADAM, "epochs": 3}], ids=str)
+def test_batches_in_an_unknown_order(settings: dict[str, Any], federate: Federate) -> None:
+    recording = federate(NETWORK, **SMALL, batch_size=8, **settings)
+    view = heard(ATTRIBUTE, recording)
+    guess = decoded(view)
+    found = accuracy(recording, view, guess)
+    assert "flag" not in guess.diagnostics
+    assert found >= 0.9
+    sure = float(guess.probabilities.max(axis=1).mean())
+    assert abs(found - sure) < 0.12
+    assert abs(found - float(guess.diagnostics["simulated_accuracy"])) < 0.15
+
+
+def swapped_coding(dataset: Dataset) -> Dataset:
+    columns = dict(dataset.records.columns)
+    columns["s"] = 1 - columns["s"]
+    return replace(dataset, records=Records(columns))
+
+
+def test_recoding_the_secret_changes_nothing(federate: Federate) -> None:
+    found = []
+    for change in (lambda dataset: dataset, swapped_coding):
+        recording = federate(NETWORK, change=change, **SMALL, batch_size=8, **MOMENTUM)
+        view = heard(ATTRIBUTE, recording)
+        found.append(accuracy(recording, view, decoded(view)))
+    assert min(found) >= 0.95
+
+
+def told(view: View, **changes: Any) -> View:
+    recipe = view.know(LocalTraining).recipe.model_copy(update=changes)
+    return view.knowing(LocalTraining(recipe))
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({**ADAM, "batch_size": 8}, {"optimiser": Sgd(momentum=0.9)}),
+        ({**MOMENTUM, "batch_size": 8}, {"optimiser": Adam()}),
+        ({**MOMENTUM, "batch_size": 8}, {"learning_rate": 0.015}),
+        ({**MOMENTUM, "batch_size": 8}, {"batch_size": 16}),
+        ({**ADAM, "batch_size": 8}, {"learning_rate": 0.004}),
+        ({**ADAM, "batch_size": 8}, {"epochs": 2}),
+        ({**ADAM, "epochs": 2}, {"optimiser": Sgd(momentum=0.5), "learning_rate": 0.1}),
+    ],
+    ids=str,
+)
+def test_another_training_than_stated_is_flagged(
+    settings: dict[str, Any], said: dict[str, Any], federate: Federate
+) -> None:
+    view = heard(ATTRIBUTE, federate(NETWORK, **SMALL, **settings))
+    flag = decoded(told(view, **said)).diagnostics["flag"]
+    assert flag.startswith("poor fit" if "batch_size" in settings else "not solved")
+
+
+def test_other_records_than_the_clients_are_flagged(federate: Federate) -> None:
+    view = heard(ATTRIBUTE, federate(NETWORK, **SMALL, batch_size=8, **MOMENTUM))
+    records = view.know(PublicRecords).records
+    order = np.roll(np.arange(len(records)), 1)
+    assert decoded(view.knowing(PublicRecords(records.take(order)))).diagnostics["flag"]
+
+
+def normed() -> nn.Module:
+    return nn.Sequential(nn.Linear(9, 24), nn.LayerNorm(24), nn.GELU(), nn.Linear(24, 1))
+
+
+def batch_normed() -> nn.Module:
+    return nn.Sequential(nn.Linear(9, 24), nn.BatchNorm1d(24), nn.Linear(24, 1))
+
+
+@pytest.fixture
+def own(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], dict[str, Any]]:
+    """A model made by a function of this file."""
+    monkeypatch.setattr(trusted, "_imported", lambda factory: globals()[factory.split(":")[1]])
+    monkeypatch.setattr(trusted, "_TRUSTED", {"here:normed", "here:batch_normed"})
+    return lambda name: {"name": "module", "factory": f"here:{name}"}
+
+
+@pytest.mark.parametrize("settings", [MOMENTUM, {**MOMENTUM, "batch_size": 8}], ids=str)
+def test_any_module(settings: dict[str, Any], own: Any, federate: Federate) -> None:
+    recording = federate(own("normed"), **SMALL, **settings)
+    view = heard(ATTRIBUTE, recording)
+    guess = decoded(view)
+    assert "flag" not in guess.diagnostics
+    assert accuracy(recording, view, guess) >= 0.95
+
+
+def test_modules_that_mix_records_are_refused(own: Any, federate: Federate) -> None:
+    view = heard(ATTRIBUTE, federate(own("batch_normed"), **SMALL, **MOMENTUM))
+    with pytest.raises(ChooseAnotherAttack, match="normalises over the batch"):
+        decoded(view)
+
+
+@pytest.mark.parametrize(
+    "settings", [{**MOMENTUM, "epochs": 2}, {**MOMENTUM, "batch_size": 8}], ids=str
+)
+def test_members_and_their_attribute(settings: dict[str, Any], federate: Federate) -> None:
+    recording = federate(NETWORK, **SMALL, audit={"membership": 40}, **settings)
+    view = heard(MEMBERS, recording)
+    guess = decoded(view, "candidate_decode")
+    assert "flag" not in guess.diagnostics
+    assert accuracy(recording, view, guess, "candidate_decode") >= 0.95
+
+
+@pytest.mark.parametrize("name", ["partial_decode", "model_based_global", "model_based_linear"])
+def test_who_reads_gradients_refuses_other_training(name: str, federate: Federate) -> None:
+    view = heard(ATTRIBUTE, federate(**SMALL, **ADAM))
+    with pytest.raises(ChooseAnotherAttack, match="plain gradient steps"):
+        decoded(view, name)

@@ -1,0 +1,107 @@
+"""Update rules against torch's own optimisers, in numpy and in torch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from overheard.learning.recipe import Adam, Recipe, Sgd
+from overheard.learning.records import Encoding, Scaled
+from overheard.programs.rules import Rule, chain, descend, momentum, rule_of
+
+STEPS, SIZE = 7, 5
+
+
+def recipe(**settings: Any) -> Recipe:
+    encoding = Encoding(blocks=(Scaled(column="a"),))
+    model = {"architecture": "dense", "inputs": 1}
+    given = {"loss": "squared_error", "target": {"column": "y"}, "learning_rate": 0.05}
+    return Recipe.model_validate({"model": model, "encoding": encoding, **given, **settings})
+
+
+def taken(rule: Rule, start: Any, gradients: Any) -> Any:
+    theta, state = start, rule.init(start)
+    for gradient in gradients:
+        step, state = rule.update(gradient, state, theta)
+        theta = theta + step
+    return theta
+
+
+CASES: list[tuple[dict[str, Any], Any]] = [
+    ({}, lambda p: torch.optim.SGD(p, 0.05)),
+    (
+        {"optimiser": Sgd(momentum=0.9, weight_decay=0.1)},
+        lambda p: torch.optim.SGD(p, 0.05, momentum=0.9, weight_decay=0.1),
+    ),
+    (
+        {"optimiser": Sgd(momentum=0.8, dampening=0.3)},
+        lambda p: torch.optim.SGD(p, 0.05, momentum=0.8, dampening=0.3),
+    ),
+    (
+        {"optimiser": Sgd(momentum=0.8, nesterov=True)},
+        lambda p: torch.optim.SGD(p, 0.05, momentum=0.8, nesterov=True),
+    ),
+    (
+        {"optimiser": Adam(betas=(0.8, 0.99), weight_decay=0.1)},
+        lambda p: torch.optim.Adam(p, 0.05, betas=(0.8, 0.99), weight_decay=0.1),
+    ),
+    (
+        {"optimiser": Adam(weight_decay=0.1, decoupled=True, eps=1e-3)},
+        lambda p: torch.optim.AdamW(p, 0.05, weight_decay=0.1, eps=1e-3),
+    ),
+]
+
+
+@pytest.mark.parametrize(("settings", "optimiser"), CASES)
+def test_steps_as_torch_does(
+    settings: dict[str, Any], optimiser: Any, rng: np.random.Generator
+) -> None:
+    start, gradients = rng.normal(size=SIZE), rng.normal(size=(STEPS, SIZE))
+    parameter = torch.nn.Parameter(torch.tensor(start))
+    theirs = optimiser([parameter])
+    for gradient in gradients:
+        parameter.grad = torch.tensor(gradient)
+        theirs.step()
+    rule = rule_of(recipe(**settings))
+    np.testing.assert_allclose(taken(rule, start, gradients), parameter.detach(), rtol=1e-12)
+    ours = taken(rule, torch.tensor(start), torch.tensor(gradients))
+    np.testing.assert_allclose(ours, parameter.detach(), rtol=1e-12)
+
+
+def test_clipping_as_torch_does(rng: np.random.Generator) -> None:
+    start, gradients = rng.normal(size=SIZE), rng.normal(size=(STEPS, SIZE))
+    parameter = torch.nn.Parameter(torch.tensor(start))
+    theirs = torch.optim.SGD([parameter], 0.05)
+    for gradient in gradients:
+        parameter.grad = torch.tensor(gradient)
+        torch.nn.utils.clip_grad_norm_([parameter], 1.5)
+        theirs.step()
+    ours = taken(rule_of(recipe(clip_norm=1.5)), start, gradients)
+    np.testing.assert_allclose(ours, parameter.detach(), rtol=1e-12)
+
+
+def test_fedprox_pulls_back_to_the_start(rng: np.random.Generator) -> None:
+    start, gradients = rng.normal(size=SIZE), rng.normal(size=(2, SIZE))
+    pulled = recipe(algorithm="fedprox", proximal=0.5)
+    first = start - 0.05 * gradients[0]
+    expected = first - 0.05 * (gradients[1] + 0.5 * (first - start))
+    np.testing.assert_allclose(taken(rule_of(pulled), start, gradients), expected)
+
+
+def test_float32_stays_float32(rng: np.random.Generator) -> None:
+    start = rng.normal(size=SIZE).astype(np.float32)
+    gradients = rng.normal(size=(STEPS, SIZE)).astype(np.float32)
+    for settings, _ in CASES:
+        assert taken(rule_of(recipe(**settings)), start, gradients).dtype == np.float32
+
+
+def test_a_batch_of_clients_moves_as_each_alone(rng: np.random.Generator) -> None:
+    starts, gradients = rng.normal(size=(3, SIZE)), rng.normal(size=(STEPS, 3, SIZE))
+    rule = chain(momentum(0.9), descend(0.1))
+    together = taken(rule, starts, gradients)
+    for client in range(3):
+        alone = taken(rule, starts[client], gradients[:, client])
+        np.testing.assert_array_equal(together[client], alone)
