@@ -254,6 +254,16 @@ def rows(done: list[tuple[Cell, dict[str, Any]]]) -> list[dict[str, Any]]:
     return made
 
 
+def summary(every: list[Cell], done: dict[str, Any], code: str) -> dict[str, Any]:
+    """The result of the cells that were measured with this code."""
+    names = [str(n) for n in range(len(every)) if done.get(str(n), {}).get("code") == code]
+    return {
+        "title": "Decoders of many local steps on tables that they were not made for",
+        "command": "python reliability/collapses.py",
+        "rows": rows([(every[int(n)], done[n]["result"]) for n in names]),
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--only", type=int, nargs="*", help="numbers of cells")
@@ -277,6 +287,8 @@ def main() -> None:
             found = decoded(cell, Path(folder) / "run")
         done[name] = {**cell, "code": code, "result": found}
         kept.write_text(json.dumps(done, indent=1) + "\n")
+        content = summary(every, done, code)
+        given.out.write_text(json.dumps(content, indent=2) + "\n")
         mark = "COLLAPSED" if collapsed(found) and not found["flag"] else ""
         print(
             f"{number}: {' '.join(str(v) for v in cell.values())}: {found['accuracy']:.3f} at "
@@ -285,12 +297,7 @@ def main() -> None:
             f"{time.process_time() - begin:.1f} s",
             flush=True,
         )
-    results = [(cell, done[str(n)]["result"]) for n, cell in enumerate(every) if str(n) in done]
-    content = {
-        "title": "Decoders of many local steps on tables that they were not made for",
-        "command": "python reliability/collapses.py",
-        "rows": rows(results),
-    }
+    content = summary(every, done, code)
     given.out.write_text(json.dumps(content, indent=2) + "\n")
     raise SystemExit(any(row["faults"] for row in content["rows"]))
 

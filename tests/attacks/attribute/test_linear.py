@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -303,25 +305,28 @@ def test_numeric_attribute_by_bins(federate):
         launch(MaxEntropy(), observe(network, EAVESDROPPER, attribute("z"), "0"), 0)
 
 
-@pytest.mark.parametrize("effect", [0.2, 2.0])
-def test_a_number_that_the_updates_hardly_tell_is_guessed_by_its_prior(federate, effect):
+def test_a_number_that_the_updates_hardly_tell_is_guessed_by_its_prior(federate):
     """Half of the numbers are zero: no bin is chosen against the prior without evidence."""
 
     def number(dataset):
-        rng, rows = np.random.default_rng(8), len(dataset.records)
+        rng, rows = np.random.default_rng(seed), len(dataset.records)
         z = np.where(rng.random(rows) < 0.5, 0.0, rng.gamma(1.0, 2.0, rows))
-        records = Records(
-            {**dataset.records.columns, "z": z, "y": dataset.records["y"] + effect * z}
-        )
-        return type(dataset)(**{**vars(dataset), "records": records, "sensitive": ("z",)})
+        y = dataset.records["y"] + 0.2 * z
+        records = Records({**dataset.records.columns, "z": z, "y": y})
+        return replace(dataset, records=records, sensitive=("z",))
 
-    recording = federate(change=number)
-    guess = launch(MaxEntropy(), observe(recording, EAVESDROPPER, attribute("z"), "0"), 0)
-    truth = recording.truth()["0"]["z"]
-    hits = attribute_hits(guess, truth).mean()
-    assert hits >= majority_share(truth, guess.values) - 0.02
-    sure = guess.probabilities.max(axis=1).mean()
-    assert "flag" in guess.diagnostics or sure < hits + 0.1
+    unflagged = 0
+    for seed in range(6):
+        recording = federate(change=number, seed=seed)
+        guess = launch(MaxEntropy(), observe(recording, EAVESDROPPER, attribute("z"), "0"), 0)
+        truth = recording.truth()["0"]["z"]
+        if "flag" in guess.diagnostics:  # not scored as a leak
+            continue
+        unflagged += 1
+        hits = attribute_hits(guess, truth).mean()
+        assert hits >= majority_share(truth, guess.values) - 0.02
+        assert guess.probabilities.max(axis=1).mean() < hits + 0.15
+    assert unflagged >= 3
 
 
 def test_an_attribute_that_anybody_can_compute_is_refused(federate):

@@ -128,7 +128,8 @@ class CandidateDecode:
             p = posterior.probabilities
             play = _Play(scene, recipe, pool, prior[1:] / prior[1:].sum(), count, rng)
             tried = rehearse(play.pairs, decode, p, np.tile(prior, (people, 1)), FEW)
-            posterior = replace(posterior, probabilities=tried.tempered(p)[0])
+            calm, power = tried.tempered(p)
+            posterior = replace(posterior, probabilities=calm, flag=tried.flag(power))
         return _guess(posterior, left, tried, pool, groups, (len(chosen), recipe.model.size))
 
 
@@ -314,7 +315,7 @@ def _several_steps(
             "rounds_used": found.rounds,
             "parameters": recipe.model.size,
             **values,
-            **flagged(tried.flag if fits else UNLIKE, tied),
+            **flagged(tried.flag(power) if fits else UNLIKE, tied),
             **tie_diagnostics(groups, tied),
         },
     )
@@ -357,9 +358,7 @@ def _guess(
         inside = p[:, 1:] + 1e-12
         attribute = AttributeValues(inside / inside.sum(axis=1, keepdims=True), pool.domain.values)
     fits = left <= MOST_LEFT or (tried is not None and tried.fits(left, MOST_LEFT))
-    flag = "" if fits else UNEXPLAINED
-    if fits and tried is not None:
-        flag = tried.flag
+    flag = UNEXPLAINED if not fits else posterior.flag if tried is not None else ""
     return Membership(
         member,
         attribute,
