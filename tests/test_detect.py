@@ -17,6 +17,7 @@ from overheard.cli import main
 from overheard.evaluation.detection import _candidates
 from overheard.transcript.observe import LABEL_COLUMN
 from overheard.transcript.store import Recorder, Recording
+from overheard.transcript.target import client_property
 
 CONFIG = """
 [data]
@@ -186,7 +187,7 @@ def test_unknown_participation_and_other_auxiliary_data_are_said(
 
 def test_what_is_tried_when_no_attack_is_named() -> None:
     """Ours first; neither what needs no listening nor what takes long."""
-    tried = _candidates("")
+    tried = _candidates("", client_property("poisoning"))
     assert tried[0].name == "matched_filter"
     names = {attack.name for attack in tried}
     listening = {

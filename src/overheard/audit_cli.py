@@ -236,9 +236,8 @@ def summary(record: Audit, title: str = "") -> None:
 
     rows = []
     for row in record.pooled:
-        share = row.metric in ("accuracy", "f1")
+        share, unit = row.measure.share, row.measure.suffix
         number = percent if share else (lambda x: "" if x is None else f"{x:.1e}")
-        unit = {"excess_loss": " excess loss", "mean_absolute_error": " off"}.get(row.metric, "")
         rows.append(
             (
                 row.attribute or row.question,

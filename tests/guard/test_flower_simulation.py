@@ -20,7 +20,6 @@ from overheard.transcript.threat import SERVER
 
 pytest.importorskip("flwr", reason="Flower is not installed: pip install overheard[flower]")
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'flwr[simulation]'")
-pytest.importorskip("statsmodels", reason="the RAND data come with statsmodels")
 HERE = Path(__file__).parent
 QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",

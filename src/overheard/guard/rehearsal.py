@@ -15,17 +15,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overheard.federation.behaviours import initial_of
-from overheard.federation.defences.catalogue import build_all
-from overheard.federation.defences.contract import told
-from overheard.federation.defences.secure_sum import SecureSumConfig
+from overheard.federation.defences.contract import RoundContext, chain, told
 from overheard.federation.disclosure import write_knowledge
 from overheard.federation.plan import Plan
+from overheard.federation.server import aggregate
 from overheard.federation.simulate import (
-    aggregate,
+    broadcast,
     client_shards,
     named,
     participants,
     train_clients,
+    trained_on,
     updates_of,
     uploaded,
 )
@@ -44,8 +44,8 @@ Messages = Iterable[tuple[Array, Array]]
 
 
 def heard_alone(ready: Plan) -> Plan:
-    """The plan without secure aggregation: the client's update as if it were heard by itself."""
-    kept = tuple(d for d in ready.config.defence if not isinstance(d, SecureSumConfig))
+    """The plan without what hides updates in their sum: the client's as if heard by itself."""
+    kept = tuple(d for d in ready.config.defence if "total" not in d.hooks())
     return replace(ready, config=ready.config.model_copy(update={"defence": kept}))
 
 
@@ -61,9 +61,14 @@ def rehearsed(
     """
     recipe, training = ready.recipe, ready.config.training
     seed = int(stream(ready.config.seed, "preflight", draw).integers(2**31))
-    data = client_shards(recipe, {client: ready.clients[client]} | _others(ready, client, seed))
-    defence = build_all(ready.config.defence)
-    state = defence.init(len(data), recipe.model.size)
+    own = trained_on(replace(ready, clients={client: ready.clients[client]}))
+    others = trained_on(replace(ready, clients=_others(ready, client, seed)))
+    data = client_shards(recipe, own | others)
+    defence = chain(*ready.config.defence)
+    hooks = defence.step(len(recipe.target.classes)).batches
+    memory: dict[Any, Any] = {}
+    rule = ready.config.server_rule()
+    state = rule.init(recipe.model.size)
     model = initial_of(recipe, ready.config.seed + draw, ready.config.model.initial).astype(
         recipe.wire
     )
@@ -71,16 +76,12 @@ def rehearsed(
     for number in range(rounds):
         chosen = participants(len(data), training.participation, seed, number)
         chosen = np.array([0]) if training.isolate == client else np.union1d([0], chosen)
-        returned = train_clients(recipe, model, data, chosen, seed, number)
-        rng = stream(seed, "defence", number)
-        if defence.claim:
-            returned, state = uploaded(defence, state, payload, model, returned, chosen, rng)
+        returned = train_clients(recipe, model, data, chosen, seed, number, hooks)
+        context = RoundContext(number, chosen, stream(seed, "defence", number), memory)
+        returned = uploaded(defence, payload, model, returned, context)
         yield model, returned[0]
-        sizes = data.sizes[chosen]
-        model = aggregate(recipe, model, returned, sizes, training.weighting)
-        if defence.claim:
-            noisy, state = defence.broadcast(state, model.astype(np.float64), rng)
-            model = noisy.astype(recipe.wire)
+        model, state = aggregate(rule, state, recipe, model, returned, data.sizes[chosen])
+        model = broadcast(defence, model, context)
 
 
 def record_client(ready: Plan, client: str, messages: Messages, out: Path) -> float:
@@ -89,12 +90,12 @@ def record_client(ready: Plan, client: str, messages: Messages, out: Path) -> fl
     layout = ready.recipe.model.layout()
     own = {client: ready.clients[client]}
     about = {"data": ready.dataset.name, "origin": ready.dataset.origin, "clients": [client]}
-    claim = build_all(ready.config.defence).claim
+    claims = chain(*ready.config.defence).claims
     sizes = []
     with Recorder(out, payload_of(ready), about) as recorder:
         write_knowledge(recorder, replace(ready, clients=own, properties=None))
-        if claim:
-            write(recorder, told(claim))
+        if claims:
+            write(recorder, told(claims))
         for number, (sent, returned) in enumerate(messages):
             recorder.round(
                 number,
@@ -119,16 +120,17 @@ def replayed(ready: Plan, client: str, sent: Array, returned: Array) -> str:
     from time to time, and what was returned may differ as much.
     """
     recipe, payload = ready.recipe, payload_of(ready)
-    data = client_shards(recipe, {client: ready.clients[client]})
+    data = client_shards(
+        recipe, trained_on(replace(ready, clients={client: ready.clients[client]}))
+    )
     who, begin = np.array([0]), sent.astype(recipe.wire)
-    defence = build_all(ready.config.defence)
+    defence = chain(*ready.config.defence)
+    hooks = defence.step(len(recipe.target.classes)).batches
     updates = []
     for number in range(REPLAYS):
-        answer = train_clients(recipe, begin, data, who, ready.config.seed, number)
-        rng = stream(ready.config.seed, "replay", number)
-        if defence.claim:
-            state = defence.init(1, recipe.model.size)
-            answer, _ = uploaded(defence, state, payload, begin, answer, who, rng)
+        answer = train_clients(recipe, begin, data, who, ready.config.seed, number, hooks)
+        context = RoundContext(number, who, stream(ready.config.seed, "replay", number))
+        answer = uploaded(defence, payload, begin, answer, context)
         updates.append(updates_of(payload, begin, answer)[0])
     centre = np.mean(updates, axis=0)
     spread = float(np.sqrt(np.mean((np.array(updates) - centre) ** 2) * REPLAYS / (REPLAYS - 1)))

@@ -40,13 +40,16 @@ GUESSES: tuple[type[Any], ...] = (
     guesses.ClientProperty,
 )
 _GIVEN = {kind.__name__: kind for kind in (*KINDS, Records, Target)}
-_ANSWERS = {kind.__name__: kind for kind in GUESSES}
 _BROKEN = (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError)
 
 
 def pack(content: Any) -> bytes:
     """A guess as bytes."""
-    return _packed(content, _ANSWERS, free=False)
+    return _packed(content, _answers(type(content)), free=False)
+
+
+def _answers(*more: type[Any]) -> dict[str, type[Any]]:
+    return {kind.__name__: kind for kind in (*GUESSES, *more)}
 
 
 def pack_call(attack: Any, view: View, rng: np.random.Generator) -> bytes:
@@ -74,9 +77,10 @@ def pack_failure(error: Exception) -> bytes:
     return len(raw).to_bytes(8, "little") + raw
 
 
-def unpack_guess(raw: bytes, name: str) -> Any:
+def unpack_guess(raw: bytes, name: str, answers: tuple[type[Any], ...] = ()) -> Any:
     """A guess out of a stranger's bytes, or the error that they tell of.
 
+    ``answers``: the types in which the question is answered, where they are not all ours.
     Of the errors only those that say that an attack did not apply are raised as what they call
     themselves; anything else is `AttackFailed`.
     """
@@ -87,14 +91,14 @@ def unpack_guess(raw: bytes, name: str) -> Any:
         content = parse_json(said, where, AttackFailed)
         if isinstance(content, dict) and "error" in content:
             _raise(str(content["error"]), str(content["words"]), name)
-        found = _decoded(content, arrays, _ANSWERS, free=False)
+        found = _decoded(content, arrays, _answers(*answers), free=False)
     except (*_BROKEN, SafetensorError, RecursionError) as error:
         raise AttackFailed(f"{where} is not a guess ({type(error).__name__}: {error})") from error
     except OverheardError as error:
         if isinstance(error, (AttackFailed, *_APPLY.values())):
             raise
         raise AttackFailed(f"{where} is not a guess: {error}") from error
-    if type(found) not in GUESSES:
+    if type(found) not in (*GUESSES, *answers):
         raise AttackFailed(f"{where} is {short(found)}, not a guess")
     return found
 

@@ -41,13 +41,6 @@ SYSTEM = (
     *("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/etc/ld.so.cache"),
     *("/dev/null", "/dev/urandom", "/proc/cpuinfo", "/sys/devices/system/cpu"),
 )
-ANSWERS: dict[str, tuple[type[Any], ...]] = {
-    "local_model": (guesses.LocalModel,),
-    "attribute": (guesses.AttributeValues,),
-    "membership": (guesses.Membership,),
-    "label": (guesses.GroupMeans, guesses.LabelValues),
-    "property": (guesses.ClientProperty,),
-}
 
 
 def launch_isolated(
@@ -157,16 +150,17 @@ class Isolated:
             },
         }
         told = json.dumps(head).encode() + b"\n" + pack_call(self.attack, view, rng)
-        return checked(unpack_guess(_run(told, self.name), self.name), view, self.name)
+        guess = unpack_guess(_run(told, self.name), self.name, view.target.asked.answers)
+        return checked(guess, view, self.name)
 
 
 def checked(guess: Any, view: View, name: str) -> Any:
     """The guess, if it answers what was asked, for as many records as there are."""
-    question = view.target.question
-    if not isinstance(guess, ANSWERS[question]):
+    asked = view.target.asked
+    if not isinstance(guess, asked.answers):
         raise AttackFailed(
-            f"attack {name!r} answers {question!r} with {type(guess).__name__}, not with "
-            f"{' or '.join(kind.__name__ for kind in ANSWERS[question])}"
+            f"attack {name!r} answers {asked.name!r} with {type(guess).__name__}, not with "
+            f"{' or '.join(kind.__name__ for kind in asked.answers)}"
         )
     if not all(isinstance(k, str) and len(k) < 200 for k in guess.diagnostics) or not all(
         isinstance(v, float | int) or (isinstance(v, str) and len(v) < 2000)
@@ -187,9 +181,9 @@ def checked(guess: Any, view: View, name: str) -> Any:
 
 def _asked_of(view: View) -> int | None:
     """How many records are asked about, where the view tells."""
-    if view.target.question == "membership" and CandidatePool in view.kinds:
+    if CandidatePool in view.kinds:
         return len(view.know(CandidatePool).labels)
-    if view.target.question in ("attribute", "label") and PublicRecords in view.kinds:
+    if PublicRecords in view.kinds:
         return len(view.know(PublicRecords).records) or None  # of no public column: nobody knows
     return None
 

@@ -22,7 +22,7 @@ from overheard.errors import FixConfig, FixRecording
 from overheard.learning.recipe import Recipe
 from overheard.learning.records import Records
 from overheard.transcript.store import Recording
-from overheard.transcript.target import LABEL, Target
+from overheard.transcript.target import Target
 
 GROUP = "overheard.knowledge"
 """The group of entry points under which other packages announce kinds of knowledge."""
@@ -40,14 +40,12 @@ class Held:
 
     def public(self, records: Records) -> Records:
         """The records, read-only, after a check that what is asked for is not among them."""
-        secret = self.target.column
-        if self.target == LABEL:
-            recipe = recipe_of(self.recording)
-            secret = recipe.target.column if recipe else LABEL_COLUMN
-        if secret in records.columns:
+        hidden = self.target.asked.hidden(self.target, recipe_of(self.recording))
+        if shown := [column for column in hidden if column in records.columns]:
             raise FixRecording(
                 f"{self.recording.side_folder}: the public records for {self.target.key!r} contain "
-                f"the sensitive column {secret!r}; no attack may see it, so record again without it"
+                f"the sensitive column {shown[0]!r}; no attack may see it, so record again without "
+                "it"
             )
         return Records({name: sealed(values) for name, values in records.columns.items()})
 

@@ -353,6 +353,18 @@ class GroupCounts(Knowledge):
         return cls(tuple(map(int, content)))
 
 
+EFFECTS: dict[str, tuple[str, ...]] = {
+    "clip": ("repeatable",),
+    "gaussian": ("additive", "repeatable"),
+    "drop_column": ("additive", "repeatable"),
+    "dp_sgd": ("repeatable",),
+    "top_k": ("sparse", "repeatable"),
+    "quantise": (),
+    "secure_sum": (),
+}
+"""What recordings that name these defences mean by it. Any other defence says it itself."""
+
+
 @kind
 @dataclass(frozen=True)
 class AppliedDefence(Knowledge):
@@ -362,6 +374,10 @@ class AppliedDefence(Knowledge):
     standard deviation of the Gaussian noise on each coordinate of an update (0: none), in the
     update's own units; ``server_noise_sd``: of the model that is sent. ``promises``: the same in
     words. Which updates were clipped, and by how much, is not told.
+
+    ``effects``, of each name (by default, see `EFFECTS`): ``additive``, an update is still a sum
+    over records, and the noise; ``sparse``, a coordinate of 0 was not sent; ``repeatable``, who
+    trains again can do the same to the update, knowing what is told here.
     """
 
     name: ClassVar[str] = "applied defence"
@@ -370,8 +386,24 @@ class AppliedDefence(Knowledge):
     noise_sd: float = 0.0
     promises: tuple[str, ...] = ()
     server_noise_sd: float = 0.0
+    effects: tuple[tuple[str, ...], ...] = ()
+
+    def having(self, effect: str) -> tuple[str, ...]:
+        """The names of those that have this effect."""
+        each = self.effects or [EFFECTS.get(name, ()) for name in self.names]
+        return tuple(name for name, has in zip(self.names, each, strict=True) if effect in has)
+
+    def content(self) -> Any:
+        """Without effects where the names say them: older readers read on."""
+        said = super().content()
+        return said if self.effects else {k: v for k, v in said.items() if k != "effects"}
 
     def __post_init__(self) -> None:
+        if self.effects and len(self.effects) != len(self.names):
+            raise FixData(
+                f"the applied defence has effects of {len(self.effects)} defences and names "
+                f"{len(self.names)}; give those of each, or none"
+            )
         if not 0 <= self.noise_sd < np.inf or not (self.clip_norm is None or self.clip_norm > 0):
             raise FixData(
                 f"the applied defence has noise_sd {self.noise_sd} and clip_norm {self.clip_norm}; "

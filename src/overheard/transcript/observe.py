@@ -23,10 +23,11 @@ POSITIVE_COLUMN = "__positive__"  # in truth/ only
 def observe(recording: Recording, threat: Threat, target: Target, client: str) -> View:
     """What the adversary of ``threat`` holds when it asks ``target`` about ``client``.
 
-    Kinds that are granted but absent from the recording are simply not in the view. A property is
-    asked of all clients at once: ``client`` is "" then.
+    Kinds that are granted but absent from the recording are simply not in the view. What is asked
+    of all clients at once, as a property is, has "" as its ``client``.
     """
-    if (target.question == "property") != (client == EVERYBODY):
+    asked = target.asked
+    if asked.together != (client == EVERYBODY):
         raise FixConfig(
             f"{target.key!r} is asked of {client!r}; a property is asked of the whole federation "
             "(client ''), anything else of one client"
@@ -35,7 +36,8 @@ def observe(recording: Recording, threat: Threat, target: Target, client: str) -
         raise FixConfig(f"no client {client!r}; the clients are {', '.join(recording.clients)}")
     if threat.isolates:
         _check_isolated(recording, threat, client)
-    held = Held(recording, target, client)
+    # a question may ask what side knowledge for another one is enough to answer
+    held = Held(recording, Target.parse(asked.source(target.key)), client)
     pieces = {kind: read(kind, held) for kind in kinds().values() if kind in threat.grants}
     knowledge: dict[type[Any], Any] = {k: p for k, p in pieces.items() if p is not None}
     return View(client, target, threat.name, knowledge)

@@ -23,7 +23,7 @@ from overheard.transcript.kind import LABEL_COLUMN, Knowledge, kinds, recipe_of
 from overheard.transcript.knowledge import Link, Sums
 from overheard.transcript.messages import Round, layout_for, message_arrays, read_message
 from overheard.transcript.store import Recorder, Recording
-from overheard.transcript.target import LABEL, LOCAL_MODEL, Target
+from overheard.transcript.target import Target, chosen_targets, targets_in
 from overheard.transcript.threat import Threat
 
 _ABOUT = ("data", "origin")
@@ -57,7 +57,7 @@ def share(
     that are secrets of other targets and may be known all the same; without them, an attack that
     needs a client's whole record does not run, and says which column it lacks.
     """
-    asked = _asked(recording, target)
+    (asked,) = chosen_targets(targets_in(recording.targets), [target], "the recording")
     names = _heard(recording, threat, tuple(clients))
     secrets = _secrets(recording, asked)
     kept = tuple(keep)
@@ -75,7 +75,7 @@ def share(
     left_out: set[str] = set()
     with Recorder(out, recording.payload, about) as recorder:
         known = kinds()
-        for name, content, key in recording.described(asked.key):
+        for name, content, key in recording.described(asked.asked.source(asked.key)):
             if known.get(name) not in threat.grants:
                 continue
             content, gone = _without(known[name], content, secrets, names)
@@ -92,16 +92,6 @@ def share(
             recorder.release()
     told = tuple(sorted(left_out))
     return Shared(Path(out), tuple(written), names, told, _remarks(recording, told))
-
-
-def _asked(recording: Recording, target: str) -> Target:
-    there = [LOCAL_MODEL, *(Target.parse(key) for key in recording.targets)]
-    known = {t.column: t for t in there if t.question == "attribute"} | {t.key: t for t in there}
-    if target not in known:
-        raise FixConfig(
-            f"the recording has no target {target!r}; it has {', '.join(t.key for t in there)}"
-        )
-    return known[target]
 
 
 def _heard(recording: Recording, threat: Threat, wanted: tuple[str, ...]) -> tuple[str, ...]:
@@ -137,12 +127,9 @@ def _heard(recording: Recording, threat: Threat, wanted: tuple[str, ...]) -> tup
 def _secrets(recording: Recording, asked: Target) -> set[str]:
     """The columns that other targets ask about; `LABEL_COLUMN` where labels are asked about."""
     others = {Target.parse(key) for key in recording.targets} - {asked}
-    found = {t.column for t in others if t.question in ("attribute", "membership") and t.column}
-    if LABEL in others:
-        found.add(LABEL_COLUMN)
-        recipe = recipe_of(recording)
-        found |= {recipe.target.column} if recipe else set()
-    return found - {asked.column}
+    recipe = recipe_of(recording)
+    found = {column for other in others for column in other.asked.hidden(other, recipe)}
+    return found - set(asked.columns)
 
 
 def _without(

@@ -208,7 +208,7 @@ class Sums(Knowledge):
 
     @classmethod
     def read(cls, held: Held) -> Self | None:
-        if held.target.question not in ("property", "attribute"):
+        if not held.target.asked.sums:
             return None
         recording = held.recording
         layout = _declared(recording)

@@ -25,13 +25,12 @@ from overheard.federation.config import (
     checked,
     parse_config,
 )
-from overheard.federation.defences.catalogue import build_all
-from overheard.federation.defences.contract import told
+from overheard.federation.defences.contract import chain, told
 from overheard.federation.disclosure import write_knowledge
 from overheard.federation.plan import Plan, load_data, plan
 from overheard.federation.properties import Properties, holding, misbehaving
-from overheard.federation.recorders.factory import dense_of
-from overheard.federation.simulate import client_shards
+from overheard.federation.recorders.factory import model_of
+from overheard.federation.simulate import client_shards, trained_on
 from overheard.foreign.files import inside
 from overheard.foreign.notation import read_toml
 from overheard.foreign.shown import short
@@ -41,7 +40,11 @@ from overheard.learning.recipe import (
     Epochs,
     Layout,
     LearningRate,
+    Loss,
+    Module,
+    Optimiser,
     Recipe,
+    Sgd,
     Target,
 )
 from overheard.learning.records import Block, Encoding, Records, Scale, Spec, Value
@@ -52,6 +55,7 @@ from overheard.transcript.side import SideHeader, SideWriter
 from overheard.transcript.store import Recording
 
 BESIDE = "audit.toml"
+Model = Dense | Module
 
 
 class DescribedModel(Spec):
@@ -69,7 +73,9 @@ class DescribedModel(Spec):
 
 
 class DescribedTraining(Spec):
-    """A client's own training in a round; ``batch_size = 0`` is the full batch."""
+    """A client's own training in a round; ``batch_size = 0`` is the full batch. ``optimiser`` and
+    ``clip_norm`` as in a simulation's config; ``loss``: by default squared error of a number and
+    cross-entropy of a class ("binary_cross_entropy": of a model that ends in a sigmoid)."""
 
     algorithm: Literal["fedavg", "fedsgd", "fedprox"] = "fedavg"
     learning_rate: LearningRate
@@ -77,6 +83,9 @@ class DescribedTraining(Spec):
     batch_size: int = Field(default=0, ge=0)
     steps: int = Field(default=0, ge=0, le=MOST_REPEATS)
     proximal: float = Field(default=0.0, ge=0)
+    optimiser: Optimiser = Sgd()
+    clip_norm: float | None = Field(default=None, gt=0)
+    loss: Loss | None = None
 
 
 class DescribedTarget(Spec):
@@ -181,13 +190,13 @@ def describe(
         raise FixConfig(f"{recording.path}: describes itself already; audit it without a TOML file")
     if not recording.rounds:
         raise FixConfig(f"{recording.path}: no round was recorded; there is nothing to describe")
-    dense = _given_model(recording, description, trust_code)
+    given = _given_model(recording, description, trust_code)
     asked = description.property
-    dataset = load_data(_config(description, dense, "regression"), asked is not None)
+    dataset = load_data(_config(description, given, "regression"), asked is not None)
     names, trained = _who_trained(recording, description, dataset)
-    ready = plan(_config(description, dense, dataset.task), trained)
-    ready = replace(ready, recipe=_recipe(recording, description, dense, ready))
-    client_shards(ready.recipe, ready.clients)  # what does not fit the encoding is said here
+    ready = plan(_config(description, given, dataset.task), trained)
+    ready = replace(ready, recipe=_recipe(recording, description, given, ready))
+    client_shards(ready.recipe, trained_on(ready))  # what does not fit the encoding is said here
     if asked is not None:
         ready = replace(ready, properties=_properties(recording, description, asked, ready, names))
     if not names:
@@ -199,7 +208,7 @@ def describe(
         "origin": dataset.origin,
         "clients": [names.get(c, c) for c in recording.clients],
     }
-    claims = build_all(description.defence).claim
+    claims = chain(*description.defence).claims
     remarks = _silent(recording, names)
     with SideWriter(Path(out), SideHeader(recording.digest, names, about)) as writer:
         write_knowledge(writer, ready)
@@ -211,7 +220,7 @@ def describe(
     return remarks
 
 
-def _given_model(recording: Recording, description: Description, trust_code: bool) -> Dense | None:
+def _given_model(recording: Recording, description: Description, trust_code: bool) -> Model | None:
     """The factory's model, if there is one."""
     model = description.model
     if bool(model.factory) == (model.name is not None):
@@ -221,27 +230,23 @@ def _given_model(recording: Recording, description: Description, trust_code: boo
         )
     if not model.factory:
         return None
-    return dense_of(model.factory, wire_layout(recording), trust_code)
+    return model_of(model.factory, wire_layout(recording), trust_code)
 
 
-def _config(description: Description, dense: Dense | None, task: str) -> Config:
+def _config(description: Description, given: Model | None, task: str) -> Config:
     model: dict[str, Any] = {
         "name": description.model.name,
         "hidden": description.model.hidden,
         "activation": description.model.activation,
     }
-    if dense is not None:
-        plain = "logistic" if task == "classification" else "linear"
-        model = {
-            "name": "mlp" if dense.hidden else plain,
-            "hidden": dense.hidden,
-            "activation": dense.activation,
-        }
+    if given is not None:
+        # the task decides the loss; the model itself is put in later, by `_recipe`
+        model = {"name": "logistic" if task == "classification" else "linear"}
     return parse_config(
         {
             "data": description.data.model_dump(),
             "model": model,
-            "training": {**description.training.model_dump(), "rounds": 1},
+            "training": {**description.training.model_dump(exclude={"loss"}), "rounds": 1},
             "audit": description.audit.model_dump(),
             "defence": [defence.model_dump() for defence in description.defence],
         },
@@ -343,7 +348,7 @@ def wire_layout(recording: Recording) -> Layout:
 
 
 def _recipe(
-    recording: Recording, description: Description, dense: Dense | None, ready: Plan
+    recording: Recording, description: Description, given: Model | None, ready: Plan
 ) -> Recipe:
     """The plan's recipe with the encoding, target and names of the federation itself."""
     base = ready.recipe
@@ -361,17 +366,18 @@ def _recipe(
             f"the messages hold arrays of {', '.join(sorted(wires))}; only float16, float32 "
             "and float64 models (and bfloat16, which is recorded as float32) can be audited"
         )
-    model: dict[str, Any] = base.dense.model_dump()
-    model |= {"inputs": encoding.width, "outputs": outputs, "bias": _has_biases(layout)}
+    model: dict[str, Any] = (given or base.dense).model_dump()
+    model |= {"inputs": encoding.width, "outputs": outputs}
     try:
-        plain = Dense.model_validate(model)
-        names = description.model.wire_names or _in_order(plain, layout)
-        if dense is not None:
-            names = dense.wire_names
+        if given is None:
+            model["bias"] = _has_biases(layout)
+            plain = Dense.model_validate(model)
+            model["wire_names"] = description.model.wire_names or _in_order(plain, layout)
         return Recipe.model_validate(
             {
                 **base.model_dump(),
-                "model": {**model, "wire_names": names},
+                "model": model,
+                "loss": description.training.loss or base.loss,
                 "encoding": encoding.model_dump(),
                 "target": target.model_dump(),
                 "wire": "float64" if wires == {"F64"} else "float32",

@@ -34,11 +34,14 @@ target = "label"             # the column that the model predicts
 [model]
 {model}
 
-[training]                   # what a client does in a round, by plain gradient steps
+[training]                   # what a client does in a round
 algorithm = "fedavg"         # fedavg, fedsgd (returns a gradient) or fedprox
 learning_rate = 0.1
 epochs = 1
 batch_size = 0               # 0: the full batch
+# optimiser = {{ name = "adam", weight_decay = 0.0 }}   # or {{ name = "sgd", momentum = 0.9 }}
+# clip_norm = 1.0            # gradients are clipped to this norm
+# loss = "binary_cross_entropy"  # of a model that ends in a sigmoid; or huber, poisson
 
 # How a record becomes the model's inputs, in the order of the inputs{width}.
 # Left out: every number is scaled to mean 0 and deviation 1 over all records of the table, columns
