@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from markupsafe import Markup
 from numpy.typing import NDArray
@@ -18,6 +16,7 @@ from overheard.questions.question import Question
 from overheard.transcript.guess import GroupMeans, LabelValues
 from overheard.transcript.knowledge import Groups
 from overheard.transcript.observe import LABEL_COLUMN
+from overheard.transcript.target import Target
 from overheard.transcript.view import Attack
 
 Array = NDArray[np.float64]
@@ -74,7 +73,7 @@ def score(case: Case) -> Scorer:
     return scored
 
 
-def hidden(target: Any, recipe: Recipe | None) -> tuple[str, ...]:
+def hidden(target: Target, recipe: Recipe | None) -> tuple[str, ...]:
     """The label itself, under its own name and under that of side knowledge."""
     return (LABEL_COLUMN, *((recipe.target.column,) if recipe else ()))
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from overheard.attacks.any_training import Answer, decode_training, replayed
+from overheard.attacks.any_training import decode_training, replayed
 from overheard.attacks.attribute import any_layers, single_layer
 from overheard.attacks.attribute.clipped import may_be_clipped, misfits, undo
 from overheard.attacks.attribute.dense_measurement import dense_measurement
@@ -23,6 +23,7 @@ from overheard.attacks.attribute.local_epochs import (
     unexplained,
 )
 from overheard.attacks.attribute.numbers import number_play, within_bins
+from overheard.attacks.by_simulation import Answer
 from overheard.attacks.rehearsal import (
     UNLIKE,
     Attempt,
