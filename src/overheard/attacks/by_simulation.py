@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 
-from overheard.attacks.attribute.rehearsal import tempered
+from overheard.attacks.rehearsal import tempered
 from overheard.attacks.wire import rounding
 from overheard.decoding.ladder import POOR_FIT, UNSOLVED
 from overheard.decoding.measurement import Measurement, from_gram
