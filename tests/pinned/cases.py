@@ -152,7 +152,7 @@ def main(names: list[str]) -> None:
     for name in names or list(CASES):
         with tempfile.TemporaryDirectory() as folder:
             kept[name] = measured(CASES[name], Path(folder) / "run")
-        print(name, flush=True)  # noqa: T201
+        print(name, flush=True)
     PINNED.write_text(json.dumps({n: kept[n] for n in CASES if n in kept}, indent=1) + "\n")
 
 

@@ -30,6 +30,8 @@ class Network(Protocol):
     """Does a forward pass draw random numbers (dropout)?"""
     mixes: bool
     """Do the records of a batch change each other's outputs (batch normalisation)?"""
+    factored: bool
+    """Is a record's gradient by every layer an outer product, by the first one with its inputs?"""
 
     def initial(self, seed: int, scheme: str) -> NDArray[np.float64]:
         """The first global model."""

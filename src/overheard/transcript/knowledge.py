@@ -44,9 +44,14 @@ class Link:
     def __len__(self) -> int:
         return len(self.rounds)
 
+    @property
+    def gradients(self) -> bool:
+        """Does the client return gradients, and not models?"""
+        return self.payload == "gradient"
+
     def updates(self) -> NDArray[np.float64]:
         """``sent - returned`` (T, P), or the gradient itself where gradients are sent."""
-        if self.payload == "gradient":
+        if self.gradients:
             return self.returned.astype(np.float64)
         return self.sent.astype(np.float64) - self.returned.astype(np.float64)
 

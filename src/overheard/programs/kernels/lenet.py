@@ -18,7 +18,7 @@ Array = NDArray[np.floating[Any]]
 class LeNetNetwork:
     """See `overheard.programs.networks.Network`."""
 
-    mixes = False
+    mixes = factored = False
 
     def __init__(self, model: LeNet, loss: str) -> None:
         self.model, self.chance = model, model.dropout > 0

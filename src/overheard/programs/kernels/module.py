@@ -33,6 +33,8 @@ _DRAWING = (nn.modules.dropout._DropoutNd, nn.MultiheadAttention, nn.RNNBase)
 class ModuleNetwork:
     """See `overheard.programs.networks.Network`."""
 
+    factored = False
+
     def __init__(self, model: Module, loss: str) -> None:
         self.model, self.loss = model, loss_named(loss)
         self.module = made_by(model.factory)
