@@ -117,7 +117,7 @@ bench: $(EXTRAS)
 
 bench-check: $(EXTRAS)
 	$(BIN)/overheard bench --check benchmarks/results.json
-	$(BIN)/python -m pytest -m timing tests/bench tests/browser
+	$(BIN)/python -m pytest -m timing tests/benchmarks tests/browser
 
 # Fails if an attack does better than its epsilon allows, or if a broken defence goes unnoticed.
 bench-privacy: export OPENBLAS_NUM_THREADS := 1
@@ -137,7 +137,8 @@ fuzz: $(STAMP)
 	$(BIN)/python tests/fuzz/fuzz.py --seconds 600 --seed $$(date +%j%H%M) --out reliability/fuzz.json
 
 bandit: $(STAMP)
-	$(BIN)/bandit --quiet --recursive --configfile pyproject.toml src
+	$(BIN)/bandit --quiet --recursive --configfile pyproject.toml src papers \
+		$(addprefix benchmarks/,runner entries privacy)
 
 audit-deps: $(STAMP)
 	$(PIP) install --quiet --constraint constraints.txt pip-audit
@@ -172,4 +173,4 @@ screenshots: $(EXTRAS)
 
 clean:
 	rm -rf $(VENV) demo-out build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
-	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src papers benchmarks tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -2,13 +2,13 @@
 
     python benchmarks/differential_privacy.py [--quick] [--json FILE]
 
-Membership games on the simulator's own updates (`overheard.federation.defences.game`): one record
-there or not, all else known, scored by the likelihood ratio. Mechanisms: private steps with full
-batches, with Poisson-sampled batches, and of a network; noise on clipped updates. For each noise:
-the epsilon that is claimed (Renyi accountant), the tight one (privacy loss distributions), and the
-largest lower bound on epsilon over several seeds that the games prove (Clopper-Pearson, Bonferroni
-over thresholds and seeds, at 99.9% for each row). Then mechanisms that break their promise, which
-the same games must accuse. Exits with 1 if a promise is not kept or a broken one is not noticed.
+Membership games on the simulator's own updates (`benchmarks.privacy.game`): one record there or
+not, all else known, scored by the likelihood ratio. Mechanisms: private steps with full batches, with
+Poisson-sampled batches, and of a network; noise on clipped updates. For each noise: the epsilon
+that is claimed (Renyi accountant), the tight one (privacy loss distributions), and the largest
+lower bound on epsilon over several seeds that the games prove (Clopper-Pearson, Bonferroni over
+thresholds and seeds, at 99.9% for each row). Then mechanisms that break their promise, which the
+same games must accuse. Exits with 1 if a promise is not kept or a broken one is not noticed.
 """
 
 from __future__ import annotations
@@ -23,10 +23,9 @@ from pathlib import Path
 
 import numpy as np
 
-from overheard.federation.defences.accounting import sampled_gaussian, tight_sampled_gaussian
-from overheard.federation.defences.clip import clip
-from overheard.federation.defences.contract import Defence, chain
-from overheard.federation.defences.game import (
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # this folder is a package
+
+from benchmarks.privacy.game import (
     Game,
     exposed,
     opposed,
@@ -34,8 +33,11 @@ from overheard.federation.defences.game import (
     play,
     with_private,
 )
-from overheard.federation.defences.gaussian import gaussian
-from overheard.federation.defences.shown import epsilon_shown
+from benchmarks.privacy.shown import epsilon_shown
+from overheard.federation.defences.accounting import sampled_gaussian, tight_sampled_gaussian
+from overheard.federation.defences.clip import Clip
+from overheard.federation.defences.contract import Chain, chain
+from overheard.federation.defences.gaussian import Gaussian
 from overheard.learning.private import sampling_rate
 from overheard.learning.recipe import PrivateSteps
 from overheard.randomness import stream
@@ -53,7 +55,7 @@ class Mechanism:
     name: str
     noise: float
     game: Game
-    defence: Defence
+    defence: Chain
     rate: float
     steps: int
     keeps: bool = True
@@ -78,7 +80,7 @@ def mechanisms(noises: tuple[float, ...]) -> Iterator[Mechanism]:
         yield private("dp_sgd, Poisson 1/3", noise, exposed, 9, batch_size=2, steps=1)
         yield private("dp_sgd, Poisson 1/3, 2 epochs", noise, exposed, 1, batch_size=2, epochs=2)
         yield private("dp_sgd, a network", noise, ordinary, 3)
-        noisy = chain(clip(CLIP), gaussian(2 * CLIP * noise))
+        noisy = chain(Clip(norm=CLIP), Gaussian(sd=2 * CLIP * noise))
         yield Mechanism("clip, gaussian", noise, opposed(3), noisy, 1.0, 3)
     for said in (
         private("dp_sgd, full batch", 2.0, exposed, 3),
@@ -92,7 +94,7 @@ def mechanisms(noises: tuple[float, ...]) -> Iterator[Mechanism]:
             game = with_private(said.game, truth)
             name = f"{said.name}: {words}"
             yield Mechanism(name, 2.0, game, said.defence, said.rate, said.steps, False)
-    loose = gaussian(2 * CLIP * 2.0)
+    loose = chain(Gaussian(sd=2 * CLIP * 2.0))
     yield Mechanism("clip, gaussian: without the clip", 2.0, opposed(3), loose, 1.0, 3, False)
 
 

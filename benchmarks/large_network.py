@@ -25,6 +25,7 @@ for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[_variable] = "1"
 
 import time  # noqa: E402
+from typing import Any  # noqa: E402
 
 import numpy as np  # noqa: E402
 
@@ -116,7 +117,7 @@ def main() -> int:
             guess = launch(MaxEntropy(), view, 0)
             seconds, busy = time.perf_counter() - begin, time.process_time() - busy
             secret = recording.truth()["victim"][column]
-            row = {
+            row: dict[str, Any] = {
                 "records": len(secret),
                 "attribute": column,
                 "accuracy": float(attribute_hits(guess, secret).mean()),

@@ -13,7 +13,9 @@ import argparse
 import json
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -30,17 +32,17 @@ from overheard.transcript.observe import observe, recipe_of
 from overheard.transcript.store import Recording
 from overheard.transcript.target import LOCAL_MODEL, attribute
 from overheard.transcript.threat import EAVESDROPPER
-from overheard.transcript.view import launch
+from overheard.transcript.view import Attack, View, launch
 
 
-def timed(attack, view):
+def timed(attack: Attack, view: View) -> tuple[Any, float]:
     """The guess and the seconds it took."""
     begin = time.perf_counter()
     guess = launch(attack, view, 0)
     return guess, time.perf_counter() - begin
 
 
-def measure(epochs: int, folder: Path) -> list[dict[str, object]]:
+def measure(epochs: int, folder: Path) -> list[dict[str, Any]]:
     """One row per site and attribute."""
     training = {"rounds": 120, "learning_rate": 0.1, "participation": 0.5, "epochs": epochs}
     config = parse_config(
@@ -48,6 +50,7 @@ def measure(epochs: int, folder: Path) -> list[dict[str, object]]:
     )
     recording = Recording.open(simulate(plan(config), folder / f"run-{epochs}"))
     recipe, truth = recipe_of(recording), recording.truth()
+    assert recipe is not None, "the simulator always writes the recipe"
     rows = []
     for client in recording.clients:
         local, _ = timed(ExactLinear(), observe(recording, EAVESDROPPER, LOCAL_MODEL, client))
@@ -59,8 +62,8 @@ def measure(epochs: int, folder: Path) -> list[dict[str, object]]:
             theirs, their_seconds = timed(ModelBasedLinear(), view)
             ours, our_seconds = timed(MaxEntropy(), view)
             whole = view.know(Link)
-            arrays = (whole.rounds, whole.sent, whole.returned, whole.weights)
-            two = Link(whole.payload, *(a[[1, 10]] for a in arrays))
+            names = ("rounds", "sent", "returned", "weights")
+            two = replace(whole, **{name: getattr(whole, name)[[1, 10]] for name in names})
             moments, phi = linear_moments(
                 two,
                 recipe,

@@ -70,6 +70,7 @@ def ratios(case: tuple[int, int, int, float, float], seed: int) -> Iterator[tupl
         planned = plan(config, people(columns, seed) if columns else None)
         recording = Recording.open(simulate(planned, Path(folder) / "run"))
         recipe, truth = recipe_of(recording), recording.truth()
+        assert recipe is not None, "the simulator always writes the recipe"
         for client in recording.clients[:CLIENTS]:
             link = observe(recording, EAVESDROPPER, LOCAL_MODEL, client).know(Link)
             records = truth[client]

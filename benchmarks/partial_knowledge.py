@@ -16,21 +16,26 @@ import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # papers/ is beside this folder
 
 from overheard.attacks.attribute.partial_decode import PartialDecode
 from overheard.data.victim import VICTIM
 from overheard.errors import FixData
 from overheard.evaluation.coverage import COVERAGES, accuracy_by_coverage
-from overheard.reproduce.harness import recorded
 from overheard.transcript.threat import EAVESDROPPER
+from papers.common.harness import recorded
 
 PLAIN = 0.0
 """Weight of the product form with which only the sample covariance is weighed against."""
 
 
-def measure(columns: tuple[str, ...], seeds: int, shares: tuple[float, ...]) -> Iterator[dict]:
+def measure(
+    columns: tuple[str, ...], seeds: int, shares: tuple[float, ...]
+) -> Iterator[dict[str, Any]]:
     """One row per attribute, seed and coverage."""
     for column in columns:
         for seed in range(seeds):

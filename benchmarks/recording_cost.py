@@ -122,7 +122,7 @@ def simulate(width: int, path: Path | None) -> dict[str, float]:
         found["wall"] = end - begin
         found["recording"] = outer.seconds - inner.seconds + (end - before_end)
 
-    options = {"init_args": {"include_dashboard": False}}
+    options: dict[str, Any] = {"init_args": {"include_dashboard": False}}
     run_simulation(app, client, num_supernodes=CLIENTS, backend_config=options)
     return found
 

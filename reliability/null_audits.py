@@ -29,14 +29,15 @@ from scipy.stats import binomtest
 
 from overheard.attacks import all_attacks, attack_named, is_slow, listens
 from overheard.data.dataset import Dataset
-from overheard.evaluation import scoring
 from overheard.evaluation.audit import NOT_RUN, together
 from overheard.evaluation.baselines import Imputed
 from overheard.evaluation.record import AttackInfo, Audit, Run
+from overheard.evaluation.scoring import scorer_of
 from overheard.federation.config import parse_config
 from overheard.federation.plan import plan
 from overheard.federation.simulate import simulate
 from overheard.learning.records import Records
+from overheard.questions import attribute as attributes
 from overheard.report.judging import EXPOSED
 from overheard.report.verdict import verdicts
 from overheard.transcript.observe import observe, recipe_of
@@ -130,9 +131,9 @@ def null_audit(heard: Listened, rng: np.random.Generator, stranger: bool) -> Aud
         return Imputed((given > 0.5).astype(np.float64), np.log2(given))
 
     scored = []
-    with patch.object(scoring, "imputation", guesses):
+    with patch.object(attributes, "imputation", guesses):
         for client, view in heard.views.items():
-            scorer = scoring.scorer_of(recipe, faked, attribute("s"), view, 0)
+            scorer = scorer_of(recipe, faked, attribute("s"), view, 0)
             scored += [scorer(attack, guess, 0.0) for attack, guess in heard.answers[client]]
     used = {a.name: a for a, _ in next(iter(heard.answers.values()))}
     findings, pooled = together(scored, frozenset(n for n, a in used.items() if listens(a)))

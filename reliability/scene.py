@@ -21,7 +21,6 @@ from typing import Any
 
 for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_variable, "1")
-os.environ.setdefault("MPLBACKEND", "Agg")
 
 import numpy as np  # noqa: E402  (after the threads are settled)
 

@@ -17,8 +17,6 @@ from unittest import mock
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("MKL_NUM_THREADS", "1")
-# Before anything imports matplotlib: a chart in a test must not look for a screen.
-os.environ.setdefault("MPLBACKEND", "Agg")
 
 import numpy as np
 import pytest

@@ -163,7 +163,11 @@ def test_a_federation_that_diverges_keeps_its_rounds(workplace: Any) -> None:
         (flip(ROUND, 0.999), f"{ROUND}: its bytes do not match", "--ignore-damage audits what is"),
         (flip("run/wire/index.jsonl", 0.5), "run/wire/index.jsonl: line ", "restore the file"),
         (flip("run/side/index.jsonl", 0.5), "run/side/index.jsonl: line ", "restore the file"),
-        (flip("run/truth/0001-records.parquet", 0.5), "truth/0001-records.parquet", "restore it"),
+        (
+            flip("run/truth/0001-records.safetensors", 0.5),
+            "truth/0001-records.safetensors",
+            "restore it",
+        ),
         (
             flip("run/side/0001-localtraining.json", 0.5),
             "0001-localtraining.json: its bytes do not match the index",
@@ -202,8 +206,8 @@ def test_a_process_of_its_own_says_the_same(
     ("change", "file"),
     [
         (flip(ROUND, 0.2), ROUND),
-        (cut("run/side/0002-publicrecords.parquet"), "run/side/0002-publicrecords.parquet"),
-        (remove("run/truth/0001-records.parquet"), "run/truth/0001-records.parquet"),
+        (cut("run/side/0002-publicrecords.safetensors"), "run/side/0002-publicrecords.safetensors"),
+        (remove("run/truth/0001-records.safetensors"), "run/truth/0001-records.safetensors"),
         (flip("run/wire/index.jsonl", 0.3), "run/wire/index.jsonl"),
         (lambda place: (place / "run/wire/x").write_text("y") and None, "run/wire/x"),
     ],

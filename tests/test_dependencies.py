@@ -17,6 +17,9 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
+OUTSIDE = ("papers", "benchmarks")
+"""Not in the package, and yet nobody should have to find out what they need."""
+
 
 def named(requirements: list[str]) -> set[str]:
     return {_plain(re.split(r"[^A-Za-z0-9._-]", line)[0]) for line in requirements}
@@ -29,13 +32,15 @@ def _plain(name: str) -> str:
 def imported() -> dict[str, str]:
     """Modules of others and one file each that imports them, wherever in the file."""
     found = {}
-    for path in sorted((ROOT / "src").rglob("*.py")):
+    places = [ROOT / name for name in ("src", *OUTSIDE)]
+    for path in sorted(path for place in places for path in place.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             if isinstance(node, ast.ImportFrom) and not node.level:
                 names = [node.module or ""]
             found |= {name.partition(".")[0]: path.relative_to(ROOT).as_posix() for name in names}
-    return {n: at for n, at in found.items() if n not in {*sys.stdlib_module_names, "overheard"}}
+    ours = {*sys.stdlib_module_names, *OUTSIDE, "overheard"}
+    return {name: at for name, at in found.items() if name not in ours}
 
 
 @pytest.mark.parametrize(("module", "file"), sorted(imported().items()))

@@ -32,7 +32,7 @@ EVIL = (
     "| g | {{7*7}} {0} %s $\\frac{h}$ &lt;i \ud800"
 )
 STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\u200b\ud800-\udfff]")
-KEPT = {"metric", "question", "threat", "version", "paper"}
+KEPT = {"metric", "question", "threat", "version", "paper", "outcome"}
 FLAGS = {"flag", "oversure"}  # empty where there is nothing to say against an answer
 
 
@@ -121,8 +121,7 @@ def test_the_markdown_holds_no_link_image_or_html(evil_audit: Path) -> None:
     expected = _headings(MarkdownIt("commonmark").enable("table").parse(usual))
     found = _headings(tokens)
     assert [tag for tag, _ in found].count("h1") == 1
-    # no name makes a heading; how sure guesses are is not said, and here nothing else ran
-    assert [h for h in expected[1:] if h[1] != "How sure is the adversary"] == found[1:]
+    assert found[1:] == expected[1:]  # no name makes a heading, and no section is left out
 
 
 def _headings(tokens: list[Any]) -> list[tuple[str, str]]:

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-HEAVY = frozenset({"torch", "sklearn", "pandas", "matplotlib", "statsmodels", "scipy"})
+HEAVY = frozenset({"torch", "sklearn", "pandas", "scipy"})
 
 
 def heavy_after(statement: str) -> frozenset[str]:

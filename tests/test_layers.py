@@ -12,51 +12,61 @@ from pathlib import Path
 
 import pytest
 
-SRC = Path(__file__).parents[1] / "src" / "overheard"
+ROOT = Path(__file__).parents[1]
+SRC = ROOT / "src" / "overheard"
+OUTSIDE = frozenset({"papers", "benchmarks"})
+"""Packages of the repository that stand on this one: they may import all of it."""
 
 BASE = frozenset({"errors", "files", "foreign", "own_code", "randomness"})
 
 # layer -> what it may import of ours; "a.b" admits that module only, "a" everything below a.
-# A layer is a folder or a file directly under src/overheard. Every layer may import itself.
+# A layer is a folder or a file under src/overheard, the innermost that is named here. Every layer
+# may import itself.
 RULES: dict[str, frozenset[str]] = {
     "errors": frozenset(),
     "files": frozenset({"errors"}),  # how everybody writes: whole or not at all
     "foreign": frozenset({"errors"}),  # how strangers' files are opened
     "own_code": frozenset({"errors"}),  # which version this is
     "randomness": frozenset({"errors"}),
+    "plot": frozenset({"foreign"}),  # whoever draws: the report, sweeps, and what is outside
     "learning": BASE | {"programs"},
     # what a client does; a network is computed by the kernel of its architecture
     "programs": BASE | {"learning"},
     "decoding": frozenset({"errors"}),
     "data": BASE | {"learning.recipe", "learning.records"},
-    "transcript": BASE | {"learning.recipe", "learning.records"},  # and these two without torch
+    # and these two without torch; what may be asked is found by its name, not imported
+    "transcript": BASE | {"learning.recipe", "learning.records", "questions.question"},
     # strangers' attacks, in a process of their own: it knows views and guesses, and no attack
     "isolation": BASE | {"learning.recipe", "learning.records", "transcript"},
+    # the types of questions and metrics, and how their files are found: asked by everybody
+    "questions.question": frozenset({"errors"}),
+    # a question's own file knows how it is scored and what it is called; nobody imports it
+    "questions": BASE | {"learning", "transcript", "evaluation", "report", "questions.question"},
     "federation": BASE | {"learning", "programs", "transcript", "data"},
     "attacks": BASE | {"learning", "programs", "transcript", "decoding"},
-    "evaluation": BASE | {"learning", "programs", "transcript", "decoding", "attacks", "isolation"},
-    "report": frozenset({"errors", "files", "foreign", "evaluation.record", "evaluation.decision"}),
+    "evaluation": BASE
+    | {"learning", "programs", "transcript", "decoding", "attacks", "isolation"}
+    | {"questions.question"},
+    "report": frozenset({"errors", "files", "foreign", "plot", "evaluation.record"})
+    | {"evaluation.decision", "questions.question"},
     # a client's own rehearsal: it trains, attacks itself and scores the guess
-    "guard": BASE | {"learning", "programs", "transcript", "federation", "attacks", "evaluation"},
-    # a sweep drives the chain from data to audit, and draws with its own pen
+    "guard": BASE
+    | {"learning", "programs", "transcript", "federation", "attacks", "evaluation"}
+    | {"questions.question"},
+    # a sweep drives the chain from data to audit, and draws what comes of it
     "sweep": BASE
-    | {"learning", "programs", "transcript", "data", "federation", "attacks", "evaluation"},
-    # the papers' experiments drive the whole chain, as a user would
-    "reproduce": BASE
-    | {"learning", "transcript", "decoding", "data", "federation", "attacks", "evaluation"},
-    # speed is measured from outside, by whoever may call anything
-    "bench": BASE
-    | {"learning", "transcript", "decoding", "data", "federation", "attacks", "evaluation"},
+    | {"learning", "programs", "transcript", "data", "federation", "attacks", "evaluation"}
+    | {"plot", "questions.question"},
 }
 # The entry points see everything, and nothing sees them.
 ENTRY_POINTS = frozenset({"__init__", "__main__", "cli", "data_cli", "guard_cli", "sweep_cli"}) | {
     "about_cli",
     "audit_cli",
-    "bench_cli",
     "detect_cli",
     "flower",
     "import_cli",
     "nvflare",
+    "outside_cli",
     "report_cli",
     "share_cli",
     "terminal",
@@ -66,7 +76,7 @@ ENTRY_POINTS = frozenset({"__init__", "__main__", "cli", "data_cli", "guard_cli"
 FOREIGN: dict[str, frozenset[str]] = {
     "transcript": frozenset({"torch", "safetensors.torch", "sklearn", "scipy"}),
     "decoding": frozenset({"torch", "pyarrow", "safetensors"}),
-    "report": frozenset({"torch", "sklearn", "scipy", "statsmodels", "numpy.linalg", "pyarrow"}),
+    "report": frozenset({"torch", "sklearn", "scipy", "numpy.linalg", "pyarrow"}),
 }
 # What an attack raises becomes a part of the audit's record here, and nowhere else.
 CATCHES = frozenset({"evaluation.attempt"})
@@ -80,6 +90,12 @@ UNSAFE_CALLS = frozenset(
 def within(name: str, prefixes: frozenset[str]) -> bool:
     """Is the dotted name one of the prefixes, or below one?"""
     return any(name == p or name.startswith(p + ".") for p in prefixes)
+
+
+def layer_of(module: str) -> str:
+    """The innermost layer of the table that holds the module."""
+    inside = [layer for layer in RULES if within(module, frozenset({layer}))]
+    return max(inside, key=len, default=module.split(".")[0])
 
 
 def imports(tree: ast.Module, package: str) -> Iterator[tuple[int, str]]:
@@ -119,7 +135,7 @@ def refuses(keyword: ast.keyword) -> bool:
 
 def violations(source: str, module: str, *, is_package: bool = False) -> list[str]:
     """Every rule that the source of the module (dotted, below overheard) breaks."""
-    layer = module.split(".")[0]
+    layer = layer_of(module)
     if layer not in RULES and layer not in ENTRY_POINTS:
         return [f"{module}: no layer of this name in tests/test_layers.py; add a rule for it"]
     tree = ast.parse(source)
@@ -127,6 +143,8 @@ def violations(source: str, module: str, *, is_package: bool = False) -> list[st
     found = []
     for line, name in imports(tree, full if is_package else full.rpartition(".")[0]):
         where = f"{module}:{line}: imports {name}"
+        if within(name, OUTSIDE):
+            found.append(f"{where}, which is not in the package")
         if within(name, UNSAFE_MODULES):
             found.append(f"{where}, which can run code from a file")
         if name in UNSAFE_CALLS:
@@ -160,6 +178,16 @@ def test_module_keeps_the_rules(path: Path) -> None:
     assert violations(path.read_text(encoding="utf-8"), module, is_package=is_package) == []
 
 
+@pytest.mark.parametrize(
+    "path",
+    sorted(path for package in OUTSIDE for path in (ROOT / package).rglob("*.py")),
+    ids=lambda p: p.relative_to(ROOT).as_posix(),
+)
+def test_what_is_outside_runs_no_strangers_code_either(path: Path) -> None:
+    found = violations(path.read_text(encoding="utf-8"), "cli")
+    assert [line for line in found if "not in the package" not in line] == []
+
+
 def test_every_name_in_the_table_exists() -> None:
     """A rule about something that was renamed away would keep nothing."""
     names = set(RULES) | set(FOREIGN) | frozenset[str]().union(*RULES.values())
@@ -168,7 +196,7 @@ def test_every_name_in_the_table_exists() -> None:
 
 
 def test_the_rules_have_no_cycle() -> None:
-    arrows = {a: {target.split(".")[0] for target in bs} - {a} for a, bs in RULES.items()}
+    arrows = {a: {layer_of(target) for target in bs} - {a} for a, bs in RULES.items()}
     while arrows:
         leaves = {a for a, bs in arrows.items() if not bs & arrows.keys()}
         assert leaves, f"these layers import each other: {sorted(arrows)}"
@@ -191,6 +219,7 @@ def test_the_rules_have_no_cycle() -> None:
         ("report.html", "from numpy import linalg", "report must not"),
         ("report.html", "from overheard.evaluation.metrics import accuracy", "report may import"),
         ("utils", "", "no layer of this name"),
+        ("cli", "def f():\n    from papers.common import rows", "not in the package"),
         ("cli", "import pickle", "can run code"),
         ("cli", "from torch import load", "runs code"),
         ("cli", "import torch\ntorch.load('x')", "torch.load runs code"),

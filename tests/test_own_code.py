@@ -21,6 +21,11 @@ MODULES = {
     "overheard.deep.attack": "from overheard.big import everything\nclass Attack: ...\nphase = 1",
     "overheard.deep.uses": "from overheard.deep.attack import Attack, phase",
     "overheard.deep.near": "from ..lazy import late\nfrom . import attack",
+    "outside": "",
+    "outside.run": "from outside.parts import part as p\nfrom overheard.lazy import late\n"
+    "import numpy",
+    "outside.parts": "from overheard.typed import numpy\npart = 'outside.run'",
+    "overheard.folder": "all_of_it = 'overheard.deep.*'",
 }
 
 
@@ -30,16 +35,21 @@ def made_up(monkeypatch: pytest.MonkeyPatch) -> Any:
     modules = dict(MODULES)
 
     def forget() -> None:
-        for cached in (own_code.sources, own_code.imports):
+        for cached in (own_code.sources, own_code.imports, own_code._bindings, own_code.body):
             cached.cache_clear()
 
-    def change(name: str, source: str) -> None:
-        modules[name] = source
-        own_code.imports.cache_clear()
+    def change(name: str, source: str | None, new_name: str = "") -> None:
+        old = modules.pop(name)
+        modules[new_name or name] = old if source is None else source
+        for cached in (own_code.imports, own_code._bindings, own_code.body):
+            cached.cache_clear()
+
+    def of(package: str = "overheard") -> dict[str, str]:
+        return {name: text for name, text in modules.items() if name.split(".")[0] == package}
 
     forget()
     original = own_code.sources
-    monkeypatch.setattr(own_code, "sources", lambda: modules)
+    monkeypatch.setattr(own_code, "sources", of)
     yield change
     monkeypatch.setattr(own_code, "sources", original)
     forget()
@@ -53,6 +63,7 @@ def made_up(monkeypatch: pytest.MonkeyPatch) -> Any:
         ("typed", "lazy"),  # not what only a type checker reads, and nobody else's package
         ("named", "lazy"),  # a module's full name in a string is as good as an import
         ("deep", "deep.attack big"),
+        ("folder", "deep.attack deep.uses deep.near big lazy"),
         ("deep.near", "lazy deep.attack big"),
     ],
 )
@@ -70,6 +81,58 @@ def test_names_and_modules_can_be_set_apart(made_up: Any) -> None:
     assert "overheard.big" in own_code.stands_on("overheard.deep.near", apart=apart)
     without = own_code.stands_on("overheard.top", without={"overheard.side"})
     assert without == {"overheard.top", "overheard.deep.attack", "overheard.big"}
+
+
+def test_a_package_beside_this_one_stands_on_it(made_up: Any) -> None:
+    wanted = {"outside.run", "outside.parts", "overheard.lazy", "overheard.typed"}
+    assert own_code.stands_on("outside.run") == wanted
+
+
+def code_of(module: str) -> str:
+    return own_code.code_of(own_code.stands_on(module))
+
+
+def test_a_moved_module_is_the_same_code(made_up: Any) -> None:
+    before = code_of("outside.run")
+    made_up("outside.parts", None, "outside.deep.pieces")
+    assert code_of("outside.run") != before  # it is not found any more
+    made_up("outside.run", MODULES["outside.run"].replace("outside.parts", "outside.deep.pieces"))
+    assert code_of("outside.run") == before
+    made_up("outside.run", "import numpy\nfrom overheard.lazy import late\n"
+            "from outside.deep.pieces import part as p")  # fmt: skip
+    assert code_of("outside.run") == before  # in another order
+    made_up("outside.run", None, "overheard.run")
+    made_up("outside.deep.pieces", None, "overheard.pieces")
+    for name in ("overheard.run", "overheard.pieces"):
+        text = own_code.sources()[name]
+        text = text.replace("outside.deep.pieces", "overheard.pieces")
+        made_up(name, text.replace("outside.run", "overheard.run"))
+    assert code_of("overheard.run") == before  # in another package, and so the name in the string
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from outside.parts import part\nfrom overheard.lazy import late\nimport numpy",
+        "from outside.parts import part as p\nfrom overheard.typed import late\nimport numpy",
+        "from outside.parts import part as p\nfrom overheard.lazy import late\nimport scipy",
+        "from outside.parts import other as p\nfrom overheard.lazy import late\nimport numpy",
+        "from outside.parts import part as p\nfrom overheard.lazy import late\nimport numpy\n1",
+    ],
+)
+def test_what_an_import_takes_counts(made_up: Any, source: str) -> None:
+    """Though not where it is taken from, if what is there is the same."""
+    modules = own_code.stands_on("outside.run")
+    before = own_code.code_of(modules)
+    made_up("outside.run", source)
+    assert own_code.stands_on("outside.run") == modules
+    assert own_code.code_of(modules) != before
+
+
+def test_what_is_set_apart_does_not_count(made_up: Any) -> None:
+    before = own_code.code_of({"outside.run", "overheard.lazy"})
+    made_up("outside.parts", "part = 'changed'")
+    assert own_code.code_of({"outside.run", "overheard.lazy"}) == before
 
 
 def code_of_top() -> str:
@@ -109,5 +172,6 @@ class A: "doc"
 
 def test_every_source_of_ours_can_be_read() -> None:
     known = own_code.sources()
-    for name in known:
-        assert set(own_code.imports(name)) <= set(known)
+    for package in ("overheard", "papers", "benchmarks"):
+        for name in own_code.sources(package):
+            assert set(own_code.imports(name)) <= {*known, *own_code.sources(package)}

@@ -15,13 +15,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from overheard.bench import provenance as benches
+# papers/ and benchmarks/ are not in the package
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from benchmarks.runner import provenance as benches
 from overheard.own_code import Age, age_of
-from overheard.reproduce import provenance
-from overheard.reproduce.catalogue import experiments
-from overheard.reproduce.rows import read_reproduction
 from overheard.sweep.code import cell_code
 from overheard.sweep.grid import parse_sweep
+from papers.common import provenance
+from papers.common.catalogue import experiments
+from papers.common.rows import read_reproduction
 
 ROOT = Path(__file__).resolve().parents[2]
 AGES: dict[Age, str] = {"older": "older than their code", "unknown": "of unknown age"}

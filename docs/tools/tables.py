@@ -25,21 +25,16 @@ from trials import reliability_tables
 
 from overheard.attacks import all_attacks, equation, is_slow, words
 from overheard.evaluation.record import Audit
+from overheard.questions.question import all_questions
 from overheard.report import words as words_of
 from overheard.report.references import PAPERS, title
-from overheard.reproduce.harness import GIVEN
+from papers.common.harness import GIVEN
 
 ROOT = Path(__file__).resolve().parents[2]
 THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 BY_BIN = ("reliability", GIVEN)
 """Of bins of probability, over which no mean is of use."""
-QUESTIONS = {
-    "local_model": "which model would the client have trained alone?",
-    "attribute": "which value does an attribute have, for every record?",
-    "label": "which labels do the records have?",
-    "membership": "who of a pool of people is in the client's data?",
-    "property": "which clients hold a given record, poison or ride for free?",
-}
+QUESTIONS = {asked.name: asked.asks for asked in all_questions().values()}
 SHORT = {
     "individual updates": "updates",
     "sums of updates": "sums",

@@ -1,6 +1,6 @@
 """A Flower federation of six hospitals' regions, recorded and audited: ``python run.py``.
 
-Real people of the RAND Health Insurance Experiment (bundled in statsmodels) are split by site;
+Real people of the RAND Health Insurance Experiment (it comes with overheard) are split by site;
 the sites train a network together with Flower; the recording of what they sent is audited, and
 ``flower-audit-out/report.html`` says what an eavesdropper of each link has learned about them.
 """
@@ -8,10 +8,12 @@ the sites train a network together with Flower; the recording of what they sent 
 from __future__ import annotations
 
 import argparse
+import csv
 import os
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -24,13 +26,18 @@ HERE = Path(__file__).resolve().parent
 
 def write_records(path: Path, people: int | None) -> None:
     """The first people of each site as a CSV file, as an engineer would have them."""
-    import pandas as pd
-
     from overheard.data.randhie import load
 
-    table = pd.DataFrame(load().records.columns)
-    kept = table if people is None else table.groupby("site").head(people)
-    kept.to_csv(path, index=False)
+    columns = load().records.columns
+    seen: Counter[str] = Counter()
+    with path.open("w", newline="", encoding="utf-8") as file:
+        table = csv.writer(file)
+        table.writerow(columns)
+        for person in zip(*(values.tolist() for values in columns.values()), strict=True):
+            site = person[list(columns).index("site")]
+            seen[site] += 1
+            if people is None or seen[site] <= people:
+                table.writerow(person)
 
 
 def federate() -> None:

@@ -5,11 +5,11 @@ Nothing here knows of overheard.
 
 from __future__ import annotations
 
+import csv
 import os
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import torch
 
 RECORDS = Path(os.environ.get("RECORDS", Path(__file__).parent / "records.csv"))
@@ -24,15 +24,18 @@ def make_model() -> torch.nn.Module:
 
 def load(partition: int) -> tuple[torch.Tensor, torch.Tensor]:
     """One site's people, scaled as the sites have agreed: numbers to mean 0 and deviation 1."""
-    table = pd.read_csv(RECORDS)
-    mine = table["site"] == f"site {partition + 1}"
-    numbers = table.drop(columns="site").astype(np.float64)
-    flags = [c for c in numbers if numbers[c].isin((0, 1)).all()]
-    scaled = (numbers - numbers.mean()) / numbers.std(ddof=0)
-    scaled[flags] = numbers[flags]
-    people = scaled[mine]
-    inputs = people.drop(columns=TARGET).to_numpy(dtype=np.float32)
-    return torch.tensor(inputs), torch.tensor(people[TARGET].to_numpy(dtype=np.float32))
+    with RECORDS.open(newline="", encoding="utf-8") as file:
+        people = list(csv.DictReader(file))
+    mine = np.array([person["site"] == f"site {partition + 1}" for person in people])
+    scaled = {}
+    for name in people[0]:
+        if name != "site":
+            values = np.array([float(person[name]) for person in people])
+            flag = bool(np.isin(values, (0, 1)).all())
+            scaled[name] = values if flag else (values - values.mean()) / values.std()
+    labels = scaled.pop(TARGET)[mine].astype(np.float32)
+    inputs = np.stack([values[mine] for values in scaled.values()], axis=1).astype(np.float32)
+    return torch.tensor(inputs), torch.tensor(labels)
 
 
 def train(model: torch.nn.Module, inputs: torch.Tensor, labels: torch.Tensor) -> float:

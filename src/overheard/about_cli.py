@@ -17,7 +17,7 @@ EXTRAS = {
     "docs": ("mkdocs", "mkdocs-material", "mkdocstrings"),
     "dev": ("pytest", "hypothesis", "ruff", "mypy", "bandit"),
 }
-CORE = ("overheard", "numpy", "scipy", "scikit-learn", "torch", "statsmodels", "pydantic")
+CORE = ("overheard", "numpy", "scipy", "scikit-learn", "torch", "pydantic")
 
 
 def attacks(

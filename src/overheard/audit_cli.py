@@ -15,6 +15,7 @@ from overheard.import_cli import Describing, TrustCode, described
 if TYPE_CHECKING:
     from overheard.evaluation.kept import Kept
     from overheard.evaluation.record import Audit
+    from overheard.transcript.store import Recording
 
 ATTACK_FAILED = 3
 """The command's exit code when everything was written and an attack had ended in an error."""
@@ -113,9 +114,9 @@ def audit(
 
     chosen = (attack or [], client or [], target or [])
     with unfinished(out) as work, _sound(run, ignore_damage, work) as (left, damage):
-        with described(left, description, trust_code, work, run) as place:
+        with described(left, description, trust_code, work, run) as recording:
             asked = {
-                "recording": fingerprint(place),
+                "recording": fingerprint(recording),
                 "damage": list(damage),
                 "threat": threat,
                 "attack": chosen[0],
@@ -135,10 +136,10 @@ def audit(
             kept = asking(work, asked)
             record = finished(work)
             if record is None:
-                with isolating(isolate, [run, place]):
+                with isolating(isolate, [run, recording.path, recording.beside]):
                     record = run_audit(
-                        place, threat, *chosen, seed or 0, slow, grant or [], rounds, show_records,
-                        coverage, kept, damage, budget,
+                        recording, threat, *chosen, seed or 0, slow, grant or [], rounds,
+                        show_records, coverage, kept, damage, budget,
                     )  # fmt: skip
                 if isolate:
                     how = "; ".join(f"{what}: {by}" for what, by in means().items())
@@ -186,7 +187,7 @@ def _sound(run: Path, ignore_damage: bool, work: Path) -> Iterator[tuple[Path, t
 
 
 def run_audit(
-    run: Path,
+    recording: Recording,
     threat: str,
     attacks: list[str],
     clients: list[str],
@@ -205,11 +206,10 @@ def run_audit(
     from overheard.errors import ChooseAnotherAttack
     from overheard.evaluation.complete import audit as whole_audit
     from overheard.evaluation.kept import NOTHING_KEPT
-    from overheard.transcript.store import Recording
     from overheard.transcript.threat import granting_named, threat_named
 
     adversary = granting_named(threat_named(threat), grant)
-    recording, kept = Recording.open(run), kept or NOTHING_KEPT
+    kept = kept or NOTHING_KEPT
     with terminal.steps("auditing") as show:
         record = whole_audit(
             recording, adversary, attacks, clients, targets, seed, slow, rounds, coverage, show,
@@ -217,7 +217,9 @@ def run_audit(
         )  # fmt: skip
     if not record.findings and not record.failed:
         reasons = "; ".join(dict.fromkeys(s.reason for s in record.skipped))
-        raise ChooseAnotherAttack(f"{run}: no attack could run: {reasons or 'none fits'}")
+        raise ChooseAnotherAttack(
+            f"{recording.path}: no attack could run: {reasons or 'none fits'}"
+        )
     run_ = record.run.model_copy(update={"damage": damage})
     return record.model_copy(update={"run": run_})
 
@@ -234,9 +236,8 @@ def summary(record: Audit, title: str = "") -> None:
 
     rows = []
     for row in record.pooled:
-        share = row.metric in ("accuracy", "f1")
+        share, unit = row.measure.share, row.measure.suffix
         number = percent if share else (lambda x: "" if x is None else f"{x:.1e}")
-        unit = {"excess_loss": " excess loss", "mean_absolute_error": " off"}.get(row.metric, "")
         rows.append(
             (
                 row.attribute or row.question,

@@ -20,11 +20,11 @@ import typer  # noqa: E402  (after the threads are settled)
 from overheard import terminal  # noqa: E402
 from overheard.about_cli import attacks, doctor  # noqa: E402
 from overheard.audit_cli import audit, run_audit, summary  # noqa: E402
-from overheard.bench_cli import bench  # noqa: E402
 from overheard.data_cli import DataDir, data_app  # noqa: E402
 from overheard.detect_cli import detect  # noqa: E402
 from overheard.guard_cli import preflight  # noqa: E402
 from overheard.import_cli import import_checkpoints, init  # noqa: E402
+from overheard.outside_cli import OPTIONS_OUTSIDE, bench, reproduce  # noqa: E402
 from overheard.report_cli import compare, report  # noqa: E402
 from overheard.share_cli import share  # noqa: E402
 from overheard.sweep_cli import frontier, sweep  # noqa: E402
@@ -44,7 +44,8 @@ app.add_typer(data_app, name="data")
 app.command(epilog="Example: `overheard preflight client.toml --limit 0.1`")(preflight)
 app.command(epilog="Example: `overheard sweep sweep.toml --out sweep --workers 2`")(sweep)
 app.command(epilog="Example: `overheard frontier sweep`")(frontier)
-app.command(epilog="Example: `overheard bench start-up`")(bench)
+app.command(**OPTIONS_OUTSIDE)(bench)
+app.command(**OPTIONS_OUTSIDE)(reproduce)
 app.command("import", epilog="Example: `overheard import checkpoints --out run`")(
     import_checkpoints
 )
@@ -100,6 +101,7 @@ def demo(
     from overheard.errors import ChooseAnotherOutput
     from overheard.federation.config import parse_config
     from overheard.report.html import write_report
+    from overheard.transcript.store import Recording
 
     if out.exists():
         raise ChooseAnotherOutput(f"{out} exists already; choose another path or remove it")
@@ -109,7 +111,8 @@ def demo(
         text = (resources.files("overheard") / file).read_text(encoding="utf-8")
         config = _with_seed(parse_config(tomllib.loads(text), file), seed)
         _simulate(config, out / name / "run")
-        record = run_audit(out / name / "run", "eavesdropper", chosen, [], [], config.seed)
+        recording = Recording.open(out / name / "run")
+        record = run_audit(recording, "eavesdropper", chosen, [], [], config.seed)
         _write(out / name / "audit.json", record.to_json())
         write_report(record, out / name / "report.html")
         records.append(record)
@@ -180,84 +183,6 @@ def verify(run: Annotated[Path, typer.Argument(help="A recording.")], seed: NoSe
 
 app.command(epilog="Example: `overheard attacks max_entropy`")(attacks)
 app.command(epilog="Example: `overheard doctor`")(doctor)
-
-
-@app.command(epilog="Example: `overheard reproduce xu2021-table1 --out papers/xu2021 --quick`")
-def reproduce(
-    name: Annotated[str | None, typer.Argument(help="Experiment; leave out for the list.")] = None,
-    out: Annotated[Path, typer.Option(help="Folder for NAME.json and NAME.svg.")] = Path(
-        "papers-out"
-    ),
-    quick: Annotated[bool, typer.Option(help="A small version that ends within a minute.")] = False,
-    seeds: Annotated[int | None, typer.Option(help="Repetitions; default: the paper's.")] = None,
-    dataset: Annotated[str, typer.Option(help="Only on this data (kerkouche2023).")] = "",
-    size: Annotated[int, typer.Option(min=0, help="Records of a client (kerkouche2023).")] = 0,
-    rounds: Annotated[int, typer.Option(min=0, help="Rounds to record (kerkouche2023).")] = 0,
-    shadows: Annotated[
-        int | None,
-        typer.Option(min=0, help="Simulated updates a round; 0: ours alone (kerkouche2023)."),
-    ] = None,
-    clients: Annotated[int, typer.Option(min=0, help="How many (kerkouche2023).")] = 0,
-    every: Annotated[int, typer.Option(min=0, help="Rounds between points (kerkouche2023).")] = 0,
-    keep: Annotated[
-        Path | None,
-        typer.Option(help="Folder for what takes long; a second run reads it (kerkouche2023)."),
-    ] = None,
-    again: Annotated[
-        bool,
-        typer.Option("--again", help="Measure anew in an existing file what older code measured."),
-    ] = False,
-    method: Annotated[
-        list[str] | None,
-        typer.Option(help="With --again: this method alone, whatever else is older; repeatable."),
-    ] = None,
-    data_dir: DataDir = None,
-) -> None:
-    """Run a paper's experiment again and write claimed beside measured numbers."""
-    from overheard.reproduce.catalogue import experiment_named, experiments
-    from overheard.reproduce.provenance import measure
-    from overheard.reproduce.rows import (
-        Choice,
-        free_paths,
-        paths_of,
-        read_reproduction,
-        write_reproduction,
-    )
-
-    if name is None:
-        known = list(experiments().values())
-        terminal.table(
-            ["experiment", "paper", "what it shows"], [(e.name, e.paper, e.words) for e in known]
-        )
-        terminal.emit([{"name": e.name, "paper": e.paper, "words": e.words} for e in known])
-        return
-    experiment = experiment_named(name)
-    table, _ = paths_of(experiment.name, out)
-    before = read_reproduction(table) if again and table.exists() else None
-    if before is None:
-        free_paths(experiment.name, out)  # said before the work, not after
-    with terminal.steps(f"{name}:") as show:
-        part = Choice(dataset, size, rounds, shadows, clients, every, keep)
-        times, some = seeds or experiment.seeds, frozenset(method or ())
-        outcome = measure(experiment, quick, times, show, part, before, some)
-    if outcome is before:
-        terminal.say(f"{table}: every row asked for was measured by the code of today")
-        terminal.emit({"wrote": []})
-        return
-    paths = write_reproduction(experiment, outcome, out, again=before is not None)
-    rows = []
-    for row in outcome.rows:
-        span = "" if row.low is None or row.high is None else f"{row.low:.3g} - {row.high:.3g}"
-        claimed = "" if row.claimed is None else f"{row.claimed:.3g}"
-        cells = (row.setting, row.client, row.method, row.measure, claimed)
-        rows.append((*cells, f"{row.measured:.4g}", span))
-    heads = ["setting", "client", "method", "measure", "claimed", "measured", "interval"]
-    terminal.table(heads, rows)
-    for note in outcome.notes:
-        terminal.say(f"- {note}")
-    for path in paths:
-        terminal.wrote("wrote", path)
-    terminal.emit({"wrote": [str(path) for path in paths]})
 
 
 def _with_seed(config: Config, seed: int | None) -> Config:

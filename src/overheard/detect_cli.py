@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from overheard.import_cli import Describing, TrustCode, described
+
 if TYPE_CHECKING:
     from overheard.evaluation.record import Detection
 
@@ -29,25 +31,32 @@ def detect(
     score: Annotated[
         bool, typer.Option("--score", help="Say how right it was; the recording needs truth/.")
     ] = False,
+    description: Describing = None,
+    trust_code: TrustCode = False,
     seed: Annotated[int, typer.Option(help="Seed of every random choice.")] = 0,
 ) -> None:
     """Rank the clients by the probability that they have a property, from sums of updates alone.
 
     The adversary is the server of a federation with secure aggregation: it knows who took part in
-    each round and the sum of their updates, and has records like the clients'.
+    each round and the sum of their updates, and has records like the clients'. Of a recording that
+    does not say what to look for, [property] in the TOML file of --with does.
     """
+    import tempfile
+
     from overheard import terminal
     from overheard.errors import ChooseAnotherOutput
     from overheard.evaluation.detection import detect as look
     from overheard.files import write_durably
     from overheard.report.suspects import draw
-    from overheard.transcript.store import Recording
 
     for path in (out, chart):
         if path is not None and path.exists():
             raise ChooseAnotherOutput(f"{path} exists already; choose another path or remove it")
-    recording = Recording.open(run)
-    with terminal.steps("listening with") as show:
+    with (
+        tempfile.TemporaryDirectory(prefix="overheard-") as work,
+        described(run, description, trust_code, Path(work), run) as recording,
+        terminal.steps("listening with") as show,
+    ):
         found = look(recording, property_, attack, seed, score, show)
     _print(found)
     for kind, path, text in (("list", out, found.to_json), ("chart", chart, lambda: draw(found))):

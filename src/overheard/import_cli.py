@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from overheard import terminal
+
+if TYPE_CHECKING:
+    from overheard.transcript.store import Recording
 
 Describing = Annotated[
     Path | None,
@@ -65,8 +68,8 @@ def init(run: Annotated[Path, typer.Argument(help="A recording without side know
 @contextmanager
 def described(
     run: Path, given: Path | None, trust_code: bool, work: Path, beside: Path
-) -> Iterator[Path]:
-    """The recording itself, or for the time being one in ``work`` with what the TOML file adds.
+) -> Iterator[Recording]:
+    """The recording; what the TOML file adds lies in ``work`` for the time being.
 
     ``beside``: the folder that may hold that file; the recording's, or that of the damaged one
     of which ``run`` is what is left.
@@ -85,7 +88,7 @@ def described(
     if recording.side("LocalTraining") is not None:
         if given is not None:
             raise FixConfig(f"{run}: describes itself already; leave --with {given} out")
-        yield run
+        yield recording
         return
     if given is None and not file.is_file():
         raise FixConfig(
@@ -94,7 +97,6 @@ def described(
         )
     folder = work / "described"
     shutil.rmtree(folder, ignore_errors=True)  # of an audit that was stopped here
-    path = folder / run.resolve().name
     description = read_description(file, given is None)
     if trust_code and given is None and description.model.factory:
         raise GrantKnowledge(
@@ -102,6 +104,6 @@ def described(
             f"({short(description.model.factory)}); --trust-code does not cover a file that you "
             f"did not give: if you wrote or checked it, say so with --with {file}"
         )
-    for remark in describe(recording, description, path, trust_code and given is not None):
+    for remark in describe(recording, description, folder, trust_code and given is not None):
         terminal.complain(remark)
-    yield path
+    yield recording.described_in(folder)

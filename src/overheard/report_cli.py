@@ -148,7 +148,9 @@ def compare(
 
 
 def _cells(row: Compared) -> list[str]:
-    if row.metric in ("accuracy", "f1"):
+    from overheard.questions.question import metric_named
+
+    if metric_named(row.metric).share:
         sides = [f"{s.value:.1%} ({s.low:.1%} - {s.high:.1%})" for s in (row.before, row.after)]
         change = [f"{100 * row.difference:+.1f} points"]
         change += [f"{100 * row.low:+.1f} to {100 * row.high:+.1f}"]

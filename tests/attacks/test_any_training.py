@@ -136,7 +136,7 @@ def batch_normed() -> nn.Module:
 @pytest.fixture
 def own(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], dict[str, Any]]:
     """A model made by a function of this file."""
-    monkeypatch.setattr(trusted, "_imported", lambda factory: globals()[factory.split(":")[1]])
+    monkeypatch.setattr(trusted, "imported", lambda factory: globals()[factory.split(":")[1]])
     monkeypatch.setattr(trusted, "_TRUSTED", {"here:normed", "here:batch_normed"})
     return lambda name: {"name": "module", "factory": f"here:{name}"}
 

@@ -18,9 +18,9 @@ from federations import FAMILIES, heard, quick, score
 
 from overheard.attacks import all_attacks
 from overheard.learning.records import Records
-from overheard.transcript.ledger import LedgerWriter
 from overheard.transcript.observe import MEMBER_COLUMN, observe
-from overheard.transcript.store import Recording, _add
+from overheard.transcript.side import SideWriter
+from overheard.transcript.store import Recording
 from overheard.transcript.target import Target
 from overheard.transcript.threat import SERVER
 from overheard.transcript.view import launch
@@ -80,10 +80,9 @@ def rewrite_truth(recording: Recording, question: str, rng: np.random.Generator)
         kinds += [(kind, k) for k in recording.targets if k.split(".")[0] == question]
     tables = {key: falsified(recording.truth(*key), question, rng) for key in kinds}
     shutil.rmtree(recording.path / "truth")
-    ledger = LedgerWriter(recording.path / "truth")
-    for (kind, key), content in tables.items():
-        _add(ledger, kind, content, key)
-    ledger.close()
+    with SideWriter(recording.path) as writer:
+        for (kind, key), content in tables.items():
+            writer.truth(content, kind, key)
 
 
 def test_every_attack_is_tried() -> None:

@@ -19,9 +19,10 @@ from overheard.evaluation.baselines import imputation_hits, majority_share
 from overheard.evaluation.intervals import share_interval
 from overheard.evaluation.metrics import attribute_hits
 from overheard.learning.records import Records
+from overheard.questions.question import all_questions
 from overheard.transcript.knowledge import KINDS
 from overheard.transcript.observe import observe, recipe_of
-from overheard.transcript.target import QUESTIONS, Target
+from overheard.transcript.target import Target
 from overheard.transcript.threat import EAVESDROPPER
 from overheard.transcript.view import launch
 
@@ -55,7 +56,7 @@ def same(a, b):
 def test_describes_itself(name):
     attack = attack_named(name)
     assert re.fullmatch(r"[a-z0-9_]+", attack.name)
-    assert attack.question in QUESTIONS
+    assert attack.question in all_questions()
     assert attack.paper
     assert attack.needs <= set(KINDS)
     assert len(words(attack)) > 40

@@ -2,24 +2,42 @@
 
 from __future__ import annotations
 
+import ast
 import json
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+import overheard
 from overheard.data.dataset import Dataset
-from overheard.errors import FixConfig
+from overheard.errors import FixConfig, GrantKnowledge
 from overheard.federation.config import parse_config
-from overheard.federation.defences.catalogue import DEFENCES, build_all, parse_defence
-from overheard.federation.defences.contract import chain, told
+from overheard.federation.defences import catalogue
+from overheard.federation.defences.catalogue import all_defences, parse_defence
+from overheard.federation.defences.contract import (
+    HOOKS,
+    Claim,
+    Defence,
+    RoundContext,
+    Stage,
+    chain,
+    told,
+)
 from overheard.federation.plan import plan
 from overheard.federation.simulate import simulate
 from overheard.learning.records import Records
+from overheard.learning.step import LocalStep
+from overheard.programs import trusted
 from overheard.transcript.knowledge import AppliedDefence
+from overheard.transcript.observe import observe
 from overheard.transcript.store import Recording
+from overheard.transcript.target import attribute
+from overheard.transcript.threat import EAVESDROPPER
 
-# settings with which each defence is tried; a new defence adds its own
+# settings with which each defence is tried, and the hooks that it has; a new defence adds its own
 SETTINGS = {
     "clip": {"norm": 0.05},
     "gaussian": {"sd": 0.1},
@@ -29,7 +47,15 @@ SETTINGS = {
     "top_k": {"share": 0.1},
     "quantise": {"bits": 8},
 }
-WHO = np.array([0, 2, 3])
+DECLARED = {
+    "clip": ("upload",),
+    "gaussian": ("upload", "broadcast"),
+    "secure_sum": ("upload", "total"),
+    "dp_sgd": ("step",),
+    "drop_column": ("records",),
+    "top_k": ("upload",),
+    "quantise": ("upload",),
+}
 
 
 def few_coordinates(before, after):
@@ -46,92 +72,107 @@ def multiples(before, after):
     assert np.abs(after - before).max() <= 2.0**-33
 
 
-def untouched(before, after):
-    """They act while the client trains."""
-    np.testing.assert_array_equal(after, before)
-
-
-# what each promises about the updates besides norms and noise, which are in its claim
-PROMISED = {
-    "clip": lambda before, after: None,
-    "gaussian": lambda before, after: None,
-    "secure_sum": multiples,
-    "dp_sgd": untouched,
-    "drop_column": untouched,
-    "top_k": few_coordinates,
-    "quantise": few_levels,
-}
+# what some promise about the updates besides norms and noise, which are in their claim
+PROMISED = {"secure_sum": multiples, "top_k": few_coordinates, "quantise": few_levels}
 
 
 def federation(name):
     """A plan with this defence alone: three clients, an attribute ``s``."""
-    rng = np.random.default_rng(4)
-    columns = {c: rng.normal(size=30) for c in "abcd"}
-    columns["s"] = rng.integers(0, 2, 30).astype(float)
-    columns["y"] = rng.normal(size=30)
-    columns["site"] = np.repeat(["p", "q", "r"], 10)
-    roles = {"client": "site", "target": "y", "task": "regression", "sensitive": ("s",)}
-    people = Dataset("people", Records(columns), **roles, origin="made up", licence="")
     config = {
         "data": {"source": "people"},
         "model": {"name": "mlp", "hidden": [4]},
         "training": {"rounds": 2, "learning_rate": 0.1},
         "defence": [{"name": name, **SETTINGS[name]}],
     }
-    return plan(parse_config(config), people)
+    return plan(parse_config(config), people())
+
+
+def people():
+    rng = np.random.default_rng(4)
+    columns = {c: rng.normal(size=30) for c in "abcd"}
+    columns["s"] = rng.integers(0, 2, 30).astype(float)
+    columns["y"] = rng.normal(size=30)
+    columns["site"] = np.repeat(["p", "q", "r"], 10)
+    roles = {"client": "site", "target": "y", "task": "regression", "sensitive": ("s",)}
+    return Dataset("people", Records(columns), **roles, origin="made up", licence="")
 
 
 def built(name):
-    return build_all([parse_defence({"name": name, **SETTINGS[name]})])
+    return chain(parse_defence({"name": name, **SETTINGS[name]}))
 
 
 def updates():
     return np.random.default_rng(3).normal(size=(3, 400)) * [[0.001], [0.02], [1.0]]
 
 
-@pytest.mark.parametrize("name", sorted(DEFENCES))
+def context(seed=0):
+    return RoundContext(0, np.array([0, 2, 3]), np.random.default_rng(seed))
+
+
+@pytest.mark.parametrize("name", sorted(all_defences()))
 class TestEvery:
-    def test_shapes_and_inputs_are_kept(self, name):
-        defence, before, model = built(name), updates(), np.ones(400)
-        state = defence.init(5, 400)
-        after, state = defence.upload(state, before, WHO, np.random.default_rng(0))
-        sent, _ = defence.broadcast(state, model, np.random.default_rng(0))
+    def test_is_one_class_in_a_file_of_its_name(self, name):
+        defence = all_defences()[name]
+        assert defence.__module__.rpartition(".")[2] == name
+        assert defence.hooks() == DECLARED[name]
+
+    def test_hooks_keep_shapes_and_change_nothing_in_place(self, name):
+        (defence,) = built(name).parts
+        before, model = updates(), np.ones(400)
+        after = defence.upload(before, context())
+        total, answered = defence.total(before, context())
+        sent = defence.broadcast(model, context())
         assert after.shape == before.shape
-        assert after.dtype == np.float64
-        assert sent.shape == model.shape
+        assert after.dtype == total.dtype == np.float64
+        assert total.shape == sent.shape == model.shape
+        np.testing.assert_allclose(total, before[answered].sum(axis=0), atol=1e-9)
         np.testing.assert_array_equal(before, updates())
         np.testing.assert_array_equal(model, 1.0)
+        records = people().records
+        left = defence.records(records, np.random.default_rng(0))
+        assert len(left) == len(records)
+        assert set(records.columns) == set(people().records.columns)
+
+    def test_what_is_not_declared_changes_nothing(self, name):
+        (defence,) = built(name).parts
+        records, step = people().records, LocalStep(0)
+        changed = {
+            "records": defence.records(records, np.random.default_rng(0)) is not records,
+            "step": defence.step(step) is not step,
+            "upload": not np.array_equal(defence.upload(updates(), context()), updates()),
+        }
+        for hook, differs in changed.items():
+            assert differs == (hook in DECLARED[name])
 
     def test_same_seed_same_bits(self, name):
-        defence = built(name)
-        twice = [
-            defence.upload(defence.init(5, 400), updates(), WHO, np.random.default_rng(7))[0]
-            for _ in range(2)
-        ]
+        twice = [built(name).upload(updates(), context(7)) for _ in range(2)]
         np.testing.assert_array_equal(*twice)
+        sums = [built(name).total(updates(), context(7))[0] for _ in range(2)]
+        np.testing.assert_array_equal(*sums)
 
     def test_its_claim_is_data_and_true(self, name):
-        defence = built(name)
-        (claim,) = defence.claim
+        (claim,) = built(name).claims
         assert claim.name == name
         assert len(claim.promises) > 10
-        said = json.loads(json.dumps(told(defence.claim)))
-        AppliedDefence(tuple(said["names"]), said["clip_norm"], said["noise_sd"])
-        after, _ = defence.upload(defence.init(5, 400), updates(), WHO, np.random.default_rng(1))
+        said = told((claim,))
+        assert isinstance(said, AppliedDefence)
+        assert said.names == (name,)
+        content = json.loads(json.dumps(said.content()))
+        assert "effects" not in content  # the name says them, as it did in older recordings
+        after = built(name).upload(updates(), context(1))
         if claim.clip_norm is not None:
             assert np.linalg.norm(after, axis=1).max() <= claim.clip_norm * (1 + 1e-12)
-        PROMISED[name](updates(), after)
+        if name in PROMISED:
+            PROMISED[name](updates(), after)
         if claim.noise_sd:
             assert np.std(after - updates()) == pytest.approx(claim.noise_sd, rel=0.1)
 
     def test_joins_as_itself(self, name):
         defence = chain(chain(), built(name))
-        after = [
-            d.upload(d.init(5, 400), updates(), WHO, np.random.default_rng(2))[0]
-            for d in (defence, built(name))
-        ]
-        np.testing.assert_array_equal(*after)
-        assert defence.claim == built(name).claim
+        assert defence == built(name)
+        np.testing.assert_array_equal(
+            *(d.upload(updates(), context(2)) for d in (defence, built(name)))
+        )
 
     def test_its_settings_survive_a_file_and_typos_are_refused(self, name):
         config = parse_defence({"name": name, **SETTINGS[name]})
@@ -165,5 +206,147 @@ def model_heard(run):
     return np.concatenate([np.ravel(a) for a in sent.values()])
 
 
-def test_every_defence_is_tried():
-    assert set(SETTINGS) == set(PROMISED) == set(DEFENCES)
+def test_every_defence_is_tried_and_every_hook_is_used():
+    assert set(SETTINGS) == set(DECLARED) == set(all_defences())
+    assert {hook for hooks in DECLARED.values() for hook in hooks} == set(HOOKS)
+
+
+class Drifting(Defence):
+    """Not one of ours: it remembers, and it has a hook on the records."""
+
+    name: str = "drifting"
+
+    @property
+    def claim(self):
+        words = "updates grow from round to round"
+        return Claim(self.name, Stage.COMPRESSION, words, effects=("sparse",))
+
+    def records(self, records, rng):
+        return Records({**records.columns, "a": records["a"] + rng.normal(size=len(records))})
+
+    def upload(self, updates, context):
+        context.memory["rounds"] = context.memory.get("rounds", 0) + 1
+        return updates * context.memory["rounds"]
+
+
+def test_a_defence_remembers_from_round_to_round_and_for_itself_alone():
+    both, memory = chain(Drifting(), Drifting()), {}
+    for number in (1, 2, 3):
+        context = RoundContext(number, np.arange(2), np.random.default_rng(0), memory)
+        assert (both.upload(np.ones((2, 4)), context) == number**2).all()
+
+
+def announced(monkeypatch, value, thing):
+    point = SimpleNamespace(value=value, load=lambda: thing)
+    monkeypatch.setattr(
+        catalogue, "entry_points", lambda group: [point] if group == "overheard.defences" else []
+    )
+
+
+@pytest.fixture
+def fresh_registry():
+    all_defences.cache_clear()
+    yield
+    all_defences.cache_clear()
+
+
+def test_a_defence_of_another_package_is_found_by_its_entry_point(
+    monkeypatch, fresh_registry, tmp_path
+):
+    announced(monkeypatch, "theirs:Drifting", Drifting)
+    both = [{"name": "drifting"}, {"name": "drop_column", "columns": ["s"]}]
+    config = {
+        "data": {"source": "people"},
+        "model": {"name": "linear"},
+        "training": {"rounds": 2, "learning_rate": 0.1},
+    }
+    with pytest.raises(FixConfig, match="'drop_column' after 'drifting' voids"):
+        plan(parse_config(config | {"defence": both}), people())
+    ready = plan(parse_config(config | {"defence": both[:1]}), people())
+    run = Recording.open(simulate(ready, tmp_path / "run"))
+    assert run.side("AppliedDefence")["names"] == ["drifting"]
+    assert run.side("AppliedDefence")["effects"] == [["sparse"]]
+    defence = observe(run, EAVESDROPPER, attribute("s"), "p").know(AppliedDefence)
+    assert defence.having("sparse") == ("drifting",)
+    assert defence.having("repeatable") == ()
+    assert run.truth()["p"]["a"].tolist() == ready.clients["p"]["a"].tolist()  # as they were
+    free = replace(ready, config=ready.config.model_copy(update={"defence": ()}))
+    bare = Recording.open(simulate(free, tmp_path / "bare"))
+    assert np.abs(model_heard(run) - model_heard(bare)).max() > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("thing", "words"),
+    [
+        (Records, "theirs:X: is no defence; derive it from"),
+        (type("Other", (Drifting,), {"__annotations__": {"name": str}, "name": "clip"}), "two def"),
+    ],
+)
+def test_what_is_no_defence_or_has_a_name_that_is_taken_is_refused(
+    monkeypatch, fresh_registry, thing, words
+):
+    announced(monkeypatch, "theirs:X", thing)
+    with pytest.raises(FixConfig, match=words):
+        parse_defence({"name": "clip", "norm": 1.0})
+
+
+def test_code_in_a_config_is_imported_only_if_it_is_trusted(monkeypatch, fresh_registry, tmp_path):
+    (tmp_path / "their_defences.py").write_text(
+        "from overheard.federation.defences.contract import Claim, Defence, Stage\n"
+        "class Quiet(Defence):\n"
+        "    name: str = 'quiet'\n"
+        "    claim = property(lambda self: Claim('quiet', Stage.BOUND, 'says nothing'))\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    config = {
+        "data": {"source": "people"},
+        "model": {"name": "linear"},
+        "training": {"rounds": 1, "learning_rate": 0.1},
+        "defence": [{"name": "their_defences:Quiet"}],
+    }
+    with pytest.raises(GrantKnowledge, match="--trust their_defences:Quiet"):
+        parse_config(config)
+    for name in ("Quiet", "Loud"):
+        trusted.trust(f"their_defences:{name}")
+    (defence,) = parse_config(config).defence
+    assert defence.claim.promises == "says nothing"
+    assert defence.model_dump() == {"name": "quiet"}
+    config["defence"] = [{"name": "their_defences:Loud"}]
+    with pytest.raises(FixConfig, match=r"'their_defences:Loud' cannot be found"):
+        parse_config(config)
+
+
+PACKAGE = Path(overheard.__file__).parent
+CLOSED = ("federation/plan.py", "federation/simulate.py", "federation/server.py")
+CLOSED_LAYERS = ("guard", "sweep", "attacks", "report", "evaluation")
+
+
+def asks_which(source, names, classes):
+    """Lines that compare with a defence's name, or ask whether something is one of the classes."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Compare():
+                inside = [n.value for n in ast.walk(node) if isinstance(n, ast.Constant)]
+                found += [f"{node.lineno}: {v}" for v in inside if v in names]
+            case ast.Call(func=ast.Name(id="isinstance" | "issubclass")):
+                inside = [n.id for n in ast.walk(node) if isinstance(n, ast.Name)]
+                found += [f"{node.lineno}: {v}" for v in inside if v in classes]
+            case ast.Call(func=ast.Name(id="frozenset" | "set")) | ast.Set():
+                inside = [n.value for n in ast.walk(node) if isinstance(n, ast.Constant)]
+                found += [f"{node.lineno}: {v}" for v in inside if v in names]
+    return found
+
+
+def test_nobody_asks_which_defence_it_is():
+    names = set(all_defences())
+    classes = {defence.__name__ for defence in all_defences().values()}
+    files = [PACKAGE / name for name in CLOSED]
+    files += [file for layer in CLOSED_LAYERS for file in (PACKAGE / layer).rglob("*.py")]
+    found = {
+        str(file.relative_to(PACKAGE)): asked
+        for file in files
+        if file.exists() and (asked := asks_which(file.read_text(), names, classes))
+    }
+    assert found == {}
+    assert asks_which("if 'top_k' in names or isinstance(d, Clip): pass", names, classes)

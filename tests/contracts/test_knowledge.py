@@ -16,8 +16,8 @@ from federations import FAMILIES, heard, quick, score
 from overheard.attacks import listens
 from overheard.errors import DeclareKnowledge
 from overheard.evaluation.attempt import NOT_RUN
-from overheard.evaluation.decision import CLOSE
 from overheard.evaluation.record import Finding
+from overheard.questions.local_model import CLOSE
 from overheard.transcript.knowledge import KINDS, LISTENING
 from overheard.transcript.view import View, launch
 

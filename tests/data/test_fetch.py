@@ -153,7 +153,7 @@ def test_a_hostile_name_in_the_archive_decides_nothing(nowhere: Path, offer: Any
 
 @pytest.mark.parametrize(
     ("source", "words"),
-    [("flights", "licence is not stated"), ("randhie", "nothing to fetch: comes with statsmodels")],
+    [("flights", "licence is not stated"), ("randhie", "nothing to fetch: comes with overheard")],
 )
 def test_sources_that_are_not_fetched_say_why(nowhere: Path, source: str, words: str) -> None:
     with pytest.raises(FixData, match=words):

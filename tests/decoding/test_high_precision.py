@@ -6,7 +6,7 @@ import mpmath as mp
 import numpy as np
 import pytest
 
-from overheard.decoding.affine_map import fixed_points, inverse_steps
+from overheard.decoding.affine_map import fixed_points
 from overheard.decoding.contribution import contributions
 from overheard.decoding.enumeration import enumeration
 from overheard.decoding.label_solve import solve_residuals
@@ -143,15 +143,6 @@ def test_optima_from_crowded_models(rng, spread):
     want = back(exact(sent[0]).T * weights)[:, 0]
     np.testing.assert_allclose(found[0], want, rtol=1e-7, atol=1e-7)
     np.testing.assert_allclose(found[0], optimum, atol=1e-5 / spread)
-
-
-@pytest.mark.parametrize("steps", [2, 50])
-def test_one_step_behind_many(rng, steps):
-    turned = np.linalg.qr(rng.normal(size=(4, 4)))[0]
-    one = turned * np.array([1e-9, 1e-5, 1e-2, 0.1]) @ turned.T
-    rest = mp.eye(4) - exact((one + one.T) / 2)
-    many = mp.eye(4) - rest**steps
-    np.testing.assert_allclose(inverse_steps(back(many), steps), (one + one.T) / 2, atol=1e-14)
 
 
 def test_contributions_of_clients_that_come_together(rng):

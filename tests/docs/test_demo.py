@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import tables
-from screenshots import NAMES
+from screenshots import NAMES, demo_audits
 
 from overheard.evaluation.record import Audit, read_audit
 
@@ -56,6 +56,15 @@ def test_the_readme_shows_what_the_demo_finds(audits: list[Audit]) -> None:
 def test_the_committed_audits_are_what_the_readme_shows() -> None:
     assert readme_table() == tables.demo_table()
     assert Path(tables.ROOT / "docs" / "assets" / "demo" / "linear.json").exists()
+
+
+def test_the_committed_audits_say_all_that_an_audit_says_today(audits: list[Audit]) -> None:
+    """The page in the pictures is made from them: replays of the clients' records, and the rest."""
+    for kept, new in zip(demo_audits(), audits, strict=True):
+        assert kept.version == new.version
+        filled = [{name for name, part in record if part} for record in (kept, new)]
+        assert filled[0] == filled[1], "run `make tables`, then `make screenshots`"
+        assert [r.outcome for r in kept.replays] == [r.outcome for r in new.replays]
 
 
 def test_what_is_stale_is_seen() -> None:

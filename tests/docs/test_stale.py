@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 import stale
 
-from overheard.bench import provenance as benches
-from overheard.bench.catalogue import entries, growths
-from overheard.reproduce import provenance
-from overheard.reproduce.catalogue import experiment_named
-from overheard.reproduce.rows import Reproduction, Row
+from benchmarks.runner import provenance as benches
+from benchmarks.runner.catalogue import entries, growths
 from overheard.sweep.code import cell_code
+from papers.common import provenance
+from papers.common.catalogue import experiment_named
+from papers.common.rows import Reproduction, Row
 
 BEFORE = 3620
 """Rows measured before any said by which code; there can only be fewer."""

@@ -14,14 +14,8 @@ from overheard.errors import ChooseAnotherAttack, FixConfig, FixData, FixRecordi
 from overheard.evaluation import audit as audit_module
 from overheard.evaluation import detection
 from overheard.evaluation.audit import audit
-from overheard.evaluation.properties import (
-    EVERYBODY,
-    check_heard,
-    f1,
-    f1_interval,
-    property_scorer,
-    remarks,
-)
+from overheard.evaluation.properties import check_heard, f1, f1_interval, remarks
+from overheard.evaluation.scoring import ALL_CLIENTS, Scorer, scorer_of
 from overheard.federation.config import parse_config
 from overheard.federation.plan import plan
 from overheard.federation.simulate import simulate
@@ -38,6 +32,11 @@ from overheard.transcript.view import View
 
 POISONING = client_property("poisoning")
 CLIENTS = tuple("abcdefgh")
+
+
+def property_scorer(answers: dict[str, Records], view: View) -> Scorer:
+    recipe: Any = None  # of no use to who is asked about clients
+    return scorer_of(recipe, {}, POISONING, view, 0, answers)
 
 
 def flags(text: str) -> np.ndarray:
@@ -156,7 +155,7 @@ def test_the_interval_covers() -> None:
 
 def heard(rounds: int = 12, clients: tuple[str, ...] = CLIENTS) -> Sums:
     rng = np.random.default_rng(4)
-    return Sums.of(
+    return Sums.of_rounds(
         clients,
         (
             RoundSum(
@@ -179,14 +178,14 @@ def scored(chosen: str, positive: str, probabilities: np.ndarray | None = None) 
     }
     p = flags(chosen).astype(float) if probabilities is None else probabilities
     guess = ClientProperty(p, flags(chosen), CLIENTS)
-    return property_scorer(truth, POISONING, view, 0)(Lean(), guess, 1.5).finding
+    return property_scorer(truth, view)(Lean(), guess, 1.5).finding
 
 
 def test_a_finding_says_what_is_right_and_what_is_not() -> None:
     found = scored("11100000", "11010000")
     assert found.metric == "f1"
     assert found.value == pytest.approx(2 / 3)
-    assert found.client == EVERYBODY
+    assert found.client == ALL_CLIENTS
     assert found.n == 8
     assert found.majority == pytest.approx(2 * 3 / (8 + 3))  # accusing everybody
     assert found.lift == pytest.approx(found.value - found.majority)
@@ -214,11 +213,11 @@ def test_where_nobody_or_everybody_has_it_no_guess_beats_a_constant_one() -> Non
 def test_guesses_about_others_are_refused() -> None:
     view = View("", POISONING, "secure-server", {Sums: heard()})
     truth = {c: Records({POSITIVE_COLUMN: np.zeros(1)}) for c in CLIENTS}
-    score = property_scorer(truth, POISONING, view, 0)
+    score = property_scorer(truth, view)
     with pytest.raises(FixData, match="2 guesses for 8 clients"):
         score(Lean(), ClientProperty(np.zeros(2), (False, False), ("a", "b")), 0.0)
     with pytest.raises(FixRecording, match="does not say whether 'h' has the property"):
-        property_scorer({c: truth[c] for c in "abcdefg"}, POISONING, view, 0)
+        property_scorer({c: truth[c] for c in "abcdefg"}, view)
 
 
 # --- what cannot be told ----------------------------------------------------------------------
@@ -270,7 +269,7 @@ def test_an_audit_asks_a_property_once_of_everybody(
     made = audit(recording, SECURE_SERVER, targets=["property.poisoning"])
     (found,) = made.findings
     assert found.value == 1.0
-    assert found.client == EVERYBODY
+    assert found.client == ALL_CLIENTS
     (pooled,) = made.pooled
     assert (pooled.value, pooled.low, pooled.high) == (found.value, found.low, found.high)
     assert pooled.clients == 10
@@ -288,7 +287,7 @@ def test_who_does_not_hear_sums_is_told_so(record: Callable[..., Recording], toy
     made = audit(recording, EAVESDROPPER, targets=["property.poisoning"])
     assert not made.findings
     (skip,) = made.skipped
-    assert skip.client == EVERYBODY
+    assert skip.client == ALL_CLIENTS
     assert "audit as 'secure-server'" in skip.reason
 
 

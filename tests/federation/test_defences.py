@@ -11,10 +11,9 @@ import pytest
 
 from overheard.errors import FixConfig
 from overheard.federation.config import parse_config
-from overheard.federation.defences.catalogue import build_all
-from overheard.federation.defences.clip import clip
+from overheard.federation.defences.clip import Clip
 from overheard.federation.defences.contract import chain, told
-from overheard.federation.defences.gaussian import gaussian
+from overheard.federation.defences.gaussian import Gaussian
 from overheard.federation.plan import plan
 from overheard.federation.simulate import simulate
 from overheard.transcript.knowledge import AppliedDefence, Link
@@ -28,17 +27,18 @@ Settings = Callable[..., dict[str, Any]]
 
 def test_an_order_that_voids_a_claim_is_refused() -> None:
     with pytest.raises(FixConfig, match=r"'clip' after 'gaussian' voids .* put 'clip' before it"):
-        chain(gaussian(0.1), clip(1.0))
+        chain(Gaussian(sd=0.1), Clip(norm=1.0))
     with pytest.raises(FixConfig, match="voids"):
-        chain(clip(2.0), chain(gaussian(0.1), clip(1.0)))
+        chain(Clip(norm=2.0), chain(Gaussian(sd=0.1), Clip(norm=1.0)))
 
 
 def test_claims_add_up() -> None:
-    said = told(chain(clip(2.0), clip(1.0), gaussian(0.3), gaussian(0.4)).claim)
-    assert said["names"] == ["clip", "clip", "gaussian", "gaussian"]
-    assert said["clip_norm"] == 1.0
-    assert said["noise_sd"] == pytest.approx(0.5)
-    assert told(gaussian(0.3, "server").claim)["noise_sd"] == 0.0
+    parts = Clip(norm=2.0), Clip(norm=1.0), Gaussian(sd=0.3), Gaussian(sd=0.4)
+    said = told(chain(*parts).claims)
+    assert said.names == ("clip", "clip", "gaussian", "gaussian")
+    assert said.clip_norm == 1.0
+    assert said.noise_sd == pytest.approx(0.5)
+    assert told((Gaussian(sd=0.3, at="server").claim,)).noise_sd == 0.0
 
 
 def test_noise_in_units_of_the_clip_norm(people: Path, settings_for: Settings) -> None:
@@ -46,7 +46,7 @@ def test_noise_in_units_of_the_clip_norm(people: Path, settings_for: Settings) -
         settings_for(people)
         | {"defence": [{"name": "clip", "norm": 0.2}, {"name": "gaussian", "times_clip": 3.0}]}
     )
-    assert told(build_all(config.defence).claim)["noise_sd"] == pytest.approx(0.6)
+    assert told(chain(*config.defence).claims).noise_sd == pytest.approx(0.6)
 
 
 @pytest.mark.parametrize(

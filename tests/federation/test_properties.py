@@ -88,7 +88,7 @@ def test_what_the_adversary_is_told_of_dishonest_clients(
     recording = record(tmp_path / "run", kind)
     assert len(positives(recording, column)) == 3
     view = observe(recording, SECURE_SERVER, client_property(column), "")
-    assert view.know(SuspectedBehaviour).name == kind
+    assert view.know(SuspectedBehaviour).behaviour == kind
     assert len(view.know(AuxiliaryData).labels) == 50
     assert TargetRecord not in view.kinds
 

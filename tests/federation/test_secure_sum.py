@@ -11,9 +11,10 @@ from scipy import stats
 
 from overheard.errors import FixConfig
 from overheard.federation.config import parse_config
+from overheard.federation.defences.contract import RoundContext
 from overheard.federation.defences.secure_sum import (
     PRIME,
-    SecureSumConfig,
+    SecureSum,
     agree,
     as_numbers,
     as_words,
@@ -37,6 +38,10 @@ STEP = 2.0**-32
 
 def updates(clients: int = 8, size: int = 20_000) -> np.ndarray:
     return np.random.default_rng(1).normal(0, 0.01, (clients, size))
+
+
+def in_round(number: int, clients: int) -> RoundContext:
+    return RoundContext(number, np.arange(clients), np.random.default_rng(0))
 
 
 def test_a_single_masked_upload_is_indistinguishable_from_random() -> None:
@@ -70,11 +75,11 @@ def test_the_same_tests_find_an_upload_without_a_mask() -> None:
 @pytest.mark.parametrize("bits", [16, 32, 40])
 def test_sums_are_exact_to_the_step(bits: int) -> None:
     plain = np.round(updates(5, 300) * 2.0**bits) * 2.0**-bits
-    total, who = SecureSumConfig(step_bits=bits).total(plain, 0, np.random.default_rng(0))
+    total, who = SecureSum(step_bits=bits).total(plain, in_round(0, 5))
     assert np.array_equal(total, plain.sum(axis=0))  # whole multiples of the step add exactly
     assert who.tolist() == [0, 1, 2, 3, 4]
     rough = updates(5, 300)
-    total, _ = SecureSumConfig(step_bits=bits).total(rough, 0, np.random.default_rng(0))
+    total, _ = SecureSum(step_bits=bits).total(rough, in_round(0, 5))
     assert np.abs(total - rough.sum(axis=0)).max() <= 5 * 2.0**-bits / 2 + 1e-15
 
 
@@ -114,12 +119,12 @@ def test_seeds_open_with_enough_shares_only() -> None:
 
 
 def test_below_the_threshold_is_a_clear_error() -> None:
-    config = SecureSumConfig(dropout_rate=0.9)
+    config = SecureSum(dropout_rate=0.9)
     with pytest.raises(
         FixConfig, match=r"round 3: \d+ of 10 clients dropped out; .* while 7 answer; .*are kept"
     ):
-        config.total(updates(10, 5), 3, np.random.default_rng(0))
-    assert [SecureSumConfig().least(n) for n in (2, 3, 6, 10)] == [2, 2, 4, 7]
+        config.total(updates(10, 5), in_round(3, 10))
+    assert [SecureSum().least(n) for n in (2, 3, 6, 10)] == [2, 2, 4, 7]
 
 
 def settings(**changes: Any) -> dict[str, Any]:

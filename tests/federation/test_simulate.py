@@ -15,7 +15,6 @@ from overheard.federation.config import parse_config
 from overheard.federation.plan import Plan, plan
 from overheard.federation.simulate import (
     CHUNK,
-    aggregate,
     client_shards,
     participants,
     simulate,
@@ -164,15 +163,6 @@ def test_the_recording_is_what_a_naive_loop_gives(
             sent, back = naive[number]
             assert np.allclose(link.sent[row], sent, rtol=1e-9, atol=1e-11)
             assert np.allclose(link.returned[row], back[client], rtol=1e-9, atol=1e-11)
-
-
-@pytest.mark.parametrize("weighting", ["size", "equal"])
-def test_weights_decide_the_mean(people: Path, settings_for: Settings, weighting: str) -> None:
-    recipe = planned(settings_for(people)).recipe
-    returned = np.array([[0.0, 4.0], [8.0, 0.0]], np.float32)
-    mean = aggregate(recipe, np.zeros(2, np.float32), returned, np.array([30, 10]), weighting)
-    assert mean.dtype == np.float32
-    assert mean.tolist() == ([2, 3] if weighting == "size" else [4, 2])
 
 
 def test_participation_is_uniform_and_without_replacement() -> None:

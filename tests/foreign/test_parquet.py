@@ -1,8 +1,9 @@
-"""Tables come back as they were written, whoever wrote them, and bombs do not go off."""
+"""Tables come back as they were written, whoever wrote them, and bombs go off elsewhere."""
 
 from __future__ import annotations
 
 import io
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,15 +11,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from overheard.errors import FixRecording
+from overheard.errors import FixData, FixRecording
+from overheard.foreign import parquet
 from overheard.foreign.parquet import read_parquet
-from overheard.foreign.thrift import decode
 
 TABLE = pa.table(
     {
         "text": ["a", "bb", "Grüße", ""] * 50,
         "number": np.arange(200.0),
         "whole": pa.array(np.arange(200), pa.int16()),
+        "large": pa.array(2**53 + np.arange(200), pa.int64()),
         "yes": [True, False] * 100,
     }
 )
@@ -30,9 +32,18 @@ def packed(table: Any, **how: Any) -> bytes:
     return out.getvalue()
 
 
-@pytest.mark.parametrize("compression", ["none", "snappy", "gzip", "zstd", "lz4", "brotli"])
-@pytest.mark.parametrize("version", ["1.0", "2.0"])
-@pytest.mark.parametrize("dictionary", [True, False])
+@pytest.mark.parametrize(
+    ("compression", "version", "dictionary"),
+    [
+        ("none", "1.0", True),
+        ("none", "2.0", False),
+        ("snappy", "1.0", False),
+        ("gzip", "2.0", True),
+        ("zstd", "1.0", True),
+        ("lz4", "2.0", False),
+        ("brotli", "1.0", False),
+    ],
+)
 def test_tables_come_back(compression: str, version: str, dictionary: bool) -> None:
     raw = packed(
         TABLE,
@@ -46,6 +57,12 @@ def test_tables_come_back(compression: str, version: str, dictionary: bool) -> N
     assert list(read) == TABLE.column_names
     for name, column in read.items():
         assert column.tolist() == TABLE.column(name).to_pylist(), name
+
+
+def test_a_file_is_read_where_it_lies(tmp_path: Path) -> None:
+    (tmp_path / "t.parquet").write_bytes(packed(TABLE))
+    read = read_parquet(tmp_path / "t.parquet", "t.parquet")
+    assert read["number"].tolist() == TABLE.column("number").to_pylist()
 
 
 def test_a_category_is_text_and_columns_can_be_left_out() -> None:
@@ -65,30 +82,43 @@ def test_every_bound_bites(monkeypatch: pytest.MonkeyPatch) -> None:
     read_parquet(raw, "table")
 
 
-def test_what_is_no_table() -> None:
-    raw = packed(TABLE)
-    for wrong in (b"", b"PAR1", b"PAR1PAR1", raw[:-9], raw[8:], raw[:-8] + b"\xff\xff\xff\xffPAR1"):
-        with pytest.raises(FixRecording, match="cannot be read as a Parquet table"):
-            read_parquet(wrong, "table")
+@pytest.mark.parametrize("cut", [slice(0, 0), slice(4), slice(-9), slice(8, None)])
+def test_what_is_no_table(cut: slice) -> None:
+    with pytest.raises(FixRecording, match=r"^table: cannot be read as a Parquet table") as caught:
+        read_parquet(packed(TABLE)[cut], "table")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_footer_that_claims_too_much() -> None:
+    raw = packed(TABLE)[:-8] + b"\xff\xff\xff\xffPAR1"
+    with pytest.raises(FixData, match="cannot be read as a Parquet table"):
+        read_parquet(raw, "table", FixData)
+
+
+LIMITED = (
+    "import json, os, sys; sys.path[:] = json.loads(sys.argv[1]); "
+    "from overheard.foreign import parquet; from overheard.foreign.limits import limit; "
+)
 
 
 @pytest.mark.parametrize(
-    "raw",
+    ("deed", "words"),
     [
-        b"",
-        b"\x15",
-        b"\x15\xff\xff",
-        b"\x1c" * 40,
-        b"\x19\xff\xff\xff\xff\x0f",
-        b"\x18\x7f",
-        b"\x1e",
+        ("lambda *a: os.abort()", r"the process that reads it ended \(status -6\)"),
+        ("lambda *a: [] .append(bytearray(2 << 30))", "OVERHEARD_MAX_TABLE_BYTES"),
+        ("lambda *a: [0 for _ in iter(int, 1)]", "OVERHEARD_MAX_TABLE_SECONDS"),
+        ("lambda *a: open('/etc/hostname').read()", "cannot be read as a Parquet table"),
+        ("lambda *a: __import__('socket').socket()", "cannot be read as a Parquet table"),
     ],
 )
-def test_what_is_no_struct(raw: bytes) -> None:
-    with pytest.raises(ValueError, match=r"."):
-        decode(raw)
-
-
-def test_a_struct_of_everything() -> None:
-    raw = bytes([0x15, 3, 0x11, 0x18, 2]) + b"hi" + bytes([0x19, 0x25, 2, 4, 0x1C, 0x16, 1, 0, 0])
-    assert decode(raw) == ({1: -2, 2: True, 3: "text", 4: [1, 2], 5: {1: -1}}, len(raw))
+def test_whatever_reading_does_it_does_elsewhere(
+    deed: str, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reader that crashes, takes all memory or all time, or reaches out is ended in one line."""
+    script = f"{LIMITED}parquet._columns_of = {deed}; parquet.child(*sys.argv[2:])"
+    monkeypatch.setattr(parquet, "_CHILD", script)
+    monkeypatch.setenv("OVERHEARD_MAX_TABLE_BYTES", "300e6")
+    monkeypatch.setenv("OVERHEARD_MAX_TABLE_SECONDS", "5")
+    with pytest.raises(FixRecording, match=words) as caught:
+        read_parquet(packed(TABLE), "table")
+    assert "\n" not in str(caught.value)

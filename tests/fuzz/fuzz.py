@@ -31,7 +31,6 @@ import forked  # noqa: E402
 SLOW_SECONDS = 10.0  # of processor time, for an input of some kilobytes
 HANG_SECONDS = 60
 MOST_BYTES = 1 << 30
-BATCH = 10
 
 
 class Hang(BaseException):
@@ -104,7 +103,7 @@ def fuzz_one(name: str, seconds: float, seed: int, keep: Path) -> dict[str, Any]
     while time.monotonic() < end:
         fuzzed = hypothesis.given(inputs(reader.like, seeds))(noted)
         fuzzed = settings(
-            max_examples=BATCH,
+            max_examples=reader.batch,
             deadline=None,
             database=None,
             phases=[Phase.generate],

@@ -24,11 +24,13 @@ CORPUS = HERE / "corpus"
 
 @dataclass(frozen=True)
 class Reader:
-    """``like`` says how inputs are changed: as ``json``, as ``toml`` or as ``bytes``."""
+    """``like`` says how inputs are changed: as ``json``, as ``toml`` or as ``bytes``; ``batch``:
+    how many are tried before the clock is looked at."""
 
     name: str
     like: str
     read: Callable[[bytes, Path], None]
+    batch: int = 10
 
     def seeds(self) -> list[bytes]:
         return [file.read_bytes() for file in sorted((CORPUS / self.name).iterdir())]
@@ -244,7 +246,7 @@ READERS = {
         Reader("audited", "json", _audited),
         Reader("command", "json", _command),
         Reader("tables", "bytes", _tables),
-        Reader("parquet", "bytes", _file("parquet")),
+        Reader("parquet", "bytes", _file("parquet"), 3),  # each in a process of its own
         Reader("csv", "bytes", _file("csv")),
         Reader("json", "bytes", _json),
         Reader("checkpoint", "bytes", _checkpoint),

@@ -20,7 +20,6 @@ from overheard.transcript.threat import SERVER
 
 pytest.importorskip("flwr", reason="Flower is not installed: pip install overheard[flower]")
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'flwr[simulation]'")
-pytest.importorskip("statsmodels", reason="the RAND data come with statsmodels")
 HERE = Path(__file__).parent
 QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
@@ -79,7 +78,8 @@ def audited(out: Path, site: str, sd: float) -> Any:
     file.write_text("\n".join(text) + "\n")
     described = out / f"{site} described"
     describe(Recording.open(out / "run"), read_description(file), described)
-    record = audit(Recording.open(described), SERVER, ["max_entropy"], [site], ["female"])
+    recording = Recording.open(out / "run", described)
+    record = audit(recording, SERVER, ["max_entropy"], [site], ["female"])
     (replay,) = record.replays  # the noise included: it is what chance leaves
     assert (replay.client, replay.outcome) == (site, "fits")
     assert replay.by_chance

@@ -12,9 +12,8 @@ from quick_attacks import attack_named
 
 from overheard.attacks.property.detectors import DetectorSettings
 from overheard.data.dataset import Dataset
-from overheard.evaluation.properties import property_scorer
 from overheard.evaluation.record import Finding
-from overheard.evaluation.scoring import scorer_of
+from overheard.evaluation.scoring import answers_in, scorer_of
 from overheard.federation.config import parse_config
 from overheard.federation.plan import plan
 from overheard.federation.simulate import simulate
@@ -185,7 +184,7 @@ def heard(family: Family, recording: Recording) -> View:
         if family.target in (k, k.removeprefix("attribute."))
     ]
     target = Target.parse(key)
-    client = EVERYBODY if target.question == "property" else recording.clients[0]
+    client = EVERYBODY if target.asked.together else recording.clients[0]
     return observe(recording, family.threat, target, client)
 
 
@@ -194,10 +193,6 @@ def score(recording: Recording, view: View, attack: Any, guess: Any) -> Finding:
     target = view.target
     recipe = recipe_of(recording)
     assert recipe is not None
-    if target.question == "property":
-        scorer = property_scorer(recording.truth("Property", target.key), target, view, 0)
-    else:
-        member = target.question == "membership"
-        pools = recording.truth("Membership", target.key) if member else None
-        scorer = scorer_of(recipe, recording.truth(), target, view, 0, pools)
+    answers = answers_in(recording, target)
+    scorer = scorer_of(recipe, recording.truth(), target, view, 0, answers)
     return scorer(attack, guess, 0.0).finding

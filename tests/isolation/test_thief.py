@@ -20,11 +20,12 @@ from overheard.errors import AttackFailed, ChooseAnotherAttack, FixConfig, Grant
 from overheard.isolation import launch as isolation
 from overheard.isolation.envelope import GUESSES, pack, pack_failure, unpack_guess
 from overheard.isolation.launch import Isolated, isolating, launch_isolated, means
+from overheard.questions.question import all_questions
 from overheard.transcript.guess import AttributeValues, LocalModel, Membership
 from overheard.transcript.knowledge import AttributeDomain, Labels
 from overheard.transcript.observe import observe
 from overheard.transcript.store import Recording
-from overheard.transcript.target import Target, client_property
+from overheard.transcript.target import Target
 from overheard.transcript.threat import EAVESDROPPER, SECURE_SERVER
 from overheard.transcript.view import View, launch
 
@@ -67,7 +68,7 @@ def seen(recording: Recording, target: str = "attribute.s") -> View:
 def test_it_steals_here_and_not_there(
     recording: Recording, thief: Any, door: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (file,) = (recording.path / "truth").glob("*-records.parquet")
+    (file,) = (recording.path / "truth").glob("*-records.safetensors")
     monkeypatch.setenv("A_SECRET", "1")
     monkeypatch.setenv("A_PLACE", str(recording.path))
     monkeypatch.chdir(recording.path)
@@ -336,6 +337,6 @@ def test_bytes_that_are_no_guess_are_refused(raw: bytes) -> None:
         unpack_guess(raw, "one")
 
 
-def test_every_answer_has_its_types() -> None:
-    asked = {client_property("poisoning").question, "attribute", "label", "membership"}
-    assert asked | {"local_model"} == set(isolation.ANSWERS)
+def test_every_answer_can_be_handed_over() -> None:
+    answers = {kind for asked in all_questions().values() for kind in asked.answers}
+    assert answers == set(GUESSES)

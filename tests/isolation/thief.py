@@ -90,7 +90,7 @@ def _disk() -> list[Path]:
     for place in {os.getcwd(), os.environ.get("A_PLACE", "/tmp")}:
         for folder, _, files in os.walk(place):
             if os.path.basename(folder) == "truth":
-                found += [Path(folder) / file for file in files if file.endswith(".parquet")]
+                found += [Path(folder) / file for file in files if file.endswith(".safetensors")]
     return found
 
 

@@ -12,7 +12,8 @@ import torch
 from overheard.attacks.wire import format_of, rounding
 from overheard.evaluation.audit import audit
 from overheard.federation.recorders.live import Recorder as LiveRecorder
-from overheard.federation.simulate import aggregate, client_shards, named, train_clients
+from overheard.federation.server import WeightedMean, aggregate
+from overheard.federation.simulate import client_shards, named, train_clients
 from overheard.transcript.knowledge import Link
 from overheard.transcript.observe import observe, recipe_of
 from overheard.transcript.store import Recorder, Recording
@@ -98,7 +99,7 @@ def half(federate: Any, path: Path, model: Any, name: str, as_float16: bool) -> 
             sizes = {n: float(s) for n, s in zip(clients, data.sizes, strict=True)}
             returned = {n: arrays(b) for n, b in zip(clients, back, strict=True)}
             recorder.round(number, arrays(theta), returned, sizes)
-            theta = shorten(aggregate(recipe, theta, back, data.sizes, "size"))
+            theta = shorten(aggregate(WeightedMean(), (), recipe, theta, back, data.sizes)[0])
     return Recording.open(path)
 
 

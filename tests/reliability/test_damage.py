@@ -83,7 +83,7 @@ def test_a_sound_recording_needs_no_leave(workplace: Any) -> None:
 @pytest.mark.parametrize(
     ("file", "said"),
     [
-        ("truth/0001-records.parquet", "lists no records"),
+        ("truth/0001-records.safetensors", "lists no records"),
         ("side/0001-localtraining.json", "has no training recipe"),
         ("wire/index.jsonl", "the header, is damaged; nothing can be made"),
     ],

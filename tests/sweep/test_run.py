@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -400,4 +401,31 @@ def test_a_cell_is_of_the_code_of_its_own_attacks() -> None:
     assert len(set(codes)) == 3
     chain = stands_on("overheard.sweep.cell")
     assert "overheard.federation.simulate" in chain
+    assert "overheard.federation.defences.top_k" in chain  # each is found by itself
     assert "overheard.attacks.membership.gradient_variance_gmm" not in chain
+
+
+def test_a_worker_that_is_killed_is_said_and_finished_cells_are_kept(tmp_path: Path) -> None:
+    out = tmp_path / "s"
+    many = parse_sweep({**SWEEP, "seeds": list(range(10))})
+
+    def kill(name: str, done: int, total: int) -> None:
+        if done == 1:
+            for worker in multiprocessing.active_children():
+                os.kill(worker.pid or 0, signal.SIGKILL)
+
+    with pytest.raises(FixConfig, match=r"a worker ended before its cell did .* fewer --workers"):
+        sweep(many, out, workers=2, progress=kill)
+    assert len(list(out.glob("cells/*.json"))) >= 1
+
+
+def test_who_stops_a_sweep_does_not_wait_for_its_workers(tmp_path: Path) -> None:
+    def stop(name: str, done: int, total: int) -> None:
+        if done:
+            raise KeyboardInterrupt
+
+    many = parse_sweep({**SWEEP, "seeds": list(range(10))})
+    with pytest.raises(KeyboardInterrupt):
+        sweep(many, tmp_path / "s", workers=2, progress=stop)
+    assert multiprocessing.active_children() == []
+    assert len(list(tmp_path.glob("s/cells/*.json"))) == 1

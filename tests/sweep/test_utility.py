@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from overheard.data.dataset import Dataset
 from overheard.errors import FixRecording
 from overheard.federation.config import parse_config
 from overheard.federation.plan import plan
+from overheard.federation.server import Mean
 from overheard.federation.simulate import simulate
 from overheard.learning import lenet
 from overheard.learning.recipe import Recipe
@@ -43,7 +45,7 @@ def test_a_sum_gives_the_model_that_single_updates_give(algorithm: str, tmp_path
     open_run, recipe = recorded(tmp_path / "open", config)
     run, _ = recorded(tmp_path / "sum", {**config, "defence": [{"name": "secure_sum"}]})
     assert run.rounds[-1].aggregated
-    expected = global_model(open_run, recipe, "equal")
+    expected = global_model(open_run, recipe, Mean())
     found = global_model(run, recipe)
     assert np.abs(found - expected).max() < 1e-4
     start = next(run.aggregates())[1]
@@ -51,6 +53,27 @@ def test_a_sum_gives_the_model_that_single_updates_give(algorithm: str, tmp_path
     assert np.linalg.norm(found - expected) < 0.02 * np.linalg.norm(found - before)
     truth = run.truth()["victim"]
     assert utility(recipe, found, truth)[0] == pytest.approx(utility(recipe, expected, truth)[0])
+
+
+@pytest.mark.parametrize("rule", ["mean", "weighted_mean", "momentum", "adam"])
+@pytest.mark.parametrize("defence", [[], [{"name": "secure_sum"}]], ids=["open", "sum"])
+@pytest.mark.parametrize("algorithm", ["fedavg", "fedsgd"])
+def test_the_model_is_the_one_that_would_have_been_sent_next(
+    rule: str, defence: list[Any], algorithm: str, tmp_path: Path
+) -> None:
+    """Whatever the server remembers of earlier rounds."""
+    training = {"rounds": 4, "learning_rate": 0.1, "algorithm": algorithm}
+    config = {**BASE, "training": training, "server": {"rule": rule}, "defence": defence}
+    run, recipe = recorded(tmp_path / "run", config)
+    *_, (_, sent, _) = run.aggregates()
+    expected = np.concatenate([sent[name].reshape(-1) for name, _ in recipe.model.layout()])
+    found = global_model(
+        replace(run, rounds=run.rounds[:-1]), recipe, parse_config(config).server_rule()
+    )
+    np.testing.assert_allclose(found, expected, atol=2e-6)
+    if rule in ("momentum", "adam"):
+        plain = global_model(replace(run, rounds=run.rounds[:-1]), recipe, Mean())
+        assert np.abs(plain - expected).max() > 1e-3
 
 
 def test_a_sum_of_nobody_knows_how_many_is_no_mean(tmp_path: Path) -> None:

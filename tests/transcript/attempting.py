@@ -169,6 +169,10 @@ def change(step: dict[str, Any], place: Path) -> None:
             relisted(path, step["kind"], content.encode())
         case "table":  # a Parquet file in the place of a kind of knowledge
             relisted(path, step["kind"], (HERE / step["file"]).read_bytes())
+        case "columns":  # a table by its head, with so many zeros after it
+            head = step["value"].encode()
+            size = step.get("claims", len(head)).to_bytes(8, "little")
+            relisted(path, step["kind"], size + head + bytes(step["zeros"]))
         case "wide":  # a Parquet table of so many columns
             import pyarrow as pa
             import pyarrow.parquet as pq
@@ -266,15 +270,14 @@ def made_tar(path: Path, step: dict[str, Any]) -> None:
 
 def _recording(place: Path) -> None:
     """Open a recording and read everything that an audit could ask of it."""
-    from overheard.transcript.clear import clear_notes
-    from overheard.transcript.observe import observe, recipe_of
+    from overheard.transcript.observe import in_the_clear, observe, recipe_of
     from overheard.transcript.store import Recording
     from overheard.transcript.target import Target
     from overheard.transcript.threat import threat_named
 
     recording = Recording.open(place / "run")
     recipe_of(recording)
-    clear_notes(recording)
+    in_the_clear(recording).sentences()
     for key in recording.targets:
         target = Target.parse(key)
         if target.question == "property":
@@ -288,9 +291,10 @@ def _recording(place: Path) -> None:
 def _audited(place: Path) -> None:
     """The audit itself, with a guess and two attacks that take no time."""
     from overheard.audit_cli import run_audit
+    from overheard.transcript.store import Recording
 
     chosen = ["majority", "max_entropy", "exact_linear"]
-    run_audit(place / "run", "eavesdropper", chosen, [], [], 0, rounds=False)
+    run_audit(Recording.open(place / "run"), "eavesdropper", chosen, [], [], 0, rounds=False)
 
 
 def _verify(place: Path) -> None:

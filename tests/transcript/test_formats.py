@@ -70,9 +70,9 @@ def test_the_same_federation_gives_the_same_numbers_in_every_version(workplace: 
     from overheard.evaluation.record import read_audit
 
     found = []
-    for name in ("v1", "v2"):
+    for name in ("v1", "v2", "v3"):
         words = ["audit", str(FORMATS / name), "--out", name, "--attack", "max_entropy"]
         assert workplace.overheard(*words).returncode == 0
         record = read_audit(workplace.path / name / "audit.json")
         found.append([(f.client, f.value, f.low, f.high) for f in record.findings])
-    assert found[0] == found[1]
+    assert found[0] == found[1] == found[2]

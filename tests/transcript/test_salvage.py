@@ -74,8 +74,8 @@ def test_a_damaged_line_costs_what_it_listed(run: Path, tmp_path: Path) -> None:
 
 
 def test_side_knowledge_and_truth_that_are_damaged_are_not_there(run: Path, tmp_path: Path) -> None:
-    flip(run / "side" / "0002-publicrecords.parquet", 50)
-    flip(run / "truth" / "0001-records.parquet", 50)
+    flip(run / "side" / "0002-publicrecords.safetensors", 50)
+    flip(run / "truth" / "0001-records.safetensors", 50)
     said = salvage(run, tmp_path / "left")
     assert len(said) == 2
     assert "PublicRecords for attribute.s is left out" in said[0]

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 from federations import generated_people
 
@@ -20,6 +19,7 @@ from overheard.errors import FixConfig, FixData, FixRecording, ListenLonger
 from overheard.federation.config import parse_config
 from overheard.federation.plan import plan
 from overheard.federation.simulate import simulate
+from overheard.foreign.columns import unpack_columns
 from overheard.learning.records import Records
 from overheard.randomness import stream
 from overheard.transcript.observe import observe
@@ -74,8 +74,10 @@ def whole(run: Recording) -> dict[str, Records]:
 
 def tables(folder: Path) -> Iterator[tuple[str, dict[str, list[Any]]]]:
     """Every table under the folder by its file's name, whatever any index says."""
-    for file in sorted(folder.rglob("*.parquet")):
-        yield file.name, pq.read_table(file).to_pydict()
+    for file in sorted(folder.rglob("*.safetensors")):
+        if file.parent.name != "wire":
+            columns = unpack_columns(file.read_bytes(), file)
+            yield file.name, {name: values.tolist() for name, values in columns.items()}
 
 
 def rows_of(content: dict[str, list[Any]], columns: tuple[str, ...]) -> list[tuple[Any, ...]]:
@@ -358,7 +360,7 @@ def test_what_is_known_is_for_its_owner_only(run: Recording, tmp_path: Path) -> 
 
 
 def test_an_open_file_is_not_linked_by_salvage(run: Recording, tmp_path: Path) -> None:
-    file = next((run.path / "truth").glob("*.parquet"))
+    file = next((run.path / "truth").glob("*.safetensors"))
     file.chmod(0o644)
     salvage(run.path, tmp_path / "left")
     assert file.stat().st_mode & 0o777 == 0o644  # somebody else's file is left as it is

@@ -22,7 +22,8 @@ from hypothesis.extra import numpy as hnp
 from overheard.errors import ChooseAnotherOutput, FixConfig, FixData, FixRecording
 from overheard.learning.records import Records
 from overheard.transcript.ledger import INDEX
-from overheard.transcript.store import Recorder, Recording, read_tables, write_tables
+from overheard.transcript.store import Recorder, Recording
+from overheard.transcript.tables import read_tables, write_tables
 from overheard.transcript.verify import verify
 
 Forge = Callable[[Path, Callable[[list[Any]], list[Any] | None]], None]
@@ -82,7 +83,7 @@ def test_tables_come_back(tmp_path: Path) -> None:
 
 def test_clients_must_have_the_same_columns() -> None:
     one, other = Records({"x": np.ones(2)}), Records({"x": np.array(["a", "b"])})
-    with pytest.raises(FixData, match=r"client 'b' has columns .*x \(string\).*same columns"):
+    with pytest.raises(FixData, match=r"client 'b' has columns .*x \(text\).*same columns"):
         write_tables({"a": one, "b": other})
 
 
@@ -308,7 +309,7 @@ def reshaped(entries: list[Any]) -> None:
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        (at_line(0, format=3), "format 3 is not known to this version .*upgrade overheard"),
+        (at_line(0, format=4), "format 4 is not known to this version .*upgrade overheard"),
         (at_line(0, format=None), "format None is not known"),
         (at_line(0, payload="secrets"), "the header needs a payload"),
         (at_line(0, about=[]), "the header needs a payload .* and an about"),
@@ -336,12 +337,10 @@ def test_side_knowledge_that_is_not_json_is_named(run: Path, forge: Forge, conte
         Recording.open(run).side("AttributeDomain", "attribute.s")
 
 
-@pytest.mark.parametrize("content", [b"", b"PAR1", b"PAR1" + bytes(100) + b"PAR1"])
-def test_side_knowledge_that_is_not_parquet_is_named(
-    run: Path, forge: Forge, content: bytes
-) -> None:
+@pytest.mark.parametrize("content", [b"", b"{}", bytes(100), b"PAR1" + bytes(100) + b"PAR1"])
+def test_side_knowledge_that_is_no_table_is_named(run: Path, forge: Forge, content: bytes) -> None:
     replace_side(run, forge, 1, content)
-    with pytest.raises(FixRecording, match=r"0002-publicrecords\.parquet: cannot be read"):
+    with pytest.raises(FixRecording, match=r"0002-publicrecords\.safetensors: cannot be read"):
         Recording.open(run).side("PublicRecords", "attribute.s")
 
 
@@ -351,7 +350,7 @@ def test_a_table_without_clients_is_named(run: Path, forge: Forge, tmp_path: Pat
 
     pq.write_table(pa.table({"x": [1.0]}), tmp_path / "table")
     replace_side(run, forge, 1, (tmp_path / "table").read_bytes())
-    with pytest.raises(FixRecording, match=r"0002-publicrecords\.parquet: .*__client__"):
+    with pytest.raises(FixRecording, match=r"0002-publicrecords\.safetensors: .*__client__"):
         Recording.open(run).side("PublicRecords", "attribute.s")
 
 
@@ -404,7 +403,7 @@ def test_tables_of_interleaved_clients_and_of_nobody(tmp_path: Path) -> None:
 def test_a_side_file_is_read_and_checked_once(run: Path) -> None:
     recording = Recording.open(run)
     first = recording.side("PublicRecords", "attribute.s")
-    (run / "side" / "0002-publicrecords.parquet").write_bytes(b"")
+    (run / "side" / "0002-publicrecords.safetensors").write_bytes(b"")
     assert recording.side("PublicRecords", "attribute.s") is first
-    with pytest.raises(FixRecording, match=r"0002-publicrecords\.parquet: has 0 bytes"):
+    with pytest.raises(FixRecording, match=r"0002-publicrecords\.safetensors: has 0 bytes"):
         Recording.open(run).side("PublicRecords", "attribute.s")

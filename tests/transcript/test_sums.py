@@ -26,7 +26,8 @@ from overheard.transcript.knowledge import (
     TargetRecord,
 )
 from overheard.transcript.observe import LABEL_COLUMN, observe
-from overheard.transcript.store import Recorder, Recording, read_tables, write_tables
+from overheard.transcript.store import Recorder, Recording
+from overheard.transcript.tables import read_tables, write_tables
 from overheard.transcript.tape import Tape
 from overheard.transcript.target import LOCAL_MODEL, Target, client_property
 from overheard.transcript.threat import EAVESDROPPER, SECURE_SERVER, SERVER
@@ -140,7 +141,7 @@ def test_memory_does_not_grow_with_the_rounds() -> None:
 
     def peak(rounds: int) -> int:
         tracemalloc.start()
-        sums = Sums.of(("a",), heard(rounds))
+        sums = Sums.of_rounds(("a",), heard(rounds))
         total = sum(float(one.total[0]) for one in sums)
         assert total == rounds * (rounds - 1) / 2
         most = tracemalloc.get_traced_memory()[1]
@@ -270,7 +271,7 @@ def test_what_the_property_needs_is_read_for_its_target_only(tmp_path: Path) -> 
 
 def test_kinds_have_names_and_pieces_are_checked() -> None:
     assert SuspectedBehaviour.name == "suspected behaviour"
-    assert SuspectedBehaviour("inversion").name == "inversion"
+    assert SuspectedBehaviour("inversion").behaviour == "inversion"
     with pytest.raises(FixData, match="unknown behaviour 'theft'; known: inversion, ascent, free"):
         SuspectedBehaviour("theft")
     two = Records({"x": np.zeros(2)})
@@ -342,9 +343,9 @@ def test_columns_that_are_no_images_are_refused() -> None:
             read_tables(out.getvalue())
 
 
-def test_an_image_too_large_is_refused_before_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_image_too_large_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     raw = write_tables({"a": Records({"image": np.zeros((4, 8), np.uint8)})})
-    monkeypatch.setattr("overheard.transcript.tables.MAX_TABLE_NUMBERS", 31)
+    monkeypatch.setattr("overheard.foreign.columns.MAX_TABLE_NUMBERS", 31)
     with pytest.raises(FixRecording, match="4 images of 8 numbers: too many"):
         read_tables(raw)
 

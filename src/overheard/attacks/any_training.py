@@ -58,7 +58,9 @@ _LOUDER = 0.1  # confidence beyond the simulated clients' accuracy that is flagg
 _NEWTON, _POLISH = 8, 12  # passes of each kind at most
 _TAILS = 4.0  # degrees of freedom of the residual's Student distribution
 _FEW = 0.03  # prior variance of a change at the hard answer
-_PROVEN = 4.0  # units in the last place, root mean square, that a proven answer may leave
+_PROVEN, _NEARLY_ALL = 8.0, 0.9  # units in the last place within which a proven answer's replay
+# must be, at nearly all coordinates: where a gradient is as small as its rounding, a step of Adam
+# does not repeat in another order of additions
 
 
 @dataclass(frozen=True)
@@ -303,8 +305,8 @@ class _Exact:
             belief = np.clip(found, 0.02, 0.98) if number >= 3 else (belief + found) / 2
             belief = belief / belief.sum(axis=1, keepdims=True)
         assert best is not None
-        best, least = self._polished(best, least)
-        return self._proven(best, least)
+        best = self._polished(best, least)
+        return self._proven(best)
 
     def _hard(self, probabilities: Array) -> Choice:
         """One candidate a record; as many members as there are."""
@@ -318,16 +320,21 @@ class _Exact:
         made[order[self.candidates.members :]] = absent
         return np.asarray(made)
 
-    def _left(self, choice: Choice) -> float:
-        """Mean square of what the replay of an answer leaves, in units of the last place."""
-        each, squares, size = np.eye(self.values)[choice], 0.0, 0
-        for sent, returned, place in zip(
-            self.link.sent, self.link.returned, self.place, strict=True
+    def _apart(self, choice: Choice) -> Array:
+        """What the replay of an answer leaves where records tell, in units of the last place."""
+        each, made = np.eye(self.values)[choice], []
+        for number, (sent, returned) in enumerate(
+            zip(self.link.sent, self.link.returned, strict=True)
         ):
             end, _, _ = replay(self.recipe, sent, self.candidates, each)
-            apart = (returned.astype(np.float64) - end) / place
-            squares, size = squares + float(apart @ apart), size + apart.size
-        return squares / size
+            which = self.which[number]
+            left = returned[which].astype(np.float64) - end[which]
+            made.append(left / self.place[number][which])
+        return np.concatenate(made)
+
+    def _left(self, choice: Choice) -> float:
+        """How much that is, a few coordinates that are far off counting little more than others."""
+        return float(np.mean(np.log1p(self._apart(choice) ** 2)))
 
     def _linearised(self, belief: Array) -> tuple[NDArray[np.float32], Array, Array]:
         """Columns (n (K - 1), R), what the replay of the belief leaves (R,) and its robust sd."""
@@ -356,7 +363,7 @@ class _Exact:
         sd = np.hypot(reach * middle / np.sqrt(weight), np.concatenate(places))
         return columns, residual, sd
 
-    def _polished(self, choice: Choice, least: float) -> tuple[Choice, float]:
+    def _polished(self, choice: Choice, least: float) -> Choice:
         """The few changes that lower the residual of a real replay, again and again."""
         for _ in range(_POLISH):
             if least == 0:
@@ -365,7 +372,7 @@ class _Exact:
             if changed is None:
                 break
             choice, least = changed
-        return choice, least
+        return choice
 
     def _changes(
         self, choice: Choice, columns: NDArray[np.float32]
@@ -416,10 +423,11 @@ class _Exact:
         made[record[order[:count]]] = other[order[:count]]
         return made
 
-    def _proven(self, choice: Choice, least: float) -> Answer | None:
+    def _proven(self, choice: Choice) -> Answer | None:
         """The answer, where its replay agrees to rounding. Records of which a change would go
         unnoticed keep their prior."""
-        if least > _PROVEN**2:
+        apart = np.abs(self._apart(choice))
+        if not len(apart) or float((apart <= _PROVEN).mean()) < _NEARLY_ALL:
             return None
         columns, _, _ = self._linearised(np.eye(self.values)[choice])
         record, _, change = self._changes(choice, columns)
@@ -430,8 +438,8 @@ class _Exact:
         both = 2 * both + alone[:, None] + alone[None, :]
         alike = self.ties[record]  # swapping records alike changes nothing, and is not asked
         both[alike[:, None] == alike[None, :]] = np.inf
-        size = sum(p.size for p in self.place)
-        noticed = np.minimum(alone, both.min(axis=1)) > 4 * (least + 1) * np.sqrt(size)
+        usual = 1 + float(np.median(apart)) ** 2
+        noticed = np.minimum(alone, both.min(axis=1)) > 4 * usual * np.sqrt(len(apart))
         seen = np.ones(len(choice), dtype=bool)
         np.logical_and.at(seen, record, noticed)
         probabilities = np.where(seen[:, None], np.eye(self.values)[choice], self.prior)
@@ -442,7 +450,7 @@ class _Exact:
             {
                 "fit": "good",
                 "proven": str(bool(seen.all())),
-                "residual": float(np.sqrt(least)),
+                "residual": float(np.median(apart)),
                 "unseen_records": int((~seen).sum()),
                 "rounds_used": len(self.link),
                 "unknowns": self.prior.size - len(self.prior),

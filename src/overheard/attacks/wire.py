@@ -40,7 +40,7 @@ def heard(view: View) -> Link:
     if LocalTraining in view.kinds and PublicRecords in view.kinds:
         recipe, known = view.know(LocalTraining).recipe, len(view.know(PublicRecords).records)
         told = float(np.hypot(told, update_noise(recipe, known) if known else 0.0))
-    return replace(link, noise_sd=told, sparse="top_k" in defence.names)
+    return replace(link, noise_sd=told, sparse=bool(defence.having("sparse")))
 
 
 class Format(NamedTuple):

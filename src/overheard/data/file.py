@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -31,6 +32,8 @@ ORIGIN = "your own"
 NOTE = ""
 BUNDLED = "wherever `path` says"
 
+NOBODYS = "__nobody__"
+"""The client column of records that are no client's."""
 EXACT = 2**53
 """Whole numbers up to here are exact in float64."""
 SEPARATORS = ",;\t|"
@@ -51,17 +54,54 @@ def load(
     encoding: str = "",
     separator: str = "",
 ) -> Dataset:
-    """Read the file; text columns become categories, a text target means classification.
+    """Read the file; a text target means classification. Of the rest `read_table` tells.
 
-    ``categories``: columns that are text even where they look like numbers. Of CSV: rows in which
-    one of ``missing`` stands in a column that is not dropped are left out.
+    Without a ``client`` column the records are nobody's, and the column `NOBODYS` says so.
     """
-    file = Path(path)
+    reading = Reading(drop, categories, missing, encoding, separator)
+    records, origin = read_table(path, reading, client, sensitive)
+    if not client:
+        records = Records({**records.columns, NOBODYS: np.full(len(records), "nobody")})
+    text_target = target in records.columns and records[target].dtype.kind == "U"
+    return Dataset(
+        name=Path(path).stem,
+        records=records,
+        client=client or NOBODYS,
+        target=target,
+        task=task or ("classification" if text_target else "regression"),
+        sensitive=tuple(sensitive),
+        origin=origin,
+        licence="the user's own",
+    )
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How a table is read. ``drop``: columns that are left out; ``categories``: columns that are
+    text even where they look like numbers. Of CSV: rows in which one of ``missing`` stands in a
+    column that is not dropped are left out.
+    """
+
+    drop: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    encoding: str = ""
+    separator: str = ""
+
+
+def read_table(
+    path: str, how: Reading, client: str = "", wanted: tuple[str, ...] = ()
+) -> tuple[Records, str]:
+    """The records of a table, text columns being categories, and its origin in words.
+
+    ``wanted``: columns that must be there.
+    """
+    file, drop, categories = Path(path), how.drop, how.categories
     if not file.is_file():
         raise FixData(f"{file}: no such file; `path` in [data] must name a CSV or Parquet file")
     origin = file.name
     if file.suffix == ".parquet":
-        if missing or encoding or separator:
+        if how.missing or how.encoding or how.separator:
             raise FixConfig(
                 f"{file}: missing, encoding and separator are about CSV; a Parquet file has types "
                 "of its own: write numbers as numbers and leave rows with gaps out"
@@ -71,7 +111,7 @@ def load(
         found = read_parquet(file, file, FixData, drop=drop)
         names = [*found, *drop]
     else:
-        table, left_out = _read(file, drop, categories, missing, encoding, separator)
+        table, left_out = _read(file, how)
         names = table.column_names
         found = {
             name: table.column(name).to_numpy(zero_copy_only=False)
@@ -79,7 +119,7 @@ def load(
             if name not in drop
         }
         origin += f" ({left_out} of its rows left out: a value is missing)" if left_out else ""
-    for name in (*sensitive, *drop, *categories):
+    for name in (*wanted, *drop, *categories):
         if name not in names:
             raise FixData(f"{file}: no column {name!r}; columns: {', '.join(names)}")
     columns = {}
@@ -98,37 +138,19 @@ def load(
             columns[name] = as_column(values)
         if columns[name].dtype.kind == "U" and name not in (client, *categories):
             _refuse_numbers(file, name, columns[name])
-    records = Records(columns)
-    text_target = target in columns and columns[target].dtype.kind == "U"
-    return Dataset(
-        name=file.stem,
-        records=records,
-        client=client,
-        target=target,
-        task=task or ("classification" if text_target else "regression"),
-        sensitive=tuple(sensitive),
-        origin=origin,
-        licence="the user's own",
-    )
+    return Records(columns), origin
 
 
-def _read(
-    file: Path,
-    drop: tuple[str, ...],
-    categories: tuple[str, ...],
-    missing: tuple[str, ...],
-    encoding: str,
-    separator: str,
-) -> tuple[Any, int]:
+def _read(file: Path, how: Reading) -> tuple[Any, int]:
     """The table, and how many rows were left out of it."""
-    raw = _utf8(file, encoding)
-    mark = separator or _separator(raw)
+    raw = _utf8(file, how.encoding)
+    mark = how.separator or _separator(raw)
     read = partial(
-        read_csv, raw, file, separator=mark, decimal=_decimal(raw, mark), missing=missing
+        read_csv, raw, file, separator=mark, decimal=_decimal(raw, mark), missing=how.missing
     )
-    table = read(texts=categories)
+    table = read(texts=how.categories)
     names = table.column_names
-    if len(names) == 1 and not separator:
+    if len(names) == 1 and not how.separator:
         looked = ", ".join(map(repr, SEPARATORS))
         raise FixData(
             f"{file}: has one column only, {short(names[0])}, and none of {looked} in its first "
@@ -137,7 +159,7 @@ def _read(
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise FixData(f"{file}: column {twice!r} stands twice; rename one")
-    used = [name for name in names if name not in drop]
+    used = [name for name in names if name not in how.drop]
     suspects = [name for name in used if _rounded(table.column(name))]
     if suspects:
         exact = read(columns=suspects, texts=suspects)
@@ -145,7 +167,7 @@ def _read(
             cells = exact.column(name)
             if any(cell and _WHOLE.fullmatch(cell.strip()) for cell in cells.to_pylist()):
                 table = table.set_column(names.index(name), name, cells)
-    return _without_gaps(file, table, used, bool(missing))
+    return _without_gaps(file, table, used, bool(how.missing))
 
 
 def _without_gaps(file: Path, table: Any, used: Sequence[str], told: bool) -> tuple[Any, int]:

@@ -1,39 +1,37 @@
-"""RAND Health Insurance Experiment: real people of six sites; bundled in statsmodels.
+"""RAND Health Insurance Experiment: real people of six sites; the file lies beside this one.
 
-Public domain. Rows of the file are person-years; we keep the first of each person, so that
-nobody appears twice, and drop people whose ``black`` is neither 0 nor 1. The target is the
-logarithm of medical spending, log(1 + meddol). 5,831 people remain.
+Public domain; randhie.txt says where it comes from. Rows of the file are person-years; we keep the
+first of each person, so that nobody appears twice, and drop people whose ``black`` is neither 0 nor
+1. The target is the logarithm of medical spending, log(1 + meddol). 5,831 people remain.
 """
 
 from __future__ import annotations
 
+import gzip
 from importlib import resources
 from pathlib import Path
 
 import numpy as np
 
 from overheard.data.dataset import Dataset
-from overheard.errors import FixData
 from overheard.learning.records import Records
 
 WHAT = "5,831 people of 6 sites (clients); predict the logarithm of medical spending"
 LICENCE = "public domain"
 ORIGIN = "RAND Health Insurance Experiment (Cameron & Trivedi 2005), bundled in statsmodels"
 NOTE = "no paper's own numbers stand on this table"
-BUNDLED = "comes with statsmodels"
+BUNDLED = "comes with overheard"
+FILE = resources.files("overheard.data") / "randhie.csv.gz"
 SENSITIVE = ("female", "black", "physlm")
 PUBLIC = "xage linc lfam educdec num disea ghindx mhi logc lpi fmde hlthg hlthf hlthp child".split()
 
 
 def load(folder: Path | None = None) -> Dataset:
-    """The people of the experiment; ``folder`` is not needed, the file comes with statsmodels."""
+    """The people of the experiment; ``folder`` is not needed, the file is in the package."""
     import pyarrow.csv
 
-    file = resources.files("statsmodels.datasets.randhie") / "src" / "randhie.csv"
-    if not file.is_file():
-        raise FixData("statsmodels carries no 45-column randhie file; install statsmodels>=0.15")
-    with resources.as_file(file) as path:
-        table = pyarrow.csv.read_csv(path)
+    with FILE.open("rb") as packed, gzip.open(packed) as file:
+        table = pyarrow.csv.read_csv(file)
     column = {
         name: table.column(name).to_numpy(zero_copy_only=False).astype(np.float64)
         for name in ("zper", "year", "site", "meddol", *SENSITIVE, *PUBLIC)

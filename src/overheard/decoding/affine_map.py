@@ -218,26 +218,6 @@ def fixed_points(sent: Array, returned: Array) -> tuple[Array, Array]:
     return out, fine
 
 
-def second_moments(one_step: AffineMap, learning_rate: float) -> Array:
-    """X'X / m from the map of ONE full-batch local step with mean squared error.
-
-    driouich2022 Proposition 2 rests on it: with E = 1 equation (4) reads
-    W = (2 lr / m) X'X. Wrong for more steps (take `inverse_steps` first) and only as good
-    as W: rows and columns beyond ``one_step.identified`` hold a guess.
-    """
-    return one_step.W / (2.0 * learning_rate)
-
-
-def inverse_steps(matrix: Array, steps: int) -> Array:
-    """The one-step matrix A = (2 lr / m) X'X behind W = I - (I - A)^E, for 0 <= A <= I.
-
-    Eigenvalues of W are clipped to [0, 1]; those near 1 are lost to rounding, as the
-    client has converged along them.
-    """
-    values, vectors = np.linalg.eigh(matrix)
-    return np.asarray((vectors * _one_step(values, steps)) @ vectors.T)
-
-
 def rounding_scale(sent: Array, returned: Array) -> float:
     """Standard deviation per coordinate that the number format on the wire adds to D.
 

@@ -14,16 +14,13 @@ from numpy.typing import NDArray
 
 from overheard.attacks import all_attacks, attack_named, equation, is_slow, listens, words
 from overheard.errors import FixConfig, FixData, ListenLonger
-from overheard.evaluation import properties
 from overheard.evaluation.attempt import NOT_RUN, attempt, check_budget
-from overheard.evaluation.decision import CLOSE, Topic, topic_of
+from overheard.evaluation.decision import topic_of
 from overheard.evaluation.evidence import pooled_evidence, share_p_value, smaller_p_value
-from overheard.evaluation.intervals import clustered_interval
 from overheard.evaluation.kept import NOTHING_KEPT, Kept
 from overheard.evaluation.notes import notes_of
 from overheard.evaluation.pace import Pace, scope
 from overheard.evaluation.record import (
-    SHARES,
     AttackInfo,
     Audit,
     Failed,
@@ -33,14 +30,14 @@ from overheard.evaluation.record import (
     Skipped,
 )
 from overheard.evaluation.replay import replays
-from overheard.evaluation.scoring import Scored, Scorer, scorer_of
+from overheard.evaluation.scoring import ALL_CLIENTS, Scored, Scorer, answers_in, scorer_of
 from overheard.evaluation.sureness import joined, sureness
 from overheard.foreign.limits import check
 from overheard.learning.recipe import Recipe
-from overheard.transcript.knowledge import Sums
+from overheard.questions.question import Metric, Topic, by_question
 from overheard.transcript.observe import EVERYBODY, observe, recipe_of
 from overheard.transcript.store import Recording
-from overheard.transcript.target import LOCAL_MODEL, Target
+from overheard.transcript.target import Target, chosen_targets, targets_in
 from overheard.transcript.threat import Threat
 from overheard.transcript.view import Attack, View, launch
 
@@ -93,19 +90,20 @@ def audit(
     named = {a.name for a in chosen} if given else set()
     names = _clients(recording, tuple(clients))
     asked = _targets(recording, tuple(targets))
-    whole = {t for t in asked if t.question == "property"}
+    whole = {t for t in asked if t.asked.together}
     scored: list[Scored] = []
     skipped: list[Skipped] = []
     failed: list[Failed] = []
     steps = [(t, c) for t in asked for c in ((EVERYBODY,) if t in whole else names)]
-    about = {t: [a for a in chosen if a.question == t.question] for t in asked}
+    attacking = by_question(chosen)
+    about = {t: attacking.get(t.question, []) for t in asked}
     sizes = {c: len(truth[c]) for c in names if c in truth}
     pace, left = Pace(), _work(steps, about, sizes)
     check("outcomes", sum(len(about[t]) for t, _ in steps), recording.path, FixConfig)
     asking = {a.name for of in about.values() for a in of}
     progress(scope([*sizes.values()], len(recording.rounds), len(asking)), 0, len(steps))
     for done, (target, client) in enumerate(steps):
-        step, matching = f"{target.key} of {client or properties.EVERYBODY}", about[target]
+        step, matching = f"{target.key} of {client or ALL_CLIENTS}", about[target]
         progress(step + pace.left(left), done, len(steps))
         records = sizes.get(client, 0)
         left.subtract(dict.fromkeys((a.name for a in matching), records))
@@ -120,13 +118,9 @@ def audit(
             continue
         try:
             view = observe(recording, threat, target, client)
-            pools = None
-            if target.question == "membership":
-                pools = recording.truth("Membership", target.key)
-            if target in whole:
-                scorer = _property_scorer(recording, target, view, seed)
-            else:
-                scorer = scorer_of(recipe, truth, target, view, seed, pools, rows)
+            target.asked.check(view)
+            answers = answers_in(recording, target)
+            scorer = scorer_of(recipe, truth, target, view, seed, answers, rows)
         except (ListenLonger, FixData) as error:
             skipped += [_skip(a, client, target, str(error)) for a in matching]
             continue
@@ -190,7 +184,7 @@ def _outcome(
         guess = launch(attack, view, seed)
         return scorer(attack, guess, time.perf_counter() - begin)
 
-    client, column = view.client or properties.EVERYBODY, target.column or None
+    client, column = view.client or ALL_CLIENTS, target.column or None
     try:
         return attempt(run, attack.name, client, column, budget=budget)
     except NOT_RUN as error:
@@ -224,17 +218,6 @@ def _sort(
             skipped.append(outcome)
 
 
-def _property_scorer(recording: Recording, target: Target, view: View, seed: int) -> Scorer:
-    """What scores guesses about all clients; what nobody could guess from is refused here."""
-    if Sums not in view.kinds:
-        raise ListenLonger(
-            f"{target.key!r} is asked of the sums of updates, which the threat model "
-            f"{view.threat!r} does not hear; audit as 'secure-server'"
-        )
-    properties.check_heard(view)
-    return properties.property_scorer(recording.truth("Property", target.key), target, view, seed)
-
-
 def _clients(recording: Recording, names: tuple[str, ...]) -> tuple[str, ...]:
     if unknown := [name for name in names if name not in recording.clients]:
         raise FixConfig(f"no client {unknown[0]!r}; the clients are {', '.join(recording.clients)}")
@@ -242,16 +225,8 @@ def _clients(recording: Recording, names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _targets(recording: Recording, keys: tuple[str, ...]) -> list[Target]:
-    there = [LOCAL_MODEL, *(Target.parse(key) for key in recording.targets)]
-    if not keys:
-        return there
-    known = {t.column: t for t in there if t.question == "attribute"} | {t.key: t for t in there}
-    for key in keys:
-        if key not in known:
-            raise FixConfig(
-                f"the recording has no target {key!r}; it has {', '.join(t.key for t in there)}"
-            )
-    return [known[key] for key in keys]
+    there = targets_in(recording.targets)
+    return chosen_targets(there, keys, "the recording") if keys else there
 
 
 def together(
@@ -277,18 +252,20 @@ def _tested(scored: Sequence[Scored], listening: frozenset[str]) -> list[Scored]
 
 def _with_p_value(scored: Scored, free: Sequence[Array]) -> Scored:
     found = scored.finding
-    if found.metric in SHARES or found.flag:
+    if found.measure.share or found.flag:
         return scored
-    against = _rivals(found.metric, scored.imputed, free)
-    if not against:
-        return scored
-    p = max(smaller_p_value(scored.units, than) for than in against)
-    return replace(scored, finding=found.model_copy(update={"p_value": p}))
+    p = _p_value(found.measure, scored.units, scored.imputed, free)
+    return scored if p is None else replace(scored, finding=found.model_copy(update={"p_value": p}))
 
 
-def _rivals(metric: str, imputed: Array | None, free: Sequence[Array]) -> list[Array | float]:
-    close: list[Array | float] = [CLOSE] if metric == "excess_loss" else []
-    return [*close, *free, *([] if imputed is None else [imputed])]
+def _p_value(
+    metric: Metric, units: Array, imputed: Array | None, free: Sequence[Array]
+) -> float | None:
+    """That the scores leak no more than the limit, and those of everybody who does not listen."""
+    against: list[Array | float] = [*free, *([] if imputed is None else [imputed])]
+    against += [] if metric.limit is None else [metric.limit]
+    turned = -metric.sign
+    return max((smaller_p_value(turned * units, turned * than) for than in against), default=None)
 
 
 def _pool(scored: Sequence[Scored], listening: frozenset[str]) -> Iterable[Pooled]:
@@ -309,13 +286,13 @@ def _pool(scored: Sequence[Scored], listening: frozenset[str]) -> Iterable[Poole
 
 def _pooled(attack: str, members: Sequence[Scored], free: Sequence[Mapping[str, Array]]) -> Pooled:
     """One attack's findings about several clients as one."""
-    first = members[0].finding
-    if first.metric == "f1":  # asked of all clients together: there is nothing to pool
+    first, metric = members[0].finding, members[0].finding.measure
+    if topic_of(first).together:  # there is nothing to pool
         own = first.model_dump(include=set(Pooled.model_fields) - {"flag", "oversure"})
         return Pooled(**own, clients=first.n)
     units = np.concatenate([m.units for m in members])
-    value, share = float(units.mean()), first.metric == "accuracy"
-    low, high = clustered_interval([m.units for m in members], share=share)
+    value = float(units.mean())
+    low, high = metric.pooled([m.units for m in members])
     posteriors = [m.posterior for m in members if m.posterior is not None]
     imputed = [m.imputed for m in members if m.imputed is not None]
     stranger = np.concatenate(imputed) if len(imputed) == len(members) else None
@@ -324,7 +301,7 @@ def _pooled(attack: str, members: Sequence[Scored], free: Sequence[Mapping[str, 
         "oversure": next((m.finding.oversure for m in members if m.finding.oversure), ""),
         "sure": sureness(joined(posteriors), bins=True) if posteriors else None,
     }
-    if share:
+    if metric.share:
         sizes = np.array([m.finding.n for m in members])
         majority = float(np.average([m.finding.majority or 0.0 for m in members], weights=sizes))
         told |= {"majority": majority, "lift": value - max(majority, told["imputation"] or 0.0)}
@@ -336,20 +313,15 @@ def _pooled(attack: str, members: Sequence[Scored], free: Sequence[Mapping[str, 
         chance = float(np.average(chances, weights=sizes))
         claims = bool(whole) or any(m.finding.oversure for m in members)
         bits = pooled_evidence(gains) if claims else None
-        told["p_value"] = share_p_value(int(units.sum()), len(units), chance, bits)
+        if metric.hits:
+            told["p_value"] = share_p_value(int(units.sum()), len(units), chance, bits)
     else:
-        low = max(low, 0.0)  # neither an error nor an excess over the optimum is negative
-        if first.metric == "mean_absolute_error":
-            told["lift"] = None if stranger is None else told["imputation"] - value
+        told["lift"] = None if stranger is None else metric.gain(value, told["imputation"])
         clients = [m.finding.client for m in members]
         guesses = [
-            np.concatenate([units[c] for c in clients])
-            for units in free
-            if set(clients) <= set(units)
+            np.concatenate([own[c] for c in clients]) for own in free if set(clients) <= set(own)
         ]
-        against = _rivals(first.metric, stranger, guesses)
-        if against:
-            told["p_value"] = max(smaller_p_value(units, than) for than in against)
+        told["p_value"] = _p_value(metric, units, stranger, guesses)
     return Pooled(
         attack=attack,
         question=first.question,
@@ -397,7 +369,7 @@ def _info(attack: Attack) -> AttackInfo:
 def _skip(attack: Attack, client: str, target: Target, reason: str) -> Skipped:
     return Skipped(
         attack=attack.name,
-        client=client or properties.EVERYBODY,
+        client=client or ALL_CLIENTS,
         attribute=target.column or None,
         reason=reason,
     )

@@ -53,13 +53,14 @@ def imputation(
     column: str,
     values: tuple[Value, ...],
     seed: int,
+    parts: tuple[str, ...] = (),
 ) -> Imputed | None:
     """What a stranger would guess with labelled records from elsewhere.
 
     A logistic regression and gradient-boosted trees of the secret given the public attributes and
     the label are trained on the OTHER clients' records; the one that cross-validates better there
-    (log-loss) is scored on this client. None with a single client, or where the others show one
-    value only.
+    (log-loss) is scored on this client. ``parts``: the columns that make up the secret, where they
+    are several. None with a single client, or where the others show one value only.
     """
     from sklearn.ensemble import HistGradientBoostingClassifier
     from sklearn.linear_model import LogisticRegression
@@ -70,7 +71,7 @@ def imputation(
     others = [name for name in truth if name != client]
     if not others:
         return None
-    x = np.concatenate([_public(recipe, truth[o], column, values) for o in others])
+    x = np.concatenate([_public(recipe, truth[o], parts or (column,)) for o in others])
     s = np.concatenate([value_indices(truth[o][column], values) for o in others])
     rng = stream(seed, "imputation", column)  # not in the client's name: that must not matter
     if len(s) > MOST_RECORDS:
@@ -94,7 +95,7 @@ def imputation(
         scores = [cross_val_score(m, x, s, cv=split, scoring=measure).mean() for m in models]
         best = models[int(np.argmax(scores))]
     best.fit(x, s)
-    mine = _public(recipe, truth[client], column, values)
+    mine = _public(recipe, truth[client], parts or (column,))
     wanted = value_indices(truth[client][column], values)
     hits = np.asarray(best.predict(mine) == wanted, dtype=np.float64)
     p = np.zeros((len(wanted), len(values)))
@@ -104,12 +105,11 @@ def imputation(
     return Imputed(hits, np.log2(p[np.arange(len(wanted)), wanted]))
 
 
-def _public(recipe: Recipe, records: Records, column: str, values: tuple[Value, ...]) -> Array:
+def _public(recipe: Recipe, records: Records, secret: tuple[str, ...]) -> Array:
     """Public inputs and the label; the secret's inputs, if it has any, are left out."""
-    public = encode(recipe.encoding, records.without(column), {column: values[0]})
-    if column in recipe.encoding.columns():
-        inside = recipe.encoding.inputs_of(column)
-        public = np.delete(public, np.arange(inside.start, inside.stop), axis=1)
+    blocks = [recipe.encoding.inputs_of(c) for c in secret if c in recipe.encoding.columns()]
+    inside = [i for block in blocks for i in range(block.start, block.stop)]
+    public = np.delete(encode(recipe.encoding, records), inside, axis=1)
     return np.column_stack([public, recipe.target.encode(records)])
 
 

@@ -19,21 +19,12 @@ from scipy.special import ndtri
 
 from overheard.evaluation.hits import Hits, about
 from overheard.evaluation.paired import Changed, by_interval, by_record, by_share, mean_change
-from overheard.evaluation.record import (
-    SHARES,
-    Audit,
-    Failed,
-    Finding,
-    Pooled,
-    Skipped,
-    unfit_clients,
-)
+from overheard.evaluation.record import Audit, Failed, Finding, Pooled, Skipped, unfit_clients
+from overheard.questions.question import Topic
 
 TOGETHER = 0.98
 """Confidence that the intervals of all rows of a comparison hold together, so that about one of
 100 comparisons shows a rise that is none (``reliability/compare.py`` counts them)."""
-SAME_MODEL = 1e-4
-"""Copies of a client's model that lose at most this much more (0.01%) are equally its own."""
 Change = Literal["rose", "fell", "no change shown"]
 By = Literal["records", "clients", "nothing"]
 
@@ -135,7 +126,9 @@ def compare(
             )
     if not rows and not lost:
         differs.append("no secret was measured in both")
-    cautions, unpaired = _cautions(before, after), tuple(both.unpaired(rows))
+    topics = (Topic(*key[:3]) for key, _, _ in pairs)
+    cautions = _cautions(before, after)
+    unpaired = tuple(both.unpaired(zip(topics, rows, strict=True)))
     return Comparison(rows, tuple(differs), _changed(before, after), cautions, lost, unpaired)
 
 
@@ -218,7 +211,7 @@ class _Both:
         self, key: _Key, before: Finding | Pooled, after: Finding | Pooled
     ) -> list[tuple[Finding, Finding]]:
         """The clients of which both know something to rely on."""
-        if key[2] == "f1":  # asked of all clients together
+        if Topic(*key[:3]).together:
             return []
         a, b = _findings(self.before, key, before.attack), _findings(self.after, key, after.attack)
         names = [c for c in a if c in b and key[3] in (None, c)]
@@ -228,7 +221,7 @@ class _Both:
         return [(a[c], b[c]) for c in names if not a[c].flag and not b[c].flag]
 
     def _change(self, before: Finding, after: Finding) -> Changed:
-        if before.metric != "accuracy":
+        if not before.measure.hits:
             return by_interval(_leak(before), _leak(after), after.n)
         if self._same_records(before, after):
             one, other = (
@@ -241,10 +234,10 @@ class _Both:
         one, other = (h.get(about(f)) for h, f in zip(self.hits, (before, after), strict=True))
         return one is not None and other is not None and one.records == other.records
 
-    def unpaired(self, rows: Sequence[Compared]) -> list[str]:
+    def unpaired(self, rows: Iterable[tuple[Topic, Compared]]) -> list[str]:
         """What is to be said where records, or even clients, were not paired."""
-        told = []
-        asked = [row for row in rows if row.metric == "accuracy" and row.paired != "records"]
+        told, rows = [], list(rows)
+        asked = [t for t, row in rows if t.measure.hits and row.paired != "records"]
         if asked:
             missing = [w for w, h in zip(("before", "after"), self.hits, strict=True) if not h]
             why = f"no hits.json ({' and '.join(missing)})" if missing else "not the same records"
@@ -252,7 +245,7 @@ class _Both:
                 f"records could not be paired: {why}; audits made with --keep-hits can be, and "
                 "show smaller changes of single clients"
             )
-        alone = [row for row in rows if row.paired == "nothing" and row.metric != "f1"]
+        alone = [row for t, row in rows if row.paired == "nothing" and not t.together]
         if alone:
             named = dict.fromkeys(f"{r.secret} of {r.client or 'all'}" for r in alone)
             told.append(
@@ -263,7 +256,7 @@ class _Both:
 
 def _guessed(found: Sequence[Finding]) -> float:
     """What guessing gets on these clients together; 0 where more is no better."""
-    if not found or found[0].metric not in SHARES:
+    if not found or not found[0].measure.share:
         return 0.0
     sizes = [f.n for f in found]
     guesses = [float(np.average([f.majority or 0.0 for f in found], weights=sizes))]
@@ -279,13 +272,14 @@ def _secret(key: _Key) -> str:
 
 def _leak(found: Finding | Pooled) -> tuple[float, float, float]:
     """Leakage with its interval, larger being worse: the lift, or minus the loss or error."""
-    if found.metric in SHARES:
+    metric = found.measure
+    if metric.share:
         shift = 0.0 if found.lift is None else found.lift - found.value
         return found.value + shift, found.low + shift, found.high + shift
-    ends = (found.value, found.high, found.low)
-    if found.metric == "excess_loss":
-        ends = tuple(max(end, SAME_MODEL) for end in ends)  # type: ignore[assignment]
-    return -ends[0], -ends[1], -ends[2]
+    if metric.larger_leaks:
+        return found.value, found.low, found.high
+    value, low, high = (-max(end, metric.same) for end in (found.value, found.high, found.low))
+    return value, low, high
 
 
 def compared_leaks(

@@ -19,6 +19,7 @@ from overheard.evaluation.intervals import share_interval
 from overheard.evaluation.kept import NOTHING_KEPT, Kept
 from overheard.evaluation.metrics import attribute_hits
 from overheard.evaluation.record import Audit, Failed, Finding, KnownShare, Skipped
+from overheard.questions.question import by_question
 from overheard.randomness import stream
 from overheard.transcript.knowledge import AttributeDomain, Labels, PublicRecords
 from overheard.transcript.observe import observe
@@ -91,9 +92,8 @@ def by_coverage(
     cannot be decoded are left out."""
     best: dict[str, Finding] = {}
     attacks = audit.listening
-    for found in audit.findings:
-        small = found.question == "attribute" and found.attribute and found.n <= most
-        if small and found.attribute is not None and found.attack in attacks:
+    for found in by_question(audit.findings).get(PartialDecode.question, []):
+        if found.attribute is not None and found.n <= most and found.attack in attacks:
             known = best.get(found.attribute)
             if known is None or (found.lift or 0.0) > (known.lift or 0.0):
                 best[found.attribute] = found

@@ -21,34 +21,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from scipy.stats import norm
 
 from overheard.evaluation.evidence import share_p_value
-from overheard.evaluation.record import SHARES, Audit, Finding, Heard, Pooled
+from overheard.evaluation.record import Audit, Finding, Heard, Pooled
+from overheard.questions.question import Topic
 
 ERROR = 0.05
 """Probability that an audit calls anything exposed that is not."""
-CLOSE = 0.01
-"""A model that loses at most this much more than the optimum counts as the client's own."""
-
-
-class Topic(NamedTuple):
-    """One thing that was asked about every client."""
-
-    question: str
-    attribute: str | None
-    metric: str
-
-    @property
-    def name(self) -> str:
-        """The secret's name, as short as a column heading."""
-        if self.metric == "mean_absolute_error":
-            return "label" if self.attribute is None else f"mean label by {self.attribute}"
-        if self.attribute is not None:
-            return self.attribute
-        return "own model" if self.question == "local_model" else self.question.replace("_", " ")
 
 
 def topic_of(found: Finding | Pooled | Heard) -> Topic:
@@ -141,15 +122,16 @@ Key = tuple[Topic, str]
 
 
 def references_of(audit: Audit) -> dict[Key, float]:
-    """The smallest loss or error that somebody gets who does not listen, by topic and client
-    ("" for all together)."""
+    """The best that somebody gets who does not listen, by topic and client ("" for all together);
+    shares say so themselves."""
     best: dict[Key, float] = {}
     listening = audit.listening
     everything: list[Finding | Pooled] = [*audit.findings, *audit.pooled]
     for found in everything:
-        if found.metric not in SHARES and found.attack not in listening:
-            key = key_of(found)
-            best[key] = min(found.value, best.get(key, found.value))
+        if not found.measure.share and found.attack not in listening:
+            key, metric = key_of(found), found.measure
+            if key not in best or metric.gain(found.value, best[key]) > 0:
+                best[key] = found.value
     return best
 
 
@@ -159,11 +141,8 @@ def key_of(found: Finding | Pooled) -> Key:
 
 def reference_of(found: Finding | Pooled, references: Mapping[Key, float]) -> float | None:
     """What guessing without listening gets; None where there is no such guess."""
-    if found.metric in SHARES:
-        guesses = [g for g in (found.majority, found.imputation) if g is not None]
-        return max(guesses, default=None)
-    errors = [references.get(key_of(found)), found.imputation]
-    return min((e for e in errors if e is not None), default=None)
+    free = found.majority if found.measure.share else references.get(key_of(found))
+    return found.measure.best(g for g in (free, found.imputation) if g is not None)
 
 
 def p_value_of(found: Finding | Pooled, references: Mapping[Key, float]) -> float | None:
@@ -171,14 +150,13 @@ def p_value_of(found: Finding | Pooled, references: Mapping[Key, float]) -> floa
     value and interval. None where there is nothing to compare with."""
     if found.p_value is not None:
         return found.p_value
-    reference = reference_of(found, references)
-    if found.metric == "excess_loss":
-        reference = CLOSE if reference is None else min(reference, CLOSE)
+    metric = found.measure
+    bars = [b for b in (reference_of(found, references), metric.limit) if b is not None]
+    reference = metric.best(bars)
     if reference is None:
         return None
-    if found.metric == "accuracy":
+    if metric.hits:
         return share_p_value(round(found.value * found.n), found.n, reference, None)
-    better = found.metric in SHARES
-    margin = found.value - reference if better else reference - found.value
-    reach = (found.value - found.low) if better else (found.high - found.value)
+    margin = metric.gain(found.value, reference)
+    reach = found.value - found.low if metric.larger_leaks else found.high - found.value
     return float(norm.sf(margin / max(reach / norm.ppf(0.975), 1e-300)))

@@ -15,9 +15,10 @@ import numpy as np
 from overheard.attacks import all_attacks, attack_named, is_slow, listens
 from overheard.errors import ChooseAnotherAttack, FixConfig
 from overheard.evaluation.attempt import NOT_RUN
-from overheard.evaluation.properties import answers_of, check_heard, f1, remarks, scores_of
+from overheard.evaluation.properties import answers_of, f1, remarks, scores_of
 from overheard.evaluation.record import Detection, Suspect
 from overheard.evaluation.scoring import finite
+from overheard.questions.question import by_question
 from overheard.transcript.guess import ClientProperty
 from overheard.transcript.knowledge import Sums
 from overheard.transcript.observe import EVERYBODY, observe
@@ -45,10 +46,10 @@ def detect(
     if not recording.rounds:
         raise FixConfig(f"{recording.path}: no round was recorded; there is nothing to listen to")
     view = observe(recording, SECURE_SERVER, target, EVERYBODY)
-    check_heard(view)
+    target.asked.check(view)
     sums = view.know(Sums)
     begin = time.perf_counter()
-    ran, guess = _first_that_runs(_candidates(attack), view, seed, progress)
+    ran, guess = _first_that_runs(_candidates(attack, target), view, seed, progress)
     seconds = time.perf_counter() - begin
     scores: dict[str, float | int | str] | None = None
     if score:
@@ -77,31 +78,29 @@ def detect(
 
 def _target(recording: Recording, property_: str) -> Target:
     target = client_property(property_)
-    asked = [t for t in recording.targets if t.startswith("property.")]
-    if target.key not in asked:
-        there = ", ".join(t.removeprefix("property.") for t in asked) or "none"
+    if target.key not in recording.targets:
+        asked = by_question(map(Target.parse, recording.targets)).get(target.question, [])
+        there = ", ".join(t.column for t in asked) or "none"
         raise FixConfig(
             f"{recording.path}: side/ holds nothing to look for {property_!r} with; it was "
-            f"recorded for: {there}; add [property] to the simulation, or auxiliary data to side/"
+            f"recorded for: {there}; add [property] to the simulation, or to the file of --with"
         )
     return target
 
 
-def _candidates(name: str) -> list[Attack]:
+def _candidates(name: str, target: Target) -> list[Attack]:
+    known = by_question(attack_named(known) for known in all_attacks())
+    names = [attack.name for attack in known.get(target.question, [])]
     if name:
         attack = attack_named(name)
-        if attack.question != "property":
+        if name not in names:
             raise FixConfig(
                 f"attack {name!r} answers the question {attack.question!r}; attacks on a property: "
-                f"{', '.join(_names()) or 'none'}"
+                f"{', '.join(names) or 'none'}"
             )
         return [attack]
-    order = sorted(_names(), key=lambda n: (n not in PREFERRED, n))
+    order = sorted(names, key=lambda n: (n not in PREFERRED, n))
     return [a for a in map(attack_named, order) if not is_slow(a) and listens(a)]
-
-
-def _names() -> list[str]:
-    return [name for name, made in all_attacks().items() if made.question == "property"]
 
 
 def _first_that_runs(

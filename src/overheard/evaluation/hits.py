@@ -81,7 +81,7 @@ def hits_json(outcomes: Iterable[Scored]) -> str:
             right=base64.b64encode(np.packbits(one.units > 0.5).tobytes()).decode(),
         )
         for one in outcomes
-        if one.finding.metric == "accuracy" and one.records
+        if one.finding.measure.hits and one.records
     ]
     return _File(lines=tuple(lines)).model_dump_json(indent=1) + "\n"
 

@@ -19,13 +19,14 @@ from overheard.evaluation.audit import chosen_attacks, key_of
 from overheard.evaluation.kept import NOTHING_KEPT, Kept
 from overheard.evaluation.pace import estimate
 from overheard.evaluation.record import Audit, Failed, Finding, Heard, Skipped
-from overheard.evaluation.scoring import scorer_of
+from overheard.evaluation.scoring import answers_in, scorer_of
 from overheard.learning.recipe import Recipe
 from overheard.learning.records import Records
+from overheard.questions.question import by_question
 from overheard.transcript.knowledge import Link, Sums
 from overheard.transcript.observe import observe, recipe_of
 from overheard.transcript.store import Recording
-from overheard.transcript.target import LOCAL_MODEL, Target
+from overheard.transcript.target import Target, targets_in
 from overheard.transcript.threat import Threat
 from overheard.transcript.view import Attack, View, launch
 
@@ -71,7 +72,7 @@ def by_rounds(
     found: list[Heard | Failed | Skipped] = []
     for done, best in enumerate(chosen):
         target = _target(recording, best)
-        if target is None or target.question == "property":  # its guess has evidence by round
+        if target is None or target.asked.together:  # its guess has evidence by round
             continue
         cost = estimate(len(prefixes(len(recording.rounds))) * best.seconds)
         progress(f"{target.key}, round by round: {best.attack}{cost}", done, len(chosen))
@@ -101,8 +102,7 @@ def _line(
     listens = [kind for kind in (Link, Sums) if kind in attack.needs & view.kinds]
     if is_slow(attack) or not listens:
         return []
-    pools = recording.truth("Membership", target.key) if target.question == "membership" else None
-    scorer = scorer_of(recipe, truth, target, view, seed, pools)
+    scorer = scorer_of(recipe, truth, target, view, seed, answers_in(recording, target))
     heard = len(view.know(listens[0]))
     found: list[Heard | Failed | Skipped] = []
     for rounds in prefixes(heard):
@@ -127,17 +127,13 @@ def _heard(finding: Finding, rounds: int) -> Heard:
     return Heard(rounds=rounds, **{name: getattr(finding, name) for name in shared})
 
 
-def _learned(value: float, metric: str) -> float:
-    return value if metric in ("accuracy", "f1") else -value
-
-
 def _strongest(audit: Audit) -> list[Finding]:
     """Per secret: the attack best over all clients, where it is best over them."""
     attacks = audit.listening
     best: dict[tuple[str, str | None, str], tuple[float, str]] = {}
     for row in audit.pooled:
         key = (row.question, row.attribute, row.metric)
-        score = _learned(row.value, row.metric)
+        score = row.measure.sign * row.value
         if row.attack in attacks and not row.flag and score > best.get(key, (-np.inf, ""))[0]:
             best[key] = (score, row.attack)
     chosen = []
@@ -147,12 +143,15 @@ def _strongest(audit: Audit) -> list[Finding]:
             for f in audit.findings
             if (f.question, f.attribute, f.metric) == asked and f.attack == attack and not f.flag
         ]
-        chosen.append(max(of, key=lambda f: f.lift if f.lift is not None else -f.value))
+        chosen.append(max(of, key=_gain))
     return chosen
 
 
+def _gain(found: Finding) -> float:
+    return found.measure.sign * found.value if found.lift is None else found.lift
+
+
 def _target(recording: Recording, found: Finding) -> Target | None:
-    there = [LOCAL_MODEL, *(Target.parse(key) for key in recording.targets)]
-    asked = [t for t in there if t.question == found.question]
+    asked = by_question(targets_in(recording.targets)).get(found.question, [])
     same = [t for t in asked if (t.column or None) == found.attribute]
     return next(iter(same or asked), None)

@@ -10,14 +10,14 @@ from collections.abc import Sequence
 
 from overheard.evaluation.promised import promise_notes
 from overheard.evaluation.record import Finding
-from overheard.transcript.clear import clear_notes
+from overheard.transcript.observe import in_the_clear
 from overheard.transcript.store import Recording
 
 
 def notes_of(recording: Recording, findings: Sequence[Finding]) -> tuple[str, ...]:
     """Of the recording first, then of what was found."""
     stopped = "The recording was not closed: its recorder was stopped."
-    said = (*clear_notes(recording), *promise_notes(recording))
+    said = (*in_the_clear(recording).sentences(), *promise_notes(recording))
     return (
         *said,
         *(() if recording.closed else (stopped,)),

@@ -33,7 +33,7 @@ def promise_notes(recording: Recording) -> tuple[str, ...]:
         bounded = any(_number(promise["epsilon"]) < inf for promise in content.values())
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise FixRecording(
-            f"{recording.path / 'side'}: {PRIVACY_BUDGET} is not what the format says "
+            f"{recording.side_folder}: {PRIVACY_BUDGET} is not what the format says "
             f"({type(error).__name__}: {error}); record again"
         ) from error
     return (*said, *(_left_out(recipe_of(recording)) if bounded else ()))

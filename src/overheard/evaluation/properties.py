@@ -14,19 +14,13 @@ from numpy.typing import NDArray
 from scipy.stats import binomtest
 
 from overheard.errors import FixData, FixRecording, ListenLonger
-from overheard.evaluation.evidence import found_p_value
 from overheard.evaluation.intervals import RESAMPLES
-from overheard.evaluation.record import Finding
-from overheard.evaluation.scoring import Scored, Scorer, finite
 from overheard.learning.records import Records, encode
-from overheard.randomness import stream
 from overheard.transcript.guess import ClientProperty
 from overheard.transcript.knowledge import AuxiliaryData, LocalTraining, Sums, TargetRecord
 from overheard.transcript.observe import POSITIVE_COLUMN
-from overheard.transcript.target import Target
-from overheard.transcript.view import Attack, View
+from overheard.transcript.view import View
 
-EVERYBODY = "all clients"
 Flags = NDArray[np.bool_]
 
 
@@ -71,44 +65,6 @@ def answers_of(truth: Mapping[str, Records], clients: tuple[str, ...]) -> Flags:
     return np.array([truth[c][POSITIVE_COLUMN][0] > 0.5 for c in clients])
 
 
-def property_scorer(truth: Mapping[str, Records], target: Target, view: View, seed: int) -> Scorer:
-    """What scores guesses about all clients; ``truth``: for each client, whether it has it."""
-    answers = answers_of(truth, view.know(Sums).clients)
-    free = max(f1(np.full(len(answers), guess), answers) for guess in (False, True))
-
-    def score(attack: Attack, guess: ClientProperty, seconds: float) -> Scored:
-        if guess.clients != view.know(Sums).clients:
-            raise FixData(f"{len(guess.clients)} guesses for {len(answers)} clients")
-        chosen = guess.choice()
-        value = f1(chosen, answers)
-        low, high = f1_interval(chosen, answers, stream(seed, "interval", attack.name, target.key))
-        details = finite({**guess.diagnostics, **scores_of(guess, answers)})
-        found, accused, positives = (int(s.sum()) for s in (chosen & answers, chosen, answers))
-        p = found_p_value(found, accused, positives, len(answers)) if value > free else 1.0
-        finding = Finding(
-            attack=attack.name,
-            paper=attack.paper,
-            question=target.question,
-            threat=view.threat,
-            client=EVERYBODY,
-            attribute=target.column,
-            metric="f1",
-            value=value,
-            low=low,
-            high=high,
-            majority=free,
-            lift=value - free,
-            n=len(answers),
-            seconds=seconds,
-            seed=seed,
-            details=details,
-            p_value=None if "flag" in details else p,
-        )
-        return Scored(finding, np.array([value]), None)
-
-    return score
-
-
 def scores_of(guess: ClientProperty, answers: Flags) -> dict[str, float | int]:
     """What stands beside F1: precision and recall (left out where undefined), Brier's score."""
     chosen = guess.choice()
@@ -129,8 +85,6 @@ def scores_of(guess: ClientProperty, answers: Flags) -> dict[str, float | int]:
 
 def check_heard(view: View) -> None:
     """Refuse what no attack on a property can work with, and say what is missing."""
-    if Sums not in view.kinds:
-        return
     sums = view.know(Sums)
     sums.require(2, "telling clients apart")
     if (sums.participation == sums.participation[:, :1]).all():

@@ -11,23 +11,30 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from overheard.errors import FixRecording
 from overheard.foreign.files import read_bounded
 from overheard.foreign.limits import check
+from overheard.questions.question import Metric, all_metrics, metric_named
 from overheard.transcript.knowledge import LISTENING
 
 VERSION = 3
 READS = (1, 2, 3)
 LARGEST = 1e300
-SHARES = frozenset({"accuracy", "f1"})
-"""Metrics in [0, 1] of which more is worse; the others are losses and errors."""
-
-Metric = Literal["accuracy", "excess_loss", "mean_absolute_error", "f1"]
 Count = Annotated[int, Field(ge=0)]
 Seconds = Annotated[float, Field(ge=0)]
 Probability = Annotated[float, Field(ge=0, le=1)]
+
+
+def _known(name: str) -> str:
+    if name not in all_metrics():
+        known = ", ".join(all_metrics())
+        raise ValueError(f"unknown metric {name!r}; known: {known}; install its question's package")
+    return name
+
+
+MetricName = Annotated[str, AfterValidator(_known)]
 
 
 class _Part(BaseModel):
@@ -46,6 +53,11 @@ class _Part(BaseModel):
 class _Measured(_Part):
     """What has a value and an interval, which must be one."""
 
+    @property
+    def measure(self) -> Metric:
+        """In which units the value is."""
+        return metric_named(getattr(self, "metric"))  # noqa: B009  # where it has one
+
     @model_validator(mode="after")
     def _possible(self) -> Self:
         told = dict(self)
@@ -54,7 +66,7 @@ class _Measured(_Part):
         slack = 1e-9 * max(1.0, abs(value))
         if not low - slack <= value <= high + slack:
             raise ValueError(f"low {low:g}, value {value:g}, high {high:g}: not in this order")
-        if told.get("metric", "accuracy") in SHARES:
+        if "metric" not in told or self.measure.share:
             ends = (low, value, high, told.get("majority"), told.get("imputation"))
             if any(end is not None and not -slack <= end <= 1 + slack for end in ends):
                 raise ValueError(f"a share outside 0 to 1 ({value:g}, {low:g} to {high:g})")
@@ -106,20 +118,12 @@ class Sureness(_Part):
 class Finding(_Measured):
     """What one attack learned about one client.
 
-    ``metric`` says what ``value`` is: ``accuracy`` (share of records whose attribute is guessed
-    right; larger leaks more), ``excess_loss`` (how much worse than the client's own optimum the
-    reconstructed model does on the client's records, relative to the optimum's loss; smaller leaks
-    more), ``f1`` (of a property asked of all clients together: 2 hits / (accused + positives);
-    larger leaks more, ``majority`` is the better of accusing nobody and accusing everybody) or
-    ``mean_absolute_error`` (of each record's label or, where ``attribute`` names a column,
-    of the mean label of each group of that column, in the label's own units; smaller leaks more).
-    For ``accuracy``: ``majority`` is what always guessing the client's commonest value gets,
-    ``imputation`` what a stranger with the other clients' records gets without listening, ``lift``
-    is value minus the better of the two, ``bound`` a theoretical lower bound on the attack's
-    accuracy where one is known. For ``mean_absolute_error``: ``imputation`` is such a stranger's
-    error and ``lift`` is how much smaller the attack's is. ``details`` holds the attack's own
-    diagnostics and secondary metrics; ``flag`` in it says why the answer must not be relied on,
-    ``oversure`` that its probabilities do not hold against the truth.
+    ``metric`` says what ``value`` is; the files in `questions` say how each is made. Of shares,
+    ``majority`` is the best constant guess. ``imputation``: what a stranger with the other clients'
+    records gets without listening; ``lift``: how much more the attack tells than the better of the
+    two; ``bound``: what theory promises it at least. ``details`` holds the attack's own diagnostics
+    and secondary metrics; ``flag`` in it says why the answer must not be relied on, ``oversure``
+    that its probabilities do not hold against the truth.
 
     ``evidence``: bits by which its probabilities beat the best guess without listening, over all
     records. ``p_value``: of one test that nothing was learned beyond such guesses, not corrected
@@ -132,7 +136,7 @@ class Finding(_Measured):
     threat: str
     client: str
     attribute: str | None = None
-    metric: Metric
+    metric: MetricName
     value: float
     low: float
     high: float
@@ -169,7 +173,7 @@ class Pooled(_Measured):
     attack: str
     question: str
     attribute: str | None = None
-    metric: Metric
+    metric: MetricName
     value: float
     low: float
     high: float
@@ -193,7 +197,7 @@ class Heard(_Measured):
     question: str
     client: str
     attribute: str | None = None
-    metric: Metric
+    metric: MetricName
     rounds: Annotated[int, Field(ge=1)]
     value: float
     low: float

@@ -60,9 +60,6 @@ TINY, MOST_OFF = 1e-300, 1e9
 MOST_BYTES = 1 << 25
 """Of copies of a client's records that train together."""
 
-REPEATED = frozenset({"clip", "gaussian", "drop_column", "dp_sgd", "top_k"})
-"""Defences that a replay can repeat: clipping is done again, noise is drawn anew and widens what
-counts as close, of sparse updates the coordinates sent are compared."""
 _HEARING = Threat("replay", frozenset({Link, AppliedDefence}), "")
 
 
@@ -184,12 +181,17 @@ class _Client:
 
 
 def unrepeatable(recipe: Recipe, defence: AppliedDefence) -> str:
-    """Why nobody can replay what was done to the updates; nothing if one can."""
-    other = [name for name in defence.names if name not in REPEATED]
+    """Why nobody can replay what was done to the updates; nothing if one can.
+
+    Clipping is done again, noise is drawn anew and widens what counts as close, of sparse updates
+    the coordinates sent are compared.
+    """
+    repeatable, sparse = defence.having("repeatable"), defence.having("sparse")
+    other = [name for name in defence.names if name not in repeatable]
     if other:
         return f"the defence {', '.join(other)} changes updates in a way that is not repeated here"
-    if "top_k" in defence.names and (defence.noise_sd or not _certain(recipe)):
-        return "which coordinates top_k sends depends on chance here"
+    if sparse and (defence.noise_sd or not _certain(recipe)):
+        return f"which coordinates {', '.join(sparse)} sends depends on chance here"
     return ""
 
 
@@ -238,7 +240,7 @@ def compared(training: Training, link: Link, level: float, rng: np.random.Genera
     if training.certain:
         outcomes = []
         for row, (sent, update, rounded) in enumerate(messages):
-            said = update != 0 if "top_k" in training.defence.names else slice(None)
+            said = update != 0 if training.defence.having("sparse") else slice(None)
             exact, plain = (
                 training.updates(sent.astype(kind), 1, rng)[0][said] for kind in ("float64", wire)
             )

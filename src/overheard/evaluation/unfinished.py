@@ -21,6 +21,7 @@ from overheard.evaluation.kept import Kept
 from overheard.evaluation.record import Audit, read_audit
 from overheard.files import LOCK, sole_writer, write_durably
 from overheard.transcript.ledger import INDEX
+from overheard.transcript.store import Recording
 
 AUDIT = "audit.json"
 UNFINISHED = "unfinished"
@@ -107,11 +108,11 @@ def finish(work: Path, audit: Audit, hits: bool = False) -> Path:
     return path
 
 
-def fingerprint(run: Path) -> str:
+def fingerprint(recording: Recording) -> str:
     """A digest of a recording, by its indexes: they hold the digests of everything else."""
     total = hashlib.sha256()
-    for folder in ("wire", "side", "truth"):
-        index = run / folder / INDEX
+    for folder in (recording.path / "wire", recording.side_folder, recording.beside / "truth"):
+        index = folder / INDEX
         raw = index.read_bytes() if index.is_file() else b"none"
         total.update(hashlib.sha256(raw).digest())
     return total.hexdigest()

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-import difflib
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, get_args
+from typing import Annotated, Any, Literal, Self, TypeVar, get_args
 
-from pydantic import BeforeValidator, Field, PositiveInt, SerializeAsAny, ValidationError
+from pydantic import (
+    BeforeValidator,
+    Field,
+    PositiveInt,
+    SerializeAsAny,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    model_serializer,
+    model_validator,
+)
 
 from overheard.data.dataset import MOST_VALUES
 from overheard.errors import FixConfig
 from overheard.federation.defences.catalogue import parse_defence
-from overheard.federation.defences.contract import DefenceConfig
+from overheard.federation.defences.contract import Defence
+from overheard.federation.named import nearest
+from overheard.federation.server import Mean, ServerRule, WeightedMean, parse_rule
 from overheard.foreign.notation import read_toml
 from overheard.foreign.shown import short
 from overheard.learning.recipe import MOST_REPEATS, Epochs, LearningRate, Optimiser, Sgd
@@ -133,19 +143,41 @@ class PropertyConfig(Spec):
 
 
 S = TypeVar("S", bound=Spec)
-AnyDefence = Annotated[SerializeAsAny[DefenceConfig], BeforeValidator(parse_defence)]
+AnyDefence = Annotated[SerializeAsAny[Defence], BeforeValidator(parse_defence)]
+AnyRule = Annotated[SerializeAsAny[ServerRule], BeforeValidator(parse_rule)]
 
 
 class Config(Spec):
-    """A whole simulation. ``defence``: what clients and server do, in this order."""
+    """A whole simulation. ``server``: how the next global model is made, by default the mean of
+    the clients that ``training.weighting`` says. ``defence``: what clients and server do, in this
+    order."""
 
     seed: int = 0
     data: DataConfig
     model: ModelConfig
     training: TrainingConfig
+    server: AnyRule | None = None
     audit: AuditConfig = AuditConfig()
     property: PropertyConfig | None = None
     defence: tuple[AnyDefence, ...] = ()
+
+    def server_rule(self) -> ServerRule:
+        """How the server makes the next global model."""
+        return self.server or (WeightedMean() if self.training.weighting == "size" else Mean())
+
+    @model_validator(mode="after")
+    def _one_weighting(self) -> Self:
+        if self.server is not None and self.training.weighting != "size":
+            raise ValueError("[server] says how clients weigh; leave training.weighting out")
+        return self
+
+    @model_serializer(mode="wrap")
+    def _as_given(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without ``server`` where it is not given: such configs are written as they were."""
+        content: dict[str, Any] = plain(self)
+        if self.server is None:
+            content.pop("server", None)
+        return content
 
 
 def read_config(path: str | Path) -> Config:
@@ -173,11 +205,7 @@ def checked(spec: type[S], content: dict[str, Any], name: str) -> S:
 def _refuse_unknown_keys(content: dict[str, Any], spec: type[Spec], name: str, at: str) -> None:
     for key, value in content.items():
         if key not in spec.model_fields:
-            near = difflib.get_close_matches(key, spec.model_fields, n=1, cutoff=0.5)
-            hint = (
-                f"did you mean {near[0]!r}?" if near else f"known: {', '.join(spec.model_fields)}"
-            )
-            raise FixConfig(f"{name}: unknown key {at}{key!r}; {hint}")
+            raise FixConfig(f"{name}: unknown key {at}{key!r}; {nearest(key, spec.model_fields)}")
         annotation = spec.model_fields[key].annotation
         kinds = [
             inner

@@ -13,8 +13,7 @@ from overheard.data import catalogue
 from overheard.data.dataset import Dataset, bins_of, domain_of, is_binned
 from overheard.errors import FixConfig, FixData
 from overheard.federation.config import Config, ModelConfig
-from overheard.federation.defences.dp_sgd import DpSgdConfig
-from overheard.federation.defences.drop_column import DropColumnConfig
+from overheard.federation.defences.contract import Chain, chain
 from overheard.federation.pool import known_first, strangers
 from overheard.federation.properties import Properties, settle
 from overheard.foreign.limits import check
@@ -82,22 +81,20 @@ def plan(config: Config, dataset: Dataset | None = None) -> Plan:
     scaled = config.data.scale == "records"
     cut = {c for c in sensitive if is_binned(dataset.records, c, config.audit.bins)}
     whole = {c: values for c, values in attributes.items() if c not in cut}
-    encoding = encoding_for(dataset, whole, _dropped(config, dataset), scaled)
+    defence = chain(*config.defence)
+    seen = _seen(defence, dataset, config.seed)
+    encoding = encoding_for(seen, whole, scaled)
     for column in set(attributes) & set(encoding.columns()):
-        _refuse_function_of_public(dataset, encoding, column)
+        _refuse_function_of_public(seen, encoding, column)
     target = _target(dataset, scaled)
     loss, outputs = _loss(config, target)
     training = config.training
-    if training.algorithm == "fedsgd" and (training.epochs != 1 or training.batch_size):
-        raise FixConfig("fedsgd sends one full-batch gradient; leave epochs and batch_size out")
     if training.steps and (not training.batch_size or training.epochs != 1):
         raise FixConfig("steps counts mini-batches: set batch_size and leave epochs out")
     if training.isolate and training.isolate not in clients:
         raise FixConfig(
             f"training.isolate names {training.isolate!r}; the clients are {', '.join(clients)}"
         )
-    if training.proximal and training.algorithm != "fedprox":
-        raise FixConfig("proximal belongs to algorithm = 'fedprox'")
     model = _model(config.model, encoding, outputs)
     check("parameters", model.size, "the model", FixConfig)
     recipe = Recipe(
@@ -111,11 +108,15 @@ def plan(config: Config, dataset: Dataset | None = None) -> Plan:
         batch_size=training.batch_size or None,
         steps=training.steps or None,
         proximal=training.proximal,
-        private=_private(config),
+        private=_private(defence, len(target.classes), config.model),
         wire=training.wire,
         optimiser=training.optimiser,
         clip_norm=training.clip_norm,
     )
+    if recipe.sends_gradient and (recipe.epochs != 1 or recipe.batch_size):
+        raise FixConfig("fedsgd sends one full-batch gradient; leave epochs and batch_size out")
+    if recipe.proximal and not recipe.pull:
+        raise FixConfig("proximal belongs to algorithm = 'fedprox'")
     if not recipe.plain and (recipe.sends_gradient or recipe.private is not None):
         raise FixConfig(
             "training.optimiser and training.clip_norm are about a client's own steps; leave them "
@@ -125,28 +126,27 @@ def plan(config: Config, dataset: Dataset | None = None) -> Plan:
     return Plan(config, dataset, recipe, clients, attributes, *secrets)
 
 
-def _dropped(config: Config, dataset: Dataset) -> frozenset[str]:
-    """Inputs that a defence leaves out of the model."""
-    gone = [c for d in config.defence if isinstance(d, DropColumnConfig) for c in d.columns]
-    for column in gone:
-        if column not in dataset.inputs():
-            known = ", ".join(dataset.inputs())
-            raise FixConfig(f"drop_column: {column!r} is not an input; choose from {known}")
-    if set(gone) == set(dataset.inputs()):
-        raise FixConfig("drop_column leaves the model nothing to see; keep a column")
-    return frozenset(gone)
+def _seen(defence: Chain, dataset: Dataset, seed: int) -> Dataset:
+    """The dataset as the model sees it, once the defences have changed the records."""
+    records = dataset.records.without(dataset.client)
+    left = defence.records(records, stream(seed, "records")).columns
+    if dataset.target not in left:
+        raise FixConfig(f"the defences take the target {dataset.target!r} away; leave it there")
+    if len(left) == 1:
+        raise FixConfig("the defences leave the model nothing to see; keep a column")
+    clients = {dataset.client: dataset.records[dataset.client]}
+    return replace(dataset, records=Records({**clients, **left}))
 
 
-def _private(config: Config) -> PrivateSteps | None:
-    found = [d for d in config.defence if isinstance(d, DpSgdConfig)]
-    if len(found) > 1:
-        raise FixConfig("defence 'dp_sgd' is there twice; keep one")
-    if found and config.model.name == "lenet" and find_spec("opacus") is None:
+def _private(defence: Chain, classes: int, model: ModelConfig) -> PrivateSteps | None:
+    """The private steps that a defence takes inside local training, if one does."""
+    step = defence.step(classes)
+    if model.name == "lenet" and step.private and find_spec("opacus") is None:
         raise FixConfig(
-            "defence 'dp_sgd' of a 'lenet' needs Opacus, which is not installed: "
+            "defence: a 'lenet' with private steps needs Opacus, which is not installed: "
             "pip install 'overheard[dp]', or use model 'mlp'"
         )
-    return PrivateSteps(clip=found[0].clip, noise=found[0].noise) if found else None
+    return step.private
 
 
 def _model(wanted: ModelConfig, encoding: Encoding, outputs: int) -> Dense | LeNet | Module:
@@ -224,12 +224,12 @@ FILE_ONLY = tuple("path client target task drop categories missing encoding sepa
 """Settings of ``[data]`` that are about a table of the user's own."""
 
 
-def load_data(config: Config) -> Dataset:
-    """The dataset that the config names."""
+def load_data(config: Config, nobodys: bool = False) -> Dataset:
+    """The dataset that the config names; ``nobodys``: a table need not say whose records it has."""
     data = config.data
     options = dict(data.options)
     if data.source == "file":
-        if not (data.path and data.client and data.target):
+        if not (data.path and data.target and (data.client or nobodys)):
             raise FixConfig("data source 'file' needs path, client and target in [data]")
         options |= {key: getattr(data, key) for key in FILE_ONLY}
         options["sensitive"] = config.audit.attributes or ()
@@ -281,7 +281,6 @@ def _refuse_function_of_public(dataset: Dataset, encoding: Encoding, column: str
 def encoding_for(
     dataset: Dataset,
     attributes: dict[str, tuple[Value, ...]],
-    dropped: frozenset[str] = frozenset(),
     scaled: bool = True,
 ) -> Encoding:
     """The usual encoding of a table; attributes under audit with two numbers stay one input, and so
@@ -291,8 +290,6 @@ def encoding_for(
     """
     blocks: list[Scaled | OneHot | Pixels] = []
     for column in dataset.inputs():
-        if column in dropped:
-            continue
         values = dataset.records[column]
         if column in dataset.images:
             shift, scale = _spread(values) if scaled else (0.0, 1.0)

@@ -15,25 +15,27 @@ from overheard.errors import FixConfig
 from overheard.federation.config import PropertyConfig
 from overheard.learning.records import Records
 from overheard.randomness import stream
-from overheard.transcript.observe import LABEL_COLUMN, POSITIVE_COLUMN
-from overheard.transcript.store import Recorder
-from overheard.transcript.target import client_property
 
 
 @dataclass(frozen=True)
 class Secret:
-    """The clients that have one property, and for membership the record that they hold."""
+    """The clients that have one property, if it is known who they are.
+
+    ``record``: for membership, the one that they hold; ``behaviour``: else, what they do.
+    """
 
     column: str
-    positives: tuple[str, ...]
+    positives: tuple[str, ...] | None
     record: Records | None = None
+    behaviour: str = ""
 
 
 @dataclass(frozen=True)
 class Properties:
-    """What is asked of each client, the answers, and the adversary's records."""
+    """What is asked of each of the ``clients``, the answers, and what the adversary has: records
+    like theirs, and how many each of them holds."""
 
-    config: PropertyConfig
+    clients: tuple[str, ...]
     secrets: tuple[Secret, ...]
     auxiliary: Records
     shard: int
@@ -41,9 +43,7 @@ class Properties:
     @property
     def dishonest(self) -> frozenset[str]:
         """The clients that do not do as they are told."""
-        if self.config.kind == "membership":
-            return frozenset()
-        return frozenset(self.secrets[0].positives)
+        return frozenset(c for s in self.secrets if s.behaviour for c in s.positives or ())
 
 
 def settle(
@@ -84,17 +84,27 @@ def settle(
         draw = stream(seed, "positives", number).permutation(len(names))
         positives = tuple(sorted(names[k] for k in draw[: asked.positives]))
         if asked.kind != "membership":
-            column = "free-rider" if asked.kind == "free-rider" else "poisoning"
-            secrets.append(Secret(column, positives))
+            secrets.append(misbehaving(asked.kind, positives))
             continue
         record = outside.take(rows[number : number + 1])
         for name in positives:
             clients = {**clients, name: _with(clients[name], number, record)}
-        column = "membership" if number == 0 else f"membership-{number + 1}"
-        secrets.append(Secret(column, positives, record))
+        secrets.append(holding(record, number, positives))
     taken = asked.targets if asked.kind == "membership" else 0
     auxiliary = outside.take(np.sort(rows[taken:]))
-    return Properties(asked, tuple(secrets), auxiliary, shard), clients
+    return Properties(tuple(names), tuple(secrets), auxiliary, shard), clients
+
+
+def misbehaving(behaviour: str, positives: tuple[str, ...] | None) -> Secret:
+    """The property of doing something else than training."""
+    column = "free-rider" if behaviour == "free-rider" else "poisoning"
+    return Secret(column, positives, behaviour=behaviour)
+
+
+def holding(record: Records, number: int, positives: tuple[str, ...] | None) -> Secret:
+    """The property of holding a target record, the ``number``-th that is asked about."""
+    column = "membership" if number == 0 else f"membership-{number + 1}"
+    return Secret(column, positives, record)
 
 
 def _with(records: Records, row: int, record: Records) -> Records:
@@ -103,24 +113,3 @@ def _with(records: Records, row: int, record: Records) -> Records:
         columns[name] = values.copy()
         columns[name][row] = record[name][0]
     return Records(columns)
-
-
-def write_properties(recorder: Recorder, asked: Properties, clients: list[str], label: str) -> None:
-    """What the adversary is given for each property, and for evaluation who has it."""
-    for secret in asked.secrets:
-        key = client_property(secret.column).key
-        recorder.side("AuxiliaryData", {"auxiliary": _labelled(asked.auxiliary, label)}, key)
-        recorder.side("ShardSize", {"records": asked.shard}, key)
-        if secret.record is not None:
-            recorder.side("TargetRecord", {"target": _labelled(secret.record, label)}, key)
-        if asked.config.kind != "membership":
-            recorder.side("SuspectedBehaviour", {"name": asked.config.kind}, key)
-        answers = {
-            name: Records({POSITIVE_COLUMN: np.array([float(name in secret.positives)])})
-            for name in clients
-        }
-        recorder.truth(answers, "Property", key)
-
-
-def _labelled(records: Records, label: str) -> Records:
-    return Records({**records.without(label).columns, LABEL_COLUMN: records[label]})

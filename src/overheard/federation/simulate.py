@@ -7,29 +7,28 @@ gives the same bits.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from overheard.data.dataset import is_binned
 from overheard.errors import FixConfig, FixData
 from overheard.federation.behaviours import climbing, initial_of, misbehaved
 from overheard.federation.defences.accounting import budget
-from overheard.federation.defences.catalogue import build_all
-from overheard.federation.defences.contract import Defence, State, told
-from overheard.federation.defences.secure_sum import SecureSumConfig
-from overheard.federation.plan import LabelSecret, Plan
-from overheard.federation.pool import Pool, known_count, pool_of
-from overheard.federation.properties import write_properties
+from overheard.federation.defences.contract import Chain, RoundContext, chain, told
+from overheard.federation.disclosure import write_knowledge
+from overheard.federation.plan import Plan
+from overheard.federation.server import aggregate, aggregate_sum
 from overheard.learning.recipe import Layout, Recipe
-from overheard.learning.records import OneHot, Records, encode, positions
-from overheard.learning.training import CACHE, Shards, local_training, shards
+from overheard.learning.records import Records, encode
+from overheard.learning.training import Hooks, Shards, local_training, shards
 from overheard.randomness import stream
-from overheard.transcript.observe import LABEL_COLUMN, MEMBER_COLUMN
+from overheard.transcript.kind import write
+from overheard.transcript.payload import message_of, update_of
 from overheard.transcript.store import Recorder
-from overheard.transcript.target import LABEL, attribute, membership
 
 CHUNK = 64
 Array = NDArray[np.floating[Any]]
@@ -39,9 +38,11 @@ Progress = Callable[[int, int], None]
 def simulate(plan: Plan, out: str | Path, progress: Progress = lambda done, total: None) -> Path:
     """Run the federation and write its recording to ``out``; returns the path."""
     recipe, training, seed = plan.recipe, plan.config.training, plan.config.seed
-    defence = build_all(plan.config.defence)
-    data = client_shards(recipe, plan.clients)
-    names = list(plan.clients)
+    rule = plan.config.server_rule()
+    defence = chain(*plan.config.defence)
+    data = client_shards(recipe, trained_on(plan))
+    hooks = defence.step(len(recipe.target.classes)).batches
+    names, arrays = list(plan.clients), partial(named, recipe.model.layout())
     about = {
         "data": plan.dataset.name,
         "origin": plan.dataset.origin,
@@ -50,83 +51,65 @@ def simulate(plan: Plan, out: str | Path, progress: Progress = lambda done, tota
     }
     if training.isolate:
         about["isolated"] = training.isolate
-    payload = "gradient" if recipe.algorithm == "fedsgd" else "model"
-    summing = next((d for d in plan.config.defence if isinstance(d, SecureSumConfig)), None)
-    if summing is not None:
-        _check_summing(plan, data)
+    payload = recipe.payload
+    if defence.summing is not None:
+        _check_summing(defence.summing.name, plan, data)
     dishonest = plan.properties.dishonest if plan.properties else frozenset()
     bad = np.array([name in dishonest for name in names])
     promised = budgets(plan, defence, dict(zip(names, data.sizes.tolist(), strict=True)))
     with Recorder(out, payload, about) as recorder:
         write_knowledge(recorder, plan)
         recorder.seed(seed)
-        if defence.claim:
-            recorder.side("AppliedDefence", told(defence.claim))
+        if defence.parts:
+            write(recorder, told(defence.claims))
             if promised:
                 recorder.side("PrivacyBudget", promised)
-        state = defence.init(len(names), recipe.model.size)
+        memory: dict[Any, Any] = {}  # of the defences
         model = initial_of(recipe, seed, plan.config.model.initial).astype(recipe.wire)
-        own = model  # of the isolated client
+        state = rule.init(len(model))
+        own, own_state = model, state  # of the isolated client
         for number in range(training.rounds):
             chosen = participants(len(names), training.participation, seed, number)
             alone = np.array([names[c] == training.isolate for c in chosen])
             sent = np.where(alone[:, None], own, model) if training.isolate else model
-            returned = train_clients(recipe, sent, data, chosen, seed, number)
+            returned = train_clients(recipe, sent, data, chosen, seed, number, hooks)
             if bad[chosen].any():
                 returned = misled(plan, sent, returned, data, chosen, bad[chosen], number)
-            if summing is not None:
-                rng = stream(seed, "defence", number)
-                changed, state = defence.upload(
-                    state, updates_of(payload, sent, returned), chosen, rng
-                )
-                total, answered = summing.total(changed, number, stream(seed, "masks", number))
-                recorder.aggregated(
+            context = RoundContext(number, chosen, stream(seed, "defence", number), memory)
+            if defence.summing is not None:
+                updates = defence.upload(update_of(payload, sent, returned), context)
+                masks = replace(context, rng=stream(seed, "masks", number))
+                total, answered = defence.total(updates, masks)
+                who = [names[c] for c in chosen[answered]]
+                recorder.aggregated(number, arrays(model), arrays(total), who)
+                model, state = aggregate_sum(rule, state, recipe, model, total, len(who))
+            else:
+                returned = uploaded(defence, payload, sent, returned, context)
+                recorder.round(
                     number,
-                    named(recipe.model.layout(), model),
-                    named(recipe.model.layout(), total),
-                    [names[c] for c in chosen[answered]],
+                    {names[c]: arrays(s) for c, s in zip(chosen, sent, strict=True)}
+                    if training.isolate
+                    else arrays(model),
+                    {names[c]: arrays(r) for c, r in zip(chosen, returned, strict=True)},
+                    {names[c]: float(data.sizes[c]) for c in chosen},
                 )
-                moved = step(recipe, model, total / len(answered))
-                noisy, state = defence.broadcast(state, moved.astype(np.float64), rng)
-                model = noisy.astype(recipe.wire)
-                progress(number + 1, training.rounds)
-                continue
-            if defence.claim:
-                rng = stream(seed, "defence", number)
-                returned, state = uploaded(defence, state, payload, sent, returned, chosen, rng)
-            recorder.round(
-                number,
-                {
-                    names[c]: named(recipe.model.layout(), s)
-                    for c, s in zip(chosen, sent, strict=True)
-                }
-                if training.isolate
-                else named(recipe.model.layout(), model),
-                {
-                    names[c]: named(recipe.model.layout(), r)
-                    for c, r in zip(chosen, returned, strict=True)
-                },
-                {names[c]: float(data.sizes[c]) for c in chosen},
-            )
-            sizes, weighting = data.sizes[chosen], training.weighting
-            if not alone.all():
-                model = aggregate(recipe, model, returned[~alone], sizes[~alone], weighting)
-            if alone.any():
-                own = aggregate(recipe, own, returned[alone], sizes[alone], weighting)
-            if defence.claim:
-                noisy, state = defence.broadcast(state, model.astype(np.float64), rng)
-                model = noisy.astype(recipe.wire)
+                sizes = data.sizes[chosen]
+                if not alone.all():
+                    others = returned[~alone], sizes[~alone]
+                    model, state = aggregate(rule, state, recipe, model, *others)
+                if alone.any():
+                    mine = returned[alone], sizes[alone]
+                    own, own_state = aggregate(rule, own_state, recipe, own, *mine)
+            model = broadcast(defence, model, context)
             progress(number + 1, training.rounds)
     return Path(out)
 
 
-def budgets(plan: Plan, defence: Defence, sizes: dict[str, int]) -> dict[str, Any]:
+def budgets(plan: Plan, defence: Chain, sizes: dict[str, int]) -> dict[str, Any]:
     """The differential privacy that the defences promise a record of each client."""
     rounds, everybody, of_size = plan.config.training.rounds, sum(sizes.values()), {}
     for size in set(sizes.values()):
-        of_size[size] = budget(
-            plan.config.defence, defence.claim, plan.recipe, size, rounds, everybody
-        )
+        of_size[size] = budget(defence.claims, plan.recipe, size, rounds, everybody)
     found = {client: of_size[size] for client, size in sizes.items()}
     return {client: b.as_json() for client, b in found.items() if b is not None}
 
@@ -141,11 +124,18 @@ def participants(clients: int, share: float, seed: int, number: int) -> NDArray[
 
 
 def train_clients(
-    recipe: Recipe, sent: Array, data: Shards, chosen: NDArray[np.int64], seed: int, number: int
+    recipe: Recipe,
+    sent: Array,
+    data: Shards,
+    chosen: NDArray[np.int64],
+    seed: int,
+    number: int,
+    hooks: Hooks = (),
 ) -> Array:
     """What the chosen clients return (len(chosen), P), clients of similar size in one batch.
 
-    ``sent``: one model (P,) for all, or one for each (len(chosen), P).
+    ``sent``: one model (P,) for all, or one for each (len(chosen), P). ``hooks``: what defences do
+    inside local training.
     """
     returned = np.empty((len(chosen), sent.shape[-1]), sent.dtype)
     by_size = np.argsort(data.sizes[chosen], kind="stable")
@@ -155,7 +145,7 @@ def train_clients(
         start = sent if sent.ndim == 1 else sent[part]
         with np.errstate(over="ignore", invalid="ignore"):
             place = returned[begin : begin + CHUNK]
-            local_training(recipe, start, data.take(chosen[part]), rng, place)
+            local_training(recipe, start, data.take(chosen[part]), rng, place, hooks=hooks)
     if (by_size[1:] < by_size[:-1]).any():
         returned = returned[np.argsort(by_size)]
     with np.errstate(over="ignore", invalid="ignore"):
@@ -178,92 +168,67 @@ def misled(
     number: int,
 ) -> Array:
     """What the chosen clients return, of whom those that are ``bad`` do not do as they are told."""
-    assert plan.properties is not None
-    asked, recipe, seed = plan.properties.config, plan.recipe, plan.config.seed
+    asked, recipe, seed = plan.config.property, plan.recipe, plan.config.seed
+    assert asked is not None
     rng = stream(seed, "behaviour", number)
     made = returned.copy()
-    if asked.kind == "ascent" and recipe.algorithm != "fedsgd":
+    if asked.kind == "ascent" and not recipe.sends_gradient:
         start = np.broadcast_to(sent, returned.shape)[bad]
-        made[bad] = train_clients(climbing(recipe), start, data, chosen[bad], seed, number)
+        hooks = chain(*plan.config.defence).step(len(recipe.target.classes)).batches
+        made[bad] = train_clients(climbing(recipe), start, data, chosen[bad], seed, number, hooks)
     elif asked.kind != "membership":
-        payload = "gradient" if recipe.algorithm == "fedsgd" else "model"
         start = np.broadcast_to(sent, returned.shape)[bad]
-        honest = updates_of(payload, start, returned[bad])
-        false = misbehaved(asked.kind, asked.ride, honest, rng)
-        made[bad] = false if payload == "gradient" else start - false
+        honest = update_of(recipe.payload, start, returned[bad])
+        made[bad] = message_of(
+            recipe.payload, start, misbehaved(asked.kind, asked.ride, honest, rng)
+        )
     return made
 
 
-def updates_of(payload: str, sent: Array, returned: Array) -> NDArray[np.float64]:
-    """What a listener sees of each client: ``sent - returned``, or the gradient that it sends."""
-    if payload == "gradient":
-        return returned.astype(np.float64)
-    return np.asarray(sent.astype(np.float64) - returned)
-
-
-def step(recipe: Recipe, model: Array, update: Array) -> Array:
-    """The next global model, from the mean update of the clients."""
-    rate = recipe.learning_rate if recipe.algorithm == "fedsgd" else 1.0
-    return np.asarray(model.astype(np.float64) - rate * update).astype(model.dtype)
-
-
-def _check_summing(plan: Plan, data: Shards) -> None:
+def _check_summing(name: str, plan: Plan, data: Shards) -> None:
     """Refuse what a plain sum cannot do, or would give away."""
     training, clients = plan.config.training, len(data)
     if training.isolate:
         raise FixConfig(
-            "training.isolate sends one client a model of its own, and under secure_sum nobody "
-            "sees what it returns; leave one of them out"
+            f"training.isolate sends one client a model of its own, and under {name} nobody sees "
+            "what it returns; leave one of them out"
         )
-    if training.weighting == "size" and data.sizes.min() < data.sizes.max():
+    weights = plan.config.server_rule().weights(data.sizes)
+    if weights.min() < weights.max():
         raise FixConfig(
-            f"secure_sum adds the updates unweighted, and the clients hold {data.sizes.min()} to "
-            f"{data.sizes.max()} records; set training.weighting = 'equal'"
+            f"{name} adds the updates unweighted, and the clients hold {data.sizes.min()} to "
+            f"{data.sizes.max()} records; set training.weighting = 'equal', or that in [server]"
         )
     if len(participants(clients, training.participation, 0, 0)) < 2:
         raise FixConfig(
-            f"secure_sum with one client a round ({clients} clients, participation "
+            f"{name} with one client a round ({clients} clients, participation "
             f"{training.participation:g}) hides nothing: raise training.participation"
         )
 
 
 def uploaded(
-    defence: Defence,
-    state: State,
-    payload: str,
-    sent: Array,
-    returned: Array,
-    chosen: NDArray[np.int64],
-    rng: np.random.Generator,
-) -> tuple[Array, State]:
-    """What the clients return once the defence has changed their updates, in the wire's precision.
-
-    The update is what a listener sees of a client: ``sent - returned``, or the gradient it sends.
-    """
-    changed, state = defence.upload(state, updates_of(payload, sent, returned), chosen, rng)
-    back = changed if payload == "gradient" else sent.astype(np.float64) - changed
-    return back.astype(returned.dtype), state
-
-
-def aggregate(
-    recipe: Recipe, model: Array, returned: Array, sizes: NDArray[np.int64], weighting: str
+    defence: Chain, payload: str, sent: Array, returned: Array, context: RoundContext
 ) -> Array:
-    """The next global model: the clients' mean, weighted by size or equally."""
-    weights = sizes / sizes.sum() if weighting == "size" else np.full(len(sizes), 1 / len(sizes))
-    mean = _weighted_sum(weights, returned).astype(model.dtype)
-    if recipe.algorithm == "fedsgd":
-        return model - model.dtype.type(recipe.learning_rate) * mean
-    return mean
+    """What the clients return once the defences have changed their updates, in the wire's
+    precision."""
+    if not defence.parts:
+        return returned
+    changed = defence.upload(update_of(payload, sent, returned), context)
+    return message_of(payload, sent, changed).astype(returned.dtype)
 
 
-def _weighted_sum(weights: Array, returned: Array) -> NDArray[np.float64]:
-    """weights @ returned in float64, some columns at a time: no copy of all models is made."""
-    mean = np.empty(returned.shape[1])
-    wide = max(1, CACHE // (16 * len(returned)))
-    for begin in range(0, len(mean), wide):
-        part = slice(begin, begin + wide)
-        mean[part] = weights @ returned[:, part].astype(np.float64)
-    return mean
+def broadcast(defence: Chain, model: Array, context: RoundContext) -> Array:
+    """The global model as the server sends it, in the wire's precision."""
+    return defence.broadcast(model.astype(np.float64), context).astype(model.dtype)
+
+
+def trained_on(plan: Plan) -> dict[str, Records]:
+    """The records that each client trains on, once the defences have changed its own."""
+    defence, seed = chain(*plan.config.defence), plan.config.seed
+    return {
+        client: defence.records(records, stream(seed, "records", client))
+        for client, records in plan.clients.items()
+    }
 
 
 def client_shards(recipe: Recipe, clients: dict[str, Records]) -> Shards:
@@ -285,97 +250,3 @@ def named(layout: Layout, flat: Array) -> dict[str, Array]:
         arrays[name] = flat[start : start + size].reshape(shape)
         start += size
     return arrays
-
-
-def write_knowledge(recorder: Recorder, plan: Plan) -> None:
-    """Write truth and, for every target of the audit, the side knowledge that leaves it out."""
-    recorder.truth(plan.clients)
-    recorder.side("LocalTraining", plan.recipe.model_dump(mode="json"))
-    label = plan.recipe.target.column
-    coverage = plan.config.audit.coverage
-    known = {c: r.take(np.arange(known_count(len(r), coverage))) for c, r in plan.clients.items()}
-    for column in plan.attributes:
-        key = attribute(column).key
-        public = {c: r.without(column, label) for c, r in known.items()}
-        labels = {c: Records({LABEL_COLUMN: r[label]}) for c, r in known.items()}
-        recorder.side("PublicRecords", public, key)
-        recorder.side("Labels", labels, key)
-        if plan.auxiliary is not None:
-            recorder.side("AuxiliaryData", _with_labels(plan.auxiliary, label), key)
-        _write_domain(recorder, plan, column, key)
-    if plan.strangers is not None:
-        pools = {
-            c: pool_of(r, plan.strangers, c, plan.config.seed) for c, r in plan.clients.items()
-        }
-        for column in plan.attributes or ("",):
-            _write_pools(recorder, plan, pools, column)
-    if plan.label is not None:
-        _write_label_knowledge(recorder, plan, plan.label)
-    if plan.properties is not None:
-        write_properties(recorder, plan.properties, list(plan.clients), label)
-
-
-def _write_domain(recorder: Recorder, plan: Plan, column: str, key: str) -> None:
-    values, pooled = plan.attributes[column], plan.dataset.records[column]
-    which = positions(pooled, values)
-    shares = [float(np.mean(which == k)) for k in range(len(values))]
-    domain: dict[str, Any] = {"column": column, "values": list(values)}
-    if is_binned(plan.dataset.records, column, plan.config.audit.bins):
-        _refuse_one_by_one(plan, column)
-        middles = np.asarray(values, dtype=np.float64)
-        left = (pooled - middles[which]) ** 2
-        domain["spread"] = [float(np.sqrt(left[which == k].mean())) for k in range(len(values))]
-    recorder.side("AttributeDomain", domain, key)
-    recorder.side("AttributePrior", {"shares": shares}, key)
-
-
-def _refuse_one_by_one(plan: Plan, column: str) -> None:
-    """A bin's middle is no value of a column that the model sees value by value."""
-    if any(isinstance(b, OneHot) and b.column == column for b in plan.recipe.encoding.blocks):
-        raise FixConfig(
-            f"attribute {column!r} is cut into bins, but the encoding lists its values one by one; "
-            "give it as one scaled number, or leave audit.bins out if it has few values"
-        )
-
-
-def _write_pools(recorder: Recorder, plan: Plan, pools: dict[str, Pool], column: str) -> None:
-    """Each client's pool without the column and, for evaluation, who in it is a member."""
-    key, label = membership(column).key, plan.recipe.target.column
-    tables = {
-        c: Records({**p.records.without(column, label).columns, LABEL_COLUMN: p.records[label]})
-        for c, p in pools.items()
-    }
-    answers = {
-        c: Records({MEMBER_COLUMN: p.member.astype(np.float64)} | _column(p.records, column))
-        for c, p in pools.items()
-    }
-    recorder.side("CandidatePool", tables, key)
-    recorder.truth(answers, "Membership", key)
-    if column:
-        _write_domain(recorder, plan, column, key)
-
-
-def _column(records: Records, column: str) -> dict[str, NDArray[Any]]:
-    return {column: records[column]} if column else {}
-
-
-def _with_labels(outside: Records, label: str) -> dict[str, Records]:
-    table = Records({**outside.without(label).columns, LABEL_COLUMN: outside[label]})
-    return {"auxiliary": table}
-
-
-def _write_label_knowledge(recorder: Recorder, plan: Plan, secret: LabelSecret) -> None:
-    label = plan.recipe.target.column
-    recorder.side(
-        "PublicRecords", {c: r.without(label) for c, r in plan.clients.items()}, LABEL.key
-    )
-    if secret.auxiliary is not None:
-        recorder.side("AuxiliaryData", _with_labels(secret.auxiliary, label), LABEL.key)
-    if secret.group:
-        counts = {
-            c: [int(np.sum(r[secret.group] == v)) for v in secret.values]
-            for c, r in plan.clients.items()
-        }
-        groups = {"column": secret.group, "values": list(secret.values)}
-        recorder.side("Groups", groups, LABEL.key)
-        recorder.side("GroupCounts", counts, LABEL.key)

@@ -22,9 +22,9 @@ from overheard.errors import FixConfig, FixData
 from overheard.evaluation.scoring import Scored, scorer_of
 from overheard.federation.pool import pool_of
 from overheard.guard.limits import MISLED, WRONG, Exposure, entropy_of, made_certain, shares_of
-from overheard.learning.dense import factors, weighted_gradient
-from overheard.learning.recipe import Dense, Recipe
+from overheard.learning.recipe import Recipe
 from overheard.learning.records import Records, Value, encode, positions
+from overheard.programs.networks import network
 from overheard.randomness import stream
 from overheard.transcript.knowledge import (
     AppliedDefence,
@@ -37,22 +37,17 @@ from overheard.transcript.knowledge import (
     PublicRecords,
 )
 from overheard.transcript.observe import MEMBER_COLUMN
+from overheard.transcript.payload import update_of
 from overheard.transcript.target import LABEL, Target, attribute, membership
 from overheard.transcript.view import Attack, View, launch
 
 OWN = "own"
-ADDITIVE = frozenset({"gaussian", "drop_column"})
 """Defences after which an update is still a sum over the records, and noise."""
 CARELESS = 3.0
 """Rounding errors of a sum of gradients, in units in the last place of its typical size."""
 STRANGE, REPLAYED = 3.0, 1e-3
 """A replay of one's own records that is off by so many standard deviations, and by so much of the
 update, is not how the client trained."""
-DECODERS: dict[str, Attack] = {
-    "attribute": MaxEntropy(),
-    "label": LinearDecode(),
-    "membership": CandidateDecode(),
-}
 Array = NDArray[np.floating[Any]]
 
 
@@ -85,6 +80,13 @@ class Secret:
         if self.column != recipe.target.column or recipe.target.classes:
             raise FixConfig(f"column {self.column!r} is no numeric label: name the values it takes")
         return LABEL
+
+    @property
+    def decoder(self) -> Attack:
+        """What reads it off the updates."""
+        if self.strangers is not None:
+            return CandidateDecode()
+        return MaxEntropy() if self.values else LinearDecode()
 
 
 def exposure(
@@ -128,14 +130,14 @@ def exposures(
     for secret in secrets:
         records = secret.records
         part = _Part(recipe, records, returned, defence)
-        sampled = secret.target(recipe).question == "attribute" and len(records) > most
-        if sampled and can_sample(recipe, len(records), defence):
+        target = secret.target(recipe)
+        if secret.values and len(records) > most and can_sample(recipe, len(records), defence):
             if id(records) not in parts:
                 alike = [s for s in secrets if s.records is records and s.values]
                 kept = _chosen(alike, most, seed)
                 parts[id(records)] = _sample(recipe, records, sent, returned, defence, kept)
             part = parts[id(records)]
-        found.append(_decoded(part, secret, sent, seed))
+        found.append(_decoded(part, secret, target, sent, seed))
     return found
 
 
@@ -170,19 +172,18 @@ class _Part:
     doubt: str = ""
 
 
-def _decoded(part: _Part, secret: Secret, sent: Array, seed: int) -> Exposure:
-    recipe, records = part.recipe, part.records
-    target = secret.target(recipe)
+def _decoded(part: _Part, secret: Secret, target: Target, sent: Array, seed: int) -> Exposure:
+    recipe, records, attack = part.recipe, part.records, secret.decoder
     view, pools, shares = _view(part, secret, target, sent, seed)
-    attack = DECODERS[target.question]
     guess = launch(attack, view, seed)
     scored = scorer_of(recipe, {OWN: records}, target, view, seed, pools)(attack, guess, 0.0)
     doubt = part.doubt or scored.finding.flag
-    return _exposure(scored, shares, records[recipe.target.column], doubt)
+    alone = target.asked.alone(recipe, records, None)
+    return _exposure(scored, shares, alone, doubt)
 
 
 def _exposure(
-    scored: Scored, shares: NDArray[np.float64], labels: NDArray[Any], doubt: str
+    scored: Scored, shares: NDArray[np.float64], alone: float | None, doubt: str
 ) -> Exposure:
     found, posterior = scored.finding, scored.posterior
     guess, bits, certain, share = found.majority, None, 0, None
@@ -192,10 +193,8 @@ def _exposure(
         entropy = entropy_of(shares)
         share = max(0.0, bits / entropy) if entropy else 0.0
         doubt = doubt or (WRONG if bits < MISLED else "")
-    else:
-        known = labels.astype(np.float64)
-        guess = float(np.abs(known - np.median(known)).mean())
-        share = max(0.0, 1 - found.value / guess) if guess else 0.0
+    elif alone is not None:
+        guess, share = alone, max(0.0, 1 - found.value / alone) if alone else 0.0
     return Exposure(
         attribute=found.attribute or "",
         records=found.n,
@@ -219,7 +218,7 @@ def _view(
     recipe, records, label = part.recipe, part.records, part.recipe.target.column
     pieces: list[Any] = [
         Link(
-            "gradient" if recipe.algorithm == "fedsgd" else "model",
+            recipe.payload,
             np.arange(len(sent)),
             sent,
             part.returned,
@@ -235,7 +234,7 @@ def _view(
         pools = {OWN: Records({MEMBER_COLUMN: pool.member.astype(np.float64)})}
         pieces.append(CandidatePool(pool.records.without(label), pool.records[label]))
         shares = shares_of(pool.member.astype(np.int64), 2)
-    elif target == LABEL:
+    elif not secret.values:
         pieces.append(PublicRecords(records.without(label)))
     else:
         shares = shares_of(positions(records[secret.column], secret.values), len(secret.values))
@@ -251,11 +250,14 @@ def _view(
 def can_sample(recipe: Recipe, records: int, defence: AppliedDefence | None) -> bool:
     """Can what some records added to an update be taken off it? It must be a sum over records."""
     return (
-        isinstance(recipe.model, Dense)
-        and recipe.plain
+        recipe.plain
         and recipe.private is None
         and recipe.local_steps(records) == 1
-        and (defence is None or (defence.clip_norm is None and set(defence.names) <= ADDITIVE))
+        and (
+            defence is None
+            or (defence.clip_norm is None and defence.having("additive") == defence.names)
+        )
+        and network(recipe).factored
     )
 
 
@@ -272,16 +274,15 @@ def _sample(
     inputs, labels = encode(recipe.encoding, records), recipe.target.encode(records)
     share, scale = 1 / len(records), len(kept) / len(records)
     noise_sd = 0.0 if defence is None else defence.noise_sd
-    gradients = recipe.algorithm == "fedsgd"
-    rate = 1.0 if gradients else recipe.learning_rate
+    gradients, net = recipe.sends_gradient, network(recipe)
     cleaned, arithmetic, off = [], [], []
     for before, after in zip(sent, returned, strict=True):
-        pairs = factors(recipe.dense, recipe.loss, before.astype(np.float64), inputs, labels)
+        rows = net.rows(before.astype(np.float64), inputs, labels)
         theirs, own = (
-            rate * weighted_gradient(recipe.dense, pairs, np.where(part, share, 0.0))
+            recipe.rate * rows.scaled(np.where(part, share, 0.0)).total()
             for part in (~inside, inside)
         )
-        heard = after.astype(np.float64) if gradients else before.astype(np.float64) - after
+        heard = update_of(recipe.payload, before, after)
         left = heard - theirs
         cleaned.append(left / scale if gradients else before - left)
         size = float(np.sqrt(np.mean(heard**2)))

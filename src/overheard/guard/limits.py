@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from scipy.stats import norm
 
 from overheard.errors import FixConfig
+from overheard.questions.question import question_named
 
 SURE = 0.99
 FEWER = 0.1
@@ -104,15 +105,13 @@ class Exposure:
     @property
     def name(self) -> str:
         """The secret in a word or two."""
-        plain = self.question.replace("_", " ").replace("local", "own")
-        if self.question == "attribute":
-            return self.attribute
-        return f"{plain} ({self.attribute})" if self.attribute else plain
+        noun = question_named(self.question).noun
+        return f"{noun} ({self.attribute})" if noun and self.attribute else noun or self.attribute
 
     @property
     def target(self) -> str:
         """How an audit names the question."""
-        asked = self.attribute if self.question in ("attribute", "membership") else ""
+        asked = self.attribute if question_named(self.question).column != "no" else ""
         return f"{self.question}.{asked}" if asked else self.question
 
     def beyond(self, limits: Limits) -> list[str]:

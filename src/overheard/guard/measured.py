@@ -12,8 +12,6 @@ from scipy.stats import norm
 
 from overheard.evaluation.audit import audit
 from overheard.evaluation.decision import (
-    CLOSE,
-    Topic,
     decide,
     p_value_of,
     references_of,
@@ -27,14 +25,15 @@ from overheard.federation.pool import known_count
 from overheard.guard.limits import MISLED, WRONG, Exposure, entropy_of, made_certain, shares_of
 from overheard.guard.rehearsal import Messages, record_client
 from overheard.learning.records import positions
+from overheard.questions.question import SKIPPED, Topic, question_named
 from overheard.transcript.store import Recording
 from overheard.transcript.target import Target
 from overheard.transcript.threat import EAVESDROPPER
 
 Array = NDArray[np.float64]
-NEAR = 5 * CLOSE
-"""A copy of the client's own model that loses at most so much more than the original may be as good
-as it in a federation whose other clients differ more than those of the rehearsal."""
+NEAR = 5
+"""Up to so many times what counts as the secret itself, a copy of the client's own model may be as
+good as it in a federation whose other clients differ more than those of the rehearsal."""
 
 
 def measured(
@@ -83,7 +82,7 @@ def _topics(found: Audit) -> list[Topic]:
     heard = [topic_of(f) for f in found.findings if f.attack in found.listening]
     known = {(t.question, t.attribute) for t in heard}
     skipped = [
-        Topic(questions[s.attack], s.attribute, "skipped")
+        Topic(questions[s.attack], s.attribute, SKIPPED)
         for s in found.skipped
         if s.attack in found.listening
     ]
@@ -94,8 +93,8 @@ def _topics(found: Audit) -> list[Topic]:
 def _unheard(ready: Plan, client: str, found: Audit, topic: Topic) -> Iterable[Exposure]:
     """No attack could run: what leaks is not known. But an own model that is not unique is scored
     in no audit, and an attribute that the model does not see is in no update."""
-    model, records = ready.recipe.model, ready.clients[client]
-    if topic.question == "local_model" and (not model.linear or len(records) <= model.size):
+    records, asked = ready.clients[client], topic.asked
+    if asked is not None and asked.refuses(ready.recipe, records):
         return
     questions = {info.name: info.question for info in found.attacks}
     reasons = [
@@ -125,7 +124,7 @@ def _unheard(ready: Plan, client: str, found: Audit, topic: Topic) -> Iterable[E
 
 def _unseen(ready: Plan, topic: Topic) -> bool:
     seen = ready.recipe.encoding.columns()
-    return topic.question == "attribute" and topic.attribute not in seen
+    return topic.asked is not None and topic.asked.removable and topic.attribute not in seen
 
 
 def _own(ready: Plan, client: str, column: str) -> tuple[NDArray[np.int64], int]:
@@ -137,10 +136,9 @@ def _own(ready: Plan, client: str, column: str) -> tuple[NDArray[np.int64], int]
 
 def _scored(kept: Kept, finding: Finding, asked: Sequence[Target]) -> Scored | None:
     for target in asked:
-        if target.question == finding.question:
-            scored = kept.outcome(target.key, finding.client, finding.attack)
-            if isinstance(scored, Scored) and scored.finding.attribute == finding.attribute:
-                return scored
+        scored = kept.outcome(target.key, finding.client, finding.attack)
+        if isinstance(scored, Scored) and scored.finding.attribute == finding.attribute:
+            return scored
     return None
 
 
@@ -160,11 +158,12 @@ def _exposure(
     certain = max((made_certain(p.confidence, p.hits, p.bits) for p in posteriors), default=0)
     doubts = [f"{f.attack}: {f.flag}" for f in heard if f.flag]
     told = "exposed, by the audit's own rule" if exposed else ""
-    if best.metric == "excess_loss":
-        if best.value <= CLOSE and not told:
-            told = f"a copy of your own model, {best.value:.2%} worse than it"
-        elif best.value <= NEAR:
-            doubts.append("nearly a copy of your own model")
+    metric = best.measure
+    if metric.limit is not None:
+        if best.value <= metric.limit and not told:
+            told = f"{metric.reached}, {best.value:.2%} worse than it"
+        elif best.value <= NEAR * metric.limit:
+            doubts.append(f"nearly {metric.reached}")
     if bits is not None and bits < _prior_bits(ready, client, best) + MISLED:
         doubts.append(WRONG)
     return Exposure(
@@ -199,37 +198,28 @@ def _chances(
         if p is None and guess is not None:
             sd = max((finding.high - finding.value) / norm.ppf(0.975), 1e-300)
             p = float(norm.sf((guess - finding.value) / sd))
-        if finding.metric != "excess_loss":
+        if finding.measure.limit is None:
             found[finding.attack] = 0.0 if p is None else p
     return found
 
 
 def _reach(finding: Finding) -> float:
-    return finding.value if finding.metric in ("accuracy", "f1") else -finding.value
+    return finding.measure.sign * finding.value
 
 
 def _guess(ready: Plan, client: str, finding: Finding, free: Sequence[float]) -> float | None:
     """What is got without listening."""
-    if finding.metric == "excess_loss":
-        return min(free, default=None)
-    if finding.metric == "accuracy":
-        there = [g for g in (finding.majority, finding.imputation) if g is not None]
-        return max(there, default=None)
-    records = ready.clients[client]
-    labels = records[ready.recipe.target.column].astype(np.float64)
-    if finding.attribute is not None:
-        groups = records[finding.attribute]
-        labels = np.array([labels[groups == g].mean() for g in np.unique(groups)])
-    alone = float(np.abs(labels - np.median(labels)).mean())
-    known = [alone, *free, *([] if finding.imputation is None else [finding.imputation])]
-    return min(known)
+    asked, metric = question_named(finding.question), finding.measure
+    alone = asked.alone(ready.recipe, ready.clients[client], finding.attribute)
+    there = [finding.majority, finding.imputation, alone, *([] if metric.share else free)]
+    return metric.best(g for g in there if g is not None)
 
 
 def _share(
     ready: Plan, client: str, finding: Finding, bits: float | None, guess: float | None
 ) -> float | None:
     """Of what there is to learn."""
-    if finding.metric == "mean_absolute_error":
+    if finding.measure.relative:
         return None if not guess else max(0.0, 1 - finding.value / guess)
     if bits is None:
         return None
@@ -239,17 +229,15 @@ def _share(
 
 
 def _shares(ready: Plan, client: str, finding: Finding) -> Array:
-    if finding.question == "membership":
-        most = finding.majority or 1.0
-        return np.array([most, 1 - most])
-    return shares_of(*_own(ready, client, finding.attribute or ""))
+    chances = question_named(finding.question).chances(finding)
+    return shares_of(*_own(ready, client, finding.attribute or "")) if chances is None else chances
 
 
 def _prior_bits(ready: Plan, client: str, finding: Finding) -> float:
     """What who knows the pooled shares alone gains over who knows the client's own: not above 0."""
-    shares = _shares(ready, client, finding)
-    if finding.question == "membership":
+    if question_named(finding.question).chances(finding) is not None:
         return 0.0
+    shares = _shares(ready, client, finding)
     column = finding.attribute or ""
     values = ready.attributes[column]
     pooled = shares_of(positions(ready.dataset.records[column], values), len(values))

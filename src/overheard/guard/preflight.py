@@ -18,14 +18,16 @@ import numpy as np
 
 from overheard.errors import ChooseAnotherAttack, FixConfig, FixData
 from overheard.federation.config import Config
-from overheard.federation.defences.drop_column import DropColumnConfig
-from overheard.federation.defences.gaussian import GaussianConfig
+from overheard.federation.defences.contract import chain
+from overheard.federation.defences.drop_column import DropColumn
+from overheard.federation.defences.gaussian import Gaussian
 from overheard.federation.plan import Plan, plan
 from overheard.foreign.limits import check
 from overheard.guard.limits import USUAL, Answer, Exposure, Limits, worse
 from overheard.guard.measured import measured
 from overheard.guard.rehearsal import heard_alone, rehearsed, replayed
 from overheard.guard.updates import read_update
+from overheard.questions.question import question_named
 
 Progress = Callable[[str, int, int], None]
 NOISES = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
@@ -211,10 +213,11 @@ def _refuse_nothing(found: Sequence[Exposure]) -> None:
 def _left_out(ready: Plan, targets: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """What the answer does not cover; and what the audit would ask that is not asked here."""
     notes, unasked = [], []
-    if heard_alone(ready).config.defence != ready.config.defence:
+    summing = chain(*ready.config.defence).summing
+    if summing is not None:
         notes.append(
-            "secure_sum hides your update among the others'; it is judged as if it were heard by "
-            "itself"
+            f"{summing.name} hides your update among the others'; it is judged as if it were heard "
+            "by itself"
         )
     if ready.properties is not None and not targets:
         unasked.append(
@@ -258,7 +261,7 @@ def _changed(step: _Step, made: Preflight, targets: Sequence[str]) -> tuple[Expo
     None: the change does not train, or no attack of ours reads what comes of it.
     """
     worst = made.worst
-    key = worst.attribute if worst.question == "attribute" else ""
+    key = worst.attribute if question_named(worst.question).removable else ""
     try:
         changed = step.make()
         first: tuple[Exposure, ...] = ()
@@ -315,7 +318,7 @@ def _kinds(
     ]
     yield _Kind("noise", tuple(noises))
     own, recipe = len(ready.clients[client]), ready.recipe
-    if recipe.algorithm != "fedsgd" and recipe.steps is None:
+    if not recipe.sends_gradient and recipe.steps is None:
         batches = [b for b in BATCHES if b < min(recipe.batch_size or own, own)]
         smaller = [
             _Step(1 / b, f"batches of {b}", partial(_with_recipe, ready, {"batch_size": b}))
@@ -329,7 +332,8 @@ def _kinds(
         ]
         yield _Kind("epochs", tuple(longer))
     seen = recipe.encoding.columns()
-    columns = [e.attribute for e in leaking if e.question == "attribute" and e.attribute in seen]
+    leaks = [e.attribute for e in leaking if question_named(e.question).removable]
+    columns = [column for column in dict.fromkeys(leaks) if column in seen]
     if columns and len(columns) < len(seen):
         words = f"leaving {', '.join(columns)} out of the model"
         step = _Step(len(columns), words, partial(_without, ready, tuple(columns)))
@@ -337,7 +341,7 @@ def _kinds(
 
 
 def _with_noise(ready: Plan, sd: float) -> Plan:
-    defences = (*ready.config.defence, GaussianConfig(sd=sd))
+    defences = (*ready.config.defence, Gaussian(sd=sd))
     return replace(ready, config=ready.config.model_copy(update={"defence": defences}))
 
 
@@ -347,5 +351,5 @@ def _with_recipe(ready: Plan, changes: dict[str, Any]) -> Plan:
 
 def _without(ready: Plan, columns: tuple[str, ...]) -> Plan:
     """Planned anew: the model has fewer inputs."""
-    defences = (DropColumnConfig(columns=columns), *ready.config.defence)
+    defences = (DropColumn(columns=columns), *ready.config.defence)
     return plan(ready.config.model_copy(update={"defence": defences}))

@@ -15,21 +15,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overheard.federation.behaviours import initial_of
-from overheard.federation.defences.catalogue import build_all
-from overheard.federation.defences.contract import told
-from overheard.federation.defences.secure_sum import SecureSumConfig
+from overheard.federation.defences.contract import RoundContext, chain, told
+from overheard.federation.disclosure import write_knowledge
 from overheard.federation.plan import Plan
+from overheard.federation.server import aggregate
 from overheard.federation.simulate import (
-    aggregate,
+    broadcast,
     client_shards,
     named,
     participants,
     train_clients,
-    updates_of,
+    trained_on,
     uploaded,
-    write_knowledge,
 )
 from overheard.randomness import stream
+from overheard.transcript.kind import write
+from overheard.transcript.payload import update_of
 from overheard.transcript.store import Recorder
 
 STAND_INS = 3
@@ -43,8 +44,8 @@ Messages = Iterable[tuple[Array, Array]]
 
 
 def heard_alone(ready: Plan) -> Plan:
-    """The plan without secure aggregation: the client's update as if it were heard by itself."""
-    kept = tuple(d for d in ready.config.defence if not isinstance(d, SecureSumConfig))
+    """The plan without what hides updates in their sum: the client's as if heard by itself."""
+    kept = tuple(d for d in ready.config.defence if "total" not in d.hooks())
     return replace(ready, config=ready.config.model_copy(update={"defence": kept}))
 
 
@@ -60,26 +61,27 @@ def rehearsed(
     """
     recipe, training = ready.recipe, ready.config.training
     seed = int(stream(ready.config.seed, "preflight", draw).integers(2**31))
-    data = client_shards(recipe, {client: ready.clients[client]} | _others(ready, client, seed))
-    defence = build_all(ready.config.defence)
-    state = defence.init(len(data), recipe.model.size)
+    own = trained_on(replace(ready, clients={client: ready.clients[client]}))
+    others = trained_on(replace(ready, clients=_others(ready, client, seed)))
+    data = client_shards(recipe, own | others)
+    defence = chain(*ready.config.defence)
+    hooks = defence.step(len(recipe.target.classes)).batches
+    memory: dict[Any, Any] = {}
+    rule = ready.config.server_rule()
+    state = rule.init(recipe.model.size)
     model = initial_of(recipe, ready.config.seed + draw, ready.config.model.initial).astype(
         recipe.wire
     )
-    payload = payload_of(ready)
+    payload = ready.recipe.payload
     for number in range(rounds):
         chosen = participants(len(data), training.participation, seed, number)
         chosen = np.array([0]) if training.isolate == client else np.union1d([0], chosen)
-        returned = train_clients(recipe, model, data, chosen, seed, number)
-        rng = stream(seed, "defence", number)
-        if defence.claim:
-            returned, state = uploaded(defence, state, payload, model, returned, chosen, rng)
+        returned = train_clients(recipe, model, data, chosen, seed, number, hooks)
+        context = RoundContext(number, chosen, stream(seed, "defence", number), memory)
+        returned = uploaded(defence, payload, model, returned, context)
         yield model, returned[0]
-        sizes = data.sizes[chosen]
-        model = aggregate(recipe, model, returned, sizes, training.weighting)
-        if defence.claim:
-            noisy, state = defence.broadcast(state, model.astype(np.float64), rng)
-            model = noisy.astype(recipe.wire)
+        model, state = aggregate(rule, state, recipe, model, returned, data.sizes[chosen])
+        model = broadcast(defence, model, context)
 
 
 def record_client(ready: Plan, client: str, messages: Messages, out: Path) -> float:
@@ -88,12 +90,12 @@ def record_client(ready: Plan, client: str, messages: Messages, out: Path) -> fl
     layout = ready.recipe.model.layout()
     own = {client: ready.clients[client]}
     about = {"data": ready.dataset.name, "origin": ready.dataset.origin, "clients": [client]}
-    claim = build_all(ready.config.defence).claim
+    claims = chain(*ready.config.defence).claims
     sizes = []
-    with Recorder(out, payload_of(ready), about) as recorder:
+    with Recorder(out, ready.recipe.payload, about) as recorder:
         write_knowledge(recorder, replace(ready, clients=own, properties=None))
-        if claim:
-            recorder.side("AppliedDefence", told(claim))
+        if claims:
+            write(recorder, told(claims))
         for number, (sent, returned) in enumerate(messages):
             recorder.round(
                 number,
@@ -101,14 +103,9 @@ def record_client(ready: Plan, client: str, messages: Messages, out: Path) -> fl
                 {client: named(layout, returned)},
                 {client: float(len(own[client]))},
             )
-            update = updates_of(payload_of(ready), sent, returned)
+            update = update_of(ready.recipe.payload, sent, returned)
             sizes.append(float(np.sqrt(np.mean(update**2))))
     return float(np.mean(sizes))
-
-
-def payload_of(ready: Plan) -> str:
-    """What a client returns: its model, or the gradient."""
-    return "gradient" if ready.recipe.algorithm == "fedsgd" else "model"
 
 
 def replayed(ready: Plan, client: str, sent: Array, returned: Array) -> str:
@@ -117,22 +114,23 @@ def replayed(ready: Plan, client: str, sent: Array, returned: Array) -> str:
     The recipe is replayed some times from the model that was sent: mini-batches and noise differ
     from time to time, and what was returned may differ as much.
     """
-    recipe, payload = ready.recipe, payload_of(ready)
-    data = client_shards(recipe, {client: ready.clients[client]})
+    recipe, payload = ready.recipe, ready.recipe.payload
+    data = client_shards(
+        recipe, trained_on(replace(ready, clients={client: ready.clients[client]}))
+    )
     who, begin = np.array([0]), sent.astype(recipe.wire)
-    defence = build_all(ready.config.defence)
+    defence = chain(*ready.config.defence)
+    hooks = defence.step(len(recipe.target.classes)).batches
     updates = []
     for number in range(REPLAYS):
-        answer = train_clients(recipe, begin, data, who, ready.config.seed, number)
-        rng = stream(ready.config.seed, "replay", number)
-        if defence.claim:
-            state = defence.init(1, recipe.model.size)
-            answer, _ = uploaded(defence, state, payload, begin, answer, who, rng)
-        updates.append(updates_of(payload, begin, answer)[0])
+        answer = train_clients(recipe, begin, data, who, ready.config.seed, number, hooks)
+        context = RoundContext(number, who, stream(ready.config.seed, "replay", number))
+        answer = uploaded(defence, payload, begin, answer, context)
+        updates.append(update_of(payload, begin, answer)[0])
     centre = np.mean(updates, axis=0)
     spread = float(np.sqrt(np.mean((np.array(updates) - centre) ** 2) * REPLAYS / (REPLAYS - 1)))
     size = float(np.sqrt(np.mean(centre**2)))
-    off = float(np.sqrt(np.mean((updates_of(payload, sent, returned) - centre) ** 2)))
+    off = float(np.sqrt(np.mean((update_of(payload, sent, returned) - centre) ** 2)))
     if off <= max(STRANGE * spread, REPLAYED * size):
         return ""
     part = "" if not size else f" by {off / size:.1%} of the update"

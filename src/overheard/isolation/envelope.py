@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from importlib import import_module
 from operator import attrgetter
 from typing import Any
@@ -24,10 +24,10 @@ from overheard.errors import AttackFailed, FixConfig, OverheardError
 from overheard.foreign.limits import check
 from overheard.foreign.notation import parse_json
 from overheard.foreign.shown import short
-from overheard.learning.recipe import Recipe
 from overheard.learning.records import Records
 from overheard.transcript import guess as guesses
-from overheard.transcript.knowledge import KINDS, Sums
+from overheard.transcript.kind import Knowledge
+from overheard.transcript.knowledge import KINDS
 from overheard.transcript.target import Target
 from overheard.transcript.view import View
 
@@ -40,24 +40,16 @@ GUESSES: tuple[type[Any], ...] = (
     guesses.ClientProperty,
 )
 _GIVEN = {kind.__name__: kind for kind in (*KINDS, Records, Target)}
-_ANSWERS = {kind.__name__: kind for kind in GUESSES}
 _BROKEN = (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError)
-
-
-@dataclass(frozen=True)
-class _Rows:
-    """The rounds of `Sums` in memory: the child has no disk."""
-
-    sent: NDArray[Any]
-    total: NDArray[Any]
-
-    def read(self, row: int) -> tuple[NDArray[Any], NDArray[Any]]:
-        return self.sent[row], self.total[row]
 
 
 def pack(content: Any) -> bytes:
     """A guess as bytes."""
-    return _packed(content, _ANSWERS, free=False)
+    return _packed(content, _answers(type(content)), free=False)
+
+
+def _answers(*more: type[Any]) -> dict[str, type[Any]]:
+    return {kind.__name__: kind for kind in (*GUESSES, *more)}
 
 
 def pack_call(attack: Any, view: View, rng: np.random.Generator) -> bytes:
@@ -85,9 +77,10 @@ def pack_failure(error: Exception) -> bytes:
     return len(raw).to_bytes(8, "little") + raw
 
 
-def unpack_guess(raw: bytes, name: str) -> Any:
+def unpack_guess(raw: bytes, name: str, answers: tuple[type[Any], ...] = ()) -> Any:
     """A guess out of a stranger's bytes, or the error that they tell of.
 
+    ``answers``: the types in which the question is answered, where they are not all ours.
     Of the errors only those that say that an attack did not apply are raised as what they call
     themselves; anything else is `AttackFailed`.
     """
@@ -98,14 +91,14 @@ def unpack_guess(raw: bytes, name: str) -> Any:
         content = parse_json(said, where, AttackFailed)
         if isinstance(content, dict) and "error" in content:
             _raise(str(content["error"]), str(content["words"]), name)
-        found = _decoded(content, arrays, _ANSWERS, free=False)
+        found = _decoded(content, arrays, _answers(*answers), free=False)
     except (*_BROKEN, SafetensorError, RecursionError) as error:
         raise AttackFailed(f"{where} is not a guess ({type(error).__name__}: {error})") from error
     except OverheardError as error:
         if isinstance(error, (AttackFailed, *_APPLY.values())):
             raise
         raise AttackFailed(f"{where} is not a guess: {error}") from error
-    if type(found) not in GUESSES:
+    if type(found) not in (*GUESSES, *answers):
         raise AttackFailed(f"{where} is {short(found)}, not a guess")
     return found
 
@@ -167,19 +160,11 @@ def _encoded(
         return {"tuple": [inner(part) for part in value]}
     if isinstance(value, Mapping):
         return {"map": [[inner(key), inner(part)] for key, part in value.items()]}
-    if isinstance(value, Recipe) and free:
-        return {"recipe": value.model_dump(mode="json")}
-    if isinstance(value, Sums) and free:
-        heard = [(one.sent, one.total) for one in value]
-        rows = [np.stack([row[k] for row in heard]) if heard else np.zeros((0, 0)) for k in (0, 1)]
-        return {
-            "sums": [inner(p) for p in (value.clients, value.rounds, value.participation, *rows)]
-        }
     kind = type(value)
     if is_dataclass(value) and (types.get(kind.__name__) is kind or free):
         known = types.get(kind.__name__) is kind
         name = kind.__name__ if known else f"{kind.__module__}:{kind.__qualname__}"
-        of = {f.name: inner(getattr(value, f.name)) for f in fields(value) if f.init}
+        of = {part: inner(content) for part, content in _taken_apart(value).items()}
         return {"kind" if known else "class": name, "of": of}
     raise FixConfig(
         f"a {kind.__name__} cannot be handed to or from an isolated attack; its settings and its "
@@ -211,14 +196,19 @@ def _decoded(
         case {"map": list(pairs)}:
             return {inner(key): inner(part) for key, part in pairs}
         case {"kind": str(name), "of": dict(of)}:
-            return types[name](**{key: inner(part) for key, part in of.items()})
-        case {"recipe": content} if free:
-            return Recipe.model_validate(content)
-        case {"sums": list(parts)} if free:
-            clients, rounds, participation, sent, total = map(inner, parts)
-            return Sums(clients, rounds, participation, _Rows(sent, total))
+            return _made(types[name], {key: inner(part) for key, part in of.items()})
         case {"class": str(name), "of": dict(of)} if free:
             module, _, path = name.partition(":")
             kind = attrgetter(path)(import_module(module))
-            return kind(**{key: inner(part) for key, part in of.items()})
+            return _made(kind, {key: inner(part) for key, part in of.items()})
     raise ValueError(f"{short(said)} is nothing that is known")
+
+
+def _taken_apart(value: Any) -> Mapping[str, Any]:
+    if isinstance(value, Knowledge):
+        return value.packed()
+    return {f.name: getattr(value, f.name) for f in fields(value) if f.init}
+
+
+def _made(kind: type[Any], parts: dict[str, Any]) -> Any:
+    return kind.unpacked(parts) if issubclass(kind, Knowledge) else kind(**parts)

@@ -13,11 +13,8 @@ from __future__ import annotations
 
 import json
 import os
-import signal
-import subprocess  # nosec B404  # this interpreter is run again, by list and without a shell
 import sys
 import sysconfig
-import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -28,10 +25,11 @@ from typing import Any
 import numpy as np
 
 from overheard.errors import AttackFailed, FixConfig
+from overheard.foreign import jail
 from overheard.foreign.files import inside
 from overheard.foreign.limits import limit, variable
+from overheard.foreign.process import OUT_OF_TIME, run_child
 from overheard.foreign.shown import short
-from overheard.isolation import jail
 from overheard.isolation.envelope import pack_call, unpack_guess
 from overheard.transcript import guess as guesses
 from overheard.transcript.knowledge import AttributeDomain, CandidatePool, PublicRecords
@@ -43,13 +41,6 @@ SYSTEM = (
     *("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/etc/ld.so.cache"),
     *("/dev/null", "/dev/urandom", "/proc/cpuinfo", "/sys/devices/system/cpu"),
 )
-ANSWERS: dict[str, tuple[type[Any], ...]] = {
-    "local_model": (guesses.LocalModel,),
-    "attribute": (guesses.AttributeValues,),
-    "membership": (guesses.Membership,),
-    "label": (guesses.GroupMeans, guesses.LabelValues),
-    "property": (guesses.ClientProperty,),
-}
 
 
 def launch_isolated(
@@ -134,7 +125,9 @@ class Isolated:
                 "(that takes Linux 5.13 or newer with Landlock, on x86-64 or 64-bit ARM); run it "
                 "where there is nothing to find, or trust it: --no-isolate"
             )
-        roots = {"overheard": PACKAGE / "__init__.py"} | _root(self.attack)
+        roots = {"overheard": PACKAGE / "__init__.py"} | _root(type(self.attack), self.name)
+        for kind in view.kinds:
+            roots |= _root(kind, self.name)
         readable = _readable(roots)
         for path in self.hidden:
             if within := [place for place in readable if inside(Path(place), path)]:
@@ -143,7 +136,7 @@ class Isolated:
                     "move it elsewhere"
                 )
         head = {
-            "jail": str(HERE / "jail.py"),
+            "jail": str(PACKAGE / "foreign" / "jail.py"),
             "parent": os.getpid(),
             "partial": self.partial,
             "path": _packages(),
@@ -157,16 +150,17 @@ class Isolated:
             },
         }
         told = json.dumps(head).encode() + b"\n" + pack_call(self.attack, view, rng)
-        return checked(unpack_guess(_run(told, self.name), self.name), view, self.name)
+        guess = unpack_guess(_run(told, self.name), self.name, view.target.asked.answers)
+        return checked(guess, view, self.name)
 
 
 def checked(guess: Any, view: View, name: str) -> Any:
     """The guess, if it answers what was asked, for as many records as there are."""
-    question = view.target.question
-    if not isinstance(guess, ANSWERS[question]):
+    asked = view.target.asked
+    if not isinstance(guess, asked.answers):
         raise AttackFailed(
-            f"attack {name!r} answers {question!r} with {type(guess).__name__}, not with "
-            f"{' or '.join(kind.__name__ for kind in ANSWERS[question])}"
+            f"attack {name!r} answers {asked.name!r} with {type(guess).__name__}, not with "
+            f"{' or '.join(kind.__name__ for kind in asked.answers)}"
         )
     if not all(isinstance(k, str) and len(k) < 200 for k in guess.diagnostics) or not all(
         isinstance(v, float | int) or (isinstance(v, str) and len(v) < 2000)
@@ -187,9 +181,9 @@ def checked(guess: Any, view: View, name: str) -> Any:
 
 def _asked_of(view: View) -> int | None:
     """How many records are asked about, where the view tells."""
-    if view.target.question == "membership" and CandidatePool in view.kinds:
+    if CandidatePool in view.kinds:
         return len(view.know(CandidatePool).labels)
-    if view.target.question in ("attribute", "label") and PublicRecords in view.kinds:
+    if PublicRecords in view.kinds:
         return len(view.know(PublicRecords).records) or None  # of no public column: nobody knows
     return None
 
@@ -201,53 +195,22 @@ def _answered(guess: Any) -> int | None:
 
 
 def _run(told: bytes, name: str) -> bytes:
-    """The child's answer. Its streams are files without names: nothing waits, all is bounded."""
-    seconds = limit("attack_seconds")
-    with (
-        tempfile.TemporaryFile() as given,
-        tempfile.TemporaryFile() as answer,
-        tempfile.TemporaryFile() as said,
-        tempfile.TemporaryDirectory(prefix="overheard-") as empty,
-    ):
-        given.write(told)
-        given.seek(0)
-        child = subprocess.Popen(  # nosec B603  # a list, no shell, no stranger's word in it
-            [sys.executable, "-I", "-S", "-B", str(HERE / "child.py")],
-            stdin=given,
-            stdout=answer,
-            stderr=said,
-            cwd=empty,
-            env={**dict.fromkeys(_THREADS, "1"), "LANG": "C.UTF-8", "HOME": empty, "TMPDIR": empty},
-            close_fds=True,
-            start_new_session=True,
+    """The child's answer."""
+    words = ["-S", str(HERE / "child.py")]
+    most = limit("answer_bytes") + 1
+    code, raw, said = run_child(words, told, limit("attack_seconds"), most)
+    if raw and code in (0, 3):
+        return raw
+    if code in OUT_OF_TIME:
+        raise AttackFailed(
+            f"attack {name!r} took more than {limit('attack_seconds')} seconds; raise "
+            f"{variable('attack_seconds')}"
         )
-        try:
-            code = child.wait(seconds)
-        except subprocess.TimeoutExpired as error:
-            raise AttackFailed(_beyond(name, "attack_seconds")) from error
-        finally:
-            if child.poll() is None:
-                child.kill()
-                child.wait()
-        answer.seek(0)
-        raw = answer.read(limit("answer_bytes") + 1)
-        if raw and code in (0, 3):
-            return raw
-        said.seek(max(said.seek(0, os.SEEK_END) - 2000, 0))
-        last = said.read().decode("utf-8", "replace").strip().splitlines()[-1:]
-    if code in (-signal.SIGXCPU, -signal.SIGKILL):
-        raise AttackFailed(_beyond(name, "attack_seconds"))
+    last = " ".join(said.splitlines()[-1:])
     raise AttackFailed(
-        f"attack {name!r} ended without a guess (exit {code}: {short(' '.join(last))}); if it ran "
-        f"out of memory, raise {variable('attack_bytes')}"
+        f"attack {name!r} ended without a guess (exit {code}: {short(last)}); if it ran out of "
+        f"memory, raise {variable('attack_bytes')}"
     )
-
-
-_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-
-
-def _beyond(name: str, bound: str) -> str:
-    return f"attack {name!r} took more than {limit(bound)} seconds; raise {variable(bound)}"
 
 
 def _packages() -> list[str]:
@@ -256,14 +219,13 @@ def _packages() -> list[str]:
     return [place for place in sys.path if Path(place).name in ends and Path(place).is_dir()]
 
 
-def _root(attack: Attack) -> dict[str, Path]:
-    """The file of the attack's top-level module."""
-    kind = type(attack)
+def _root(kind: type[Any], attack: str) -> dict[str, Path]:
+    """The file of the top-level module of an attack, or of a kind of knowledge that it is given."""
     top = kind.__module__.partition(".")[0]
     file = getattr(sys.modules.get(top), "__file__", None)
     if top == "__main__" or file is None or "<" in kind.__qualname__:
         raise FixConfig(
-            f"attack {attack.name!r} is a {kind.__module__}.{kind.__qualname__}, which a child "
+            f"attack {attack!r} is a {kind.__module__}.{kind.__qualname__}, which a child "
             "process cannot import; define it at the top of a module or package of its own"
         )
     return {top: Path(file).resolve()}

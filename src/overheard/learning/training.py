@@ -17,11 +17,13 @@ from numpy.typing import NDArray
 from overheard.learning.dense import factors, weighted_gradient
 from overheard.learning.private import clipped, sampled_weights
 from overheard.learning.recipe import LeNet, Recipe
+from overheard.learning.step import BatchHook, hooked
 from overheard.programs.networks import network
 from overheard.programs.rules import rule_of
 
 Array = NDArray[np.floating[Any]]
 Trace = Callable[[int, Array, Array], None]
+Hooks = tuple[BatchHook, ...]
 CACHE = 1 << 22
 """Bytes of models, gradients and records worked on at a time: what a processor's cache holds."""
 
@@ -66,13 +68,15 @@ def local_training(
     rng: np.random.Generator,
     out: Array | None = None,
     trace: Trace | None = None,
+    hooks: Hooks = (),
 ) -> Array:
     """What the clients return (C, P) from ``start`` ((P,) or (C, P)): the one local training loop.
 
     The arithmetic is done in ``start``'s precision. FedSGD returns the full-batch gradient at
     ``start`` instead of a model. ``out``: where to write them; a large array made anew costs as
     much as a step of training. ``trace(step, theta, gradient)`` sees every step before it is taken,
-    of all clients at once.
+    of all clients at once. ``hooks``: what defences do to the batch of every step, see
+    `learning.step`.
     """
     made = np.empty((len(data), start.shape[-1]), start.dtype) if out is None else out
     if recipe.private is not None:
@@ -80,10 +84,12 @@ def local_training(
         return made
     made[...] = start
     if recipe.sends_gradient:
-        whole = network(recipe).gradient(made, rng)
-        made[...] = whole(data.inputs, data.labels, shares(data, made.dtype))
+        gradient = network(recipe).gradient(made, rng)
+        whole = data.inputs, data.labels, shares(data, made.dtype)
+        (batch,) = hooked([whole], hooks, rng)
+        made[...] = gradient(*batch)
         return made
-    return _descended(recipe, made, data, rng, trace)
+    return _descended(recipe, made, data, rng, trace, hooks)
 
 
 def _private(recipe: Recipe, start: Array, data: Shards, rng: np.random.Generator) -> Array:
@@ -95,7 +101,12 @@ def _private(recipe: Recipe, start: Array, data: Shards, rng: np.random.Generato
 
 
 def _descended(
-    recipe: Recipe, theta: Array, data: Shards, rng: np.random.Generator, trace: Trace | None
+    recipe: Recipe,
+    theta: Array,
+    data: Shards,
+    rng: np.random.Generator,
+    trace: Trace | None,
+    hooks: Hooks,
 ) -> Array:
     """The models (C, P), changed in place by every local step.
 
@@ -110,7 +121,7 @@ def _descended(
         model = theta[part]
         gradient, state = net.gradient(model, rng), rule.init(model)
         batches = (schedule.one_by_one if net.chance else schedule.batches)(theta.dtype, part)
-        for number, (inputs, labels, weights) in enumerate(batches):
+        for number, (inputs, labels, weights) in enumerate(hooked(batches, hooks, rng)):
             if not weights.any():
                 continue  # they wait for clients with more batches to end their epoch
             slope = gradient(inputs, labels, weights)

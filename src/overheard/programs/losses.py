@@ -67,10 +67,11 @@ def _cross_entropy_error(outputs: Array, labels: Array) -> Array:
 def _cross_entropy_torch(outputs: Any, labels: Any) -> Any:
     from torch.nn import functional as F
 
+    shares = labels.ndim == outputs.ndim  # of classes, for who searches
     if outputs.shape[-1] == 1:
-        flat = outputs[..., 0]
-        return F.binary_cross_entropy_with_logits(flat, labels.to(flat.dtype), reduction="none")
-    return F.cross_entropy(outputs, labels.long(), reduction="none")
+        flat, yes = outputs[..., 0], labels[..., 1] if shares else labels
+        return F.binary_cross_entropy_with_logits(flat, yes.to(flat.dtype), reduction="none")
+    return F.cross_entropy(outputs, labels if shares else labels.long(), reduction="none")
 
 
 def _probability(outputs: Array, labels: Array) -> Array:

@@ -26,12 +26,7 @@ def trust(factory: str) -> None:
 
 def made_by(factory: str) -> Any:
     """What the factory makes, a torch module in float64."""
-    if factory not in _TRUSTED:
-        raise GrantKnowledge(
-            f"the model is made by {short(factory)}, which is code, and importing it runs it; if "
-            f"you trust whoever wrote it: overheard --trust {visible(factory)} ..."
-        )
-    make = _imported(factory)
+    make = granted(factory, "the model is made by")
     import torch
 
     try:
@@ -51,26 +46,37 @@ def made_by(factory: str) -> Any:
     return module
 
 
-def _imported(factory: str) -> Any:
-    where, _, what = factory.partition(":")
+def granted(name: str, what: str) -> Any:
+    """The function or class of this name, if it is trusted; ``what``: before it, in the refusal."""
+    if name not in _TRUSTED:
+        raise GrantKnowledge(
+            f"{what} {short(name)}, which is code, and importing it runs it; if you trust whoever "
+            f"wrote it: overheard --trust {visible(name)} ... (or, for a description that you give "
+            "by --with, --trust-code)"
+        )
+    return imported(name)
+
+
+def imported(name: str) -> Any:
+    """The same of who asked for trust already."""
+    where, _, what = name.partition(":")
     if not where or not what:
-        raise FixConfig(f'model.factory {factory!r} must be "package.module:function"')
+        raise FixConfig(f'{name!r} must be "package.module:name"')
     try:
         with _from_here():
-            make = getattr(importlib.import_module(where), what)
+            made = getattr(importlib.import_module(where), what)
     except (ImportError, AttributeError) as error:
         raise FixConfig(
-            f"model.factory {factory!r} cannot be found ({error}); start overheard from the "
-            "folder of your code, or install it"
+            f"{name!r} cannot be found ({error}); start overheard from the folder of your code, or "
+            "install it"
         ) from error
     except Exception as error:
         raise FixConfig(
-            f"model.factory {factory!r}: its module cannot be imported: "
-            f"{type(error).__name__}: {error}"
+            f"{name!r}: its module cannot be imported: {type(error).__name__}: {error}"
         ) from error
-    if not callable(make):
-        raise FixConfig(f"model.factory {factory!r} is a {type(make).__name__}, not a function")
-    return make
+    if not callable(made):
+        raise FixConfig(f"{name!r} is a {type(made).__name__}, not a function or class")
+    return made
 
 
 @contextmanager

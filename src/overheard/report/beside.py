@@ -64,7 +64,7 @@ def _strongest(audit: Audit) -> dict[str, Pooled]:
     found: dict[str, Pooled] = {}
     for judged in judging.judge_pooled(audit):
         row = judged.finding
-        if not isinstance(row, Pooled) or row.metric != "accuracy" or row.attribute is None:
+        if not isinstance(row, Pooled) or not row.measure.hits or row.attribute is None:
             continue
         if judged.baseline or row.flag:
             continue

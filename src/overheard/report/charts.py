@@ -12,22 +12,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, floor, log10
 
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
+from overheard.plot import SHAPES, tag
 from overheard.report import words
 
 LANE = 18
 """Height of one attack's lane in a row, in CSS pixels; page.css has the same number."""
 _MARGIN = 2.5  # per cent of the width kept free left and right, so that no marker is cut
-_SHAPES = (
-    "M-5,0a5,5 0 1,0 10,0a5,5 0 1,0 -10,0Z",  # disc
-    "M-4.5,-4.5H4.5V4.5H-4.5Z",  # square
-    "M0,-5.8L5.6,4.4H-5.6Z",  # triangle
-    "M0,-6.2L6.2,0L0,6.2L-6.2,0Z",  # diamond
-    "M0,5.8L5.6,-4.4H-5.6Z",  # triangle, point down
-    "M-2,-6H2V-2H6V2H2V6H-2V2H-6V-2H-2Z",  # cross
-)
-SERIES = 2 * len(_SHAPES)
+SERIES = 2 * len(SHAPES)
 """Distinct looks: each shape filled, then each hollow; after that they repeat."""
 
 
@@ -95,17 +88,6 @@ class Row:
         return "; ".join(parts)
 
 
-def tag(name: str, *children: str, **attributes: str | float | None) -> Markup:
-    """One element; names of attributes lose a trailing underscore, the others become hyphens."""
-    inside = "".join(escape(child) for child in children)
-    given = "".join(
-        f' {key.rstrip("_").replace("_", "-")}="{escape(value)}"'
-        for key, value in attributes.items()
-        if value is not None
-    )
-    return Markup(f"<{name}{given}>{inside}</{name}>")  # nosec B704  # escaped two lines above
-
-
 def share_scale(values: Sequence[float]) -> Scale:
     """An axis for shares, in whole tenths, that holds all the values."""
     low, high = min(values, default=0.0), max(values, default=1.0)
@@ -126,7 +108,7 @@ def loss_scale(values: Sequence[float]) -> Scale:
 
 def key(number: int) -> Markup:
     """An attack's marker on its own, for the legend and for tables."""
-    mark = tag("path", d=_SHAPES[number % len(_SHAPES)])
+    mark = tag("path", d=SHAPES[number % len(SHAPES)])
     return tag("svg", mark, class_=f"key {look(number)}", viewBox="-8 -8 16 16", aria_hidden="true")
 
 
@@ -177,13 +159,13 @@ _REFERENCE_NAMES = {
 
 def look(number: int) -> str:
     """The classes of a look: its colour, and whether it is hollow."""
-    hollow = " hollow" if number % SERIES >= len(_SHAPES) else ""
-    return f"s{number % len(_SHAPES)}{hollow}"
+    hollow = " hollow" if number % SERIES >= len(SHAPES) else ""
+    return f"s{number % len(SHAPES)}{hollow}"
 
 
 def shape(number: int) -> Markup:
     """The marker of a look."""
-    return tag("path", d=_SHAPES[number % len(_SHAPES)], class_="mark")
+    return tag("path", d=SHAPES[number % len(SHAPES)], class_="mark")
 
 
 def _told(lane: Lane, row: Row) -> list[str]:

@@ -14,8 +14,8 @@ from math import log10
 from markupsafe import Markup
 
 from overheard.evaluation.record import Bin, Heard, KnownShare
+from overheard.plot import tag
 from overheard.report import charts, words
-from overheard.report.charts import tag
 
 HEIGHT = 190
 _TOP, _BOTTOM = 12, 164
@@ -94,7 +94,7 @@ def reliability(bins: Sequence[Bin], name: str) -> Markup:
 def by_rounds(line: Sequence[Heard], references: Sequence[tuple[float, str]], name: str) -> Markup:
     """What was learned against the number of rounds heard, which is logarithmic."""
     most = max(h.rounds for h in line)
-    loss = line[0].metric not in ("accuracy", "f1")
+    loss = not line[0].measure.share
     values = [v for h in line for v in (h.value, h.low, h.high)] + [v for v, _ in references]
     scale = charts.loss_scale(values) if loss else charts.share_scale(values)
     frame = Frame(0.0, max(log10(most), 0.3), scale.least, scale.most, log=True, log_y=loss)
@@ -140,9 +140,7 @@ def by_coverage(line: Sequence[KnownShare], name: str) -> Markup:
 
 def text(heard: Heard) -> str:
     """The value with its interval as its metric is written."""
-    if heard.metric in ("accuracy", "f1"):
-        return words.interval(heard.value, heard.low, heard.high, 1)
-    return words.loss_interval(heard.value, heard.low, heard.high)
+    return heard.measure.text(heard.value, heard.low, heard.high, 1)
 
 
 def scatter(marks: Sequence[Mark], y_name: str) -> Markup:

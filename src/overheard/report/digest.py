@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from overheard.evaluation.decision import Topic, topic_of
+from overheard.evaluation.decision import topic_of
 from overheard.evaluation.record import Audit
+from overheard.questions.question import Topic
 from overheard.report import helps, judging, verdict, words
 from overheard.report.replayed import replay_words
 
@@ -30,7 +31,7 @@ def digest(audit: Audit, show_records: bool = False) -> dict[str, Any]:
         "missing": list(audit.run.damage),
         "seed": audit.run.seed,
         "software": audit.run.software,
-        "rules": {level.name: level.rule for level in judging.LEVELS},
+        "rules": {level.name: rule for level, rule in judging.rules().items()},
         "secrets": [
             {
                 "secret": v.topic.name,

@@ -18,7 +18,7 @@ import jinja2
 from markupsafe import Markup
 
 from overheard.errors import ChooseAnotherOutput
-from overheard.evaluation.record import SHARES, Audit
+from overheard.evaluation.record import Audit
 from overheard.files import write_durably
 from overheard.foreign.shown import visible
 from overheard.report import charts, helps, judging, picture, references, sections, words
@@ -72,7 +72,7 @@ def _render(
         run=audit.run,
         words=words,
         levels=judging.LEVELS,
-        shares=SHARES,
+        rules=judging.rules(),
         style=Markup(style),  # nosec B704  # a file of this package
         script=Markup(script),  # nosec B704  # a file of this package
         policy=_policy(style, script),

@@ -13,14 +13,14 @@ from typing import NamedTuple
 from overheard.evaluation.decision import (
     Decision,
     Key,
-    Topic,
     decide,
     p_value_of,
     reference_of,
     references_of,
     topic_of,
 )
-from overheard.evaluation.record import SHARES, Audit, Finding, Pooled, unfit_clients
+from overheard.evaluation.record import Audit, Finding, Pooled, unfit_clients
+from overheard.questions.question import Topic, all_metrics
 
 UNFIT = "the declared recipe does not reproduce what the client sent"
 
@@ -40,11 +40,7 @@ EXPOSED = Level(
     3,
     "Better than every way of guessing without listening, by a test that errs with a probability "
     "of at most 5% over the whole audit, however many secrets, clients and attacks it has: all "
-    "clients together first, then each. Attributes and membership: more records right than by the "
-    "client's commonest value and by a stranger, or probabilities that beat both (which sees rare "
-    "values too). Properties of clients: an F1 above that of accusing nobody and of accusing "
-    "everybody. Own model: below the excess loss of the global model, and at most 1%. Labels: an "
-    "error below that of a stranger's prediction and of every other guess.",
+    "clients together first, then each.",
 )
 UNCLEAR = Level(
     "unclear",
@@ -72,6 +68,13 @@ NOT_MEASURED = Level(
 LEVELS = (EXPOSED, UNCLEAR, NO_SIGN, NOT_MEASURED)
 
 
+def rules() -> dict[Level, str]:
+    """What each level means; of exposure, also what each metric asks for."""
+    shares_first = sorted(all_metrics().values(), key=lambda metric: not metric.share)
+    asked = [metric.rule for metric in shares_first]
+    return {level: level.rule for level in LEVELS} | {EXPOSED: " ".join([EXPOSED.rule, *asked])}
+
+
 @dataclass(frozen=True)
 class Judged:
     """A finding (of one client, or pooled) with its level and what it was compared with; ``why``
@@ -91,13 +94,7 @@ class Judged:
     @property
     def strength(self) -> tuple[bool, int, float]:
         """Orders what was learned, most last: level first, then the margin over guessing."""
-        found = self.finding
-        if found.metric == "excess_loss":
-            return not self.baseline, self.level.rank, -found.value
-        if found.metric == "mean_absolute_error":
-            share = found.value / self.reference if self.reference else found.value
-            return not self.baseline, self.level.rank, -share
-        margin = found.lift if found.lift is not None else found.value - (self.reference or 0.0)
+        margin = self.topic.measure.strength(self.finding, self.reference)
         return not self.baseline, self.level.rank, margin
 
 
@@ -109,6 +106,16 @@ def judge(audit: Audit) -> list[Judged]:
 def judge_pooled(audit: Audit) -> list[Judged]:
     """Every pooled finding with its level, in the record's order."""
     return levelled(audit, audit.pooled)
+
+
+def best_of(judged: Iterable[Judged]) -> dict[tuple[str | None, Topic], Judged]:
+    """By client and secret what leaks most, in order of appearance."""
+    best: dict[tuple[str | None, Topic], Judged] = {}
+    for j in judged:
+        known = best.get((j.client, j.topic))
+        if known is None or j.strength > known.strength:
+            best[j.client, j.topic] = j
+    return best
 
 
 def strongest(judged: Iterable[Judged]) -> Judged | None:
@@ -187,10 +194,11 @@ def _judged(
         return Judged(found, topic, NOT_MEASURED, False, reference, _flagged(found))
     if decision.exposed(found, p_value_of(found, references)):
         return Judged(found, topic, EXPOSED, False, reference)
-    margin = 0.0 if reference is None else found.value - reference
-    if found.metric not in SHARES:
-        margin = -margin
-    if reference is None or margin > 0 or (found.evidence or 0.0) > 0:
+    if (
+        reference is None
+        or found.measure.gain(found.value, reference) > 0
+        or (found.evidence or 0.0) > 0
+    ):
         return Judged(found, topic, UNCLEAR, False, reference)
     if found.oversure:
         why = f"{found.attack} does not fit: {found.oversure}"

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from overheard.evaluation.decision import Topic
-from overheard.evaluation.record import SHARES, Audit, Finding, Pooled
+from overheard.evaluation.record import Audit, Finding, Pooled
 from overheard.foreign.shown import visible
 from overheard.report import curves, helps, judging, references, sections, verdict, words
 from overheard.report.helps import Measured
@@ -39,29 +38,24 @@ def render_markdown(
     if not answers:
         lines += ["Nothing was measured: no attack was run."]
     lines += ["", _text(replay_words(audit))]
-    lines += ["", *(f"> {level.sign} {level.name}: {level.rule}" for level in judging.LEVELS), ""]
+    rules = judging.rules().items()
+    lines += ["", *(f"> {level.sign} {level.name}: {rule}" for level, rule in rules), ""]
     lines += [*_exposed(audit), *_sure(audit, show_records), *_learned(audit)]
     lines += [*_helps(audit, measured), *_method(audit)]
     return "\n".join(lines).rstrip() + "\n"
 
 
 def _exposed(audit: Audit) -> list[str]:
-    best: dict[tuple[str | None, Topic], judging.Judged] = {}
-    for j in judging.judge(audit):
-        known = best.get((j.client, j.topic))
-        if known is None or j.strength > known.strength:
-            best[j.client, j.topic] = j
+    best = judging.best_of(judging.judge(audit))
     order = sorted(best.values(), key=lambda j: j.strength, reverse=True)
     rows = [
         (
             _text(j.client or ""),
             _text(j.topic.name),
-            words.points(j.finding.lift) if j.topic.metric in SHARES else words.NOTHING,
+            words.points(j.finding.lift) if j.topic.measure.share else words.NOTHING,
             _value(j.finding),
-            words.share(j.finding.majority),
-            words.share(j.finding.imputation)
-            if j.topic.metric in SHARES
-            else _loss(j.finding.imputation),
+            j.topic.measure.number(j.finding.majority),
+            j.topic.measure.number(j.finding.imputation),
             _text(j.finding.attack),
             f"{j.level.sign} {j.level.name}",
         )
@@ -169,14 +163,8 @@ def _code(words_: str) -> str:
 
 
 def _value(found: Finding | Pooled) -> str:
-    ends = (found.value, found.low, found.high)
-    if found.metric == "f1":
-        return f"F1 {words.score_interval(*ends)}"
-    return words.interval(*ends, 1) if found.metric == "accuracy" else words.loss_interval(*ends)
-
-
-def _loss(value: float | None) -> str:
-    return words.NOTHING if value is None else words.loss(value)
+    metric = found.measure
+    return metric.prefix + metric.text(found.value, found.low, found.high, 1)
 
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:

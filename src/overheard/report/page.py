@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from overheard.evaluation.decision import CLOSE, Topic
-from overheard.evaluation.record import SHARES, Audit, Finding, Pooled, Skipped
+from overheard.evaluation.record import Audit, Finding, Pooled, Skipped
+from overheard.questions.question import Topic
 from overheard.report import charts, judging, sections, verdict, words
 from overheard.report.judging import Judged, Level
 
@@ -69,25 +69,21 @@ class Page:
         self.look = self._looks()
         self.clients = words.unique([*audit.run.clients, *(f.client for f in audit.findings)])
         self.client_number = {name: i for i, name in enumerate(self.clients)}
-        self.best: dict[tuple[str | None, Topic], Judged] = {}
-        for j in self.judged:
-            known = self.best.get((j.client, j.topic))
-            if known is None or j.strength > known.strength:
-                self.best[j.client, j.topic] = j
+        self.best = judging.best_of(self.judged)
         self.bounds: dict[tuple[str | None, Topic], float] = {}
         for j in self.judged:
             if isinstance(j.finding, Finding) and j.finding.bound is not None:
                 known_bound = self.bounds.get((j.client, j.topic), 0.0)
                 self.bounds[j.client, j.topic] = max(j.finding.bound, known_bound)
         self.topic_number = {topic: i for i, topic in enumerate(self.topics)}
-        whole = any(f.question == "property" for f in audit.findings)  # asked of all together
+        whole = any(j.topic.together for j in self.judged)
         self.population = len(audit.run.clients) if whole else len(self.clients)
         self.audited = len({j.client for j in self.judged}) or len(self.clients)
         self.audited = self.population if whole else self.audited
         self.charts = [c for c in map(self._chart, self.topics) if c.rows]
         self.tables = self._tables(most_rows)
         self.listed = self._listed(most_rows)
-        asked = sum(j.topic.metric != "f1" for j in self.judged)
+        asked = sum(not j.topic.together for j in self.judged)
         self.rows_hidden = asked - sum(len(t.rows) for t in self.tables)
         self.open = len(self.tables) <= OPEN_CLIENTS
         self.failures = words.failures(audit)
@@ -105,14 +101,16 @@ class Page:
     def measured(self) -> list[Topic]:
         """Questions asked of single clients with at least one finding."""
         asked = {j.topic for j in self.judged}
-        return [t for t in self.topics if t in asked and t.metric != "f1"]
+        return [t for t in self.topics if t in asked and not t.together]
 
     def properties(self) -> list[Judged]:
         """Findings about all clients together, the strongest attack first."""
-        return sorted(
-            (j for j in self.judged if j.topic.metric == "f1"),
-            key=lambda j: (self.topics.index(j.topic), j.baseline, -j.finding.value),
-        )
+
+        def order(j: Judged) -> tuple[int, bool, float]:
+            leaks = j.topic.measure.sign * j.finding.value
+            return self.topics.index(j.topic), j.baseline, -leaks
+
+        return sorted((j for j in self.judged if j.topic.together), key=order)
 
     def count(self, topic: Topic, level: Level) -> int:
         """Clients whose worst finding on the topic has this level."""
@@ -136,13 +134,9 @@ class Page:
         """The strongest attack over all clients together."""
         return judging.strongest(j for j in self.pooled if j.topic == topic)
 
-    def value(self, found: Finding | Pooled, digits: int = 1) -> str:
+    def value(self, found: Finding | Pooled) -> str:
         """The measured value with its interval, as its metric is written."""
-        if found.metric == "f1":
-            return words.score_interval(found.value, found.low, found.high)
-        if found.metric not in SHARES:
-            return words.loss_interval(found.value, found.low, found.high)
-        return words.interval(found.value, found.low, found.high, digits)
+        return found.measure.text(found.value, found.low, found.high, 1)
 
     def lead(self) -> str:
         """The answer of the whole page in one sentence."""
@@ -161,7 +155,7 @@ class Page:
         some = f"{exposed} of the" if exposed < len(asked) else "all"
         many = {1: "the one secret", 2: "both secrets" if exposed == 2 else "one of the 2 secrets"}
         secrets = many.get(len(asked), f"{some} {len(asked)} secrets")
-        if all(v.topic.question == "property" for v in asked if v.level is judging.EXPOSED):
+        if all(v.topic.together for v in asked if v.level is judging.EXPOSED):
             together = f"of {self.population:,} clients together"
             return f"{who} learns {secrets} asked about, {together}{rest}."
         if not clients:
@@ -198,7 +192,7 @@ class Page:
     def _lifts(self, most: int) -> list[Judged]:
         """The strongest attack per client and secret that has a lift, the largest first."""
         lifts = [j for j in self.best.values() if j.finding.lift is not None]
-        shares = [j for j in lifts if j.topic.metric == "accuracy"]
+        shares = [j for j in lifts if j.topic.measure.hits]
         return sorted(shares, key=lambda j: j.finding.lift or 0.0, reverse=True)[:most]
 
     def bound(self, judged: Judged) -> float | None:
@@ -207,7 +201,7 @@ class Page:
 
     def _tables(self, most: int) -> list[_Client]:
         tables, rows = [], 0
-        by_client = _by_client(j for j in self.judged if j.topic.metric != "f1")
+        by_client = _by_client(j for j in self.judged if not j.topic.together)
         order = [c for c in self.clients if c in by_client]
         if len(self.judged) > most:
             order.sort(key=lambda c: _strength(by_client[c]), reverse=True)
@@ -226,14 +220,14 @@ class Page:
         by_client = _by_client(about)
         order = sorted(by_client, key=lambda c: _strength(by_client[c]), reverse=True)
         shown = order if len(order) <= CHART_CLIENTS else order[:CHART_WORST]
-        shown = [] if topic.metric == "f1" and pooled else shown  # asked of all together
+        shown = [] if topic.together and pooled else shown
         groups = ([pooled] if pooled else []) + [by_client[c] for c in shown]
         order_of = {j.finding.attack: j.strength for j in sorted(about, key=lambda j: j.strength)}
         order_of |= {j.finding.attack: j.strength for j in pooled}
         for group in groups:  # the strongest attack on top, in the same order in every row
             group.sort(key=lambda j: order_of[j.finding.attack], reverse=True)
         rows = [self._row(group, topic) for group in groups]
-        scale = self._scale(topic.metric)
+        scale = self._scale(topic) if rows else charts.share_scale([])
         drawn = tuple((row, charts.row_figure(row, scale)) for row in rows if row.lanes)
         lanes = [lane for row, _ in drawn for lane in row.lanes]
         return _Chart(
@@ -241,20 +235,20 @@ class Page:
             rows=drawn,
             axis=charts.axis(scale),
             attacks=tuple(dict.fromkeys(lane.attack for lane in lanes)),
-            hidden=0 if topic.metric == "f1" else len(order) - len(shown),
+            hidden=0 if topic.together else len(order) - len(shown),
             has_bound=any((lane.bound or -1) >= scale.least for lane in lanes),
         )
 
     def _row(self, group: list[Judged], topic: Topic) -> charts.Row:
         # always guessing the commonest value is a reference line already, not a lane as well
-        share = topic.metric in SHARES
+        share = topic.measure.share
         lanes = [j for j in group if not share or not j.baseline] or group
         first = group[0].finding
         client = group[0].client
         pooled = "" if client is not None else "All clients together"
         return charts.Row(
             label=pooled or str(client),
-            note=words.count(first.n, "client" if topic.metric == "f1" else "record"),
+            note=words.count(first.n, topic.unit),
             client=None if client is None else self.client_number[client],
             lanes=tuple(self._lane(j.finding) for j in lanes),
             majority=first.majority if share else None,
@@ -263,8 +257,6 @@ class Page:
         )
 
     def _lane(self, found: Finding | Pooled) -> charts.Lane:
-        loss = found.metric not in SHARES
-        text = words.loss(found.value) if loss else self.value(found, digits=0)
         return charts.Lane(
             attack=self.number[found.attack],
             look=self.look[found.attack],
@@ -272,28 +264,26 @@ class Page:
             value=found.value,
             low=found.low,
             high=found.high,
-            text=text + (", flagged" if found.flag else ""),
+            text=found.measure.mark(found) + (", flagged" if found.flag else ""),
             bound=found.bound if isinstance(found, Finding) else None,
         )
 
-    def _scale(self, metric: str) -> charts.Scale:
+    def _scale(self, topic: Topic) -> charts.Scale:
         """One axis for all charts of a metric, so that they can be compared."""
         # A bound may be far below; it must not squeeze what was measured.
-        values: list[float] = []
+        metric = topic.measure
+        values: list[float] = [] if metric.limit is None else [metric.limit]
         for found in verdict.everything(self.audit):
-            if found.metric == metric:
+            if found.measure is metric:
                 values += [found.value, found.low, found.high]
                 values += [v for v in (found.majority, found.imputation) if v is not None]
-        if metric == "excess_loss":
-            return charts.loss_scale([*values, CLOSE])
-        if metric == "mean_absolute_error":
-            return charts.loss_scale(values)
-        return charts.share_scale(values)
+        return charts.share_scale(values) if metric.share else charts.loss_scale(values)
 
 
 def _limit(topic: Topic, found: Finding | Pooled) -> float | None:
     """The dashed line: a model as good as the client's own, or a stranger's error."""
-    return CLOSE if topic.metric == "excess_loss" else found.imputation
+    limit = topic.measure.limit
+    return found.imputation if limit is None else limit
 
 
 def _by_client(judged: Iterable[Judged]) -> dict[str, list[Judged]]:

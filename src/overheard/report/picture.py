@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from markupsafe import Markup
 
-from overheard.report.charts import tag
+from overheard.plot import tag
 
 _CAPTIONS = {
     "eavesdropper": "The adversary sits on one client's link and reads both directions.",

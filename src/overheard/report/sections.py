@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from overheard.evaluation.decision import Topic, topic_of
+from overheard.evaluation.decision import topic_of
 from overheard.evaluation.record import (
-    SHARES,
     Audit,
     Bin,
     Finding,
@@ -18,6 +17,7 @@ from overheard.evaluation.record import (
     Pooled,
     Sureness,
 )
+from overheard.questions.question import Topic
 from overheard.report import curves, judging, verdict, words
 from overheard.report.judging import Judged
 
@@ -141,7 +141,7 @@ def listened(audit: Audit) -> list[Listened]:
         if len(line) < 2:
             continue
         best = first.get((topic, attack, client))
-        share = topic.metric in SHARES
+        share = topic.measure.share
         majority = best.majority if best and share else None
         imputation = best.imputation if best and share else None
         references = [(majority, "majority"), (imputation, "imputation")]

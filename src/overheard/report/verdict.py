@@ -12,27 +12,22 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from overheard.evaluation.decision import Topic, decide, topic_of
+from overheard.evaluation.decision import decide, topic_of
 from overheard.evaluation.record import Audit, Finding, Pooled
+from overheard.questions.question import SKIPPED, Topic
 from overheard.report import words
 from overheard.report.judging import (
     EXPOSED,
     NO_SIGN,
     NOT_MEASURED,
-    UNCLEAR,
     Judged,
     Level,
+    best_of,
     levelled,
     strongest,
 )
-from overheard.report.suspects import what_of
 
-SKEWED = 0.9
-"""Share of the commonest value from which the rare ones are counted beside accuracy."""
-SMALL = 0.02
-"""A gain in accuracy below which a verdict of "exposed" says what else it rests on."""
 EVERY_CLIENT = "all clients"
-_PLAIN_READINGS = {"global_model": "the global model", "last_returned": "the model last returned"}
 
 
 @dataclass(frozen=True)
@@ -81,7 +76,7 @@ def topics(audit: Audit) -> list[Topic]:
         info = infos.get(skip.attack)
         key = (info.question if info else skip.attack, skip.attribute)
         if key not in measured and (info is None or info.listens):
-            seen.append(Topic(*key, "skipped"))
+            seen.append(Topic(*key, SKIPPED))
     return sorted(dict.fromkeys(seen), key=_place)
 
 
@@ -100,17 +95,14 @@ def verdicts(audit: Audit) -> list[Verdict]:
         if worst is None or worst.level is NOT_MEASURED or (worst.level is NO_SIGN and doubted):
             answers.append(_no_verdict(topic, about, doubted, _failed(audit, topic)))
         else:
-            answers.append(_SENTENCES[topic.metric](worst, worst.finding, about))
+            answers.append(_answered(worst, about))
     return answers
 
 
 def _doubted(about: Iterable[Judged]) -> dict[str, str]:
     """The clients of whom nothing was measured, each with the first reason."""
-    best: dict[str, Judged] = {}
-    for j in about:
-        if j.client is not None and (j.client not in best or j.strength > best[j.client].strength):
-            best[j.client] = j
-    return {client: j.why for client, j in best.items() if j.level is NOT_MEASURED}
+    best = best_of(j for j in about if j.client is not None)
+    return {str(client): j.why for (client, _), j in best.items() if j.level is NOT_MEASURED}
 
 
 def _failed(audit: Audit, topic: Topic) -> bool:
@@ -167,126 +159,15 @@ def headline(audit: Audit) -> list[str]:
 
 
 def _place(topic: Topic) -> tuple[bool, bool]:
-    return topic.metric == "skipped", topic.question == "local_model"
+    return topic.skipped, topic.asked is not None and not topic.asked.people
 
 
-def _error_verdict(worst: Judged, found: Finding | Pooled, about: list[Judged]) -> Verdict:
-    names = _names(worst, found, about)
-    names["value"] = words.loss_interval(found.value, found.low, found.high)
-    told = "off by {value} on average for {client}{s} {n}"
-    if worst.reference is not None:
-        names["stranger"] = words.loss(worst.reference)
-        told += "; the best guess without listening by {stranger}"
-    pattern = {
-        EXPOSED: "{Actor} learns the {secret}: ",
-        UNCLEAR: "{Actor} may learn the {secret}: ",
-        NO_SIGN: "Nothing suggests that {actor} learns the {secret}: the best attack is ",
-    }[worst.level]
-    return Verdict(worst.topic, worst.level, f"{pattern}{told}.", names, worst)
-
-
-def _share_verdict(worst: Judged, found: Finding | Pooled, about: list[Judged]) -> Verdict:
-    names = _names(worst, found, about)
-    same = words.percent(found.value) == words.percent(worst.reference or 0.0)
-    digits = 1 if same and found.value != worst.reference else 0
-    names["share"] = words.interval(found.value, found.low, found.high, digits)
-    compared = []
-    if found.majority is not None:
-        names["majority"] = words.percent(found.majority, digits)
-        compared.append("always guessing the commonest value gets {majority}")
-    if found.imputation is not None:
-        names["imputation"] = words.percent(found.imputation, digits)
-        compared.append("a stranger without listening {imputation}")
-    ranges = _ranges(about)
-    right = "{share} of {client}{s} {n}" + (f" ({ranges})" if ranges else "")
-    told = "; ".join(filter(None, [right, ", ".join(compared), *_rare(found, names)]))
-    close = found.value - (worst.reference or 0) < (SMALL if worst.level is EXPOSED else 0)
-    if worst.level is not NO_SIGN and (found.evidence or 0) > 0 and close:
-        names["evidence"] = f"{found.evidence:,.1f}"
-        told += "; its probabilities beat both guesses by {evidence} bits over all records"
-        told += ", which may be chance" if worst.level is UNCLEAR else ""
-    if found.oversure:
-        names["oversure"] = found.oversure
-        told += "; how sure it is of them must not be relied on: {oversure}"
-    pattern = {
-        EXPOSED: "{Actor} learns {secret} for ",
-        UNCLEAR: "{Actor} may learn {secret}: the best attack is right for ",
-        NO_SIGN: "Nothing suggests that {actor} learns {secret}: the best attack is right for ",
-    }[worst.level]
-    return Verdict(worst.topic, worst.level, f"{pattern}{told}.", names, worst)
-
-
-def _ranges(about: Iterable[Judged]) -> str:
-    """What counts as right of a number that was cut into ranges: a note says where they end."""
-    said = (j.finding.details.get("right_is") for j in about if isinstance(j.finding, Finding))
-    return next((str(text).partition(":")[0] for text in said if text), "")
-
-
-def _rare(found: Finding | Pooled, names: dict[str, str]) -> list[str]:
-    """Where one value is rare, accuracy hardly sees it: how many of the rare ones are found."""
-    details = found.details if isinstance(found, Finding) else {}
-    told = [details.get(k) for k in ("rare_value", "rare_records", "rare_recall")]
-    if None in told or (found.majority or 0.0) < SKEWED:
-        return []
-    precision = details.get("rare_precision")
-    names["rare"], names["there"] = str(told[0]), words.count(int(told[1] or 0), "record")
-    names["recall"] = words.percent(float(told[2] or 0.0))
-    names["precision"] = "none" if precision is None else words.percent(float(precision))
-    return ["of the {there} with {rare} it finds {recall}, and of those it names {precision} are"]
-
-
-def _property_verdict(worst: Judged, found: Finding | Pooled, about: list[Judged]) -> Verdict:
-    names = _names(worst, found, about)
-    names["n"] = words.count(found.n, "client")
-    names["secret"] = f"who {what_of(found.attribute or '')}"
-    told = "of {n}"
-    details = found.details if isinstance(found, Finding) else {}
-    hits, positives, alarms = (details.get(k) for k in ("found", "positives", "false_alarms"))
-    if isinstance(hits, int) and isinstance(positives, int) and isinstance(alarms, int):
-        names["found"] = f"{hits} of {positives}"
-        names["alarms"] = words.count(alarms, "false alarm")
-        told += ", {found} found with {alarms}"
-    names["value"] = f"{found.value:.2f} ({found.low:.2f}–{found.high:.2f})"
-    told += "; F1 {value}"
-    if found.majority is not None:
-        names["majority"] = f"{found.majority:.2f}"
-        told += ", accusing nobody or everybody gets {majority}"
-    pattern = {
-        EXPOSED: "{Actor} learns {secret}: ",
-        UNCLEAR: "{Actor} may learn {secret}: ",
-        NO_SIGN: "Nothing suggests that {actor} learns {secret}: ",
-    }[worst.level]
-    return Verdict(worst.topic, worst.level, f"{pattern}{told}.", names, worst)
-
-
-def _model_verdict(worst: Judged, found: Finding | Pooled, about: list[Judged]) -> Verdict:
-    names = _names(worst, found, about)
-    names["value"] = words.excess_interval(found.value, found.low, found.high)
-    whose = "their" if worst.client is None else "the client's"
-    endless = found.details.get("optimum") if isinstance(found, Finding) else None
-    compared: list[str] = []
-    for other in about:
-        plain = _PLAIN_READINGS.get(other.finding.attack)
-        if plain and other.client == worst.client and other is not worst:
-            free, loss = f"free{len(compared)}", f"loss{len(compared)}"
-            names[free], names[loss] = plain, words.excess(other.finding.value)
-            compared.append(f"{{{free}}} is {{{loss}}} above")
-    told = "; ".join(
-        filter(
-            None,
-            [
-                f"the copy's loss on {whose} {{n}} is {{value}} above the best possible",
-                ", ".join(compared),
-                f"the best possible model lies {endless}" if endless else "",
-            ],
-        )
-    )
-    pattern = {
-        EXPOSED: "{Actor} rebuilds {client}{s} own model: ",
-        UNCLEAR: "{Actor} may rebuild {client}{s} own model: ",
-        NO_SIGN: "Nothing suggests that {actor} rebuilds {client}{s} own model: ",
-    }[worst.level]
-    return Verdict(worst.topic, worst.level, f"{pattern}{told}.", names, worst)
+def _answered(worst: Judged, about: Sequence[Judged]) -> Verdict:
+    """The sentence, begun by the level and ended by what the metric has to tell."""
+    metric, names = worst.topic.measure, _names(worst, worst.finding, about)
+    told = metric.tells(worst, about, names)
+    begun = metric.says[worst.level.rank - 1]
+    return Verdict(worst.topic, worst.level, f"{begun}{told}.", names, worst)
 
 
 def _names(worst: Judged, found: Finding | Pooled, about: Sequence[Judged]) -> dict[str, str]:
@@ -298,13 +179,5 @@ def _names(worst: Judged, found: Finding | Pooled, about: Sequence[Judged]) -> d
         "secret": worst.topic.name,
         "client": EVERY_CLIENT if worst.client is None else worst.client,
         "s": "'" if worst.client is None else "'s",
-        "n": words.count(found.n, "record"),
+        "n": words.count(found.n, worst.topic.unit),
     }
-
-
-_SENTENCES = {
-    "excess_loss": _model_verdict,
-    "mean_absolute_error": _error_verdict,
-    "f1": _property_verdict,
-    "accuracy": _share_verdict,
-}

@@ -12,6 +12,7 @@ from math import floor, log10
 from typing import Any
 
 from overheard.evaluation.record import Audit, Failed
+from overheard.questions.question import all_questions
 
 NOTHING = "–"
 MANY_TIMES = 1e3
@@ -23,13 +24,6 @@ _ACTORS = {
     "isolating-server": "a server that isolates the client",
     "secure-server": "the server behind secure aggregation",
 }
-_QUESTIONS = {
-    "attribute": "Sensitive attributes",
-    "local_model": "The client's own model",
-    "label": "Labels",
-    "membership": "Membership",
-    "property": "Properties of clients",
-}
 
 
 def actor(threat: str) -> str:
@@ -39,7 +33,8 @@ def actor(threat: str) -> str:
 
 def question_title(question: str) -> str:
     """A heading for a question of the audit."""
-    return _QUESTIONS.get(question, question.replace("_", " ").capitalize())
+    known = all_questions().get(question)
+    return known.title if known else question.replace("_", " ").capitalize()
 
 
 def capital(text: str) -> str:

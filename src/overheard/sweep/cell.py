@@ -62,7 +62,7 @@ def _measure(cell: Cell, folder: Path) -> Result:
     recording = Recording.open(path)
     recipe = recipe_of(recording)
     assert recipe is not None, "the simulator always writes the recipe"
-    worth, name = utility(recipe, global_model(recording, recipe, config.training.weighting), held)
+    worth, name = utility(recipe, global_model(recording, recipe, config.server_rule()), held)
     record = audit(
         recording, threat_named(cell.threat), cell.attacks, cell.clients, cell.targets, cell.seed
     )

@@ -8,6 +8,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from overheard.errors import FixConfig, FixData
+from overheard.questions.question import all_metrics
 from overheard.sweep.cell import DETAILS, POOLED
 from overheard.sweep.table import Row
 
@@ -61,9 +62,10 @@ def frontier(rows: Iterable[Row]) -> list[Point]:
     groups: dict[tuple[Any, ...], dict[str, list[Row]]] = {}
     rows = list(rows)
     for row in rows:
-        if row.get("error") or row.get("metric") != "accuracy" or row.get("lift") is None:
+        metric = all_metrics().get(str(row.get("metric")))
+        if row.get("error") or metric is None or not metric.hits:
             continue
-        if row.get("utility") is None:
+        if row.get("lift") is None or row.get("utility") is None:
             continue
         varied = tuple((k, v) for k, v in row.items() if k not in FIXED)
         about = (row["defence"], row["strength"], varied, str(row.get("attribute") or ""))

@@ -13,12 +13,17 @@ import logging
 import os
 import shutil
 import socket
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from functools import cache
+from multiprocessing import active_children, get_context
 from pathlib import Path
 from threading import Thread
+from types import ModuleType
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -142,27 +147,49 @@ def local_cells(workers: int, scratch: Path | None = None) -> Executor:
         if workers == 1 or len(left) < 2:
             yield from (measure(cell, scratch) for cell in left)
             return
-        from joblib import Parallel, delayed
-
-        with _for_workers():
-            pool = Parallel(n_jobs=workers, return_as="generator_unordered", batch_size=1)
-            yield from pool(delayed(measure)(cell, scratch, os.getpid()) for cell in left)
+        yield from _in_processes(left, min(workers, len(left)), scratch)
 
     return execute
 
 
+def _in_processes(left: Sequence[Cell], workers: int, scratch: Path | None) -> Iterator[Result]:
+    others = set(active_children())
+    with _for_workers():  # they are started as the cells are handed in
+        pool = ProcessPoolExecutor(workers, get_context("spawn"))
+        waiting = [pool.submit(measure, cell, scratch, os.getpid()) for cell in left]
+    ours = set(active_children()) - others
+    try:
+        for done in as_completed(waiting):
+            yield done.result()
+    except BrokenProcessPool as error:
+        raise FixConfig(
+            "a worker ended before its cell did (killed, perhaps for the memory that it took); "
+            "finished cells are kept: give the same command again, with fewer --workers"
+        ) from error
+    except BaseException:
+        for worker in ours:  # nobody wants what they are at any more
+            worker.terminate()
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
 @contextmanager
 def _for_workers() -> Iterator[None]:
-    """The environment that workers are started in; afterwards it is as it was.
+    """What workers are started in; afterwards it is as it was.
 
     One thread each, and nothing imported from the folder in which the user stands: it may be a
-    stranger's, and a file random.py there would be run.
+    stranger's, and a file random.py there would be run. Nor is the user's own script run again in
+    each of them, as it would be for who has functions there.
     """
     added = [name for name in (*THREADS, "PYTHONSAFEPATH") if name not in os.environ]
     os.environ.update(dict.fromkeys(added, "1"))
+    script = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
     try:
         yield
     finally:
+        sys.modules["__main__"] = script
         for name in added:
             os.environ.pop(name, None)
 

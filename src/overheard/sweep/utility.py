@@ -8,54 +8,62 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overheard.errors import FixRecording
+from overheard.federation.server import ServerRule, WeightedMean, aggregate, aggregate_sum
 from overheard.learning.recipe import Recipe
 from overheard.learning.records import Records, encode
+from overheard.programs.losses import loss_named
 from overheard.programs.networks import network
-from overheard.transcript.messages import TOTAL, layout_for, message_arrays, read_message
+from overheard.transcript.messages import TOTAL, Round, layout_for, message_arrays, read_message
 from overheard.transcript.store import Recording
 
 Array = NDArray[np.float64]
 
 
-def global_model(recording: Recording, recipe: Recipe, weighting: str = "size") -> Array:
+def global_model(recording: Recording, recipe: Recipe, rule: ServerRule | None = None) -> Array:
     """The global model after the last round, as the server computes it from what it heard.
 
-    ``weighting``: clients count by the ``size`` they reported, or are ``equal``. Under secure
-    aggregation the server holds the sum, in which they are equal.
+    ``rule``: how it does, by default the mean, weighted by the sizes that the clients reported;
+    where they reported none, and in sums, they are equal.
     """
     if not recording.rounds:
         raise FixRecording(f"{recording.path}: no round was recorded, so there is no model")
-    last, folder = recording.rounds[-1], recording.path / "wire"
+    rule = rule or WeightedMean()
+    state = rule.init(recipe.model.size)
+    model: NDArray[np.floating[Any]] = np.zeros(recipe.model.size)
+    for entry in recording.rounds if state else recording.rounds[-1:]:
+        if state or entry.aggregated or recording.gradients:
+            model = _message(recording, recipe, entry, "sent", "")
+        if entry.aggregated:
+            if not entry.participants:
+                raise FixRecording(
+                    f"{recording.path}: nobody said how many clients are in the sum of round "
+                    f"{entry.number}, so there is no mean"
+                )
+            total = _message(recording, recipe, entry, *TOTAL)
+            who = len(entry.participants)
+            model, state = aggregate_sum(rule, state, recipe, model, total, who)
+            continue
+        clients = [client for way, client in entry.spans if way == "returned"]
+        sizes = np.array([entry.weights.get(c, np.nan) for c in clients])
+        if not np.isfinite(sizes).all():
+            sizes = np.ones(len(clients))
+        returned = [_message(recording, recipe, entry, "returned", c) for c in clients]
+        model, state = aggregate(rule, state, recipe, model, np.array(returned), sizes)
+    return np.asarray(model, np.float64)
 
-    def message(way: str, client: str) -> Array:
-        layout = layout_for(last.layout, way)
-        arrays = dict(message_arrays(layout, read_message(folder, last, way, client)))
-        flat = [arrays[name].reshape(-1) for name, _ in recipe.model.layout()]
-        return np.concatenate(flat).astype(np.float64)
 
-    if last.aggregated:
-        if not last.participants:
-            raise FixRecording(
-                f"{recording.path}: nobody said how many clients are in the sum of round "
-                f"{last.number}, so there is no mean"
-            )
-        rate = recipe.learning_rate if recording.payload == "gradient" else 1.0
-        return message("sent", "") - rate * message(*TOTAL) / len(last.participants)
-    who = [client for way, client in last.spans if way == "returned"]
-    sizes = np.array([last.weights.get(c, np.nan) for c in who])
-    if weighting == "equal" or not np.isfinite(sizes).all():
-        sizes = np.ones(len(who))
-    mean = np.average([message("returned", c) for c in who], axis=0, weights=sizes)
-    if recording.payload == "gradient":
-        return message("sent", "") - recipe.learning_rate * mean
-    return np.asarray(mean)
+def _message(recording: Recording, recipe: Recipe, entry: Round, way: str, client: str) -> Array:
+    raw = read_message(recording.path / "wire", entry, way, client)
+    arrays = dict(message_arrays(layout_for(entry.layout, way), raw))
+    flat = [arrays[name].reshape(-1) for name, _ in recipe.model.layout()]
+    return np.concatenate(flat).astype(np.float64)
 
 
 def utility(recipe: Recipe, model: Array, held: Records) -> tuple[float, str]:
     """Accuracy of a classifier, share of explained variance of a regression; and which it is."""
     inputs, labels = encode(recipe.encoding, held), recipe.target.encode(held)
     outputs = np.asarray(_predicted(recipe, model, inputs), dtype=np.float64)
-    if recipe.loss == "squared_error":
+    if not loss_named(recipe.loss).classes:
         left = float(np.mean((outputs[:, 0] - labels) ** 2))
         return 1 - left / float(labels.var()), "r2"
     chosen = (outputs[:, 0] > 0) if outputs.shape[1] == 1 else outputs.argmax(axis=1)

@@ -1,4 +1,4 @@
-"""Kinds of knowledge an adversary may be granted, each a type.
+"""Kinds of knowledge an adversary may be granted, each a type with its codec (see `kind`).
 
 An attack names the types it needs; a threat model names the types it grants; nothing else
 is handed over. None of these types has a field for the secret itself: `PublicRecords` does
@@ -7,195 +7,133 @@ not contain the sensitive column at all.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from overheard.errors import FixData, ListenLonger
+from overheard.errors import FixData
+from overheard.foreign.limits import check
 from overheard.learning.recipe import Recipe
-from overheard.learning.records import Records, Value
-from overheard.transcript.tape import Tape
+from overheard.learning.records import Records, Value, positions
+from overheard.transcript.kind import (
+    LABEL_COLUMN,
+    Disclosure,
+    Held,
+    Knowledge,
+    kind,
+    recipe_of,
+    registered,
+    sealed,
+)
+from overheard.transcript.traffic import Broadcast, Link, RoundSum, Sums
+
+__all__ = [
+    "BEHAVIOURS", "KINDS", "LISTENING",
+    "AppliedDefence", "AttributeDomain", "AttributePrior", "AuxiliaryData", "Broadcast",
+    "CandidatePool", "EverybodysRecords", "GroupCounts", "Groups", "InTheClear", "Labels", "Link",
+    "LocalTraining", "PublicRecords", "RoundSum", "ShardSize", "Sums", "SuspectedBehaviour",
+    "TargetRecord",
+]  # fmt: skip
 
 
+@kind
 @dataclass(frozen=True)
-class Link:
-    """The messages on one client's link, one row per round in which it took part.
-
-    ``sent`` and ``returned`` are (T, P) in the precision of the wire; ``returned`` holds models,
-    or gradients if ``payload`` says so. ``weights`` are the record counts that the client
-    reported (NaN where it reported none). ``noise_sd``: noise that is known to be on every
-    coordinate of ``returned`` beside rounding; 0 as heard, set by who was told of a
-    defence. ``sparse``: a coordinate that did not change was not sent, and says nothing.
-    """
-
-    name: ClassVar[str] = "individual updates"
-    payload: str
-    rounds: NDArray[np.int64]
-    sent: NDArray[np.floating[Any]]
-    returned: NDArray[np.floating[Any]]
-    weights: NDArray[np.float64]
-    noise_sd: float = 0.0
-    sparse: bool = False
-
-    def __len__(self) -> int:
-        return len(self.rounds)
-
-    @property
-    def gradients(self) -> bool:
-        """Does the client return gradients, and not models?"""
-        return self.payload == "gradient"
-
-    def updates(self) -> NDArray[np.float64]:
-        """``sent - returned`` (T, P), or the gradient itself where gradients are sent."""
-        if self.gradients:
-            return self.returned.astype(np.float64)
-        return self.sent.astype(np.float64) - self.returned.astype(np.float64)
-
-    def require(self, least: int, purpose: str) -> None:
-        """Fail clearly when fewer rounds were heard than an attack can work with."""
-        if len(self) < least:
-            raise ListenLonger(
-                f"the client was heard in {len(self)} round(s) but {purpose} needs at least "
-                f"{least}; record more rounds"
-            )
-
-
-@dataclass(frozen=True)
-class Broadcast:
-    """What the server sends everybody: who takes part, and the last model sent (P,).
-
-    Every participant has it, so whoever knows only this has listened to nobody. ``model`` is None
-    where the whole federation is asked about.
-    """
-
-    name: ClassVar[str] = "the global model"
-    clients: tuple[str, ...]
-    model: NDArray[np.floating[Any]] | None = None
-
-    def last(self) -> NDArray[np.float64]:
-        """The last model sent to the client."""
-        if self.model is None:
-            raise FixData("the whole federation was asked about; no client's last model is known")
-        return self.model.astype(np.float64)
-
-
-class Rows(Protocol):
-    """Rounds that are read one at a time: the model sent, and the sum."""
-
-    def read(self, row: int) -> tuple[NDArray[Any], NDArray[Any]]: ...
-
-
-@dataclass(frozen=True)
-class RoundSum:
-    """A round under secure aggregation: the model ``sent`` (P,), in the precision of the wire, and
-    ``total`` (P,), the sum over ``participants`` (positions in the clients' names) of sent minus
-    returned, or of the gradients where gradients are sent."""
-
-    number: int
-    sent: NDArray[np.floating[Any]]
-    total: NDArray[np.float64]
-    participants: NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class Sums:
-    """The sum of each round's updates and who took part; never a single update.
-
-    Iterating reads one round after the other, so that memory does not grow with their number.
-    ``participation`` (T, N) is 1 where the client of the column took part in the round of the row.
-    """
-
-    name: ClassVar[str] = "sums of updates"
-    clients: tuple[str, ...]
-    rounds: NDArray[np.int64]
-    participation: NDArray[np.float64]
-    _tape: Rows
-
-    @staticmethod
-    def of(clients: tuple[str, ...], heard: Iterable[RoundSum]) -> Sums:
-        """Copy the rounds onto a tape, one by one."""
-        numbers: list[int] = []
-        rows: list[NDArray[np.float64]] = []
-
-        def noted() -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
-            for one in heard:
-                row = np.zeros(len(clients))
-                row[one.participants] = 1.0
-                rows.append(row)
-                numbers.append(one.number)
-                yield one.sent, one.total
-
-        tape = Tape(noted())
-        rounds = np.array(numbers, dtype=np.int64)
-        participation = np.array(rows).reshape(len(rows), len(clients))
-        rounds.flags.writeable = participation.flags.writeable = False
-        return Sums(clients, rounds, participation, tape)
-
-    def __len__(self) -> int:
-        return len(self.rounds)
-
-    def __getitem__(self, row: int) -> RoundSum:
-        if not 0 <= row < len(self):
-            raise IndexError(f"round {row} of {len(self)}")
-        sent, total = self._tape.read(row)
-        who = np.flatnonzero(self.participation[row])
-        return RoundSum(int(self.rounds[row]), sent, total, who)
-
-    def __iter__(self) -> Iterator[RoundSum]:
-        return (self[row] for row in range(len(self)))
-
-    def first(self, rounds: int) -> Sums:
-        """What was heard after so many rounds."""
-        return replace(self, rounds=self.rounds[:rounds], participation=self.participation[:rounds])
-
-    def require(self, least: int, purpose: str) -> None:
-        """Fail clearly when fewer rounds were heard than an attack can work with."""
-        if len(self) < least:
-            raise ListenLonger(
-                f"{len(self)} round(s) were heard but {purpose} needs at least {least}; record "
-                "more rounds"
-            )
-
-
-@dataclass(frozen=True)
-class LocalTraining:
+class LocalTraining(Knowledge):
     """Model, loss, encoding and local update rule: what every participant is told."""
 
     name: ClassVar[str] = "local training recipe"
     recipe: Recipe
 
+    def content(self) -> Any:
+        return self.recipe.model_dump(mode="json")
 
+    @classmethod
+    def read(cls, held: Held) -> Self | None:
+        recipe = recipe_of(held.recording)
+        return None if recipe is None else cls(recipe)
+
+    def packed(self) -> Mapping[str, Any]:
+        return {"recipe": self.recipe.model_dump(mode="json")}
+
+    @classmethod
+    def unpacked(cls, parts: Mapping[str, Any]) -> Self:
+        return cls(Recipe.model_validate(parts["recipe"]))
+
+
+@kind
 @dataclass(frozen=True)
-class PublicRecords:
+class PublicRecords(Knowledge):
     """The client's records without the target of the audit and without the label."""
 
     name: ClassVar[str] = "public records"
+    per_client: ClassVar[bool] = True
     records: Records
 
+    @classmethod
+    def disclosed(cls, world: Disclosure) -> Mapping[str, Self]:
+        hidden = {*world.hidden, world.recipe.target.column}
+        return {client: cls(known.without(*hidden)) for client, known in world.known.items()}
 
+    def content(self) -> Records:
+        return self.records
+
+    @classmethod
+    def of(cls, content: Any, held: Held) -> Self:
+        return cls(held.public(content))
+
+
+@kind
 @dataclass(frozen=True)
-class Labels:
+class Labels(Knowledge):
     """The client's labels, in the order of its public records."""
 
     name: ClassVar[str] = "labels"
+    per_client: ClassVar[bool] = True
     values: NDArray[Any]
 
+    @classmethod
+    def disclosed(cls, world: Disclosure) -> Mapping[str, Self] | None:
+        label = world.recipe.target.column
+        if label in world.hidden:
+            return None
+        return {client: cls(known[label]) for client, known in world.known.items()}
 
+    def content(self) -> Records:
+        return Records({LABEL_COLUMN: self.values})
+
+    @classmethod
+    def of(cls, content: Any, held: Held) -> Self:
+        return cls(sealed(content[LABEL_COLUMN]))
+
+
+@kind
 @dataclass(frozen=True)
-class EverybodysRecords:
+class EverybodysRecords(Knowledge):
     """The records of all clients, as `PublicRecords` and `Labels` hold one client's."""
 
     name: ClassVar[str] = "everybody's public records"
     records: Mapping[str, Records]
     labels: Mapping[str, NDArray[Any]]
 
+    @classmethod
+    def read(cls, held: Held) -> Self | None:
+        key = held.target.key
+        tables, labels = (held.recording.side(k.__name__, key) for k in (PublicRecords, Labels))
+        if not tables or not labels:
+            return None
+        return cls(
+            {who: PublicRecords.of(table, held).records for who, table in tables.items()},
+            {who: Labels.of(table, held).values for who, table in labels.items()},
+        )
 
+
+@kind
 @dataclass(frozen=True)
-class AttributeDomain:
+class AttributeDomain(Knowledge):
     """The sensitive column's name and the values it may take.
 
     Of a numeric column ``values`` are the middles of bins, and ``spread`` is the standard
@@ -204,7 +142,7 @@ class AttributeDomain:
 
     name: ClassVar[str] = "attribute domain"
     column: str
-    values: tuple[Value, ...]
+    values: tuple[int | Value, ...]
     spread: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
@@ -234,9 +172,18 @@ class AttributeDomain:
         )
         return tuple(names[v] for v in self.values if isinstance(v, int | float))
 
+    @classmethod
+    def of(cls, content: Any, held: Held) -> Self:
+        check("domain_values", len(content["values"]), held.recording.side_folder)
+        read = super().of(content, held)
+        if read.column != held.target.column:
+            raise ValueError(f"it is about {read.column!r}")
+        return read
 
+
+@kind
 @dataclass(frozen=True)
-class AttributePrior:
+class AttributePrior(Knowledge):
     """Share of each value of the domain in the population at large (not in this client)."""
 
     name: ClassVar[str] = "attribute prior"
@@ -250,17 +197,49 @@ class AttributePrior:
                 "shares that are not negative and sum to one"
             )
 
+    @classmethod
+    def disclosed(cls, world: Disclosure) -> Self | None:
+        domain = world.settled(AttributeDomain)
+        if not isinstance(domain, AttributeDomain):
+            return None
+        which = positions(world.population[domain.column], domain.values)
+        return cls(tuple(float(np.mean(which == k)) for k in range(len(domain.values))))
+
 
 @dataclass(frozen=True)
-class CandidatePool:
+class LabelledRecords(Knowledge):
+    """Records and their labels, in one table: of each client, or one for all."""
+
+    records: Records
+    labels: NDArray[Any]
+
+    @classmethod
+    def split(cls, table: Records, label: str) -> Self:
+        """The records of a table, of which one column is the label."""
+        return cls(table.without(label), table[label])
+
+    def content(self) -> Any:
+        table = Records({**self.records.columns, LABEL_COLUMN: self.labels})
+        return table if self.per_client else {type(self).__name__: table}
+
+    @classmethod
+    def of(cls, content: Any, held: Held) -> Self:
+        if cls.per_client:
+            return cls.split(held.public(content), LABEL_COLUMN)
+        (table,) = content.values()
+        return cls.split(Records({n: sealed(v) for n, v in table.columns.items()}), LABEL_COLUMN)
+
+
+@kind
+@dataclass(frozen=True)
+class CandidatePool(LabelledRecords):
     """Records of which some are the client's and the others strangers'; ``labels`` in their order.
 
     As in `PublicRecords`, the attribute under audit is not among the columns.
     """
 
     name: ClassVar[str] = "candidate pool"
-    records: Records
-    labels: NDArray[Any]
+    per_client: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if not len(self.labels) or len(self.records) not in (0, len(self.labels)):
@@ -270,25 +249,24 @@ class CandidatePool:
             )
 
 
+@kind
 @dataclass(frozen=True)
-class AuxiliaryData:
+class AuxiliaryData(LabelledRecords):
     """Labelled records from elsewhere: people like the client's, none of them the client's.
 
     ``labels`` are in the target's own units, in the order of ``records``.
     """
 
     name: ClassVar[str] = "auxiliary data"
-    records: Records
-    labels: NDArray[Any]
+    of_strangers: ClassVar[bool] = True
 
 
+@kind
 @dataclass(frozen=True)
-class TargetRecord:
+class TargetRecord(LabelledRecords):
     """The record whose holders are looked for: one row, and its label (1,)."""
 
     name: ClassVar[str] = "target record"
-    records: Records
-    labels: NDArray[Any]
 
     def __post_init__(self) -> None:
         if len(self.records) != 1 or len(self.labels) != 1:
@@ -301,23 +279,33 @@ class TargetRecord:
 BEHAVIOURS = ("inversion", "ascent", "free-rider")
 
 
+@kind
 @dataclass(frozen=True)
-class SuspectedBehaviour:
+class SuspectedBehaviour(Knowledge):
     """What a dishonest client is thought to do (kerkouche2023 section 4).
 
     ``inversion``: sends its update negated; ``ascent``: climbs the loss in place of descending;
     ``free-rider``: does not train, and returns the model as it was, or noise.
     """
 
-    name: str = "suspected behaviour"  # of the kind; every piece of knowledge names one above
+    name: ClassVar[str] = "suspected behaviour"
+    behaviour: str
 
     def __post_init__(self) -> None:
-        if self.name not in BEHAVIOURS:
-            raise FixData(f"unknown behaviour {self.name!r}; known: {', '.join(BEHAVIOURS)}")
+        if self.behaviour not in BEHAVIOURS:
+            raise FixData(f"unknown behaviour {self.behaviour!r}; known: {', '.join(BEHAVIOURS)}")
+
+    def content(self) -> Any:
+        return {"name": self.behaviour}
+
+    @classmethod
+    def of(cls, content: Any, held: Held) -> Self:
+        return cls(str(content["name"]))
 
 
+@kind
 @dataclass(frozen=True)
-class ShardSize:
+class ShardSize(Knowledge):
     """How many records each client holds (kerkouche2023's |D_i|, the same for all)."""
 
     name: ClassVar[str] = "shard size"
@@ -328,38 +316,94 @@ class ShardSize:
             raise FixData(f"a client holds at least one record; given: {self.records}")
 
 
+@kind
 @dataclass(frozen=True)
-class Groups:
+class Groups(Knowledge):
     """The column that sorts records into groups (leprovost2023's meta-classes), and its values."""
 
     name: ClassVar[str] = "groups"
     column: str
-    values: tuple[Value, ...]
+    values: tuple[int | Value, ...]
 
 
+@kind
 @dataclass(frozen=True)
-class GroupCounts:
+class GroupCounts(Knowledge):
     """How many of the client's records are in each group, in the order of `Groups`."""
 
     name: ClassVar[str] = "group counts"
+    per_client: ClassVar[bool] = True
     counts: tuple[int, ...]
 
+    @classmethod
+    def disclosed(cls, world: Disclosure) -> Mapping[str, Self] | None:
+        groups = world.settled(Groups)
+        if not isinstance(groups, Groups):
+            return None
+        return {
+            client: cls(tuple(int(np.sum(mine[groups.column] == v)) for v in groups.values))
+            for client, mine in world.clients.items()
+        }
 
+    def content(self) -> Any:
+        return list(self.counts)
+
+    @classmethod
+    def of(cls, content: Any, held: Held) -> Self:
+        return cls(tuple(map(int, content)))
+
+
+EFFECTS: dict[str, tuple[str, ...]] = {
+    "clip": ("repeatable",),
+    "gaussian": ("additive", "repeatable"),
+    "drop_column": ("additive", "repeatable"),
+    "dp_sgd": ("repeatable",),
+    "top_k": ("sparse", "repeatable"),
+    "quantise": (),
+    "secure_sum": (),
+}
+"""What recordings that name these defences mean by it. Any other defence says it itself."""
+
+
+@kind
 @dataclass(frozen=True)
-class AppliedDefence:
+class AppliedDefence(Knowledge):
     """What clients and server do against listeners, as every participant is told.
 
     ``clip_norm``: updates longer than this were scaled down to it (None: none were). ``noise_sd``:
     standard deviation of the Gaussian noise on each coordinate of an update (0: none), in the
-    update's own units. Which updates were clipped, and by how much, is not told.
+    update's own units; ``server_noise_sd``: of the model that is sent. ``promises``: the same in
+    words. Which updates were clipped, and by how much, is not told.
+
+    ``effects``, of each name (by default, see `EFFECTS`): ``additive``, an update is still a sum
+    over records, and the noise; ``sparse``, a coordinate of 0 was not sent; ``repeatable``, who
+    trains again can do the same to the update, knowing what is told here.
     """
 
     name: ClassVar[str] = "applied defence"
     names: tuple[str, ...]
     clip_norm: float | None = None
     noise_sd: float = 0.0
+    promises: tuple[str, ...] = ()
+    server_noise_sd: float = 0.0
+    effects: tuple[tuple[str, ...], ...] = ()
+
+    def having(self, effect: str) -> tuple[str, ...]:
+        """The names of those that have this effect."""
+        each = self.effects or [EFFECTS.get(name, ()) for name in self.names]
+        return tuple(name for name, has in zip(self.names, each, strict=True) if effect in has)
+
+    def content(self) -> Any:
+        """Without effects where the names say them: older readers read on."""
+        said = super().content()
+        return said if self.effects else {k: v for k, v in said.items() if k != "effects"}
 
     def __post_init__(self) -> None:
+        if self.effects and len(self.effects) != len(self.names):
+            raise FixData(
+                f"the applied defence has effects of {len(self.effects)} defences and names "
+                f"{len(self.names)}; give those of each, or none"
+            )
         if not 0 <= self.noise_sd < np.inf or not (self.clip_norm is None or self.clip_norm > 0):
             raise FixData(
                 f"the applied defence has noise_sd {self.noise_sd} and clip_norm {self.clip_norm}; "
@@ -367,25 +411,50 @@ class AppliedDefence:
             )
 
 
+@kind
+@dataclass(frozen=True)
+class InTheClear(Knowledge):
+    """What the messages said besides the models, as the recorder noticed it: no attack is needed.
+
+    ``notes`` are sentences; ``values``, by name and client, what each message said (a metric, a
+    record count).
+    """
+
+    name: ClassVar[str] = "what was sent in the clear"
+    notes: tuple[str, ...]
+    values: Mapping[str, Mapping[str, tuple[int | Value, ...]]]
+
+    def sentences(self) -> tuple[str, ...]:
+        """The findings in words, for an audit's notes."""
+        said = list(self.notes)
+        for what, clients in self.values.items():
+            spans = [f"{client}: {_span(values)}" for client, values in clients.items()]
+            more = f" and {len(spans) - _SHOWN} more" if len(spans) > _SHOWN else ""
+            said.append(
+                f"Sent in the clear besides the models: {what!r} of {len(spans)} client(s) "
+                f"({'; '.join(spans[:_SHOWN])}{more})."
+            )
+        return tuple(said)
+
+
+_SHOWN = 5  # clients in a sentence
+
+
+def _span(said: tuple[int | Value, ...]) -> str:
+    """One value as it is; several numbers as their range."""
+    different = list(dict.fromkeys(said))
+    if len(different) == 1:
+        return str(different[0])
+    numbers = [value for value in different if not isinstance(value, str)]
+    if len(numbers) == len(different):
+        return f"{min(numbers):.6g} to {max(numbers):.6g}"
+    return ", ".join(map(str, different[:3]))
+
+
 LISTENING: frozenset[type[Any]] = frozenset({Link, Sums})
 """What clients say. Whoever needs neither is a guess that attacks are compared with."""
 
-KINDS: tuple[type[Any], ...] = (
-    Link,
-    Broadcast,
-    LocalTraining,
-    PublicRecords,
-    Labels,
-    AttributeDomain,
-    AttributePrior,
-    CandidatePool,
-    AuxiliaryData,
-    Groups,
-    GroupCounts,
-    AppliedDefence,
-    EverybodysRecords,
-    Sums,
-    ShardSize,
-    TargetRecord,
-    SuspectedBehaviour,
+KINDS: tuple[type[Knowledge], ...] = tuple(
+    known for known in registered() if known.__module__.startswith(f"{__package__}.")
 )
+"""The kinds of this package; `kinds` has those of others too."""

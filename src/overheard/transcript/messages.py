@@ -14,7 +14,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from math import prod
 from pathlib import Path
@@ -71,6 +71,16 @@ class Round:
     def aggregated(self) -> bool:
         """Whether it holds a total in place of what each client returned."""
         return TOTAL in self.spans
+
+    def renamed(self, names: Mapping[str, str]) -> Round:
+        """The same round, its clients called otherwise; the messages lie where they lay."""
+        who = self.participants
+        return replace(
+            self,
+            spans={(way, names.get(c, c)): span for (way, c), span in self.spans.items()},
+            weights={names.get(c, c): weight for c, weight in self.weights.items()},
+            participants=None if who is None else tuple(names.get(c, c) for c in who),
+        )
 
 
 def check_client(client: str) -> str:

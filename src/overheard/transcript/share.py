@@ -15,18 +15,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from numpy.typing import NDArray
+
 from overheard.errors import FixConfig, FixRecording, ListenLonger
 from overheard.learning.records import Records
-from overheard.transcript.copying import copy_rounds
-from overheard.transcript.knowledge import KINDS, AuxiliaryData, Link, Sums, TargetRecord
-from overheard.transcript.observe import LABEL_COLUMN, recipe_of
+from overheard.transcript.kind import LABEL_COLUMN, Knowledge, kinds, recipe_of
+from overheard.transcript.knowledge import Link, Sums
+from overheard.transcript.messages import Round, layout_for, message_arrays, read_message
 from overheard.transcript.store import Recorder, Recording
-from overheard.transcript.target import LABEL, LOCAL_MODEL, Target
+from overheard.transcript.target import Target, chosen_targets, targets_in
 from overheard.transcript.threat import Threat
 
-_BY_NAME: dict[str, type[Any]] = {kind.__name__: kind for kind in KINDS}
 _ABOUT = ("data", "origin")
-_OTHERS = (AuxiliaryData, TargetRecord)  # tables that are not the clients'
 GUESSABLE = 1 << 64
 """Seeds below this are few enough to try: whoever has the messages needs no header for them."""
 
@@ -57,7 +57,7 @@ def share(
     that are secrets of other targets and may be known all the same; without them, an attack that
     needs a client's whole record does not run, and says which column it lacks.
     """
-    asked = _asked(recording, target)
+    (asked,) = chosen_targets(targets_in(recording.targets), [target], "the recording")
     names = _heard(recording, threat, tuple(clients))
     secrets = _secrets(recording, asked)
     kept = tuple(keep)
@@ -74,16 +74,17 @@ def share(
     written: list[str] = []
     left_out: set[str] = set()
     with Recorder(out, recording.payload, about) as recorder:
-        for kind, content, key in recording.described(asked.key):
-            if _BY_NAME.get(kind) not in threat.grants:
+        known = kinds()
+        for name, content, key in recording.described(asked.asked.source(asked.key)):
+            if known.get(name) not in threat.grants:
                 continue
-            content, gone = _without(kind, content, secrets, names)
+            content, gone = _without(known[name], content, secrets, names)
             left_out |= gone
             if content:
-                recorder.side(kind, content, key)
-                written.append(kind)
+                recorder.side(name, content, key)
+                written.append(name)
         if Link in threat.grants:
-            copy_rounds(recording, recorder, clients=names)
+            _copy_rounds(recording, recorder, names)
         else:
             for entry, sent, total in recording.aggregates():
                 recorder.aggregated(entry.number, sent, total, entry.participants)
@@ -91,16 +92,6 @@ def share(
             recorder.release()
     told = tuple(sorted(left_out))
     return Shared(Path(out), tuple(written), names, told, _remarks(recording, told))
-
-
-def _asked(recording: Recording, target: str) -> Target:
-    there = [LOCAL_MODEL, *(Target.parse(key) for key in recording.targets)]
-    known = {t.column: t for t in there if t.question == "attribute"} | {t.key: t for t in there}
-    if target not in known:
-        raise FixConfig(
-            f"the recording has no target {target!r}; it has {', '.join(t.key for t in there)}"
-        )
-    return known[target]
 
 
 def _heard(recording: Recording, threat: Threat, wanted: tuple[str, ...]) -> tuple[str, ...]:
@@ -136,30 +127,24 @@ def _heard(recording: Recording, threat: Threat, wanted: tuple[str, ...]) -> tup
 def _secrets(recording: Recording, asked: Target) -> set[str]:
     """The columns that other targets ask about; `LABEL_COLUMN` where labels are asked about."""
     others = {Target.parse(key) for key in recording.targets} - {asked}
-    found = {t.column for t in others if t.question in ("attribute", "membership") and t.column}
-    if LABEL in others:
-        found.add(LABEL_COLUMN)
-        recipe = recipe_of(recording)
-        found |= {recipe.target.column} if recipe else set()
-    return found - {asked.column}
+    recipe = recipe_of(recording)
+    found = {column for other in others for column in other.asked.hidden(other, recipe)}
+    return found - set(asked.columns)
 
 
 def _without(
-    kind: str, content: Any, secrets: set[str], clients: Collection[str]
+    kind: type[Knowledge], content: Any, secrets: set[str], clients: Collection[str]
 ) -> tuple[Any, set[str]]:
     """A piece of knowledge without other secrets and other clients, and which secrets it held."""
-    if kind == "GroupCounts":
-        return {c: counts for c, counts in content.items() if c in clients}, set()
-    if not content or not all(isinstance(table, Records) for table in content.values()):
+    if kind.per_client:
+        content = {c: piece for c, piece in content.items() if c in clients}
+    tables = isinstance(content, dict) and any(isinstance(t, Records) for t in content.values())
+    if not tables or kind.of_strangers:
         return content, set()
-    others = _BY_NAME[kind] in _OTHERS
-    tables = {c: t for c, t in content.items() if others or c in clients}
-    if _BY_NAME[kind] is AuxiliaryData:  # strangers, whom no target asks about
-        return tables, set()
-    gone = {column for table in tables.values() for column in table.columns} & secrets
+    gone = {column for table in content.values() for column in table.columns} & secrets
     if LABEL_COLUMN in gone:  # the table is of no use without its labels
         return {}, gone
-    return {c: table.without(*gone) for c, table in tables.items()}, gone
+    return {c: table.without(*gone) for c, table in content.items()}, gone
 
 
 def _remarks(recording: Recording, left_out: tuple[str, ...]) -> tuple[str, ...]:
@@ -178,3 +163,25 @@ def _remarks(recording: Recording, left_out: tuple[str, ...]) -> tuple[str, ...]
             "share this federation, simulate it with a secret --seed of 20 digits or more"
         )
     return tuple(said)
+
+
+def _copy_rounds(recording: Recording, recorder: Recorder, clients: Collection[str]) -> None:
+    """What went over the links of these clients; a round in which none took part is left out."""
+    for entry in recording.rounds:
+        heard: dict[str, dict[str, dict[str, NDArray[Any]]]] = {"sent": {}, "returned": {}}
+        for way, client in entry.spans:
+            if not client or client in clients:
+                heard[way][client] = _message(recording, entry, way, client)
+        own, back = heard["sent"], heard["returned"]
+        if not back:
+            continue
+        shared = own.pop("", {})
+        if own and shared:
+            own = {c: own.get(c, shared) for c in back}
+        weights = {c: w for c, w in entry.weights.items() if c in clients}
+        recorder.round(entry.number, own or shared, back, weights)
+
+
+def _message(recording: Recording, entry: Round, way: str, who: str) -> dict[str, NDArray[Any]]:
+    raw = read_message(recording.path / "wire", entry, way, who)
+    return dict(message_arrays(layout_for(entry.layout, way), raw))

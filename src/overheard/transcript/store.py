@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,6 @@ from numpy.typing import NDArray
 
 from overheard.errors import ChooseAnotherOutput, FixConfig, FixData, FixRecording
 from overheard.foreign.limits import check
-from overheard.foreign.notation import parse_json
 from overheard.foreign.shown import short
 from overheard.learning.records import Records
 from overheard.transcript.ledger import (
@@ -28,7 +26,6 @@ from overheard.transcript.ledger import (
     Entry,
     LedgerWriter,
     as_json,
-    read_checked,
     read_ledger,
 )
 from overheard.transcript.messages import (
@@ -46,17 +43,16 @@ from overheard.transcript.messages import (
     read_messages,
     write_round,
 )
-from overheard.transcript.tables import read_tables, write_tables
+from overheard.transcript.payload import PAYLOADS, returns_gradients, update_of
+from overheard.transcript.side import SEED, Shelf, SideWriter
 
-FORMAT = 2
-READABLE = (1, 2)
-PAYLOADS = ("model", "gradient")
-SEED = "Seed"
+FORMAT = 3
+READABLE = (1, 2, 3)
 AHEAD = 32
 """Rounds of a client's messages that the disk is asked for together."""
 
 
-class Recorder:
+class Recorder(SideWriter):
     """Writes a new recording. Use as a context manager: leaving it closes the recording."""
 
     def __init__(
@@ -74,32 +70,15 @@ class Recorder:
             "about": dict(about or {}),
         }
         as_json(header)  # refuse what cannot be written before anything is
+        super().__init__(root)
         self._wire = LedgerWriter(root / "wire")
-        self._side: LedgerWriter | None = None
-        self._truth: LedgerWriter | None = None
-        self._root = root
         self._layout: list[Any] | None = None
         self._last = -1
-        self._released = False
         try:
             self._wire.append(header)
         except BaseException:
             self._wire.release()
             raise
-
-    def __enter__(self) -> Recorder:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if kind is None and not self._released:
-            self.close()
-        else:
-            self.release()
 
     def round(
         self,
@@ -161,53 +140,13 @@ class Recorder:
         self._wire.append({**entry, **about})
         self._layout, self._last = layout, number
 
-    def side(self, holds_kind: str, content: Any, target: str = "") -> None:
-        """Add side knowledge: a description (JSON) or a table per client (Parquet)."""
-        if self._side is None:
-            self._side = LedgerWriter(self._root / "side")
-        _add(self._side, holds_kind, content, target)
-
-    def truth(self, content: Any, holds_kind: str = "Records", target: str = "") -> None:
-        """Add secrets, for evaluation only: by default every client's whole records."""
-        if self._truth is None:
-            self._truth = LedgerWriter(self._root / "truth")
-        _add(self._truth, holds_kind, content, target)
-
-    def seed(self, seed: int) -> None:
-        """Note the seed of every random choice of the federation. It is a secret: whoever has it
-        draws the noise of a defence again, and takes it off the updates."""
-        self.truth({"seed": str(int(seed))}, SEED)  # as text: JSON's numbers end at 2^63
-
-    def close(self) -> None:
-        """Mark the recording as finished."""
-        for ledger in self._ledgers():
-            ledger.close()
-
-    def release(self) -> None:
-        """Leave the recording unfinished, as a recorder does that is stopped."""
-        self._released = True
-        for ledger in self._ledgers():
-            ledger.release()
-
     def _ledgers(self) -> list[LedgerWriter]:
-        return [ledger for ledger in (self._side, self._truth, self._wire) if ledger is not None]
+        return [*super()._ledgers(), self._wire]
 
 
 def _in_order(arrays: Arrays, names: list[str]) -> Arrays:
     """The arrays in the order of the names: what was said does not depend on a dict's order."""
     return {name: arrays[name] for name in names} if set(names) == set(arrays) else arrays
-
-
-def _add(ledger: LedgerWriter, kind: str, content: Any, target: str) -> None:
-    number = sum(1 for _ in ledger.folder.iterdir())
-    tables = (
-        isinstance(content, Mapping)
-        and bool(content)
-        and all(isinstance(v, Records) for v in content.values())
-    )
-    raw = write_tables(content) if tables else as_json(content).encode()
-    name = f"{number:04d}-{kind.lower()}.{'parquet' if tables else 'json'}"
-    ledger.file(name, [raw], kind="side", holds=kind, target=target)
 
 
 @dataclass(frozen=True)
@@ -218,10 +157,15 @@ class Recording:
     header: Entry
     rounds: tuple[Round, ...]
     closed: bool
+    digest: str
+    beside: Path
 
     @staticmethod
-    def open(path: str | Path) -> Recording:
-        """The recording in a folder; an error says what is missing or damaged."""
+    def open(path: str | Path, beside: str | Path | None = None) -> Recording:
+        """The recording in a folder; an error says what is missing or damaged.
+
+        ``beside``: a folder with the ``side/`` and ``truth/`` to read in place of its own.
+        """
         root = Path(path)
         if not root.is_dir():
             raise FixRecording(f"{root}: no such recording; `overheard simulate` makes one")
@@ -259,14 +203,40 @@ class Recording:
                     f"{root}: round {entry.number} is listed after round {before.number}; rounds "
                     "must increase"
                 )
-        opened = Recording(root, header, rounds, ledger.closed)
+        opened = Recording(root, header, rounds, ledger.closed, ledger.last_digest, root)
         check("participations", len(opened.clients) * len(rounds), root)
-        return opened
+        return opened if beside is None else opened.described_in(Path(beside))
+
+    def described_in(self, folder: Path) -> Recording:
+        """The same messages with the side knowledge and the truth of another folder, and with the
+        names that it has for the clients."""
+        header = Shelf.open(folder / "side").header
+        if header is None or header.wire != self.digest:
+            raise FixRecording(
+                f"{folder / 'side' / INDEX}: is not about the messages in {self.path}, or these "
+                "have grown since; describe them again"
+            )
+        names = {client: header.names.get(client, client) for client in self.clients}
+        if len(set(names.values())) < len(names):
+            raise FixRecording(f"{folder / 'side' / INDEX}: gives two clients one name")
+        rounds = tuple(entry.renamed(names) for entry in self.rounds)
+        about = {**self.header, "about": dict(header.about)}
+        return replace(self, header=about, rounds=rounds, beside=folder)
+
+    @property
+    def side_folder(self) -> Path:
+        """Where the side knowledge lies."""
+        return self.beside / "side"
 
     @property
     def payload(self) -> str:
         """What clients return: models or gradients."""
         return str(self.header["payload"])
+
+    @property
+    def gradients(self) -> bool:
+        """Do clients return gradients, and not models?"""
+        return returns_gradients(self.payload)
 
     @property
     def about(self) -> Mapping[str, Any]:
@@ -342,8 +312,7 @@ class Recording:
             total = {name: np.zeros(array.shape) for name, array in sent.items()}
             for arrays in heard:
                 for name, array in arrays.items():
-                    wide = array.astype(np.float64)
-                    total[name] += wide if self.payload == "gradient" else sent[name] - wide
+                    total[name] += update_of(self.payload, sent[name], array)
             yield entry, sent, total
 
     def _messages(
@@ -353,81 +322,62 @@ class Recording:
             yield dict(message_arrays(layout_for(entry.layout, way), raw))
 
     @cached_property
-    def _side(self) -> tuple[Entry, ...]:
-        if not (self.path / "side").is_dir():
-            return ()
-        return _described(self.path / "side")
+    def _side(self) -> Shelf:
+        return Shelf.open(self.side_folder)
 
-    @cached_property
-    def _read(self) -> dict[str, Any]:
-        """Side files that were read already: a table holds all clients, and each asks for it."""
-        return {}
+    @property
+    def _truth(self) -> Shelf:
+        return Shelf.open(self.beside / "truth")
 
     def side(self, kind: str, target: str = "") -> Any | None:
         """Side knowledge of a kind for a target (or for every target); None if there is none."""
-        for entry in self._side:
+        for entry in self._side.entries:
             if entry["holds"] == kind and entry["target"] in (target, ""):
-                if entry["file"] not in self._read:
-                    self._read[entry["file"]] = _content(self.path / "side", entry)
-                return self._read[entry["file"]]
+                return self._side.content(entry)
         return None
 
     def described(self, target: str) -> Iterator[tuple[str, Any, str]]:
         """Every piece of side knowledge for a target or for all: kind, content, target."""
-        for entry in self._side:
+        for entry in self._side.entries:
             if entry["target"] in (target, ""):
-                yield entry["holds"], _content(self.path / "side", entry), entry["target"]
+                yield entry["holds"], self._side.content(entry), entry["target"]
 
     @property
     def targets(self) -> tuple[str, ...]:
         """The targets for which side knowledge was written out."""
-        return tuple(dict.fromkeys(e["target"] for e in self._side if e["target"]))
+        return tuple(dict.fromkeys(e["target"] for e in self._side.entries if e["target"]))
 
     @property
     def seed(self) -> int | None:
         """The federation's own seed, if it is there: in ``truth/``, or in an old one's header."""
-        found = self.about.get("seed")
-        if (self.path / "truth").is_dir():
-            for entry in _described(self.path / "truth"):
-                if entry["holds"] == SEED and str(entry["file"]).endswith(".json"):
-                    content = _content(self.path / "truth", entry)
-                    found = content.get("seed") if isinstance(content, dict) else None
+        found, truth = self.about.get("seed"), self._truth
+        for entry in truth.entries:
+            if entry["holds"] == SEED and str(entry["file"]).endswith(".json"):
+                content = truth.content(entry)
+                found = content.get("seed") if isinstance(content, dict) else None
         return int(str(found)) if re.fullmatch(r"-?[0-9]{1,1000}", str(found)) else None
+
+    def holds_truth(self, holds_kind: str, target: str = "") -> bool:
+        """Whether `truth` has this secret."""
+        return any((e["holds"], e["target"]) == (holds_kind, target) for e in self._truth.entries)
 
     def truth(self, holds_kind: str = "Records", target: str = "") -> dict[str, Records]:
         """A secret per client, by default its whole records. No view holds this."""
-        if not (self.path / "truth").is_dir():
+        truth = self._truth
+        if not truth.folder.is_dir():
             raise FixRecording(
-                f"{self.path / 'truth'}: missing, so nothing can be scored; attacks can still run"
+                f"{truth.folder}: missing, so nothing can be scored; attacks can still run"
             )
-        for entry in _described(self.path / "truth"):
+        for entry in truth.entries:
             wanted = entry["holds"] == holds_kind and entry["target"] == target
-            if wanted and str(entry["file"]).endswith(".parquet"):
-                content: dict[str, Records] = _content(self.path / "truth", entry)
+            if wanted and not str(entry["file"]).endswith(".json"):
+                content: dict[str, Records] = truth.content(entry)
                 return content
         about = f" for {target!r}" if target else ""
         raise FixRecording(
-            f"{self.path / 'truth' / INDEX}: lists no {holds_kind.lower()}{about}; restore the "
-            "folder from a copy"
+            f"{truth.folder / INDEX}: lists no {holds_kind.lower()}{about}; restore the folder "
+            "from a copy"
         )
-
-
-def _described(folder: Path) -> tuple[Entry, ...]:
-    """The checked entries of ``side/`` or ``truth/``."""
-    entries = tuple(e for e in read_ledger(folder).entries if e["kind"] == "side")
-    for entry in entries:
-        if not all(isinstance(entry.get(key), str) for key in ("file", "holds", "target")):
-            raise FixRecording(
-                f"{folder / INDEX}: a line lacks its file, what it holds or its target"
-            )
-    return entries
-
-
-def _content(folder: Path, entry: Entry) -> Any:
-    file = folder / str(entry["file"])
-    if file.suffix == ".parquet":
-        return read_tables(read_checked(folder, entry), file)
-    return parse_json(read_checked(folder, entry, "json_bytes"), file)
 
 
 def _stack(entries: list[Round], raws: list[bytes]) -> dict[str, NDArray[Any]]:

@@ -1,97 +1,68 @@
-"""Tables of records in a recording: one Parquet file for all clients.
+"""Tables of records in a recording: one file for all clients, as `foreign.columns` writes them.
 
-Numbers and text are plain columns. A column of images is a fixed-size list, which keeps its own
-precision (bytes stay bytes).
+Recordings of formats 1 and 2 have them as Parquet. A text column says whose a row is.
 """
 
 from __future__ import annotations
 
-import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from overheard.errors import FixData, FixRecording
+from overheard.foreign.columns import pack_columns, unpack_columns
 from overheard.foreign.parquet import read_parquet
 from overheard.learning.records import Records, as_column
 from overheard.transcript.messages import check_client, known_client
 
 _CLIENT_COLUMN = "__client__"
-_IMAGE_TYPES = ("uint8", "float", "double")
-BYTES_TOGETHER = 1 << 18
-MAX_IMAGE_NUMBERS = 1 << 20  # in one image
-MAX_TABLE_NUMBERS = 1 << 30  # in one column of images
+_PARQUET = b"PAR1"
 
 
 def write_tables(tables: Mapping[str, Records]) -> bytes:
-    """One Parquet table for all clients; a row group holds one client, or several small ones."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    out = io.BytesIO()
-    writer = None
-    for group in _groups(tables):
-        names = [name for name, records in group.items() for _ in range(len(records))]
-        first = next(iter(group.values()))
-        columns = {
-            _CLIENT_COLUMN: pa.array(names, pa.string()),
-            **{c: _as_arrow(c, _together(c, group)) for c in first.columns},
-        }
-        table = pa.table(columns)
-        writer = writer or pq.ParquetWriter(out, table.schema)
-        if table.schema != writer.schema:
-            raise _unlike(next(iter(group)), _fields(table.schema), _fields(writer.schema))
-        if len(table):
-            writer.write_table(table)
-    if writer is not None:
-        writer.close()
-    return out.getvalue()
-
-
-def _groups(tables: Mapping[str, Records]) -> Iterator[dict[str, Records]]:
-    """The clients in order, small ones of the same columns together: each group costs time."""
-    group: dict[str, Records] = {}
-    size, like = 0, None
+    """One table for all clients, one after the other."""
+    first: list[str] | None = None
     for client, records in tables.items():
-        columns = {name: np.asarray(values) for name, values in records.columns.items()}
-        kinds = [(name, _kind(values), values.shape[1:]) for name, values in columns.items()]
-        more = sum(values.nbytes for values in columns.values())
-        if group and (kinds != like or size + more > BYTES_TOGETHER):
-            yield group
-            group, size = {}, 0
-        group[check_client(client)] = records
-        size, like = size + more, kinds
-    if group:
-        yield group
+        kinds = [f"{name} ({_kind(values)})" for name, values in records.columns.items()]
+        first = kinds if first is None else first
+        if kinds != first:
+            raise FixData(
+                f"client {client!r} has columns {', '.join(kinds)} where the first client has "
+                f"{', '.join(first)}; give all clients the same columns"
+            )
+    sizes = [len(records) for records in tables.values()]
+    names = np.repeat(np.array([check_client(client) for client in tables], dtype=str), sizes)
+    columns = {_CLIENT_COLUMN: names}
+    for name in next(iter(tables.values())).columns if len(names) else ():
+        columns[name] = np.concatenate([_plain(records[name]) for records in tables.values()])
+    return pack_columns(columns)
 
 
-def _kind(values: NDArray[Any]) -> str:
-    return "text" if values.dtype.kind == "U" else str(values.dtype)
+def _plain(values: Any) -> NDArray[Any]:
+    array = np.asarray(values)
+    return array if array.ndim > 1 else as_column(array)
 
 
-def _together(name: str, group: Mapping[str, Records]) -> Any:
-    parts = [records.columns[name] for records in group.values()]
-    return parts[0] if len(parts) == 1 else np.concatenate(parts)
-
-
-def _unlike(client: str, has: str, expected: str) -> FixData:
-    return FixData(
-        f"client {client!r} has columns {has} where the first client has {expected}; give all "
-        "clients the same columns"
-    )
+def _kind(values: Any) -> str:
+    plain = _plain(values)
+    size = f" x {plain.shape[1]}" if plain.ndim > 1 else ""
+    return "text" if plain.dtype.kind == "U" else f"{plain.dtype}{size}"
 
 
 def read_tables(raw: bytes, where: object = "table") -> dict[str, Records]:
     """The inverse of `write_tables`; ``where`` names the table in errors."""
-    found = read_parquet(raw, where, images=_check_image)
-    if _CLIENT_COLUMN not in found:
+    if raw.startswith(_PARQUET):
+        found = read_parquet(raw, where, images=True)
+    else:
+        found = unpack_columns(raw, where)
+    names = found.pop(_CLIENT_COLUMN, None)
+    if names is None or names.dtype.kind != "U":
         raise FixRecording(
-            f"{where}: cannot be read as a Parquet table of clients: it has no column "
+            f"{where}: cannot be read as a table of clients: it has no text column "
             f"{_CLIENT_COLUMN!r}"
         )
-    names = found.pop(_CLIENT_COLUMN).astype(str)
     columns = {
         name: values if values.ndim > 1 else as_column(values) for name, values in found.items()
     }
@@ -104,30 +75,3 @@ def read_tables(raw: bytes, where: object = "table") -> dict[str, Records]:
     whole = Records(columns)
     # copies, not slices: nobody who holds one client's rows can reach the others' through them
     return {client: whole.take(rows[client]) for client in clients[np.argsort(first)].tolist()}
-
-
-def _fields(schema: Any) -> str:
-    return ", ".join(f"{field.name} ({field.type})" for field in schema)
-
-
-def _as_arrow(name: str, values: Any) -> Any:
-    import pyarrow as pa
-
-    if not (isinstance(values, np.ndarray) and values.ndim > 1):
-        return pa.array(values)
-    if values.ndim > 2 or values.dtype not in (np.uint8, np.float32, np.float64):
-        raise FixData(
-            f"column {name!r} has shape {values.shape} of {values.dtype}; an image is a row of "
-            "uint8, float32 or float64"
-        )
-    flat = pa.array(np.ascontiguousarray(values).reshape(-1))
-    return pa.FixedSizeListArray.from_arrays(flat, values.shape[1])
-
-
-def _check_image(field: Any, rows: int) -> None:
-    """Refuse a list column that is not images, or more than anybody means to read."""
-    if str(field.type.value_type) not in _IMAGE_TYPES:
-        raise ValueError(f"column {field.name!r} has the type {field.type}, which is not allowed")
-    width = field.type.list_size
-    if not 1 <= width <= MAX_IMAGE_NUMBERS or width * rows > MAX_TABLE_NUMBERS:
-        raise ValueError(f"column {field.name!r} has {rows} images of {width} numbers: too many")

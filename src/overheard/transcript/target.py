@@ -6,72 +6,116 @@ recording serves every target and nothing secret is within an attack's reach.
 
 from __future__ import annotations
 
-import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from overheard.errors import FixConfig
+import numpy as np
 
-QUESTIONS = ("local_model", "attribute", "label", "membership", "property")
-_WITH_COLUMN = {"attribute": True, "membership": None, "property": True}  # must, may, must
-PROPERTIES = ("membership", "poisoning", "free-rider")
-_PROPERTY = re.compile(r"membership(-[1-9][0-9]{0,3})?|poisoning|free-rider")
+from overheard.errors import FixConfig
+from overheard.learning.records import Records
+from overheard.questions.question import Question, all_questions, question_named
+
+JOINT = "+"
+"""Between the columns of a secret that is several of them at once."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """A question, and for an attribute the sensitive column.
+    """A question, and the sensitive column where it is about one.
 
     For ``membership`` the column is the attribute that is unknown as well, if there is one. For
     ``property``, which is asked of all clients at once, it is what a client may have or do: hold
     the target record (``membership``; ``membership-2`` and so on for further records),
-    ``poisoning`` or being a ``free-rider``.
+    ``poisoning`` or being a ``free-rider``. ``joint``: the secret is several columns at once, whose
+    names are joined by a plus.
     """
 
     question: str
     column: str = ""
+    joint: bool = False
 
-    def __post_init__(self) -> None:
-        if self.question not in QUESTIONS:
-            raise FixConfig(f"unknown question {self.question!r}; known: {', '.join(QUESTIONS)}")
-        must = _WITH_COLUMN.get(self.question, False)
-        if must is not None and must != bool(self.column):
-            raise FixConfig(
-                "the question 'attribute' names a sensitive column and 'property' one of "
-                f"{', '.join(PROPERTIES)}; 'membership' may name a column, others must not; given: "
-                f"{self.question!r} with {self.column!r}"
-            )
-        if self.question == "property" and not _PROPERTY.fullmatch(self.column):
-            raise FixConfig(
-                f"unknown property {self.column!r}; known: {', '.join(PROPERTIES)} (and "
-                "membership-2, membership-3, ... for further target records)"
-            )
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that are the secret; none where the question names none."""
+        if self.joint:
+            return tuple(self.column.split(JOINT))
+        return (self.column,) if self.column else ()
 
     @property
     def key(self) -> str:
         """How the target is named on disk and on the command line."""
-        return f"{self.question}.{self.column}" if self.column else self.question
+        question = self.question + JOINT * self.joint
+        return f"{question}.{self.column}" if self.column else question
+
+    @property
+    def asked(self) -> Question:
+        """The question as a value."""
+        return question_named(self.question)
+
+    def checked(self) -> Target:
+        """The target, if its question is known and names such a column."""
+        asked = self.asked
+        if (asked.column == "must" and not self.column) or (asked.column == "no" and self.column):
+            given = f"is not, and {self.column!r} is" if self.column else "is, and none is"
+            raise FixConfig(
+                f"a target names a sensitive column if its question is about one; "
+                f"{self.question!r} {given} given"
+            )
+        if self.joint and (len(self.columns) < 2 or not all(self.columns)):
+            raise FixConfig(f"{self.key!r}: a joint target names two columns or more, as 'a+b'")
+        if self.column and (wrong := asked.allowed(self.column)):
+            raise FixConfig(wrong)
+        return self
 
     @staticmethod
     def parse(key: str) -> Target:
-        """The target of a key such as ``attribute.black``."""
+        """The target of a key such as ``attribute.black`` or ``attribute+.female+black``."""
         question, _, column = key.partition(".")
-        return Target(question, column)
+        return Target(question.removesuffix(JOINT), column, question.endswith(JOINT)).checked()
+
+
+def joined(records: Records, target: Target) -> Records:
+    """The records and, of a joint target, its columns as one: their values joined by a plus."""
+    if not target.joint:
+        return records
+    rows = zip(*(records[column].tolist() for column in target.columns), strict=True)
+    values = np.array([JOINT.join(map(str, row)) for row in rows])
+    return Records({**records.columns, target.column: values})
 
 
 LOCAL_MODEL = Target("local_model")
 LABEL = Target("label")
 
 
-def attribute(column: str) -> Target:
-    """The question "which value does this column have, for every record?"."""
-    return Target("attribute", column)
+def attribute(*columns: str) -> Target:
+    """The question "which value does this column have, for every record?", or these columns."""
+    return Target("attribute", JOINT.join(columns), len(columns) > 1).checked()
 
 
 def membership(column: str = "") -> Target:
     """The question "which records of a pool are the client's?", a column being unknown too."""
-    return Target("membership", column)
+    return Target("membership", column).checked()
 
 
 def client_property(column: str) -> Target:
     """The question "which clients have this property?", asked of the whole federation."""
-    return Target("property", column)
+    return Target("property", column).checked()
+
+
+def targets_in(written: Sequence[str]) -> list[Target]:
+    """What a recording can be asked, given the targets for which side knowledge was written."""
+    for key in written:
+        Target.parse(key)  # a question that nobody knows is an error, not nothing to ask
+    keys = {key: None for asked in all_questions().values() for key in asked.keys(written)}
+    order = {key: place for place, key in enumerate(written)}
+    return [Target.parse(key) for key in sorted(keys, key=lambda key: order.get(key, -1))]
+
+
+def chosen_targets(there: Sequence[Target], keys: Iterable[str], what: str) -> list[Target]:
+    """Those of the targets that are named, by their keys or, where that is enough, columns."""
+    known = {t.column: t for t in there if t.asked.short} | {t.key: t for t in there}
+    for key in keys:
+        if key not in known:
+            have = ", ".join(t.key for t in there)
+            raise FixConfig(f"{what} has no target {key!r}; it has {have}")
+    return [known[key] for key in keys]

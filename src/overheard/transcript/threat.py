@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from overheard.errors import FixConfig
+from overheard.transcript.kind import kinds
 from overheard.transcript.knowledge import (
-    KINDS,
     AppliedDefence,
     AttributeDomain,
     AttributePrior,
@@ -109,7 +109,7 @@ def threat_named(name: str) -> Threat:
 
 def granting_named(threat: Threat, names: Iterable[str]) -> Threat:
     """The threat model with further kinds of knowledge, by name ("group counts")."""
-    known = {kind.name: kind for kind in KINDS}
+    known = {kind.name: kind for kind in kinds().values()}
     for name in names:
         plain = name.replace("-", " ").replace("_", " ").lower()
         if plain not in known:

@@ -30,8 +30,10 @@ class Verification:
         return not self.problems and not self.unfinished
 
 
-def verify(path: str | Path) -> Verification:
+def verify(path: str | Path, beside: str | Path | None = None) -> Verification:
     """Check every listed file, and that no file is there unlisted. ``truth/`` may be absent.
+
+    ``beside``: the folder whose ``side/`` and ``truth/`` are checked, if they lie elsewhere.
 
     Only what a killed recorder can leave is called unfinished: one torn line at the end of an
     index, one file that is not listed, nothing at all before the header. Anything else is damage.
@@ -46,11 +48,12 @@ def verify(path: str | Path) -> Verification:
     unfinished: list[str] = []
     files = rounds = 0
     try:
-        rounds = len(Recording.open(root).rounds)
+        rounds = len(Recording.open(root, beside).rounds)
     except FixRecording as error:
         problems.append(str(error))
     closed: dict[str, bool] = {}
-    for folder in (root / name for name in FOLDERS):
+    places = [root / name if name == "wire" else Path(beside or root) / name for name in FOLDERS]
+    for folder in places:
         if not folder.is_dir():
             continue
         try:

@@ -214,4 +214,4 @@ def test_the_question_may_name_a_column():
     assert Target.parse("membership.s") == membership("s")
     assert Target.parse("membership") == membership()
     with pytest.raises(FixConfig, match="names a sensitive column"):
-        Target("label", "s")
+        Target.parse("label.s")

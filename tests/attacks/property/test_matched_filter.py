@@ -111,7 +111,7 @@ def test_needs_what_it_says(asked: Asked) -> None:
 
 def heard(view, keep) -> Sums:
     sums = view.know(Sums)
-    return Sums.of(sums.clients, (keep(one) for one in sums))
+    return Sums.of_rounds(sums.clients, (keep(one) for one in sums))
 
 
 def test_what_cannot_be_told(asked: Asked) -> None:

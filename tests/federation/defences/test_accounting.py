@@ -18,7 +18,7 @@ from overheard.federation.defences.accounting import (
     sampled_gaussian_changed,
     tight_sampled_gaussian,
 )
-from overheard.federation.defences.catalogue import build_all
+from overheard.federation.defences.contract import chain
 from overheard.federation.plan import plan
 from overheard.federation.simulate import simulate
 from overheard.learning.private import sampled_weights
@@ -80,11 +80,11 @@ def test_noise_on_clipped_updates_is_counted_and_noise_alone_is_not() -> None:
     both = parse_config(
         config_with({"name": "clip", "norm": 0.5}, {"name": "gaussian", "times_clip": 4.0})
     ).defence
-    found = budget(both, build_all(both).claim, ready.recipe, 40, 3)
+    found = budget(chain(*both).claims, ready.recipe, 40, 3)
     assert found is not None
     assert found.epsilon == pytest.approx(sampled_gaussian(2.0, 1.0, 3, 1e-5))
     alone = parse_config(config_with({"name": "gaussian", "sd": 0.1})).defence
-    assert budget(alone, build_all(alone).claim, ready.recipe, 40, 3) is None
+    assert budget(chain(*alone).claims, ready.recipe, 40, 3) is None
     assert Budget(inf, 1e-5, "").as_json()["epsilon"] is None
 
 
@@ -110,7 +110,7 @@ def test_steps_are_counted(
     content["training"] = {"rounds": 3, "learning_rate": 0.1, **training}
     config = parse_config(content)
     recipe = plan(config).recipe
-    found = budget(config.defence, build_all(config.defence).claim, recipe, records, 3)
+    found = budget(chain(*config.defence).claims, recipe, records, 3)
     assert found is not None
     assert found.delta == 1e-4
     assert found.epsilon == pytest.approx(sampled_gaussian(3.0, rate, steps, 1e-4))
@@ -125,8 +125,8 @@ def test_steps_are_counted(
 def test_the_smaller_of_two_promises_holds_and_what_comes_after_does_not_weaken_it() -> None:
     def promised(*defences: dict[str, object]) -> Budget | None:
         config = parse_config(config_with(*defences))
-        claims = build_all(config.defence).claim
-        return budget(config.defence, claims, plan(config).recipe, 40, 3)
+        claims = chain(*config.defence).claims
+        return budget(claims, plan(config).recipe, 40, 3)
 
     steps = {"name": "dp_sgd", "clip": 1.0, "noise": 4.0}
     alone = promised(steps)
@@ -166,14 +166,14 @@ def test_dp_sgd_after_what_it_would_void_is_refused_and_twice_too() -> None:
     ):
         config = parse_config(config_with(earlier, steps))
         with pytest.raises(FixConfig, match=f"'dp_sgd' after '{earlier['name']}' voids"):
-            build_all(config.defence)
+            chain(*config.defence)
     with pytest.raises(FixConfig, match="there twice"):
         plan(parse_config(config_with(steps, steps)))
 
 
 def test_noise_zero_promises_nothing() -> None:
     config = parse_config(config_with({"name": "dp_sgd", "clip": 1.0, "noise": 0.0}))
-    found = budget(config.defence, build_all(config.defence).claim, plan(config).recipe, 40, 3)
+    found = budget(chain(*config.defence).claims, plan(config).recipe, 40, 3)
     assert found is not None
     assert found.as_json() | {"words": ""} == {
         "epsilon": None,
@@ -244,8 +244,8 @@ def test_two_promises_are_compared_at_one_delta() -> None:
     config = parse_config(
         config_with({"name": "dp_sgd", "clip": 1.0, "noise": 0.1, "delta": 1e-9}, *noisy)
     )
-    claims = build_all(config.defence).claim
-    found = budget(config.defence, claims, plan(config).recipe, 40, 3)
+    claims = chain(*config.defence).claims
+    found = budget(claims, plan(config).recipe, 40, 3)
     assert found is not None
     assert found.words.startswith("noise on clipped updates")
     assert found.delta == 1e-9

@@ -8,14 +8,16 @@ import numpy as np
 import pytest
 
 import overheard
-from overheard.errors import FixConfig, FixData, GrantKnowledge
+from overheard.errors import FixConfig, FixData, FixRecording, GrantKnowledge
 from overheard.evaluation.record import Replay
 from overheard.evaluation.replay import replays
 from overheard.federation.recorders.description import describe, read_description
 from overheard.federation.recorders.template import write_template
-from overheard.transcript.clear import clear_notes
-from overheard.transcript.observe import recipe_of
+from overheard.transcript.ledger import LedgerWriter
+from overheard.transcript.observe import in_the_clear, observe, recipe_of
 from overheard.transcript.store import Recording
+from overheard.transcript.target import attribute
+from overheard.transcript.threat import SERVER
 from overheard.transcript.verify import verify
 
 COLUMNS = ("x0", "x1", "s")
@@ -134,8 +136,8 @@ def test_a_description_that_is_right_replays_the_clients(federation: Path) -> No
         federation / "described",
     )
     assert remarks == ()
-    recording = Recording.open(federation / "described")
-    assert verify(federation / "described").sound
+    recording = Recording.open(federation / "run", federation / "described")
+    assert verify(federation / "run", federation / "described").sound
     assert set(recording.clients) == {"site 0", "site 1", "site 2"}
     recipe = recipe_of(recording)
     assert recipe is not None
@@ -147,7 +149,7 @@ def test_a_description_that_is_right_replays_the_clients(federation: Path) -> No
         "2.bias",
     ]
     assert {replay.outcome for replay in replayed(recording)} == {"fits"}
-    notes = clear_notes(recording)
+    notes = in_the_clear(recording).sentences()
     assert any("'num-examples' of 3 client(s) (site 0: 12" in note for note in notes)
     for number, name in enumerate(["site 0", "site 1", "site 2"]):
         before = Recording.open(federation / "run").link(str(2**64 - 1 - number))
@@ -155,6 +157,73 @@ def test_a_description_that_is_right_replays_the_clients(federation: Path) -> No
         for one, other in zip(before[1:3], after[1:3], strict=True):
             for array in one:
                 np.testing.assert_array_equal(one[array], other[array])
+
+
+def test_no_message_is_copied_and_the_recording_is_not_touched(federation: Path) -> None:
+    def there() -> dict[str, tuple[int, bytes]]:
+        files = (p for p in (federation / "run").rglob("*") if p.is_file())
+        return {str(p): (p.stat().st_mtime_ns, p.read_bytes()) for p in files}
+
+    before = there()
+    (federation / "audit.toml").write_text(TOML)
+    description = read_description(federation / "audit.toml")
+    describe(Recording.open(federation / "run"), description, federation / "described")
+    assert there() == before
+    assert {path.name for path in (federation / "described").iterdir()} == {"side", "truth"}
+    assert not list((federation / "described").rglob("*round*"))
+
+
+def test_a_description_belongs_to_its_messages(federation: Path) -> None:
+    (federation / "audit.toml").write_text(TOML)
+    description = read_description(federation / "audit.toml")
+    run, out = federation / "run", federation / "described"
+    describe(Recording.open(run), description, out)
+    with overheard.Recorder(federation / "other") as recorder:
+        for entry, sent, _ in Recording.open(run).aggregates():
+            recorder.sent(entry.number, "", sent)
+            recorder.returned(entry.number, "a", sent)
+    for place in (federation / "other", run):
+        with pytest.raises(FixRecording, match="is not about the messages in"):
+            Recording.open(place, out if place != run else run)
+    index = run / "wire" / "index.jsonl"
+    index.write_bytes(b"\n".join(index.read_bytes().splitlines()[:-2]) + b"\n")
+    with pytest.raises(FixRecording, match="or these have grown since; describe them again"):
+        Recording.open(run, out)
+
+
+def test_damage_to_a_description_is_noticed(federation: Path) -> None:
+    (federation / "audit.toml").write_text(TOML)
+    description = read_description(federation / "audit.toml")
+    run, out = federation / "run", federation / "described"
+    describe(Recording.open(run), description, out)
+    assert verify(run, out).sound
+    (file,) = (out / "side").glob("*publicrecords*")
+    raw = bytearray(file.read_bytes())
+    raw[len(raw) // 2] ^= 1
+    file.write_bytes(bytes(raw))
+    with pytest.raises(FixRecording, match="do not match the index"):
+        observe(Recording.open(run, out), SERVER, attribute("s"), "site 0")
+    assert any("do not match the index" in problem for problem in verify(run, out).problems)
+    (out / "side" / "index.jsonl").write_bytes(b"")
+    assert not verify(run, out).sound
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        {"18446744073709551615": "site 1", "18446744073709551614": "site 1"},
+        {"18446744073709551615": "../../etc"},
+        {"18446744073709551615": 5},
+        ["site 1"],
+    ],
+)
+def test_a_hostile_description_is_refused(federation: Path, names: Any) -> None:
+    recording = Recording.open(federation / "run")
+    writer = LedgerWriter(federation / "described" / "side")
+    writer.append({"kind": "header", "wire": recording.digest, "names": names, "about": {}})
+    writer.close()
+    with pytest.raises(FixRecording, match=r"one name|is not allowed|its header needs"):
+        recording.described_in(federation / "described")
 
 
 @pytest.mark.parametrize(
@@ -167,7 +236,7 @@ def test_a_description_that_is_wrong_is_noticed(federation: Path, wrong: tuple[s
         read_description(federation / "audit.toml"),
         federation / "described",
     )
-    found = replayed(Recording.open(federation / "described"))
+    found = replayed(Recording.open(federation / "run", federation / "described"))
     assert {replay.outcome for replay in found} == {"does not fit"}
 
 
@@ -181,7 +250,10 @@ def test_swapped_clients_are_noticed(federation: Path) -> None:
         right.model_copy(update={"clients": swapped}),
         federation / "described",
     )
-    found = {r.client: r.outcome for r in replayed(Recording.open(federation / "described"))}
+    found = {
+        r.client: r.outcome
+        for r in replayed(Recording.open(federation / "run", federation / "described"))
+    }
     unfit = {client for client, outcome in found.items() if outcome == "does not fit"}
     assert unfit == {right.clients[one], right.clients[other]}
 
@@ -194,10 +266,10 @@ def test_a_defence_that_was_announced_is_known_to_the_audit(federation: Path) ->
         read_description(federation / "audit.toml"),
         federation / "described",
     )
-    found = replayed(Recording.open(federation / "described"))
+    found = replayed(Recording.open(federation / "run", federation / "described"))
     assert {replay.outcome for replay in found} == {"fits"}
     assert min(replay.by_chance or 0.0 for replay in found) > 0
-    told = Recording.open(federation / "described").side("AppliedDefence")
+    told = Recording.open(federation / "run", federation / "described").side("AppliedDefence")
     assert told["names"] == ["gaussian"]
     assert told["noise_sd"] == 0.25
     (federation / "audit.toml").write_text(noisy.replace("gaussian", "gausian"))
@@ -218,7 +290,7 @@ def test_a_client_without_records_is_said_and_not_scored(federation: Path) -> No
     )
     assert "No records were given of 1 of 3 clients" in remarks[0]
     audit = overheard.audit(
-        Recording.open(federation / "described"),
+        Recording.open(federation / "run", federation / "described"),
         overheard.threat_named("server"),
         ["majority", "max_entropy"],
         targets=["s"],
@@ -271,7 +343,7 @@ def test_a_recording_that_was_stopped_stays_unfinished(federation: Path) -> None
         read_description(federation / "audit.toml"),
         federation / "described",
     )
-    recording = Recording.open(federation / "described")
+    recording = Recording.open(federation / "run", federation / "described")
     assert len(recording.rounds) == 6
     assert not recording.closed
 
@@ -332,11 +404,31 @@ def test_a_model_by_factory(federation: Path, name: str, monkeypatch: pytest.Mon
     describe(
         Recording.open(federation / "run"), read_description(file), federation / "described", True
     )
-    recording = Recording.open(federation / "described")
+    recording = Recording.open(federation / "run", federation / "described")
     assert {replay.outcome for replay in replayed(recording)} == {"fits"}
     recipe = recipe_of(recording)
     assert recipe is not None
     assert (recipe.dense.hidden, recipe.dense.activation) == ((4,), "tanh")
+
+
+def test_any_other_module_is_taken_as_it_is(
+    federation: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = with_factory(federation, "odd", monkeypatch)
+    text = file.read_text().replace(
+        "[training]\n", '[training]\noptimiser = { name = "sgd", momentum = 0.5 }\n'
+    )
+    file.write_text(text)
+    describe(
+        Recording.open(federation / "run"), read_description(file), federation / "described", True
+    )
+    recording = Recording.open(federation / "run", federation / "described")
+    recipe = recipe_of(recording)
+    assert recipe is not None
+    assert recipe.model.architecture == "module"
+    assert recipe.optimiser.momentum == 0.5
+    # neither that module nor momentum is what trained here, and the replay says so
+    assert {replay.outcome for replay in replayed(recording)} == {"does not fit"}
 
 
 def test_code_is_not_imported_without_trust(
@@ -356,7 +448,6 @@ def test_code_is_not_imported_without_trust(
     ("name", "complaint"),
     [
         ("too_wide", "first.weight 5x3.*this is not the model that was trained"),
-        ("odd", "outputs are not those of dense layers"),
         ("needy", "cannot be called without arguments"),
         ("nothing", "makes a int, not a torch module"),
         ("broken", "failed: ZeroDivisionError: oh"),
@@ -404,9 +495,9 @@ def test_sums_are_described_as_they_are(federation: Path) -> None:
         federation / "described",
     )
     assert remarks == ()
-    recording = Recording.open(federation / "described")
+    recording = Recording.open(federation / "sums", federation / "described")
     assert {replay.outcome for replay in replayed(recording)} == {"cannot be checked"}
-    assert verify(federation / "described").sound
+    assert verify(federation / "sums", federation / "described").sound
     for (entry, _, total), (_, _, true) in zip(
         recording.aggregates(), source.aggregates(), strict=True
     ):

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from overheard.errors import ChooseAnotherOutput
-from overheard.transcript.clear import clear_notes
+from overheard.transcript.observe import in_the_clear
 from overheard.transcript.store import Recording
 from overheard.transcript.verify import verify
 
@@ -109,7 +109,7 @@ def test_clients_can_be_named_by_what_they_say(tmp_path: Path) -> None:
     server(here.in_process_grid(app.client_app), context())
     recording = Recording.open(tmp_path / "run")
     assert set(recording.clients) == {"0", "1", "2", "3"}
-    notes = " ".join(clear_notes(recording))
+    notes = " ".join(in_the_clear(recording).sentences())
     assert "'loss' of 4 client(s) (0: 1.0;" in notes
     assert "num-examples" in notes
     assert "partition" not in notes
@@ -242,7 +242,9 @@ def test_nobody_waits_for_the_slow(tmp_path: Path) -> None:
     for name, model in app.trained(ones, 0).items():
         np.testing.assert_array_equal(sent[name][0], ones[name])
         np.testing.assert_array_equal(returned[name][0], model)
-    assert any("came when their round was over" in note for note in clear_notes(recording))
+    assert any(
+        "came when their round was over" in note for note in in_the_clear(recording).sentences()
+    )
 
 
 @pytest.mark.parametrize("secure", [False, True])
@@ -257,7 +259,7 @@ def test_legacy_apps(secure: bool, tmp_path: Path) -> None:
     assert verify(tmp_path / "run").sound
     recording = Recording.open(tmp_path / "run")
     assert set(recording.clients) == {str(node) for node in here.NODES}
-    notes = clear_notes(recording)
+    notes = in_the_clear(recording).sentences()
     counts = next(note for note in notes if "'num_examples'" in note)
     assert f"{here.NODES[0]}: {legacy.COUNTS[0]}" in counts
     assert any("'loss'" in note for note in notes)

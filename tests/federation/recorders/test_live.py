@@ -10,7 +10,7 @@ import overheard
 from overheard.errors import ChooseAnotherOutput, FixData
 from overheard.federation.recorders.ear import Ear
 from overheard.federation.recorders.late import Rounds
-from overheard.transcript.clear import clear_notes
+from overheard.transcript.observe import in_the_clear
 from overheard.transcript.store import Recording
 from overheard.transcript.verify import verify
 
@@ -97,7 +97,7 @@ def test_what_only_one_side_sends_is_left_out_and_said(tmp_path: Path) -> None:
         recorder.returned(0, "a", {**model(2), "extra": np.ones(5)})
     recording = Recording.open(tmp_path / "run")
     assert [name for name, _, _ in recording.rounds[0].layout] == ["w", "b"]
-    assert clear_notes(recording) == (
+    assert in_the_clear(recording).sentences() == (
         "Arrays that are not in every message were left out: extra, mask.",
     )
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from overheard.transcript.clear import clear_notes
+from overheard.transcript.observe import in_the_clear
 from overheard.transcript.store import Recording
 from overheard.transcript.verify import verify
 
@@ -42,7 +42,7 @@ def test_simulator(tmp_path: Path, loopback_only: tuple[str, ...]) -> None:
         for name in bare:
             np.testing.assert_array_equal(bare[name], after[name])
     assert [r.weights for r in recording.rounds] == [{"site-1": 1.0, "site-2": 3.0}] * 2
-    notes = clear_notes(recording)
+    notes = in_the_clear(recording).sentences()
     assert any("broadcast tells every site the weight" in note for note in notes)
     assert any("'weight told to all sites' of 2 client(s)" in note for note in notes)
     assert any("'loss'" in note for note in notes)

@@ -34,7 +34,7 @@ def mixing() -> nn.Module:
 def described(make: Any, monkeypatch: pytest.MonkeyPatch) -> Module:
     """A module of this file, as if a trusted package had made it."""
     name = f"here:{make.__name__}"
-    monkeypatch.setattr(trusted, "_imported", lambda factory: globals()[factory.split(":")[1]])
+    monkeypatch.setattr(trusted, "imported", lambda factory: globals()[factory.split(":")[1]])
     monkeypatch.setattr(trusted, "_TRUSTED", {name})
     layout = tuple((n, tuple(p.shape)) for n, p in make().named_parameters())
     return Module(factory=name, inputs=INPUTS, outputs=3, parameters=layout)

@@ -137,7 +137,7 @@ def adversary_of(view: View) -> Adversary:
         target = view.know(TargetRecord)
         targets = known_records(recipe, target.records, target.labels)
     elif SuspectedBehaviour in view.kinds:
-        behaviour = view.know(SuspectedBehaviour).name
+        behaviour = view.know(SuspectedBehaviour).behaviour
     else:
         raise ChooseAnotherAttack(
             "neither a target record nor a suspected behaviour is known: say which property is "

@@ -25,8 +25,7 @@ from math import exp, inf
 from typing import Any
 
 from overheard.errors import FixConfig
-from overheard.federation.defences.contract import Claim, DefenceConfig
-from overheard.federation.defences.dp_sgd import DpSgdConfig
+from overheard.federation.defences.contract import Claim
 from overheard.learning.private import sampling_rate
 from overheard.learning.recipe import Recipe
 
@@ -141,7 +140,6 @@ def _quiet() -> Iterator[None]:
 
 
 def budget(
-    defences: tuple[DefenceConfig, ...],
     claims: tuple[Claim, ...],
     recipe: Recipe,
     records: int,
@@ -158,15 +156,15 @@ def budget(
     are there, each is a promise of its own, and the smaller epsilon holds. None: nothing is
     promised.
     """
-    steps_of = [defence for defence in defences if isinstance(defence, DpSgdConfig)]
-    wanted = [defence.delta for defence in steps_of]
+    noisy = [(c.step_noise, c.delta) for c in claims if c.step_noise is not None]
+    wanted = [chosen for _, chosen in noisy]
     delta = min(delta_for(everybody or records, chosen) for chosen in wanted or [None])
     found: list[Budget] = []
-    for defence in steps_of:
+    for multiplier, _ in noisy:
         rate, steps = sampling_rate(recipe, records), recipe.local_steps(records) * rounds
-        epsilon = sampled_gaussian(defence.noise, rate, steps, delta)
-        words = f"DP-SGD: {steps} steps, sampling rate {rate:.3g}, noise {defence.noise:g}"
-        changed = sampled_gaussian_changed(defence.noise, rate, steps, delta)
+        epsilon = sampled_gaussian(multiplier, rate, steps, delta)
+        words = f"DP-SGD: {steps} steps, sampling rate {rate:.3g}, noise {multiplier:g}"
+        changed = sampled_gaussian_changed(multiplier, rate, steps, delta)
         found.append(Budget(epsilon, delta, words, changed))
     norms = [c.clip_norm for c in claims if c.clip_norm is not None]
     noise = sum(c.noise_sd**2 for c in claims) ** 0.5

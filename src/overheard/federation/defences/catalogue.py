@@ -1,56 +1,63 @@
 """Every defence by its name in a config: ``[[defence]]`` with ``name = "clip"``, ``norm = 1.0``.
 
-A new defence is a file with a config (a `DefenceConfig`) and a line here.
+A new defence is one new file in this folder, with one class. It is found here by itself. One in a
+package of its own is announced by an entry point of the group ``overheard.defences``; one in a file
+of the user's own is named ``package.module:Class`` in the config, and imported only if the user
+says so: ``overheard --trust package.module:Class``.
 """
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable, Mapping
+import pkgutil
+from collections.abc import Mapping
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
+from inspect import getmembers, isabstract, isclass
 from typing import Any
 
 from overheard.errors import FixConfig
-from overheard.federation.defences.clip import ClipConfig
-from overheard.federation.defences.compression import QuantiseConfig, TopKConfig
-from overheard.federation.defences.contract import Defence, DefenceConfig, chain
-from overheard.federation.defences.dp_sgd import DpSgdConfig
-from overheard.federation.defences.drop_column import DropColumnConfig
-from overheard.federation.defences.gaussian import GaussianConfig
-from overheard.federation.defences.secure_sum import SecureSumConfig
+from overheard.federation.defences.contract import Defence
+from overheard.federation.named import parse_named
+from overheard.programs.trusted import granted
 
-DEFENCES: dict[str, type[DefenceConfig]] = {
-    "clip": ClipConfig,
-    "dp_sgd": DpSgdConfig,
-    "drop_column": DropColumnConfig,
-    "gaussian": GaussianConfig,
-    "quantise": QuantiseConfig,
-    "secure_sum": SecureSumConfig,
-    "top_k": TopKConfig,
-}
+FOLDER = "overheard.federation.defences.*"
+GROUP = "overheard.defences"
+"""The group of entry points under which other packages announce defences."""
+
+
+@cache
+def all_defences() -> dict[str, type[Defence]]:
+    """Every defence by its name, sorted; trusted ones come to them."""
+    found: dict[str, type[Defence]] = {}
+    package = import_module(FOLDER.removesuffix(".*"))
+    for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+        for _, thing in getmembers(import_module(module.name), isclass):
+            if thing.__module__ == module.name and issubclass(thing, Defence):
+                _add(found, thing, module.name)
+    for point in entry_points(group=GROUP):
+        _add(found, point.load(), point.value)
+    return dict(sorted(found.items()))
 
 
 def parse_defence(content: Any) -> Any:
     """The checked settings of one defence, from what a config file says."""
-    if not isinstance(content, Mapping):
-        return content
-    name = content.get("name")
-    if not isinstance(name, str) or name not in DEFENCES:
-        near = difflib.get_close_matches(str(name), DEFENCES, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(DEFENCES)}"
-        raise FixConfig(f"unknown defence {name!r}; {hint}")
-    fields = DEFENCES[name].model_fields
-    for key in content:
-        if key not in fields:
-            near = difflib.get_close_matches(key, fields, n=1, cutoff=0.5)
-            hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(fields)}"
-            raise FixConfig(f"defence {name!r}: unknown key {key!r}; {hint}")
-    return DEFENCES[name].model_validate(dict(content))
+    known = all_defences()
+    name = content.get("name") if isinstance(content, Mapping) else None
+    if isinstance(name, str) and ":" in name:
+        defence = granted(name, "the defence is")
+        _add(known, defence, name)
+        content = {**content, "name": defence.model_fields["name"].default}
+    return parse_named("defence", "name", known, content)
 
 
-def build_all(configs: Iterable[DefenceConfig]) -> Defence:
-    """The chain of the configured defences, in their order."""
-    parts: list[Defence] = []
-    for config in configs:
-        before = tuple(claim for part in parts for claim in part.claim)
-        parts.append(config.build(before))
-    return chain(*parts)
+def _add(found: dict[str, type[Defence]], defence: Any, where: str) -> None:
+    if not (isclass(defence) and issubclass(defence, Defence)):
+        raise FixConfig(f"{where}: is no defence; derive it from {Defence.__module__}.Defence")
+    if isabstract(defence):
+        return
+    name = defence.model_fields["name"].default
+    other = found.setdefault(name, defence)
+    if other is not defence:
+        both = f"{other.__module__} and {where}"
+        raise FixConfig(f"two defences are called {name!r}, in {both}; rename one")

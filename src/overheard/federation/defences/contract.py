@@ -1,35 +1,50 @@
-"""The contract of a defence: what it does on either side of the wire, and what it promises.
+"""The contract of a defence: what it does in five places, and what it promises.
 
-A defence is four things in a NamedTuple. ``init`` makes its state, ``upload`` changes the updates
-of the clients of a round before they are sent, ``broadcast`` the model before the server sends it,
-and ``claim`` says what was promised, as data. `chain` joins several in the order in which they act,
-and refuses an order in which a later one would void what an earlier one promised. A toy::
+A defence is one class in one file. Its fields are its settings in a config, ``claim`` is what it
+promises, as data, and it overrides the hooks that it needs, of these:
 
-    def halve() -> Defence:
-        return on_upload(lambda updates, rng: updates / 2, Claim("halve", Stage.BOUND, "halves"))
+    records     what becomes of a client's records before it trains on them
+    step        what is done inside every step of local training
+    upload      what becomes of the updates of a round's clients before they leave
+    total       what the server learns of a round's updates, in place of every single one
+    broadcast   what becomes of the global model before it is sent
+
+`chain` joins several in the order in which they act, and refuses an order in which a later one
+would void what an earlier one promised. A toy::
+
+    class Halve(Defence):
+        name: Literal["halve"] = "halve"
+
+        @property
+        def claim(self) -> Claim:
+            return Claim(self.name, Stage.BOUND, "every update is halved")
+
+        def upload(self, updates: Array, context: RoundContext) -> Array:
+            return updates / 2
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from itertools import pairwise
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import model_validator
 
 from overheard.errors import FixConfig
-from overheard.learning.records import Spec
+from overheard.learning.records import Records, Spec
+from overheard.learning.step import LocalStep
+from overheard.transcript.knowledge import EFFECTS, AppliedDefence
 
 Array = NDArray[np.float64]
 Who = NDArray[np.int64]
 Rng = np.random.Generator
-State = Any
 LARGEST = 1e100  # of a setting: its square is a number, too
+HOOKS = ("records", "step", "upload", "total", "broadcast")
 
 
 class Stage(IntEnum):
@@ -50,11 +65,18 @@ class Stage(IntEnum):
 
 @dataclass(frozen=True)
 class Claim:
-    """What one defence promises, as data that every participant is told.
+    """What one defence promises, as data.
 
-    ``clip_norm``: no update leaves with a larger Euclidean norm. ``noise_sd``: the standard
-    deviation of Gaussian noise on each coordinate of an update, 0 for none. ``server_noise_sd``:
-    the same on each coordinate of the model that the server sends. ``promises`` in words.
+    Every participant is told ``promises`` in words; ``clip_norm``: no update leaves with a larger
+    Euclidean norm; ``noise_sd``: the standard deviation of Gaussian noise on each coordinate of an
+    update, 0 for none; ``server_noise_sd``: the same on each coordinate of the model that the
+    server sends.
+
+    ``effects``: what else who listens may count on, in the words of `AppliedDefence` (of
+    our own, its table says it).
+
+    For the accountant alone: ``step_noise``, the noise of each local step in units of the norm to
+    which records' gradients are clipped (None: they are not), and the ``delta`` that was chosen.
     """
 
     name: str
@@ -63,91 +85,60 @@ class Claim:
     clip_norm: float | None = None
     noise_sd: float = 0.0
     server_noise_sd: float = 0.0
+    effects: tuple[str, ...] = ()
+    step_noise: float | None = None
+    delta: float | None = None
 
 
-class Defence(NamedTuple):
-    """``init(clients, parameters) -> state``;
-    ``upload(state, updates (n, P), who (n,), rng) -> (updates, state)``, where ``who`` are the
-    positions of the round's clients and nothing is changed in place;
-    ``broadcast(state, model (P,), rng) -> (model, state)``; all in float64. ``claim``: of each
-    link of the chain, in order.
-    """
+@dataclass(frozen=True)
+class RoundContext:
+    """A round, for who defends it: its number, the positions ``who`` (n,) of its clients, a random
+    stream, and what a defence keeps from round to round (empty at first, and its own)."""
 
-    init: Callable[[int, int], State]
-    upload: Callable[[State, Array, Who, Rng], tuple[Array, State]]
-    broadcast: Callable[[State, Array, Rng], tuple[Array, State]]
-    claim: tuple[Claim, ...]
+    number: int
+    who: Who
+    rng: Rng
+    memory: dict[Any, Any] = field(default_factory=dict)
 
 
-def on_upload(change: Callable[[Array, Rng], Array], claim: Claim) -> Defence:
-    """A defence without a memory that acts on the clients' side only."""
-    return Defence(
-        lambda clients, parameters: (),
-        lambda state, updates, who, rng: (change(updates, rng), state),
-        lambda state, model, rng: (model, state),
-        (claim,),
-    )
-
-
-def on_broadcast(change: Callable[[Array, Rng], Array], claim: Claim) -> Defence:
-    """A defence without a memory that acts on the server's side only."""
-    return Defence(
-        lambda clients, parameters: (),
-        lambda state, updates, who, rng: (updates, state),
-        lambda state, model, rng: (change(model, rng), state),
-        (claim,),
-    )
-
-
-def chain(*parts: Defence) -> Defence:
-    """Several defences as one, acting in this order; refuses an order that voids a claim.
-
-    ``chain()`` is the identity, and ``chain(a, chain(b, c))`` is ``chain(a, b, c)``.
-    """
-    claims = tuple(claim for part in parts for claim in part.claim)
-    for earlier, later in pairwise(claims):
-        if later.stage < earlier.stage:
-            raise FixConfig(
-                f"defence {later.name!r} after {earlier.name!r} voids what {earlier.name!r} "
-                f"promises ({earlier.promises}); put {later.name!r} before it"
-            )
-
-    def init(clients: int, parameters: int) -> State:
-        return tuple(part.init(clients, parameters) for part in parts)
-
-    def upload(state: State, updates: Array, who: Who, rng: Rng) -> tuple[Array, State]:
-        after = []
-        for part, its in zip(parts, state, strict=True):
-            updates, new = part.upload(its, updates, who, rng)
-            after.append(new)
-        return updates, tuple(after)
-
-    def broadcast(state: State, model: Array, rng: Rng) -> tuple[Array, State]:
-        after = []
-        for part, its in zip(parts, state, strict=True):
-            model, new = part.broadcast(its, model, rng)
-            after.append(new)
-        return model, tuple(after)
-
-    return Defence(init, upload, broadcast, claims)
-
-
-def told(claims: tuple[Claim, ...]) -> dict[str, Any]:
-    """What every participant is told, as JSON: the side knowledge ``AppliedDefence``."""
-    norms = [c.clip_norm for c in claims if c.clip_norm is not None]
-    return {
-        "names": [c.name for c in claims],
-        "promises": [c.promises for c in claims],
-        "clip_norm": min(norms) if norms else None,
-        "noise_sd": float(np.sqrt(sum(c.noise_sd**2 for c in claims))),
-        "server_noise_sd": float(np.sqrt(sum(c.server_noise_sd**2 for c in claims))),
-    }
-
-
-class DefenceConfig(Spec, ABC):
-    """The settings of one defence in a config; ``build`` is told what those before it claim."""
+class Defence(Spec, ABC):
+    """A defence: settings, promise and hooks. What is not overridden changes nothing, and no hook
+    changes its input in place. Updates (n, P) and models (P,) are float64."""
 
     name: str
+
+    @property
+    @abstractmethod
+    def claim(self) -> Claim: ...
+
+    def settled(self, before: tuple[Claim, ...]) -> Self:
+        """The same in units of its own, where settings are in units of what others claim."""
+        return self
+
+    def records(self, records: Records, rng: Rng) -> Records:
+        """The records that the client trains on; a column that is gone is not seen by the model."""
+        return records
+
+    def step(self, step: LocalStep) -> LocalStep:
+        """What is done inside local training, added to what others do there."""
+        return step
+
+    def upload(self, updates: Array, context: RoundContext) -> Array:
+        """The updates as they leave; an update is ``sent - returned``, or the gradient sent."""
+        return updates
+
+    def total(self, updates: Array, context: RoundContext) -> tuple[Array, Who]:
+        """The sum (P,) that the server learns, and which of the n clients are in it."""
+        return updates.sum(axis=0), np.arange(len(updates))
+
+    def broadcast(self, model: Array, context: RoundContext) -> Array:
+        """The global model as it is sent."""
+        return model
+
+    @classmethod
+    def hooks(cls) -> tuple[str, ...]:
+        """The hooks that this defence has."""
+        return tuple(h for h in HOOKS if getattr(cls, h) is not getattr(Defence, h))
 
     @model_validator(mode="after")
     def _ordinary(self) -> Self:
@@ -157,5 +148,90 @@ class DefenceConfig(Spec, ABC):
                 raise ValueError(f"{name} is beyond {LARGEST:g}")
         return self
 
-    @abstractmethod
-    def build(self, before: tuple[Claim, ...]) -> Defence: ...
+
+@dataclass(frozen=True)
+class Chain:
+    """Several defences as one, in the order in which they act; see `chain`."""
+
+    parts: tuple[Defence, ...]
+
+    @property
+    def claims(self) -> tuple[Claim, ...]:
+        return tuple(part.claim for part in self.parts)
+
+    @property
+    def summing(self) -> Defence | None:
+        """The defence that hides single updates in their sum, if there is one."""
+        return next((part for part in self.parts if "total" in part.hooks()), None)
+
+    def records(self, records: Records, rng: Rng) -> Records:
+        for part in self.parts:
+            records = part.records(records, rng)
+        return records
+
+    def step(self, classes: int) -> LocalStep:
+        """What all of them do inside local training; ``classes``: of the label, 0 for a number."""
+        step = LocalStep(classes)
+        for part in self.parts:
+            step = part.step(step)
+        if step.private and step.batches:
+            raise FixConfig(
+                "private steps count every record of a batch once, and a defence changes the "
+                f"batches ({', '.join(part.name for part in self.parts)}); leave one of them out"
+            )
+        return step
+
+    def upload(self, updates: Array, context: RoundContext) -> Array:
+        for part, its in self._with(context):
+            updates = part.upload(updates, its)
+        return updates
+
+    def total(self, updates: Array, context: RoundContext) -> tuple[Array, Who]:
+        for part, its in self._with(context):
+            if part is self.summing:
+                return part.total(updates, its)
+        return updates.sum(axis=0), np.arange(len(updates))
+
+    def broadcast(self, model: Array, context: RoundContext) -> Array:
+        for part, its in self._with(context):
+            model = part.broadcast(model, its)
+        return model
+
+    def _with(self, context: RoundContext) -> list[tuple[Defence, RoundContext]]:
+        """Each defence with the round and a memory of its own."""
+        return [
+            (part, replace(context, memory=context.memory.setdefault(place, {})))
+            for place, part in enumerate(self.parts)
+        ]
+
+
+def chain(*parts: Defence | Chain) -> Chain:
+    """Several defences as one, acting in this order; refuses an order that voids a claim.
+
+    ``chain()`` changes nothing, and ``chain(a, chain(b, c))`` is ``chain(a, b, c)``.
+    """
+    flat: tuple[Defence, ...] = ()
+    for part in parts:
+        for one in part.parts if isinstance(part, Chain) else (part,):
+            flat = (*flat, one.settled(tuple(earlier.claim for earlier in flat)))
+    for earlier, later in pairwise(part.claim for part in flat):
+        if later.stage < earlier.stage:
+            raise FixConfig(
+                f"defence {later.name!r} after {earlier.name!r} voids what {earlier.name!r} "
+                f"promises ({earlier.promises}); put {later.name!r} before it"
+            )
+    return Chain(flat)
+
+
+def told(claims: tuple[Claim, ...]) -> AppliedDefence:
+    """What every participant is told."""
+    norms = [c.clip_norm for c in claims if c.clip_norm is not None]
+    ours = all(c.name in EFFECTS for c in claims)
+    return AppliedDefence(
+        names=tuple(c.name for c in claims),
+        clip_norm=min(norms) if norms else None,
+        noise_sd=float(np.sqrt(sum(c.noise_sd**2 for c in claims))),
+        promises=tuple(c.promises for c in claims),
+        server_noise_sd=float(np.sqrt(sum(c.server_noise_sd**2 for c in claims))),
+        effects=() if ours else tuple(EFFECTS.get(c.name, c.effects) for c in claims),
+    )

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 from pydantic import Field
 
-from overheard.federation.defences.contract import (
-    Claim,
-    Defence,
-    DefenceConfig,
-    Stage,
-    on_upload,
-)
+from overheard.errors import FixConfig
+from overheard.federation.defences.contract import Claim, Defence, Stage
+from overheard.learning.recipe import PrivateSteps
+from overheard.learning.step import LocalStep
 
 
-class DpSgdConfig(DefenceConfig):
+class DpSgd(Defence):
     """``clip``: norm of a record's gradient; ``noise``: standard deviation of the noise in units of
     it; ``delta``: for which the accountant states epsilon, below one over the records of all
     clients; by default 1e-5, or a tenth of one over the records where these are too many for it."""
@@ -25,9 +23,15 @@ class DpSgdConfig(DefenceConfig):
     noise: float = Field(ge=0)
     delta: float | None = Field(default=None, gt=0, lt=1)
 
-    def build(self, before: tuple[Claim, ...]) -> Defence:
+    @property
+    def claim(self) -> Claim:
         promise = (
             f"each record's gradient is clipped to {self.clip:g} and every local step carries "
             f"noise of {self.noise:g} times that"
         )
-        return on_upload(lambda updates, rng: updates, Claim("dp_sgd", Stage.TRAINING, promise))
+        return Claim(self.name, Stage.TRAINING, promise, step_noise=self.noise, delta=self.delta)
+
+    def step(self, step: LocalStep) -> LocalStep:
+        if step.private is not None:
+            raise FixConfig("defence 'dp_sgd' is there twice; keep one")
+        return replace(step, private=PrivateSteps(clip=self.clip, noise=self.noise))

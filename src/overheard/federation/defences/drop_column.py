@@ -6,22 +6,25 @@ from typing import Literal
 
 from pydantic import Field
 
-from overheard.federation.defences.contract import (
-    Claim,
-    Defence,
-    DefenceConfig,
-    Stage,
-    on_upload,
-)
+from overheard.errors import FixConfig
+from overheard.federation.defences.contract import Claim, Defence, Rng, Stage
+from overheard.learning.records import Records
 
 
-class DropColumnConfig(DefenceConfig):
+class DropColumn(Defence):
     """``columns``: inputs that are left out of the model."""
 
     name: Literal["drop_column"] = "drop_column"
     columns: tuple[str, ...] = Field(min_length=1)
 
-    def build(self, before: tuple[Claim, ...]) -> Defence:
+    @property
+    def claim(self) -> Claim:
         promise = f"the model does not see {', '.join(self.columns)}"
-        claim = Claim("drop_column", Stage.TRAINING, promise)
-        return on_upload(lambda updates, rng: updates, claim)
+        return Claim(self.name, Stage.TRAINING, promise)
+
+    def records(self, records: Records, rng: Rng) -> Records:
+        for column in self.columns:
+            if column not in records.columns:
+                known = ", ".join(records.columns)
+                raise FixConfig(f"drop_column: {column!r} is not an input; choose from {known}")
+        return records.without(*self.columns)

@@ -2,61 +2,54 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
 from overheard.errors import FixConfig
-from overheard.federation.defences.contract import (
-    Array,
-    Claim,
-    Defence,
-    DefenceConfig,
-    Rng,
-    Stage,
-    on_broadcast,
-    on_upload,
-)
-
-At = Literal["client", "server"]
+from overheard.federation.defences.contract import Array, Claim, Defence, RoundContext, Stage
 
 
-class GaussianConfig(DefenceConfig):
-    """``sd``: standard deviation on each coordinate; or ``times_clip``: that, in units of the clip
-    norm of an earlier ``clip``. ``at``: who adds it."""
+class Gaussian(Defence):
+    """Independent N(0, sd^2) on every coordinate. ``times_clip``: the sd, in units of the clip norm
+    of an earlier ``clip``. ``at``: who adds it."""
 
     name: Literal["gaussian"] = "gaussian"
     sd: float | None = Field(default=None, gt=0)
     times_clip: float | None = Field(default=None, gt=0)
-    at: At = "client"
+    at: Literal["client", "server"] = "client"
 
     @model_validator(mode="after")
-    def _one_of_two(self) -> GaussianConfig:
+    def _one_of_two(self) -> Self:
         if (self.sd is None) == (self.times_clip is None):
             raise ValueError("give either sd or times_clip")
         return self
 
-    def build(self, before: tuple[Claim, ...]) -> Defence:
-        if self.sd is not None:
-            return gaussian(self.sd, self.at)
+    def settled(self, before: tuple[Claim, ...]) -> Self:
+        if self.times_clip is None:
+            return self
         norms = [c.clip_norm for c in before if c.clip_norm is not None]
-        if not norms or self.times_clip is None:
+        if not norms:
             raise FixConfig(
                 f"defence 'gaussian': times_clip = {self.times_clip} is in units of a clip norm, "
                 "and there is no 'clip' before it; add one, or give sd"
             )
-        return gaussian(self.times_clip * min(norms), self.at)
+        return self.model_copy(update={"sd": self.times_clip * min(norms), "times_clip": None})
 
+    @property
+    def claim(self) -> Claim:
+        sd = self.sd or 0.0
+        if self.at == "server":
+            promise = f"every coordinate of the model that is sent carries noise of sd {sd:g}"
+            return Claim(self.name, Stage.NOISE, promise, server_noise_sd=sd)
+        promise = f"every coordinate of an update carries noise of sd {sd:g}"
+        return Claim(self.name, Stage.NOISE, promise, noise_sd=sd)
 
-def gaussian(sd: float, at: At = "client") -> Defence:
-    """Independent N(0, sd^2) on every coordinate."""
+    def upload(self, updates: Array, context: RoundContext) -> Array:
+        return self._noisy(updates, context) if self.at == "client" else updates
 
-    def change(values: Array, rng: Rng) -> Array:
-        return values + rng.normal(0.0, sd, values.shape)
+    def broadcast(self, model: Array, context: RoundContext) -> Array:
+        return self._noisy(model, context) if self.at == "server" else model
 
-    if at == "server":
-        promise = f"every coordinate of the model that is sent carries noise of sd {sd:g}"
-        claim = Claim("gaussian", Stage.NOISE, promise, server_noise_sd=sd)
-        return on_broadcast(change, claim)
-    promise = f"every coordinate of an update carries noise of sd {sd:g}"
-    return on_upload(change, Claim("gaussian", Stage.NOISE, promise, noise_sd=sd))
+    def _noisy(self, values: Array, context: RoundContext) -> Array:
+        return values + context.rng.normal(0.0, self.sd or 0.0, values.shape)

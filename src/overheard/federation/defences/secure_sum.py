@@ -42,10 +42,10 @@ from overheard.federation.defences.contract import (
     Array,
     Claim,
     Defence,
-    DefenceConfig,
     Rng,
+    RoundContext,
     Stage,
-    on_upload,
+    Who,
 )
 
 PRIME = 2**255 - 19
@@ -56,7 +56,7 @@ EXACT = 2.0**53
 """Whole numbers up to here are exact in float64."""
 
 
-class SecureSumConfig(DefenceConfig):
+class SecureSum(Defence):
     """``step_bits``: updates are rounded to multiples of 2^-step_bits. ``dropout_rate``: the chance
     that a client of a round is lost after the keys are agreed on. ``threshold``: the share of a
     round's clients that must answer."""
@@ -66,18 +66,18 @@ class SecureSumConfig(DefenceConfig):
     dropout_rate: float = Field(default=0.0, ge=0, lt=1)
     threshold: float = Field(default=2 / 3, gt=0.5, le=1)
 
-    def build(self, before: tuple[Claim, ...]) -> Defence:
-        step = 2.0**-self.step_bits
-
-        def rounded(updates: Array, rng: Rng) -> Array:
-            return np.round(updates / step) * step
-
+    @property
+    def claim(self) -> Claim:
         promise = "the server learns the sum of a round's updates and who took part, no single one"
-        return on_upload(rounded, Claim("secure_sum", Stage.SUM, promise))
+        return Claim(self.name, Stage.SUM, promise)
 
-    def total(self, updates: Array, number: int, rng: Rng) -> tuple[Array, NDArray[np.int64]]:
-        """The sum (P,) of the updates (n, P) of the clients that did not drop out, as the server
-        learns it, and which clients these were."""
+    def upload(self, updates: Array, context: RoundContext) -> Array:
+        step = 2.0**-self.step_bits
+        return np.asarray(np.round(updates / step) * step)
+
+    def total(self, updates: Array, context: RoundContext) -> tuple[Array, Who]:
+        """The sum of the updates of the clients that did not drop out, and who these were."""
+        number, rng = context.number, context.rng
         clients = len(updates)
         answered = np.flatnonzero(rng.random(clients) >= self.dropout_rate)
         least = self.least(clients)

@@ -2,13 +2,13 @@
 
 The records of the clients (or of some), how they become the model's inputs, the model, the local
 update rule, the secrets to ask about. With it, a recording of any federation becomes one that can
-be audited: `describe` writes it out as the same messages with side knowledge and truth.
+be audited: `describe` writes its side knowledge and truth, and leaves the messages where they are.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,6 +16,7 @@ import numpy as np
 from pydantic import Field, ValidationError, field_validator
 
 from overheard.data.dataset import MOST_VALUES, Dataset
+from overheard.data.file import NOBODYS, Reading, read_table
 from overheard.errors import FixConfig, GrantKnowledge
 from overheard.federation.config import (
     AnyDefence,
@@ -24,11 +25,12 @@ from overheard.federation.config import (
     checked,
     parse_config,
 )
-from overheard.federation.defences.catalogue import build_all
-from overheard.federation.defences.contract import told
+from overheard.federation.defences.contract import chain, told
+from overheard.federation.disclosure import write_knowledge
 from overheard.federation.plan import Plan, load_data, plan
-from overheard.federation.recorders.factory import dense_of
-from overheard.federation.simulate import client_shards, write_knowledge
+from overheard.federation.properties import Properties, holding, misbehaving
+from overheard.federation.recorders.factory import model_of
+from overheard.federation.simulate import client_shards, trained_on
 from overheard.foreign.files import inside
 from overheard.foreign.notation import read_toml
 from overheard.foreign.shown import short
@@ -38,15 +40,22 @@ from overheard.learning.recipe import (
     Epochs,
     Layout,
     LearningRate,
+    Loss,
+    Module,
+    Optimiser,
     Recipe,
+    Sgd,
     Target,
 )
 from overheard.learning.records import Block, Encoding, Records, Scale, Spec, Value
-from overheard.transcript.clear import IN_THE_CLEAR
-from overheard.transcript.copying import copy_rounds
-from overheard.transcript.store import Recorder, Recording
+from overheard.transcript.kind import write
+from overheard.transcript.knowledge import InTheClear
+from overheard.transcript.observe import in_the_clear
+from overheard.transcript.side import SideHeader, SideWriter
+from overheard.transcript.store import Recording
 
 BESIDE = "audit.toml"
+Model = Dense | Module
 
 
 class DescribedModel(Spec):
@@ -64,7 +73,9 @@ class DescribedModel(Spec):
 
 
 class DescribedTraining(Spec):
-    """A client's own training in a round; ``batch_size = 0`` is the full batch."""
+    """A client's own training in a round; ``batch_size = 0`` is the full batch. ``optimiser`` and
+    ``clip_norm`` as in a simulation's config; ``loss``: by default squared error of a number and
+    cross-entropy of a class ("binary_cross_entropy": of a model that ends in a sigmoid)."""
 
     algorithm: Literal["fedavg", "fedsgd", "fedprox"] = "fedavg"
     learning_rate: LearningRate
@@ -72,6 +83,9 @@ class DescribedTraining(Spec):
     batch_size: int = Field(default=0, ge=0)
     steps: int = Field(default=0, ge=0, le=MOST_REPEATS)
     proximal: float = Field(default=0.0, ge=0)
+    optimiser: Optimiser = Sgd()
+    clip_norm: float | None = Field(default=None, gt=0)
+    loss: Loss | None = None
 
 
 class DescribedTarget(Spec):
@@ -91,6 +105,22 @@ class DescribedAudit(Spec):
     group: str = ""
 
 
+class DescribedProperty(Spec):
+    """What is looked for among the clients (kerkouche2023), and what its adversary holds.
+
+    ``record``: a table whose rows are the records whose holders are looked for; ``behaviour``: what
+    dishonest clients are thought to do. ``auxiliary``: a table of records like the clients' (by
+    default those of [data], if that has no client column). ``shard_size``: how many records each
+    client holds. ``positives``: who has the property, where that is known and to be scored.
+    """
+
+    shard_size: int = Field(ge=1)
+    record: str = ""
+    behaviour: Literal["", "inversion", "ascent", "free-rider"] = ""
+    auxiliary: str = ""
+    positives: tuple[str, ...] | None = None
+
+
 class Description(Spec):
     """The whole file. ``clients``: a client's name in the messages to its name in the table.
     ``defence``: what clients and server did to the updates, in this order, as they announced it.
@@ -103,6 +133,7 @@ class Description(Spec):
     encoding: tuple[Block, ...] = ()
     target: DescribedTarget | None = None
     audit: DescribedAudit = DescribedAudit()
+    property: DescribedProperty | None = None
     defence: tuple[AnyDefence, ...] = ()
 
     @field_validator("encoding", mode="before")
@@ -118,41 +149,58 @@ class Description(Spec):
 
 
 def read_description(path: str | Path, confined: bool = False) -> Description:
-    """Read and check a description; a relative ``data.path`` starts at the file's own folder.
+    """Read and check a description; a relative path starts at the file's own folder.
 
     ``confined``: it came with a recording and nobody vouched for it, so that it may name files in
     its own folder only.
     """
     file = Path(path)
     read = checked(Description, read_toml(file), str(file))
-    named = [read.data.path, *(v for k, v in read.data.options.items() if k in ("folder", "path"))]
+    asked = read.property or DescribedProperty(shard_size=1)
+    named = [read.data.path, asked.record, asked.auxiliary]
+    named += [v for k, v in read.data.options.items() if k in ("folder", "path")]
     for name in named if confined else ():
         if name and not inside(file.parent, file.parent / str(name)):
             raise GrantKnowledge(
                 f"{file}: names {short(name)}, which is outside of the recording; if you wrote or "
                 f"checked that file, say so with --with {file}"
             )
-    if not read.data.path or Path(read.data.path).is_absolute():
-        return read
-    data = read.data.model_copy(update={"path": str(file.parent / read.data.path)})
-    return read.model_copy(update={"data": data})
+
+    def found(name: str) -> str:
+        return str(file.parent / name) if name else ""  # an absolute path stays what it is
+
+    return read.model_copy(
+        update={
+            "data": read.data.model_copy(update={"path": found(read.data.path)}),
+            "property": read.property
+            and asked.model_copy(
+                update={"record": found(asked.record), "auxiliary": found(asked.auxiliary)}
+            ),
+        }
+    )
 
 
 def describe(
     recording: Recording, description: Description, out: str | Path, trust_code: bool = False
 ) -> tuple[str, ...]:
-    """Write the recording again at ``out`` with what the description says; clients get the names
-    that the table has. Returns what the auditor should know, which is among the notes as well."""
+    """Write what the description says to ``out``, as ``side/`` and ``truth/`` of the recording,
+    which is read together with them (`Recording.described_in`) and not written to. Clients get the
+    names that the table has. Returns what the auditor should know, which is among the notes too."""
     if recording.side("LocalTraining") is not None:
         raise FixConfig(f"{recording.path}: describes itself already; audit it without a TOML file")
     if not recording.rounds:
         raise FixConfig(f"{recording.path}: no round was recorded; there is nothing to describe")
-    dense = _given_model(recording, description, trust_code)
-    dataset = load_data(_config(description, dense, "regression"))
-    names = _names(recording, description, dataset)
-    ready = plan(_config(description, dense, dataset.task), _only(dataset, set(names.values())))
-    ready = replace(ready, recipe=_recipe(recording, description, dense, ready))
-    client_shards(ready.recipe, ready.clients)  # what does not fit the encoding is said here
+    given = _given_model(recording, description, trust_code)
+    asked = description.property
+    dataset = load_data(_config(description, given, "regression"), asked is not None)
+    names, trained = _who_trained(recording, description, dataset)
+    ready = plan(_config(description, given, dataset.task), trained)
+    ready = replace(ready, recipe=_recipe(recording, description, given, ready))
+    client_shards(ready.recipe, trained_on(ready))  # what does not fit the encoding is said here
+    if asked is not None:
+        ready = replace(ready, properties=_properties(recording, description, asked, ready, names))
+    if not names:
+        ready = replace(ready, clients={}, attributes={})
     seed = recording.seed
     about = {
         **{key: value for key, value in recording.about.items() if key != "seed"},
@@ -160,23 +208,19 @@ def describe(
         "origin": dataset.origin,
         "clients": [names.get(c, c) for c in recording.clients],
     }
-    claims = build_all(description.defence).claim
+    claims = chain(*description.defence).claims
     remarks = _silent(recording, names)
-    recorder = Recorder(out, recording.payload, about)
-    with recorder:
-        write_knowledge(recorder, ready)
+    with SideWriter(Path(out), SideHeader(recording.digest, names, about)) as writer:
+        write_knowledge(writer, ready)
         if seed is not None:
-            recorder.seed(seed)
+            writer.seed(seed)
         if claims:
-            recorder.side("AppliedDefence", told(claims))
-        recorder.side(IN_THE_CLEAR, _clear(recording, names, remarks))
-        copy_rounds(recording, recorder, names)
-        if not recording.closed:
-            recorder.release()
+            write(writer, told(claims))
+        write(writer, _clear(recording, names, remarks))
     return remarks
 
 
-def _given_model(recording: Recording, description: Description, trust_code: bool) -> Dense | None:
+def _given_model(recording: Recording, description: Description, trust_code: bool) -> Model | None:
     """The factory's model, if there is one."""
     model = description.model
     if bool(model.factory) == (model.name is not None):
@@ -186,32 +230,80 @@ def _given_model(recording: Recording, description: Description, trust_code: boo
         )
     if not model.factory:
         return None
-    return dense_of(model.factory, wire_layout(recording), trust_code)
+    return model_of(model.factory, wire_layout(recording), trust_code)
 
 
-def _config(description: Description, dense: Dense | None, task: str) -> Config:
+def _config(description: Description, given: Model | None, task: str) -> Config:
     model: dict[str, Any] = {
         "name": description.model.name,
         "hidden": description.model.hidden,
         "activation": description.model.activation,
     }
-    if dense is not None:
-        plain = "logistic" if task == "classification" else "linear"
-        model = {
-            "name": "mlp" if dense.hidden else plain,
-            "hidden": dense.hidden,
-            "activation": dense.activation,
-        }
+    if given is not None:
+        # the task decides the loss; the model itself is put in later, by `_recipe`
+        model = {"name": "logistic" if task == "classification" else "linear"}
     return parse_config(
         {
             "data": description.data.model_dump(),
             "model": model,
-            "training": {**description.training.model_dump(), "rounds": 1},
+            "training": {**description.training.model_dump(exclude={"loss"}), "rounds": 1},
             "audit": description.audit.model_dump(),
             "defence": [defence.model_dump() for defence in description.defence],
         },
         "description",
     )
+
+
+def _who_trained(
+    recording: Recording, description: Description, dataset: Dataset
+) -> tuple[dict[str, str], Dataset]:
+    """The clients of whom there are records, by their names, and these records. Records that are
+    nobody's tell how the model sees such records, and nothing about a client."""
+    if dataset.client != NOBODYS:
+        names = _names(recording, description, dataset)
+        return names, _only(dataset, set(names.values()))
+    if description.audit.attributes or description.audit.label or description.clients:
+        raise FixConfig(
+            "[data] names no client column, so nothing is known of a client's records: leave "
+            "[clients], audit.attributes and audit.label out, or say whose records they are"
+        )
+    return {}, dataset
+
+
+def _properties(
+    recording: Recording,
+    description: Description,
+    asked: DescribedProperty,
+    ready: Plan,
+    names: Mapping[str, str],
+) -> Properties:
+    """What is looked for among the clients, as the simulator has it of its own."""
+    if not asked.record and not asked.behaviour:
+        raise FixConfig("[property]: give a record whose holders are looked for, or a behaviour")
+    how = Reading(**{f.name: getattr(description.data, f.name) for f in fields(Reading)})
+    needed = (*ready.recipe.encoding.columns(), ready.recipe.target.column)
+
+    def table(path: str) -> Records:
+        return read_table(path, how, wanted=needed)[0].only(needed)
+
+    auxiliary = ready.auxiliary if names else ready.dataset.records.only(needed)
+    if asked.auxiliary:
+        auxiliary = table(asked.auxiliary)
+    if auxiliary is None:
+        raise FixConfig("property.auxiliary: name a table of records like the clients'")
+    for client in asked.positives or ():
+        if client not in recording.clients:
+            raise FixConfig(
+                f"property.positives: {client!r} is not in the recording; it has "
+                f"{', '.join(recording.clients)}"
+            )
+    positives = None if asked.positives is None else tuple(names.get(c, c) for c in asked.positives)
+    wanted = table(asked.record) if asked.record else Records({})
+    secrets = [holding(wanted.take(np.array([k])), k, positives) for k in range(len(wanted))]
+    if asked.behaviour:
+        secrets.append(misbehaving(asked.behaviour, positives))
+    clients = tuple(names.get(c, c) for c in recording.clients)
+    return Properties(clients, tuple(secrets), auxiliary, asked.shard_size)
 
 
 def _names(recording: Recording, description: Description, dataset: Dataset) -> dict[str, str]:
@@ -256,7 +348,7 @@ def wire_layout(recording: Recording) -> Layout:
 
 
 def _recipe(
-    recording: Recording, description: Description, dense: Dense | None, ready: Plan
+    recording: Recording, description: Description, given: Model | None, ready: Plan
 ) -> Recipe:
     """The plan's recipe with the encoding, target and names of the federation itself."""
     base = ready.recipe
@@ -274,17 +366,18 @@ def _recipe(
             f"the messages hold arrays of {', '.join(sorted(wires))}; only float16, float32 "
             "and float64 models (and bfloat16, which is recorded as float32) can be audited"
         )
-    model: dict[str, Any] = base.dense.model_dump()
-    model |= {"inputs": encoding.width, "outputs": outputs, "bias": _has_biases(layout)}
+    model: dict[str, Any] = (given or base.dense).model_dump()
+    model |= {"inputs": encoding.width, "outputs": outputs}
     try:
-        plain = Dense.model_validate(model)
-        names = description.model.wire_names or _in_order(plain, layout)
-        if dense is not None:
-            names = dense.wire_names
+        if given is None:
+            model["bias"] = _has_biases(layout)
+            plain = Dense.model_validate(model)
+            model["wire_names"] = description.model.wire_names or _in_order(plain, layout)
         return Recipe.model_validate(
             {
                 **base.model_dump(),
-                "model": {**model, "wire_names": names},
+                "model": model,
+                "loss": description.training.loss or base.loss,
                 "encoding": encoding.model_dump(),
                 "target": target.model_dump(),
                 "wire": "float64" if wires == {"F64"} else "float32",
@@ -328,7 +421,7 @@ def _words(layout: Layout) -> str:
 
 def _silent(recording: Recording, names: Mapping[str, str]) -> tuple[str, ...]:
     silent = [c for c in recording.clients if c not in names]
-    if not silent:
+    if not silent or not names:  # nothing is scored, and nobody expects it
         return ()
     return (
         f"No records were given of {len(silent)} of {len(recording.clients)} clients, so nothing "
@@ -336,13 +429,11 @@ def _silent(recording: Recording, names: Mapping[str, str]) -> tuple[str, ...]:
     )
 
 
-def _clear(
-    recording: Recording, names: Mapping[str, str], remarks: tuple[str, ...]
-) -> dict[str, Any]:
+def _clear(recording: Recording, names: Mapping[str, str], remarks: tuple[str, ...]) -> InTheClear:
     """What was sent in the clear, by the new names, and our own remarks."""
-    said = recording.side(IN_THE_CLEAR) or {"notes": [], "values": {}}
+    said = in_the_clear(recording)
     values = {
         what: {names.get(c, c): told for c, told in clients.items()}
-        for what, clients in said["values"].items()
+        for what, clients in said.values.items()
     }
-    return {"notes": [*said["notes"], *remarks], "values": values}
+    return InTheClear((*said.notes, *remarks), values)

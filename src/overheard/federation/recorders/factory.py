@@ -1,39 +1,34 @@
-"""A user's own torch module as data: which dense layers, which activation, which names.
+"""A user's own torch module as data: which names its parameters have in the messages.
 
-Attacks know dense networks by sizes and activation, so the module is asked once what it is, and the
-answer is checked: our network with the same parameters must give the same outputs.
+And whether it is dense layers one after the other, which are quick: our network with the same
+parameters must then give the same outputs.
 """
 
 from __future__ import annotations
 
-import importlib
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from overheard.errors import FixConfig, GrantKnowledge
+from overheard.errors import FixConfig
 from overheard.learning.dense import predict
-from overheard.learning.recipe import Dense, Layout
+from overheard.learning.recipe import Dense, Layout, Module
+from overheard.programs import trusted
 
 _ACTIVATIONS = ("relu", "tanh", "sigmoid")
 
 
-def dense_of(factory: str, layout: Layout, trust_code: bool) -> Dense:
-    """The dense network that ``package.module:function`` makes, with its names in the messages.
+def model_of(factory: str, layout: Layout, trust_code: bool) -> Dense | Module:
+    """The model that ``package.module:function`` makes, with its names in the messages.
 
-    ``layout``: the arrays in the messages, which must be the module's. Nothing is imported unless
-    ``trust_code``: to import a module is to run it.
+    Dense layers one after the other are known by their sizes, and quick; any other module is used
+    as it is. ``layout``: the arrays in the messages, which must be the module's. Nothing is
+    imported unless ``trust_code``: to import a module is to run it.
     """
-    if not trust_code:
-        raise GrantKnowledge(
-            f"model.factory {factory!r} is code, and importing it runs it; say --trust-code if "
-            "you trust whoever wrote it, or describe the model by name and sizes"
-        )
-    module = _made(factory)
+    if trust_code:
+        trusted.trust(factory)
+    module = trusted.made_by(factory)
     parameters = [(n, tuple(p.shape)) for n, p in module.named_parameters()]
     theirs = dict(layout)
     if {name for name, _ in parameters} == set(theirs):
@@ -48,103 +43,47 @@ def dense_of(factory: str, layout: Layout, trust_code: bool) -> Dense:
             f"model.factory {factory!r} makes {_words(parameters)}, but the messages hold "
             f"{_words(list(layout))}: this is not the model that was trained"
         )
-    sizes = _sizes(factory, parameters)
-    bias = len(parameters) == 2 * (len(sizes) - 1)
-    plain = Dense(inputs=sizes[0], hidden=sizes[1:-1], outputs=sizes[-1], bias=bias)
+    plain = _dense(module, parameters)
+    if plain is None:
+        own = {name: there for (name, _), there in zip(parameters, wire, strict=True)}
+        return Module(factory=factory, inputs=1, parameters=tuple(parameters), wire_names=own)
     names = {ours: name for (ours, _), name in zip(plain.layout(), wire, strict=True)}
-    activation = _activation(factory, module, plain)
-    return plain.model_copy(update={"wire_names": names, "activation": activation})
+    return plain.model_copy(update={"wire_names": names})
 
 
-def _made(factory: str) -> Any:
-    import torch
-
-    where, _, what = factory.partition(":")
-    if not where or not what:
-        raise FixConfig(f'model.factory {factory!r} must be "package.module:function"')
-    try:
-        with _from_here():
-            make = getattr(importlib.import_module(where), what)
-    except (ImportError, AttributeError) as error:
-        raise FixConfig(
-            f"model.factory {factory!r} cannot be found ({error}); start overheard from the "
-            "folder of your code, or install it"
-        ) from error
-    except Exception as error:
-        raise FixConfig(
-            f"model.factory {factory!r}: its module cannot be imported: "
-            f"{type(error).__name__}: {error}"
-        ) from error
-    if not callable(make):
-        raise FixConfig(f"model.factory {factory!r} is a {type(make).__name__}, not a function")
-    try:
-        module = make()
-    except TypeError as error:
-        raise FixConfig(
-            f"model.factory {factory!r} cannot be called without arguments: {error}"
-        ) from error
-    except Exception as error:
-        raise FixConfig(
-            f"model.factory {factory!r} failed: {type(error).__name__}: {error}"
-        ) from error
-    if not isinstance(module, torch.nn.Module):
-        raise FixConfig(
-            f"model.factory {factory!r} makes a {type(module).__name__}, not a torch module"
-        )
-    return module
-
-
-@contextmanager
-def _from_here() -> Iterator[None]:
-    """The working directory as a place to import from, as `python -m` has it."""
-    sys.path.insert(0, "")
-    try:
-        yield
-    finally:
-        sys.path.remove("")
-
-
-def _sizes(factory: str, parameters: list[tuple[str, tuple[int, ...]]]) -> tuple[int, ...]:
-    """Inputs, hidden widths and outputs, if the parameters are those of dense layers."""
+def _dense(module: Any, parameters: list[tuple[str, tuple[int, ...]]]) -> Dense | None:
+    """Dense layers that give what the module gives, where there are such."""
     weights = [shape for _, shape in parameters if len(shape) == 2]
     biases = [shape for _, shape in parameters if len(shape) == 1]
     chained = all(a[0] == b[1] for a, b in pairwise(weights))
     expected = [s for w in weights for s in ((w, (w[0],)) if biases else (w,))]
     if not weights or not chained or expected != [shape for _, shape in parameters]:
-        raise FixConfig(
-            f"model.factory {factory!r} makes {_words(parameters)}; only dense layers one after "
-            "the other, weight before bias, are understood so far"
-        )
-    return (weights[0][1], *(w[0] for w in weights))
+        return None
+    sizes = (weights[0][1], *(w[0] for w in weights))
+    plain = Dense(inputs=sizes[0], hidden=sizes[1:-1], outputs=sizes[-1], bias=bool(biases))
+    activation = _activation(module, plain)
+    return None if activation is None else plain.model_copy(update={"activation": activation})
 
 
-def _activation(factory: str, module: Any, plain: Dense) -> str:
+def _activation(module: Any, plain: Dense) -> str | None:
     """The activation with which our network gives what the module gives."""
     import torch
-
-    from overheard.learning.torch_model import flat_parameters
 
     module = module.double().eval()
     inputs = np.random.default_rng(0).normal(size=(32, plain.inputs))
     try:
         with torch.no_grad():
             outputs = np.asarray(module(torch.as_tensor(inputs))).reshape(len(inputs), -1)
-    except (RuntimeError, TypeError, ValueError) as error:
-        raise FixConfig(
-            f"model.factory {factory!r}: the module does not take {plain.inputs} numbers a record: "
-            f"{error}"
-        ) from error
-    theta = flat_parameters(module)
+    except (RuntimeError, TypeError, ValueError):
+        return None  # it takes something else than rows of numbers
+    flat = torch.cat([p.detach().reshape(-1) for p in module.parameters()])
+    theta = np.asarray(flat.numpy(), dtype=np.float64)
     for name in _ACTIVATIONS:
         model = plain.model_copy(update={"activation": name})
         ours = predict(model, theta, inputs)
         if ours.shape == outputs.shape and np.allclose(ours, outputs, rtol=1e-8, atol=1e-10):
             return name
-    raise FixConfig(
-        f"model.factory {factory!r}: the module's outputs are not those of dense layers with "
-        f"{', '.join(_ACTIVATIONS)} between them and nothing after the last (logits, not "
-        "probabilities); other modules are not understood so far"
-    )
+    return None
 
 
 def _words(layout: list[tuple[str, tuple[int, ...]]]) -> str:

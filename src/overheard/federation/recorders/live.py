@@ -20,8 +20,10 @@ from numpy.typing import NDArray
 from overheard.errors import FixData
 from overheard.learning.records import Records
 from overheard.transcript import store
-from overheard.transcript.clear import IN_THE_CLEAR
+from overheard.transcript.kind import write
+from overheard.transcript.knowledge import InTheClear
 from overheard.transcript.messages import Arrays, check_client
+from overheard.transcript.payload import update_of
 
 EVERYBODY = ""
 
@@ -218,12 +220,7 @@ class Recorder:
         sent, mean = _cast(models[0], types), _cast(heard.mean, types)
         count = len(heard.participants)
         total = {
-            name: count
-            * (
-                array.astype(np.float64)
-                if self._payload == "gradient"
-                else sent[name].astype(np.float64) - array.astype(np.float64)
-            )
+            name: count * update_of(self._payload, sent[name], array)
             for name, array in mean.items()
         }
         self._store.aggregated(heard.number, sent, total, heard.participants)
@@ -268,8 +265,8 @@ class Recorder:
 
     def _write_clear(self) -> None:
         if self._notes or self._heard:
-            content = {"notes": list(self._notes), "values": self._heard}
-            self._store.side(IN_THE_CLEAR, content)
+            said = {what: {c: tuple(v) for c, v in by.items()} for what, by in self._heard.items()}
+            write(self._store, InTheClear(tuple(self._notes), said))
 
 
 def _as_arrays(arrays: Arrays) -> dict[str, NDArray[Any]]:

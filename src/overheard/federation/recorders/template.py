@@ -34,11 +34,14 @@ target = "label"             # the column that the model predicts
 [model]
 {model}
 
-[training]                   # what a client does in a round, by plain gradient steps
+[training]                   # what a client does in a round
 algorithm = "fedavg"         # fedavg, fedsgd (returns a gradient) or fedprox
 learning_rate = 0.1
 epochs = 1
 batch_size = 0               # 0: the full batch
+# optimiser = {{ name = "adam", weight_decay = 0.0 }}   # or {{ name = "sgd", momentum = 0.9 }}
+# clip_norm = 1.0            # gradients are clipped to this norm
+# loss = "binary_cross_entropy"  # of a model that ends in a sigmoid; or huber, poisson
 
 # How a record becomes the model's inputs, in the order of the inputs{width}.
 # Left out: every number is scaled to mean 0 and deviation 1 over all records of the table, columns
@@ -62,6 +65,14 @@ batch_size = 0               # 0: the full batch
 # [[defence]]
 # name = "gaussian"          # or clip, dp_sgd, drop_column, quantise, top_k
 # sd = 0.01
+
+# What `overheard detect --with {file}` looks for among the clients, from sums of updates. For that
+# alone [data] may be records like the clients', and then names no client column.
+# [property]
+# shard_size = 100           # how many records each client holds
+# auxiliary = "like_them.csv"  # records like the clients'; default: [data], if they are nobody's
+# record = "wanted.csv"      # the record (or records, one a row) whose holders are looked for
+# behaviour = "inversion"    # or ascent, free-rider: what dishonest clients are thought to do
 
 [audit]
 attributes = []              # the sensitive columns to ask about, e.g. ["sex", "illness"]

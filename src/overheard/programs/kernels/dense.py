@@ -46,3 +46,8 @@ class DenseNetwork:
     ) -> GradientRows:
         pairs = dense.factors(self.model, self.loss, theta, inputs, labels)
         return GradientRows(tuple(Outer(delta, a, self.model.bias) for a, delta in pairs))
+
+    def mean_gradients(self, thetas: Any, inputs: Any, labels: Any) -> Any:
+        from overheard.learning import dense_torch  # torch takes a second
+
+        return dense_torch.mean_gradients(self.model, self.loss, thetas, inputs, labels)

@@ -1,0 +1,274 @@
+"""How time and memory grow: with records, parameters, clients and rounds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.entries import attribute, sums
+from benchmarks.runner.entry import Facts, Growth, Job, Side, Sizes
+from overheard.randomness import stream
+
+WIDE = {"inputs": 300, "hidden": 128, "classes": 10, "values": 2}
+"""A first layer with 38,528 parameters: more than three times the records."""
+
+
+def _decoding(sizes: Sizes, folder: Path) -> Job:
+    """One full-batch round of a network, one attribute of all records."""
+    job = attribute._max_entropy({**WIDE, **sizes}, folder)
+    return Job(lambda: _told(job))
+
+
+def _linear(sizes: Sizes, folder: Path) -> Job:
+    """Ten rounds of least squares with 20 inputs, one attribute of all records."""
+    from overheard.attacks.attribute.max_entropy import MaxEntropy
+    from overheard.data.dataset import Dataset
+    from overheard.federation.config import parse_config
+    from overheard.federation.plan import plan
+    from overheard.federation.simulate import simulate
+    from overheard.learning.records import Records
+    from overheard.transcript.observe import observe
+    from overheard.transcript.store import Recording
+    from overheard.transcript.target import attribute as asked
+    from overheard.transcript.threat import EAVESDROPPER
+    from overheard.transcript.view import launch
+
+    rng = stream(0, "bench", "linear", sizes["records"])
+    columns: dict[str, Any] = {f"x{j}": rng.normal(size=sizes["records"]) for j in range(19)}
+    columns["s"] = (rng.random(sizes["records"]) < 0.4).astype(np.float64)
+    columns["y"] = columns["x0"] + columns["s"] + rng.normal(size=sizes["records"])
+    columns["at"] = np.repeat("victim", sizes["records"])
+    people = Dataset("people", Records(columns), "at", "y", "regression", ("s",), "", "")
+    training = {"rounds": 10, "learning_rate": 0.1}
+    spec = {"data": {"source": "file"}, "model": {"name": "linear"}, "training": training}
+    if not (folder / "run").exists():
+        simulate(plan(parse_config(spec), people), folder / "run")
+    view = observe(Recording.open(folder / "run"), EAVESDROPPER, asked("s"), "victim")
+
+    def run() -> Facts:
+        launch(MaxEntropy(), view, 0)
+        return {}
+
+    return Job(run)
+
+
+def _told(job: Job) -> Facts:
+    return {"accuracy": job.run()["accuracy"]}
+
+
+def _model_based(sizes: Sizes, folder: Path) -> Job:
+    """One prediction per record and value."""
+    small = {"inputs": 47, "hidden": 0, "classes": 3, "values": 4}
+    job = attribute._many({**small, **sizes}, folder)
+
+    def run() -> Facts:
+        job.run()
+        return {}
+
+    return Job(run)
+
+
+def _decoding_parameters(sizes: Sizes, folder: Path) -> Job:
+    """200 records against a network of about so many parameters."""
+    inputs = 20 if sizes["parameters"] < 10_000 else 100
+    hidden = max(1, round((sizes["parameters"] - 10) / (inputs + 11)))
+    chosen = {"records": 200, "inputs": inputs, "hidden": hidden, "classes": 10, "values": 2}
+    job = attribute._max_entropy(chosen, folder)
+    return Job(lambda: _told(job))
+
+
+def _messages(sizes: Sizes, folder: Path) -> Job:
+    """Ten rounds of two clients, written and read."""
+    import shutil
+
+    from overheard.transcript.store import Recorder, Recording
+
+    model = stream(0, "bench", "model").normal(size=sizes["parameters"]).astype(np.float32)
+    path = folder / "written"
+
+    def run() -> Facts:
+        with Recorder(path) as recorder:
+            for number in range(10):
+                recorder.round(number, {"w": model}, {"a": {"w": model}, "b": {"w": model}})
+        _, sent, _, _ = Recording.open(path).link("a")
+        return {"rounds": len(sent["w"])}
+
+    return Job(run, before=lambda: shutil.rmtree(path, ignore_errors=True))
+
+
+def _simulation(sizes: Sizes, folder: Path) -> Job:
+    """Logistic regression of 50 inputs, 50 records a client, three rounds, recorded whole."""
+    import shutil
+
+    from overheard.data.dataset import Dataset
+    from overheard.federation.config import parse_config
+    from overheard.federation.plan import plan
+    from overheard.federation.simulate import simulate
+    from overheard.learning.records import Records
+
+    config = parse_config(
+        {
+            "data": {"source": "file"},
+            "model": {"name": "logistic"},
+            "training": {"rounds": 3, "learning_rate": 0.1, "batch_size": 10},
+        }
+    )
+
+    def people() -> Dataset:
+        rng = stream(0, "bench", "growing", sizes["clients"])
+        rows = 50 * sizes["clients"]
+        columns: dict[str, Any] = {f"x{j}": rng.normal(size=rows) for j in range(49)}
+        columns["s"] = (rng.random(rows) < 0.4).astype(np.float64)
+        score = columns["x0"] + columns["s"] + rng.normal(size=rows)
+        columns["y"] = (score > 0).astype(np.float64)
+        columns["at"] = np.repeat([f"client {c}" for c in range(sizes["clients"])], 50)
+        return Dataset("people", Records(columns), "at", "y", "classification", ("s",), "", "")
+
+    dataset = people()
+
+    def run() -> Facts:
+        simulate(plan(config, dataset), folder / "run")
+        return {}
+
+    return Job(run, before=lambda: shutil.rmtree(folder / "run", ignore_errors=True))
+
+
+def _listening(sizes: Sizes, folder: Path) -> Job:
+    """Sums of a LeNet's clients read round by round, 100 auxiliary records."""
+    from overheard.attacks.property.readings import FilterSettings, readings
+
+    adversary = sums.adversary_for({"auxiliary": 100, "shard": 30})
+    few = FilterSettings(masks=4)
+
+    def run() -> Facts:
+        heard = sums.heard(adversary, sizes["rounds"])
+        made = readings(adversary, heard, stream(0, "bench", "rounds"), few)
+        return {"rounds": sum(1 for _ in made)}
+
+    return Job(run)
+
+
+def _mixed(sizes: Sizes, folder: Path) -> Job:
+    """The mixed model's answer for 50 clients, with a tenth of the sweeps."""
+    from overheard.decoding.mixed_chains import posterior
+
+    evidence, tau = sums.evidence_for({"clients": 50, **sizes})
+
+    def run() -> Facts:
+        found = posterior(evidence, stream(0, "bench", "posterior"), sums.shorter(0.1))
+        return {"right": float((found.chosen == tau).mean())}
+
+    return Job(run)
+
+
+GROWTHS = (
+    Growth(
+        "decoding-records",
+        "decoding an attribute, MLP 300-128-10, one full-batch round",
+        "records",
+        (100, 316, 1000, 3162, 10_000),
+        (30, 60),
+        Side("ours", _decoding),
+        "Up to 6,000 unknowns a Gram matrix is solved: its memory is records x effective rank, "
+        "and the rank is the number of records, so both are squared; its eigenvectors cost the "
+        "cube. Above, the first layer's equations are solved matrix-free: both linear in the "
+        "records, in the equations and in the number of iterations: the last point. 100,000 "
+        "records would need 200,000 equations, 80 billion operations an iteration, and are left "
+        "out (20,000 are in benchmarks/large_network.py). The slope over all points lies between "
+        "the two laws.",
+        time=2.0,
+        memory=2.0,
+    ),
+    Growth(
+        "decoding-records-linear",
+        "decoding an attribute, least squares with 20 inputs, ten rounds",
+        "records",
+        (100, 1000, 10_000, 100_000),
+        (30, 60),
+        Side("ours", _linear),
+        "Least squares tells d + 2 numbers however long one listens: the effective rank is about "
+        "the number of inputs, and both time and memory are records x rank, which is linear.",
+        time=1.0,
+        memory=1.0,
+    ),
+    Growth(
+        "model-based-records",
+        "model-based attribute inference, softmax regression of 50 inputs, K = 4",
+        "records",
+        (100, 1000, 10_000, 100_000),
+        (30, 60),
+        Side("ours", _model_based),
+        "A fixed number of operations and of numbers per record and value: linear. Below a "
+        "thousand records the calls cost more than the arithmetic, which lowers the slope.",
+        time=1.0,
+        memory=1.0,
+    ),
+    Growth(
+        "decoding-parameters",
+        "decoding an attribute of 200 records, networks of growing width",
+        "parameters",
+        (1_000, 10_000, 100_000, 1_000_000, 10_000_000),
+        (300, 600),
+        Side("ours", _decoding_parameters),
+        "Per-record gradients are never built: a pass through the network and inner products of "
+        "its factors are linear in the parameters, in time and, by the factors (records x width) "
+        "and a few copies of the model, in memory. The solve does not depend on them, so that the "
+        "curve is flat at first.",
+        time=1.0,
+        memory=1.0,
+    ),
+    Growth(
+        "recording-parameters",
+        "writing and reading ten rounds of two clients",
+        "parameters",
+        (1_000, 10_000, 100_000, 1_000_000, 10_000_000),
+        (300, 600),
+        Side("ours", _messages),
+        "Every byte is written, hashed twice, read and hashed once: linear. At small models the "
+        "index and fsync are all there is, so that the curve is flat at first. Memory is that of "
+        "the link that is read, which holds all rounds.",
+        time=1.0,
+        memory=1.0,
+    ),
+    Growth(
+        "simulation-clients",
+        "simulating and recording logistic regression of 50 inputs, 50 records a client",
+        "clients",
+        (10, 100, 1000, 10_000),
+        (5, 10),
+        Side("ours", _simulation),
+        "Training, truth and side knowledge are linear in the clients; so is memory, which is the "
+        "records themselves and their copies on the way to the disk. Below a thousand clients what "
+        "any recording costs (the libraries that write tables, a sync of each file) is most of "
+        "both, which lowers the slopes.",
+        time=1.0,
+        memory=1.0,
+        most_gigabytes=4.0,
+    ),
+    Growth(
+        "secure-aggregation-rounds",
+        "reading sums under secure aggregation, LeNet, 100 auxiliary records",
+        "rounds",
+        (10, 100, 1000),
+        (2, 4),
+        Side("ours", _listening),
+        "One round after the other is read and let go: time is linear, memory does not grow.",
+        time=1.0,
+        memory=0.0,
+    ),
+    Growth(
+        "mixed-model-rounds",
+        "the mixed model's answer for 50 clients",
+        "rounds",
+        (10, 32, 100, 316),
+        (5, 10),
+        Side("ours", _mixed),
+        "The covariance of the rounds is factored again in every sweep, 16 chains at once: time "
+        "goes up to the cube and memory to the square of the rounds, once they outgrow the "
+        "constant work of the flips.",
+        time=3.0,
+        memory=2.0,
+    ),
+)

@@ -1,0 +1,210 @@
+"""Recordings on disk, beside plain files of the same bytes.
+
+Both sides write so that a power cut loses nothing that was said to be written (fsync a round), and
+read from a disk that has to be asked: the pages are dropped from memory first.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.runner.entry import Check, Entry, Facts, Job, Opponent, Side, Sizes
+from overheard.randomness import stream
+
+Array = NDArray[Any]
+
+
+def _messages(sizes: Sizes) -> Array:
+    """A broadcast and one message a client (1 + C, P), the same for every round."""
+    rng = stream(0, "bench", "messages")
+    return rng.normal(size=(1 + sizes["clients"], sizes["parameters"])).astype(np.float32)
+
+
+def _write(sizes: Sizes, folder: Path) -> Job:
+    from overheard.transcript.store import Recorder
+
+    messages, path = _messages(sizes), folder / "written"
+    names = [f"client {c}" for c in range(sizes["clients"])]
+
+    def run() -> Facts:
+        with Recorder(path) as recorder:
+            for number in range(sizes["rounds"]):
+                returned = {c: {"w": m} for c, m in zip(names, messages[1:], strict=True)}
+                recorder.round(number, {"w": messages[0]}, returned)
+        return {}
+
+    return Job(run, before=lambda: shutil.rmtree(path, ignore_errors=True))
+
+
+def _raw_write(sizes: Sizes, folder: Path) -> Job:
+    messages, path = _messages(sizes), folder / "raw-written"
+
+    def run() -> Facts:
+        path.mkdir()
+        for number in range(sizes["rounds"]):
+            with (path / f"{number}.bin").open("xb") as file:
+                for message in messages:
+                    file.write(message.data)
+                file.flush()
+                os.fsync(file.fileno())
+        return {}
+
+    return Job(run, before=lambda: shutil.rmtree(path, ignore_errors=True))
+
+
+def _two_digests(sizes: Sizes, folder: Path) -> Job:
+    """SHA-256 of the same bytes, of each message and of each file, as the format promises."""
+    messages = _messages(sizes)
+
+    def run() -> Facts:
+        for _ in range(sizes["rounds"]):
+            whole = hashlib.sha256()
+            for message in messages:
+                hashlib.sha256(message.data)
+                whole.update(message.data)
+        return {}
+
+    return Job(run)
+
+
+def recording(sizes: Sizes, folder: Path) -> Path:
+    """A recording of the messages, made once."""
+    path = folder / "written"
+    if not path.exists():
+        _write(sizes, folder).run()
+    return path
+
+
+def forget(folder: Path) -> None:
+    """Drop a folder's files from the page cache."""
+    for path in folder.rglob("*"):
+        if path.is_file():
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def _read_all(sizes: Sizes, folder: Path) -> Job:
+    """Every message of every round, each checked against its digest."""
+    from overheard.transcript.messages import read_messages
+    from overheard.transcript.store import Recording
+
+    path = recording(sizes, folder)
+
+    def run() -> Facts:
+        opened, count = Recording.open(path), 0
+        for entry in opened.rounds:
+            count += sum(len(raw) for _, raw in read_messages(path / "wire", entry))
+        return {"bytes": count}
+
+    return Job(run, before=lambda: forget(path))
+
+
+def _raw_read(sizes: Sizes, folder: Path) -> Job:
+    path = folder / "raw-written"
+    if not path.exists():
+        _raw_write(sizes, folder).run()
+
+    def run() -> Facts:
+        count = 0
+        for file in sorted(path.iterdir()):
+            count += len(file.read_bytes())
+        return {"bytes": count}
+
+    return Job(run, before=lambda: forget(path))
+
+
+def _read_one(sizes: Sizes, folder: Path) -> Job:
+    """What one client was sent and returned, all rounds."""
+    from overheard.transcript.store import Recording
+
+    path = recording(sizes, folder)
+
+    def run() -> Facts:
+        _, _, returned, _ = Recording.open(path).link("client 7")
+        return {"rounds": len(returned["w"])}
+
+    return Job(run, before=lambda: forget(path))
+
+
+def _one_digest(sizes: Sizes, folder: Path) -> Job:
+    """SHA-256 of the same bytes, once."""
+    messages = _messages(sizes)
+
+    def run() -> Facts:
+        for _ in range(sizes["rounds"]):
+            for message in messages:
+                hashlib.sha256(message.data)
+        return {}
+
+    return Job(run)
+
+
+SIZES = {"clients": 50, "parameters": 62_006, "rounds": 30}
+QUICK = {"clients": 8, "parameters": 500, "rounds": 3}
+WHAT = "a recording of 50 clients x 62,006 parameters x 30 rounds"
+WRITTEN = (
+    "The format promises a SHA-256 of each message and of each file, so that every byte is hashed "
+    "twice; the ratio at the limit is that of the hashing alone, on one thread. The messages' own "
+    "digests are made by a second thread while the file is written: this is the one place that "
+    "uses two. On a machine whose processors are all busy the second thread waits."
+)
+READ = (
+    "Every message is checked against its SHA-256, and no reader may skip that; the ratio at the "
+    "limit is that of the hashing alone. The raw files are read as fast as the disk (or the "
+    "host's memory) gives them."
+)
+ONE = (
+    "Of the 51 messages of a round two are the client's, what it was sent and what it returned: "
+    "25.5 times less to read and to hash. The index is read and checked whole, and the disk is "
+    "asked for 60 places in place of one after the other."
+)
+ENTRIES = (
+    Entry(
+        "writing",
+        f"writing {WHAT}",
+        Side("ours", _write),
+        (
+            Opponent(
+                Side("raw files, fsync a round", _raw_write), goal=0.6, clock="wall", note=WRITTEN
+            ),
+        ),
+        SIZES,
+        QUICK,
+        Side("the digests alone", _two_digests),
+    ),
+    Entry(
+        "reading",
+        f"reading {WHAT}",
+        Side("ours", _read_all),
+        (
+            Opponent(
+                Side("raw files", _raw_read),
+                goal=0.6,
+                clock="wall",
+                note=READ,
+                checks=(
+                    Check("the same bytes", lambda ours, theirs: ours["bytes"] == theirs["bytes"]),
+                ),
+            ),
+        ),
+        SIZES,
+        QUICK,
+        Side("one digest alone", _one_digest),
+    ),
+    Entry(
+        "reading-one-client",
+        "reading one client's messages of the same recording",
+        Side("ours", _read_one),
+        (Opponent(Side("reading all of it", _read_all), goal=20, clock="wall", note=ONE),),
+        SIZES,
+        QUICK,
+    ),
+)

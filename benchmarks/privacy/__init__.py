@@ -1,0 +1,1 @@
+"""Membership games on the updates of the simulator, and which epsilon they show at least."""

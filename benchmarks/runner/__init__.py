@@ -1,0 +1,1 @@
+"""Measures comparisons and growth curves, one process at a time."""

@@ -1,0 +1,1 @@
+"""Driouich et al. 2022: a model-based attribute inference attack."""

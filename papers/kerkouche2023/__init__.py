@@ -1,0 +1,1 @@
+"""Kerkouche et al. 2023: property inference against secure aggregation (PROLIN)."""

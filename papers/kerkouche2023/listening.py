@@ -1,0 +1,269 @@
+"""One federation of kerkouche2023's figures: recorded, listened to, and every method's answers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from overheard.attacks.property import detectors
+from overheard.attacks.property import readings as readings_of_a_round
+from overheard.attacks.property.detectors import Detected, DetectorSettings, detect
+from overheard.attacks.property.linear_features import (
+    above_half,
+    least_squares,
+    prolin,
+    ridge_regression,
+    updates_told_apart,
+)
+from overheard.attacks.property.matched_filter import MatchedFilter
+from overheard.attacks.property.readings import Collected, collect, readings
+from overheard.attacks.property.sums_heard import Adversary, Known, adversary_of
+from overheard.decoding import matched_filter as filters
+from overheard.evaluation.properties import answers_of, f1
+from overheard.randomness import stream
+from overheard.transcript.knowledge import Sums
+from overheard.transcript.observe import observe
+from overheard.transcript.store import Recording
+from overheard.transcript.target import client_property
+from overheard.transcript.threat import SECURE_SERVER
+from papers.common.harness import recorded
+from papers.common.kept import address, kept
+from papers.common.rows import Progress
+
+OURS = "matched_filter"
+EVERY = 10
+Array = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class World:
+    """A source of images and the paper's settings for it (Table 2)."""
+
+    source: str
+    auxiliary: int
+    learning_rate: float
+    batch: int
+    sizes: tuple[int, ...]
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+WORLDS = {
+    "mnist": World("mnist", 6000, 0.01, 10, (10, 20, 30)),
+    "fashion": World("fashion", 6000, 0.01, 10, (10, 20, 30)),
+    "cifar10": World("cifar10", 5000, 0.1, 25, (25, 50)),
+    "digits": World("digits_images", 1000, 0.1, 10, (10,)),
+}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One panel of a figure: who, what, how long.
+
+    ``targets`` records are looked for, ``decoys`` are held by nobody; ``shadows`` updates train
+    each of the paper's detectors, made for the first ``compared`` targets (0: ours alone);
+    ``every`` so many rounds all methods answer.
+    """
+
+    dataset: str
+    kind: str
+    size: int
+    rounds: int
+    clients: int = 50
+    positives: int = 5
+    targets: int = 1
+    decoys: int = 0
+    shadows: int = 0
+    compared: int = 1
+    every: int = EVERY
+
+    @property
+    def words(self) -> str:
+        return f"{self.dataset}, {self.kind}, {self.size} records, {self.clients} clients"
+
+    def config(self, seed: int) -> dict[str, Any]:
+        """The federation as the simulator takes it."""
+        world = WORLDS[self.dataset]
+        kinds = {"targets": self.targets} if self.kind == "membership" else {}
+        return {
+            "seed": seed,
+            "data": {
+                "source": world.source,
+                "options": {
+                    "seed": seed,
+                    "clients": self.clients,
+                    "records": self.size,
+                    "auxiliary": world.auxiliary,
+                },
+            },
+            "model": {"name": "lenet"},
+            "training": {
+                "rounds": self.rounds,
+                "learning_rate": world.learning_rate,
+                "batch_size": world.batch,
+                "participation": 0.2,
+            },
+            "property": {"kind": self.kind, "positives": self.positives, **kinds},
+            "defence": [{"name": "secure_sum"}],
+        }
+
+
+@dataclass(frozen=True)
+class Point:
+    """A method's answer about one target after so many rounds."""
+
+    target: int
+    method: str
+    round: int
+    f1: float
+    brier: float
+    probabilities: Array
+    positive: Flags
+    effect: float
+    named: int
+
+
+@dataclass(frozen=True)
+class Heard:
+    """Everything measured in one federation: answers about targets and decoys, and CPU seconds
+    of a round of ours (none if its readings had been kept)."""
+
+    points: tuple[Point, ...]
+    decoys: tuple[Point, ...]
+    ours_seconds: tuple[float, ...]
+    detected: tuple[Detected, ...]
+
+
+def listen(setting: Setting, seed: int, progress: Progress, keep: Path | None = None) -> Heard:
+    """Record a federation and run every method on it; readings and detectors may be kept."""
+    with recorded(setting.config(seed)) as recording:
+        sums, adversary, answers = adversary_in(recording, setting)
+        rounds = tuple(sorted({*range(setting.every, len(sums) + 1, setting.every), len(sums)}))
+
+        spent: list[float] = []
+
+        def ours() -> Collected:
+            begin = time.process_time()
+            made = readings(adversary, sums, stream(seed, "ours"))
+            told = collect(_watched(made, progress, setting, seed), sums.participation)
+            spent.append((time.process_time() - begin) / len(sums))
+            return told
+
+        told = kept(keep, _address("readings", adversary, sums, seed), Collected, ours)
+        points: list[Point] = []
+        decoys: list[Point] = []
+        for target, positive in enumerate(answers):
+            made = _ours(told, target, positive, rounds, seed, setting.every)
+            (points if target < len(answers) - setting.decoys else decoys).extend(made)
+        found = []
+        for target in range(min(setting.compared, len(answers) - setting.decoys)):
+            alone = replace(adversary, targets=_one(adversary.targets, target))
+            how = DetectorSettings(setting.shadows, seed=seed)
+
+            def theirs(alone: Adversary = alone, how: DetectorSettings = how) -> Detected:
+                watched = _watched(sums, progress, setting, seed)
+                return detect(alone, watched, sums.participation, how)
+
+            apart = kept(keep, _address("detectors", alone, sums, how), Detected, theirs)
+            found.append(apart)
+            size = told.size(rounds[-1], target)
+            points += _theirs(target, apart, answers[target], rounds, size)
+    return Heard(tuple(points), tuple(decoys), tuple(spent), tuple(found))
+
+
+def _address(name: str, adversary: Adversary, sums: Sums, how: object) -> str:
+    """Where the work on what was heard is kept."""
+    makers: dict[str, tuple[ModuleType, ...]] = {
+        "readings": (readings_of_a_round, filters),
+        "detectors": (detectors,),
+    }
+    heard = (part for one in sums for part in (one.sent, one.total, one.participants))
+    known = [adversary.auxiliary, *([adversary.targets] if adversary.targets else [])]
+    mine = (part for one in known for part in (one.inputs, one.labels))
+    settings = (adversary.recipe, adversary.shard, adversary.behaviour, how)
+    return f"{name}-{address((*makers[name], *settings, *mine, *heard))}"
+
+
+def adversary_in(recording: Recording, setting: Setting) -> tuple[Sums, Adversary, list[Flags]]:
+    """The adversary with all targets at once, the decoys last, and who holds each."""
+    columns = [t.removeprefix("property.") for t in recording.targets if t.startswith("property.")]
+    views = [observe(recording, SECURE_SERVER, client_property(c), "") for c in columns]
+    sums, adversary = views[0].know(Sums), adversary_of(views[0])
+    answers = [
+        answers_of(recording.truth("Property", client_property(c).key), sums.clients)
+        for c in columns
+    ]
+    if adversary.targets is None:
+        return sums, adversary, answers
+    others = [adversary_of(view).targets for view in views]
+    decoys = adversary.auxiliary.take(slice(0, setting.decoys))
+    pieces = [known for known in (*others, decoys) if known is not None]
+    together = Known(
+        np.concatenate([known.inputs for known in pieces]),
+        np.concatenate([known.labels for known in pieces]),
+    )
+    left = adversary.auxiliary.take(slice(setting.decoys, None))
+    nobody = np.zeros(len(sums.clients), dtype=bool)
+    adversary = replace(adversary, targets=together, auxiliary=left)
+    return sums, adversary, [*answers, *[nobody] * setting.decoys]
+
+
+def _one(targets: Known | None, number: int) -> Known | None:
+    return None if targets is None else targets.take(slice(number, number + 1))
+
+
+def _watched(rounds: Any, progress: Progress, setting: Setting, seed: int) -> Iterator[Any]:
+    for number, one in enumerate(rounds):
+        progress(f"{setting.words}, federation {seed}", number, setting.rounds)
+        yield one
+
+
+def _ours(
+    told: Collected, target: int, positive: Flags, rounds: Sequence[int], seed: int, every: int
+) -> list[Point]:
+    found, _ = MatchedFilter(every=every).over_rounds(told, stream(seed, "who", target), target)
+    return [
+        _point(
+            target, OURS, t, found[t].probabilities, found[t].chosen, positive, told.size(t, target)
+        )
+        for t in rounds
+    ]
+
+
+def _theirs(
+    target: int, told: Detected, positive: Flags, rounds: Sequence[int], effect: float
+) -> Iterator[Point]:
+    methods = {
+        "BASELINE": updates_told_apart,
+        "OLS": least_squares,
+        "REG": ridge_regression,
+        "PROLIN": prolin,
+    }
+    for t in rounds:
+        for name, method in methods.items():
+            p = method(told, t)
+            yield _point(target, name, t, p, above_half(p), positive, effect)
+
+
+def _point(
+    target: int, method: str, round_: int, p: Array, chosen: Flags, positive: Flags, effect: float
+) -> Point:
+    brier = float(((p - positive) ** 2).mean())
+    return Point(
+        target,
+        method,
+        round_,
+        f1(chosen, positive),
+        brier,
+        p,
+        positive,
+        effect,
+        int(chosen.sum()),
+    )

@@ -1,0 +1,266 @@
+"""kerkouche2023 (PROLIN): which clients have a property, when only sums of updates are heard.
+
+Every figure compares BASELINE, OLS, REG, PROLIN and ours on the same recordings, round by round.
+A federation is recorded once; in the membership figures several target records share it, each with
+five holders of its own, and so do a few records that nobody holds, which tell false alarms.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from overheard.attacks.property.detectors import DetectorSettings, detect
+from overheard.attacks.property.readings import readings
+from overheard.errors import FixConfig
+from overheard.randomness import stream
+from papers.common.harness import recorded
+from papers.common.rows import Choice, Experiment, Progress, Reproduction, Row
+from papers.kerkouche2023 import pictures as drawn
+from papers.kerkouche2023.listening import (
+    EVERY,
+    OURS,
+    WORLDS,
+    Point,
+    Setting,
+    adversary_in,
+    listen,
+)
+from papers.kerkouche2023.rows import curve_rows, reliability_rows, worst_rows
+
+PAPER = "kerkouche2023"
+FIRST_SEED = 300
+"""Of the figures' federations; settings were chosen on federations of other seeds."""
+
+OF_ONE_FEDERATION, ONE_SEED = ("fig2", "fig6", "fig7", "cost"), 100
+
+
+def _figure(
+    name: str,
+    settings: Sequence[Setting],
+    seeds: int,
+    quick: bool,
+    progress: Progress,
+    keep: Path | None = None,
+    first_seed: int = FIRST_SEED,
+) -> Reproduction:
+    """Every setting in so many federations; the quick version in one."""
+    seeds = 1 if quick else seeds
+    rows: list[Row] = []
+    every: list[Point] = []
+    for setting in settings:
+        heard = [listen(setting, first_seed + seed, progress, keep) for seed in range(seeds)]
+        rows += curve_rows(setting, heard)
+        last = min(50, setting.rounds)
+        every += [p for one in heard for p in one.points if p.method == OURS and p.round == last]
+    rows += worst_rows(rows)
+    if len(every) >= 8 or name.endswith("reliability"):
+        rows += reliability_rows(f"all, round {every[0].round}", every)
+    world = WORLDS[settings[0].dataset]
+    shadows = settings[0].shadows
+    notes = (
+        f"The paper's detectors are trained on {shadows} shadow updates a round (the paper: "
+        f"{2 * world.auxiliary}); --shadows sets the number."
+        if shadows
+        else "The paper's methods were left out (--shadows 0).",
+        "F1 is over the clients of a federation, then the mean over target records and "
+        "federations; intervals are Student's, over those.",
+        "Ours names the set of the greatest expected F1; the others name who is above one half.",
+        f"Seeds of the federations: {first_seed} to {first_seed + seeds - 1}.",
+    )
+    data = ", ".join(dict.fromkeys(s.dataset for s in settings))
+    return Reproduction(name, PAPER, tuple(rows), data, notes, quick, seeds)
+
+
+def _settings(
+    kind: str, quick: bool, choice: Choice, datasets: Sequence[str], clients: Sequence[int] = (50,)
+) -> list[Setting]:
+    """The panels asked for: by default all datasets and sizes of the figure."""
+    if quick:
+        shadows = 200 if choice.shadows is None else choice.shadows
+        small = Setting("digits", kind, choice.size or 10, choice.rounds or 60, 20, 4)
+        return [replace(small, shadows=shadows, compared=int(shadows > 0))]
+    chosen = [choice.dataset] if choice.dataset else list(datasets)
+    clients = (choice.clients,) if choice.clients else clients
+    for name in chosen:
+        if name not in WORLDS:
+            raise FixConfig(f"unknown dataset {name!r}; known: {', '.join(WORLDS)}")
+    made = []
+    for name in chosen:
+        sizes = (choice.size,) if choice.size else WORLDS[name].sizes
+        for size in sizes:
+            for count in clients:
+                shadows = 1200 if choice.shadows is None else choice.shadows
+                many = kind == "membership"
+                made.append(
+                    Setting(
+                        name,
+                        kind,
+                        size,
+                        choice.rounds or 300,
+                        count,
+                        targets=4 if many else 1,
+                        decoys=4 if many else 0,
+                        shadows=shadows,
+                        compared=0 if shadows == 0 else 1,
+                        every=choice.every or EVERY,
+                    )
+                )
+    return made
+
+
+def fig2(quick: bool, seeds: int, progress: Progress, choice: Choice) -> Reproduction:
+    """The linear feature's two distributions and their overlap, by round (membership)."""
+    _needs_detectors(choice)
+    (setting, *_) = _settings("membership", quick, choice, ("mnist",))
+    setting = replace(setting, rounds=choice.rounds or (20 if quick else 300), decoys=0, targets=1)
+    told = listen(setting, ONE_SEED, progress, choice.keep).detected[0]
+    rows = []
+    for t in sorted({0, *range(EVERY - 1, len(told.overlaps), EVERY)}):
+        for side, mean, variance in (
+            ("with", told.mean_with[t], told.variance_with[t]),
+            ("without", told.mean_without[t], told.variance_without[t]),
+        ):
+            label = f"round {t + 1}"
+            rows.append(Row(setting.words, label, side, "mean feature", float(mean)))
+            sd = float(np.sqrt(variance))
+            rows.append(Row(setting.words, label, side, "standard deviation", sd))
+        rows.append(Row(setting.words, f"round {t + 1}", "both", "OVL", float(told.overlaps[t])))
+    notes = (f"{setting.shadows or 'twice the auxiliary'} shadow updates a round.",)
+    return Reproduction("kerkouche2023-fig2", PAPER, tuple(rows), setting.dataset, notes, quick, 1)
+
+
+def fig3(quick: bool, seeds: int, progress: Progress, choice: Choice) -> Reproduction:
+    """Membership of a target record."""
+    panels = _settings("membership", quick, choice, ("mnist", "fashion", "cifar10"))
+    return _figure("kerkouche2023-fig3", panels, seeds, quick, progress, choice.keep)
+
+
+def fig4(quick: bool, seeds: int, progress: Progress, choice: Choice) -> Reproduction:
+    """Gradient inversion."""
+    panels = _settings("inversion", quick, choice, ("mnist", "fashion", "cifar10"))
+    return _figure("kerkouche2023-fig4", panels, seeds, quick, progress, choice.keep)
+
+
+def fig5(quick: bool, seeds: int, progress: Progress, choice: Choice) -> Reproduction:
+    """Gradient ascent."""
+    panels = _settings("ascent", quick, choice, ("mnist", "fashion", "cifar10"))
+    return _figure("kerkouche2023-fig5", panels, seeds, quick, progress, choice.keep)
+
+
+def reliability(quick: bool, seeds: int, progress: Progress, choice: Choice) -> Reproduction:
+    """Probabilities given at round 50 against the shares that had the property; false alarms."""
+    rounds = choice.rounds or 50
+    ours = replace(choice, rounds=rounds, every=rounds, shadows=0, size=choice.size or 10)
+    panels = _settings("membership", quick, ours, ("fashion",))
+    return _figure(
+        "kerkouche2023-reliability", panels, seeds, quick, progress, choice.keep, FIRST_SEED + 20
+    )
+
+
+def _needs_detectors(choice: Choice) -> None:
+    if choice.shadows == 0:
+        raise FixConfig("this figure is about the paper's detectors; give --shadows of 10 or more")
+
+
+def _of_detectors(
+    name: str, kinds: Sequence[str], size: int, quick: bool, progress: Progress, choice: Choice
+) -> Reproduction:
+    _needs_detectors(choice)
+    rows, data = [], ""
+    for kind in kinds:
+        (setting, *_) = _settings(
+            kind, quick, replace(choice, size=choice.size or size), ("cifar10",)
+        )
+        if quick:
+            setting = replace(setting, size=10, rounds=choice.rounds or 20)
+        setting = replace(setting, targets=1, decoys=0)
+        told = listen(setting, ONE_SEED, progress, choice.keep).detected[0]
+        data = setting.dataset
+        for t in range(0, len(told.norms), max(1, len(told.norms) // 30)):
+            label = f"round {t + 1}"
+            rows.append(Row(setting.words, label, kind, "norm", float(told.norms[t])))
+            rows.append(Row(setting.words, label, kind, "OVL", float(told.overlaps[t])))
+    return Reproduction(name, PAPER, tuple(rows), data, (), quick, 1)
+
+
+def fig6(quick: bool, seeds: int, progress: Progress, choice: Choice) -> Reproduction:
+    """Length of the detectors' weights by round (ascent, CIFAR-10, 50 records)."""
+    return _of_detectors("kerkouche2023-fig6", ("ascent",), 50, quick, progress, choice)
+
+
+def fig7(quick: bool, seeds: int, progress: Progress, choice: Choice) -> Reproduction:
+    """OVL by round (membership and inversion, CIFAR-10, 25 records)."""
+    kinds = ("membership", "inversion")
+    return _of_detectors("kerkouche2023-fig7", kinds, 25, quick, progress, choice)
+
+
+def fig8(quick: bool, seeds: int, progress: Progress, choice: Choice) -> Reproduction:
+    """50, 100 and 200 clients, five of them positive (CIFAR-10, 25 records)."""
+    choice = replace(choice, size=choice.size or (10 if quick else 25))
+    panels = [
+        setting
+        for kind in ("membership", "ascent")
+        for setting in _settings(kind, quick, choice, ("cifar10",), (50, 100, 200))
+    ]
+    return _figure("kerkouche2023-fig8", panels, seeds, quick, progress, choice.keep)
+
+
+def cost(quick: bool, seeds: int, progress: Progress, choice: Choice) -> Reproduction:
+    """CPU seconds of a round: ours, and the paper's shadow updates and detector, in one run."""
+    (setting, *_) = _settings("membership", quick, choice, ("fashion",))
+    setting = replace(setting, rounds=choice.rounds or 12, targets=1, decoys=0, compared=0)
+    full = 2 * WORLDS[setting.dataset].auxiliary
+    shadows = choice.shadows or (200 if quick else full)
+    with recorded(setting.config(ONE_SEED)) as recording:
+        sums, adversary, _ = adversary_in(recording, setting)
+        marks = [time.process_time()]
+        for _ in readings(adversary, sums, stream(ONE_SEED, "ours")):
+            marks.append(time.process_time())
+        ours = float(np.mean(np.diff(marks)[len(marks) // 2 :]))
+        begin = time.process_time()
+        detect(adversary, [sums[len(sums) - 1]], sums.participation, DetectorSettings(shadows))
+        theirs = (time.process_time() - begin) * full / shadows
+    rows = (
+        Row(setting.words, "a round", OURS, "CPU seconds", ours),
+        Row(setting.words, "a round", "PROLIN", "CPU seconds", theirs),
+        Row(setting.words, "a round", "PROLIN / ours", "ratio", theirs / ours),
+    )
+    notes = (f"{shadows} of {full} shadow updates were timed, and the time scaled.",)
+    return Reproduction("kerkouche2023-cost", PAPER, rows, setting.dataset, notes, quick, 1)
+
+
+def _experiment(
+    number: str, words: str, seeds: int, run: Any, draw: Any = drawn.draw_f1
+) -> Experiment:
+    def plain(quick: bool, repeats: int, progress: Progress) -> Reproduction:
+        made: Reproduction = run(quick, repeats, progress, Choice())
+        return made
+
+    first = {"reliability": FIRST_SEED + 20, **dict.fromkeys(OF_ONE_FEDERATION, ONE_SEED)}
+    made = Experiment(f"{PAPER}-{number}", PAPER, words, seeds, plain, draw, run)
+    return replace(made, first_seed=first.get(number, FIRST_SEED))
+
+
+EXPERIMENTS = (
+    _experiment("fig2", "feature distributions and their overlap", 1, fig2, drawn.draw_features),
+    _experiment("fig3", "membership under secure aggregation", 3, fig3),
+    _experiment("fig4", "gradient inversion under secure aggregation", 3, fig4),
+    _experiment("fig5", "gradient ascent under secure aggregation", 3, fig5),
+    _experiment("fig6", "length of the detectors' weights", 1, fig6, drawn.draw_overlap),
+    _experiment("fig7", "overlap of the feature distributions", 1, fig7, drawn.draw_overlap),
+    _experiment("fig8", "50, 100 and 200 clients", 3, fig8),
+    _experiment(
+        "reliability",
+        "probabilities against what was so; false alarms",
+        20,
+        reliability,
+        drawn.draw_reliability,
+    ),
+    _experiment("cost", "seconds of a round, ours and PROLIN's", 1, cost, drawn.draw_cost),
+)

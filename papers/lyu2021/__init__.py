@@ -1,0 +1,1 @@
+"""Lyu and Chen 2021: attribute reconstruction by matching gradients."""

@@ -1,0 +1,1 @@
+"""Xu et al. 2021: what eavesdropping on federated learning leaks."""

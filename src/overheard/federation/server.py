@@ -1,0 +1,149 @@
+"""What does the server make of a round? Rules for the next global model, as (init, update) pairs.
+
+Every rule starts from the model that averaging the clients would give. `Mean` and `WeightedMean`
+take it as it is. The others take the way from the present model to it for a gradient, and follow it
+with a memory of earlier rounds: `Momentum` is FedAvgM (Hsu, Qi and Brown 2019), `Adam` is FedAdam
+(Reddi et al. 2021, Algorithm 2).
+
+The simulator, rehearsals and sweeps all make their models here.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from overheard.federation.named import parse_named
+from overheard.learning.recipe import Recipe
+from overheard.learning.records import Spec
+from overheard.learning.training import CACHE
+
+Array = NDArray[np.floating[Any]]
+State = tuple[Array, ...]
+"""What a rule keeps from round to round; nothing, if the last round is all that it needs."""
+
+
+class ServerRule(Spec):
+    """Settings of a rule in a config's ``[server]``, and the rule. ``weighting``: clients count by
+    their records or are equal."""
+
+    rule: str
+    weighting: Literal["size", "equal"] = "size"
+
+    def init(self, parameters: int) -> State:
+        """Before the first round."""
+        return ()
+
+    def update(self, state: State, model: Array, averaged: Array) -> tuple[Array, State]:
+        """The next model, from the present one and the average of what the clients made of it."""
+        return averaged, state
+
+    def weights(self, sizes: NDArray[np.int64]) -> NDArray[np.float64]:
+        """How much each client counts; together 1."""
+        if self.weighting == "size":
+            return np.asarray(sizes / sizes.sum())
+        return np.full(len(sizes), 1 / len(sizes))
+
+
+class Mean(ServerRule):
+    """The mean of the clients."""
+
+    rule: Literal["mean"] = "mean"
+    weighting: Literal["equal"] = "equal"
+
+
+class WeightedMean(ServerRule):
+    """The mean of the clients, weighted by their records (FedAvg)."""
+
+    rule: Literal["weighted_mean"] = "weighted_mean"
+    weighting: Literal["size"] = "size"
+
+
+class Momentum(ServerRule):
+    """v = momentum * v + (model - averaged); the model moves by -learning_rate * v."""
+
+    rule: Literal["momentum"] = "momentum"
+    learning_rate: float = Field(default=1.0, gt=0)
+    momentum: float = Field(default=0.9, ge=0, lt=1)
+
+    def init(self, parameters: int) -> State:
+        return (np.zeros(parameters),)
+
+    def update(self, state: State, model: Array, averaged: Array) -> tuple[Array, State]:
+        start = model.astype(np.float64)
+        (velocity,) = state
+        velocity = self.momentum * velocity + (start - averaged)
+        return (start - self.learning_rate * velocity).astype(model.dtype), (velocity,)
+
+
+class Adam(ServerRule):
+    """Running means of the way and of its square; the model moves by learning_rate times the first
+    over the root of the second, plus ``tau``."""
+
+    rule: Literal["adam"] = "adam"
+    learning_rate: float = Field(default=0.1, gt=0)
+    beta1: float = Field(default=0.9, ge=0, lt=1)
+    beta2: float = Field(default=0.99, ge=0, lt=1)
+    tau: float = Field(default=1e-3, gt=0)
+
+    def init(self, parameters: int) -> State:
+        return np.zeros(parameters), np.full(parameters, self.tau**2)
+
+    def update(self, state: State, model: Array, averaged: Array) -> tuple[Array, State]:
+        start = model.astype(np.float64)
+        way = averaged - start
+        first = self.beta1 * state[0] + (1 - self.beta1) * way
+        second = self.beta2 * state[1] + (1 - self.beta2) * way**2
+        moved = start + self.learning_rate * first / (np.sqrt(second) + self.tau)
+        return moved.astype(model.dtype), (first, second)
+
+
+RULES: dict[str, type[ServerRule]] = {
+    kind.model_fields["rule"].default: kind for kind in (Mean, WeightedMean, Momentum, Adam)
+}
+
+
+def parse_rule(content: Any) -> Any:
+    """The checked settings of a rule, from a config's ``[server]``."""
+    return parse_named("server rule", "rule", RULES, content)
+
+
+def aggregate(
+    rule: ServerRule,
+    state: State,
+    recipe: Recipe,
+    model: Array,
+    returned: Array,
+    sizes: NDArray[np.int64],
+) -> tuple[Array, State]:
+    """The next global model, from the models or gradients (n, P) of clients with so many records.
+
+    Where clients return gradients, averaging them is one step along their mean.
+    """
+    weights, mean = rule.weights(sizes), np.empty(returned.shape[1])
+    wide = max(1, CACHE // (16 * len(returned)))
+    for begin in range(0, len(mean), wide):  # in float64, without a copy of all models
+        part = slice(begin, begin + wide)
+        mean[part] = weights @ returned[:, part].astype(np.float64)
+    averaged, rate = mean.astype(model.dtype), _gradient_rate(recipe)
+    if rate is not None:
+        averaged = model - model.dtype.type(rate) * averaged
+    return rule.update(state, model, averaged)
+
+
+def aggregate_sum(
+    rule: ServerRule, state: State, recipe: Recipe, model: Array, total: Array, clients: int
+) -> tuple[Array, State]:
+    """The same from the sum (P,) of so many clients' updates."""
+    rate = _gradient_rate(recipe)
+    update = (1.0 if rate is None else rate) * (total / clients)
+    averaged = np.asarray(model.astype(np.float64) - update).astype(model.dtype)
+    return rule.update(state, model, averaged)
+
+
+def _gradient_rate(recipe: Recipe) -> float | None:
+    """What the server multiplies gradients with; None where clients return models."""
+    return recipe.learning_rate if recipe.sends_gradient else None

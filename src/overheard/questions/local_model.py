@@ -1,0 +1,129 @@
+"""Which model would the client have trained alone?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from markupsafe import Markup
+
+from overheard.errors import FixData
+from overheard.evaluation import metrics
+from overheard.evaluation.intervals import mean_interval
+from overheard.evaluation.scoring import Case, Scored, Scorer
+from overheard.learning.recipe import Recipe
+from overheard.learning.records import Records
+from overheard.questions.metrics import errors
+from overheard.questions.question import Column, Question
+from overheard.report import words
+from overheard.transcript.guess import LocalModel
+from overheard.transcript.view import Attack
+
+CLOSE = 0.01
+"""A model that loses at most this much more than the optimum counts as the client's own."""
+SAME_MODEL = 1e-4
+"""Copies of a client's model that lose at most this much more (0.01%) are equally its own."""
+AT_INFINITY = "at infinity (separable records): all are compared under a penalty of 1 / records"
+"""What is said of an optimum that does not exist."""
+_PLAIN_READINGS = {"global_model": "the global model", "last_returned": "the model last returned"}
+
+
+def _tells(worst: Any, about: Sequence[Any], names: dict[str, str]) -> str:
+    found = worst.finding
+    names["value"] = words.excess_interval(found.value, found.low, found.high)
+    whose = "their" if worst.client is None else "the client's"
+    endless = getattr(found, "details", {}).get("optimum")
+    compared: list[str] = []
+    for other in about:
+        plain = _PLAIN_READINGS.get(other.finding.attack)
+        if plain and other.client == worst.client and other is not worst:
+            free, loss = f"free{len(compared)}", f"loss{len(compared)}"
+            names[free], names[loss] = plain, words.excess(other.finding.value)
+            compared.append(f"{{{free}}} is {{{loss}}} above")
+    told = [
+        f"the copy's loss on {whose} {{n}} is {{value}} above the best possible",
+        ", ".join(compared),
+        f"the best possible model lies {endless}" if endless else "",
+    ]
+    return "; ".join(filter(None, told))
+
+
+def _over_all(found: Any) -> Markup:
+    told = Markup("Over all clients together the excess loss of <code>{}</code> is {}.")
+    return told.format(found.attack, words.excess_interval(found.value, found.low, found.high))
+
+
+EXCESS_LOSS = errors(
+    name="excess_loss",
+    axis="Excess loss",
+    of="the rebuilt model",
+    rule="Own model: below the excess loss of the global model, and at most 1%.",
+    caption="<bdi>{}</bdi>'s own model, rebuilt",
+    limit=CLOSE,
+    reached="a copy of your own model",
+    same=SAME_MODEL,
+    interval=mean_interval,
+    suffix=" excess loss",
+    says=(
+        "Nothing suggests that {actor} rebuilds {client}{s} own model: ",
+        "{Actor} may rebuild {client}{s} own model: ",
+        "{Actor} rebuilds {client}{s} own model: ",
+    ),
+    strength=lambda found, reference: -found.value,
+    brief=lambda found: (words.excess(found.value), ""),
+    tells=_tells,
+    over_all=_over_all,
+    chart=lambda attribute: Markup(
+        "Excess loss: how much worse than the client's own best model the rebuilt one does on the "
+        "client's records, relative to that best. Logarithmic; <strong>further left leaks "
+        "more</strong>. The dashed line is 1%. Lines are 95% intervals; a mark at the left edge is "
+        "zero or below what the axis shows."
+    ),
+    columns=(
+        Column("Excess loss", lambda f: words.loss_interval(f.value, f.low, f.high), by_value=True),
+    ),
+    secret_head="",
+)
+
+
+def refuses(recipe: Recipe, records: Records) -> str:
+    """Why the client's own optimum is not one model."""
+    if not recipe.model.linear:
+        return "a network's own optimum is not unique"
+    if len(records) <= recipe.model.size:
+        sizes = f"{len(records)} records for {recipe.model.size} parameters"
+        return f"{sizes}: its own optimum is not unique"
+    return ""
+
+
+def score(case: Case) -> Scorer:
+    """How much worse than the client's own optimum a model does on the client's records."""
+    recipe, records = case.recipe, case.records
+    if why := refuses(recipe, records):
+        who = "" if not recipe.model.linear else f"client {case.view.client!r} has "
+        raise FixData(f"{who}{why}, so a guess at it cannot be scored")
+    optimum, penalty = metrics.comparable_optimum(recipe, records)
+    infinite = {"optimum": AT_INFINITY} if penalty else {}
+
+    def scored(attack: Attack, guess: LocalModel, seconds: float) -> Scored:
+        units = metrics.excess_losses(recipe, guess, optimum, records, penalty)
+        distance = np.linalg.norm(guess.parameters - optimum) / np.linalg.norm(optimum)
+        details = {**guess.diagnostics, **infinite, "relative_distance": float(distance)}
+        return case.scored_units(attack, seconds, units, details)
+
+    return scored
+
+
+QUESTION = Question(
+    name="local_model",
+    title="The client's own model",
+    asks="which model would the client have trained alone?",
+    metric=EXCESS_LOSS,
+    answers=(LocalModel,),
+    score=score,
+    refuses=refuses,
+    targets=lambda keys: ["local_model"],
+    noun="own model",
+    people=False,
+)

@@ -1,0 +1,167 @@
+"""What is known and what is secret: ``side/`` and ``truth/``, beside the messages or elsewhere.
+
+A recording that describes itself has them beside ``wire/``. For one that does not, they are made
+elsewhere: their header says by the digest of which messages they are about, and what the clients
+are called. No message is copied, and nothing is written where the messages lie.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from overheard.errors import FixRecording
+from overheard.foreign.limits import check
+from overheard.foreign.notation import parse_json
+from overheard.learning.records import Records
+from overheard.transcript.ledger import (
+    INDEX,
+    Entry,
+    LedgerWriter,
+    as_json,
+    read_checked,
+    read_ledger,
+)
+from overheard.transcript.messages import known_client
+from overheard.transcript.tables import read_tables, write_tables
+
+SEED = "Seed"
+
+
+@dataclass(frozen=True)
+class SideHeader:
+    """What side knowledge that was made elsewhere is about.
+
+    ``wire``: the digest of the last line of the messages' index. ``names``: a client's name in the
+    messages to its name here, where they differ. ``about``: in place of the messages' own.
+    """
+
+    wire: str
+    names: Mapping[str, str]
+    about: Mapping[str, Any]
+
+    def entry(self) -> Entry:
+        """The first line of the index of ``side/``."""
+        return {"kind": "header", "wire": self.wire, "names": self.names, "about": self.about}
+
+
+class SideWriter:
+    """Writes ``side/`` and ``truth/`` into a folder; leaving it as a context closes them."""
+
+    def __init__(self, root: Path, header: SideHeader | None = None) -> None:
+        self._root = root
+        self._side: LedgerWriter | None = None
+        self._truth: LedgerWriter | None = None
+        self._released = False
+        if header is not None:
+            self._side = LedgerWriter(root / "side")
+            self._side.append(header.entry())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is None and not self._released:
+            self.close()
+        else:
+            self.release()
+
+    def side(self, holds_kind: str, content: Any, target: str = "") -> None:
+        """Add side knowledge: a description (JSON) or a table per client."""
+        if self._side is None:
+            self._side = LedgerWriter(self._root / "side")
+        _add(self._side, holds_kind, content, target)
+
+    def truth(self, content: Any, holds_kind: str = "Records", target: str = "") -> None:
+        """Add secrets, for evaluation only: by default every client's whole records."""
+        if self._truth is None:
+            self._truth = LedgerWriter(self._root / "truth")
+        _add(self._truth, holds_kind, content, target)
+
+    def seed(self, seed: int) -> None:
+        """Note the seed of every random choice of the federation. It is a secret: whoever has it
+        draws the noise of a defence again, and takes it off the updates."""
+        self.truth({"seed": str(int(seed))}, SEED)  # as text: JSON's numbers end at 2^63
+
+    def close(self) -> None:
+        """Mark the folders as finished."""
+        for ledger in self._ledgers():
+            ledger.close()
+
+    def release(self) -> None:
+        """Leave the folders unfinished, as a writer does that is stopped."""
+        self._released = True
+        for ledger in self._ledgers():
+            ledger.release()
+
+    def _ledgers(self) -> list[LedgerWriter]:
+        return [ledger for ledger in (self._side, self._truth) if ledger is not None]
+
+
+def _add(ledger: LedgerWriter, kind: str, content: Any, target: str) -> None:
+    number = sum(1 for _ in ledger.folder.iterdir())
+    tables = (
+        isinstance(content, Mapping)
+        and bool(content)
+        and all(isinstance(v, Records) for v in content.values())
+    )
+    raw = write_tables(content) if tables else as_json(content).encode()
+    name = f"{number:04d}-{kind.lower()}.{'safetensors' if tables else 'json'}"
+    ledger.file(name, [raw], kind="side", holds=kind, target=target)
+
+
+@dataclass(frozen=True)
+class Shelf:
+    """``side/`` or ``truth/``, opened for reading; each file is checked when it is read, once.
+
+    A folder that is not there holds nothing.
+    """
+
+    folder: Path
+    entries: tuple[Entry, ...]
+    header: SideHeader | None = None
+    _read: dict[str, Any] = field(default_factory=dict, repr=False)
+
+    @staticmethod
+    def open(folder: Path) -> Shelf:
+        """What a folder holds, by its index."""
+        listed = read_ledger(folder).entries if folder.is_dir() else ()
+        entries = tuple(e for e in listed if e["kind"] == "side")
+        for entry in entries:
+            if not all(isinstance(entry.get(key), str) for key in ("file", "holds", "target")):
+                raise FixRecording(
+                    f"{folder / INDEX}: a line lacks its file, what it holds or its target"
+                )
+        first = listed[0] if listed and listed[0]["kind"] == "header" else None
+        return Shelf(folder, entries, None if first is None else _header(folder / INDEX, first))
+
+    def content(self, entry: Entry) -> Any:
+        """What a file holds: tables by client, or what its JSON says."""
+        name = str(entry["file"])
+        if name not in self._read:  # a table holds all clients, and each asks for it
+            file = self.folder / name
+            self._read[name] = (
+                read_tables(read_checked(self.folder, entry), file)
+                if file.suffix in (".safetensors", ".parquet")
+                else parse_json(read_checked(self.folder, entry, "json_bytes"), file)
+            )
+        return self._read[name]
+
+
+def _header(index: Path, entry: Entry) -> SideHeader:
+    wire, names, about = (entry.get(key) for key in ("wire", "names", "about"))
+    if not isinstance(wire, str) or not isinstance(names, dict) or not isinstance(about, dict):
+        raise FixRecording(
+            f"{index}: its header needs the digest of the messages (wire), names and an about"
+        )
+    check("clients", len(names), index)
+    known = {known_client(old, index): known_client(new, index) for old, new in names.items()}
+    return SideHeader(wire, known, about)

@@ -1,0 +1,285 @@
+"""What went over the wire, as an adversary holds it: one client's link, the broadcast, the sums.
+
+These are read from the messages, in ``wire/``, and never written to ``side/``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from overheard.errors import FixData, FixRecording, ListenLonger
+from overheard.learning.recipe import Layout
+from overheard.transcript.kind import EVERYBODY, Held, Knowledge, kind, recipe_of, sealed
+from overheard.transcript.payload import returns_gradients, update_of
+from overheard.transcript.store import Recording
+from overheard.transcript.tape import Tape
+
+
+@kind
+@dataclass(frozen=True)
+class Link(Knowledge):
+    """The messages on one client's link, one row per round in which it took part.
+
+    ``sent`` and ``returned`` are (T, P) in the precision of the wire; ``returned`` holds models,
+    or gradients if ``payload`` says so. ``weights`` are the record counts that the client
+    reported (NaN where it reported none). ``noise_sd``: noise that is known to be on every
+    coordinate of ``returned`` beside rounding; 0 as heard, set by who was told of a
+    defence. ``sparse``: a coordinate that did not change was not sent, and says nothing.
+    """
+
+    name: ClassVar[str] = "individual updates"
+    payload: str
+    rounds: NDArray[np.int64]
+    sent: NDArray[np.floating[Any]]
+    returned: NDArray[np.floating[Any]]
+    weights: NDArray[np.float64]
+    noise_sd: float = 0.0
+    sparse: bool = False
+
+    def __len__(self) -> int:
+        return len(self.rounds)
+
+    @property
+    def gradients(self) -> bool:
+        """Does the client return gradients, and not models?"""
+        return returns_gradients(self.payload)
+
+    def updates(self) -> NDArray[np.float64]:
+        """``sent - returned`` (T, P), or the gradient itself where gradients are sent."""
+        return update_of(self.payload, self.sent, self.returned)
+
+    def require(self, least: int, purpose: str) -> None:
+        """Fail clearly when fewer rounds were heard than an attack can work with."""
+        if len(self) < least:
+            raise ListenLonger(
+                f"the client was heard in {len(self)} round(s) but {purpose} needs at least "
+                f"{least}; record more rounds"
+            )
+
+    @classmethod
+    def read(cls, held: Held) -> Self | None:
+        recording, client = held.recording, held.client
+        if client == EVERYBODY:
+            return None
+        if any(entry.aggregated for entry in recording.rounds):
+            raise ListenLonger(
+                f"{recording.path} holds sums of updates only, under secure aggregation: there is "
+                "no link to listen to; audit as 'secure-server'"
+            )
+        rounds, sent, returned, weights = recording.link(client)
+        if not len(rounds):
+            raise ListenLonger(
+                f"client {client!r} never took part; there is nothing to listen to: record more "
+                "rounds or audit another client"
+            )
+        layout = _declared(recording)
+        return cls(
+            recording.payload,
+            sealed(rounds),
+            _flat(recording, layout, client, rounds, sent, "sent to"),
+            _flat(recording, layout, client, rounds, returned, "returned by"),
+            sealed(np.array(weights)),
+        )
+
+
+@kind
+@dataclass(frozen=True)
+class Broadcast(Knowledge):
+    """What the server sends everybody: who takes part, and the last model sent (P,).
+
+    Every participant has it, so whoever knows only this has listened to nobody. ``model`` is None
+    where the whole federation is asked about.
+    """
+
+    name: ClassVar[str] = "the global model"
+    clients: tuple[str, ...]
+    model: NDArray[np.floating[Any]] | None = None
+
+    def last(self) -> NDArray[np.float64]:
+        """The last model sent to the client."""
+        if self.model is None:
+            raise FixData("the whole federation was asked about; no client's last model is known")
+        return self.model.astype(np.float64)
+
+    @classmethod
+    def read(cls, held: Held) -> Self | None:
+        recording, client = held.recording, held.client
+        if client == EVERYBODY:
+            return cls(recording.clients)
+        last = recording.last_sent(client)
+        if last is None:
+            return None
+        number, sent = last
+        arrays = {name: array[None] for name, array in sent.items()}
+        row, layout = np.array([number]), _declared(recording)
+        model = _flat(recording, layout, client, row, arrays, "sent to")[0]
+        return cls(recording.clients, model)
+
+
+class Rows(Protocol):
+    """Rounds that are read one at a time: the model sent, and the sum."""
+
+    def read(self, row: int) -> tuple[NDArray[Any], NDArray[Any]]: ...
+
+
+@dataclass(frozen=True)
+class _InMemory:
+    """Rounds as an isolated attack has them: it has no disk."""
+
+    sent: NDArray[Any]
+    total: NDArray[Any]
+
+    def read(self, row: int) -> tuple[NDArray[Any], NDArray[Any]]:
+        return self.sent[row], self.total[row]
+
+
+@dataclass(frozen=True)
+class RoundSum:
+    """A round under secure aggregation: the model ``sent`` (P,), in the precision of the wire, and
+    ``total`` (P,), the sum over ``participants`` (positions in the clients' names) of sent minus
+    returned, or of the gradients where gradients are sent."""
+
+    number: int
+    sent: NDArray[np.floating[Any]]
+    total: NDArray[np.float64]
+    participants: NDArray[np.int64]
+
+
+@kind
+@dataclass(frozen=True)
+class Sums(Knowledge):
+    """The sum of each round's updates and who took part; never a single update.
+
+    Iterating reads one round after the other, so that memory does not grow with their number.
+    ``participation`` (T, N) is 1 where the client of the column took part in the round of the row.
+    """
+
+    name: ClassVar[str] = "sums of updates"
+    clients: tuple[str, ...]
+    rounds: NDArray[np.int64]
+    participation: NDArray[np.float64]
+    _tape: Rows
+
+    @classmethod
+    def of_rounds(cls, clients: tuple[str, ...], heard: Iterable[RoundSum]) -> Self:
+        """Copy the rounds onto a tape, one by one."""
+        numbers: list[int] = []
+        rows: list[NDArray[np.float64]] = []
+
+        def noted() -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
+            for one in heard:
+                row = np.zeros(len(clients))
+                row[one.participants] = 1.0
+                rows.append(row)
+                numbers.append(one.number)
+                yield one.sent, one.total
+
+        tape = Tape(noted())
+        rounds = np.array(numbers, dtype=np.int64)
+        participation = np.array(rows).reshape(len(rows), len(clients))
+        rounds.flags.writeable = participation.flags.writeable = False
+        return cls(clients, rounds, participation, tape)
+
+    def __len__(self) -> int:
+        return len(self.rounds)
+
+    def __getitem__(self, row: int) -> RoundSum:
+        if not 0 <= row < len(self):
+            raise IndexError(f"round {row} of {len(self)}")
+        sent, total = self._tape.read(row)
+        who = np.flatnonzero(self.participation[row])
+        return RoundSum(int(self.rounds[row]), sent, total, who)
+
+    def __iter__(self) -> Iterator[RoundSum]:
+        return (self[row] for row in range(len(self)))
+
+    def first(self, rounds: int) -> Sums:
+        """What was heard after so many rounds."""
+        return replace(self, rounds=self.rounds[:rounds], participation=self.participation[:rounds])
+
+    def require(self, least: int, purpose: str) -> None:
+        """Fail clearly when fewer rounds were heard than an attack can work with."""
+        if len(self) < least:
+            raise ListenLonger(
+                f"{len(self)} round(s) were heard but {purpose} needs at least {least}; record "
+                "more rounds"
+            )
+
+    @classmethod
+    def read(cls, held: Held) -> Self | None:
+        if not held.target.asked.sums:
+            return None
+        recording = held.recording
+        layout = _declared(recording)
+        place = {name: position for position, name in enumerate(recording.clients)}
+
+        def rounds() -> Iterator[RoundSum]:
+            for entry, sent, total in recording.aggregates():
+                if entry.participants is None:
+                    raise ListenLonger(
+                        f"{recording.path}: round {entry.number} does not say who took part; "
+                        "without the participants of every round nobody can tell which client did "
+                        "what: record them"
+                    )
+                row = np.array([entry.number])
+                heard = (({n: a[None] for n, a in arrays.items()}) for arrays in (sent, total))
+                ways = ("sent to", "summed over")
+                flat = [
+                    _flat(recording, layout, "all", row, arrays, way)[0]
+                    for arrays, way in zip(heard, ways, strict=True)
+                ]
+                who = np.array([place[c] for c in entry.participants], dtype=np.int64)
+                yield RoundSum(entry.number, flat[0], flat[1], np.sort(who))
+
+        return cls.of_rounds(recording.clients, rounds())
+
+    def packed(self) -> Mapping[str, Any]:
+        heard = [(one.sent, one.total) for one in self]
+        rows = [np.stack([row[k] for row in heard]) if heard else np.zeros((0, 0)) for k in (0, 1)]
+        named = {"clients": self.clients, "rounds": self.rounds}
+        return {**named, "participation": self.participation, "sent": rows[0], "total": rows[1]}
+
+    @classmethod
+    def unpacked(cls, parts: Mapping[str, Any]) -> Self:
+        rows = _InMemory(parts["sent"], parts["total"])
+        return cls(parts["clients"], parts["rounds"], parts["participation"], rows)
+
+
+def _declared(recording: Recording) -> Layout | None:
+    """The arrays of the model that the recipe tells of."""
+    recipe = recipe_of(recording)
+    return recipe.model.layout() if recipe else None
+
+
+def _flat(
+    recording: Recording,
+    declared: Layout | None,
+    client: str,
+    rounds: NDArray[np.int64],
+    arrays: dict[str, NDArray[Any]],
+    way: str,
+) -> NDArray[Any]:
+    """The named arrays of some rounds as one row (P,) a round, in the order of the model."""
+    heard = {name: array.shape[1:] for name, array in arrays.items()}
+    layout = tuple(heard.items()) if declared is None else declared
+    expected = {name: tuple(shape) for name, shape in layout}
+    if expected != heard:
+        raise FixRecording(
+            f"{recording.path}: the messages carry {heard} but the declared model has {expected}; "
+            "they come from a different model, or the recipe's wire_names are wrong"
+        )
+    for name, array in arrays.items():
+        bad = ~np.isfinite(array.reshape(len(array), -1)).all(axis=1)
+        if bad.any():
+            raise FixRecording(
+                f"{recording.path}: round {rounds[bad.argmax()]}: {name!r} {way} client "
+                f"{client!r} holds NaN or infinity (a diverged federation?); lower the learning "
+                "rate or audit fewer rounds"
+            )
+    flat = [arrays[name].reshape(len(rounds), -1) for name, _ in layout]
+    return sealed(np.concatenate(flat, axis=1))

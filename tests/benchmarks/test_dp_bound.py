@@ -1,0 +1,335 @@
+"""No attack does better than its epsilon allows: TPR <= e^epsilon FPR + delta, both ways.
+
+Thousands of membership games on the simulator's own updates, scored by the likelihood ratio; see
+`benchmarks.privacy.game` for the game and `benchmarks.privacy.shown` for the statistics. The same
+check accuses mechanisms that break their promise; ``benchmarks/differential_privacy.py`` plays
+more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks.privacy.game import (
+    Game,
+    exposed,
+    opposed,
+    ordinary,
+    play,
+    with_private,
+)
+from benchmarks.privacy.shown import (
+    Shown,
+    at_least,
+    at_most,
+    epsilon_shown,
+    most_accurate,
+)
+from overheard.attacks.attribute.max_entropy import MaxEntropy
+from overheard.attacks.membership.candidate_decode import CandidateDecode
+from overheard.data.dataset import Dataset
+from overheard.errors import FixConfig, FixData
+from overheard.federation.config import parse_config
+from overheard.federation.defences.accounting import (
+    budget,
+    sampled_gaussian,
+    tight_sampled_gaussian,
+)
+from overheard.federation.defences.catalogue import parse_defence
+from overheard.federation.defences.clip import Clip
+from overheard.federation.defences.contract import chain
+from overheard.federation.defences.gaussian import Gaussian
+from overheard.federation.plan import plan
+from overheard.federation.simulate import simulate
+from overheard.learning.dense import record_gradients
+from overheard.learning.private import sampling_rate
+from overheard.learning.recipe import PrivateSteps
+from overheard.learning.records import Records
+from overheard.transcript.observe import MEMBER_COLUMN, observe
+from overheard.transcript.store import Recording
+from overheard.transcript.target import attribute, membership
+from overheard.transcript.threat import SERVER
+from overheard.transcript.view import launch
+
+DELTA = 1e-3
+TRIALS = 8_000
+FULL: dict[str, Any] = {}
+SAMPLED = {"batch_size": 2, "steps": 1}
+EPOCHS = {"batch_size": 2, "epochs": 2}
+
+
+@pytest.fixture(autouse=True)
+def _accountant() -> None:
+    pytest.importorskip("dp_accounting", reason="dp-accounting is not installed")
+
+
+def shown_by(game: Game, seed: int, defence: Any = None) -> Shown:
+    defence = chain() if defence is None else defence
+    absent, present = play(game, TRIALS, defence, np.random.default_rng(seed))
+    return epsilon_shown(absent, present, DELTA)
+
+
+def claimed(game: Game, counter: Callable[..., float] = sampled_gaussian) -> float:
+    """Of the steps that the game's recipe takes, counted apart from `budget`."""
+    assert game.recipe.private is not None
+    steps = game.recipe.local_steps(game.records) * game.rounds
+    rate = sampling_rate(game.recipe, game.records)
+    return counter(game.recipe.private.noise, rate, steps, DELTA)
+
+
+# --- the promise is kept ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("noise", [4.0, 1.5, 0.7])
+@pytest.mark.parametrize(
+    ("make", "training", "rounds"),
+    [(exposed, FULL, 2), (exposed, SAMPLED, 3), (exposed, EPOCHS, 1), (ordinary, FULL, 2)],
+    ids=["full", "sampled", "epochs", "network"],
+)
+def test_private_steps_keep_their_promise(
+    make: Callable[..., Game], training: dict[str, Any], rounds: int, noise: float
+) -> None:
+    game = make(PrivateSteps(clip=0.5, noise=noise), rounds=rounds, **training)
+    config = parse_defence({"name": "dp_sgd", "clip": 0.5, "noise": noise, "delta": DELTA})
+    promise = budget(chain(config).claims, game.recipe, game.records, rounds)
+    assert promise is not None
+    assert promise.epsilon == pytest.approx(claimed(game))
+    shown = shown_by(game, seed=int(10 * noise))
+    assert shown.epsilon <= promise.epsilon
+    if noise == 0.7:
+        # the game is hard to lose: most of a small noise's epsilon is shown
+        assert shown.epsilon > 0.25 * promise.epsilon
+
+
+@pytest.mark.parametrize("training", [FULL, SAMPLED], ids=["full", "sampled"])
+def test_not_even_the_tight_epsilon_is_exceeded(training: dict[str, Any]) -> None:
+    """Over seeds; claims are made with an accountant that rounds up, so this asks for more."""
+    game = exposed(PrivateSteps(clip=1.0, noise=2.0), rounds=2, **training)
+    tight = claimed(game, tight_sampled_gaussian)
+    assert tight <= claimed(game)
+    assert max(shown_by(game, seed).epsilon for seed in range(4)) <= tight
+
+
+@pytest.mark.parametrize("algorithm", ["fedavg", "fedsgd"])
+@pytest.mark.parametrize("multiplier", [2.0, 0.7])
+def test_noise_on_clipped_updates_keeps_its_promise(algorithm: str, multiplier: float) -> None:
+    game = opposed(rounds=2, algorithm=algorithm)
+    configs = tuple(
+        parse_defence(d)
+        for d in (
+            {"name": "clip", "norm": 0.5},
+            {"name": "gaussian", "times_clip": 2 * multiplier},
+        )
+    )
+    defence = chain(*configs)
+    promise = budget(defence.claims, game.recipe, game.records, 2)
+    assert promise is not None
+    assert promise.epsilon == pytest.approx(sampled_gaussian(multiplier, 1.0, 2, 1e-5))
+    shown = shown_by(game, 3, defence)
+    assert 0.2 * promise.epsilon < shown.epsilon <= promise.epsilon
+
+
+# --- and the check accuses who breaks it --------------------------------------------------------
+
+
+@pytest.mark.parametrize("training", [FULL, SAMPLED], ids=["full", "sampled"])
+@pytest.mark.parametrize(
+    "truth",
+    [PrivateSteps(clip=0.5, noise=0.2), PrivateSteps(clip=5.0, noise=0.2)],
+    ids=["noise ten times too small", "not clipped as said"],
+)
+def test_broken_steps_are_caught(training: dict[str, Any], truth: PrivateSteps) -> None:
+    said = exposed(PrivateSteps(clip=0.5, noise=2.0), rounds=2, **training)
+    assert shown_by(said, 0).epsilon < claimed(said)
+    assert shown_by(with_private(said, truth), 0).epsilon > claimed(said)
+
+
+def test_a_fixed_batch_where_a_random_one_was_promised_is_caught() -> None:
+    said = exposed(PrivateSteps(clip=0.5, noise=2.0), rounds=6, batch_size=1, steps=1)
+    never_left_out = exposed(PrivateSteps(clip=0.5, noise=2.0), rounds=6)
+    assert shown_by(said, 0).epsilon < claimed(said)
+    assert shown_by(never_left_out, 0).epsilon > claimed(said)
+
+
+def test_uncounted_rounds_are_caught() -> None:
+    one = exposed(PrivateSteps(clip=0.5, noise=2.0), rounds=1)
+    many = exposed(PrivateSteps(clip=0.5, noise=2.0), rounds=12)
+    assert shown_by(many, 0).epsilon > claimed(one)
+
+
+def test_noise_without_clipping_is_caught() -> None:
+    promise = sampled_gaussian(2.0, 1.0, 1, DELTA)
+    assert shown_by(opposed(), 0, chain(Clip(norm=0.5), Gaussian(sd=2.0))).epsilon < promise
+    assert shown_by(opposed(), 0, chain(Gaussian(sd=2.0))).epsilon > promise
+
+
+# --- the statistics -----------------------------------------------------------------------------
+
+
+def test_bounds_on_rates_are_exact() -> None:
+    assert at_least(0, 50, 0.01) == 0.0
+    assert at_most(50, 50, 0.01) == 1.0
+    assert at_most(0, 50, 0.01) == pytest.approx(1 - 0.01 ** (1 / 50))
+    assert at_least(50, 50, 0.01) == pytest.approx(0.01 ** (1 / 50))
+    rng = np.random.default_rng(0)
+    hits = rng.binomial(200, 0.07, 4000)
+    low = np.array([at_least(int(h), 200, 0.05) for h in hits])
+    high = np.array([at_most(int(h), 200, 0.05) for h in hits])
+    assert (low > 0.07).mean() <= 0.06
+    assert (high < 0.07).mean() <= 0.06
+
+
+def test_the_chance_of_a_false_accusation_is_kept() -> None:
+    """Randomised response with known epsilon, at a confidence that can be checked by repeating."""
+    epsilon, wrongly, rng = 1.0, 0, np.random.default_rng(1)
+    honest = np.exp(epsilon) / (1 + np.exp(epsilon))
+    best = 0.0
+    for _ in range(300):
+        absent = (rng.random(3000) > honest).astype(float)
+        present = (rng.random(3000) < honest).astype(float)
+        shown = epsilon_shown(absent, present, 0.0, confidence=0.9).epsilon
+        wrongly += shown > epsilon
+        best = max(best, shown)
+    assert wrongly / 300 <= 0.1
+    assert best > 0.8
+
+
+def test_too_few_games_and_records_without_a_null_are_refused() -> None:
+    with pytest.raises(FixData, match="play at least 100 of each"):
+        epsilon_shown(np.zeros(5), np.zeros(500), 0.0)
+    game = exposed(PrivateSteps(clip=1.0, noise=1.0))
+    model = game.recipe.dense.model_copy(update={"bias": True})
+    biased = game.recipe.model_copy(update={"model": model})
+    with pytest.raises(FixConfig, match="without biases"):
+        Game(biased, game.start, game.inputs, game.labels)
+
+
+def test_a_record_that_is_not_there_adds_nothing() -> None:
+    for make in (exposed, ordinary):
+        game = make(None)
+        both = [game.shards(1, present) for present in (False, True)]
+        rows = record_gradients(
+            game.recipe.dense, game.recipe.loss, game.start, both[0].inputs[0], both[0].labels[0]
+        )
+        assert not rows[0].any()
+        assert rows[1:].any(axis=1).all()
+        assert (both[0].inputs[0, 1:] == both[1].inputs[0, 1:]).all()
+
+
+def test_the_most_that_a_guess_can_reach() -> None:
+    assert most_accurate(0.0, 0.0) == 0.5
+    assert most_accurate(np.log(3), 0.0) == pytest.approx(0.75)
+    assert most_accurate(float("inf"), 0.0) == 1.0
+    assert most_accurate(0.0, 0.0, prior=0.3) == 0.7
+    for epsilon, delta, prior in ((1.0, 0.0, 0.5), (0.5, 0.1, 0.4), (0.2, 0.05, 0.9)):
+        one, other = np.meshgrid(np.linspace(0, 1, 801), np.linspace(0, 1, 801))
+        inside = (one <= np.exp(epsilon) * (1 - other) + delta) & (
+            other <= np.exp(epsilon) * (1 - one) + delta
+        )
+        best = (prior * one + (1 - prior) * other)[inside].max()
+        assert best <= most_accurate(epsilon, delta, prior) + 1e-9
+        assert best > most_accurate(epsilon, delta, prior) - 0.01
+
+
+# --- our own attacks, on whole recordings -------------------------------------------------------
+
+CLIENTS = 30
+Outcome = tuple[float, float]
+"""Of one client: the share of right guesses, and the largest share that is allowed."""
+
+
+def people(seed: int, each: int, outside: int, strangers: int = 0) -> Dataset:
+    """Clients with ``each`` records, whose attribute ``s`` is a fair coin that nothing else tells
+    of; ``strangers``: further records among which some are to be kept out."""
+    rng = np.random.default_rng([seed, 17])
+    inside = CLIENTS * each + strangers
+    rows = inside + outside
+    columns: dict[str, Any] = {f"x{k}": rng.normal(size=rows) for k in range(5)}
+    columns["s"] = rng.integers(0, 2, rows).astype(float)
+    columns["y"] = np.array(["no", "yes", "perhaps"])[rng.integers(0, 3, rows)]
+    columns["site"] = np.array([f"site {k % CLIENTS}" for k in range(rows)])
+    table = Records(columns)
+    elsewhere = table.take(np.arange(inside, rows)).without("site") if outside else None
+    return Dataset(
+        name="people",
+        records=table.take(np.arange(inside)),
+        client="site",
+        target="y",
+        task="classification",
+        sensitive=("s",),
+        origin="made up",
+        licence="",
+        outside=elsewhere,
+    )
+
+
+def recorded(path: Path, dataset: Dataset, noise: float, seed: int, **audit: Any) -> Recording:
+    config = parse_config(
+        {
+            "seed": seed,
+            "data": {"source": "people"},
+            "model": {"name": "mlp", "hidden": [8]},
+            "training": {"rounds": 1, "learning_rate": 0.1, "wire": "float64"},
+            "audit": audit,
+            "defence": [{"name": "dp_sgd", "clip": 1.0, "noise": noise, "delta": DELTA}],
+        }
+    )
+    return Recording.open(simulate(plan(config, dataset), path))
+
+
+def attributes_guessed(path: Path, noise: float, seed: int) -> list[Outcome]:
+    """How often max_entropy is right about each client's records."""
+    run = recorded(path, people(seed, 5, 1000), noise, seed)
+    found = []
+    for client in run.clients:
+        guess = launch(MaxEntropy(), observe(run, SERVER, attribute("s"), client), seed)
+        right = np.array(guess.values)[guess.choice()] == run.truth()[client]["s"]
+        found.append((float(right.mean()), allowed(run, client, 0.5)))
+    return found
+
+
+def members_guessed(path: Path, noise: float, seed: int) -> list[Outcome]:
+    """How often candidate_decode is right about who of a pool, half of it, is the client's.
+
+    That a record is in a random half or not is one record exchanged for another.
+    """
+    run = recorded(path, people(seed, 5, 0, 5), noise, seed, membership=5, attributes=())
+    found = []
+    for client, truth in run.truth("Membership", membership().key).items():
+        guess = launch(CandidateDecode(), observe(run, SERVER, membership(), client), seed)
+        member = truth[MEMBER_COLUMN] > 0.5
+        right = (guess.probabilities > 0.5) == member
+        found.append((float(right.mean()), allowed(run, client, float(member.mean()))))
+    return found
+
+
+def allowed(run: Recording, client: str, prior: float) -> float:
+    """The most that what was promised to the client's records allows, of two worlds in which one of
+    them differs."""
+    promise = run.side("PrivacyBudget")[client]
+    return most_accurate(promise["changed"], promise["delta"], prior)
+
+
+@pytest.mark.parametrize("guessed", [attributes_guessed, members_guessed])
+@pytest.mark.parametrize("noise", [16.0, 6.0])
+def test_our_own_attacks_stay_below_what_is_allowed(
+    tmp_path: Path, guessed: Callable[..., list[Outcome]], noise: float
+) -> None:
+    """Their mean is not above the bound by more than four standard errors; on noise a hundred times
+    smaller than what was promised it is."""
+
+    def excess(right: Any, bound: float) -> float:
+        return float(np.mean(right) - 4 * np.std(right) / np.sqrt(len(right)) - bound)
+
+    found = [o for seed in range(2) for o in guessed(tmp_path / f"{seed}", noise, seed)]
+    right, bounds = np.transpose(found)
+    bound = float(bounds.mean())
+    assert 0.5 < bound < 0.9
+    assert excess(right, bound) <= 0
+    broken = np.transpose(guessed(tmp_path / "broken", noise / 100, 0))[0]
+    assert excess(broken, bound) > 0

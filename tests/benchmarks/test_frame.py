@@ -1,0 +1,258 @@
+"""The frame that measures: ratios, their spread, memory, the guard. Speeds are not tested here."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from benchmarks.runner import catalogue, child, run
+from benchmarks.runner.catalogue import chosen, entries, growths, side_named
+from benchmarks.runner.entry import Check, Entry, Growth, Job, Opponent, Side
+from benchmarks.runner.fit import exponent
+from benchmarks.runner.picture import draw
+from benchmarks.runner.provenance import age, today
+from benchmarks.runner.results import lost
+from overheard.cli import main
+from overheard.errors import FixConfig
+from overheard.own_code import seal
+
+
+def busy(seconds: float) -> None:
+    until = time.process_time() + seconds
+    while time.process_time() < until:
+        pass
+
+
+def sleeper(seconds: float, **facts: Any) -> Side:
+    """A party that works so long (the name says so: parties are told apart by it)."""
+
+    def prepare(sizes: Any, folder: Path) -> Job:
+        def work() -> dict[str, Any]:
+            busy(seconds)
+            return dict(facts)
+
+        return Job(work)
+
+    return Side(f"works {seconds:g} s", prepare)
+
+
+@pytest.fixture
+def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parties of a test are unknown to another process: measure here."""
+
+    def measured(name: str, side: Side, sizes: Any, folder: Path) -> dict[str, Any]:
+        return child.measure(side.prepare(sizes, folder), side.tree)
+
+    monkeypatch.setattr(run, "measured", measured)
+    monkeypatch.setattr(child, "LONG_ENOUGH", 0.02)
+
+
+def no_show(*_: Any) -> None:
+    pass
+
+
+@pytest.mark.usefixtures("in_process")
+def test_ratio_is_the_opponents_time_over_ours() -> None:
+    opponents = (
+        Opponent(sleeper(0.04), goal=2),
+        Opponent(sleeper(0.005), goal=2),
+        Opponent(sleeper(0.03), checks=(Check("never", lambda ours, theirs: False),), goal=1),
+    )
+    entry = Entry("x", "a test", sleeper(0.01), opponents, {"n": 1}, {"n": 1})
+    rows = run.compare(entry, 3, False, no_show)
+    assert rows[0]["ratio"] == pytest.approx(4, rel=0.4)
+    assert rows[1]["ratio"] == pytest.approx(0.5, rel=0.4)
+    assert [row["met"] for row in rows] == [True, False, False]
+    assert rows[0]["lowest"] <= rows[0]["ratio"] <= rows[0]["highest"]
+    assert len(rows[0]["ratios"]) == 3
+
+
+@pytest.mark.usefixtures("in_process")
+def test_a_part_of_the_work_counts_for_the_whole() -> None:
+    def tenth(sizes: Any, folder: Path) -> Job:
+        return Job(lambda: busy(0.01) or {}, share=0.1)
+
+    entry = Entry("x", "", sleeper(0.01), (Opponent(Side("tenth", tenth), goal=5),), {}, {})
+    (row,) = run.compare(entry, 2, False, no_show)
+    assert row["ratio"] == pytest.approx(10, rel=0.4)
+
+
+@pytest.mark.usefixtures("in_process")
+def test_who_is_not_installed_is_skipped_with_the_reason() -> None:
+    absent = Side("absent", sleeper(0.01).prepare, needs="no_such_module_anywhere")
+    entry = Entry("x", "", sleeper(0.01), (Opponent(absent, goal=2),), {}, {})
+    (row,) = run.compare(entry, 1, False, no_show)
+    assert "no_such_module_anywhere is not installed" in row["skipped"]
+    assert row["met"] is None
+
+
+def test_memory_beyond_the_start_is_seen() -> None:
+    """In a process of its own: one that has run other tests takes 20 MB from what it holds."""
+    words = (
+        "import numpy as np\n"
+        "from benchmarks.runner import child\n"
+        "from benchmarks.runner.entry import Job\n"
+        "hungry = lambda: {'sum': float(np.ones(20 << 17).sum())}\n"
+        "print(child.measure(Job(hungry), False)['extra_mb'])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", words], capture_output=True, text=True, check=True, cwd=run.ROOT
+    )
+    assert 15 < float(done.stdout) < 60
+
+
+def test_memory_of_processes_below_is_seen() -> None:
+    words = [sys.executable, "-c", "x = b'1' * (60 << 20)"]
+
+    def work() -> dict[str, Any]:
+        subprocess.run(words, check=True)
+        return {}
+
+    assert child.measure(Job(work, spawns=True), False)["peak_mb"] > 60
+
+
+@pytest.mark.parametrize("slope", [0.0, 1.0, 2.5])
+def test_exponents_are_found(slope: float) -> None:
+    sizes = [10, 100, 1000, 10_000]
+    assert exponent(sizes, [3 * s**slope for s in sizes]) == pytest.approx(slope)
+
+
+@pytest.mark.usefixtures("in_process")
+def test_growth_is_measured_judged_and_drawn() -> None:
+    def prepare(sizes: Any, folder: Path) -> Job:
+        return Job(lambda: busy(0.001 * sizes["records"]) or {})
+
+    def curve(expected: float) -> Growth:
+        side = Side("ours", prepare)
+        return Growth("g", "a <test>", "records", (4, 16), (4, 16), side, "why", time=expected)
+
+    row = run.grow(curve(1.0), False, no_show)
+    assert row["time_exponent"] == pytest.approx(1.0, abs=0.3)
+    assert run.grow(curve(0.2), False, no_show)["met"] is False
+    picture = draw(row)
+    assert picture.startswith("<?xml")
+    assert "a &lt;test&gt;" in picture
+
+
+def test_what_was_lost() -> None:
+    def row(ratio: float | None, entry: str = "a") -> dict[str, Any]:
+        return {"entry": entry, "opponent": "loop", "ratio": ratio}
+
+    committed = {"comparisons": [row(10.0)]}
+    assert lost(committed, [row(10.0)]) == []
+    assert lost(committed, [row(7.1)]) == []
+    assert [r["before"] for r in lost(committed, [row(6.9)])] == [10.0]
+    assert lost(committed, [row(None), row(1.0, "new")]) == []
+
+
+def test_every_row_has_a_goal_and_both_sizes_name_the_same() -> None:
+    for entry in entries().values():
+        assert entry.sizes.keys() == entry.quick.keys(), entry.name
+        assert any(o.goal or o.seconds_more for o in entry.opponents), entry.name
+        for side in entry.sides().values():
+            assert side_named(entry.name, side.name) is side
+    for growth in growths().values():
+        assert side_named(growth.name, "ours") is growth.side
+    assert {g.axis for g in growths().values()} == {"records", "parameters", "clients", "rounds"}
+    assert not entries().keys() & growths().keys()
+
+
+def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
+    with pytest.raises(
+        FixConfig, match=r"no comparison 'nothing'; choose from fedavg-mlp, .*start-up"
+    ):
+        chosen(["nothing"])
+
+
+@pytest.mark.usefixtures("in_process")
+def test_the_guard_and_a_doctored_file(tmp_path: Path, capsys: Any) -> None:
+    """It passes with a file of its own and fails where a ratio was better before."""
+
+    def bench(*words: str) -> int:
+        with (
+            mock.patch.object(sys, "argv", ["overheard", "bench", "model-based", *words]),
+            pytest.raises(SystemExit) as ended,
+        ):
+            main()
+        return int(ended.value.code or 0)
+
+    path = tmp_path / "r.json"
+    same = ("--quick", "--repeats", "1")
+    assert bench(*same, "--out", str(path)) == 0
+    content = json.loads(path.read_text())
+    assert {row["opponent"] for row in content["comparisons"]} > {"loop over records and values"}
+    assert all(row["checks"]["identical decisions"] for row in content["comparisons"])
+    for row in content["comparisons"]:
+        assert row["code"] == today(row)
+        assert row["command"] == "overheard bench model-based --repeats 1 --quick"
+        assert row["seal"] == seal(row)
+    assert bench(*same, "--out", str(path), "--again") == 0  # nothing to measure
+    assert json.loads(path.read_text())["comparisons"] == content["comparisons"]
+    for row in content["comparisons"]:
+        row["code"] = "of last year"
+    path.write_text(json.dumps(content))
+    assert bench(*same, "--out", str(path), "--again") == 0
+    assert {age(row) for row in json.loads(path.read_text())["comparisons"]} == {"current"}
+    for factor, code in ((0.3, 0), (20.0, 1)):
+        changed = json.loads(json.dumps(content))
+        for row in changed["comparisons"]:
+            row["ratio"] *= factor
+        path.write_text(json.dumps(changed))
+        assert bench(*same, "--check", str(path)) == code
+    assert "lost: model-based against loop over records and values" in capsys.readouterr().err
+    path.write_text(json.dumps(content | {"quick": False}))
+    assert bench(*same, "--check", str(path)) == 1
+    assert "was measured without --quick" in capsys.readouterr().err
+    path.write_text("{}")
+    assert bench(*same, "--check", str(path)) == 1
+    assert "is no file of results" in capsys.readouterr().err
+
+
+def test_a_measurement_is_a_process_of_its_own(tmp_path: Path) -> None:
+    side = entries()["start-up"].opponents[0].side
+    found = run.measured("start-up", side, {}, tmp_path)
+    assert found["cpu"] > 0
+    assert 1 < found["peak_mb"] < 100
+    broken = Side("no such party", side.prepare)
+    with pytest.raises(FixConfig, match="start-up: 'no such party' ended with code 1"):
+        run.measured("start-up", broken, {}, tmp_path)
+
+
+def test_the_catalogue_is_the_issues_table() -> None:
+    """One entry a line of the table of goals; a line that is dropped would not be missed."""
+    assert list(catalogue.entries()) == [
+        "fedavg-mlp",
+        "fedavg-logistic",
+        "exact-local-model",
+        "learned-map",
+        "attribute-decoding",
+        "model-based",
+        "secure-aggregation",
+        "mixed-model",
+        "writing",
+        "reading",
+        "reading-one-client",
+        "start-up",
+    ]
+
+
+def test_an_engine_that_hangs_is_ended_and_said(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Its row says so; nothing that it started is left running."""
+    script = tmp_path / "hangs"
+    script.write_text("#!/bin/sh\nsleep 60 & echo $! > " + str(tmp_path / "pid") + "\nwait\n")
+    script.chmod(0o755)
+    monkeypatch.setattr(run, "PATIENCE", 1)
+    monkeypatch.setattr(run, "LOOPBACK", (str(script),))
+    with pytest.raises(FixConfig, match="'hangs' did not end within 1 s"):
+        run.measured("x", Side("hangs", sleeper(0.0).prepare, loopback=True), {}, tmp_path)
+    left = Path(f"/proc/{(tmp_path / 'pid').read_text().strip()}/stat")
+    assert not left.exists() or left.read_text().rpartition(")")[2].split()[0] == "Z"

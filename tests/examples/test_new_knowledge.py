@@ -1,0 +1,86 @@
+"""A new kind of knowledge is one file: it is disclosed, recorded, granted, shared, handed over."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+from overheard import Recording, audit, launch, launch_isolated, observe, share, threat_named
+from overheard.isolation.launch import means
+from overheard.transcript import kind as kinds_of
+from overheard.transcript.target import Target
+from overheard.transcript.threat import EAVESDROPPER, granting_named
+
+FILE = Path(__file__).parents[2] / "examples" / "new_knowledge.py"
+TARGET = Target("attribute", "female")
+
+
+@pytest.fixture
+def example(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The file, imported as whoever wrote it would; what it registers is forgotten after it."""
+    monkeypatch.setattr(kinds_of, "_REGISTRY", dict(kinds_of._REGISTRY))
+    spec = importlib.util.spec_from_file_location("new_knowledge", FILE)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "new_knowledge", module)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def run(example: ModuleType, tmp_path: Path) -> Recording:
+    example.main(str(tmp_path))
+    return Recording.open(tmp_path / "run")
+
+
+def test_it_is_granted_to_an_attack_in_an_audit(
+    example: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = example.main(str(tmp_path))
+    assert {row.attack for row in record.pooled} == {"max_entropy", "published_mean"}
+    assert "published_mean: " in capsys.readouterr().out
+    poorer = threat_named("eavesdropper")
+    without = audit(
+        Recording.open(tmp_path / "run"),
+        poorer,
+        [example.PublishedMean(), "majority"],
+        rounds=False,
+    )
+    assert {s.attack for s in without.skipped} == {"published_mean"}
+    assert all("needs ColumnMean" in s.reason for s in without.skipped)
+
+
+def test_each_client_s_own_is_read_and_used(example: ModuleType, run: Recording) -> None:
+    truth = run.truth()
+    for client in run.clients:
+        view = observe(run, granting_named(EAVESDROPPER, ["column mean"]), TARGET, client)
+        women = truth[client]["female"]
+        assert view.know(example.ColumnMean).mean == pytest.approx(women.mean())
+        guess = launch(example.PublishedMean(), view, 0)
+        assert guess.choice().sum() == women.sum()
+
+
+def test_of_the_clients_that_are_not_shared_nothing_is(
+    example: ModuleType, run: Recording, tmp_path: Path
+) -> None:
+    one = run.clients[0]
+    knowing = EAVESDROPPER.granting(example.ColumnMean)
+    shared = share(run, "female", knowing, tmp_path / "shared", [one])
+    assert "ColumnMean" in shared.kinds
+    assert set(Recording.open(tmp_path / "shared").side("ColumnMean", TARGET.key)) == {one}
+    poorer = share(run, "female", EAVESDROPPER, tmp_path / "less", [one])
+    assert "ColumnMean" not in poorer.kinds
+
+
+@pytest.mark.skipif(not all(means().values()), reason=f"this system cannot isolate: {means()}")
+def test_an_isolated_attack_receives_it(example: ModuleType, run: Recording) -> None:
+    view = observe(run, EAVESDROPPER.granting(example.ColumnMean), TARGET, run.clients[0])
+    here = launch(example.PublishedMean(), view, 0)
+    there = launch_isolated(example.PublishedMean(), view, 0, hidden=[run.path])
+    np.testing.assert_array_equal(here.probabilities, there.probabilities)

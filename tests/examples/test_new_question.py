@@ -1,0 +1,87 @@
+"""A question that is one file, in a package of its own, shows up everywhere: by entry points."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "new_question.py"
+POINTS = """[overheard.questions]
+share = new_question:QUESTION
+[overheard.attacks]
+decoded_share = new_question:DecodedShare
+population_share = new_question:PopulationShare
+"""
+COMMAND = "from overheard.cli import main; main()"
+
+
+@pytest.fixture
+def stranger(tmp_path: Path, workplace: Any) -> Any:
+    """Runs the command where the file is installed as a package of a stranger's."""
+    folder = tmp_path / "site-packages"
+    about = folder / "new_question-1.0.dist-info"
+    about.mkdir(parents=True)
+    shutil.copy(EXAMPLE, folder)
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: new_question\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text(POINTS)
+    paths = [str(folder), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    environment = {**os.environ, **workplace.SCREEN, "PYTHONPATH": os.pathsep.join(paths)}
+
+    def run(*words: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "-c", COMMAND, *words],
+            cwd=workplace.path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return run
+
+
+def test_it_is_listed_audited_reported_and_compared(stranger: Any, workplace: Any) -> None:
+    listed = stranger("attacks")
+    assert "decoded_share" in listed
+    assert "population_share" in listed
+
+    chosen = ["--attack", "decoded_share", "--attack", "population_share", "--target", "share.s"]
+    said = stranger("audit", "run", *chosen, "--out", "a")
+    assert "share of s" in said
+    audit = json.loads((workplace.path / "a" / "audit.json").read_text())
+    assert {f["question"] for f in audit["findings"]} == {"share"}
+    assert {f["metric"] for f in audit["findings"]} == {"share_error"}
+    pooled = {row["attack"]: row for row in audit["pooled"]}
+    assert pooled["decoded_share"]["clients"] == 3
+    assert pooled["decoded_share"]["value"] < pooled["population_share"]["value"]
+    assert audit["heard"]
+
+    for name in ("report.html", "report.md", "report.json"):
+        stranger("report", "a/audit.json", "--out", name)
+        text = (workplace.path / name).read_text()
+        assert "share of s" in text
+        assert "Shares: an error below that of the other clients" in text
+    page = (workplace.path / "report.html").read_text()
+    assert "Absolute error of the share. Logarithmic" in page
+    assert "Shares among the records of <bdi>site 0</bdi>" in page
+    (secret,) = json.loads((workplace.path / "report.json").read_text())["secrets"]
+    assert secret["metric"] == "share_error"
+
+    compared = stranger("compare", "a/audit.json", "a/audit.json")
+    assert "decoded_share" in compared
+    assert "no rise of leakage was shown" in compared
+
+    without = workplace.overheard("report", "a/audit.json", "--out", "again.html")
+    assert without.returncode == 1
+    assert "unknown metric 'share_error'" in without.stderr
+    assert "install its question's package" in without.stderr

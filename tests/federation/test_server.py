@@ -1,0 +1,181 @@
+"""The server's rules: what they make of a round, and that everybody uses the same ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from overheard.errors import FixConfig
+from overheard.federation.config import parse_config
+from overheard.federation.plan import plan
+from overheard.federation.server import RULES, Mean, WeightedMean, aggregate, aggregate_sum
+from overheard.federation.simulate import simulate
+from overheard.guard.rehearsal import rehearsed
+from overheard.transcript.store import Recording
+
+Settings = Callable[..., dict[str, Any]]
+
+
+def recipe_of(people: Path, settings_for: Settings, **training: Any) -> Any:
+    return plan(parse_config(settings_for(people, training=training))).recipe
+
+
+@pytest.mark.parametrize(("rule", "expected"), [(WeightedMean(), [2, 3]), (Mean(), [4, 2])])
+def test_weights_decide_the_mean(
+    people: Path, settings_for: Settings, rule: Any, expected: list[int]
+) -> None:
+    returned = np.array([[0.0, 4.0], [8.0, 0.0]], np.float32)
+    start, sizes = np.zeros(2, np.float32), np.array([30, 10])
+    recipe = recipe_of(people, settings_for)
+    mean, _ = aggregate(rule, (), recipe, start, returned, sizes)
+    assert mean.dtype == np.float32
+    assert mean.tolist() == expected
+    gradient = recipe_of(people, settings_for, algorithm="fedsgd", learning_rate=0.5)
+    stepped, _ = aggregate(rule, (), gradient, start + 1, returned, sizes)
+    assert stepped.tolist() == [1 - expected[0] / 2, 1 - expected[1] / 2]
+
+
+def test_sums_of_unequal_clients_want_a_rule_that_takes_them_equally(
+    people: Path, settings_for: Settings, tmp_path: Path
+) -> None:
+    content = settings_for(people, defence=[{"name": "secure_sum"}])
+    for rule in ({"rule": "weighted_mean"}, {"rule": "adam"}):
+        with pytest.raises(FixConfig, match="adds the updates unweighted"):
+            simulate(plan(parse_config(content | {"server": rule})), tmp_path / "run")
+    for rule in ({"rule": "mean"}, {"rule": "adam", "weighting": "equal"}):
+        simulate(plan(parse_config(content | {"server": rule})), tmp_path / rule["rule"])
+
+
+def test_a_sum_moves_as_its_clients_do(people: Path, settings_for: Settings) -> None:
+    start, returned = np.ones(3), np.random.default_rng(0).normal(size=(4, 3))
+    for recipe, updates in (
+        (recipe_of(people, settings_for), start - returned),
+        (recipe_of(people, settings_for, algorithm="fedsgd"), returned),
+    ):
+        one, _ = aggregate(Mean(), (), recipe, start, returned, np.full(4, 9))
+        other, _ = aggregate_sum(Mean(), (), recipe, start, updates.sum(axis=0), 4)
+        np.testing.assert_allclose(one, other)
+
+
+def momentum(ways: list[np.ndarray], rate: float, beta: float) -> np.ndarray:
+    """By the sum that the recursion comes to."""
+    end = len(ways)
+    return rate * np.sum(
+        [beta ** (t - k) * ways[k] for t in range(end) for k in range(t + 1)], axis=0
+    )
+
+
+def adam(ways: list[np.ndarray], rate: float, b1: float, b2: float, tau: float) -> np.ndarray:
+    """Coordinate by coordinate."""
+    moved = []
+    for coordinate in np.transpose(ways):
+        m, v, x = 0.0, tau**2, 0.0
+        for way in coordinate:
+            m, v = b1 * m + (1 - b1) * way, b2 * v + (1 - b2) * way**2
+            x += rate * m / (v**0.5 + tau)
+        moved.append(x)
+    return np.array(moved)
+
+
+@pytest.mark.parametrize(
+    ("settings", "naive"),
+    [
+        ({"rule": "momentum"}, lambda w: momentum(w, 1.0, 0.9)),
+        (
+            {"rule": "momentum", "learning_rate": 0.3, "momentum": 0.5},
+            lambda w: momentum(w, 0.3, 0.5),
+        ),
+        ({"rule": "adam"}, lambda w: adam(w, 0.1, 0.9, 0.99, 1e-3)),
+        (
+            {"rule": "adam", "learning_rate": 0.02, "beta1": 0.0, "beta2": 0.5, "tau": 0.1},
+            lambda w: adam(w, 0.02, 0.0, 0.5, 0.1),
+        ),
+    ],
+)
+def test_rules_with_a_memory_are_those_of_their_papers(settings: Any, naive: Any) -> None:
+    rule = RULES[settings["rule"]].model_validate(settings)
+    ways = list(np.random.default_rng(1).normal(size=(5, 4)))
+    model, state = np.zeros(4), rule.init(4)
+    for way in ways:
+        before, were = model.copy(), [part.copy() for part in state]
+        after, kept = rule.update(state, model, model + way)
+        for part, was in zip((model, *state), (before, *were), strict=True):
+            np.testing.assert_array_equal(part, was)  # nothing is changed in place
+        model, state = after, kept
+    np.testing.assert_allclose(model, naive(ways), rtol=1e-12)
+
+
+def test_the_default_is_the_weighting_of_the_training(people: Path, settings_for: Settings) -> None:
+    plain = parse_config(settings_for(people))
+    assert plain.server_rule() == WeightedMean()
+    assert "server" not in plain.model_dump(mode="json")  # as it was written before there were any
+    assert (
+        parse_config(settings_for(people, training={"weighting": "equal"})).server_rule() == Mean()
+    )
+    given = parse_config(settings_for(people, server={"rule": "adam", "tau": 0.01}))
+    assert parse_config(given.model_dump(mode="json")) == given
+    assert given.model_dump()["server"]["tau"] == 0.01
+
+
+def messages(path: Path, content: dict[str, Any]) -> list[dict[str, Any]]:
+    run = Recording.open(simulate(plan(parse_config(content)), path))
+    return [sent for _, sent, _ in run.aggregates()]
+
+
+def test_a_rule_by_name_is_what_the_weighting_gives(
+    people: Path, settings_for: Settings, tmp_path: Path
+) -> None:
+    for rule, weighting in (("mean", "equal"), ("weighted_mean", "size")):
+        named = messages(tmp_path / rule, settings_for(people, server={"rule": rule}))
+        usual = settings_for(people, training={"weighting": weighting})
+        for one, other in zip(named, messages(tmp_path / weighting, usual), strict=True):
+            for name in one:
+                np.testing.assert_array_equal(one[name], other[name])
+
+
+def test_an_isolated_client_has_a_memory_of_its_own(
+    people: Path, settings_for: Settings, tmp_path: Path
+) -> None:
+    """Its own model moves by its own updates alone, whoever else there is."""
+    alone = settings_for(people, training={"isolate": "site 0"}, server={"rule": "momentum"})
+    run = Recording.open(simulate(plan(parse_config(alone)), tmp_path / "run"))
+    _, sent, returned, _ = run.link("site 0")
+    name = next(iter(sent))
+    velocity = 0.0
+    for number in range(2):
+        velocity = 0.9 * velocity + (sent[name][number] - returned[name][number])
+        np.testing.assert_allclose(sent[name][number + 1], sent[name][number] - velocity, atol=1e-6)
+
+
+def test_a_rehearsal_knows_the_rule(people: Path, settings_for: Settings) -> None:
+    sent = {}
+    for rule in ("weighted_mean", "momentum"):
+        ready = plan(parse_config(settings_for(people, server={"rule": rule})))
+        sent[rule] = [model for model, _ in rehearsed(ready, "site 0", 3)]
+    np.testing.assert_allclose(sent["momentum"][1], sent["weighted_mean"][1], atol=1e-6)
+    assert np.abs(sent["momentum"][2] - sent["weighted_mean"][2]).max() > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"server": {"rule": "median"}}, "unknown server rule 'median'; did you mean 'mean'"),
+        ({"server": {}}, "unknown server rule None; known: mean, weighted_mean, momentum, adam"),
+        ({"server": {"rule": "mean", "tau": 1.0}}, "server rule 'mean': unknown key 'tau'"),
+        ({"server": {"rule": "mean", "weighting": "size"}}, "equal"),
+        ({"server": {"rule": "adam", "beta1": 1.0}}, "beta1.*less than 1"),
+        (
+            {"server": {"rule": "adam"}, "training": {"weighting": "equal"}},
+            "leave training.weighting out",
+        ),
+    ],
+)
+def test_what_makes_no_sense_is_refused(
+    people: Path, settings_for: Settings, changes: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(FixConfig, match=words):
+        parse_config(settings_for(people, **changes))

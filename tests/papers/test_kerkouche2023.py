@@ -1,0 +1,147 @@
+"""kerkouche2023's figures on digits, and what their rows say."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from overheard.errors import FixConfig
+from papers.common.catalogue import experiments
+from papers.common.rows import Choice, Reproduction
+from papers.kerkouche2023 import pictures as drawn
+from papers.kerkouche2023 import run as paper
+from papers.kerkouche2023.listening import OURS, Heard, Point, Setting, listen
+from papers.kerkouche2023.rows import curve_rows, reliability_rows, worst_rows
+
+
+def quiet(what: str, done: int, total: int) -> None:
+    """No progress bar in tests."""
+
+
+def test_every_figure_is_listed() -> None:
+    names = {f"kerkouche2023-{n}" for n in ("fig2", "fig3", "fig4", "fig5", "fig6", "fig7", "fig8")}
+    assert names <= set(experiments())
+
+
+def test_the_quick_version_finds_the_climbers(tmp_path) -> None:
+    """Ours has F1 = 1 at the end; every method has a curve; the picture is drawn."""
+    outcome = paper.fig5(True, 1, quiet, Choice(rounds=40, shadows=60))
+    curves = {r.method for r in outcome.rows if r.measure == "F1"}
+    assert curves == {"matched_filter", "BASELINE", "OLS", "REG", "PROLIN"}
+    assert curves == {r.method for r in outcome.rows if r.measure == "best F1"}
+    last = [r.measured for r in outcome.rows if r.client == "round 40" and r.measure == "F1"]
+    assert outcome.measured("matched_filter", client="round 40", measure="F1") == [1.0]
+    assert max(last) == 1.0
+    drawn.draw_f1(outcome, tmp_path / "fig5.svg")
+    assert (tmp_path / "fig5.svg").stat().st_size > 1000
+
+
+def test_targets_and_decoys_share_a_federation() -> None:
+    setting = Setting("digits", "membership", 10, 10, 20, 4, targets=2, decoys=1, compared=0)
+    heard = listen(setting, 3, quiet)
+    assert [int(p.positive.sum()) for p in heard.points] == [4, 4]
+    assert [int(p.positive.sum()) for p in heard.decoys] == [0]
+    rows = curve_rows(setting, [heard])
+    measures = {r.measure for r in rows}
+    assert {"F1", "Brier score", "false alarms", "F1 by effect size", "CPU seconds"} <= measures
+
+
+def test_reliability(tmp_path) -> None:
+    """What was said and what was so; no paper claims either."""
+    p, real = np.array([0.05, 0.05, 0.95, 0.97]), np.array([False, False, True, True])
+    point = Point(0, "matched_filter", 50, 1.0, 0.0, p, real, 1.0, 2)
+    rows = reliability_rows("all", [point])
+    assert [(r.measure, r.measured, r.claimed) for r in rows] == [
+        ("probability given", pytest.approx(0.05), None),
+        ("reliability", 0.0, None),
+        ("probability given", pytest.approx(0.96), None),
+        ("reliability", 1.0, None),
+    ]
+    outcome = Reproduction("kerkouche2023-reliability", "p", tuple(rows), "d", (), True, 1)
+    drawn.draw_reliability(outcome, tmp_path / "reliability.svg")
+    assert (tmp_path / "reliability.svg").stat().st_size > 1000
+
+
+def test_parts_of_figures() -> None:
+    panels = paper._settings("membership", False, Choice("fashion", 10, 60, 0), ("mnist",))
+    assert [(p.dataset, p.size, p.rounds, p.compared) for p in panels] == [("fashion", 10, 60, 0)]
+    both = paper._settings("ascent", False, Choice(), ("mnist", "cifar10"))
+    assert [p.size for p in both] == [10, 20, 30, 25, 50]
+    (many,) = paper._settings("ascent", False, Choice("cifar10", 25, clients=200), ())
+    assert (many.clients, many.positives, many.shadows) == (200, 5, 1200)
+    with pytest.raises(FixConfig, match="unknown dataset 'svhn'"):
+        paper._settings("ascent", False, Choice("svhn"), ("mnist",))
+    with pytest.raises(FixConfig, match="give --shadows"):
+        paper.fig2(True, 1, quiet, Choice(shadows=0))
+    (alone,) = paper._settings("ascent", True, Choice(shadows=0), ())
+    assert alone.compared == 0
+    other = experiments()["driouich2022-prop1"]
+    with pytest.raises(FixConfig, match="has no --dataset"):
+        other.run_part(True, 1, quiet, Choice("fashion"))
+
+
+def test_what_the_detectors_tell(tmp_path) -> None:
+    """Figures 2, 6 and 7 on digits: overlaps between 0 and 1, and pictures."""
+    choice = Choice(rounds=10, shadows=60)
+    features = paper.fig2(True, 1, quiet, choice)
+    shared = features.measured("both", measure="OVL")
+    assert len(shared) == 2
+    assert all(0 <= value <= 1 for value in shared)
+    drawn.draw_features(features, tmp_path / "fig2.svg")
+    norms = paper.fig6(True, 1, quiet, choice)
+    assert min(norms.measured("ascent", measure="norm")) > 0
+    drawn.draw_overlap(norms, tmp_path / "fig6.svg")
+
+
+def test_ours_is_set_beside_theirs_on_the_same_targets() -> None:
+    """A mean over all targets of ours would not be comparable with theirs on one."""
+    nobody = np.zeros(2)
+
+    def point(target: int, method: str, value: float) -> Point:
+        return Point(target, method, 10, value, 0.0, nobody, nobody > 0, 1.0, 0)
+
+    points = (point(0, OURS, 1.0), point(1, OURS, 0.0), point(0, "PROLIN", 0.5))
+    setting = Setting("fashion", "membership", 10, 10, targets=2)
+    rows = curve_rows(setting, [Heard(points, (), (), ())])
+    of = {(r.method, r.measure): r.measured for r in rows}
+    assert of[OURS, "F1"] == 0.5
+    assert of[OURS, "F1, the others' targets"] == 1.0
+    assert of["PROLIN", "F1"] == 0.5
+    assert (OURS, "CPU seconds") not in of  # readings that were kept took no time
+
+
+def curve(method: str, *heights: float) -> tuple[Point, ...]:
+    nobody = np.zeros(2)
+    return tuple(
+        Point(0, method, 20 * (t + 1), height, 0.0, nobody, nobody > 0, 1.0, 0)
+        for t, height in enumerate(heights)
+    )
+
+
+def test_section_6_4_2_is_about_peaks_means_and_spread() -> None:
+    """Of Fashion, 20 records: BASELINE peaks at round 20 with .83, PROLIN at round 120 with .79."""
+    points = curve("BASELINE", 0.9, 0.3, 0.3) + curve("PROLIN", 0.2, 0.5, 0.8)
+    setting = Setting("fashion", "membership", 20, 60)
+    rows = curve_rows(setting, [Heard((*points, *curve(OURS, 1, 1, 1)), (), (), ())])
+    of = {(r.method, r.measure): (r.measured, r.claimed) for r in rows if r.client == "all rounds"}
+    assert of["BASELINE", "best F1"] == (0.9, 0.83)
+    assert of["BASELINE", "round of the best"] == (20, 20)
+    assert of["PROLIN", "best F1"] == (0.8, 0.79)
+    assert of["PROLIN", "round of the best"] == (60, 120)
+    assert of["PROLIN", "mean F1"] == (pytest.approx(0.5), None)
+    spread = [of[method, "sd of F1"][0] for method in ("BASELINE", "PROLIN", OURS)]
+    assert spread == sorted(spread, reverse=True)
+    assert spread[-1] == 0
+    assert worst_rows(rows) == []
+    other = curve_rows(replace(setting, dataset="mnist"), [Heard(curve("PROLIN", 0.1), (), (), ())])
+    (worst, *_) = worst_rows([*other, *rows])
+    assert (worst.method, worst.measured, worst.claimed) == ("PROLIN", 0.1, 0.69)
+    assert worst.client == "mnist, membership, 20 records, 50 clients"
+
+
+def test_reliability_takes_points_at_one_round() -> None:
+    made = paper.reliability(True, 1, lambda *_: None, Choice(rounds=30))
+    assert {r.client for r in made.rows if r.measure == "F1"} >= {"round 30"}
+    assert any(r.measure == "reliability" for r in made.rows)

@@ -1,0 +1,207 @@
+"""lyu2021's runner in small, on digits, and the tables as settings: no file is needed."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from overheard.attacks.attribute.gradient_matching import CosMatching
+from overheard.attacks.attribute.joint_decode import JointDecode
+from overheard.attacks.attribute.max_entropy import MaxEntropy
+from overheard.federation.config import parse_config
+from overheard.federation.plan import plan
+from papers.common.catalogue import experiment_named
+from papers.common.harness import STRANGER
+from papers.common.rows import Reproduction, Row, write_reproduction
+from papers.lyu2021 import settings as tables
+from papers.lyu2021.rows import over_repetitions, run_table
+from papers.lyu2021.scoring import (
+    Measured,
+    balanced_accuracy,
+    exactly,
+    f1,
+    has_twin,
+    rare_f1,
+    score,
+)
+from papers.lyu2021.settings import Setting
+
+PAPERS = Path(__file__).parents[2] / "papers"
+SHORT = CosMatching(phases=("pre1",), temperatures=(1.0,), steps=10)
+SMALL = Setting(
+    "digits, c043",
+    "40 records",
+    "digits",
+    "c043",
+    40,
+    {"cos_matching": SHORT, "max_entropy": MaxEntropy(rounds=1)},
+    {"cos_matching": 0.9},
+    {"public": 100},
+    hidden=(64,),
+    rounds=2,
+)
+
+
+def test_every_table_is_there() -> None:
+    names = [f"table{i}" for i in range(2, 14)]
+    names += ["labels", "label-prior", "pipeline", "equation2"]
+    for name in names:
+        assert experiment_named(f"lyu2021-{name}").paper == "lyu2021"
+
+
+@pytest.mark.parametrize("quick", [True, False])
+@pytest.mark.parametrize(
+    ("make", "claims"),
+    [
+        (lambda q: tables.methods_table("purchase100", q), 8),
+        (lambda q: tables.methods_table("location30", q), 6),
+        (lambda q: tables.methods_table("splice", q), 8),
+        (tables.isolation_table, 18),
+        (tables.batch_table, 18),
+        (tables.phases_table, 30),
+        (tables.sizes_table, 22),
+        (tables.networks_table, 18),
+        (lambda q: tables.members_table("purchase100", q), 24),
+        (lambda q: tables.members_table("location30", q), 18),
+        (lambda q: tables.prior_table("location30", q), 18),
+        (lambda q: tables.prior_table("purchase100", q), 24),
+        (tables.labels_table, 16),
+    ],
+)
+def test_settings_are_distinct_and_carry_the_claims(make, claims, quick: bool) -> None:  # type: ignore[no-untyped-def]
+    settings = make(quick)
+    assert len({(s.panel, s.at) for s in settings}) == len(settings)
+    assert all(0 < c <= 1 for s in settings for c in s.claims.values())
+    if not quick:
+        assert sum(bool(s.claims) for s in settings) == claims
+
+
+def test_claims_stand_where_the_paper_prints_them() -> None:
+    def claim(settings: list[Setting], panel: str, at: str, method: str) -> float:
+        (one,) = [s for s in settings if (s.panel, s.at) == (panel, at)]
+        return one.claims[method]
+
+    table3 = tables.methods_table("location30", False)
+    assert claim(table3, "location30, c069", "300 records", "cos_matching") == 0.7967
+    assert claim(table3, "location30, c001", "100 records", "l2_lbfgs") == 1.0
+    table8 = tables.sizes_table(False)
+    assert claim(table8, "location30, c001", "300 records", "cos_matching") == 0.8667
+    assert claim(table8, "splice, c049", "1000 records", "cos_matching") == 0.255
+    table11 = tables.members_table("location30", False)
+    assert claim(table11, "location30, c069, B=all", "300 records", "gmm") == 0.8933
+    table12 = tables.prior_table("location30", False)
+    assert claim(table12, "location30, c069, B=32", "50 records", "cos_matching") == 0.86
+
+
+def test_the_page_says_at_which_rates() -> None:
+    """Full batches: 0.1, but for Table 6 and for membership."""
+
+    def full_batch(settings: list[Setting]) -> set[float]:
+        return {s.rate for s in settings if not s.batch}
+
+    assert full_batch(tables.batch_table(False)) == {0.01}
+    assert full_batch(tables.members_table("location30", False)) == {0.5}
+    for make in (tables.isolation_table, tables.phases_table, tables.sizes_table):
+        assert full_batch(make(False)) == {0.1}
+    page = " ".join((PAPERS / "lyu2021" / "README.md").read_text(encoding="utf-8").split())
+    assert "0.1 with full batches (0.01 in Table 6" in page
+    assert "0.5 for membership" in page
+
+
+@pytest.fixture(scope="module")
+def outcome() -> Reproduction:
+    batch = replace(SMALL, at="B=8", batch=8, attacks={"max_entropy": MaxEntropy(rounds=2)})
+    late = replace(SMALL, at="last5", phase="last5", rounds=7)
+    crowd = replace(SMALL, at="3 participants", others=2)
+    return run_table(
+        "lyu2021-small", [SMALL, batch, late, crowd], True, 1, lambda what, done, total: None
+    )
+
+
+def test_rows_hold_claim_majority_stranger_seconds_and_interval(outcome: Reproduction) -> None:
+    rows = {(r.client, r.method, r.measure): r for r in outcome.rows}
+    ours = rows["40 records", "max_entropy", "accuracy"]
+    assert ours.measured == 1.0
+    assert ours.low is not None
+    assert ours.low < 1.0
+    assert ours.majority is not None
+    assert ours.seconds is not None
+    assert rows["40 records", "cos_matching", "accuracy"].claimed == 0.9
+    assert rows["40 records", STRANGER, "accuracy"].measured > 0.4
+    assert rows["40 records", "max_entropy", "F1 of the rarest value"].measured == 1.0
+    assert rows["40 records", "max_entropy", "times faster than cos_matching"].measured > 0
+    assert all(r.low is not None and r.high is not None for r in outcome.rows)
+    assert rows["last5", "max_entropy", "accuracy"].measured == 1.0
+    assert rows["3 participants", "max_entropy", "accuracy"].measured == 1.0
+
+
+def test_the_outcome_is_written_and_drawn(outcome: Reproduction, tmp_path: Path) -> None:
+    table, picture = write_reproduction(experiment_named("lyu2021-table3"), outcome, tmp_path)
+    assert json.loads(table.read_text())["paper"] == "lyu2021"
+    assert picture.read_text().startswith("<?xml")
+
+
+def test_membership_and_its_refusal() -> None:
+    attacks = tables.members_table("location30", True)[0].attacks
+    pool = replace(SMALL, attacks=attacks, pooled=True, claims={}, rounds=3, options={"public": 50})
+    found, notes = score(pool, 0)
+    assert {o.method: o.hits.mean() for o in found}["candidate_decode"] == 1.0
+    assert not notes
+    found, notes = score(replace(pool, batch=8, epochs=2), 0)
+    assert "gmm" in {o.method for o in found}
+    assert len(found) + len(notes) == 2
+
+
+def test_labels_and_prior_unknown() -> None:
+    attacks = {"joint_decode": JointDecode(), "cos_matching": SHORT}
+    asked = replace(SMALL, attacks=attacks, labels_known=False, prior_known=False, hidden=(96,))
+    (found, search), notes = score(asked, 0)
+    assert not notes
+    assert 0 <= search.measures["accuracy of labels"].value <= 1
+    assert found.measures["accuracy of labels"].value == 1.0
+    assert found.hits.mean() == 1.0
+
+
+def test_f1_and_balanced_accuracy() -> None:
+    chosen = np.array([0, 1, 1, 0, 0])
+    assert rare_f1(np.array([0, 1, 0, 0, 0]), chosen) == pytest.approx(2 / 3)
+    assert rare_f1(np.array([0, 0, 0, 1, 0]), chosen) == 0.0
+    assert rare_f1(np.array([0, 2, 0, 0, 0]), np.array([0, 2, 0, 0, 0])) == 1.0
+    assert balanced_accuracy(np.array([0, 2, 0, 0, 2]), np.array([0, 2, 0, 1, 1])) == pytest.approx(
+        7 / 12
+    )
+    assert f1(chosen, chosen, 2) == 1.0
+    assert balanced_accuracy(chosen, chosen) == 1.0
+
+
+def test_the_wider_interval_is_kept() -> None:
+    row = Row("s", "c", "m", "accuracy", 0.9, 0.85, 0.95)
+    wide = over_repetitions([Measured(0.9, 0.5, 0.92)], row)
+    assert (wide.low, wide.high) == (0.5, 0.95)
+    beyond = over_repetitions([Measured(1.0, 0.98, 1.0)], replace(row, low=0.97, high=1.04))
+    assert (beyond.low, beyond.high) == (0.97, 1.0)
+    counted = over_repetitions([exactly(3.0), exactly(0.0)], replace(row, low=-2.0, high=5.0))
+    assert (counted.low, counted.high) == (0.0, 3.0)
+
+
+def test_records_with_a_twin_are_found() -> None:
+    ready = plan(parse_config(SMALL.config(0)))
+    inside = ready.clients["victim"]
+    twice = inside.take(np.array([0, 1, 2, 1, 3]))
+    assert has_twin(ready.recipe, twice, "c043", 0.0).tolist() == [False, True, False, True, False]
+
+
+def test_searches_are_repeated_like_the_rest_where_they_are_soon_over() -> None:
+    """All methods of the paper's cells on the same seeds; the longest searches once."""
+    for seed in (0, 1):
+        assert set(SMALL.in_repetition(seed)) == {"cos_matching", "max_entropy"}
+    assert not SMALL.in_repetition(3)
+    table3 = tables.methods_table("location30", False)
+    for search in ("l2_lbfgs", "cos_matching"):
+        often = {s.records for s in table3 if search in s.in_repetition(2)}
+        assert often == {50, 100, 300}
+    assert score(SMALL, 3) == ([], [])

@@ -1,0 +1,98 @@
+"""What lyu2021 says beside its tables: the settings, and each in small on digits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from overheard.attacks.attribute.gradient_matching import CosMatching
+from overheard.attacks.membership.gradient_variance_gmm import GradientVarianceGmm
+from overheard.data import splice
+from overheard.errors import FixData
+from overheard.federation.config import parse_config
+from overheard.federation.plan import plan
+from papers.common.catalogue import experiment_named
+from papers.common.provenance import attacks_behind
+from papers.lyu2021 import sections
+from papers.lyu2021.scoring import LABELS_RIGHT, MEMBERS_RIGHT, score
+from papers.lyu2021.settings import Setting
+
+SHORT = CosMatching(phases=("pre1",), temperatures=(1.0,), steps=60)
+DIGITS = Setting("digits, c043", "30 records", "digits", "c043", 30, {}, options={"public": 100})
+
+
+@pytest.mark.parametrize("quick", [True, False])
+@pytest.mark.parametrize(
+    ("make", "cells", "claims"),
+    [
+        (sections.pipeline_table, 3 * 2 * (4 + 3), 0),
+        (sections.label_prior_table, 16, 16),
+        (sections.equation2_table, 8, 8),
+    ],
+)
+def test_settings(
+    make: Callable[[bool], list[Setting]], cells: int, claims: int, quick: bool
+) -> None:
+    settings = make(quick)
+    assert settings
+    assert len({(s.panel, s.at) for s in settings}) == len(settings)
+    if not quick:
+        assert len(settings) == cells
+        assert sum(bool(s.claims) for s in settings) == claims
+    assert not quick or max(s.records for s in settings) <= 100
+
+
+def test_claims_are_those_of_the_paper() -> None:
+    (one,) = [
+        s
+        for s in sections.label_prior_table(False)
+        if s.panel == "purchase100, c595, 2 classes" and s.records == 500
+    ]
+    assert set(one.claims.values()) == {0.73}
+    last = sections.equation2_table(False)[-1]
+    assert (last.column, last.records, last.claims) == ("c049", 1000, {"cos_matching": 0.335})
+
+
+def test_members_first_then_their_attribute() -> None:
+    """Section 5.2: the mixture says who is a member, Algorithm 1 what their attribute is."""
+    few = replace(SHORT, steps=5)
+    attacks = {sections.PIPELINE: GradientVarianceGmm(then=few), "gmm": GradientVarianceGmm()}
+    pool = replace(DIGITS, attacks=attacks, question="membership", rate=0.5, rounds=20)
+    (both, alone), notes = score(pool, 0)
+    assert not notes
+    assert np.array_equal(both.hits, alone.hits)
+    assert MEMBERS_RIGHT not in alone.measures
+    assert 0 <= both.measures[MEMBERS_RIGHT].value <= 1
+
+
+def test_a_known_prior_of_labels_finds_them_sooner() -> None:
+    """Section 5.4, at the same few steps."""
+    few = replace(SHORT, steps=25)
+    attacks = {"unknown": few, "known": replace(few, label_prior_known=True)}
+    asked = replace(DIGITS, attacks=attacks, labels_known=False, rounds=1)
+    (unknown, known), notes = score(asked, 0)
+    assert not notes
+    assert known.measures[LABELS_RIGHT].value > unknown.measures[LABELS_RIGHT].value
+
+
+def test_nucleotides_as_numbers_are_one_input() -> None:
+    (first, *_) = sections.equation2_table(True)
+    try:
+        splice.load(victim=5)
+    except FixData as error:
+        pytest.skip(str(error))
+    ready = plan(parse_config(first.config(0)))
+    inside = ready.recipe.encoding.inputs_of("c001")
+    assert inside.stop - inside.start == 1
+    assert ready.attributes["c001"] == (1.0, 2.0, 3.0, 4.0)
+
+
+def test_rows_depend_on_the_attacks_behind_them() -> None:
+    table = experiment_named("lyu2021-pipeline")
+    modules = attacks_behind(table, sections.PIPELINE)
+    assert modules is not None
+    assert [m.rpartition(".")[2] for m in modules] == ["gradient_variance_gmm", "gradient_matching"]
+    assert attacks_behind(table, sections.PRIOR_KNOWN) == (modules[1],)

@@ -1,0 +1,256 @@
+"""Every question keeps what it promises: the truth scores best, and all that is shown has words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from federations import FAMILIES, heard
+
+from overheard.attacks import all_attacks, attack_named
+from overheard.errors import FixConfig, FixData
+from overheard.evaluation.metrics import comparable_optimum
+from overheard.evaluation.properties import answers_of
+from overheard.evaluation.scoring import Scored, answers_in, scorer_of
+from overheard.learning.records import Records
+from overheard.questions import question as registry
+from overheard.questions.question import Question, Topic, all_metrics, all_questions, question_named
+from overheard.transcript.guess import (
+    AttributeValues,
+    ClientProperty,
+    LabelValues,
+    LocalModel,
+    Membership,
+    certain,
+)
+from overheard.transcript.knowledge import AttributeDomain, Sums
+from overheard.transcript.observe import MEMBER_COLUMN, recipe_of
+from overheard.transcript.store import Recording
+from overheard.transcript.target import Target, attribute, chosen_targets, targets_in
+from overheard.transcript.view import View
+
+NAMES = sorted(all_questions())
+
+
+def own_model(recording: Recording, view: View, wrong: bool) -> Any:
+    recipe = recipe_of(recording)
+    assert recipe is not None
+    optimum, _ = comparable_optimum(recipe, recording.truth()[view.client])
+    return LocalModel(optimum + wrong, np.full(len(optimum), np.nan), len(optimum))
+
+
+def values(recording: Recording, view: View, wrong: bool) -> Any:
+    known = view.know(AttributeDomain).values
+    column = recording.truth()[view.client][view.target.column]
+    right = np.array([known.index(v) for v in column])
+    return AttributeValues(certain(right ^ wrong, known), known, claims=False)
+
+
+def members(recording: Recording, view: View, wrong: bool) -> Any:
+    member = recording.truth("Membership", view.target.key)[view.client][MEMBER_COLUMN] > 0.5
+    return Membership((member ^ wrong).astype(np.float64))
+
+
+def labels(recording: Recording, view: View, wrong: bool) -> Any:
+    right = recording.truth()[view.client]["y"] + wrong
+    return LabelValues(right, np.full(len(right), np.nan))
+
+
+def clients(recording: Recording, view: View, wrong: bool) -> Any:
+    names = view.know(Sums).clients
+    chosen = answers_of(recording.truth("Property", view.target.key), names) ^ wrong
+    return ClientProperty(chosen.astype(np.float64), chosen, names)
+
+
+# of each question: a federation that answers it, an attack on it, and how the truth is guessed
+ASKED: dict[str, tuple[str, str, Callable[[Recording, View, bool], Any]]] = {
+    "local_model": ("models", "exact_linear", own_model),
+    "attribute": ("attributes, linear", "max_entropy", values),
+    "label": ("label of one record", "single_record", labels),
+    "membership": ("members", "candidate_decode", members),
+    "property": ("properties", "ols", clients),
+}
+
+
+@pytest.fixture(scope="module", params=NAMES)
+def scored(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Question, Scored, Scored]:
+    """A question, and what the truth and the opposite of it come to."""
+    family, attack, guess = ASKED[request.param]
+    recording = FAMILIES[family].made(tmp_path_factory.mktemp("asked") / "run")
+    view, recipe = heard(FAMILIES[family], recording), recipe_of(recording)
+    assert recipe is not None
+    view.target.asked.check(view)
+    answers = answers_in(recording, view.target)
+    scorer = scorer_of(recipe, recording.truth(), view.target, view, 0, answers)
+    right, wrong = (guess(recording, view, falsified) for falsified in (False, True))
+    assert isinstance(right, question_named(request.param).answers)
+    by = attack_named(attack)
+    return question_named(request.param), scorer(by, right, 0.5), scorer(by, wrong, 0.5)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_describes_itself(name: str) -> None:
+    asked = question_named(name)
+    assert re.fullmatch(r"[a-z_]+", asked.name)
+    assert asked.asks.endswith("?")
+    assert asked.title
+    assert asked.metric.rule.endswith(".")
+    assert len(asked.metric.says) == 3
+    assert asked.answers
+    assert any(attack.question == name for attack in all_attacks().values())
+    assert {len(asked.heading(None)) > 0, len(asked.heading("s")) > 0} == {True}
+
+
+def test_the_truth_scores_best(scored: tuple[Question, Scored, Scored]) -> None:
+    asked, right, wrong = scored
+    metric = asked.metric
+    for one in (right, wrong):
+        found = one.finding
+        assert (found.question, found.metric) == (asked.name, metric.name)
+        assert found.measure is metric
+        assert found.low <= found.value <= found.high
+        assert not metric.hits or set(np.unique(one.units)) <= {0.0, 1.0}
+    gain = metric.gain(right.finding.value, wrong.finding.value)
+    assert gain > 0
+    assert metric.best([right.finding.value, wrong.finding.value]) == right.finding.value
+    strengths = [metric.strength(one.finding, 0.5) for one in (wrong, right)]
+    assert strengths == sorted(strengths)
+    if metric.share:
+        assert right.finding.value == 1.0
+    else:
+        assert right.finding.value == pytest.approx(0.0, abs=1e-6)
+
+
+def test_it_has_words_for_all_that_is_shown(scored: tuple[Question, Scored, Scored]) -> None:
+    asked, right, _ = scored
+    found, metric = right.finding, asked.metric
+    ends = (found.value, found.low, found.high)
+    assert metric.text(*ends, 1)
+    assert metric.number(None) == "–"
+    assert metric.number(found.value) != "–"
+    assert metric.mark(found)
+    assert metric.brief(found)[0]
+    assert all(column.head and column.cell(found) for column in metric.columns)
+    assert "leaks more" in metric.chart(found.attribute)
+    assert Topic(found.question, found.attribute, found.metric).name
+
+
+def test_a_client_that_is_not_in_the_truth_is_not_scored(tmp_path: Path) -> None:
+    family = FAMILIES["models"]
+    recording = family.made(tmp_path / "run")
+    view, recipe = heard(family, recording), recipe_of(recording)
+    assert recipe is not None
+    with pytest.raises(FixData, match="no records of client '0'"):
+        scorer_of(recipe, {}, view.target, view, 0)
+
+
+# --- targets ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_target_names_a_column_where_the_question_is_about_one(name: str) -> None:
+    asked = question_named(name)
+    column = "poisoning" if asked.together else "s"
+    keys = {"no": [name], "may": [name, f"{name}.{column}"], "must": [f"{name}.{column}"]}
+    for key in (name, f"{name}.{column}"):
+        if key in keys[asked.column]:
+            assert Target.parse(key).key == key
+            assert Target.parse(key) in targets_in([key])
+        else:
+            with pytest.raises(FixConfig, match="names a sensitive column if"):
+                Target.parse(key)
+
+
+def test_a_target_may_be_several_columns_at_once() -> None:
+    joint = attribute("female", "black")
+    assert joint.columns == ("female", "black")
+    assert joint.key == "attribute+.female+black"
+    assert Target.parse(joint.key) == joint
+    assert joint.asked.hidden(joint, None) == ("female", "black")
+    assert chosen_targets([joint], ["female+black"], "it") == [joint]
+    one = attribute("a+b")  # a column with a plus in its name is one column
+    assert one.columns == ("a+b",)
+    assert Target.parse(one.key) == one
+    with pytest.raises(FixConfig, match="two columns or more"):
+        Target.parse("attribute+.female")
+
+
+def test_several_columns_are_scored_as_one(federate: Any) -> None:
+    """Each record's pair of values, against the commonest pair and a stranger who sees neither."""
+    recording = federate(participation=1.0, people=40, change=_with_second_secret)
+    client, target, recipe = recording.clients[0], attribute("s", "t"), recipe_of(recording)
+    assert recipe is not None
+    truth = recording.truth()
+    pairs = [f"{a}+{b}" for a, b in zip(truth[client]["s"], truth[client]["t"], strict=True)]
+    known = tuple(sorted({"0.0+0.0", "0.0+1.0", "1.0+0.0", "1.0+1.0"}))
+    view = View(client, target, "server", {AttributeDomain: AttributeDomain("s+t", known)})
+    scorer = scorer_of(recipe, truth, target, view, 0)
+    right = np.array([known.index(pair) for pair in pairs])
+    half = np.where(np.arange(40) % 2, right, (right + 1) % 4)
+    for chosen, accuracy in ((right, 1.0), (half, 0.5)):
+        guess = AttributeValues(certain(chosen, known), known, claims=False)
+        found = scorer(attack_named("majority"), guess, 0.0).finding
+        assert found.value == accuracy
+        assert found.attribute == "s+t"
+        assert found.majority == max(map(pairs.count, known)) / 40
+        assert found.imputation is not None
+        assert found.imputation < 0.95  # who saw one of the columns would know more
+
+
+def _with_second_secret(dataset: Any) -> Any:
+    records = dataset.records
+    second = (np.arange(len(records)) // 4 % 2).astype(np.float64)
+    return replace(dataset, records=Records({**records.columns, "t": second}))
+
+
+def test_what_is_not_known_is_named() -> None:
+    with pytest.raises(FixConfig, match="unknown question 'age'; known: local_model, attribute"):
+        Target.parse("age.s")
+    with pytest.raises(FixConfig, match="unknown metric 'auc'; known: accuracy"):
+        registry.metric_named("auc")
+    with pytest.raises(FixConfig, match=r"has no target 'x'; it has local_model, attribute\.s"):
+        chosen_targets(targets_in(["attribute.s"]), ["x"], "it")
+
+
+# --- where they are found ---------------------------------------------------------------------
+
+
+class Point:
+    value = "package:QUESTION"
+
+    def __init__(self, loads: Any) -> None:
+        self.load = lambda: loads
+
+
+@pytest.mark.parametrize(
+    ("loads", "complaint"),
+    [
+        (7, "package:QUESTION: is no question but a int"),
+        (question_named("label"), "there is a question 'label' already"),
+        (
+            replace(
+                question_named("label"),
+                name="labels",
+                metric=replace(question_named("label").metric, head="Wrong by"),
+            ),
+            "another metric 'mean_absolute_error'",
+        ),
+    ],
+)
+def test_what_cannot_be_found_twice_is_refused(
+    loads: Any, complaint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "entry_points", lambda group: [Point(loads)])
+    with pytest.raises(FixConfig, match=complaint):
+        registry.all_questions.__wrapped__()
+
+
+def test_every_metric_belongs_to_a_question() -> None:
+    assert {q.metric.name for q in all_questions().values()} == set(all_metrics())
