@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from overheard.attacks.attribute.dense_measurement import dense_measurement
 from overheard.attacks.attribute.max_entropy import all_known, flagged, refuse_unseen
 from overheard.attacks.rehearsal import UNLIKE, Attempt, drawn, few_rounds, rehearse, retrained
+from overheard.attacks.wire import refuse_several_steps
 from overheard.decoding.counts import (
     decode_dependent,
     same_rows,
@@ -62,10 +63,7 @@ class JointDecode:
             raise ChooseAnotherAttack(
                 "labels are numbers here, so they cannot be listed as candidates; works for classes"
             )
-        if not recipe.full_batch or (link.payload == "model" and recipe.epochs != 1):
-            raise ChooseAnotherAttack(
-                "decodes one full-batch step a round; this recipe takes several"
-            )
+        refuse_several_steps(link, recipe)
         all_known(link, len(records))
         refuse_unseen(view)
         values, people = len(domain.values), len(records)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overheard.attacks.any_training import decode_training, replayed
-from overheard.attacks.attribute import any_layers, single_layer
+from overheard.attacks.attribute import single_layer
 from overheard.attacks.attribute.clipped import may_be_clipped, misfits, undo
 from overheard.attacks.attribute.dense_measurement import dense_measurement
 from overheard.attacks.attribute.first_layer import applies, decode_first_layer
@@ -32,13 +32,14 @@ from overheard.attacks.rehearsal import (
     rehearse,
     retrained,
 )
-from overheard.attacks.wire import heard
+from overheard.attacks.wire import heard, one_step
 from overheard.decoding.counts import decode_tied, same_rows, tie_diagnostics
 from overheard.decoding.ladder import UNSOLVED
 from overheard.decoding.max_entropy import Posterior, max_entropy
 from overheard.decoding.measurement import Measurement, from_rows
 from overheard.errors import ChooseAnotherAttack, FixData
 from overheard.learning.records import encode, encode_each
+from overheard.programs.networks import network
 from overheard.programs.simulated import Candidates
 from overheard.transcript.guess import AttributeValues
 from overheard.transcript.knowledge import (
@@ -93,10 +94,9 @@ class MaxEntropy:
         recipe = view.know(LocalTraining).recipe
         if not is_input(view):
             return _not_an_input(view)
-        if not recipe.plain or (any_layers.applies(recipe) and not recipe.one_step):
+        several = not one_step(heard(view), recipe)
+        if not recipe.plain or (several and not network(recipe).factored):
             return _any_training(view, rng)
-        if any_layers.applies(recipe):
-            return _one_step(view, self.rounds, rng)
         very_many = _very_many(view)
         if very_many is not None:
             return very_many
@@ -433,9 +433,7 @@ def measure(view: View, most: int) -> tuple[Measurement, float]:
             f"{domain.column!r} is a number; numbers are decoded for linear least squares only"
         )
     candidates = candidate_inputs(view)
-    if any_layers.applies(recipe):
-        measurement = any_layers.written_measurement(link, recipe, candidates, labels, most)
-    elif single_layer.applies(link, recipe):
+    if single_layer.applies(link, recipe):
         measurement = single_layer.single_layer_measurement(link, recipe, candidates, labels)
     else:
         measurement = dense_measurement(link, recipe, candidates, labels, most)

@@ -33,12 +33,13 @@ from overheard.attacks.rehearsal import (
     rehearse,
     retrained,
 )
-from overheard.attacks.wire import heard, only, spread
+from overheard.attacks.wire import heard, one_step, only, spread
 from overheard.decoding.counts import decode_tied, same_rows, solve_counts, tie_diagnostics
 from overheard.decoding.max_entropy import Posterior, count_unknowns
 from overheard.errors import ChooseAnotherAttack, FixData
 from overheard.learning.private import update_noise
-from overheard.learning.recipe import Dense, Recipe
+from overheard.learning.recipe import Recipe
+from overheard.programs.networks import network
 from overheard.programs.simulated import Candidates as MayBe
 from overheard.transcript.guess import AttributeValues, Membership
 from overheard.transcript.knowledge import (
@@ -104,13 +105,14 @@ class CandidateDecode:
             )
         prior = _prior(view, values, count / people)
         groups = same_rows(np.column_stack([pool.inputs[0], pool.labels]))
-        if not recipe.plain or not isinstance(recipe.model, Dense):
+        trained = recipe if link.gradients else as_trained(recipe, count)
+        several = not one_step(link, trained)
+        if not recipe.plain or (several and not network(recipe).factored):
             return _any_training(link, recipe, pool, count, prior, groups, rng)
-        if link.payload == "model":
-            recipe = as_trained(recipe, count)
-            if not recipe.full_batch or recipe.epochs > 1:
-                shares = prior[1:] / prior[1:].sum()
-                return _several_steps(link, recipe, pool, count, shares, groups, self.rounds, rng)
+        recipe = trained
+        if several:
+            shares = prior[1:] / prior[1:].sum()
+            return _several_steps(link, recipe, pool, count, shares, groups, self.rounds, rng)
         chosen = spread(len(link), 1)
         posterior, left = _one_step(link, recipe, pool, chosen, count, prior, groups)
         if posterior.method not in PROVEN and min(self.rounds, len(link)) > 1:

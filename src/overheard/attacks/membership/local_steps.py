@@ -28,10 +28,10 @@ from overheard.attacks.membership.pool import Candidates
 from overheard.attacks.membership.replays import Replays, replays
 from overheard.attacks.rehearsal import drawn
 from overheard.attacks.wire import only, rounding
-from overheard.decoding.factor_kernels import Difference, project, squares
 from overheard.decoding.matrix_noise import MatrixNoise, matrix_noise
 from overheard.decoding.noisy_gram import Sweeps, noisy_gram
 from overheard.errors import ChooseAnotherAttack
+from overheard.learning.gradient_rows import Difference, Differences
 from overheard.learning.recipe import Recipe
 from overheard.transcript.knowledge import Link
 
@@ -190,9 +190,12 @@ class _Apart:
     ) -> None:
         # per layer: projections on the pool's directions, their squared lengths, mean squares
         self.along = np.stack(
-            [project([layer], [block]) for layer, block in zip(layers, white, strict=True)]
+            [
+                Differences((layer,)).project([block])
+                for layer, block in zip(layers, white, strict=True)
+            ]
         )
-        self.length = np.stack([squares([layer]) for layer in layers])
+        self.length = np.stack([layer.lengths() for layer in layers])
         self.chi2 = np.array([float(np.mean(block**2)) for block in white])
         self.member = np.zeros(self.along.shape[1], dtype=bool)
         self.member[members] = True
