@@ -90,7 +90,7 @@ class PlainMatching:
     """The least torch code that both searches need: the gradient of a network at mixed inputs."""
 
     def __init__(self, problem: Any) -> None:
-        widths = problem.model.sizes
+        widths = problem.net.model.sizes
         self.problem, self.labels = problem, problem.labels.long()
         self.splits = [widths[1] * widths[0], widths[1], widths[2] * widths[1], widths[2]]
         shapes = [(widths[1], widths[0]), (widths[1],), (widths[2], widths[1]), (widths[2],)]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from overheard.decoding.factor_kernels import Difference, explicit, gram, squares
 from overheard.decoding.matrix_noise import MatrixNoise, matrix_noise
 from overheard.errors import FixData
+from overheard.learning.gradient_rows import Difference, Differences
 
 
 def covariance(rng: np.random.Generator, width: int) -> np.ndarray:
@@ -42,11 +42,11 @@ def test_white_factors_are_white_gradients(rng: np.random.Generator) -> None:
     noise = MatrixNoise(
         np.linalg.cholesky(covariance(rng, 4)), np.linalg.cholesky(covariance(rng, 6))
     )
-    layer = Difference(rng.normal(size=(2, 5, 4)), rng.normal(size=(2, 5, 6)))
-    naive = np.stack([noise.white(x.reshape(4, 6)).ravel() for x in explicit([layer], bias=False)])
-    white = [noise.white_layer(layer)]
-    assert gram(white, white) == pytest.approx(naive @ naive.T)
-    assert squares(white) == pytest.approx((naive**2).sum(axis=1))
+    layer = Difference(rng.normal(size=(2, 5, 4)), rng.normal(size=(2, 5, 6)), bias=False)
+    naive = np.stack([noise.white(x.reshape(4, 6)).ravel() for x in layer.explicit()])
+    white = Differences((Difference(*noise.white_factors(layer.errors, layer.inputs)),))
+    assert white.gram(white) == pytest.approx(naive @ naive.T)
+    assert white.lengths() == pytest.approx((naive**2).sum(axis=1))
 
 
 def test_silence_has_the_rounding_error_left() -> None:

@@ -39,12 +39,6 @@ TWINS = {
     "enumeration.enumeration": "enumeration::agrees_with_the_naive_list",
     "expectation_propagation.expectation_propagation":
         "expectation_propagation::marginals_are_close_to_enumeration",
-    "factor_kernels.difference":
-        "factor_kernels::kernels_are_those_of_the_gradients_written_out",
-    "factor_kernels.gram": "factor_kernels::kernels_are_those_of_the_gradients_written_out",
-    "factor_kernels.squares": "factor_kernels::kernels_are_those_of_the_gradients_written_out",
-    "factor_kernels.project": "factor_kernels::kernels_are_those_of_the_gradients_written_out",
-    "factor_kernels.explicit": "factor_kernels::kernels_are_those_of_the_gradients_written_out",
     "group_posterior.group_posterior": "group_posterior::agrees_with_the_slow_twin",
     "label_solve.solve_residuals": "high_precision::labels_behind_crowded_rows",
     "ladder.decode": "ladder::agrees_with_enumeration",

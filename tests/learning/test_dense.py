@@ -15,14 +15,13 @@ from overheard.learning.dense import (
     factors,
     forward,
     initial,
-    output_error,
     predict,
     record_gradients,
-    record_losses,
     split,
     weighted_gradient,
 )
 from overheard.learning.recipe import Dense
+from overheard.programs.losses import loss_named
 
 MODELS = [
     ("squared_error", Dense(inputs=4)),
@@ -71,7 +70,7 @@ def test_gradients_are_autograds(
     theta, inputs, labels = problem(loss, model)
     ours = record_gradients(model, loss, theta, inputs, labels)
     outputs = predict(model, theta, inputs)
-    losses = record_losses(loss, outputs, labels)
+    losses = loss_named(loss).values(outputs, labels)
     for i in range(len(inputs)):
         network = twin(model, theta)
         x, y = torch.tensor(inputs[i : i + 1]), torch.tensor(labels[i : i + 1])
@@ -89,8 +88,8 @@ def test_gradients_are_finite_differences(loss: str, model: Dense) -> None:
     numeric = np.empty((len(inputs), model.size))
     for p in range(model.size):
         shift = step * np.eye(model.size)[p]
-        up = record_losses(loss, predict(model, theta + shift, inputs), labels)
-        down = record_losses(loss, predict(model, theta - shift, inputs), labels)
+        up = loss_named(loss).values(predict(model, theta + shift, inputs), labels)
+        down = loss_named(loss).values(predict(model, theta - shift, inputs), labels)
         numeric[:, p] = (up - down) / (2 * step)
     ours = record_gradients(model, loss, theta, inputs, labels)
     assert np.allclose(numeric, ours, rtol=1e-5, atol=1e-7)
@@ -119,13 +118,13 @@ def test_many_clients_in_one_call_are_one_client_at_a_time(loss: str, model: Den
     together = record_gradients(model, loss, theta, inputs, labels)
     pairs = factors(model, loss, theta, inputs, labels)
     steps = weighted_gradient(model, pairs, weights)
-    losses = record_losses(loss, forward(model, theta, inputs)[-1], labels)
+    losses = loss_named(loss).values(forward(model, theta, inputs)[-1], labels)
     for at in np.ndindex(2, 3):
         alone = record_gradients(model, loss, theta[at], inputs[at], labels[at])
         assert np.allclose(together[at], alone, rtol=1e-12, atol=1e-12)
         assert np.allclose(steps[at], weights[at] @ alone, rtol=1e-12, atol=1e-12)
         outputs = predict(model, theta[at], inputs[at])
-        assert np.allclose(losses[at], record_losses(loss, outputs, labels[at]), rtol=1e-12)
+        assert np.allclose(losses[at], loss_named(loss).values(outputs, labels[at]), rtol=1e-12)
 
 
 @every_model
@@ -150,7 +149,7 @@ def test_single_precision_stays_single(loss: str, model: Dense) -> None:
     pairs = factors(model, loss, theta, inputs, labels)
     assert {a.dtype for pair in pairs for a in pair} == {np.dtype(np.float32)}
     assert weighted_gradient(model, pairs, np.ones_like(labels)).dtype == np.float32
-    assert record_losses(loss, predict(model, theta, inputs), labels).dtype == np.float32
+    assert loss_named(loss).values(predict(model, theta, inputs), labels).dtype == np.float32
 
 
 @settings(max_examples=30)
@@ -161,8 +160,8 @@ def test_cross_entropy_is_finite_however_sure_the_model_is(
     rng = np.random.default_rng(seed)
     scores = size * rng.normal(size=(20, outputs))
     labels = rng.integers(max(2, outputs), size=20).astype(np.float64)
-    losses = record_losses("cross_entropy", scores, labels)
-    errors = output_error("cross_entropy", scores, labels)
+    losses = loss_named("cross_entropy").values(scores, labels)
+    errors = loss_named("cross_entropy").errors(scores, labels)
     assert np.isfinite(losses).all()
     assert (losses >= 0).all()
     assert np.isfinite(errors).all()

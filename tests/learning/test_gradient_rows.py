@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from overheard.learning.dense import factors, record_gradients, weighted_gradient
 from overheard.learning.dense_torch import mean_gradients
-from overheard.learning.gradient_rows import GradientRows, Written, dense_rows, stacked
+from overheard.learning.gradient_rows import GradientRows, Outer, Written, stacked
 from overheard.learning.recipe import Dense
+from overheard.programs.kernels.dense import DenseNetwork
 
 LOSSES = st.sampled_from(["squared_error", "cross_entropy"])
 ACTIVATIONS = st.sampled_from(["relu", "tanh", "sigmoid"])
@@ -30,7 +32,7 @@ def problem(seed, loss, activation, bias, outputs=1):
 @given(st.integers(0, 10_000), LOSSES, ACTIVATIONS, st.booleans(), st.integers(1, 4))
 def test_products_are_those_of_the_written_rows(seed, loss, activation, bias, vectors):
     rng, model, theta, x, y = problem(seed, loss, activation, bias, 3)
-    rows = dense_rows(model, loss, theta, x, y)
+    rows = DenseNetwork(model, loss).rows(theta, x, y)
     written = record_gradients(model, loss, theta, x, y)
     assert (len(rows), rows.size) == written.shape
     np.testing.assert_allclose(rows.explicit(), written, atol=1e-12)
@@ -95,3 +97,90 @@ def test_torch_says_the_same_and_its_derivative_is_a_finite_difference(
     difference = (value(1e-5) - value(-1e-5)) / 2e-5
     np.testing.assert_allclose(float((slope * torch.tensor(way)).sum()), difference, rtol=1e-4,
                                atol=1e-6)  # fmt: skip
+
+
+SHAPES = st.tuples(st.integers(1, 5), st.integers(1, 4), st.integers(1, 4), st.integers(1, 3))
+
+
+def written_out(layers, bias):
+    """Gradients (n, P) record by record: weights, then bias, layer by layer."""
+    rows = []
+    for i in range(len(layers[0][0])):
+        parts = []
+        for inputs, errors in layers:
+            parts.append(np.outer(errors[i], inputs[i]).ravel())
+            if bias:
+                parts.append(errors[i])
+        rows.append(np.concatenate(parts))
+    return np.array(rows)
+
+
+def two(seed, shape, bias, convolution=False):
+    """Gradients of records under two values, and both written out; a written layer if asked."""
+    n, first, second, outputs = shape
+    rng = np.random.default_rng(seed)
+    made = []
+    for _ in range(2):
+        pairs = [
+            (rng.normal(size=(n, a)), rng.normal(size=(n, b)))
+            for a, b in ((first, second), (second, outputs))
+        ]
+        layers, whole = [Outer(e, a, bias) for a, e in pairs], written_out(pairs, bias)
+        if convolution:
+            rows = rng.normal(size=(n, 6))
+            layers, whole = [Written(rows, 2), *layers], np.column_stack([rows, whole])
+        made.append((GradientRows(tuple(layers)), whole))
+    (base, first_rows), (other, second_rows) = made
+    return base, other, first_rows, second_rows
+
+
+@given(st.integers(0, 10_000), SHAPES, st.booleans(), st.booleans())
+def test_differences_are_those_of_the_gradients_written_out(seed, shape, bias, convolution):
+    base, other, before, after = two(seed, shape, bias, convolution)
+    mine, rows = other.since(base), after - before
+    np.testing.assert_allclose(mine.explicit(), rows, atol=1e-12)
+    np.testing.assert_allclose(mine.gram(mine), rows @ rows.T, atol=1e-10)
+    np.testing.assert_allclose(mine.lengths(), (rows**2).sum(axis=1), atol=1e-10)
+    another = two(seed + 1, shape, bias, convolution)
+    cross = rows @ (another[3] - another[2]).T
+    np.testing.assert_allclose(mine.gram(another[1].since(another[0])), cross, atol=1e-10)
+    flat = np.random.default_rng(seed).normal(size=rows.shape[1])
+    np.testing.assert_allclose(mine.project(base.blocks(flat)), rows @ flat, atol=1e-10)
+    alone = other.since()
+    np.testing.assert_allclose(alone.explicit(), after, atol=1e-12)
+    np.testing.assert_allclose(alone.gram(mine), after @ rows.T, atol=1e-10)
+
+
+@given(st.integers(0, 10_000), SHAPES, st.booleans(), st.booleans())
+def test_weights_sums_and_clipping_are_those_of_the_gradients_written_out(
+    seed, shape, bias, convolution
+):
+    _, rows, _, whole = two(seed, shape, bias, convolution)
+    weights = np.random.default_rng(seed).normal(size=len(rows))
+    np.testing.assert_allclose(rows.scaled(weights).total(), weights @ whole, atol=1e-10)
+    norms = np.linalg.norm(whole, axis=1, keepdims=True)
+    clip = float(np.median(norms))
+    shorter = whole * np.minimum(1, clip / norms)
+    np.testing.assert_allclose(rows.clipped(clip).explicit(), shorter, atol=1e-10)
+    assert rows.written == (6 if convolution else 0)
+
+
+def test_nothing_cancels_between_candidates_that_hardly_differ():
+    """Errors that differ in the twelfth digit: K11 - 2 K10 + K00 would have none left."""
+    rng = np.random.default_rng(0)
+    inputs, errors = rng.normal(size=(3, 4)), rng.normal(size=(3, 2))
+    # differences that float64 holds exactly, so that the right answer is known
+    nudged = errors + np.ldexp(rng.integers(1, 9, size=errors.shape).astype(float), -43)
+    base, other = (GradientRows((Outer(e, inputs),)) for e in (errors, nudged))
+    found, change = other.since(base), nudged - errors
+    right = (change @ change.T) * (inputs @ inputs.T + 1)
+    np.testing.assert_allclose(found.gram(found), right, rtol=1e-13)
+    plain = written_out([(inputs, errors)], True), written_out([(inputs, nudged)], True)
+    naive = plain[1] @ plain[1].T - 2 * plain[1] @ plain[0].T + plain[0] @ plain[0].T
+    assert np.abs(naive - right).max() > 1e3 * np.abs(right).max()
+
+
+def test_layers_that_do_not_belong_together_are_refused():
+    one = Outer(np.zeros((2, 1)), np.zeros((2, 3)))
+    with pytest.raises(ValueError, match="longer than argument"):
+        GradientRows((one,)).since(GradientRows((one, one)))

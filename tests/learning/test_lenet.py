@@ -11,12 +11,14 @@ import torch
 from torch import nn
 
 from overheard.learning import lenet
-from overheard.learning.dense import record_losses
-from overheard.learning.gradient_rows import GradientRows, dense_rows, stacked
+from overheard.learning.gradient_rows import GradientRows, stacked
 from overheard.learning.recipe import Dense, LeNet, Recipe, Target
 from overheard.learning.records import Encoding, Pixels
 from overheard.learning.training import local_training, shards, training_batches
+from overheard.programs.kernels.dense import DenseNetwork
+from overheard.programs.losses import LOSSES
 
+CROSS_ENTROPY = LOSSES["cross_entropy"]
 SMALL = LeNet(image=(1, 16, 16), filters=(3, 4), hidden=(6,), outputs=3)
 COLOUR = LeNet(image=(2, 16, 18), filters=(2, 3), hidden=(7, 5), outputs=4, dropout=0.4)
 MODELS = {"small": SMALL, "colour": COLOUR}
@@ -131,8 +133,7 @@ def test_rows_by_finite_differences() -> None:
     rng = np.random.default_rng(0)
     for direction in rng.normal(size=(5, SMALL.size)) * 1e-6:
         up, down = (
-            record_losses("cross_entropy", lenet.predict(SMALL, theta + s * direction, x), y)
-            for s in (1, -1)
+            CROSS_ENTROPY.values(lenet.predict(SMALL, theta + s * direction, x), y) for s in (1, -1)
         )
         np.testing.assert_allclose(rows @ direction, (up - down) / 2, rtol=1e-3, atol=1e-11)
 
@@ -148,7 +149,7 @@ def test_products_are_those_of_the_written_matrix(kind: str, vectors: int) -> No
         model = Dense(inputs=5, hidden=(4,), outputs=3, bias=kind == "dense")
         y = rng.integers(3, size=7).astype(float)
         theta, x = rng.normal(size=model.size), rng.normal(size=(7, 5))
-        rows = dense_rows(model, "cross_entropy", theta, x, y)
+        rows = DenseNetwork(model, "cross_entropy").rows(theta, x, y)
     written = rows.explicit()
     assert written.shape == (len(rows), rows.size) == (7, len(theta))
     v, u = rng.normal(size=(rows.size, vectors)), rng.normal(size=(7, vectors))

@@ -10,7 +10,7 @@ import pytest
 
 from overheard.errors import FixConfig
 from overheard.learning import lenet
-from overheard.learning.private import added_up, sampled_weights, update_noise
+from overheard.learning.private import sampled_weights, update_noise
 from overheard.learning.recipe import LeNet, PrivateSteps, Recipe, Target
 from overheard.learning.records import Encoding, Pixels
 from overheard.learning.training import local_training, shards
@@ -42,6 +42,13 @@ def trained(recipe: Recipe, theta: np.ndarray, *clients: tuple[np.ndarray, np.nd
     return local_training(recipe, theta, data, np.random.default_rng(7))
 
 
+def clipped(recipe: Recipe, rows: np.ndarray) -> np.ndarray:
+    """The gradients that a client adds up."""
+    assert recipe.private is not None
+    norms = np.linalg.norm(rows, axis=-1, keepdims=True)
+    return np.asarray(rows * np.minimum(1.0, recipe.private.clip / norms))
+
+
 @pytest.fixture(autouse=True)
 def _opacus() -> None:
     pytest.importorskip("opacus", reason="Opacus is not installed")
@@ -58,7 +65,7 @@ def test_opacus_and_our_gradients_agree(clip: float) -> None:
         if clip == 0.2:
             assert (np.linalg.norm(rows, axis=1) > clip).all()
         for our in (rows, quick):
-            expected = theta - 0.3 * added_up(recipe, our).mean(axis=0)
+            expected = theta - 0.3 * clipped(recipe, our).mean(axis=0)
             np.testing.assert_allclose(got, expected, atol=1e-6 * clip)
 
 
@@ -78,7 +85,7 @@ def test_several_sampled_steps_are_those_of_our_own_loop(algorithm: str) -> None
     rng.integers(2**63)  # the seed of the noise
     expected, sizes = theta, set()
     for weights, _ in sampled_weights(recipe, np.array([8]), 8, rng):
-        rows = added_up(recipe, lenet.explicit_gradients(SMALL, expected, x, y))
+        rows = clipped(recipe, lenet.explicit_gradients(SMALL, expected, x, y))
         pull = recipe.proximal * (expected - theta)
         expected = expected - 0.3 * (weights[0] @ rows + pull)
         sizes.add(int((weights[0] > 0).sum()))
@@ -111,7 +118,7 @@ def test_a_dropped_unit_passes_no_gradient() -> None:
     (x, y), theta = some_records(2, 9), lenet.initial(SMALL, 3)
     masked = lenet.explicit_gradients(DROPPING, theta, x, y, _after_the_seed_and_draws(9))
     recipe = recipe_with(0.5, 0.0, DROPPING)
-    expected = theta - 0.3 * added_up(recipe, masked).mean(axis=0)
+    expected = theta - 0.3 * clipped(recipe, masked).mean(axis=0)
     np.testing.assert_allclose(trained(recipe, theta, (x, y))[0], expected, atol=1e-6)
 
 

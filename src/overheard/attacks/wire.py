@@ -8,7 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from overheard.errors import ChooseAnotherAttack
 from overheard.learning.private import update_noise
+from overheard.learning.recipe import Recipe
 from overheard.transcript.knowledge import AppliedDefence, Link, LocalTraining, PublicRecords
 from overheard.transcript.view import View
 
@@ -83,8 +85,24 @@ def rounding(link: Link) -> NDArray[np.float64]:
     updates = link.updates()
     typical = np.sqrt(np.mean(updates**2, axis=1, keepdims=True))
     arithmetic = epsilon * np.maximum(np.abs(updates), typical)
-    if link.payload == "gradient":
+    if link.gradients:
         # near the optimum a gradient is a small difference of large terms
         arithmetic = np.maximum(arithmetic, epsilon * typical.max())
         return np.asarray(np.hypot(arithmetic, link.noise_sd))
     return np.asarray(np.hypot(np.hypot(last_place / np.sqrt(12), arithmetic), link.noise_sd))
+
+
+def rate_of(link: Link, recipe: Recipe) -> float:
+    """What a gradient was multiplied by to give the update that was heard."""
+    return 1.0 if link.gradients else recipe.learning_rate
+
+
+def one_step(link: Link, recipe: Recipe) -> bool:
+    """Is every update heard one full-batch gradient, as it is or times the rate?"""
+    return recipe.full_batch and recipe.plain and (link.gradients or recipe.epochs == 1)
+
+
+def refuse_several_steps(link: Link, recipe: Recipe) -> None:
+    """For who reads the gradient of one step."""
+    if not one_step(link, recipe):
+        raise ChooseAnotherAttack("decodes one full-batch step a round; this recipe takes several")

@@ -19,7 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 
-from overheard.decoding.factor_kernels import Difference
 from overheard.errors import FixData
 
 Array = NDArray[np.float64]
@@ -43,9 +42,9 @@ class MatrixNoise:
         whole = linalg.solve_triangular(self.columns, half.T, lower=True, check_finite=False)
         return np.asarray(whole.T)
 
-    def white_layer(self, layer: Difference) -> Difference:
-        """The factors of n gradients in units of the noise."""
-        return Difference(_solve(self.rows, layer.errors), _solve(self.columns, layer.inputs))
+    def white_factors(self, errors: Array, inputs: Array) -> tuple[Array, Array]:
+        """The factors (..., n, H) and (..., n, D) of n gradients in units of the noise."""
+        return _solve(self.rows, errors), _solve(self.columns, inputs)
 
     def chi2(self, block: Array) -> float:
         """Mean square of a matrix in units of the noise: about one if it is noise."""

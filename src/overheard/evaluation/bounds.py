@@ -28,12 +28,11 @@ def algorithm3_bound(
     """Proposition 3 for a client's records; None where its assumptions do not hold."""
     if column not in recipe.encoding.columns():
         return None
-    one_step = recipe.algorithm == "fedsgd" or (recipe.algorithm == "fedavg" and recipe.epochs == 1)
     inside = recipe.encoding.inputs_of(column)
     if not (
         recipe.linear_least_squares
-        and recipe.full_batch
-        and one_step
+        and recipe.one_step
+        and not recipe.pull
         and len(values) == 2
         and inside.stop - inside.start == 1
     ):

@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from overheard.errors import FixData
-from overheard.learning.dense import factors, predict, record_losses, weighted_gradient
 from overheard.learning.recipe import Recipe
 from overheard.learning.records import Records, Value, encode, positions
+from overheard.programs.losses import loss_named
+from overheard.programs.networks import network
 from overheard.transcript.guess import AttributeValues, LabelValues, LocalModel
 
 Array = NDArray[np.float64]
@@ -86,7 +87,9 @@ def rare_value(guess: AttributeValues, column: NDArray[Any]) -> dict[str, float 
 def client_losses(recipe: Recipe, theta: Array, records: Records) -> Array:
     """Each record's loss under a model."""
     inputs, labels = encode(recipe.encoding, records), recipe.target.encode(records)
-    return np.asarray(record_losses(recipe.loss, predict(recipe.dense, theta, inputs), labels))
+    return np.asarray(
+        loss_named(recipe.loss).values(network(recipe).predict(theta, inputs), labels)
+    )
 
 
 def local_optimum(
@@ -99,14 +102,17 @@ def local_optimum(
     """
     inputs, labels = encode(recipe.encoding, records), recipe.target.encode(records)
     if recipe.linear_least_squares:
-        design = np.column_stack([inputs, np.ones(len(labels))]) if recipe.dense.bias else inputs
+        design = np.column_stack([inputs, np.ones(len(labels))]) if recipe.model.bias else inputs
         return np.asarray(np.linalg.lstsq(design, labels, rcond=None)[0])
-    shares = np.full(len(labels), 1 / len(labels))
+    shares, net, loss = (
+        np.full(len(labels), 1 / len(labels)),
+        network(recipe),
+        loss_named(recipe.loss),
+    )
 
     def objective(theta: Array) -> tuple[float, Array]:
-        losses = record_losses(recipe.loss, predict(recipe.dense, theta, inputs), labels)
-        pairs = factors(recipe.dense, recipe.loss, theta, inputs, labels)
-        slope = np.asarray(weighted_gradient(recipe.dense, pairs, shares)) + penalty * theta
+        losses = loss.values(net.predict(theta, inputs), labels)
+        slope = net.rows(theta, inputs, labels).scaled(shares).total() + penalty * theta
         return float(losses.mean() + penalty / 2 * theta @ theta), slope
 
     begin = np.zeros(recipe.model.size) if start is None else start
@@ -121,13 +127,12 @@ def comparable_optimum(recipe: Recipe, records: Records) -> tuple[Array, float]:
     long a model is better, and so on: the optimum is at infinity, its loss is zero, and no loss is
     a multiple of that. The penalty is then one over the number of records.
     """
-    optimum = local_optimum(recipe, records)
-    if recipe.loss != "cross_entropy":
+    optimum, loss = local_optimum(recipe, records), loss_named(recipe.loss)
+    if not loss.classes:
         return optimum, 0.0
-    outputs = predict(recipe.dense, optimum, encode(recipe.encoding, records))
+    outputs = network(recipe).predict(optimum, encode(recipe.encoding, records))
     labels = recipe.target.encode(records)
-    chosen = outputs[:, 0] > 0 if outputs.shape[1] == 1 else outputs.argmax(axis=1)
-    if not np.array_equal(chosen, labels):
+    if not np.array_equal(loss.chances(outputs).argmax(axis=1), labels):
         return optimum, 0.0
     return local_optimum(recipe, records, penalty=1 / len(records)), 1 / len(records)
 

@@ -23,7 +23,7 @@ from overheard.errors import OverheardError
 from overheard.evaluation.attempt import attempt
 from overheard.evaluation.kept import NOTHING_KEPT, Kept
 from overheard.evaluation.record import Failed, Replay, Skipped
-from overheard.learning.recipe import LeNet, Recipe
+from overheard.learning.recipe import Recipe
 from overheard.learning.records import Records, encode
 from overheard.learning.training import local_training, shards
 from overheard.programs.networks import network
@@ -54,9 +54,8 @@ MOST_NUMBERS = 1 << 26
 """Numbers that the replays of a round may hold."""
 MOST_WORK = 2e10
 """Multiplications that the replays of one audit may cost."""
-STEP_WORK, IMAGE_WORK = 2e5, 30
-"""What a local step costs beside its multiplications, and a convolution's weight beside a dense
-layer's, in such units."""
+STEP_WORK = 2e5
+"""What a local step costs beside its multiplications, in such units."""
 TINY, MOST_OFF = 1e-300, 1e9
 MOST_BYTES = 1 << 25
 """Of copies of a client's records that train together."""
@@ -122,8 +121,7 @@ class _Client:
         visited = recipe.epochs * self.records
         if recipe.steps is not None:
             visited = recipe.steps * (recipe.batch_size or 1)
-        heavy = IMAGE_WORK if isinstance(recipe.model, LeNet) else 1
-        once = 3.0 * visited * recipe.model.size * heavy
+        once = 3.0 * visited * recipe.model.size * recipe.model.reuse
         step = 2 * recipe.local_steps(max(self.records, 1)) * STEP_WORK
         if (REPLAYS + AGAIN) * recipe.model.size > MOST_NUMBERS:
             return 0, 0.0
@@ -226,7 +224,7 @@ class Training:
                 data = shards([self.inputs] * copies, [self.labels] * copies, str(sent.dtype))
                 returned.append(local_training(self.recipe, sent, data, rng).astype(np.float64))
             made = np.concatenate(returned)
-            updates = made if self.recipe.algorithm == "fedsgd" else sent.astype(np.float64) - made
+            updates = made if self.recipe.sends_gradient else sent.astype(np.float64) - made
             if self.defence.clip_norm is not None:
                 lengths = np.linalg.norm(updates, axis=1, keepdims=True)
                 updates = updates * np.minimum(

@@ -89,16 +89,12 @@ def plan(config: Config, dataset: Dataset | None = None) -> Plan:
     target = _target(dataset, scaled)
     loss, outputs = _loss(config, target)
     training = config.training
-    if training.algorithm == "fedsgd" and (training.epochs != 1 or training.batch_size):
-        raise FixConfig("fedsgd sends one full-batch gradient; leave epochs and batch_size out")
     if training.steps and (not training.batch_size or training.epochs != 1):
         raise FixConfig("steps counts mini-batches: set batch_size and leave epochs out")
     if training.isolate and training.isolate not in clients:
         raise FixConfig(
             f"training.isolate names {training.isolate!r}; the clients are {', '.join(clients)}"
         )
-    if training.proximal and training.algorithm != "fedprox":
-        raise FixConfig("proximal belongs to algorithm = 'fedprox'")
     model = _model(config.model, encoding, outputs)
     check("parameters", model.size, "the model", FixConfig)
     recipe = Recipe(
@@ -117,6 +113,10 @@ def plan(config: Config, dataset: Dataset | None = None) -> Plan:
         optimiser=training.optimiser,
         clip_norm=training.clip_norm,
     )
+    if recipe.sends_gradient and (recipe.epochs != 1 or recipe.batch_size):
+        raise FixConfig("fedsgd sends one full-batch gradient; leave epochs and batch_size out")
+    if recipe.proximal and not recipe.pull:
+        raise FixConfig("proximal belongs to algorithm = 'fedprox'")
     if not recipe.plain and (recipe.sends_gradient or recipe.private is not None):
         raise FixConfig(
             "training.optimiser and training.clip_norm are about a client's own steps; leave them "

@@ -27,6 +27,7 @@ from overheard.learning.records import Records, encode
 from overheard.learning.training import Hooks, Shards, local_training, shards
 from overheard.randomness import stream
 from overheard.transcript.kind import write
+from overheard.transcript.payload import message_of, update_of
 from overheard.transcript.store import Recorder
 
 CHUNK = 64
@@ -50,7 +51,7 @@ def simulate(plan: Plan, out: str | Path, progress: Progress = lambda done, tota
     }
     if training.isolate:
         about["isolated"] = training.isolate
-    payload = "gradient" if recipe.algorithm == "fedsgd" else "model"
+    payload = recipe.payload
     if defence.summing is not None:
         _check_summing(defence.summing.name, plan, data)
     dishonest = plan.properties.dishonest if plan.properties else frozenset()
@@ -76,7 +77,7 @@ def simulate(plan: Plan, out: str | Path, progress: Progress = lambda done, tota
                 returned = misled(plan, sent, returned, data, chosen, bad[chosen], number)
             context = RoundContext(number, chosen, stream(seed, "defence", number), memory)
             if defence.summing is not None:
-                updates = defence.upload(updates_of(payload, sent, returned), context)
+                updates = defence.upload(update_of(payload, sent, returned), context)
                 masks = replace(context, rng=stream(seed, "masks", number))
                 total, answered = defence.total(updates, masks)
                 who = [names[c] for c in chosen[answered]]
@@ -171,24 +172,17 @@ def misled(
     assert asked is not None
     rng = stream(seed, "behaviour", number)
     made = returned.copy()
-    if asked.kind == "ascent" and recipe.algorithm != "fedsgd":
+    if asked.kind == "ascent" and not recipe.sends_gradient:
         start = np.broadcast_to(sent, returned.shape)[bad]
         hooks = chain(*plan.config.defence).step(len(recipe.target.classes)).batches
         made[bad] = train_clients(climbing(recipe), start, data, chosen[bad], seed, number, hooks)
     elif asked.kind != "membership":
-        payload = "gradient" if recipe.algorithm == "fedsgd" else "model"
         start = np.broadcast_to(sent, returned.shape)[bad]
-        honest = updates_of(payload, start, returned[bad])
-        false = misbehaved(asked.kind, asked.ride, honest, rng)
-        made[bad] = false if payload == "gradient" else start - false
+        honest = update_of(recipe.payload, start, returned[bad])
+        made[bad] = message_of(
+            recipe.payload, start, misbehaved(asked.kind, asked.ride, honest, rng)
+        )
     return made
-
-
-def updates_of(payload: str, sent: Array, returned: Array) -> NDArray[np.float64]:
-    """What a listener sees of each client: ``sent - returned``, or the gradient that it sends."""
-    if payload == "gradient":
-        return returned.astype(np.float64)
-    return np.asarray(sent.astype(np.float64) - returned)
 
 
 def _check_summing(name: str, plan: Plan, data: Shards) -> None:
@@ -219,9 +213,8 @@ def uploaded(
     precision."""
     if not defence.parts:
         return returned
-    changed = defence.upload(updates_of(payload, sent, returned), context)
-    back = changed if payload == "gradient" else sent.astype(np.float64) - changed
-    return back.astype(returned.dtype)
+    changed = defence.upload(update_of(payload, sent, returned), context)
+    return message_of(payload, sent, changed).astype(returned.dtype)
 
 
 def broadcast(defence: Chain, model: Array, context: RoundContext) -> Array:

@@ -22,9 +22,9 @@ from overheard.errors import FixConfig, FixData
 from overheard.evaluation.scoring import Scored, scorer_of
 from overheard.federation.pool import pool_of
 from overheard.guard.limits import MISLED, WRONG, Exposure, entropy_of, made_certain, shares_of
-from overheard.learning.dense import factors, weighted_gradient
-from overheard.learning.recipe import Dense, Recipe
+from overheard.learning.recipe import Recipe
 from overheard.learning.records import Records, Value, encode, positions
+from overheard.programs.networks import network
 from overheard.randomness import stream
 from overheard.transcript.knowledge import (
     AppliedDefence,
@@ -37,6 +37,7 @@ from overheard.transcript.knowledge import (
     PublicRecords,
 )
 from overheard.transcript.observe import MEMBER_COLUMN
+from overheard.transcript.payload import update_of
 from overheard.transcript.target import LABEL, Target, attribute, membership
 from overheard.transcript.view import Attack, View, launch
 
@@ -217,7 +218,7 @@ def _view(
     recipe, records, label = part.recipe, part.records, part.recipe.target.column
     pieces: list[Any] = [
         Link(
-            "gradient" if recipe.algorithm == "fedsgd" else "model",
+            recipe.payload,
             np.arange(len(sent)),
             sent,
             part.returned,
@@ -249,14 +250,14 @@ def _view(
 def can_sample(recipe: Recipe, records: int, defence: AppliedDefence | None) -> bool:
     """Can what some records added to an update be taken off it? It must be a sum over records."""
     return (
-        isinstance(recipe.model, Dense)
-        and recipe.plain
+        recipe.plain
         and recipe.private is None
         and recipe.local_steps(records) == 1
         and (
             defence is None
             or (defence.clip_norm is None and defence.having("additive") == defence.names)
         )
+        and network(recipe).factored
     )
 
 
@@ -273,16 +274,15 @@ def _sample(
     inputs, labels = encode(recipe.encoding, records), recipe.target.encode(records)
     share, scale = 1 / len(records), len(kept) / len(records)
     noise_sd = 0.0 if defence is None else defence.noise_sd
-    gradients = recipe.algorithm == "fedsgd"
-    rate = 1.0 if gradients else recipe.learning_rate
+    gradients, net = recipe.sends_gradient, network(recipe)
     cleaned, arithmetic, off = [], [], []
     for before, after in zip(sent, returned, strict=True):
-        pairs = factors(recipe.dense, recipe.loss, before.astype(np.float64), inputs, labels)
+        rows = net.rows(before.astype(np.float64), inputs, labels)
         theirs, own = (
-            rate * weighted_gradient(recipe.dense, pairs, np.where(part, share, 0.0))
+            recipe.rate * rows.scaled(np.where(part, share, 0.0)).total()
             for part in (~inside, inside)
         )
-        heard = after.astype(np.float64) if gradients else before.astype(np.float64) - after
+        heard = update_of(recipe.payload, before, after)
         left = heard - theirs
         cleaned.append(left / scale if gradients else before - left)
         size = float(np.sqrt(np.mean(heard**2)))

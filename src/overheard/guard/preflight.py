@@ -318,7 +318,7 @@ def _kinds(
     ]
     yield _Kind("noise", tuple(noises))
     own, recipe = len(ready.clients[client]), ready.recipe
-    if recipe.algorithm != "fedsgd" and recipe.steps is None:
+    if not recipe.sends_gradient and recipe.steps is None:
         batches = [b for b in BATCHES if b < min(recipe.batch_size or own, own)]
         smaller = [
             _Step(1 / b, f"batches of {b}", partial(_with_recipe, ready, {"batch_size": b}))

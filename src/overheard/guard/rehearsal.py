@@ -26,11 +26,11 @@ from overheard.federation.simulate import (
     participants,
     train_clients,
     trained_on,
-    updates_of,
     uploaded,
 )
 from overheard.randomness import stream
 from overheard.transcript.kind import write
+from overheard.transcript.payload import update_of
 from overheard.transcript.store import Recorder
 
 STAND_INS = 3
@@ -67,7 +67,7 @@ def rehearsed(
     hooks = defence.step(len(recipe.target.classes)).batches
     memory: dict[Any, Any] = {}
     rule = ready.config.server_rule()
-    state, payload = rule.init(recipe.model.size), payload_of(ready)
+    state, payload = rule.init(recipe.model.size), recipe.payload
     model = initial_of(recipe, ready.config.seed + draw, ready.config.model.initial).astype(
         recipe.wire
     )
@@ -90,7 +90,7 @@ def record_client(ready: Plan, client: str, messages: Messages, out: Path) -> fl
     about = {"data": ready.dataset.name, "origin": ready.dataset.origin, "clients": [client]}
     claims = chain(*ready.config.defence).claims
     sizes = []
-    with Recorder(out, payload_of(ready), about) as recorder:
+    with Recorder(out, ready.recipe.payload, about) as recorder:
         write_knowledge(recorder, replace(ready, clients=own, properties=None))
         if claims:
             write(recorder, told(claims))
@@ -101,14 +101,9 @@ def record_client(ready: Plan, client: str, messages: Messages, out: Path) -> fl
                 {client: named(layout, returned)},
                 {client: float(len(own[client]))},
             )
-            update = updates_of(payload_of(ready), sent, returned)
+            update = update_of(ready.recipe.payload, sent, returned)
             sizes.append(float(np.sqrt(np.mean(update**2))))
     return float(np.mean(sizes))
-
-
-def payload_of(ready: Plan) -> str:
-    """What a client returns: its model, or the gradient."""
-    return "gradient" if ready.recipe.algorithm == "fedsgd" else "model"
 
 
 def replayed(ready: Plan, client: str, sent: Array, returned: Array) -> str:
@@ -117,7 +112,7 @@ def replayed(ready: Plan, client: str, sent: Array, returned: Array) -> str:
     The recipe is replayed some times from the model that was sent: mini-batches and noise differ
     from time to time, and what was returned may differ as much.
     """
-    recipe, payload = ready.recipe, payload_of(ready)
+    recipe, payload = ready.recipe, ready.recipe.payload
     data = client_shards(
         recipe, trained_on(replace(ready, clients={client: ready.clients[client]}))
     )
@@ -129,11 +124,11 @@ def replayed(ready: Plan, client: str, sent: Array, returned: Array) -> str:
         answer = train_clients(recipe, begin, data, who, ready.config.seed, number, hooks)
         context = RoundContext(number, who, stream(ready.config.seed, "replay", number))
         answer = uploaded(defence, payload, begin, answer, context)
-        updates.append(updates_of(payload, begin, answer)[0])
+        updates.append(update_of(payload, begin, answer)[0])
     centre = np.mean(updates, axis=0)
     spread = float(np.sqrt(np.mean((np.array(updates) - centre) ** 2) * REPLAYS / (REPLAYS - 1)))
     size = float(np.sqrt(np.mean(centre**2)))
-    off = float(np.sqrt(np.mean((updates_of(payload, sent, returned) - centre) ** 2)))
+    off = float(np.sqrt(np.mean((update_of(payload, sent, returned) - centre) ** 2)))
     if off <= max(STRANGE * spread, REPLAYED * size):
         return ""
     part = "" if not size else f" by {off / size:.1%} of the update"

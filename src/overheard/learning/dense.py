@@ -17,9 +17,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit, log_softmax
+from scipy.special import expit
 
 from overheard.learning.recipe import Dense
+from overheard.programs.losses import loss_named
 from overheard.randomness import stream
 
 Array = NDArray[np.floating[Any]]
@@ -100,46 +101,18 @@ def factors(
 
     ``theta``: parameters, flat or already `split`.
 
-    The loss is the record's own, not divided by anything: squared error (f - y)^2, or
-    cross-entropy (one output: sigmoid; several: softmax).
+    The loss is the record's own, not divided by anything, see `overheard.programs.losses`.
     """
     _, slope = _ACTIVATIONS[model.activation]
     layers = theta if isinstance(theta, list) else split(model, theta)
     trace = forward(model, layers, inputs)
-    delta = output_error(loss, trace[-1], labels)
+    delta = loss_named(loss).errors(trace[-1], labels)
     pairs: Factors = []
     for layer in range(len(layers) - 1, -1, -1):
         pairs.append((trace[layer], delta))
         if layer:
             delta = (delta @ layers[layer][0]) * slope(trace[layer])
     return pairs[::-1]
-
-
-def output_error(loss: str, outputs: Array, labels: Array) -> Array:
-    """Derivative of each record's loss by the model's outputs."""
-    if loss == "squared_error":
-        return np.asarray(2 * (outputs - labels[..., None]))
-    if outputs.shape[-1] == 1:
-        return np.asarray(expit(outputs) - labels[..., None])
-    classes = np.arange(outputs.shape[-1])
-    chosen = (labels[..., None] == classes).astype(outputs.dtype)
-    return np.asarray(_softmax(outputs) - chosen)
-
-
-def _softmax(outputs: Array) -> Array:
-    """scipy's, to the bit, without the time that it takes to find out what an array is."""
-    shares: Array = np.exp(outputs - outputs.max(axis=-1, keepdims=True))
-    return np.asarray(shares / shares.sum(axis=-1, keepdims=True))
-
-
-def record_losses(loss: str, outputs: Array, labels: Array) -> Array:
-    """Each record's own loss (..., n)."""
-    if loss == "squared_error":
-        return (outputs[..., 0] - labels) ** 2
-    if outputs.shape[-1] == 1:
-        return np.logaddexp(0, outputs[..., 0]) - labels * outputs[..., 0]
-    chosen = labels.astype(int)[..., None]
-    return -np.take_along_axis(log_softmax(outputs, axis=-1), chosen, axis=-1)[..., 0]
 
 
 def weighted_gradient(model: Dense, pairs: Factors, weights: Array) -> Array:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from overheard.learning.recipe import Dense
+from overheard.programs.losses import loss_named
 
 _ACTIVATIONS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]] = {
     "relu": (torch.relu, lambda out: (out > 0).to(out.dtype)),
@@ -65,6 +66,10 @@ def mean_gradients(
 def _output_error(loss: str, outputs: Tensor, labels: Tensor) -> Tensor:
     if loss == "squared_error":
         return 2 * (outputs - labels[:, None])
+    if loss != "cross_entropy":
+        at = outputs if outputs.requires_grad else outputs.detach().requires_grad_()
+        values = loss_named(loss).of_tensors(at, labels.expand(at.shape[:-1]))
+        return torch.autograd.grad(values.sum(), at, create_graph=True)[0]
     if outputs.shape[-1] == 1:
         return torch.sigmoid(outputs) - (labels[:, None] if labels.ndim == 1 else labels[:, 1:])
     if labels.ndim == 1:

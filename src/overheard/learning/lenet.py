@@ -54,10 +54,11 @@ def predict(model: LeNet, theta: Array, inputs: Array) -> Array:
     if theta.ndim > 1:
         data = np.broadcast_to(inputs, (len(theta), *inputs.shape[-2:]))
         return np.stack([predict(model, t, x) for t, x in zip(theta, data, strict=True)])
-    parts, images = split(model, _tensor(theta)), _tensor(inputs, theta.dtype)
+    flat = inputs.reshape(-1, inputs.shape[-1])
+    parts, images = split(model, _tensor(theta)), _tensor(flat, theta.dtype)
     with torch.no_grad():
         made = [forward(model, parts, chunk, None) for chunk in torch.split(images, 2 * CHUNK)]
-    return np.asarray(torch.cat(made).numpy())
+    return np.asarray(torch.cat(made).reshape(*inputs.shape[:-1], -1).numpy())
 
 
 def split(model: LeNet, theta: Tensor) -> list[Tensor]:

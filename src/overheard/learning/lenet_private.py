@@ -67,10 +67,10 @@ def private_training(
             drawn = np.flatnonzero(weights[0])
             inputs, labels = data.inputs[client, drawn], data.labels[client, drawn]
             step = taker.step(theta, inputs, labels, masks(len(drawn)))
-            if recipe.algorithm == "fedsgd":
+            if recipe.sends_gradient:
                 theta = step
                 break
-            if recipe.algorithm == "fedprox":
+            if recipe.pull:
                 step = step + theta.dtype.type(recipe.proximal) * (theta - start[client])
             theta = theta - theta.dtype.type(recipe.learning_rate) * step
         made[client] = theta

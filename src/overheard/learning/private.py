@@ -16,8 +16,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from overheard.errors import ChooseAnotherAttack
 from overheard.learning.dense import Factors, factors, record_gradients
+from overheard.learning.gradient_rows import GradientRows
 from overheard.learning.recipe import Recipe
+from overheard.programs.networks import network
 
 Array = NDArray[np.floating[Any]]
 
@@ -45,15 +48,23 @@ def record_factors(recipe: Recipe, theta: Array, inputs: Array, labels: Array) -
 
 def recipe_gradients(recipe: Recipe, theta: Array, inputs: Array, labels: Array) -> Array:
     """Per-record gradients (..., n, P) that a client with this recipe adds up."""
-    return added_up(recipe, record_gradients(recipe.dense, recipe.loss, theta, inputs, labels))
-
-
-def added_up(recipe: Recipe, rows: Array) -> Array:
-    """The gradients (..., n, P) that a client with this recipe adds up, clipped or not."""
+    rows = record_gradients(recipe.dense, recipe.loss, theta, inputs, labels)
     if recipe.private is None:
         return rows
     norms = np.linalg.norm(rows, axis=-1, keepdims=True)
     return np.asarray(rows * np.minimum(1.0, recipe.private.clip / np.maximum(norms, 1e-300)))
+
+
+def client_rows(recipe: Recipe, theta: Array, inputs: Array, labels: Array) -> GradientRows:
+    """Gradients of n records at one model (P,) that a client with this recipe adds up."""
+    net = network(recipe)
+    if net.chance or net.mixes:
+        raise ChooseAnotherAttack(
+            "decodes networks that treat records one by one and without chance; this one drops "
+            "units at random or normalises over the batch"
+        )
+    rows = net.rows(theta, inputs, labels)
+    return rows if recipe.private is None else rows.clipped(recipe.private.clip)
 
 
 def sampling_rate(recipe: Recipe, records: int) -> float:
@@ -82,6 +93,6 @@ def update_noise(recipe: Recipe, records: int) -> float:
     if recipe.private is None:
         return 0.0
     one = recipe.private.noise * recipe.private.clip / (sampling_rate(recipe, records) * records)
-    if recipe.algorithm == "fedsgd":
+    if recipe.sends_gradient:
         return one
     return recipe.learning_rate * one * sqrt(recipe.local_steps(records))

@@ -54,6 +54,7 @@ class Dense(Spec):
     """Dense layers with one activation between them. No hidden layer: a linear model."""
 
     architecture: Literal["dense"] = "dense"
+    reuse: ClassVar[int] = 1
     inputs: int = Field(ge=1)
     hidden: tuple[int, ...] = ()
     outputs: int = Field(default=1, ge=1)
@@ -112,6 +113,8 @@ class LeNet(Spec):
 
     architecture: Literal["lenet"] = "lenet"
     linear: ClassVar[bool] = False
+    bias: ClassVar[bool] = True
+    reuse: ClassVar[int] = 30  # how often a pass uses a weight, in time: convolutions move
     image: tuple[int, int, int]
     filters: tuple[int, int] = (10, 20)
     hidden: tuple[int, ...] = (50,)
@@ -165,6 +168,7 @@ class Module(Spec):
 
     architecture: Literal["module"] = "module"
     linear: ClassVar[bool] = False
+    reuse: ClassVar[int] = 1
     factory: str
     inputs: int = Field(ge=1)
     outputs: int = Field(default=1, ge=1)
@@ -175,6 +179,10 @@ class Module(Spec):
     def layout(self) -> Layout:
         """Names on the wire and shapes, in the module's order."""
         return tuple((self.wire_names.get(name, name), shape) for name, shape in self.parameters)
+
+    @property
+    def bias(self) -> bool:
+        return any(name.endswith("bias") for name, _ in self.parameters)
 
     @property
     def size(self) -> int:
@@ -342,9 +350,14 @@ class Recipe(Spec):
         """What the gradient is multiplied by in what a client sends."""
         return 1.0 if self.sends_gradient else self.learning_rate
 
+    @property
+    def payload(self) -> str:
+        """What a client returns, in a word: "gradient" or "model"."""
+        return "gradient" if self.sends_gradient else "model"
+
     def local_steps(self, records: int) -> int:
         """Gradient steps that a client with this many records takes in a round."""
-        if self.algorithm == "fedsgd":
+        if self.sends_gradient:
             return 1
         if self.steps is not None:
             return self.steps
@@ -354,3 +367,8 @@ class Recipe(Spec):
     def linear_least_squares(self) -> bool:
         """Squared error on a model without hidden layers."""
         return self.loss == "squared_error" and self.model.linear
+
+    @property
+    def logistic_regression(self) -> bool:
+        """Cross-entropy of two classes on a model without hidden layers."""
+        return self.loss == "cross_entropy" and self.model.linear and self.model.outputs == 1

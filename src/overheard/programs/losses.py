@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit, log_softmax
+from scipy.special import expit, log_softmax, softmax
 
 from overheard.errors import FixConfig
 
@@ -28,7 +28,8 @@ class Loss:
     outputs (..., n, outputs) and labels (..., n); ``of_tensors`` is `values` in torch.
 
     classes: labels are class numbers, of which one output may stand for two; single: the model has
-    one output.
+    one output; least_squares: errors are twice the residuals; odds: outputs of classes are log-odds
+    and not yet probabilities.
     """
 
     name: str
@@ -37,6 +38,15 @@ class Loss:
     of_tensors: Callable[[Any, Any], Any]
     classes: bool = False
     single: bool = True
+    least_squares: bool = False
+    odds: bool = True
+
+    def chances(self, outputs: Array) -> Array:
+        """The probability of every class (..., n, classes), for a loss of classes."""
+        if outputs.shape[-1] > 1:
+            return np.asarray(softmax(outputs, axis=-1))
+        yes = expit(outputs[..., 0]) if self.odds else outputs[..., 0]
+        return np.stack([1 - yes, yes], axis=-1)
 
 
 def _cross_entropy(outputs: Array, labels: Array) -> Array:
@@ -57,10 +67,11 @@ def _cross_entropy_error(outputs: Array, labels: Array) -> Array:
 def _cross_entropy_torch(outputs: Any, labels: Any) -> Any:
     from torch.nn import functional as F
 
+    shares = labels.ndim == outputs.ndim  # of classes, for who searches
     if outputs.shape[-1] == 1:
-        flat = outputs[..., 0]
-        return F.binary_cross_entropy_with_logits(flat, labels.to(flat.dtype), reduction="none")
-    return F.cross_entropy(outputs, labels.long(), reduction="none")
+        flat, yes = outputs[..., 0], labels[..., 1] if shares else labels
+        return F.binary_cross_entropy_with_logits(flat, yes.to(flat.dtype), reduction="none")
+    return F.cross_entropy(outputs, labels if shares else labels.long(), reduction="none")
 
 
 def _probability(outputs: Array, labels: Array) -> Array:
@@ -106,6 +117,7 @@ LOSSES: dict[str, Loss] = {
             lambda outputs, labels: (outputs[..., 0] - labels) ** 2,
             lambda outputs, labels: np.asarray(2 * (outputs - _numbers(labels))),
             lambda outputs, labels: (outputs[..., 0] - labels) ** 2,
+            least_squares=True,
         ),
         Loss(
             "cross_entropy",
@@ -121,6 +133,7 @@ LOSSES: dict[str, Loss] = {
             _probability_error,
             _probability_torch,
             classes=True,
+            odds=False,
         ),
         Loss(
             "huber",

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from overheard.errors import FixConfig
 from overheard.learning.gradient_rows import GradientRows
 from overheard.learning.recipe import Recipe
+from overheard.programs.losses import Loss
 
 Array = NDArray[np.floating[Any]]
 Gradient = Callable[[Array, Array, Array], Array]
@@ -30,6 +31,8 @@ class Network(Protocol):
     """Does a forward pass draw random numbers (dropout)?"""
     mixes: bool
     """Do the records of a batch change each other's outputs (batch normalisation)?"""
+    factored: bool
+    """Is a record's gradient by every layer an outer product, by the first one with its inputs?"""
 
     def initial(self, seed: int, scheme: str) -> NDArray[np.float64]:
         """The first global model."""
@@ -47,6 +50,10 @@ class Network(Protocol):
         self, theta: Array, inputs: Array, labels: Array, rng: np.random.Generator | None = None
     ) -> GradientRows:
         """Gradients of n records' losses at one model (P,); with ``rng`` with chance in them."""
+
+    def mean_gradients(self, thetas: Any, inputs: Any, labels: Any) -> Any:
+        """Gradients (T, P) of the mean loss at models (T, P), torch tensors that can themselves be
+        differentiated by inputs (m, d) and labels: (m,), or shares of classes (m, outputs)."""
 
 
 KERNELS: dict[str, str] = {
@@ -66,3 +73,16 @@ def network(recipe: Recipe) -> Network:
     module, _, name = where.partition(":")
     made: Network = getattr(import_module(module), name)(recipe.model, recipe.loss)
     return made
+
+
+def searched(outputs: Callable[[Any, Any], Any], loss: Loss, *at: Any) -> Any:
+    """`Network.mean_gradients` by autograd, for outputs (m, outputs) of one model and inputs."""
+    import torch
+
+    thetas, inputs, labels = at
+    made = []
+    for theta in thetas:
+        flat = theta.detach().requires_grad_()
+        mean = loss.of_tensors(outputs(flat, inputs), labels).mean()
+        made.append(torch.autograd.grad(mean, flat, create_graph=True)[0])
+    return torch.stack(made)

@@ -11,6 +11,7 @@ from overheard.errors import FixRecording
 from overheard.federation.server import ServerRule, WeightedMean, aggregate, aggregate_sum
 from overheard.learning.recipe import Recipe
 from overheard.learning.records import Records, encode
+from overheard.programs.losses import loss_named
 from overheard.programs.networks import network
 from overheard.transcript.messages import TOTAL, Round, layout_for, message_arrays, read_message
 from overheard.transcript.store import Recording
@@ -30,7 +31,7 @@ def global_model(recording: Recording, recipe: Recipe, rule: ServerRule | None =
     state = rule.init(recipe.model.size)
     model: NDArray[np.floating[Any]] = np.zeros(recipe.model.size)
     for entry in recording.rounds if state else recording.rounds[-1:]:
-        if state or entry.aggregated or recording.payload == "gradient":
+        if state or entry.aggregated or recording.gradients:
             model = _message(recording, recipe, entry, "sent", "")
         if entry.aggregated:
             if not entry.participants:
@@ -61,7 +62,7 @@ def utility(recipe: Recipe, model: Array, held: Records) -> tuple[float, str]:
     """Accuracy of a classifier, share of explained variance of a regression; and which it is."""
     inputs, labels = encode(recipe.encoding, held), recipe.target.encode(held)
     outputs = np.asarray(_predicted(recipe, model, inputs), dtype=np.float64)
-    if recipe.loss == "squared_error":
+    if not loss_named(recipe.loss).classes:
         left = float(np.mean((outputs[:, 0] - labels) ** 2))
         return 1 - left / float(labels.var()), "r2"
     chosen = (outputs[:, 0] > 0) if outputs.shape[1] == 1 else outputs.argmax(axis=1)

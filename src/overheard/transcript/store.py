@@ -43,11 +43,11 @@ from overheard.transcript.messages import (
     read_messages,
     write_round,
 )
+from overheard.transcript.payload import PAYLOADS, returns_gradients, update_of
 from overheard.transcript.side import SEED, Shelf, SideWriter
 
 FORMAT = 3
 READABLE = (1, 2, 3)
-PAYLOADS = ("model", "gradient")
 AHEAD = 32
 """Rounds of a client's messages that the disk is asked for together."""
 
@@ -234,6 +234,11 @@ class Recording:
         return str(self.header["payload"])
 
     @property
+    def gradients(self) -> bool:
+        """Do clients return gradients, and not models?"""
+        return returns_gradients(self.payload)
+
+    @property
     def about(self) -> Mapping[str, Any]:
         """What the recorder noted: the data's name and origin, the clients."""
         return dict(self.header["about"])
@@ -307,8 +312,7 @@ class Recording:
             total = {name: np.zeros(array.shape) for name, array in sent.items()}
             for arrays in heard:
                 for name, array in arrays.items():
-                    wide = array.astype(np.float64)
-                    total[name] += wide if self.payload == "gradient" else sent[name] - wide
+                    total[name] += update_of(self.payload, sent[name], array)
             yield entry, sent, total
 
     def _messages(

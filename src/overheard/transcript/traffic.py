@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from overheard.errors import FixData, FixRecording, ListenLonger
 from overheard.learning.recipe import Layout
 from overheard.transcript.kind import EVERYBODY, Held, Knowledge, kind, recipe_of, sealed
+from overheard.transcript.payload import returns_gradients, update_of
 from overheard.transcript.store import Recording
 from overheard.transcript.tape import Tape
 
@@ -43,11 +44,14 @@ class Link(Knowledge):
     def __len__(self) -> int:
         return len(self.rounds)
 
+    @property
+    def gradients(self) -> bool:
+        """Does the client return gradients, and not models?"""
+        return returns_gradients(self.payload)
+
     def updates(self) -> NDArray[np.float64]:
         """``sent - returned`` (T, P), or the gradient itself where gradients are sent."""
-        if self.payload == "gradient":
-            return self.returned.astype(np.float64)
-        return self.sent.astype(np.float64) - self.returned.astype(np.float64)
+        return update_of(self.payload, self.sent, self.returned)
 
     def require(self, least: int, purpose: str) -> None:
         """Fail clearly when fewer rounds were heard than an attack can work with."""

@@ -134,7 +134,7 @@ def test_equation_2_of_more_than_two_values(federate: Any) -> None:
     inputs = torch.from_numpy(encode(recipe.encoding, records))
     labels = torch.from_numpy(recipe.target.encode(records))
     rounds = torch.arange(2)
-    wanted = mean_gradients(problem.model, problem.loss, problem.thetas[rounds], inputs, labels)
+    wanted = mean_gradients(recipe.dense, recipe.loss, problem.thetas[rounds], inputs, labels)
     assert torch.allclose(problem.virtual(torch.from_numpy(rows), rounds), wanted)
 
     apart = federate(MLP, change=lambda d: dataclasses.replace(four_values(d), ordinal=frozenset()),

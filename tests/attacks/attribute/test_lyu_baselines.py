@@ -18,8 +18,9 @@ from overheard.evaluation.metrics import attribute_hits
 from overheard.federation.config import parse_config
 from overheard.federation.plan import plan
 from overheard.federation.simulate import simulate
-from overheard.learning.dense import record_gradients, record_losses
+from overheard.learning.dense import record_gradients
 from overheard.learning.records import Records, encode
+from overheard.programs.losses import loss_named
 from overheard.transcript.knowledge import AuxiliaryData, Labels, Link, LocalTraining, PublicRecords
 from overheard.transcript.observe import observe
 from overheard.transcript.store import Recording
@@ -65,7 +66,7 @@ def test_statistics_agree_with_a_slow_twin(view: View) -> None:
         expected = [
             float(chances.argmax() == true),
             chances[true],
-            record_losses(recipe.loss, outputs[None], y)[0],
+            loss_named(recipe.loss).values(outputs[None], y)[0],
             np.linalg.norm(gradient),
             np.sum(towards),
         ]

@@ -8,17 +8,17 @@ import numpy as np
 import pytest
 
 from overheard.attacks import attack_named, listens
-from overheard.attacks.label.bayes_groups import BayesGroups, inner_products, projections
+from overheard.attacks.label.bayes_groups import BayesGroups
 from overheard.attacks.label.group_means import GroupMeansTikhonov, calibrated, last_layer
-from overheard.attacks.label.heard import output_factors
+from overheard.attacks.label.heard import output_rows
 from overheard.attacks.label.linear_decode import LinearDecode
 from overheard.errors import ChooseAnotherAttack, FixConfig, FixData, FixRecording, GrantKnowledge
 from overheard.evaluation.audit import audit
 from overheard.federation.config import parse_config
 from overheard.federation.plan import plan
-from overheard.learning.dense import initial, record_gradients
-from overheard.learning.recipe import Dense
-from overheard.learning.records import Records
+from overheard.learning.dense import initial
+from overheard.learning.recipe import Dense, Recipe, Target
+from overheard.learning.records import Encoding, Records, Scaled
 from overheard.report.html import write_report
 from overheard.transcript.guess import GroupMeans, LabelValues
 from overheard.transcript.knowledge import (
@@ -297,17 +297,20 @@ def test_tikhonov_solves_the_penalised_problem(hire):
     assert 1e-4 <= strength <= 1e2
 
 
-def test_inner_products_never_built_are_those_that_are(rng):
-    model = Dense(inputs=3, hidden=(5, 4), activation="tanh")
-    theta, inputs = initial(model, 1), rng.normal(size=(6, 3))
-    outputs, pairs = output_factors(model, theta, inputs)
-    whole = record_gradients(model, "squared_error", theta, inputs, outputs - 0.5)
-    np.testing.assert_allclose(inner_products(model, pairs), whole @ whole.T, rtol=1e-9)
-    flat = rng.normal(size=model.size)
-    np.testing.assert_allclose(projections(model, pairs, flat), whole @ flat, rtol=1e-9)
-    last = whole[:, -5:]
-    np.testing.assert_allclose(inner_products(model, pairs[-1:]), last @ last.T, rtol=1e-9)
-    np.testing.assert_allclose(projections(model, pairs[-1:], flat), last @ flat[-5:], rtol=1e-9)
+def test_rows_are_the_gradients_of_the_predictions(rng):
+    recipe = Recipe(
+        model=Dense(inputs=3, hidden=(5, 4), activation="tanh"),
+        loss="squared_error",
+        encoding=Encoding(blocks=tuple(Scaled(column=c) for c in "abc")),
+        target=Target(column="y"),
+        learning_rate=0.1,
+    )
+    theta, inputs = initial(recipe.dense, 1), rng.normal(size=(6, 3))
+    outputs, rows = output_rows(recipe, theta, inputs)
+    way = rng.normal(size=theta.size)
+    ahead, behind = (output_rows(recipe, theta + s * way, inputs)[0] for s in (1e-6, -1e-6))
+    np.testing.assert_allclose(rows.explicit() @ way, (ahead - behind) / 2e-6, rtol=1e-6)
+    np.testing.assert_allclose(outputs, (ahead + behind) / 2, rtol=1e-9)
 
 
 # what cannot be done

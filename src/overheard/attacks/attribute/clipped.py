@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overheard.attacks.attribute.dense_measurement import dense_measurement, scaled_sum
-from overheard.attacks.wire import only, rounding, spread
+from overheard.attacks.wire import one_step, only, rounding, spread
 from overheard.decoding.max_entropy import Posterior
 from overheard.decoding.measurement import Measurement
 from overheard.decoding.update_scale import LARGEST, ScaledSum, likeliest_scale, refit
-from overheard.learning.recipe import Dense, Recipe
+from overheard.learning.recipe import Recipe
 from overheard.transcript.knowledge import AppliedDefence, Link
 
 Array = NDArray[np.float64]
@@ -51,11 +51,6 @@ class Undone:
     posterior: Posterior | None = None
 
 
-def one_step(link: Link, recipe: Recipe) -> bool:
-    """Does the client send one full-batch step a round?"""
-    return recipe.full_batch and (link.payload == "gradient" or recipe.epochs == 1)
-
-
 def may_be_clipped(link: Link, told: AppliedDefence | None) -> bool:
     """Was the listener told of a norm that some update heard reaches?"""
     if told is None or told.clip_norm is None:
@@ -78,12 +73,11 @@ def undo(
 
     candidates: (K, m, d) inputs of the records under each value; labels: (m,); told: clipping was
     announced, so that scales are at most one and a small gain is believed. None where it cannot
-    be found out: several local steps, too many records, or layers that are not dense.
+    be found out: several local steps, or too many records.
     """
     values, people, _ = candidates.shape
     unknowns = people * (values - 1)
-    dense = isinstance(recipe.model, Dense)
-    if unknowns > MOST_UNKNOWNS or not one_step(link, recipe) or not dense:
+    if unknowns > MOST_UNKNOWNS or not one_step(link, recipe):
         return None
     link = only(link, spread(len(link), int(np.clip(_OPERATIONS / unknowns**3, 1, MOST_ROUNDS))))
     most = 1.0 if told else LARGEST

@@ -1,25 +1,25 @@
-"""Updates of dense networks as a linear measurement of the records' unknown values.
+"""Updates of networks as a linear measurement of the records' unknown values.
 
 One full-batch step sends ``(theta - theta') m / lr = sum_i g_i(s_i)``: exactly linear in the
 indicator of each record's value, however non-linear the network (decoders.md section 1). Rounds
 stack. With few parameters the gradients are rows; with many, or where that is sharp enough already,
-only their inner products are made.
+only their inner products are made. Of dense layers these need no gradient (`GradientRows`).
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from overheard.attacks.wire import only, rounding, spread
-from overheard.decoding.factor_kernels import difference, explicit, gram, project
+from overheard.attacks.wire import only, rate_of, refuse_several_steps, rounding, spread
 from overheard.decoding.measurement import Measurement, from_differences, from_gram
 from overheard.decoding.update_scale import ScaledSum
 from overheard.errors import ChooseAnotherAttack
-from overheard.learning.dense import Factors, split, weighted_gradient
-from overheard.learning.private import record_factors
+from overheard.learning.gradient_rows import Differences, GradientRows
+from overheard.learning.private import client_rows
 from overheard.learning.recipe import Recipe
 from overheard.transcript.knowledge import Link
 
@@ -48,14 +48,12 @@ def dense_measurement(
     ``products_only``: inner products however blunt; quick, for who can tell whether they suffice.
     scales: by what each round of the link was multiplied before it was sent (None: by one).
     """
-    if not recipe.full_batch or (link.payload == "model" and recipe.epochs != 1):
-        raise ChooseAnotherAttack("decodes one full-batch step a round; this recipe takes several")
+    refuse_several_steps(link, recipe)
     values, people, _ = candidates.shape
     used = spread(len(link), most)
-    rate = 1.0 if link.payload == "gradient" else recipe.learning_rate
-    scale = people / rate
+    scale = people / rate_of(link, recipe)
     # how a gradient was rounded is judged by all rounds, so those are kept
-    heard = link if link.payload == "gradient" else only(link, used)
+    heard = link if link.gradients else only(link, used)
     updates, noise = heard.updates() * scale, rounding(heard) * scale
     if len(heard) > len(used):
         updates, noise = updates[used], noise[used]
@@ -79,19 +77,19 @@ def dense_measurement(
 def scaled_sum(link: Link, recipe: Recipe, candidates: Array, labels: Array, row: int) -> ScaledSum:
     """One round of the link with what is needed to find out by what it was multiplied."""
     values, people, _ = candidates.shape
-    scale = people / (1.0 if link.payload == "gradient" else recipe.learning_rate)
+    scale = people / rate_of(link, recipe)
     sd = float(np.sqrt(np.mean(rounding(link)[row] ** 2))) * scale
     update, theta = link.updates()[row] * scale / sd, link.sent[row].astype(np.float64)
     labels = np.broadcast_to(labels, (values, people))
-    others, left = _at(recipe, theta, candidates, labels, np.zeros_like(update))
-    base = -left / sd
+    at = _at(recipe, theta, candidates, labels, np.zeros_like(update))
+    others, base = at.others, -at.left / sd
     products = np.zeros((people, values - 1, people, values - 1))
     with_both = np.zeros((2, people, values - 1))
     for a, one in enumerate(others):
         for which, flat in enumerate((update, base)):
-            with_both[which, :, a] = project(one, _blocks(recipe, flat)) / sd
+            with_both[which, :, a] = one.project(at.base.blocks(flat)) / sd
         for b, two in enumerate(others[: a + 1]):
-            part = gram(one, two) / sd**2
+            part = one.gram(two) / sd**2
             products[:, a, :, b] += part
             if a != b:
                 products[:, b, :, a] += part.T
@@ -106,14 +104,6 @@ def scaled_sum(link: Link, recipe: Recipe, candidates: Array, labels: Array, row
         update.size,
         values,
     )
-
-
-def _blocks(recipe: Recipe, flat: Array) -> list[Array]:
-    """A gradient as one matrix a layer, the bias as its last column."""
-    return [
-        np.column_stack([weight, *(() if bias is None else (bias,))]).astype(np.float64)
-        for weight, bias in split(recipe.dense, flat)
-    ]
 
 
 def _even(noise: Array) -> bool:
@@ -145,28 +135,42 @@ def summed_measurement(
     return _inner_products(recipe, thetas, totals, noise, candidates, labels, weights)
 
 
-def _at(  # type: ignore[no-untyped-def]
+class _At(NamedTuple):
+    """At one model: gradients of the first candidates, differences of the others to them, and what
+    the update leaves unexplained by the first."""
+
+    base: GradientRows
+    others: list[Differences]
+    left: Array
+
+
+def _at(
     recipe: Recipe,
     theta: Array,
     candidates: Array,
     labels: Array,
     update: Array,
     weights: Array | None = None,
-):
-    """Differences to the first candidate, and what the update leaves unexplained by it."""
-    model = recipe.dense
+) -> _At:
+    def rows_of(inputs: Array, classes: Array) -> GradientRows:
+        rows = client_rows(recipe, theta, inputs, classes)
+        return rows if weights is None else rows.scaled(weights)
 
-    def pairs_of(inputs: Array, classes: Array) -> Factors:
-        pairs = record_factors(recipe, theta, inputs, classes)
-        return pairs if weights is None else [(a, delta * weights[:, None]) for a, delta in pairs]
+    refuse_long(recipe, theta, candidates, labels)
+    base = rows_of(candidates[0], labels[0])
+    others = [rows_of(x, y).since(base) for x, y in zip(candidates[1:], labels[1:], strict=True)]
+    return _At(base, others, update - base.total())
 
-    base = pairs_of(candidates[0], labels[0])
-    left = update - weighted_gradient(model, base, np.ones(len(labels[0])))
-    others = [
-        difference(base, pairs_of(x, y), model.bias)
-        for x, y in zip(candidates[1:], labels[1:], strict=True)
-    ]
-    return others, left
+
+def refuse_long(recipe: Recipe, theta: Array, candidates: Array, labels: Array) -> None:
+    """Refuse more gradients of layers that are written out than there is room for."""
+    values, people, _ = candidates.shape
+    written = client_rows(recipe, theta, candidates[0, :1], labels[..., :1].reshape(-1)[:1]).written
+    if values * people * written > 2 * MOST_ROW_NUMBERS:
+        raise ChooseAnotherAttack(
+            f"{people} records and {written} parameters are too many gradients to write out; of "
+            "dense layers any number can be decoded"
+        )
 
 
 def _rows(
@@ -182,10 +186,9 @@ def _rows(
     differences, residual, sds = [], [], []
     for number, (theta, update) in enumerate(zip(thetas, updates, strict=True)):
         kept = slice(None) if sent is None else np.flatnonzero(sent[number])
-        others, left = _at(recipe, theta, candidates, labels, update)
-        rows = [explicit(o, recipe.dense.bias)[..., kept] for o in others]
-        differences.append(np.stack(rows, axis=1))
-        residual.append(left[kept])
+        at = _at(recipe, theta, candidates, labels, update)
+        differences.append(np.stack([o.explicit()[..., kept] for o in at.others], axis=1))
+        residual.append(at.left[kept])
         sds.append(noise[number][kept])
     return from_differences(
         np.concatenate(differences, axis=2), np.concatenate(residual), np.concatenate(sds)
@@ -211,13 +214,13 @@ def _inner_products(
     for number, (theta, update, sd) in enumerate(zip(thetas, updates, noise, strict=True)):
         precision = float(1 / np.mean(sd**2))
         counted = None if weights is None else weights[number]
-        others, left = _at(recipe, theta, candidates, labels, update, counted)
-        energy += precision * float(left @ left)
-        blocks = _blocks(recipe, left)
-        for a, one in enumerate(others):
-            projections[:, a] += precision * project(one, blocks)
-            for b, two in enumerate(others[: a + 1]):
-                part = precision * gram(one, two)
+        at = _at(recipe, theta, candidates, labels, update, counted)
+        energy += precision * float(at.left @ at.left)
+        blocks = at.base.blocks(at.left)
+        for a, one in enumerate(at.others):
+            projections[:, a] += precision * one.project(blocks)
+            for b, two in enumerate(at.others[: a + 1]):
+                part = precision * one.gram(two)
                 products[:, a, :, b] += part
                 if a != b:
                     products[:, b, :, a] += part.T

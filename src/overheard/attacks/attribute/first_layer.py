@@ -10,14 +10,15 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from overheard.attacks.wire import rounding
+from overheard.attacks.wire import one_step, rate_of, rounding
 from overheard.decoding.counts import same_rows
 from overheard.decoding.matrix_free import OuterProducts, Part, decode_matrix_free
 from overheard.decoding.max_entropy import Posterior
-from overheard.learning.dense import split
-from overheard.learning.private import record_factors
+from overheard.learning.gradient_rows import Outer
+from overheard.learning.private import client_rows
 from overheard.learning.recipe import Recipe
 from overheard.learning.records import Records, Value, encode
+from overheard.programs.networks import network
 from overheard.transcript.knowledge import Link
 
 Array = NDArray[np.float64]
@@ -29,9 +30,9 @@ _CHUNK = 1024
 
 def applies(link: Link, recipe: Recipe, unknowns: int) -> bool:
     """One full-batch step, very many unknowns, and a first layer with more parameters than that."""
-    one_step = recipe.full_batch and (link.payload == "gradient" or recipe.epochs == 1)
-    width = recipe.dense.sizes[1] * (recipe.dense.sizes[0] + recipe.dense.bias)
-    return one_step and unknowns > MOST_UNKNOWNS and width > 2 * unknowns
+    if unknowns <= MOST_UNKNOWNS or not one_step(link, recipe):
+        return False
+    return network(recipe).factored and _first(recipe).width > 2 * unknowns
 
 
 def decode_first_layer(
@@ -43,15 +44,15 @@ def decode_first_layer(
     values: tuple[Value, ...],
 ) -> tuple[Posterior, NDArray[np.intp]]:
     """The posterior from the first round's first layer, and the numbers of records alike."""
-    people, bias = len(labels), recipe.dense.bias
+    people, first = len(labels), _first(recipe)
     theta = link.sent[0].astype(np.float64)
-    scale = people / (1.0 if link.payload == "gradient" else recipe.learning_rate)
-    residual = _first(recipe, link.updates()[0] * scale)
-    noise = float(np.sqrt(np.mean(_first(recipe, rounding(link)[:1][0] * scale) ** 2)))
+    scale = people / rate_of(link, recipe)
+    residual: Array = first.block(link.updates()[0, : first.width] * scale).astype(np.float64)
+    noise = float(np.sqrt(np.mean((rounding(link)[0, : first.width] * scale) ** 2)))
     base = encode(recipe.encoding, records, {column: values[0]})
     own = recipe.encoding.inputs_of(column)
-    ends = np.ones((people, 1 if bias else 0))
-    delta0 = np.empty((people, recipe.dense.sizes[1]))
+    ends = np.ones((people, 1 if first.bias else 0))
+    delta0 = np.empty((people, first.errors.shape[1]))
     deltas = [np.empty_like(delta0) for _ in values[1:]]
     others = [
         encode(recipe.encoding, records.take(np.arange(1)), {column: v})[0, own] for v in values
@@ -59,12 +60,12 @@ def decode_first_layer(
     for start in range(0, people, _CHUNK):
         rows = slice(start, start + _CHUNK)
         x, y = base[rows].copy(), labels[rows]
-        delta0[rows] = record_factors(recipe, theta, x, y)[0][1]
+        delta0[rows] = _errors(recipe, theta, x, y)
         weighted = delta0[rows].T @ np.column_stack([x, ends[rows]])
         residual = residual - weighted
         for delta, inputs in zip(deltas, others[1:], strict=True):
             x[:, own] = inputs
-            delta[rows] = record_factors(recipe, theta, x, y)[0][1]
+            delta[rows] = _errors(recipe, theta, x, y)
             delta[rows] -= delta0[rows]
     inside = np.arange(own.start, own.stop)
     design = np.column_stack([base, ends])
@@ -84,6 +85,16 @@ def decode_first_layer(
     return decode_matrix_free(operator, residual, noise, groups), groups
 
 
-def _first(recipe: Recipe, flat: Array) -> Array:
-    weight, bias = split(recipe.dense, flat)[0]
-    return np.asarray(np.column_stack([weight, *(() if bias is None else (bias,))]))
+def _first(recipe: Recipe) -> Outer:
+    """The first layer of a gradient, for its shape."""
+    theta, record = np.zeros(recipe.model.size), np.zeros((1, recipe.model.inputs))
+    first = network(recipe).rows(theta, record, np.zeros(1)).layers[0]
+    assert isinstance(first, Outer)
+    return first
+
+
+def _errors(recipe: Recipe, theta: Array, inputs: Array, labels: Array) -> Array:
+    """Errors (n, out) of the first layer."""
+    first = client_rows(recipe, theta, inputs, labels).layers[0]
+    assert isinstance(first, Outer)
+    return np.asarray(first.errors, np.float64)

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from overheard.errors import ChooseAnotherAttack, FixConfig, FixData
 from overheard.learning.records import Value, encode_each
+from overheard.programs.networks import Network, network
 from overheard.transcript.guess import AttributeValues, certain
 from overheard.transcript.knowledge import (
     AttributeDomain,
@@ -51,8 +52,7 @@ class Matching:
     thetas, heard: (T, P).
     """
 
-    model: Any
-    loss: str
+    net: Network
     candidates: Tensor
     labels: Tensor | None
     thetas: Tensor
@@ -63,12 +63,11 @@ class Matching:
 
         classes: (m, C), the mixture of classes in place of labels that are unknown.
         """
-        from overheard.learning.dense_torch import mean_gradients
-
         labels = self.labels if classes is None else classes
         assert labels is not None
         inputs = (shares.T[:, :, None] * self.candidates).sum(dim=0)
-        return mean_gradients(self.model, self.loss, self.thetas[rounds], inputs, labels)
+        made: Tensor = self.net.mean_gradients(self.thetas[rounds], inputs, labels)
+        return made
 
 
 def matching(view: View) -> Matching:
@@ -78,9 +77,7 @@ def matching(view: View) -> Matching:
     recipe, link = view.know(LocalTraining).recipe, view.know(Link)
     domain, records = view.know(AttributeDomain), view.know(PublicRecords).records
     candidates = encode_each(recipe.encoding, records, domain.column, domain.values)
-    steps = 1.0
-    if link.payload == "model":
-        steps = recipe.learning_rate * recipe.local_steps(len(records))
+    steps = 1.0 if link.gradients else recipe.learning_rate * recipe.local_steps(len(records))
     labels = None
     if Labels in view.kinds:
         labels = torch.from_numpy(recipe.target.encode_values(view.know(Labels).values))
@@ -90,8 +87,7 @@ def matching(view: View) -> Matching:
             "attribute; grant the labels"
         )
     return Matching(
-        recipe.dense,
-        recipe.loss,
+        network(recipe),
         torch.from_numpy(candidates),
         labels,
         torch.from_numpy(link.sent.astype(np.float64)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from overheard.attacks.wire import rounding, spread
+from overheard.attacks.wire import rate_of, rounding, spread
 from overheard.decoding.moments import Moments, moments_of_secret, statistics
 from overheard.learning.recipe import Recipe
 from overheard.learning.records import Records, Scaled, Value, encode
@@ -40,8 +40,7 @@ def linear_moments(
     used = spread(len(link), most)
     # the solver's own float64 arithmetic, which matters where the wire is as precise
     solver = 64 * np.finfo(np.float64).eps * np.abs(link.sent[used]).max()
-    gradient = link.payload == "gradient"
-    rate = 1.0 if gradient else recipe.learning_rate
+    rate = rate_of(link, recipe)
     moments = moments_of_secret(
         link.sent[used].astype(np.float64),
         link.updates()[used],
@@ -49,8 +48,8 @@ def linear_moments(
         phi,
         blocks,
         step=2 * rate / len(phi),
-        steps=1 if gradient else recipe.epochs,
-        bias=recipe.dense.bias,
+        steps=1 if link.gradients else recipe.epochs,
+        bias=recipe.model.bias,
         proximal=recipe.proximal * rate,
         within=variance,
     )

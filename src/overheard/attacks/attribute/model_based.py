@@ -18,15 +18,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit, softmax
 
 from overheard.attacks.attribute.model_based_linear import algorithm_3
 from overheard.attacks.local_model.baseline import LastReturned
 from overheard.attacks.local_model.exact_linear import ExactLinear
 from overheard.attacks.local_model.learned_map import LearnedMap
-from overheard.learning.dense import predict
 from overheard.learning.recipe import Recipe
 from overheard.learning.records import encode_each
+from overheard.programs.losses import loss_named
+from overheard.programs.networks import network
 from overheard.transcript.guess import AttributeValues, certain
 from overheard.transcript.knowledge import (
     AttributeDomain,
@@ -61,13 +61,14 @@ def best_values(view: View, parameters: Array) -> AttributeValues:
 
 def squared_errors(recipe: Recipe, parameters: Array, candidates: Array, labels: Array) -> Array:
     """||F(theta, x, s) - y||^2 (K, m); F gives probabilities where the target is a class."""
-    outputs = np.asarray(predict(recipe.dense, parameters, candidates))
-    if recipe.loss == "squared_error":
+    outputs, loss = network(recipe).predict(parameters, candidates), loss_named(recipe.loss)
+    if not loss.classes:
         return np.asarray((outputs[..., 0] - labels) ** 2)
+    chances = loss.chances(outputs)
     if outputs.shape[-1] == 1:
-        return np.asarray((expit(outputs[..., 0]) - labels) ** 2)
+        return np.asarray((chances[..., 1] - labels) ** 2)
     one_hot = labels[:, None] == np.arange(outputs.shape[-1])
-    return np.asarray(((softmax(outputs, axis=-1) - one_hot) ** 2).sum(axis=-1))
+    return np.asarray(((chances - one_hot) ** 2).sum(axis=-1))
 
 
 @dataclass(frozen=True)

@@ -50,11 +50,11 @@ class Asked:
 
     def scores(self, theta: Array) -> Array:
         """Line 3: (y - X_p theta_p) / theta_s for every record; 0 at ``low`` and 1 at ``high``."""
-        offset = theta[-1] if self.recipe.dense.bias else 0.0
+        offset = theta[-1] if self.recipe.model.bias else 0.0
         weight = theta[self.position]
         if weight == 0.0:
             raise ChooseAnotherAttack("the model does not use the attribute at all")
-        weights = theta[: self.recipe.dense.inputs]
+        weights = theta[: self.recipe.model.inputs]
         solved = (self.labels - self.public @ weights - offset) / weight
         return np.asarray((solved - self.low) / (self.high - self.low))
 
@@ -65,11 +65,10 @@ class Asked:
         1's/m. None where the update map does not hold them.
         """
         recipe = self.recipe
-        if recipe.algorithm == "fedprox" or (recipe.algorithm == "fedavg" and recipe.epochs != 1):
+        if recipe.pull or not recipe.one_step:
             return None
-        rate = 1.0 if recipe.algorithm == "fedsgd" else recipe.learning_rate
-        second_moments = fit.W / (2 * rate)
-        if recipe.dense.bias:
+        second_moments = fit.W / (2 * recipe.rate)
+        if recipe.model.bias:
             mean = second_moments[self.position, -1]
             share = (mean - self.low) / (self.high - self.low)
         elif self.low == 0.0:

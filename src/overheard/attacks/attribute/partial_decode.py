@@ -5,7 +5,8 @@ covariance of one record's gradient (decoders.md section 1). Mean and covariance
 known records, each value of the attribute weighed by its probability, so the mean's own error adds
 ``n_u^2 / n_k`` times the covariance. The known records are then decoded by generalised least
 squares. Few records show few directions of a covariance in tens of thousands of dimensions; for
-what they do not show, each dense layer has the product form ``E[delta delta'] x E[a a']`` mixed in.
+what they do not show, each dense layer has the product form ``E[delta delta'] x E[a a']`` mixed in,
+any other layer its variances.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ from overheard.attacks.attribute.max_entropy import (
     public_ties,
     refuse_unseen,
 )
-from overheard.attacks.wire import heard, only, rounding
+from overheard.attacks.wire import heard, only, rate_of, refuse_several_steps, rounding
 from overheard.decoding.counts import decode_tied, tie_diagnostics
 from overheard.decoding.measurement import Measurement, from_gram
 from overheard.errors import ChooseAnotherAttack, FixData
-from overheard.learning.dense import Factors, split
-from overheard.learning.private import record_factors
+from overheard.learning.gradient_rows import GradientRows, Outer
+from overheard.learning.private import client_rows
 from overheard.learning.recipe import Recipe
 from overheard.learning.records import encode
 from overheard.transcript.guess import AttributeValues
@@ -108,8 +109,7 @@ class PartialDecode:
 
 def _unknown(link: Link, recipe: Recipe, known: int) -> int:
     """How many records the client trained on that are not known."""
-    if not recipe.full_batch or (link.payload == "model" and recipe.epochs != 1):
-        raise ChooseAnotherAttack("decodes one full-batch step a round; this recipe takes several")
+    refuse_several_steps(link, recipe)
     reported = np.unique(link.weights[np.isfinite(link.weights)])
     if len(reported) != 1:
         raise ChooseAnotherAttack(
@@ -136,19 +136,18 @@ def _measure(
     product: float,
 ) -> Measurement:
     """The known records' differences, weighed against rounding and the unknown rest."""
-    scale = (len(labels) + unknown) / (1.0 if link.payload == "gradient" else recipe.learning_rate)
+    scale = (len(labels) + unknown) / rate_of(link, recipe)
     link = only(link, np.arange(1))
     theta = link.sent[0].astype(np.float64)
-    pairs = [record_factors(recipe, theta, x, labels) for x in inputs]
+    rows = [client_rows(recipe, theta, x, labels) for x in inputs]
     variance = float(np.mean((rounding(link)[0] * scale) ** 2))
     update = link.updates()[0] * scale
-    products, projections = _whitened(recipe, pairs, update, variance, unknown, shares, product)
+    products, projections = _whitened(rows, update, variance, unknown, shares, product)
     return from_gram(products, projections, 1.0, candidates=len(inputs))
 
 
 def _whitened(
-    recipe: Recipe,
-    pairs: list[Factors],
+    gradients: list[GradientRows],
     update: Array,
     rounding_variance: float,
     unknown: int,
@@ -166,7 +165,7 @@ def _whitened(
     free = known * (values - 1)
     every = free + known * values + 1
     inner = np.zeros((every, every))
-    for rows, target in _blocks(recipe, pairs, update, shares, times * product, rounding_variance):
+    for rows, target in _blocks(gradients, update, shares, times * product, rounding_variance):
         # rows: (known, values, block) whitened gradients of every candidate
         mean = np.einsum("ik,ikb->b", shares, rows) / known
         base = rows[:, 0]
@@ -189,30 +188,35 @@ def _whitened(
 
 
 def _blocks(
-    recipe: Recipe,
-    pairs: list[Factors],
+    gradients: list[GradientRows],
     update: Array,
     shares: Array,
     times: float,
-    rounding_variance: float,
+    rounding: float,
 ) -> Iterator[tuple[Array, Array]]:
     """Gradients (known, values, block) and update (block,), whitened by product form + rounding.
 
     In the eigenvectors of ``E[delta delta']`` and ``E[a a']`` the product form is diagonal.
     """
     known, values = shares.shape
-    for layer, (weight, bias) in enumerate(split(recipe.dense, update)):
-        a = np.stack([p[layer][0] for p in pairs], axis=1).astype(np.float64)
-        delta = np.stack([p[layer][1] for p in pairs], axis=1).astype(np.float64)
-        target = weight
-        if bias is not None:
+    stacked = zip(*(g.layers for g in gradients), strict=True)
+    for layers, target in zip(stacked, gradients[0].blocks(update), strict=True):
+        dense = [layer for layer in layers if isinstance(layer, Outer)]
+        if not dense:
+            written = np.stack([layer.explicit() for layer in layers], axis=1).astype(np.float64)
+            variance = np.einsum("ik,ikb,ikb->b", shares, written, written) / known
+            sd = np.sqrt(times * (known * variance + variance.mean()) / (known + 1) + rounding)
+            yield written / sd, target / sd
+            continue
+        a = np.stack([layer.inputs for layer in dense], axis=1).astype(np.float64)
+        delta = np.stack([layer.errors for layer in dense], axis=1).astype(np.float64)
+        if dense[0].bias:
             a = np.concatenate([a, np.ones((known, values, 1))], axis=2)
-            target = np.column_stack([weight, bias])
         of_a, turn_a = _moments(a, shares)
         of_delta, turn_delta = _moments(delta, shares)
         a, delta = a @ turn_a, delta @ turn_delta
         target = turn_delta.T @ target @ turn_a
-        sd = np.sqrt(times * np.outer(of_delta, of_a) + rounding_variance)
+        sd = np.sqrt(times * np.outer(of_delta, of_a) + rounding)
         units = max(1, _BLOCK // (known * values * a.shape[2]))
         for start in range(0, delta.shape[2], units):
             part = slice(start, start + units)

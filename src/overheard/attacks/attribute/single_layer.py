@@ -10,11 +10,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from overheard.attacks.wire import format_of, rounding, spread
+from overheard.attacks.wire import format_of, one_step, rate_of, rounding, spread
 from overheard.decoding.measurement import Measurement, stack
 from overheard.decoding.rounds import float32_noise, from_factors
-from overheard.learning.dense import output_error, predict
 from overheard.learning.recipe import Recipe
+from overheard.programs.losses import loss_named
+from overheard.programs.networks import network
 from overheard.transcript.knowledge import Link
 
 Array = NDArray[np.float64]
@@ -24,9 +25,8 @@ MOST_RESIDUALS = 40_000_000
 
 def applies(link: Link, recipe: Recipe) -> bool:
     """One full-batch step a round of a classifier without hidden layers."""
-    one_step = link.payload == "gradient" or recipe.epochs == 1
-    plain = recipe.algorithm in ("fedavg", "fedsgd") and not (recipe.private or link.sparse)
-    return not recipe.dense.hidden and recipe.full_batch and one_step and plain
+    as_it_is = not (recipe.pull or recipe.private or link.sparse)
+    return recipe.model.linear and one_step(link, recipe) and as_it_is
 
 
 def single_layer_measurement(
@@ -38,20 +38,17 @@ def single_layer_measurement(
     model are left out: equal residuals make float32 sums err in one direction.
     """
     values, people, _ = candidates.shape
-    outputs = recipe.dense.outputs
+    outputs = recipe.model.outputs
     told = np.flatnonzero(np.abs(link.sent).max(axis=1) > 0)
     most = max(MOST_RESIDUALS // (values * people * outputs), 1)
     used = told[spread(len(told), most)] if len(told) else np.arange(1)
-    rate = 1.0 if link.payload == "gradient" else recipe.learning_rate
-    scale = people / rate
+    scale = people / rate_of(link, recipe)
     thetas = link.sent[used].astype(np.float64)
     # (T, K, m, outputs) -> (outputs, m, K, T)
-    raw = predict(recipe.dense, thetas[:, None, :], candidates)
-    residuals = np.moveaxis(
-        np.asarray(output_error(recipe.loss, raw, labels)), (3, 2, 1), (0, 1, 2)
-    )
+    raw = network(recipe).predict(thetas[:, None, :], candidates)
+    residuals = np.moveaxis(loss_named(recipe.loss).errors(raw, labels), (3, 2, 1), (0, 1, 2))
     inputs = candidates.transpose(1, 0, 2)
-    if recipe.dense.bias:
+    if recipe.model.bias:
         inputs = np.concatenate([inputs, np.ones((people, values, 1))], axis=2)
     totals = _by_output(recipe, link.updates()[used] * scale)
     returned = _by_output(recipe, link.returned[used].astype(np.float64))
@@ -69,8 +66,8 @@ def single_layer_measurement(
 
 def _by_output(recipe: Recipe, flat: Array) -> Array:
     """(T, P) parameters as (outputs, T, d [+ 1])."""
-    outputs, width = recipe.dense.outputs, recipe.dense.inputs
+    outputs, width = recipe.model.outputs, recipe.model.inputs
     weights = flat[:, : outputs * width].reshape(len(flat), outputs, width)
-    if recipe.dense.bias:
+    if recipe.model.bias:
         weights = np.concatenate([weights, flat[:, outputs * width :, None]], axis=2)
     return weights.transpose(1, 0, 2)

@@ -12,13 +12,13 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit, softmax
 
 from overheard.attacks.wire import spread
 from overheard.errors import ChooseAnotherAttack
-from overheard.learning.dense import factors, predict, record_losses
 from overheard.learning.recipe import Recipe
 from overheard.learning.records import encode
+from overheard.programs.losses import loss_named
+from overheard.programs.networks import network
 from overheard.transcript.guess import AttributeValues, certain
 from overheard.transcript.knowledge import (
     AttributeDomain,
@@ -51,25 +51,22 @@ def statistic_matrices(recipe: Recipe, models: Array, candidates: Array, labels:
 
 
 def _statistics(recipe: Recipe, theta: Array, candidates: Array, labels: Array) -> Array:
-    outputs = np.asarray(predict(recipe.dense, theta, candidates), dtype=np.float64)
-    if outputs.shape[-1] == 1:
-        odds = expit(outputs[..., 0])
-        chances = np.stack([1 - odds, odds], axis=-1)
-    else:
-        chances = softmax(outputs, axis=-1)
+    net, loss = network(recipe), loss_named(recipe.loss)
+    outputs = np.asarray(net.predict(theta, candidates), dtype=np.float64)
+    chances = loss.chances(outputs)
     true = labels.astype(np.int64)
     people = np.arange(len(true))
     chance = chances[:, people, true]
     found = [
         chances.argmax(axis=-1) == true,
         chance,
-        np.stack([record_losses(recipe.loss, out, labels) for out in outputs]),
+        np.stack([loss.values(out, labels) for out in outputs]),
     ]
     norms, leading = [], []
-    bias = float(recipe.dense.bias)
     for inputs in candidates:
-        a, delta = factors(recipe.dense, recipe.loss, theta, inputs, labels)[-1]
-        norms.append(np.sqrt((a**2).sum(axis=1) + bias) * np.sqrt((delta**2).sum(axis=1)))
+        last = net.rows(theta, inputs, labels).output_layer
+        a, delta, bias = last.inputs, last.errors, float(last.bias)
+        norms.append(np.sqrt(last.lengths()))
         # one output stands for two classes: towards the true one its error is |p - y|
         error = delta[people, true] if delta.shape[1] > 1 else -np.abs(delta[:, 0])
         leading.append(error * (a.sum(axis=1) + bias))
@@ -135,7 +132,7 @@ def matrices_of(view: View, epochs: int) -> Array:
     )
     used = spread(len(link), epochs)
     models = link.returned[used].astype(np.float64)
-    if link.payload == "gradient":
+    if link.gradients:
         models = link.sent[used].astype(np.float64) - recipe.learning_rate * models
     labels = recipe.target.encode_values(view.know(Labels).values)
     return statistic_matrices(recipe, models, candidates, labels)

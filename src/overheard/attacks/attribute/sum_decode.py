@@ -53,8 +53,7 @@ class SumDecode:
     def __call__(self, view: View, rng: np.random.Generator) -> AttributeValues:
         sums, recipe = view.know(Sums), view.know(LocalTraining).recipe
         everybody, domain = view.know(EverybodysRecords), view.know(AttributeDomain)
-        one_step = recipe.full_batch and (recipe.algorithm == "fedsgd" or recipe.epochs == 1)
-        if not one_step or domain.spread:
+        if not recipe.one_step or domain.spread:
             raise ChooseAnotherAttack(
                 "reads one full-batch step a round of an attribute with few values"
             )
@@ -83,9 +82,8 @@ class SumDecode:
         )
         raw = np.concatenate([everybody.labels[name] for name in names])
         labels = recipe.target.encode_values(raw)
-        rate = 1.0 if recipe.algorithm == "fedsgd" else recipe.learning_rate
         sizes = np.bincount(owner)
-        share = rate / sizes
+        share = recipe.rate / sizes
         told = view.know(AppliedDefence).noise_sd if AppliedDefence in view.kinds else 0.0
         blurred = np.array([told**2 + update_noise(recipe, int(m)) ** 2 for m in sizes])
         used = spread(len(sums), self.rounds)

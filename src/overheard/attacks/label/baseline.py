@@ -9,7 +9,8 @@ import numpy as np
 
 from overheard.attacks.label.heard import encoded, sort
 from overheard.errors import ChooseAnotherAttack
-from overheard.learning.dense import predict
+from overheard.programs.losses import loss_named
+from overheard.programs.networks import network
 from overheard.transcript.guess import GroupMeans
 from overheard.transcript.knowledge import AuxiliaryData, Broadcast, Groups, LocalTraining
 from overheard.transcript.view import View
@@ -29,10 +30,10 @@ class Naive:
 
     def __call__(self, view: View, rng: np.random.Generator) -> GroupMeans:
         recipe = view.know(LocalTraining).recipe
-        if recipe.loss != "squared_error":
+        if not loss_named(recipe.loss).least_squares:
             raise ChooseAnotherAttack("labels are numbers here: works for squared error only")
         inputs, groups = encoded(view, recipe)
-        predicted = predict(recipe.dense, view.know(Broadcast).last(), inputs)[:, 0]
+        predicted = network(recipe).predict(view.know(Broadcast).last(), inputs)[:, 0]
         means = np.bincount(groups, predicted.astype(np.float64)) / np.bincount(groups)
         return _no_claim(view.know(Groups).values, recipe.target.decode_values(means))
 

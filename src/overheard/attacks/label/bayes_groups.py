@@ -8,10 +8,9 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from overheard.attacks.label.heard import gradients, output_factors, outside
+from overheard.attacks.label.heard import gradients, output_rows, outside
 from overheard.decoding.group_posterior import group_posterior
-from overheard.learning.dense import Factors, split
-from overheard.learning.recipe import Dense
+from overheard.learning.gradient_rows import GradientRows
 from overheard.transcript.guess import GroupMeans
 from overheard.transcript.knowledge import AuxiliaryData, GroupCounts, Groups, Link, LocalTraining
 from overheard.transcript.view import View
@@ -48,16 +47,17 @@ class BayesGroups:
         gram, overlap, noise = np.zeros((n, n)), np.zeros(n), 0.0
         predictions = []
         for model, mean, rounding in zip(heard.models, heard.means, heard.noise, strict=True):
-            outputs, pairs = output_factors(recipe.dense, model, known.inputs)
+            outputs, rows = output_rows(recipe, model, known.inputs)
             predictions.append(outputs)
             residuals = outputs - known.labels
-            used = pairs[-1:] if self.layers == "last" else pairs
-            inner = inner_products(recipe.dense, used) * np.outer(residuals, residuals)
+            used = GradientRows((rows.output_layer,)) if self.layers == "last" else rows
+            slopes = used.since()
+            inner = slopes.gram(slopes) * np.outer(residuals, residuals)
             # every round has the same weight, however large its residuals are
             scale = 1 / max(float(np.trace(inner)) / n, 1e-300)
             gram += inner * scale
-            total = mean * known.size / 2
-            overlap += residuals * projections(recipe.dense, used, total) * scale
+            total = mean[-used.size :] * known.size / 2
+            overlap += residuals * slopes.project(used.blocks(total)) * scale
             noise += scale * (known.size / 2) ** 2 * float(np.mean(rounding**2)) / len(heard)
         posterior = group_posterior(
             gram,
@@ -82,20 +82,3 @@ class BayesGroups:
                 "rounds": len(heard),
             },
         )
-
-
-def inner_products(model: Dense, pairs: Factors) -> Array:
-    """Inner products (n, n) of the gradients of the outputs, never built."""
-    one = 1.0 if model.bias else 0.0
-    return np.asarray(sum((delta @ delta.T) * (a @ a.T + one) for a, delta in pairs), np.float64)
-
-
-def projections(model: Dense, pairs: Factors, flat: Array) -> Array:
-    """Inner products (n,) of the gradients of the outputs with a flat vector of parameters."""
-    layers = split(model, flat)[-len(pairs) :]
-    total = np.zeros(len(pairs[0][0]))
-    for (a, delta), (weight, bias) in zip(pairs, layers, strict=True):
-        total += ((delta @ weight) * a).sum(axis=1)
-        if bias is not None:
-            total += delta @ bias
-    return total

@@ -15,9 +15,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from overheard.attacks.label.heard import Outside, gradients, outside
+from overheard.attacks.label.heard import Outside, gradients, output_rows, outside
 from overheard.errors import ChooseAnotherAttack
-from overheard.learning.dense import forward
 from overheard.learning.recipe import Recipe
 from overheard.transcript.guess import GroupMeans
 from overheard.transcript.knowledge import AuxiliaryData, GroupCounts, Groups, Link, LocalTraining
@@ -102,14 +101,14 @@ class LastLayer:
 
 def last_layer(view: View, recipe: Recipe) -> LastLayer:
     """The system at the last round heard."""
-    if not recipe.dense.hidden:
+    if recipe.model.linear:
         raise ChooseAnotherAttack("needs a hidden layer: the last layer's inputs are its features")
     known = outside(view, recipe)
     heard = gradients(view.know(Link), recipe)
-    trace = forward(recipe.dense, heard.models[-1], known.inputs)
-    columns = [trace[-2], np.ones((len(known.labels), 1))] if recipe.dense.bias else [trace[-2]]
-    features = np.column_stack(columns).astype(np.float64)
-    outputs = trace[-1][:, 0].astype(np.float64)
+    outputs, rows = output_rows(recipe, heard.models[-1], known.inputs)
+    last = rows.output_layer
+    ones = np.ones((len(known.labels), int(last.bias)))
+    features = np.column_stack([last.inputs, ones]).astype(np.float64)
     matrix = known.mean(features).T * (known.counts > 0)
     total = heard.means[-1, -features.shape[1] :] * known.size / 2
     residuals = outputs - known.labels

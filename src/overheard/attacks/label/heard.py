@@ -12,10 +12,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from overheard.attacks.wire import rate_of
 from overheard.errors import ChooseAnotherAttack, FixData
-from overheard.learning.dense import Factors, factors, predict
-from overheard.learning.recipe import Dense, Recipe
+from overheard.learning.gradient_rows import GradientRows
+from overheard.learning.recipe import Recipe
 from overheard.learning.records import Value, encode
+from overheard.programs.losses import loss_named
+from overheard.programs.networks import network
 from overheard.transcript.knowledge import AuxiliaryData, GroupCounts, Groups, Link
 from overheard.transcript.view import View
 
@@ -41,10 +44,10 @@ class Gradients:
 
 def gradients(link: Link, recipe: Recipe) -> Gradients:
     """The client's gradients, for federations in which an update is one."""
-    if recipe.loss != "squared_error":
+    if not loss_named(recipe.loss).least_squares:
         raise ChooseAnotherAttack("labels are numbers here: works for squared error only")
     link.require(1, "an attack on labels")
-    if recipe.algorithm != "fedsgd":
+    if not recipe.sends_gradient:
         reported = np.nan_to_num(link.weights, nan=np.inf).max()
         whole = recipe.batch_size is None or recipe.batch_size >= reported
         if recipe.epochs != 1 or not whole:
@@ -52,7 +55,7 @@ def gradients(link: Link, recipe: Recipe) -> Gradients:
                 "works where local training is one step on all records; here it is "
                 f"{recipe.epochs} epoch(s) with batches of {recipe.batch_size or 'all'} records"
             )
-    rate = 1.0 if link.payload == "gradient" else recipe.learning_rate
+    rate = rate_of(link, recipe)
     return Gradients(
         link.sent.astype(np.float64), link.updates() / rate, _rounding(link.returned) / rate
     )
@@ -67,12 +70,13 @@ def _rounding(messages: NDArray[np.floating[Any]]) -> Array:
     return np.asarray(np.spacing(size.astype(messages.dtype)), dtype=np.float64)
 
 
-def output_factors(model: Dense, theta: Array, inputs: Array) -> tuple[Array, Factors]:
-    """Predictions (n,), and per layer the factors of the gradient of each prediction."""
-    outputs = predict(model, theta, inputs)[:, 0]
+def output_rows(recipe: Recipe, theta: Array, inputs: Array) -> tuple[Array, GradientRows]:
+    """Predictions (n,), and the gradient of each prediction."""
+    net = network(recipe)
+    outputs = net.predict(theta, inputs)[:, 0]
     # half the squared error's slope at a residual of one half is one: what is left is df/dtheta
-    pairs = factors(model, "squared_error", theta, inputs, outputs - 0.5)
-    return np.asarray(outputs, dtype=np.float64), pairs
+    rows = net.rows(theta, inputs, outputs - 0.5)
+    return np.asarray(outputs, dtype=np.float64), rows
 
 
 @dataclass(frozen=True)

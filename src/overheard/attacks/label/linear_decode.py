@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from overheard.attacks.label.heard import Gradients, gradients, output_factors
+from overheard.attacks.label.heard import Gradients, gradients, output_rows
 from overheard.decoding.label_solve import solve_residuals
 from overheard.errors import ChooseAnotherAttack, FixData
-from overheard.learning.dense import split
+from overheard.learning.gradient_rows import GradientRows
 from overheard.learning.recipe import Recipe
 from overheard.learning.records import encode
 from overheard.transcript.guess import LabelValues
@@ -52,7 +52,7 @@ class LinearDecode:
                 if len(sizes)
                 else "the client has no known records; there is nothing to decode"
             )
-        reference, _ = output_factors(recipe.dense, heard.models[0], inputs)
+        reference, _ = output_rows(recipe, heard.models[0], inputs)
         precision = float(np.finfo(link.returned.dtype).eps)
         found = solve_residuals(_rows(recipe, heard, inputs, reference, precision), len(inputs))
         if found.tau == 0.0:
@@ -84,31 +84,22 @@ def _rows(
     """
     size = len(inputs)
     for model, mean, rounding in zip(heard.models, heard.means, heard.noise, strict=True):
-        outputs, pairs = output_factors(recipe.dense, model, inputs)
+        outputs, rows = output_rows(recipe, model, inputs)
         moved = outputs - reference
-        spread = split(recipe.dense, rounding)
-        layers = split(recipe.dense, mean)
-        loudest = float(np.sqrt(np.mean(outputs**2)) + np.sqrt(size) * _typical(mean, pairs))
-        for (a, delta), (weight, bias), (weight_sd, bias_sd) in zip(
-            pairs, layers, spread, strict=True
-        ):
-            if bias is not None and bias_sd is not None:
-                a = np.column_stack([a, np.ones(size)])
-                weight = np.column_stack([weight, bias])
-                weight_sd = np.column_stack([weight_sd, bias_sd])
-            units = max(1, BLOCK // (size * a.shape[1]))
-            for begin in range(0, len(weight), units):
-                part = slice(begin, begin + units)
-                gradient = delta[:, part, None] * a[:, None, :]
-                features = np.asarray(gradient.reshape(size, -1).T, dtype=np.float64)
-                strength = np.sqrt((features**2).sum(axis=1))
-                noise = np.hypot(weight_sd[part].ravel() * size / 2, precision * loudest * strength)
-                heard_sum = weight[part].ravel().astype(np.float64) * size / 2
-                live = noise > 0
-                yield (features[live], (heard_sum - features @ moved)[live], noise[live])
+        loudest = float(np.sqrt(np.mean(outputs**2)) + np.sqrt(size) * _typical(mean, rows))
+        units = max(1, BLOCK // size)
+        for begin in range(0, rows.size, units):
+            part = slice(begin, begin + units)
+            columns = rows.columns(np.arange(rows.size)[part])
+            features = np.asarray(columns.T, dtype=np.float64)
+            strength = np.sqrt((features**2).sum(axis=1))
+            noise = np.hypot(rounding[part] * size / 2, precision * loudest * strength)
+            heard_sum = mean[part].astype(np.float64) * size / 2
+            live = noise > 0
+            yield (features[live], (heard_sum - features @ moved)[live], noise[live])
 
 
-def _typical(mean: Array, pairs: Any) -> float:
+def _typical(mean: Array, rows: GradientRows) -> float:
     """Size of a residual for which the gradient would be as long as it is, if none cancelled."""
-    length = sum(float(((d**2).sum(1) * ((a**2).sum(1) + 1)).sum()) for a, d in pairs)
-    return float(np.linalg.norm(mean) * len(pairs[0][0]) / 2 / np.sqrt(max(length, 1e-300)))
+    length = sum(float(layer.lengths().sum()) for layer in rows.layers)
+    return float(np.linalg.norm(mean) * len(rows) / 2 / np.sqrt(max(length, 1e-300)))

@@ -7,9 +7,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from overheard.attacks.label.heard import gradients
+from overheard.attacks.label.heard import gradients, output_rows
 from overheard.errors import ChooseAnotherAttack
-from overheard.learning.dense import split
 from overheard.transcript.guess import LabelValues
 from overheard.transcript.knowledge import Link, LocalTraining
 from overheard.transcript.view import View
@@ -28,7 +27,9 @@ class SingleRecord:
     def __call__(self, view: View, rng: np.random.Generator) -> LabelValues:
         recipe, link = view.know(LocalTraining).recipe, view.know(Link)
         heard = gradients(link, recipe)
-        if not recipe.dense.bias:
+        shape = output_rows(recipe, heard.models[0], np.zeros((1, recipe.model.inputs)))[1]
+        last = shape.output_layer
+        if not last.bias:
             raise ChooseAnotherAttack("the formula needs the last layer's bias; there is none")
         sizes = link.weights[np.isfinite(link.weights)]
         if (sizes != 1).any():
@@ -43,10 +44,9 @@ class SingleRecord:
                 "the gradient of the last bias is zero: the model already predicts this record's "
                 "label, and nothing shows which it is"
             )
-        weight, bias = split(recipe.dense, heard.models[best])[-1]
-        moved, _ = split(recipe.dense, heard.means[best])[-1]
-        assert bias is not None
-        features = moved[0] / slope
+        block = last.block(heard.models[best, -last.width :])
+        weight, bias = block[:, :-1], block[:, -1]
+        features = last.block(heard.means[best, -last.width :])[0, :-1] / slope
         label = float(weight[0] @ features + bias[0] - slope / 2)
         # rounding of either gradient moves the features, and with them the prediction
         width = len(features)

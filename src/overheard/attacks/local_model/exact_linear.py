@@ -57,7 +57,7 @@ def affine_map(link: Link, recipe: Recipe, exact: bool = False) -> AffineMap:
     sent = link.sent.astype(np.float64)
     updates = link.updates()
     rounding = None
-    if link.payload == "gradient":
+    if link.gradients:
         rounding = float(np.finfo(link.returned.dtype).eps * np.abs(updates).max() / np.sqrt(12))
-    steps = 1 if recipe.algorithm == "fedsgd" else recipe.epochs
+    steps = 1 if link.gradients else recipe.epochs
     return fit_affine_map(sent, sent - updates, rounding_sd=rounding, steps=steps, exact=exact)

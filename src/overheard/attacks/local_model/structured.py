@@ -50,18 +50,17 @@ class Structured:
 
 def decode(link: Link, recipe: Recipe, seed: int) -> LocalOptimum:
     """The surrogate's optimum for a client's link."""
-    logistic = recipe.loss == "cross_entropy" and recipe.dense.outputs == 1
-    if recipe.dense.hidden or not (logistic or recipe.linear_least_squares):
+    if not (recipe.logistic_regression or recipe.linear_least_squares):
         raise ChooseAnotherAttack(
             "knows the form of least squares and of two-class logistic regression only"
         )
-    if recipe.algorithm == "fedprox":
+    if recipe.pull:
         raise ChooseAnotherAttack("does not know FedProx's pull towards the model sent")
     local = local_recipe(link, recipe)
     sent = link.sent.astype(np.float64)
     returned = sent - link.updates()
-    if logistic:
-        bias = recipe.model.size - 1 if recipe.dense.bias else None
+    if recipe.logistic_regression:
+        bias = recipe.model.size - 1 if recipe.model.bias else None
         return decode_logistic(sent, returned, local, bias, seed)
     return decode_least_squares(sent, returned, local)
 
@@ -72,7 +71,7 @@ def local_recipe(link: Link, recipe: Recipe) -> LocalRecipe:
     if not len(sizes):
         raise ChooseAnotherAttack("needs the client's number of records, which it did not report")
     records = int(sizes[-1])
-    if link.payload == "gradient":
+    if link.gradients:
         return LocalRecipe(1.0, 1, records, records)
     batch = min(recipe.batch_size or records, records)
     return LocalRecipe(recipe.learning_rate, recipe.local_steps(records), batch, records)

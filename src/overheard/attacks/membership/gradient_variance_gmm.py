@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from overheard.attacks.attribute.gradient_matching import CosMatching
 from overheard.attacks.membership.pool import candidates_of
 from overheard.errors import ChooseAnotherAttack
-from overheard.learning.dense import factors
 from overheard.learning.recipe import Recipe
+from overheard.programs.networks import network
 from overheard.transcript.guess import AttributeValues, Membership
 from overheard.transcript.knowledge import (
     AttributeDomain,
@@ -109,14 +109,15 @@ def _attribute(
 def _last_model(link: Link, recipe: Recipe) -> Array:
     """The model after the client's last step: what it returned, or one step along its gradient."""
     returned = link.returned[-1].astype(np.float64)
-    if link.payload == "model":
-        return np.asarray(returned)
-    return np.asarray(link.sent[-1].astype(np.float64) - recipe.learning_rate * returned)
+    if link.gradients:
+        return np.asarray(link.sent[-1].astype(np.float64) - recipe.learning_rate * returned)
+    return np.asarray(returned)
 
 
 def last_layer_variances(recipe: Recipe, theta: Array, inputs: Array, labels: Array) -> Array:
     """Variance (n,) over the entries of each record's gradient by the last layer's weights."""
-    a, delta = factors(recipe.dense, recipe.loss, theta, inputs, labels)[-1]
+    last = network(recipe).rows(theta, inputs, labels).output_layer
+    a, delta = last.inputs, last.errors
     entries = a.shape[1] * delta.shape[1]
     square = (a**2).sum(axis=1) * (delta**2).sum(axis=1) / entries
     mean = a.sum(axis=1) * delta.sum(axis=1) / entries

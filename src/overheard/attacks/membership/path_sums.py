@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from overheard.attacks.attribute.local_path import timetable
 from overheard.attacks.membership.replays import weights_of
-from overheard.decoding.factor_kernels import Difference, gram, project
 from overheard.decoding.matrix_noise import MatrixNoise
 from overheard.decoding.noisy_gram import Sums
 from overheard.learning.dense import split
+from overheard.learning.gradient_rows import Difference, Differences
 from overheard.learning.private import record_factors
 from overheard.learning.recipe import Recipe
 
@@ -50,11 +50,11 @@ class PathSums:
         """
         heard = self.blocks(sent, returned, path)
         blocks = [noise.white(block) for noise, block in zip(noises, heard, strict=True)]
-        layers = self.white(path, noises)
+        white = Differences(tuple(self.white(path, noises)))
         precision = _COUNT_SD**-2
         return Sums(
-            gram(layers, layers) + precision,
-            project(layers, blocks) + self.members * precision,
+            white.gram(white) + precision,
+            white.project(blocks) + self.members * precision,
             sum(float(np.sum(block**2)) for block in blocks) + self.members**2 * precision,
             sum(block.size for block in blocks) + 1,
             left,
@@ -62,7 +62,8 @@ class PathSums:
 
     def white(self, path: Array, noises: Sequence[MatrixNoise]) -> list[Difference]:
         """The pool's gradients along the path, in units of the noise."""
-        return [n.white_layer(layer) for n, layer in zip(noises, self.layers(path), strict=True)]
+        pairs = zip(noises, self.layers(path), strict=True)
+        return [Difference(*n.white_factors(layer.errors, layer.inputs)) for n, layer in pairs]
 
     def residual(
         self, sent: Wire, returned: Wire, path: Array, who: Indices, weights: Array

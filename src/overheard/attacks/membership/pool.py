@@ -12,12 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from overheard.attacks.wire import only, rounding
-from overheard.decoding.factor_kernels import Difference, gram, project
+from overheard.attacks.wire import only, rate_of, refuse_several_steps, rounding
 from overheard.decoding.measurement import Measurement, from_differences, from_gram
 from overheard.errors import ChooseAnotherAttack, FixData
-from overheard.learning.dense import split
-from overheard.learning.private import recipe_gradients, record_factors
+from overheard.learning.private import client_rows
 from overheard.learning.recipe import Recipe
 from overheard.learning.records import encode
 from overheard.transcript.knowledge import AttributeDomain, CandidatePool, Link, LocalTraining
@@ -92,10 +90,8 @@ class PoolSum:
 
 def _sums(link: Link, recipe: Recipe, used: NDArray[np.int64], count: int) -> tuple[Array, Array]:
     """Sums of gradients over the members in the rounds used, and their standard deviations."""
-    if not recipe.full_batch or (link.payload == "model" and recipe.epochs != 1):
-        raise ChooseAnotherAttack("decodes one full-batch step a round; this recipe takes several")
-    rate = 1.0 if link.payload == "gradient" else recipe.learning_rate
-    heard = only(link, used)
+    refuse_several_steps(link, recipe)
+    rate, heard = rate_of(link, recipe), only(link, used)
     return heard.updates() * count / rate, rounding(heard) * count / rate
 
 
@@ -106,13 +102,9 @@ def pool_rows(
     sums, noise = _sums(link, recipe, used, count)
     rows = [
         np.stack(
-            [
-                recipe_gradients(recipe, theta.astype(np.float64), x, pool.labels)
-                for x in pool.inputs
-            ],
-            axis=1,
+            [client_rows(recipe, theta, x, pool.labels).explicit() for x in pool.inputs], axis=1
         )
-        for theta in link.sent[used]
+        for theta in link.sent[used].astype(np.float64)
     ]
     present = np.ones((*rows[0].shape[:2], 1))
     return from_differences(
@@ -134,26 +126,14 @@ def pool_products(
     for theta, total, sd in zip(link.sent[used].astype(np.float64), sums, noise, strict=True):
         precision = 1 / np.mean(sd**2)
         energy += precision * float(total @ total)
-        layers = [_gradients(recipe, theta, x, pool.labels) for x in pool.inputs]
-        blocks = [
-            np.column_stack([weight, *(() if bias is None else (bias,))])
-            for weight, bias in split(recipe.dense, total)
-        ]
-        for a, one in enumerate(layers):
-            projections[:, a] += precision * project(one, blocks)
-            for b, two in enumerate(layers[: a + 1]):
-                part = precision * gram(one, two)
+        rows = [client_rows(recipe, theta, x, pool.labels) for x in pool.inputs]
+        blocks, gradients = rows[0].blocks(total), [one.since() for one in rows]
+        for a, one in enumerate(gradients):
+            projections[:, a] += precision * one.project(blocks)
+            for b, two in enumerate(gradients[: a + 1]):
+                part = precision * one.gram(two)
                 products[:, a, :, b] += part
                 if a != b:
                     products[:, b, :, a] += part.T
     n = people * values
     return PoolSum(products.reshape(n, n), projections.ravel(), energy, sums.size + 1, values)
-
-
-def _gradients(recipe: Recipe, theta: Array, inputs: Array, labels: Array) -> list[Difference]:
-    """Gradients as differences from "absent", which is zero: one outer product a layer."""
-    layers = []
-    for a, delta in record_factors(recipe, theta, inputs, labels):
-        ends = np.ones((len(a), 1 if recipe.dense.bias else 0))
-        layers.append(Difference(delta[None].astype(np.float64), np.column_stack([a, ends])[None]))
-    return layers

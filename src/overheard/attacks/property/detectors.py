@@ -143,7 +143,7 @@ def _trained(
     recipe, count = adversary.recipe, len(known.labels)
     sizes = np.full(count, known.labels.shape[1], dtype=np.int64)
     data = Shards(known.inputs, known.labels, sizes)
-    if recipe.algorithm == "fedsgd":
+    if recipe.sends_gradient:
         return sign * local_training(recipe, theta, data, rng)
     uphill = recipe.model_copy(update={"learning_rate": sign * recipe.learning_rate})
     return np.asarray(theta - local_training(uphill, theta, data, rng))

@@ -73,13 +73,13 @@ class Adversary:
     @property
     def rate(self) -> float:
         """What turns a sum of updates into a sum of gradients, divided by it."""
-        return 1.0 if self.recipe.algorithm == "fedsgd" else self.recipe.learning_rate
+        return self.recipe.rate
 
     @property
     def weights(self) -> tuple[float, float]:
         """Sum of the weights of a client's records in its update, and the sum of their squares."""
         recipe = self.recipe
-        if recipe.algorithm == "fedsgd" or recipe.batch_size is None:
+        if recipe.sends_gradient or recipe.batch_size is None:
             return float(self.steps), self.steps**2 / self.shard
         batch = min(recipe.batch_size, self.shard)
         rest = self.shard % batch
@@ -98,7 +98,7 @@ class Adversary:
 
     def middle(self, heard: RoundSum) -> NDArray[np.floating[Any]]:
         """The model in the middle of the participants' mean path."""
-        if self.steps < 2 or self.recipe.algorithm == "fedsgd":
+        if self.steps < 2 or self.recipe.sends_gradient:
             return heard.sent
         share = (self.steps - 1) / (2 * self.steps * len(heard.participants))
         return np.asarray(heard.sent - share * heard.total, heard.sent.dtype)

@@ -23,6 +23,7 @@ from overheard.transcript import store
 from overheard.transcript.kind import write
 from overheard.transcript.knowledge import InTheClear
 from overheard.transcript.messages import Arrays, check_client
+from overheard.transcript.payload import update_of
 
 EVERYBODY = ""
 
@@ -219,12 +220,7 @@ class Recorder:
         sent, mean = _cast(models[0], types), _cast(heard.mean, types)
         count = len(heard.participants)
         total = {
-            name: count
-            * (
-                array.astype(np.float64)
-                if self._payload == "gradient"
-                else sent[name].astype(np.float64) - array.astype(np.float64)
-            )
+            name: count * update_of(self._payload, sent[name], array)
             for name, array in mean.items()
         }
         self._store.aggregated(heard.number, sent, total, heard.participants)

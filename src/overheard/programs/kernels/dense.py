@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overheard.learning import dense
-from overheard.learning.gradient_rows import GradientRows, dense_rows
+from overheard.learning.gradient_rows import GradientRows, Outer
 from overheard.learning.recipe import Dense
 from overheard.programs.networks import Gradient
 
@@ -19,6 +19,7 @@ class DenseNetwork:
     """See `overheard.programs.networks.Network`."""
 
     chance = mixes = False
+    factored = True
 
     def __init__(self, model: Dense, loss: str) -> None:
         self.model, self.loss = model, loss
@@ -43,4 +44,10 @@ class DenseNetwork:
     def rows(
         self, theta: Array, inputs: Array, labels: Array, rng: np.random.Generator | None = None
     ) -> GradientRows:
-        return dense_rows(self.model, self.loss, theta, inputs, labels)
+        pairs = dense.factors(self.model, self.loss, theta, inputs, labels)
+        return GradientRows(tuple(Outer(delta, a, self.model.bias) for a, delta in pairs))
+
+    def mean_gradients(self, thetas: Any, inputs: Any, labels: Any) -> Any:
+        from overheard.learning import dense_torch  # torch takes a second
+
+        return dense_torch.mean_gradients(self.model, self.loss, thetas, inputs, labels)

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from overheard.learning import lenet
 from overheard.learning.gradient_rows import GradientRows
 from overheard.learning.recipe import LeNet
-from overheard.programs.networks import Gradient
+from overheard.programs.losses import loss_named
+from overheard.programs.networks import Gradient, searched
 
 Array = NDArray[np.floating[Any]]
 
@@ -18,10 +19,10 @@ Array = NDArray[np.floating[Any]]
 class LeNetNetwork:
     """See `overheard.programs.networks.Network`."""
 
-    mixes = False
+    mixes = factored = False
 
     def __init__(self, model: LeNet, loss: str) -> None:
-        self.model, self.chance = model, model.dropout > 0
+        self.model, self.loss, self.chance = model, loss_named(loss), model.dropout > 0
 
     def initial(self, seed: int, scheme: str) -> NDArray[np.float64]:
         return lenet.initial(self.model, seed, scheme)
@@ -39,3 +40,9 @@ class LeNetNetwork:
         self, theta: Array, inputs: Array, labels: Array, rng: np.random.Generator | None = None
     ) -> GradientRows:
         return lenet.record_rows(self.model, theta, inputs, labels, rng)
+
+    def mean_gradients(self, thetas: Any, inputs: Any, labels: Any) -> Any:
+        def outputs(flat: Any, images: Any) -> Any:
+            return lenet.forward(self.model, lenet.split(self.model, flat), images, None)
+
+        return searched(outputs, self.loss, thetas, inputs, labels)

@@ -19,7 +19,7 @@ from overheard.errors import FixConfig
 from overheard.learning.gradient_rows import GradientRows, Written
 from overheard.learning.recipe import Module
 from overheard.programs.losses import loss_named
-from overheard.programs.networks import Gradient
+from overheard.programs.networks import Gradient, searched
 from overheard.programs.trusted import made_by
 from overheard.randomness import stream
 
@@ -32,6 +32,8 @@ _DRAWING = (nn.modules.dropout._DropoutNd, nn.MultiheadAttention, nn.RNNBase)
 
 class ModuleNetwork:
     """See `overheard.programs.networks.Network`."""
+
+    factored = False
 
     def __init__(self, model: Module, loss: str) -> None:
         self.model, self.loss = model, loss_named(loss)
@@ -101,6 +103,10 @@ class ModuleNetwork:
                 part = slice(begin, begin + CHUNK)
                 made.append(each(flat, x[part], y[part]).detach().numpy())
         return GradientRows((Written(np.concatenate(made), 0),))
+
+    def mean_gradients(self, thetas: Tensor, inputs: Tensor, labels: Tensor) -> Any:
+        self.module.eval()
+        return searched(self.outputs, self.loss, thetas, inputs, labels)
 
     def outputs(self, flat: Tensor, inputs: Tensor) -> Tensor:
         """The module's outputs (n, outputs) at flat parameters, of inputs (n, d)."""
