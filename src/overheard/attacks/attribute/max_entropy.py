@@ -233,11 +233,11 @@ def _one_step(view: View, most: int, rng: np.random.Generator) -> AttributeValue
             posterior.probabilities,
             np.tile(shares, (len(posterior.probabilities), 1)),
         )
-        calm, power = tried.tempered(posterior.probabilities)
+        calm, _ = tried.tempered(posterior.probabilities)
         posterior = replace(posterior, probabilities=calm)
         defended |= {"rehearsed": tried.accuracy, "rehearsed_sureness": tried.confidence}
         fits = tried.fits(posterior.chi2_per_equation, _WELL)
-        flag = flag or (tried.flag(power) if fits else UNLIKE)
+        flag = flag or (tried.flag if fits else UNLIKE)
     return AttributeValues(
         posterior.probabilities,
         view.know(AttributeDomain).values,
@@ -347,7 +347,7 @@ def _several_steps(view: View, most: int, rng: np.random.Generator) -> Attribute
         "rehearsed_misfit": tried.misfit,
         "evidence_worth": power,
     }
-    flag = tried.flag(power) if fits else UNLIKE
+    flag = tried.flag if fits else UNLIKE
     return AttributeValues(
         posterior.probabilities,
         domain.values,

@@ -130,8 +130,8 @@ class CandidateDecode:
             p = posterior.probabilities
             play = _Play(scene, recipe, pool, prior[1:] / prior[1:].sum(), count, rng)
             tried = rehearse(play.pairs, decode, p, np.tile(prior, (people, 1)), FEW)
-            calm, power = tried.tempered(p)
-            posterior = replace(posterior, probabilities=calm, flag=tried.flag(power))
+            calm, _ = tried.tempered(p)
+            posterior = replace(posterior, probabilities=calm, flag=tried.flag)
         return _guess(posterior, left, tried, pool, groups, (len(chosen), recipe.model.size))
 
 
@@ -317,7 +317,7 @@ def _several_steps(
             "rounds_used": found.rounds,
             "parameters": recipe.model.size,
             **values,
-            **flagged(tried.flag(power) if fits else UNLIKE, tied),
+            **flagged(tried.flag if fits else UNLIKE, tied),
             **tie_diagnostics(groups, tied),
         },
     )
