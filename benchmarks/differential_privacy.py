@@ -3,8 +3,8 @@
     python benchmarks/differential_privacy.py [--quick] [--json FILE]
 
 Membership games on the simulator's own updates (`benchmarks.privacy.game`): one record there or
-not, all else known, scored by the likelihood ratio. Mechanisms: private steps with full batches, with
-Poisson-sampled batches, and of a network; noise on clipped updates. For each noise: the epsilon
+not, all else known, scored by the likelihood ratio. Mechanisms: private steps with full batches,
+with Poisson-sampled batches, and of a network; noise on clipped updates. For each noise the epsilon
 that is claimed (Renyi accountant), the tight one (privacy loss distributions), and the largest
 lower bound on epsilon over several seeds that the games prove (Clopper-Pearson, Bonferroni over
 thresholds and seeds, at 99.9% for each row). Then mechanisms that break their promise, which the

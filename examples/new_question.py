@@ -58,7 +58,7 @@ QUESTION = Question(
     metric=errors(
         name="share_error",
         axis="Absolute error",
-        of="the share",
+        of=lambda attribute: "the share",
         rule="Shares: an error below that of the other clients' mean share.",
         caption="Shares among the records of <bdi>{}</bdi>",
     ),

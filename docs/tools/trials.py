@@ -36,6 +36,10 @@ TRIALS = {
     "replays": "Federations are simulated by clients that train as declared, or otherwise, and "
     "each client is replayed on its own records. A fault is a kind of federation in which more "
     "clients that did as declared are called unfit than may be.",
+    "collapses": "Clients train in mini-batches, or hold members and labels that nobody knows, on "
+    "tables for which no decoder was made; every yes-or-no secret is asked again recoded from x to "
+    "1 - x. A fault is an answer without a flag that is surer than right by more than five points "
+    "and three standard errors.",
     "preflight": "Federations of all kinds are drawn, simulated and audited; each client has asked "
     "`overheard preflight` before, with another seed: from its own records alone, and with the "
     "whole config. A trial is a secret of a client, or of all clients together; a fault is one "

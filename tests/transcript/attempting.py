@@ -453,9 +453,15 @@ def _one(name: str) -> dict[str, Any]:
     import tempfile
 
     with tempfile.TemporaryDirectory() as folder:
-        begin, before = time.process_time(), _peak()
-        outcome = attempt(name, Path(folder))
-        cost = {"seconds": time.process_time() - begin, "bytes": _peak() - before}
+        begin, before = _seconds(), _peak()
+        here = Path.cwd()
+        os.chdir(folder)
+        try:
+            outcome = attempt(name, Path(folder))
+        finally:
+            os.chdir(here)
+        of_children = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
+        cost = {"seconds": _seconds() - begin, "bytes": max(_peak() - before, of_children)}
     return {"wrong": judged(name, outcome), **cost}
 
 
@@ -475,6 +481,12 @@ def _alone(name: str) -> dict[str, Any]:
 def say(line: str) -> None:
     sys.stdout.write(line + "\n")
     sys.stdout.flush()
+
+
+def _seconds() -> float:
+    """Of processor time, that of child processes too."""
+    spent = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + spent.ru_utime + spent.ru_stime
 
 
 def _peak() -> int:

@@ -100,8 +100,11 @@ def order_moments(
         centre * np.sqrt(groups * used.epochs * used.variance)[:, None, None],
     ]
     variance = sum((np.einsum("nmh,nmh->m", x, x) for x in pieces), np.zeros(len(probabilities)))
+    # in single precision, which a shrunk covariance does not notice
     rows = np.concatenate([x.reshape(-1, x.shape[-1]) for x in pieces])
-    covariance = rows.T @ rows
+    largest = float(np.abs(rows).max(initial=0.0)) or 1.0
+    single = (rows / largest).astype(np.float32)
+    covariance = (single.T @ single).astype(np.float64) * largest**2
     width = covariance.shape[0]
     size = float(np.trace(covariance))
     even = np.eye(width) / width
@@ -143,6 +146,14 @@ class Equations:
         """Mean square of the white misses."""
         white = self._whiten(self.misses(probabilities))
         return float(white @ white) / white.size
+
+    def loudness(self, noises: Array) -> float:
+        """Variance of draws (n, R) of the noise in units of what is stated: overall, or where the
+        records differ if that is more."""
+        white = self._whiten(np.ascontiguousarray(noises.T))
+        everywhere = float(np.mean(white**2))
+        basis = linalg.qr(self.white()[0].T, mode="economic", check_finite=False)[0]
+        return max(everywhere, float(np.mean((basis.T @ white) ** 2)))
 
 
 def whole_equations(moments: Moments, total: Array, rounding: Array) -> Equations:

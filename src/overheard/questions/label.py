@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from markupsafe import Markup
 from numpy.typing import NDArray
@@ -18,27 +16,22 @@ from overheard.questions.question import Question
 from overheard.transcript.guess import GroupMeans, LabelValues
 from overheard.transcript.knowledge import Groups
 from overheard.transcript.observe import LABEL_COLUMN
+from overheard.transcript.target import Target
 from overheard.transcript.view import Attack
 
 Array = NDArray[np.float64]
 
 
-def _chart(attribute: str | None) -> Markup:
-    whose = "each record's label" if attribute is None else "the mean label of each group"
-    return Markup(
-        "Mean absolute error of {}, in the label's own units. Logarithmic; <strong>further left "
-        "leaks more</strong>. The dashed line is a stranger's error without listening. Lines are "
-        "95% intervals."
-    ).format(Markup(whose))  # nosec B704  # one of two texts of ours
-
-
 MEAN_ABSOLUTE_ERROR = errors(
     name="mean_absolute_error",
     axis="Mean absolute error",
-    of="labels",
+    of=lambda attribute: (
+        Markup("each record's label, in the label's own units")
+        if attribute is None
+        else Markup("the mean label of each group, in the label's own units")
+    ),
     rule="Labels: an error below that of a stranger's prediction and of every other guess.",
     caption="Labels of <bdi>{}</bdi>",
-    chart=_chart,
 )
 
 
@@ -74,7 +67,7 @@ def score(case: Case) -> Scorer:
     return scored
 
 
-def hidden(target: Any, recipe: Recipe | None) -> tuple[str, ...]:
+def hidden(target: Target, recipe: Recipe | None) -> tuple[str, ...]:
     """The label itself, under its own name and under that of side knowledge."""
     return (LABEL_COLUMN, *((recipe.target.column,) if recipe else ()))
 

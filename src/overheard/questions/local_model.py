@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from markupsafe import Markup
@@ -14,9 +13,10 @@ from overheard.evaluation.intervals import mean_interval
 from overheard.evaluation.scoring import Case, Scored, Scorer
 from overheard.learning.recipe import Recipe
 from overheard.learning.records import Records
-from overheard.questions.metrics import errors
+from overheard.questions.metrics import Found, errors
 from overheard.questions.question import Column, Question
 from overheard.report import words
+from overheard.report.judging import Judged
 from overheard.transcript.guess import LocalModel
 from overheard.transcript.view import Attack
 
@@ -29,7 +29,7 @@ AT_INFINITY = "at infinity (separable records): all are compared under a penalty
 _PLAIN_READINGS = {"global_model": "the global model", "last_returned": "the model last returned"}
 
 
-def _tells(worst: Any, about: Sequence[Any], names: dict[str, str]) -> str:
+def _tells(worst: Judged, about: Sequence[Judged], names: dict[str, str]) -> str:
     found = worst.finding
     names["value"] = words.excess_interval(found.value, found.low, found.high)
     whose = "their" if worst.client is None else "the client's"
@@ -49,7 +49,7 @@ def _tells(worst: Any, about: Sequence[Any], names: dict[str, str]) -> str:
     return "; ".join(filter(None, told))
 
 
-def _over_all(found: Any) -> Markup:
+def _over_all(found: Found) -> Markup:
     told = Markup("Over all clients together the excess loss of <code>{}</code> is {}.")
     return told.format(found.attack, words.excess_interval(found.value, found.low, found.high))
 
@@ -57,7 +57,6 @@ def _over_all(found: Any) -> Markup:
 EXCESS_LOSS = errors(
     name="excess_loss",
     axis="Excess loss",
-    of="the rebuilt model",
     rule="Own model: below the excess loss of the global model, and at most 1%.",
     caption="<bdi>{}</bdi>'s own model, rebuilt",
     limit=CLOSE,

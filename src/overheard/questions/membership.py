@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +10,7 @@ from numpy.typing import NDArray
 from overheard.errors import FixData, FixRecording
 from overheard.evaluation import metrics
 from overheard.evaluation.baselines import majority_share
+from overheard.evaluation.record import Finding
 from overheard.evaluation.scoring import Case, Scored, Scorer
 from overheard.evaluation.sureness import Posterior
 from overheard.questions.metrics import ACCURACY
@@ -65,7 +65,7 @@ def _posterior(guess: Membership, member: NDArray[np.bool_], hits: Array) -> Pos
     return Posterior(np.maximum(p, 1 - p), hits, np.log2(given) - np.log2(share))
 
 
-def chances(finding: Any) -> Array:
+def chances(finding: Finding) -> Array:
     """How common members and strangers are in the pool."""
     most = finding.majority or 1.0
     return np.array([most, 1 - most])

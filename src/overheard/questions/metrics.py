@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 from markupsafe import Markup
 
 from overheard.evaluation.intervals import clustered_interval, mean_interval, share_interval
+from overheard.evaluation.record import Finding, Pooled
 from overheard.questions.question import Column, Ends, Metric
 from overheard.report import words
-from overheard.report.judging import EXPOSED, NO_SIGN, UNCLEAR
+from overheard.report.judging import EXPOSED, NO_SIGN, UNCLEAR, Judged
 
+Found = Finding | Pooled
 SKEWED = 0.9
 """Share of the commonest value from which the rare ones are counted beside accuracy."""
 SMALL = 0.02
 """A gain in accuracy below which a verdict of "exposed" says what else it rests on."""
 
 
-def _share_tells(worst: Any, about: Sequence[Any], names: dict[str, str]) -> str:
+def _share_tells(worst: Judged, about: Sequence[Judged], names: dict[str, str]) -> str:
     found = worst.finding
     same = words.percent(found.value) == words.percent(worst.reference or 0.0)
     digits = 1 if same and found.value != worst.reference else 0
@@ -45,13 +47,13 @@ def _share_tells(worst: Any, about: Sequence[Any], names: dict[str, str]) -> str
     return told
 
 
-def _ranges(about: Sequence[Any]) -> str:
+def _ranges(about: Sequence[Judged]) -> str:
     """What counts as right of a number that was cut into ranges: a note says where they end."""
     said = (getattr(j.finding, "details", {}).get("right_is") for j in about)
     return next((str(text).partition(":")[0] for text in said if text), "")
 
 
-def _rare(found: Any, names: dict[str, str]) -> str:
+def _rare(found: Found, names: dict[str, str]) -> str:
     """Where one value is rare, accuracy hardly sees it: how many of the rare ones are found."""
     details = getattr(found, "details", {})
     told = [details.get(k) for k in ("rare_value", "rare_records", "rare_recall")]
@@ -64,7 +66,7 @@ def _rare(found: Any, names: dict[str, str]) -> str:
     return "of the {there} with {rare} it finds {recall}, and of those it names {precision} are"
 
 
-def _share_over_all(found: Any) -> Markup:
+def _share_over_all(found: Found) -> Markup:
     told = Markup(
         'Over all clients together <code>{}</code> is right for <span class="unbroken">{}</span>'
     )
@@ -76,11 +78,11 @@ def _share_over_all(found: Any) -> Markup:
     return said + "."
 
 
-def _share_brief(found: Any) -> tuple[str, str]:
+def _share_brief(found: Found) -> tuple[str, str]:
     return words.percent(found.value), "" if found.lift is None else words.points(found.lift)
 
 
-def share_strength(found: Any, reference: float | None) -> float:
+def share_strength(found: Found, reference: float | None) -> float:
     """The margin over guessing."""
     return float(found.lift if found.lift is not None else found.value - (reference or 0.0))
 
@@ -129,7 +131,7 @@ ACCURACY = Metric(
 """The share of records guessed right: of attributes, and of who is in a pool."""
 
 
-def _error_tells(worst: Any, about: Sequence[Any], names: dict[str, str]) -> str:
+def _error_tells(worst: Judged, about: Sequence[Judged], names: dict[str, str]) -> str:
     found = worst.finding
     names["value"] = words.loss_interval(found.value, found.low, found.high)
     told = "off by {value} on average for {client}{s} {n}"
@@ -139,7 +141,7 @@ def _error_tells(worst: Any, about: Sequence[Any], names: dict[str, str]) -> str
     return told + "; the best guess without listening by {stranger}"
 
 
-def _error_over_all(found: Any) -> Markup:
+def _error_over_all(found: Found) -> Markup:
     told = Markup("Over all clients together <code>{}</code> is off by {}")
     said = told.format(found.attack, words.loss_interval(found.value, found.low, found.high))
     if found.imputation is not None:
@@ -147,12 +149,12 @@ def _error_over_all(found: Any) -> Markup:
     return said + "."
 
 
-def _error_strength(found: Any, reference: float | None) -> float:
+def _error_strength(found: Found, reference: float | None) -> float:
     """The error as a share of a guess's, turned round."""
     return -float(found.value / reference if reference else found.value)
 
 
-def _error_brief(found: Any) -> tuple[str, str]:
+def _error_brief(found: Found) -> tuple[str, str]:
     return words.loss(found.value), "" if found.imputation is None else words.loss(found.imputation)
 
 
@@ -165,11 +167,18 @@ def _loss(value: float | None) -> str:
     return words.NOTHING if value is None else words.loss(value)
 
 
-def errors(name: str, axis: str, of: str, rule: str, caption: str, **more: Any) -> Metric:
+def errors(
+    name: str,
+    axis: str,
+    rule: str,
+    caption: str,
+    of: Callable[[str | None], str] = lambda attribute: "it",
+    **more: Any,
+) -> Metric:
     """A metric of errors: means over units, of which smaller leaks more, down to zero.
 
-    ``axis``: what it is, ``of``: and of what, for the chart; ``rule``: when it counts as exposed;
-    ``caption``: of a client's table, in which {} is the client. Anything else as in `Metric`.
+    ``axis``: what it is, ``of(attribute)``: and of what, for the chart; ``rule``: when it counts as
+    exposed; ``caption``: of a client's table, in which {} is the client. Else as in `Metric`.
     """
     usual: dict[str, Any] = {
         "larger_leaks": False,
@@ -191,7 +200,7 @@ def errors(name: str, axis: str, of: str, rule: str, caption: str, **more: Any) 
         "chart": lambda attribute: Markup(
             "{} of {}. Logarithmic; <strong>further left leaks more</strong>. The dashed line is a "
             "stranger's error without listening. Lines are 95% intervals."
-        ).format(axis, of),
+        ).format(axis, of(attribute)),
         "columns": (
             Column("Off by", lambda f: words.loss_interval(f.value, f.low, f.high), by_value=True),
             Column("Stranger", lambda f: _loss(f.imputation)),

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from markupsafe import Markup
@@ -16,11 +15,13 @@ from markupsafe import Markup
 from overheard.errors import FixData, ListenLonger
 from overheard.evaluation.evidence import found_p_value
 from overheard.evaluation.properties import answers_of, check_heard, f1, f1_interval, scores_of
+from overheard.evaluation.record import Finding
 from overheard.evaluation.scoring import Case, Scored, Scorer, finite
 from overheard.questions.metrics import share_strength
 from overheard.questions.question import Column, Metric, Question
 from overheard.randomness import stream
 from overheard.report import words
+from overheard.report.judging import Judged
 from overheard.report.suspects import what_of
 from overheard.transcript.guess import ClientProperty
 from overheard.transcript.knowledge import Sums
@@ -30,7 +31,7 @@ PROPERTIES = ("membership", "poisoning", "free-rider")
 _PROPERTY = re.compile(r"membership(-[1-9][0-9]{0,3})?|poisoning|free-rider")
 
 
-def _tells(worst: Any, about: Sequence[Any], names: dict[str, str]) -> str:
+def _tells(worst: Judged, about: Sequence[Judged], names: dict[str, str]) -> str:
     found = worst.finding
     names["secret"] = f"who {what_of(found.attribute or '')}"
     told, details = "of {n}", getattr(found, "details", {})
@@ -47,7 +48,7 @@ def _tells(worst: Any, about: Sequence[Any], names: dict[str, str]) -> str:
     return told
 
 
-def _found(finding: Any) -> str:
+def _found(finding: Finding) -> str:
     told = [finding.details.get(key) for key in ("found", "positives")]
     return words.NOTHING if None in told else "{} of {}".format(*told)
 

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from generated import visits
+from sklearn.datasets import load_breast_cancer
 
 from overheard.attacks.attribute.local_path import replay, segment, timetable
 from overheard.attacks.attribute.max_entropy import MaxEntropy
 from overheard.data import digits
+from overheard.data.dataset import Dataset
 from overheard.data.victim import VICTIM
 from overheard.evaluation.baselines import imputation_hits, majority_share
 from overheard.evaluation.metrics import attribute_hits, balanced_accuracy, calibration_error
 from overheard.federation.config import parse_config
 from overheard.federation.plan import plan
 from overheard.federation.simulate import simulate
+from overheard.learning.records import Records
 from overheard.learning.training import local_training, shards
 from overheard.transcript.knowledge import AttributeDomain
 from overheard.transcript.observe import observe, recipe_of
@@ -113,14 +118,14 @@ def test_replay_is_the_clients_own_training(tmp_path):
     labels = recipe.target.encode(truth)[None].astype(np.float32)
     start = np.random.default_rng(0).normal(0, 0.1, recipe.model.size).astype(np.float32)
     times = timetable(40, 40, 3)
-    path, ends = replay(
+    paths, ends = replay(
         recipe, times, start, inputs, labels, np.zeros((2, 40), int), np.random.default_rng(1)
     )
     client = local_training(
         recipe, start, shards([inputs[0]], [labels[0]], "float32"), np.random.default_rng(2)
     )
     assert ends == pytest.approx(np.repeat(client, 2, axis=0), abs=1e-6)
-    assert path[0, 0] == pytest.approx(start)
+    assert paths[:, 0, 0] == pytest.approx(np.stack([start, start]))
 
 
 @pytest.mark.parametrize(("records", "batch", "epochs"), [(10, 3, 1), (10, None, 20), (7, 2, 11)])
@@ -162,3 +167,66 @@ def test_never_an_unflagged_collapse(tmp_path, rate, column):
         best = max(majority_share(secret, values), float(imputed.mean()))
         assert accuracy > best or "flag" in guess.diagnostics
         assert float(guess.probabilities.max(axis=1).mean()) < accuracy + 0.12
+
+
+def tumours(share, recoded, people=100):
+    """A client whose secret is whether a tumour is among the largest; recoded from x to 1 - x."""
+    table, label = load_breast_cancer(return_X_y=True)
+    table = (table - table.mean(axis=0)) / table.std(axis=0)
+    secret = (table[:, 0] > np.quantile(table[:, 0], 1 - share)).astype(np.float64)
+    columns = {f"x{j}": table[:people, j] for j in range(1, 12)}
+    return Dataset(
+        name="tumours",
+        records=Records(
+            {
+                **columns,
+                "s": (1 - secret if recoded else secret)[:people],
+                "y": label[:people].astype(np.float64),
+                "at": np.array(["a"] * people),
+            }
+        ),
+        client="at",
+        target="y",
+        task="classification",
+        sensitive=("s",),
+        origin="scikit-learn",
+        licence="none",
+    )
+
+
+def test_how_a_column_is_coded_does_not_matter(tmp_path):
+    """The same people, once with ones for the rare value and once with zeros."""
+    hits = []
+    for recoded in (False, True):
+        recording = recorded(
+            tmp_path / str(recoded), tumours(0.2, recoded), hidden=(64,), rounds=2,
+            learning_rate=0.03, batch_size=32, epochs=5,
+        )  # fmt: skip
+        guess, secret = attacked(recording, "s")
+        assert "flag" not in guess.diagnostics
+        hits.append(attribute_hits(guess, secret).mean())
+    assert min(hits) >= 0.97
+
+
+def test_mini_batch_least_squares_learns_how_common_the_value_is(federate):
+    """A client in which the value is far commoner than at large, and goes with other columns."""
+
+    def change(dataset):
+        columns = dict(dataset.records.columns)
+        rng, here = np.random.default_rng(5), columns["at"] == 0
+        score = columns["x0"] + columns["x1"] + rng.normal(0, 0.5, len(here))
+        common = np.where(here, score > np.median(score[here]), score > np.quantile(score, 0.95))
+        columns["s"] = common.astype(np.float64)
+        columns["y"] = columns["y"] + 1.5 * columns["s"]
+        return replace(dataset, records=Records(columns))
+
+    recording = federate(
+        change=change, clients=4, people=400, rounds=30, learning_rate=0.01, batch_size=32,
+        participation=1.0,
+    )  # fmt: skip
+    guess, secret = attacked(recording, "s", "0")
+    hits = attribute_hits(guess, secret).mean()
+    assert 0.4 < secret.mean() < 0.6
+    assert "flag" not in guess.diagnostics
+    assert hits >= 0.75
+    assert abs(guess.probabilities.max(axis=1).mean() - hits) < 0.08

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from overheard.attacks.attribute.dense_measurement import dense_measurement
-from overheard.attacks.attribute.max_entropy import all_known, refuse_unseen
+from overheard.attacks.attribute.max_entropy import all_known, flagged, refuse_unseen
+from overheard.attacks.rehearsal import UNLIKE, Attempt, drawn, few_rounds, rehearse, retrained
 from overheard.attacks.wire import refuse_several_steps
 from overheard.decoding.counts import (
     decode_dependent,
@@ -16,6 +18,7 @@ from overheard.decoding.counts import (
     solve_dependent,
     tie_diagnostics,
 )
+from overheard.decoding.max_entropy import Posterior
 from overheard.errors import ChooseAnotherAttack, FixData
 from overheard.learning.records import encode
 from overheard.transcript.guess import AttributeValues
@@ -29,6 +32,9 @@ from overheard.transcript.knowledge import (
 from overheard.transcript.view import View
 
 MOST_UNKNOWNS = 6000
+PROVEN = ("counts", "ridge", "enumeration")
+GOOD_FIT = 4.0
+"""Mean square of what an answer leaves, in units of the noise, that is called good."""
 
 
 @dataclass(frozen=True)
@@ -80,11 +86,34 @@ class JointDecode:
                 raise FixData(f"the attribute prior has {len(prior)} shares for {values} values")
         pair_prior = np.repeat(prior / prior.sum(), len(classes)) / len(classes)
         priors = np.tile(pair_prior, (people, 1))
-        # inner products are made in a moment and mostly suffice; the answer says whether they did
-        heard = (link, recipe, candidates, classes_of, self.rounds)
-        posterior = solve_dependent(dense_measurement(*heard, products_only=True), ties, priors)
-        if posterior is None:
-            posterior = decode_dependent(dense_measurement(*heard), ties, priors)
+
+        def decoded(messages: Link) -> Posterior:
+            # inner products are made in a moment and mostly suffice; the answer says whether so
+            heard = (messages, recipe, candidates, classes_of, self.rounds)
+            solved = solve_dependent(dense_measurement(*heard, products_only=True), ties, priors)
+            return solved or decode_dependent(dense_measurement(*heard), ties, priors)
+
+        def decode(messages: Link) -> Attempt:
+            again = decoded(messages)
+            return Attempt(again.probabilities, again.chi2_per_equation)
+
+        def play(probabilities: NDArray[np.float64]) -> tuple[Link, NDArray[np.int64]]:
+            secret = drawn(probabilities, inputs[0], rng)
+            chosen = candidates[secret, np.arange(people)]
+            return retrained(scene, recipe, chosen, labels[secret], link.noise_sd, rng), secret
+
+        posterior = decoded(link)
+        flag, noted = posterior.flag, {}
+        if posterior.method not in PROVEN:
+            scene = few_rounds(link, self.rounds)
+            tried = rehearse(play, decode, posterior.probabilities, priors)
+            calm, power = tried.tempered(posterior.probabilities)
+            posterior = replace(posterior, probabilities=calm)
+            noted = {"rehearsed": tried.accuracy, "rehearsed_sureness": tried.confidence}
+            # what the solver doubts of itself, and what it leaves, is held against rehearsals
+            flag = tried.flag(power)
+            if not tried.fits(posterior.chi2_per_equation, GOOD_FIT):
+                flag = UNLIKE
         joint = posterior.probabilities.reshape(people, values, len(classes))
         return AttributeValues(
             joint.sum(axis=2),
@@ -94,6 +123,8 @@ class JointDecode:
                 "rank": posterior.rank,
                 "unknowns": posterior.unknowns,
                 "chi2": posterior.chi2_per_equation,
+                **noted,
+                **flagged(flag, joint.sum(axis=2)),
                 **tie_diagnostics(ties, posterior.probabilities),
             },
             AttributeValues(joint.sum(axis=1), classes),

@@ -1,28 +1,27 @@
 """Decoding a client that takes many local steps between two messages.
 
 Mini-batches, several local epochs, or both (decoders.md section 3). Each pass places the records on
-the client's path (:mod:`local_path`), makes linear equations of the updates and decodes them.
-The first pass knows only the two ends of the path. Later passes replay the local training on
-values drawn from the last posterior: that gives the bend of the path and, because a replay's
-values are known, the true size of the noise. The pass that leaves the least noise, in these units,
-is kept.
+the client's path (:mod:`local_path`), makes linear equations of the updates and decodes them. The
+local training is replayed on values drawn from what is believed so far: that gives the bend of the
+path and, because a replay's values are known, the true size of the noise. The pass that leaves the
+least noise, in these units, is kept.
 
-Which equations: the attribute's own columns of the first layer, the records' errors conditioned
-on the public columns (:mod:`overheard.decoding.column_measurement`); or the whole update where
-it is short, as in logistic regression, or where nothing is random (full batches).
+Which equations: the whole update, which says the same however an input is coded. Where that is too
+long, and in further rounds where they are many, the attribute's own columns of the first layer, the
+records' errors conditioned on the public columns (:mod:`overheard.decoding.column_measurement`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from overheard.attacks.attribute.local_path import replay, segment, timetable
-from overheard.attacks.wire import rounding, spread
+from overheard.attacks.attribute.local_path import quadratic_path, replay, segment, timetable
+from overheard.attacks.wire import only, rounding, spread
 from overheard.decoding.column_measurement import (
     Columns,
     Equations,
@@ -35,10 +34,9 @@ from overheard.decoding.column_measurement import (
 from overheard.decoding.counts import averaged, decode_tied
 from overheard.decoding.ladder import believable
 from overheard.decoding.max_entropy import Posterior
-from overheard.decoding.measurement import Measurement
-from overheard.decoding.noisy import noisy_posterior
-from overheard.decoding.ridge import ridge
-from overheard.learning.dense import split
+from overheard.decoding.measurement import Measurement, stack
+from overheard.decoding.noisy import few_equations, learned_share, noisy_posterior, tilted
+from overheard.learning.dense import split, weighted_gradient
 from overheard.learning.private import recipe_gradients, record_factors
 from overheard.learning.recipe import Recipe
 from overheard.transcript.knowledge import Link
@@ -46,21 +44,24 @@ from overheard.transcript.knowledge import Link
 Array = NDArray[np.float64]
 Wire = NDArray[np.floating[Any]]
 
-PASSES, REPLAYS, ROUNDS = 3, 3, 24
+PASSES, REPLAYS, ROUNDS = 2, 4, 24
 """Passes at most; replays of each round in a pass; rounds used at most."""
 
 MOST_ROW_NUMBERS = 30_000_000
-MOST_RANDOM_ROWS = 600
+MOST_RANDOM_ROWS = 3000
 """Whole updates are decoded up to so many numbers, with random batches up to so many rows."""
 
-_PRIOR_STRENGTH = 1.0  # pseudo-records that keep the estimated share of a value off zero
-_GOOD_FIT = 4.0  # noise variance, in units of what replays show, of a fit that is called good
-_SPARE = 1.2  # equations per unknown from which they show the size of their own noise
+GOOD_FIT = 4.0
+"""Noise variance, in units of what replays show, of a fit that is called good."""
+
+_OPERATIONS = 1e10  # that whole updates of a pass may cost where batches are random
 _QUIETEST = 0.1  # least noise, in units of what is stated, that replays may claim
 _WHOLE_SHRINK = 0.02  # as SHRINK, for whole updates: their covariance is better known
 _NORMAL_MEDIAN = 0.6745  # of the absolute value of a standard normal number
 _SCALED = 0.9  # updates shorter than this part of a replay's were clipped
 _SETTLED = 5e-3  # mean change of a probability between passes that ends them
+_COLLAPSED = 4.0  # times the misfit before at which a later pass is not believed
+_OPEN = 0.15  # share of the prior in what replays are drawn from: wrong beliefs confirm themselves
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ class Decoded:
     @property
     def fit(self) -> str:
         """ "good", or "poor": the probabilities should then not be relied on."""
-        return "good" if self.misfit <= _GOOD_FIT else "poor"
+        return "good" if self.misfit <= GOOD_FIT else "poor"
 
 
 def takes_several_steps(link: Link, recipe: Recipe) -> bool:
@@ -102,44 +103,31 @@ def decode_local_steps(
     """Probabilities of each record's candidates from updates of many local steps.
 
     candidates: (K, m, d) inputs of the m records under each of K values; labels: (m,); ties:
-    (m,) numbers of records that agree in everything public. How common a value is at
-    first is the prior's (None: all alike), then estimated along with the records' values.
+    (m,) numbers of records that agree in everything public. How common a value is among
+    them is learned from the updates, starting from the prior (None: all alike).
     clipped: updates may have been scaled down; by how much, replays show.
     """
     values, people, _ = candidates.shape
-    heard = spread(len(link), min(most, ROUNDS))
-    scene = _Scene(link, recipe, candidates, np.broadcast_to(labels, (values, people)), heard)
+    scene = _Scene(link, recipe, candidates, np.broadcast_to(labels, (values, people)), most)
     share = np.full(values, 1 / values) if prior is None else prior
     belief = np.broadcast_to(share, (people, values))
     best: Decoded | None = None
     for number in range(PASSES):
         if clipped:
             scene.unclip(belief, rng)
-        rounds, scales = scene.equations(belief, rng, straight=number == 0)
+        rounds, scales = scene.equations(belief, rng)
         posterior, misfit = _decode(scene.measurement(rounds, scales), ties, share, scene.random)
         settled = _settled(posterior.probabilities, belief)
-        belief, share = posterior.probabilities, _shares(posterior.probabilities)
+        belief = (1 - _OPEN) * posterior.probabilities + _OPEN * share
         found = Decoded(posterior, misfit, number + 1)
-        # the first pass has seen no replay: its misfit is in other units
-        if best is None or number == 1 or misfit < best.misfit:
+        # a pass whose replays are drawn from the prior does not know the path as well: what it
+        # states as noise is larger, and its misfit smaller for that
+        if best is None or misfit < _COLLAPSED * best.misfit:
             best = found
-        if misfit <= _GOOD_FIT and (settled or posterior.method == "ridge"):
+        if misfit <= GOOD_FIT and settled:
             return found
     assert best is not None
-    return _tempered(best, np.full(values, 1 / values) if prior is None else prior)
-
-
-def _tempered(found: Decoded, prior: Array) -> Decoded:
-    """What fits badly may not be sure of itself: evidence counts in proportion to its fit."""
-    if found.misfit <= _GOOD_FIT:
-        return found
-    weight = _GOOD_FIT / found.misfit
-    with np.errstate(divide="ignore"):
-        logits = weight * np.log(np.maximum(found.posterior.probabilities, 1e-300))
-    logits += (1 - weight) * np.log(prior)
-    p = np.exp(logits - logits.max(axis=1, keepdims=True))
-    softer = replace(found.posterior, probabilities=p / p.sum(axis=1, keepdims=True))
-    return replace(found, posterior=softer)
+    return best
 
 
 def unexplained(
@@ -156,7 +144,7 @@ def unexplained(
     """
     values, people, _ = candidates.shape
     labels = np.broadcast_to(labels, (values, people))
-    scene = _Scene(link, recipe, candidates, labels, np.arange(1))
+    scene = _Scene(only(link, np.arange(1)), recipe, candidates, labels, 1)
     sent, returned = scene.sent[0], scene.returned[0]
     _, ends = scene._replay(sent, scene._draw(belief, REPLAYS, rng), rng)
     left = returned.astype(np.float64) - ends.mean(axis=0)
@@ -172,21 +160,14 @@ def _decode(
         posterior = decode_tied(measurement, ties, share)
         return posterior, spare * max(posterior.chi2_per_equation, 1.0)
     trusted = believable(measurement)
-    exact = ridge(trusted, share)
-    if exact.converged:
-        return exact, spare
-    posterior, raised = noisy_posterior(trusted, share)
+    share = learned_share(trusted, share)
+    solve = tilted if few_equations(trusted) else noisy_posterior
+    posterior, raised = solve(trusted, share)
     return averaged(posterior, ties), spare * raised
 
 
 def _settled(now: Array, before: Array) -> bool:
     return float(np.abs(now - before).mean()) < _SETTLED
-
-
-def _shares(probabilities: Array) -> Array:
-    """How common each value is, estimated; never quite zero."""
-    counts = probabilities.sum(axis=0) + _PRIOR_STRENGTH / probabilities.shape[1]
-    return np.asarray(counts / counts.sum())
 
 
 class _Scene:
@@ -198,7 +179,7 @@ class _Scene:
         recipe: Recipe,
         candidates: Array,
         labels: Array,
-        heard: NDArray[np.int64],
+        most: int,
     ) -> None:
         values, people, _ = candidates.shape
         self.people, self.recipe, self.times = (
@@ -207,6 +188,16 @@ class _Scene:
             timetable(people, recipe.batch_size, recipe.epochs),
         )
         self.used = usage(people, recipe.batch_size, recipe.epochs)
+        unknowns, size, nodes = people * (values - 1), recipe.model.size, self.times.shares.size
+        most = min(most, ROUNDS, len(link))
+        heard = spread(len(link), most)
+        together = most if size * unknowns * (2 * nodes + most) <= MOST_ROW_NUMBERS else 0
+        if self.random:
+            cost = size**2 * (size / 3 + people * nodes + unknowns)
+            fits = size <= MOST_RANDOM_ROWS and size * people * nodes <= MOST_ROW_NUMBERS
+            together = int(np.clip(_OPERATIONS / cost, min(most, 2), most)) if fits else 0
+        self.whole = np.zeros(len(heard), dtype=bool)
+        self.whole[spread(len(heard), together) if together else []] = True
         self.sent, self.returned = link.sent[heard], link.returned[heard]
         self.heard = self.returned
         self.rounding = self.noise = rounding(link)[heard] / recipe.learning_rate
@@ -217,13 +208,6 @@ class _Scene:
         self.direct = candidates[:, :, self.varies]
         public = candidates[0][:, ~self.varies]
         self.public = np.column_stack([public, np.ones(people)]) if recipe.dense.bias else public
-        unknowns = people * (values - 1)
-        numbers = unknowns * max(self.sent.size, 2 * recipe.model.size * self.times.shares.size)
-        self.whole = numbers <= MOST_ROW_NUMBERS and (
-            not self.random or recipe.model.size <= MOST_RANDOM_ROWS
-        )
-        equations = recipe.dense.sizes[1] * int(self.varies.sum()) * len(heard)
-        self.blind = self.whole or equations < _SPARE * unknowns
 
     def unclip(self, belief: Array, rng: np.random.Generator) -> None:
         """Take the scale out of every update, judged by replays of what is believed."""
@@ -240,39 +224,69 @@ class _Scene:
         self.returned, self.noise = np.stack(returned), np.stack(noise)
 
     def equations(
-        self, belief: Array, rng: np.random.Generator, straight: bool
+        self, belief: Array, rng: np.random.Generator
     ) -> tuple[list[Equations], list[float]]:
         """The rounds' equations, and how much larger than stated their noise is.
 
-        The latter from replays, whose values and ends are known. On a straight path only where
-        the equations themselves could not show it.
+        The latter from replays, whose values and ends are known, each on a path that owes nothing
+        to its own bend: as little is known of the client's.
         """
         rounds, scales = [], []
         one_hot = np.eye(belief.shape[1])
-        for sent, returned, noise in zip(self.sent, self.returned, self.noise, strict=True):
-            shown = []
-            if straight:
-                path = segment(self.times, sent, returned)
-                if self.blind:
-                    chosen = self._draw(belief, 1, rng)
-                    _, ends = self._replay(sent, chosen, rng)
-                    again = segment(self.times, sent, ends[0])
-                    one = self._maker(again, belief, noise)(self._total(sent, ends[0], again))
-                    shown.append(one.chi2(one_hot[chosen[0]]))
-                make = self._maker(path, belief, noise)
-            else:
-                chosen = self._draw(belief, REPLAYS, rng)
-                path, ends = self._replay(sent, chosen, rng)
-                make = self._maker(path, belief, noise)
-                for end, values in zip(ends, chosen, strict=True):
-                    shown.append(make(self._total(sent, end, path)).chi2(one_hot[values]))
+        straight = self._straight(belief)
+        messages = zip(self.whole, self.sent, self.returned, self.noise, strict=True)
+        for whole, sent, returned, noise in messages:
+            chosen = self._draw(belief, REPLAYS, rng)
+            paths, ends = self._replay(sent, chosen, rng)
+            bend = paths - np.stack([straight(sent, end) for end in ends])
+            path = straight(sent, returned) + bend.mean(axis=0)
+            make = self._maker(path, belief, noise, whole)
             rounds.append(make(self._total(sent, returned, path)))
-            scales.append(max(float(np.sqrt(np.mean(shown))), _QUIETEST) if shown else 1.0)
+            ways = [
+                straight(sent, end) + (bend.sum(axis=0) - own) / (len(bend) - 1)
+                for end, own in zip(ends, bend, strict=True)
+            ]
+            totals = [self._total(sent, *one) for one in zip(ends, ways, strict=True)]
+            if whole:
+                expected = [self._expected(*one) for one in zip(ways, chosen, strict=True)]
+                loud = rounds[-1].loudness(np.stack(totals) - np.stack(expected))
+            else:
+                tries = [make(total) for total in totals]
+                shown = [t.chi2(one_hot[v]) for t, v in zip(tries, chosen, strict=True)]
+                loud = float(np.mean(shown))
+            scales.append(max(float(np.sqrt(loud)), _QUIETEST))
         return rounds, scales
 
+    def _straight(self, belief: Array) -> Callable[[Wire, Wire], Array]:
+        """The path between two models (G, Q, P), but for what the replays add."""
+        if not self.recipe.linear_least_squares:
+            return lambda sent, end: segment(self.times, sent, end)
+        inputs = np.moveaxis(self.inputs, 0, 1).astype(np.float64)
+        if self.recipe.dense.bias:
+            inputs = np.concatenate([inputs, np.ones((*inputs.shape[:2], 1))], axis=2)
+        hessian = 2 * np.einsum("mk,mki,mkj->ij", belief, inputs, inputs) / self.people
+        hessian += self.recipe.proximal * np.eye(len(hessian))
+        rate = self.recipe.learning_rate
+        return lambda sent, end: quadratic_path(self.times, sent, end, hessian, rate)
+
+    def _expected(self, path: Array, values: NDArray[np.int64]) -> Array:
+        """Sum of all gradients along a path, of records with these values (m,)."""
+        everybody = np.arange(self.people)
+        inputs, labels = self.inputs[values, everybody], self.labels[values, everybody]
+        nodes, shares = path.reshape(-1, path.shape[-1]), self.times.shares.ravel()
+        inputs, labels = inputs.astype(np.float64), labels.astype(np.float64)
+        pairs = record_factors(self.recipe, nodes, inputs, labels)
+        each = np.full((len(nodes), self.people), self.used.mean * self.used.epochs)
+        return np.asarray(shares @ weighted_gradient(self.recipe.dense, pairs, each))
+
     def measurement(self, rounds: list[Equations], scales: list[float]) -> Measurement:
-        """All rounds together."""
-        return (stacked if self.whole else pooled)(rounds, scales)
+        """All rounds together: whole updates, and columns of the others."""
+        parts = []
+        for join, chosen in ((stacked, self.whole), (pooled, ~self.whole)):
+            if chosen.any():
+                which = np.flatnonzero(chosen)
+                parts.append(join([rounds[i] for i in which], [scales[i] for i in which]))
+        return parts[0] if len(parts) == 1 else stack(parts)
 
     @property
     def random(self) -> bool:
@@ -290,8 +304,8 @@ class _Scene:
         found = replay(self.recipe, self.times, sent, self.inputs, self.labels, chosen, rng)
         if not self.added:
             return found
-        path, ends = found
-        return path, (ends + rng.normal(0.0, self.added, ends.shape)).astype(ends.dtype)
+        paths, ends = found
+        return paths, (ends + rng.normal(0.0, self.added, ends.shape)).astype(ends.dtype)
 
     def _total(self, sent: Wire, returned: Wire, path: Array) -> Array:
         """Sum of the gradients of all local steps."""
@@ -302,10 +316,12 @@ class _Scene:
             total = total - recipe.proximal * self.times.steps * (middle - start)
         return total
 
-    def _maker(self, path: Array, belief: Array, noise: Array) -> Callable[[Array], Equations]:
+    def _maker(
+        self, path: Array, belief: Array, noise: Array, whole: bool
+    ) -> Callable[[Array], Equations]:
         """What turns a sum of gradients along this path into equations."""
         recipe, shares = self.recipe, self.times.shares
-        if self.whole:
+        if whole:
             gradients = self._nodes(path, lambda *at: recipe_gradients(recipe, *at))
             moments = order_moments(gradients, shares, self.used, belief, _WHOLE_SHRINK)
             return lambda total: whole_equations(moments, total, noise)
@@ -313,17 +329,23 @@ class _Scene:
         errors = self._nodes(theta, lambda *at: record_factors(recipe, *at)[0][1])
         moments = order_moments(errors, shares, self.used, belief)
         layer = split(recipe.dense, noise)[0][0]
+        # measured from its mean, which the bias allows, an input says the same however it is coded
+        middle = np.einsum("mk,kmj->j", belief, self.direct) / self.people * recipe.dense.bias
         columns = Columns(
-            moments, self.public, self.direct, belief, float(np.sqrt(np.mean(layer**2)))
+            moments, self.public, self.direct - middle, belief, float(np.sqrt(np.mean(layer**2)))
         )
 
         def make(total: Array) -> Equations:
-            weight, bias = split(recipe.dense, total)[0]
-            public = [weight[:, ~self.varies], *(() if bias is None else (bias,))]
-            return columns.equations(
-                np.asarray(weight[:, self.varies], dtype=np.float64),
-                np.column_stack(public).astype(np.float64),
+            weight, bias = (
+                None if part is None else part.astype(np.float64)
+                for part in split(recipe.dense, total)[0]
             )
+            assert weight is not None
+            direct, public = weight[:, self.varies], weight[:, ~self.varies]
+            if bias is None:
+                return columns.equations(direct, public)
+            public = np.column_stack([public, bias])
+            return columns.equations(direct - bias[:, None] * middle, public)
 
         return make
 

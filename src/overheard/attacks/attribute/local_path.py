@@ -1,8 +1,8 @@
 """Where was the model while the client trained? Its path between two messages, to be guessed.
 
-Both ends are heard. Between them the path is taken as the straight segment, or, once something is
-believed about the attribute, as the mean of several replays of the client's own recipe with
-random batch orders on values drawn from that belief.
+Both ends are heard. Between them the path is the straight segment and, on top, the mean bend of
+several replays of the client's own recipe with random batch orders on values drawn from what is
+believed about the attribute.
 """
 
 from __future__ import annotations
@@ -61,6 +61,24 @@ def segment(times: Timetable, sent: Array, returned: Array) -> NDArray[np.float6
     return np.asarray(start + when[..., None] * (end - start), dtype=np.float64)
 
 
+def quadratic_path(
+    times: Timetable, sent: Array, returned: Array, hessian: Array, rate: float
+) -> NDArray[np.float64]:
+    """As :func:`segment`, where the loss is a parabola: gradient steps slow down on the way.
+
+    After t steps of T a direction with curvature h has gone (1 - a^t) / (1 - a^T) of its way,
+    a = 1 - rate h, whatever the optimum is.
+    """
+    curvature, axes = np.linalg.eigh(hessian)
+    pull = np.clip(rate * curvature, 1e-9, 1 - 1e-9)
+    steps = np.arange(times.steps)
+    gone = -np.expm1(np.outer(steps, np.log1p(-pull)))
+    gone = gone / -np.expm1(times.steps * np.log1p(-pull))
+    when = np.array([[gone[group].mean(axis=0) for group in epoch] for epoch in times.groups])
+    start, end = sent.astype(np.float64), returned.astype(np.float64)
+    return np.asarray(start + (when * ((end - start) @ axes)) @ axes.T, dtype=np.float64)
+
+
 def replay(
     recipe: Recipe,
     times: Timetable,
@@ -70,7 +88,7 @@ def replay(
     values: Indices,
     rng: np.random.Generator,
 ) -> tuple[NDArray[np.float64], Array]:
-    """Train again: mean models at the moments (G, Q, P), and each replay's end (R, P).
+    """Train again: each replay's mean models at the moments (R, G, Q, P), and its end (R, P).
 
     candidates: (K, m, d) inputs; labels: (K, m); values: (R, m) the candidate that each replay
     takes for each record. Arithmetic in the precision of ``sent``.
@@ -79,7 +97,7 @@ def replay(
     size = min(recipe.batch_size or records, records)
     rate = sent.dtype.type(recipe.learning_rate)
     theta = np.broadcast_to(sent, (replays, sent.size))
-    path = np.zeros((*times.shares.shape, sent.size))
+    paths = np.zeros((replays, *times.shares.shape, sent.size))
     place = {
         int(step): (g, q, len(group))
         for g, epoch in enumerate(times.groups)
@@ -93,7 +111,7 @@ def replay(
         for begin in range(0, records, size):
             if step in place:
                 g, q, many = place[step]
-                path[g, q] += theta.mean(axis=0) / many
+                paths[:, g, q] += theta / many
             chosen = order[:, begin : begin + size]
             value = values[every, chosen]
             pairs = record_factors(recipe, theta, candidates[value, chosen], labels[value, chosen])
@@ -103,7 +121,7 @@ def replay(
                 gradient = gradient + sent.dtype.type(recipe.proximal) * (theta - sent)
             theta = theta - rate * gradient
             step += 1
-    return path, theta
+    return paths, theta
 
 
 def _order(recipe: Recipe, replays: int, records: int, rng: np.random.Generator) -> Indices:

@@ -8,26 +8,36 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from overheard.attacks.any_training import Answer, decode_training, replayed
+from overheard.attacks.any_training import decode_training, replayed
 from overheard.attacks.attribute import single_layer
 from overheard.attacks.attribute.clipped import may_be_clipped, misfits, undo
 from overheard.attacks.attribute.dense_measurement import dense_measurement
 from overheard.attacks.attribute.first_layer import applies, decode_first_layer
-from overheard.attacks.attribute.linear_moments import linear_moments, scale_of
+from overheard.attacks.attribute.linear_moments import linear_moments
 from overheard.attacks.attribute.local_epochs import (
+    GOOD_FIT,
     ROUNDS,
+    Decoded,
     decode_local_steps,
     takes_several_steps,
     unexplained,
 )
-from overheard.attacks.attribute.rehearsal import rehearse, tempered
+from overheard.attacks.attribute.numbers import number_play, within_bins
+from overheard.attacks.by_simulation import Answer
+from overheard.attacks.rehearsal import (
+    UNLIKE,
+    Attempt,
+    drawn,
+    few_rounds,
+    rehearse,
+    retrained,
+)
 from overheard.attacks.wire import heard, one_step
 from overheard.decoding.counts import decode_tied, same_rows, tie_diagnostics
-from overheard.decoding.ladder import POOR_FIT, UNSOLVED
+from overheard.decoding.ladder import UNSOLVED
 from overheard.decoding.max_entropy import Posterior, max_entropy
 from overheard.decoding.measurement import Measurement, from_rows
 from overheard.errors import ChooseAnotherAttack, FixData
-from overheard.learning.recipe import Recipe
 from overheard.learning.records import encode, encode_each
 from overheard.programs.networks import network
 from overheard.programs.simulated import Candidates
@@ -45,6 +55,7 @@ from overheard.transcript.view import View
 
 UNEXPLAINED = "poor fit: the updates hold more than recipe, model and rounding explain"
 _FAR_OFF = 100.0  # noise variance, in units of what replays show, that nothing but noise explains
+_WELL = 2.0  # mean square of what is left of moments that is called a good fit in any case
 _DECIDED = 0.9  # expected accuracy below which choices are flagged
 
 
@@ -91,7 +102,7 @@ class MaxEntropy:
             return very_many
         if takes_several_steps(heard(view), recipe):
             return _replayed(view) or _several_steps(view, self.rounds, rng)
-        return _one_step(view, self.rounds)
+        return _one_step(view, self.rounds, rng)
 
 
 def _replayed(view: View) -> AttributeValues | None:
@@ -179,7 +190,7 @@ def _not_an_input(view: View) -> AttributeValues:
     )
 
 
-def _one_step(view: View, most: int) -> AttributeValues:
+def _one_step(view: View, most: int, rng: np.random.Generator) -> AttributeValues:
     """One full-batch step a round, or linear least squares: the update is linear in the secret."""
     recipe, link, ties = view.know(LocalTraining).recipe, heard(view), public_ties(view)
     shares = prior_shares(view)
@@ -190,7 +201,7 @@ def _one_step(view: View, most: int) -> AttributeValues:
         # share them (driouich2022 Proposition 1): only the convex problem says so honestly.
         few = measurement.rank < measurement.unknowns
         if few and recipe.linear_least_squares:
-            return max_entropy(measurement)
+            return max_entropy(measurement, shares)
         return decode_tied(measurement, ties, shares)
 
     defended: dict[str, float] = {}
@@ -215,6 +226,18 @@ def _one_step(view: View, most: int) -> AttributeValues:
     flag = posterior.flag
     if not flag and misfits(measurement):
         flag = UNEXPLAINED
+    if view.know(AttributeDomain).spread:
+        tried = rehearse(
+            number_play(view, few_rounds(link, most), candidate_inputs(view)[0], rng),
+            lambda messages: _attempt(decode(measure(view.knowing(messages), most)[0])),
+            posterior.probabilities,
+            np.tile(shares, (len(posterior.probabilities), 1)),
+        )
+        calm, power = tried.tempered(posterior.probabilities)
+        posterior = replace(posterior, probabilities=calm)
+        defended |= {"rehearsed": tried.accuracy, "rehearsed_sureness": tried.confidence}
+        fits = tried.fits(posterior.chi2_per_equation, _WELL)
+        flag = flag or (tried.flag(power) if fits else UNLIKE)
     return AttributeValues(
         posterior.probabilities,
         view.know(AttributeDomain).values,
@@ -230,6 +253,10 @@ def _one_step(view: View, most: int) -> AttributeValues:
             **tie_diagnostics(ties, posterior.probabilities),
         },
     )
+
+
+def _attempt(posterior: Posterior) -> Attempt:
+    return Attempt(posterior.probabilities, posterior.chi2_per_equation)
 
 
 def flagged(flag: str, probabilities: NDArray[np.float64]) -> dict[str, str]:
@@ -280,58 +307,60 @@ def _several_steps(view: View, most: int, rng: np.random.Generator) -> Attribute
     told = view.know(AppliedDefence) if AppliedDefence in view.kinds else None
     link, shares = heard(view), prior_shares(view)
     clipped = may_be_clipped(link, told)
-    found = decode_local_steps(link, recipe, candidates, labels, ties, most, rng, shares, clipped)
-    defended: dict[str, float] = {}
+
+    def decoded(messages: Link) -> Decoded:
+        return decode_local_steps(
+            messages, recipe, candidates, labels, ties, most, rng, shares, clipped
+        )
+
+    found = decoded(link)
+    noted: dict[str, float] = {}
     if found.misfit > _FAR_OFF and not link.noise_sd:
         belief = np.tile(shares, (len(labels), 1))
         sd = unexplained(link, recipe, candidates, labels, belief, rng)
         noisy = replace(link, noise_sd=sd)
-        again = decode_local_steps(
-            noisy, recipe, candidates, labels, ties, most, rng, shares, clipped
-        )
+        again = decoded(noisy)
         if again.fit == "good":
-            found, defended, link = again, {"noise_found": sd}, noisy
+            found, noted, link = again, {"noise_found": sd}, noisy
     posterior = found.posterior
-    flag = "" if found.fit == "good" else POOR_FIT
-    if not clipped and found.fit == "good" and len(shares) == posterior.probabilities.shape[1]:
+    added = link.noise_sd if recipe.private is None else 0.0 if told is None else told.noise_sd
+    scene = few_rounds(link, min(most, ROUNDS))
+    public = np.column_stack([candidates[0], labels])
 
-        def decode(replayed: Link) -> NDArray[np.float64]:
-            once = decode_local_steps(
-                replayed, recipe, candidates, labels, ties, most, rng, shares, clipped
-            )
-            return once.posterior.probabilities
+    def play(probabilities: NDArray[np.float64]) -> tuple[Link, NDArray[np.int64]]:
+        secret = drawn(probabilities, public, rng)
+        inputs = candidates[secret, np.arange(len(secret))]
+        return retrained(scene, recipe, inputs, labels, added, rng), secret
 
-        added = link.noise_sd if recipe.private is None else 0.0 if told is None else told.noise_sd
-        prior = np.tile(shares, (len(labels), 1))
-        tried = rehearse(
-            decode,
-            link,
-            recipe,
-            candidates,
-            labels,
-            prior,
-            added,
-            min(most, ROUNDS),
-            rng,
-        )
-        defended |= {"rehearsed": tried.accuracy, "rehearsed_sureness": tried.confidence}
-        if tried.power < 1:
-            calm = tempered(posterior.probabilities, prior, tried.power)
-            posterior = replace(posterior, probabilities=calm)
-            flag = tried.flag
+    def decode(messages: Link) -> Attempt:
+        once = decoded(messages)
+        return Attempt(once.posterior.probabilities, once.misfit)
+
+    prior = np.tile(shares, (len(labels), 1))
+    tried = rehearse(play, decode, posterior.probabilities, prior)
+    calm, power = tried.tempered(posterior.probabilities)
+    posterior = replace(posterior, probabilities=calm)
+    fits = tried.fits(found.misfit, GOOD_FIT)
+    noted |= {
+        "rehearsed": tried.accuracy,
+        "rehearsed_sureness": tried.confidence,
+        "rehearsed_misfit": tried.misfit,
+        "evidence_worth": power,
+    }
+    flag = tried.flag(power) if fits else UNLIKE
     return AttributeValues(
         posterior.probabilities,
         domain.values,
         {
             "method": posterior.method,
-            "fit": found.fit,
+            "fit": "good" if fits else "poor",
             **flagged(flag, posterior.probabilities),
             "rank": posterior.rank,
             "unknowns": posterior.unknowns,
             "chi2": posterior.chi2_per_equation,
             "misfit": found.misfit,
             "passes": found.passes,
-            **defended,
+            **noted,
             "entropy_bits": float(np.mean(posterior.entropy_bits)),
             **tie_diagnostics(ties, posterior.probabilities),
         },
@@ -378,20 +407,6 @@ def public_ties(view: View) -> NDArray[np.intp]:
     return same_rows(np.column_stack([public, labels]))
 
 
-def _within_bins(
-    features: NDArray[np.float64], recipe: Recipe, domain: AttributeDomain
-) -> NDArray[np.float64]:
-    """Noise of a binned number: where a value lies within its bin is not decoded.
-
-    To first order a record's features move along the chord from the first bin to the last.
-    """
-    scale = scale_of(recipe, domain.column)
-    reach = (float(domain.values[-1]) - float(domain.values[0])) / scale
-    slope = (features[:, -1] - features[:, 0]) / reach
-    variance = float(np.mean(np.square(domain.spread))) / scale**2
-    return np.asarray(variance * slope.T @ slope)
-
-
 def measure(view: View, most: int) -> tuple[Measurement, float]:
     """What the messages say about the attribute, as a whitened linear measurement.
 
@@ -411,7 +426,7 @@ def measure(view: View, most: int) -> tuple[Measurement, float]:
             features[:, k] = phi @ moments.rows[:, (k - 1) * width : k * width].T
         noise = np.eye(len(moments.total))
         if domain.spread:
-            noise += _within_bins(features, recipe, domain)
+            noise += within_bins(features, recipe, domain, prior_shares(view))
         return from_rows(features, moments.total, noise), moments.chi2
     if domain.spread:
         raise ChooseAnotherAttack(

@@ -11,10 +11,13 @@ from numpy.typing import NDArray
 from overheard.attacks.any_training import decode_training
 from overheard.attacks.attribute.dense_measurement import too_long
 from overheard.attacks.attribute.local_epochs import decode_local_steps as decode_attribute
+from overheard.attacks.attribute.max_entropy import flagged
 from overheard.attacks.membership.local_steps import (
+    GOOD_FIT,
     MOST_RECORDS,
     as_trained,
     decode_local_steps,
+    draw_members,
 )
 from overheard.attacks.membership.pool import (
     Candidates,
@@ -23,7 +26,15 @@ from overheard.attacks.membership.pool import (
     pool_products,
     pool_rows,
 )
-from overheard.attacks.wire import heard, one_step, spread
+from overheard.attacks.rehearsal import (
+    UNLIKE,
+    Attempt,
+    Rehearsal,
+    drawn,
+    rehearse,
+    retrained,
+)
+from overheard.attacks.wire import heard, one_step, only, spread
 from overheard.decoding.counts import decode_tied, same_rows, solve_counts, tie_diagnostics
 from overheard.decoding.max_entropy import Posterior, count_unknowns
 from overheard.errors import ChooseAnotherAttack, FixData
@@ -51,6 +62,9 @@ UNEXPLAINED = (
     "no choice of members of this pool explains the updates; members are missing from the pool, "
     "or model, recipe or noise are not as declared"
 )
+PROVEN = ("counts", "ridge", "enumeration")
+FEW = 2
+"""Rehearsals of an exact sum that left doubt."""
 CLEAR = 0.02
 """Mean doubt about membership up to which the members' attribute is decoded."""
 
@@ -100,15 +114,66 @@ class CandidateDecode:
         if several:
             shares = prior[1:] / prior[1:].sum()
             return _several_steps(link, recipe, pool, count, shares, groups, self.rounds, rng)
-        posterior, left, used = None, 0.0, 0
-        for rounds in dict.fromkeys((1, min(self.rounds, len(link)))):
-            chosen = spread(len(link), rounds)
+        chosen = spread(len(link), 1)
+        posterior, left = _one_step(link, recipe, pool, chosen, count, prior, groups)
+        if posterior.method not in PROVEN and min(self.rounds, len(link)) > 1:
+            chosen = spread(len(link), min(self.rounds, len(link)))
             posterior, left = _one_step(link, recipe, pool, chosen, count, prior, groups)
-            used = len(chosen)
-            if posterior.method in ("counts", "ridge", "enumeration"):
-                break
-        assert posterior is not None
-        return _guess(posterior, left, pool, groups, used, recipe.model.size)
+        tried = None
+        if posterior.method not in PROVEN or left > MOST_LEFT:
+            scene = only(link, chosen)
+            every = np.arange(len(scene))
+
+            def decode(messages: Link) -> Attempt:
+                again, misfit = _one_step(messages, recipe, pool, every, count, prior, groups)
+                return Attempt(again.probabilities, misfit)
+
+            p = posterior.probabilities
+            play = _Play(scene, recipe, pool, prior[1:] / prior[1:].sum(), count, rng)
+            tried = rehearse(play.pairs, decode, p, np.tile(prior, (people, 1)), FEW)
+            calm, power = tried.tempered(p)
+            posterior = replace(posterior, probabilities=calm, flag=tried.flag(power))
+        return _guess(posterior, left, tried, pool, groups, (len(chosen), recipe.model.size))
+
+
+@dataclass(frozen=True)
+class _Play:
+    """A client that trains on members drawn from the pool, their values from ``shares``."""
+
+    link: Link
+    recipe: Recipe
+    pool: Candidates
+    shares: Array
+    count: int
+    rng: np.random.Generator
+
+    def members(self, probabilities: Array) -> tuple[Link, NDArray[np.int64]]:
+        """Drawn from (n, 2), stranger or member; the secret is who is a member."""
+        who = draw_members(np.clip(probabilities[:, 1], 1e-9, 1 - 1e-9), self.count, self.rng)
+        values = self._values(np.tile(self.shares, (self.count, 1)), who)
+        secret = np.zeros(len(probabilities), dtype=np.int64)
+        secret[who] = 1
+        return self._trained(who, values), secret
+
+    def pairs(self, probabilities: Array) -> tuple[Link, NDArray[np.int64]]:
+        """Drawn from (n, 1 + K), stranger or which value; the secret is both."""
+        inside = np.clip(1 - probabilities[:, 0], 1e-9, 1 - 1e-9)
+        who = draw_members(inside, self.count, self.rng)
+        weights = probabilities[who, 1:] + 1e-12
+        values = self._values(weights / weights.sum(axis=1, keepdims=True), who)
+        secret = np.zeros(len(probabilities), dtype=np.int64)
+        secret[who] = 1 + values
+        return self._trained(who, values), secret
+
+    def _values(self, probabilities: Array, who: NDArray[np.int64]) -> NDArray[np.int64]:
+        public = np.column_stack([self.pool.inputs[0], self.pool.labels])
+        return drawn(probabilities, public[who], self.rng)
+
+    def _trained(self, who: NDArray[np.int64], values: NDArray[np.int64]) -> Link:
+        inputs, labels = self.pool.inputs[values, who], self.pool.labels[who]
+        # private steps put their noise on while they train
+        noise = 0.0 if self.recipe.private else self.link.noise_sd
+        return retrained(self.link, self.recipe, inputs, labels, noise, self.rng)
 
 
 def _by_rows(recipe: Recipe, link: Link, pool: Candidates, several: bool) -> bool:
@@ -218,6 +283,19 @@ def _several_steps(
             f"a pool of {people} records is more than {MOST_RECORDS}; audit a smaller pool"
         )
     found = decode_local_steps(link, recipe, pool, count, shares, rounds, rng)
+
+    def decode(messages: Link) -> Attempt:
+        again = decode_local_steps(messages, recipe, pool, count, shares, rounds, rng)
+        return Attempt(np.column_stack([1 - again.members, again.members]), again.misfit)
+
+    # only the first rounds are used
+    scene = only(link, np.arange(min(rounds, len(link))))
+    prior = np.tile([1 - count / people, count / people], (people, 1))
+    answer = np.column_stack([1 - found.members, found.members])
+    tried = rehearse(_Play(scene, recipe, pool, shares, count, rng).members, decode, answer, prior)
+    calm, power = tried.tempered(answer)
+    fits = tried.fits(found.misfit, GOOD_FIT)
+    found = replace(found, members=calm[:, 1])
     sizes = np.bincount(groups)
     members = (np.bincount(groups, found.members) / sizes)[groups]
     tied = np.column_stack([1 - members, members])
@@ -225,7 +303,7 @@ def _several_steps(
     values: dict[str, float | int | str] = {}
     if pool.domain is not None:
         probabilities = np.tile(shares, (people, 1))
-        if found.fit == "good" and found.doubt < CLEAR:
+        if fits and found.doubt < CLEAR:
             # whoever is a member is known: what is left is the question about the attribute
             inside = np.argsort(-members, kind="stable")[:count]
             ties = np.unique(groups[inside], return_inverse=True)[1]
@@ -240,16 +318,17 @@ def _several_steps(
         attribute,
         {
             "method": "expectation_propagation",
-            "fit": found.fit,
+            "fit": "good" if fits else "poor",
             "misfit": found.misfit,
             "doubt": found.doubt,
-            "evidence_worth": found.worth,
+            "evidence_worth": min(found.worth, power),
+            **_noted(tried),
             "equations": found.equations,
             "unknowns": people,
             "rounds_used": found.rounds,
             "parameters": recipe.model.size,
             **values,
-            **({"flag": found.warning} if found.warning else {}),
+            **flagged(tried.flag(power) if fits else UNLIKE, tied),
             **tie_diagnostics(groups, tied),
         },
     )
@@ -267,33 +346,46 @@ def _prior(view: View, values: int, share: float) -> Array:
     return np.concatenate([[1 - share], share * shares])
 
 
+def _noted(tried: Rehearsal) -> dict[str, float]:
+    return {
+        "rehearsed": tried.accuracy,
+        "rehearsed_sureness": tried.confidence,
+        "rehearsed_misfit": tried.misfit,
+    }
+
+
 def _guess(
     posterior: Posterior,
     left: float,
+    tried: Rehearsal | None,
     pool: Candidates,
     groups: NDArray[np.intp],
-    rounds: int,
-    size: int,
+    used: tuple[int, int],
 ) -> Membership:
-    p = posterior.probabilities
+    """The answer. tried: what rehearsals say of it, unless it proved itself; used: how many rounds
+    and parameters."""
+    p, (rounds, size) = posterior.probabilities, used
     member = np.clip(1 - p[:, 0], 0.0, 1.0)
     attribute = None
     if pool.domain is not None:
         inside = p[:, 1:] + 1e-12
         attribute = AttributeValues(inside / inside.sum(axis=1, keepdims=True), pool.domain.values)
+    fits = left <= MOST_LEFT or (tried is not None and tried.fits(left, MOST_LEFT))
+    flag = UNEXPLAINED if not fits else posterior.flag if tried is not None else ""
     return Membership(
         member,
         attribute,
         {
             "method": posterior.method,
-            "fit": "good" if left <= MOST_LEFT else "poor",
+            "fit": "good" if fits else "poor",
             "misfit": left,
             "rank": posterior.rank,
             "unknowns": posterior.unknowns,
             "chi2": posterior.chi2_per_equation,
             "rounds_used": rounds,
             "parameters": size,
-            **({} if left <= MOST_LEFT else {"flag": UNEXPLAINED}),
+            **({} if tried is None else _noted(tried)),
+            **flagged(flag, np.column_stack([1 - member, member])),
             **tie_diagnostics(groups, p),
         },
     )

@@ -26,6 +26,7 @@ from overheard.attacks.attribute.local_path import segment
 from overheard.attacks.membership.path_sums import PathSums
 from overheard.attacks.membership.pool import Candidates
 from overheard.attacks.membership.replays import Replays, replays
+from overheard.attacks.rehearsal import drawn
 from overheard.attacks.wire import only, rounding
 from overheard.decoding.matrix_noise import MatrixNoise, matrix_noise
 from overheard.decoding.noisy_gram import Sweeps, noisy_gram
@@ -49,7 +50,6 @@ GOOD_FIT = 4.0
 """Noise variance, in units of what replays show, up to which a fit is called good."""
 
 _SURE = 1e-3  # mean doubt about membership at which no further round is needed
-_LITTLE = 0.1  # mean doubt from which a warning is given
 _OPEN = 1e-4  # what one round says is never believed more surely than this by the next
 _QUIETEST = 1e-2  # least variance, in units of the noise's shape, that rehearsals may claim
 _MOST_DRIFT = 0.5  # of a member's weight, relative: at more the three points would cross zero
@@ -98,21 +98,6 @@ class Found:
         """Which of two passes over a round to keep. Among equals the first, whose replays owe
         nothing to the round itself."""
         return self.settled, self.sure, -self.misfit
-
-    @property
-    def warning(self) -> str:
-        """What a reader of the probabilities must know; empty when all is well."""
-        if self.fit == "poor":
-            return (
-                "the updates are not what replays of the declared recipe on this pool lead to; "
-                "do not rely on these probabilities"
-            )
-        if self.doubt > _LITTLE:
-            return (
-                "the updates say little about who is a member: replays of the recipe with known "
-                "members are hardly decoded either"
-            )
-        return ""
 
     @property
     def sure(self) -> bool:
@@ -284,7 +269,8 @@ class _Scene:
     def _chance(self, number: int, belief: Array, rng: np.random.Generator) -> _Chance:
         """Learned from replays of the round."""
         sent, at = self.link.sent[number], self.equations
-        chosen = np.stack([self._draw(belief, rng) for _ in range(SHAPING + SIZING)])
+        groups = [draw_members(belief, at.members, rng) for _ in range(SHAPING + SIZING)]
+        chosen = np.stack(groups)
         done = self._replays(sent, chosen, rng)
         straight = np.stack([segment(at.times, sent, end) for end in done.ends])
         bends = done.paths - straight
@@ -330,15 +316,11 @@ class _Scene:
             kept,
         )
 
-    def _draw(self, belief: Array, rng: np.random.Generator) -> Indices:
-        """As many members as the client reported, at random as believed."""
-        keys = np.log(belief) - np.log1p(-belief) + rng.logistic(size=len(belief))
-        first = np.argsort(-keys, kind="stable")[: self.equations.members]
-        return np.asarray(first, dtype=np.int64)
-
     def _replays(self, sent: Wire, chosen: Indices, rng: np.random.Generator) -> Replays:
         """Train on these records (R, m), their values drawn from the shares."""
-        values = rng.choice(len(self.shares), size=chosen.shape, p=self.shares)
+        public = np.column_stack([self.pool.inputs[0], self.pool.labels])
+        alike = np.tile(self.shares, (chosen.shape[1], 1))
+        values = np.stack([drawn(alike, public[who], rng) for who in chosen])
         inputs = self.pool.inputs[values, chosen].astype(sent.dtype)
         labels = self.pool.labels[chosen].astype(sent.dtype)
         done = replays(self.recipe, self.equations.times, sent, inputs, labels, rng)
@@ -350,6 +332,12 @@ class _Scene:
         # a defence's noise is on the update, after training
         noise = rng.normal(0.0, self.link.noise_sd, done.ends.shape) if self.link.noise_sd else 0.0
         return replace(done, ends=(done.ends + noise).astype(sent.dtype))
+
+
+def draw_members(belief: Array, members: int, rng: np.random.Generator) -> Indices:
+    """As many members as the client reported, at random as believed."""
+    keys = np.log(belief) - np.log1p(-belief) + rng.logistic(size=len(belief))
+    return np.asarray(np.argsort(-keys, kind="stable")[:members], dtype=np.int64)
 
 
 def evidence_worth(evidence: Sequence[Array], before: Array, members: Sequence[Indices]) -> float:

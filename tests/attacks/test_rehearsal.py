@@ -1,0 +1,150 @@
+"""What rehearsals with known secrets say of a decoder, and of its answer."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from overheard.attacks.rehearsal import (
+    DRAWS,
+    OVERSURE,
+    Attempt,
+    Rehearsal,
+    Tried,
+    drawn,
+    placed,
+    rehearse,
+    retrained,
+    tempered,
+)
+from overheard.learning.dense import initial
+from overheard.learning.recipe import Dense, Recipe, Target
+from overheard.learning.records import Encoding, Scaled
+from overheard.learning.training import local_training, shards
+from overheard.transcript.knowledge import Link
+
+RECIPE = Recipe(
+    model=Dense(inputs=3, hidden=(4,)),
+    loss="squared_error",
+    encoding=Encoding(blocks=tuple(Scaled(column=c) for c in "abc")),
+    target=Target(column="y"),
+    learning_rate=0.1,
+    epochs=3,
+)
+PEOPLE = 200
+PRIOR = np.tile([0.6, 0.4], (PEOPLE, 1))
+SENT = np.stack([initial(RECIPE.dense, s).astype(np.float32) for s in range(3)])
+LINK = Link("model", np.arange(3), SENT, SENT.copy(), np.full(3, float(PEOPLE)))
+
+
+def tried(certainty: float, right: float, misfit: float = 1.0) -> Tried:
+    """A rehearsal of a decoder that is right so often and always this sure."""
+    secret = (np.arange(PEOPLE) % 5 < 2).astype(np.int64)
+    chosen = np.where(np.arange(PEOPLE) < right * PEOPLE, secret, 1 - secret)
+    found = np.where(np.eye(2, dtype=bool)[chosen], certainty, 1 - certainty)
+    return Tried(secret, Attempt(found, misfit))
+
+
+def sure(probabilities: NDArray[np.float64]) -> float:
+    return float(probabilities.max(axis=1).mean())
+
+
+def test_half_of_the_secrets_are_drawn_from_the_prior_and_half_from_between() -> None:
+    asked: list[NDArray[np.float64]] = []
+    answer = np.tile([0.0, 1.0], (PEOPLE, 1))
+
+    def play(probabilities: NDArray[np.float64]) -> tuple[Link, NDArray[np.int64]]:
+        asked.append(probabilities)
+        return LINK, np.zeros(PEOPLE, dtype=np.int64)
+
+    found = rehearse(play, lambda link: Attempt(PRIOR), answer, PRIOR)
+    assert len(found.tries) == len(asked) == DRAWS >= 3
+    assert np.array_equal(asked[0], PRIOR)
+    assert np.allclose(asked[1], (PRIOR + answer) / 2)
+
+
+def test_the_replayed_updates_are_those_of_the_recipe_at_the_models_sent() -> None:
+    rng = np.random.default_rng(0)
+    inputs, labels = rng.normal(size=(PEOPLE, 3)), rng.normal(size=PEOPLE)
+    played = retrained(LINK, RECIPE, inputs, labels, 0.0, rng)
+    client = local_training(RECIPE, SENT[1], shards([inputs], [labels], "float32"), rng)
+    assert played.returned.dtype == np.float32
+    assert np.array_equal(played.returned[1], client[0])
+    louder = retrained(LINK, RECIPE, inputs, labels, 0.5, rng).returned - played.returned
+    assert louder.std() == pytest.approx(0.5, rel=0.3)
+
+
+def test_a_decoder_that_is_as_sure_as_right_is_left_alone() -> None:
+    found = Rehearsal((tried(0.9, 0.9), tried(0.88, 0.9)), PRIOR)
+    answer = tried(0.9, 0.5).found.probabilities
+    assert found.flag(1.0) == ""
+    assert found.tempered(answer)[1] == 1.0
+    assert np.array_equal(found.tempered(answer)[0], answer)
+
+
+def test_the_worst_rehearsal_tempers_and_flags() -> None:
+    """One draw of three that goes wrong is not averaged away."""
+    found = Rehearsal((tried(0.99, 0.99), tried(0.99, 0.7), tried(0.99, 0.99)), PRIOR)
+    calm, power = found.tempered(tried(0.99, 0.99).found.probabilities)
+    assert found.flag(1.0) == OVERSURE
+    assert found.flag(0.1) == ""  # hardly more than the prior is left
+    assert power < 0.5
+    assert sure(calm) < 0.8
+
+
+def test_an_answer_surer_than_rehearsals_were_right_is_tempered() -> None:
+    """The decoder knew its limits in rehearsals, and does not here."""
+    found = Rehearsal((tried(0.7, 0.7), tried(0.7, 0.7)), PRIOR)
+    answer = tried(0.999, 0.7).found.probabilities
+    calm, power = found.tempered(answer)
+    assert power < 1
+    assert sure(calm) == pytest.approx(found.tries[0].allowed, abs=1e-3)
+
+
+def test_few_records_do_not_flag_by_chance() -> None:
+    few = Tried(np.zeros(10, dtype=np.int64), Attempt(np.tile([0.45, 0.55], (10, 1))))
+    assert few.accuracy == 0.0
+    one_wrong = np.tile([0.99, 0.01], (10, 1))
+    one_wrong[0] = [0.01, 0.99]
+    lucky = Tried(np.zeros(10, dtype=np.int64), Attempt(one_wrong))
+    assert Rehearsal((lucky,), PRIOR[:10]).flag(1.0) == ""
+
+
+def test_a_misfit_is_held_against_those_of_rehearsals() -> None:
+    found = Rehearsal((tried(0.9, 0.9, misfit=1.0), tried(0.9, 0.9, misfit=9.0)), PRIOR)
+    assert found.fits(12.0, good=4.0)  # the recipe is right there, and leaves as much
+    assert not found.fits(100.0, good=4.0)
+    easy = Rehearsal((tried(0.9, 0.9, misfit=1.0),), PRIOR)
+    assert easy.fits(3.9, good=4.0)
+    assert not easy.fits(12.0, good=4.0)
+
+
+def test_drawn_secrets_have_their_shares_and_go_with_public_columns() -> None:
+    rng = np.random.default_rng(0)
+    columns = rng.normal(size=(2000, 4))
+    shares, related = [], []
+    for _ in range(40):
+        secret = drawn(np.tile([0.7, 0.3], (2000, 1)), columns, rng)
+        shares.append(secret.mean())
+        related.append(np.abs(np.corrcoef(columns.T, secret)[-1, :-1]).max())
+    assert np.mean(shares) == pytest.approx(0.3, abs=0.02)
+    assert np.quantile(related, 0.9) > 0.4  # some closely
+    assert np.quantile(related, 0.1) < 0.2  # some hardly
+
+
+def test_places_are_even_within_a_candidate() -> None:
+    rng = np.random.default_rng(1)
+    _, place = placed(np.tile([0.2, 0.5, 0.3], (5000, 1)), rng.normal(size=(5000, 2)), rng)
+    assert place.mean() == pytest.approx(0.5, abs=0.03)
+    assert 0 < place.min() < 0.02 < 0.98 < place.max() < 1
+
+
+def test_tempering_leads_from_the_answer_to_the_prior() -> None:
+    answer = np.array([[0.99, 0.01], [0.3, 0.7]])
+    prior = np.array([[0.6, 0.4], [0.6, 0.4]])
+    assert np.allclose(tempered(answer, prior, 1.0), answer)
+    assert np.allclose(tempered(answer, prior, 0.0), prior)
+    between = tempered(answer, prior, 0.5)
+    assert (between.max(axis=1) < answer.max(axis=1) + 1e-12).all()
+    assert np.allclose(between.sum(axis=1), 1)
