@@ -67,9 +67,10 @@ def _output_error(loss: str, outputs: Tensor, labels: Tensor) -> Tensor:
     if loss == "squared_error":
         return 2 * (outputs - labels[:, None])
     if loss != "cross_entropy":
-        at = outputs if outputs.requires_grad else outputs.detach().requires_grad_()
-        values = loss_named(loss).of_tensors(at, labels.expand(at.shape[:-1]))
-        return torch.autograd.grad(values.sum(), at, create_graph=True)[0]
+        with torch.enable_grad():
+            at = outputs if outputs.requires_grad else outputs.detach().requires_grad_()
+            values = loss_named(loss).of_tensors(at, labels.expand(at.shape[:-1]))
+            return torch.autograd.grad(values.sum(), at, create_graph=True)[0]
     if outputs.shape[-1] == 1:
         return torch.sigmoid(outputs) - (labels[:, None] if labels.ndim == 1 else labels[:, 1:])
     if labels.ndim == 1:

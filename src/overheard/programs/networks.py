@@ -81,8 +81,9 @@ def searched(outputs: Callable[[Any, Any], Any], loss: Loss, *at: Any) -> Any:
 
     thetas, inputs, labels = at
     made = []
-    for theta in thetas:
-        flat = theta.detach().requires_grad_()
-        mean = loss.of_tensors(outputs(flat, inputs), labels).mean()
-        made.append(torch.autograd.grad(mean, flat, create_graph=True)[0])
+    with torch.enable_grad():  # whoever only looks at the answer may have turned it off
+        for theta in thetas:
+            flat = theta.detach().requires_grad_()
+            mean = loss.of_tensors(outputs(flat, inputs), labels).mean()
+            made.append(torch.autograd.grad(mean, flat, create_graph=True)[0])
     return torch.stack(made)

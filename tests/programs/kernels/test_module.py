@@ -23,6 +23,10 @@ def plain() -> nn.Module:
     return nn.Sequential(nn.Linear(INPUTS, 4), nn.Tanh(), nn.Linear(4, 3))
 
 
+def single() -> nn.Module:
+    return nn.Sequential(nn.Linear(INPUTS, 4), nn.Tanh(), nn.Linear(4, 1))
+
+
 def dropping() -> nn.Module:
     return nn.Sequential(nn.Linear(INPUTS, 40), nn.Dropout(0.5), nn.Linear(40, 3))
 
@@ -37,7 +41,7 @@ def described(make: Any, monkeypatch: pytest.MonkeyPatch) -> Module:
     monkeypatch.setattr(trusted, "imported", lambda factory: globals()[factory.split(":")[1]])
     monkeypatch.setattr(trusted, "_TRUSTED", {name})
     layout = tuple((n, tuple(p.shape)) for n, p in make().named_parameters())
-    return Module(factory=name, inputs=INPUTS, outputs=3, parameters=layout)
+    return Module(factory=name, inputs=INPUTS, outputs=layout[-1][1][0], parameters=layout)
 
 
 def recipe(model: Any, **settings: Any) -> Recipe:
@@ -64,6 +68,43 @@ def test_dense_is_a_fast_path_of_it(
         rtol=1e-9,
         atol=1e-12,
     )
+
+
+def test_both_give_gradients_that_can_be_searched_along(
+    monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
+) -> None:
+    slow, fast = network(recipe(described(plain, monkeypatch))), network(recipe(SAME))
+    thetas = torch.tensor(rng.normal(size=(2, SAME.size)))
+    labels = torch.tensor(rng.integers(3, size=6).astype(float))
+    shares = torch.tensor(rng.dirichlet(np.ones(3), size=6))
+    for known in (labels, shares):
+        slopes = []
+        for net in (slow, fast):
+            inputs = torch.tensor(np.arange(30.0).reshape(6, INPUTS) / 30, requires_grad=True)
+            found = net.mean_gradients(thetas, inputs, known)
+            slopes.append((found, torch.autograd.grad((found**2).sum(), inputs)[0]))
+        for one, two in zip(*slopes, strict=True):
+            torch.testing.assert_close(one, two)
+
+
+@pytest.mark.parametrize("loss", ["huber", "poisson", "squared_error"])
+def test_dense_takes_the_derivative_of_its_own_loss(
+    loss: str, monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
+) -> None:
+    target = {"column": "y"}
+    slow = network(recipe(described(single, monkeypatch), loss=loss, target=target))
+    same = SAME.model_copy(update={"outputs": 1})
+    fast = network(recipe(same, loss=loss, target=target))
+    theta, inputs = rng.normal(size=same.size), rng.normal(size=(9, INPUTS))
+    labels = rng.integers(5, size=9).astype(float)
+    np.testing.assert_allclose(
+        slow.rows(theta, inputs, labels).explicit(),
+        fast.rows(theta, inputs, labels).explicit(),
+        rtol=1e-9,
+        atol=1e-12,
+    )
+    at = (torch.tensor(theta[None]), torch.tensor(inputs), torch.tensor(labels))
+    torch.testing.assert_close(slow.mean_gradients(*at), fast.mean_gradients(*at))
 
 
 @pytest.mark.parametrize("optimiser", [Sgd(), Sgd(momentum=0.9), Adam(), Adam(decoupled=True)])

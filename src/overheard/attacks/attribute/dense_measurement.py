@@ -21,6 +21,7 @@ from overheard.errors import ChooseAnotherAttack
 from overheard.learning.gradient_rows import Differences, GradientRows
 from overheard.learning.private import client_rows
 from overheard.learning.recipe import Recipe
+from overheard.programs.networks import network
 from overheard.transcript.knowledge import Link
 
 Array = NDArray[np.float64]
@@ -156,21 +157,23 @@ def _at(
         rows = client_rows(recipe, theta, inputs, classes)
         return rows if weights is None else rows.scaled(weights)
 
-    refuse_long(recipe, theta, candidates, labels)
+    if too_long(recipe, theta, candidates):
+        raise ChooseAnotherAttack(
+            f"{len(labels[0])} records and {recipe.model.size} parameters are too many gradients "
+            "to write out; of dense layers any number can be decoded"
+        )
     base = rows_of(candidates[0], labels[0])
     others = [rows_of(x, y).since(base) for x, y in zip(candidates[1:], labels[1:], strict=True)]
     return _At(base, others, update - base.total())
 
 
-def refuse_long(recipe: Recipe, theta: Array, candidates: Array, labels: Array) -> None:
-    """Refuse more gradients of layers that are written out than there is room for."""
+def too_long(recipe: Recipe, theta: Array, candidates: Array) -> bool:
+    """Are there more gradients of layers that are written out than there is room for?"""
+    if network(recipe).factored:
+        return False
     values, people, _ = candidates.shape
-    written = client_rows(recipe, theta, candidates[0, :1], labels[..., :1].reshape(-1)[:1]).written
-    if values * people * written > 2 * MOST_ROW_NUMBERS:
-        raise ChooseAnotherAttack(
-            f"{people} records and {written} parameters are too many gradients to write out; of "
-            "dense layers any number can be decoded"
-        )
+    one = network(recipe).rows(theta, candidates[0, :1], np.zeros(1))
+    return bool(values * people * one.written > MOST_ROW_NUMBERS)
 
 
 def _rows(

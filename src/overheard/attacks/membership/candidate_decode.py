@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overheard.attacks.any_training import decode_training
+from overheard.attacks.attribute.dense_measurement import too_long
 from overheard.attacks.attribute.local_epochs import decode_local_steps as decode_attribute
 from overheard.attacks.attribute.max_entropy import flagged
 from overheard.attacks.membership.local_steps import (
@@ -107,7 +108,7 @@ class CandidateDecode:
         groups = same_rows(np.column_stack([pool.inputs[0], pool.labels]))
         trained = recipe if link.gradients else as_trained(recipe, count)
         several = not one_step(link, trained)
-        if not recipe.plain or (several and not network(recipe).factored):
+        if not recipe.plain or not _by_rows(trained, link, pool, several):
             return _any_training(link, recipe, pool, count, prior, groups, rng)
         recipe = trained
         if several:
@@ -173,6 +174,16 @@ class _Play:
         # private steps put their noise on while they train
         noise = 0.0 if self.recipe.private else self.link.noise_sd
         return retrained(self.link, self.recipe, inputs, labels, noise, self.rng)
+
+
+def _by_rows(recipe: Recipe, link: Link, pool: Candidates, several: bool) -> bool:
+    """Are members found by their gradients, one by one?"""
+    net = network(recipe)
+    if net.factored:
+        return True
+    return not (several or net.chance or net.mixes) and not too_long(
+        recipe, link.sent[0].astype(np.float64), pool.inputs
+    )
 
 
 def _any_training(
