@@ -38,8 +38,8 @@ from overheard.federation.defences.accounting import sampled_gaussian
 from overheard.federation.defences.clip import Clip
 from overheard.federation.defences.contract import Chain, chain
 from overheard.federation.defences.gaussian import Gaussian
-from overheard.learning.private import sampling_rate
-from overheard.learning.recipe import PrivateSteps
+from overheard.programs.private import sampling_rate
+from overheard.programs.recipe import PrivateSteps
 from overheard.randomness import stream
 
 DELTA = 1e-3

@@ -18,10 +18,10 @@ from overheard.attacks.rehearsal import (
     retrained,
     tempered,
 )
-from overheard.learning.dense import initial
-from overheard.learning.recipe import Dense, Recipe, Target
-from overheard.learning.records import Encoding, Scaled
-from overheard.learning.training import local_training, shards
+from overheard.programs.dense import initial
+from overheard.programs.recipe import Dense, Recipe, Target
+from overheard.programs.records import Encoding, Scaled
+from overheard.programs.training import local_training, shards
 from overheard.transcript.knowledge import Link
 
 RECIPE = Recipe(

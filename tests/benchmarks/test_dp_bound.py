@@ -46,10 +46,10 @@ from overheard.federation.defences.contract import chain
 from overheard.federation.defences.gaussian import Gaussian
 from overheard.federation.plan import plan
 from overheard.federation.simulate import simulate
-from overheard.learning.dense import record_gradients
-from overheard.learning.private import sampling_rate
-from overheard.learning.recipe import PrivateSteps
-from overheard.learning.records import Records
+from overheard.programs.dense import record_gradients
+from overheard.programs.private import sampling_rate
+from overheard.programs.recipe import PrivateSteps
+from overheard.programs.records import Records
 from overheard.transcript.observe import MEMBER_COLUMN, observe
 from overheard.transcript.store import Recording
 from overheard.transcript.target import attribute, membership

@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 from scipy.stats import norm
 
 from overheard.attacks.wire import only, spread
-from overheard.learning.recipe import Recipe
-from overheard.learning.training import local_training, shards
+from overheard.programs.recipe import Recipe
+from overheard.programs.training import local_training, shards
 from overheard.transcript.knowledge import Link
 
 Array = NDArray[np.float64]

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from overheard.federation.named import parse_named
-from overheard.learning.recipe import Recipe
-from overheard.learning.records import Spec
-from overheard.learning.training import CACHE
+from overheard.programs.recipe import Recipe
+from overheard.programs.records import Spec
+from overheard.programs.training import CACHE
 
 Array = NDArray[np.floating[Any]]
 State = tuple[Array, ...]

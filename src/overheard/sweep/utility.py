@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 
 from overheard.errors import FixRecording
 from overheard.federation.server import ServerRule, WeightedMean, aggregate, aggregate_sum
-from overheard.learning.recipe import Recipe
-from overheard.learning.records import Records, encode
 from overheard.programs.losses import loss_named
 from overheard.programs.networks import network
+from overheard.programs.recipe import Recipe
+from overheard.programs.records import Records, encode
 from overheard.transcript.messages import TOTAL, Round, layout_for, message_arrays, read_message
 from overheard.transcript.store import Recording
 

@@ -25,9 +25,9 @@ from overheard.evaluation.metrics import attribute_hits
 from overheard.federation.config import parse_config
 from overheard.federation.plan import plan
 from overheard.federation.simulate import simulate
-from overheard.learning.dense import record_gradients
-from overheard.learning.recipe import Dense, Recipe, Target
-from overheard.learning.records import Encoding, Records, Scaled, encode
+from overheard.programs.dense import record_gradients
+from overheard.programs.recipe import Dense, Recipe, Target
+from overheard.programs.records import Encoding, Records, Scaled, encode
 from overheard.transcript.knowledge import (
     AttributeDomain,
     Labels,

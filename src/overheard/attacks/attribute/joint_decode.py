@@ -20,7 +20,7 @@ from overheard.decoding.counts import (
 )
 from overheard.decoding.max_entropy import Posterior
 from overheard.errors import ChooseAnotherAttack, FixData
-from overheard.learning.records import encode
+from overheard.programs.records import encode
 from overheard.transcript.guess import AttributeValues
 from overheard.transcript.knowledge import (
     AttributeDomain,

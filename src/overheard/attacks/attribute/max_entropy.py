@@ -38,8 +38,8 @@ from overheard.decoding.ladder import UNSOLVED
 from overheard.decoding.max_entropy import Posterior, max_entropy
 from overheard.decoding.measurement import Measurement, from_rows
 from overheard.errors import ChooseAnotherAttack, FixData
-from overheard.learning.records import encode, encode_each
 from overheard.programs.networks import network
+from overheard.programs.records import encode, encode_each
 from overheard.programs.simulated import Candidates
 from overheard.transcript.guess import AttributeValues
 from overheard.transcript.knowledge import (

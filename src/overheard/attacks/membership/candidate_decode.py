@@ -38,9 +38,9 @@ from overheard.attacks.wire import heard, one_step, only, spread
 from overheard.decoding.counts import decode_tied, same_rows, solve_counts, tie_diagnostics
 from overheard.decoding.max_entropy import Posterior, count_unknowns
 from overheard.errors import ChooseAnotherAttack, FixData
-from overheard.learning.private import update_noise
-from overheard.learning.recipe import Recipe
 from overheard.programs.networks import network
+from overheard.programs.private import update_noise
+from overheard.programs.recipe import Recipe
 from overheard.programs.simulated import Candidates as MayBe
 from overheard.transcript.guess import AttributeValues, Membership
 from overheard.transcript.knowledge import (

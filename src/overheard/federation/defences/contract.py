@@ -26,8 +26,8 @@ from numpy.typing import NDArray
 from pydantic import model_validator
 
 from overheard.errors import FixConfig
-from overheard.learning.records import Records, Spec
-from overheard.learning.step import LocalStep
+from overheard.programs.records import Records, Spec
+from overheard.programs.step import LocalStep
 from overheard.transcript.knowledge import EFFECTS, AppliedDefence
 
 Array = NDArray[np.float64]
