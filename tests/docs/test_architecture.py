@@ -1,0 +1,41 @@
+"""The map of the code names places that are there, two at most for a change."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+ROWS = re.findall(r"^\| (.+?) \| (.+) \|$", PAGE.partition("<!-- test: paths -->")[2], re.MULTILINE)
+CHANGES = [row for row in ROWS if row[0] != "change"]
+
+
+def places(text: str) -> list[Path]:
+    named = re.findall(r"`([a-z0-9_/.]+)`", text)
+    return [
+        ROOT / name if name.split("/")[0] in ("examples", "papers", "benchmarks")
+        else ROOT / "src" / "overheard" / name
+        for name in named
+    ]  # fmt: skip
+
+
+def test_there_are_fifteen_changes_at_least() -> None:
+    assert len(CHANGES) >= 15
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda row: row[0])
+def test_a_change_is_one_file_or_two(change: tuple[str, str]) -> None:
+    found = places(change[1])
+    assert found
+    assert all(place.exists() for place in found), found
+    ours = [place for place in found if place.is_relative_to(ROOT / "src")]
+    assert len(ours) <= 2
+
+
+def test_every_folder_is_on_the_map() -> None:
+    for folder in (ROOT / "src" / "overheard").iterdir():
+        if folder.is_dir() and (folder / "__init__.py").exists():
+            assert f"`{folder.name}`" in PAGE, folder.name
