@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from overheard.attacks.rehearsal import (
     DRAWS,
     OVERSURE,
+    USELESS,
     Attempt,
     Rehearsal,
     Tried,
@@ -101,12 +102,21 @@ def test_an_answer_surer_than_rehearsals_were_right_is_tempered() -> None:
     assert sure(calm) == pytest.approx(found.tries[0].allowed, abs=1e-3)
 
 
+def test_a_decoder_that_does_no_better_than_a_guess_leaves_the_prior_and_says_so() -> None:
+    found = Rehearsal((tried(0.6, 0.6), tried(0.6, 0.6)), PRIOR)
+    calm, power = found.tempered(tried(0.9, 0.9).found.probabilities)
+    assert found.flag == USELESS
+    assert power == 0.0
+    assert np.array_equal(calm, PRIOR)
+
+
 def test_few_records_do_not_flag_by_chance() -> None:
     few = Tried(np.zeros(10, dtype=np.int64), Attempt(np.tile([0.45, 0.55], (10, 1))))
     assert few.accuracy == 0.0
-    one_wrong = np.tile([0.99, 0.01], (10, 1))
-    one_wrong[0] = [0.01, 0.99]
-    lucky = Tried(np.zeros(10, dtype=np.int64), Attempt(one_wrong))
+    secret = (np.arange(10) < 5).astype(np.int64)
+    one_wrong = np.where(np.eye(2, dtype=bool)[secret], 0.99, 0.01)
+    one_wrong[0] = 1 - one_wrong[0]
+    lucky = Tried(secret, Attempt(one_wrong))
     assert Rehearsal((lucky,), PRIOR[:10]).flag == ""
 
 

@@ -35,6 +35,7 @@ DRAWS = 3
 """Rehearsals of an answer: from the prior and from between prior and answer, in turn."""
 
 OVERSURE = "oversure: in rehearsals with known secrets the decoder was surer than it was right"
+USELESS = "nothing learned: in rehearsals with known secrets the decoder did no better than a guess"
 UNLIKE = (
     "poor fit: updates of rehearsals with the declared recipe are explained far better; recipe, "
     "model or records may be others"
@@ -101,6 +102,13 @@ class Rehearsal:
         return max(one.found.misfit for one in self.tries)
 
     @property
+    def useless(self) -> bool:
+        """Was the decoder right no more often than the commonest candidate alone would be?"""
+        blind = [float((self.prior.argmax(axis=1) == one.secret).mean()) for one in self.tries]
+        records = sum(len(one.secret) for one in self.tries)
+        return self.accuracy <= float(np.mean(blind)) + _error(self.accuracy, records)
+
+    @property
     def flag(self) -> str:
         """Was the decoder far surer than right in a rehearsal? However little of its evidence
         tempering leaves, that may still choose wrong values."""
@@ -108,10 +116,12 @@ class Rehearsal:
         records = [len(one.secret) for one in self.tries]
         errors = [_error(one.accuracy, n) for one, n in zip(self.tries, records, strict=True)]
         worst = any(g > max(_FLAGGED, 3 * e) for g, e in zip(gaps, errors, strict=True))
-        return OVERSURE if worst else ""
+        return OVERSURE if worst else USELESS if self.useless else ""
 
     def tempered(self, probabilities: Array) -> tuple[Array, float]:
         """An answer (m, K) with no more certainty than rehearsals bear out, and the power."""
+        if self.useless:
+            return self.prior, 0.0
         power = min(one.power(self.prior) for one in self.tries)
         most = float(np.mean([one.allowed for one in self.tries]))
         calm = tempered(probabilities, self.prior, power)
