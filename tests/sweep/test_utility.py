@@ -15,9 +15,9 @@ from overheard.federation.config import parse_config
 from overheard.federation.plan import plan
 from overheard.federation.server import Mean
 from overheard.federation.simulate import simulate
-from overheard.learning import lenet
 from overheard.learning.recipe import Recipe
 from overheard.learning.records import Records, encode
+from overheard.programs.networks import network
 from overheard.sweep.utility import global_model, utility
 from overheard.transcript.observe import recipe_of
 from overheard.transcript.store import Recorder, Recording
@@ -119,6 +119,6 @@ def test_the_worth_of_a_network_of_images(tmp_path: Path) -> None:
     held = records.without("client")
     worth, name = utility(recipe, model, held)
     assert name == "accuracy"
-    outputs = lenet.predict(lenet.lenet_of(recipe), model, encode(recipe.encoding, held))
+    outputs = network(recipe).predict(model, encode(recipe.encoding, held))
     right = outputs.argmax(axis=1) == recipe.target.encode(held)
     assert worth == pytest.approx(right.mean())

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from overheard.federation.behaviours import initial_of
 from overheard.federation.defences.contract import RoundContext, chain, told
 from overheard.federation.disclosure import write_knowledge
 from overheard.federation.plan import Plan
@@ -28,6 +27,7 @@ from overheard.federation.simulate import (
     trained_on,
     uploaded,
 )
+from overheard.programs.networks import network
 from overheard.randomness import stream
 from overheard.transcript.kind import write
 from overheard.transcript.payload import update_of
@@ -69,8 +69,10 @@ def rehearsed(
     memory: dict[Any, Any] = {}
     rule = ready.config.server_rule()
     state = rule.init(recipe.model.size)
-    model = initial_of(recipe, ready.config.seed + draw, ready.config.model.initial).astype(
-        recipe.wire
+    model = (
+        network(recipe)
+        .initial(ready.config.seed + draw, ready.config.model.initial)
+        .astype(recipe.wire)
     )
     payload = ready.recipe.payload
     for number in range(rounds):
