@@ -4,11 +4,11 @@
 
 Membership games on the simulator's own updates (`benchmarks.privacy.game`): one record there or
 not, all else known, scored by the likelihood ratio. Mechanisms: private steps with full batches,
-with Poisson-sampled batches, and of a network; noise on clipped updates. For each noise the epsilon
-that is claimed (Renyi accountant), the tight one (privacy loss distributions), and the largest
-lower bound on epsilon over several seeds that the games prove (Clopper-Pearson, Bonferroni over
-thresholds and seeds, at 99.9% for each row). Then mechanisms that break their promise, which the
-same games must accuse. Exits with 1 if a promise is not kept or a broken one is not noticed.
+with Poisson-sampled batches, and of a network; noise on clipped updates. For each noise: the
+epsilon that is claimed (Renyi accountant), the tight one (privacy loss distributions), and the
+largest lower bound on epsilon over several seeds that the games prove (Clopper-Pearson, Bonferroni
+over thresholds and seeds, at 99.9% for each row). Then mechanisms that break their promise, which
+the same games must accuse. Exits with 1 if a promise is not kept or a broken one is not noticed.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from benchmarks.privacy.game import (
     play,
     with_private,
 )
-from benchmarks.privacy.shown import epsilon_shown
-from overheard.federation.defences.accounting import sampled_gaussian, tight_sampled_gaussian
+from benchmarks.privacy.shown import epsilon_shown, tight_sampled_gaussian
+from overheard.federation.defences.accounting import sampled_gaussian
 from overheard.federation.defences.clip import Clip
 from overheard.federation.defences.contract import Chain, chain
 from overheard.federation.defences.gaussian import Gaussian
-from overheard.learning.private import sampling_rate
-from overheard.learning.recipe import PrivateSteps
+from overheard.programs.private import sampling_rate
+from overheard.programs.recipe import PrivateSteps
 from overheard.randomness import stream
 
 DELTA = 1e-3

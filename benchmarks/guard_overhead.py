@@ -34,9 +34,9 @@ from overheard.federation.simulate import client_shards
 from overheard.guard.exposure import Secret, exposures
 from overheard.guard.flower_mod import LEAST
 from overheard.guard.limits import Exposure
-from overheard.learning.dense import initial
-from overheard.learning.records import encode
-from overheard.learning.training import local_training
+from overheard.programs.dense import initial
+from overheard.programs.records import encode
+from overheard.programs.training import local_training
 
 CLIENT, BATCH, MOST = "site 6", 32, 64
 

@@ -37,7 +37,7 @@ from overheard.evaluation.metrics import attribute_hits  # noqa: E402
 from overheard.federation.config import parse_config  # noqa: E402
 from overheard.federation.plan import plan  # noqa: E402
 from overheard.federation.simulate import simulate  # noqa: E402
-from overheard.learning.records import Records  # noqa: E402
+from overheard.programs.records import Records  # noqa: E402
 from overheard.randomness import stream  # noqa: E402
 from overheard.transcript.observe import observe  # noqa: E402
 from overheard.transcript.store import Recording  # noqa: E402

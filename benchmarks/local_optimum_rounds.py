@@ -25,7 +25,7 @@ from overheard.evaluation.metrics import client_losses, local_optimum
 from overheard.federation.config import parse_config
 from overheard.federation.plan import plan
 from overheard.federation.simulate import simulate
-from overheard.learning.records import Records
+from overheard.programs.records import Records
 from overheard.transcript.knowledge import Link
 from overheard.transcript.observe import observe, recipe_of
 from overheard.transcript.store import Recording

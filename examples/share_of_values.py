@@ -9,8 +9,8 @@ import numpy as np
 from scipy.optimize import nnls
 
 from overheard.errors import ChooseAnotherAttack
-from overheard.learning.dense import factors, weighted_gradient
-from overheard.learning.records import encode
+from overheard.programs.dense import factors, weighted_gradient
+from overheard.programs.records import encode
 from overheard.transcript.guess import AttributeValues
 from overheard.transcript.knowledge import (
     AttributeDomain,

@@ -36,7 +36,7 @@ from overheard.evaluation.metrics import attribute_hits
 from overheard.federation.config import parse_config
 from overheard.federation.plan import plan
 from overheard.federation.simulate import simulate
-from overheard.learning.records import Records
+from overheard.programs.records import Records
 from overheard.transcript.observe import MEMBER_COLUMN, observe
 from overheard.transcript.store import Recording
 from overheard.transcript.target import attribute, membership

@@ -59,7 +59,7 @@ TESTS = {
 }
 # files whose tests take a second or two: a sample of these is judged while one waits
 QUICK = (
-    "decoding/ridge.py", "decoding/measurement.py", "learning/gradient_rows.py",
+    "decoding/ridge.py", "decoding/measurement.py", "programs/gradient_rows.py",
     "decoding/certainty.py", "decoding/enumeration.py", "decoding/contribution.py",
     "decoding/moments.py", "decoding/label_solve.py", "decoding/update_scale.py",
     "evaluation/metrics.py", "evaluation/bounds.py", "evaluation/sureness.py",

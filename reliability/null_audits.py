@@ -36,7 +36,7 @@ from overheard.evaluation.scoring import scorer_of
 from overheard.federation.config import parse_config
 from overheard.federation.plan import plan
 from overheard.federation.simulate import simulate
-from overheard.learning.records import Records
+from overheard.programs.records import Records
 from overheard.questions import attribute as attributes
 from overheard.report.judging import EXPOSED
 from overheard.report.verdict import verdicts

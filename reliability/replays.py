@@ -25,8 +25,8 @@ from overheard.evaluation.replay import replays
 from overheard.federation.config import parse_config
 from overheard.federation.plan import plan
 from overheard.federation.simulate import simulate
-from overheard.learning.recipe import Recipe
-from overheard.learning.records import Records
+from overheard.programs.recipe import Recipe
+from overheard.programs.records import Records
 from overheard.transcript.observe import recipe_of
 from overheard.transcript.store import Recording
 

@@ -27,7 +27,7 @@ import numpy as np  # noqa: E402  (after the threads are settled)
 from overheard.attacks import all_attacks  # noqa: E402
 from overheard.cli import main  # noqa: E402
 from overheard.federation.recorders.live import Recorder  # noqa: E402
-from overheard.learning.records import Records  # noqa: E402
+from overheard.programs.records import Records  # noqa: E402
 from overheard.transcript import store  # noqa: E402
 
 for _module in (

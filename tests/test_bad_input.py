@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from overheard.learning.records import Records
+from overheard.programs.records import Records
 from overheard.transcript.ledger import INDEX, digest_line
 from overheard.transcript.store import Recorder, Recording
 

@@ -170,7 +170,7 @@ def copied(source: Path, out: Path, **changes: object) -> Path:
 def test_unknown_participation_and_other_auxiliary_data_are_said(
     record: Callable[..., Path], run: Run, tmp_path: Path
 ) -> None:
-    from overheard.learning.records import Records
+    from overheard.programs.records import Records
 
     whole = record(rounds=4)
     blind = copied(whole, tmp_path / "blind", participants=None)

@@ -6,7 +6,7 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from overheard.errors import LONGEST, FixData
-from overheard.learning.recipe import Architecture
+from overheard.programs.recipe import Architecture
 
 
 def test_a_message_stays_readable_whatever_a_file_quotes_into_it() -> None:

@@ -29,33 +29,32 @@ RULES: dict[str, frozenset[str]] = {
     "own_code": frozenset({"errors"}),  # which version this is
     "randomness": frozenset({"errors"}),
     "plot": frozenset({"foreign"}),  # whoever draws: the report, sweeps, and what is outside
-    "learning": BASE | {"programs"},
     # what a client does; a network is computed by the kernel of its architecture
-    "programs": BASE | {"learning"},
+    "programs": BASE,
     "decoding": frozenset({"errors"}),
-    "data": BASE | {"learning.recipe", "learning.records"},
+    "data": BASE | {"programs.recipe", "programs.records"},
     # and these two without torch; what may be asked is found by its name, not imported
-    "transcript": BASE | {"learning.recipe", "learning.records", "questions.question"},
+    "transcript": BASE | {"programs.recipe", "programs.records", "questions.question"},
     # strangers' attacks, in a process of their own: it knows views and guesses, and no attack
-    "isolation": BASE | {"learning.recipe", "learning.records", "transcript"},
+    "isolation": BASE | {"programs.recipe", "programs.records", "transcript"},
     # the types of questions and metrics, and how their files are found: asked by everybody
     "questions.question": frozenset({"errors"}),
     # a question's own file knows how it is scored and what it is called; nobody imports it
-    "questions": BASE | {"learning", "transcript", "evaluation", "report", "questions.question"},
-    "federation": BASE | {"learning", "programs", "transcript", "data"},
-    "attacks": BASE | {"learning", "programs", "transcript", "decoding"},
+    "questions": BASE | {"programs", "transcript", "evaluation", "report", "questions.question"},
+    "federation": BASE | {"programs", "transcript", "data"},
+    "attacks": BASE | {"programs", "transcript", "decoding"},
     "evaluation": BASE
-    | {"learning", "programs", "transcript", "decoding", "attacks", "isolation"}
+    | {"programs", "transcript", "decoding", "attacks", "isolation"}
     | {"questions.question"},
     "report": frozenset({"errors", "files", "foreign", "plot", "evaluation.record"})
     | {"evaluation.decision", "questions.question"},
     # a client's own rehearsal: it trains, attacks itself and scores the guess
     "guard": BASE
-    | {"learning", "programs", "transcript", "federation", "attacks", "evaluation"}
+    | {"programs", "transcript", "federation", "attacks", "evaluation"}
     | {"questions.question"},
     # a sweep drives the chain from data to audit, and draws what comes of it
     "sweep": BASE
-    | {"learning", "programs", "transcript", "data", "federation", "attacks", "evaluation"}
+    | {"programs", "transcript", "data", "federation", "attacks", "evaluation"}
     | {"plot", "questions.question"},
 }
 # The entry points see everything, and nothing sees them.
@@ -213,7 +212,7 @@ def test_the_rules_have_no_cycle() -> None:
         ("attacks.label.x", "import overheard", "attacks may import"),
         ("learning.x", "from .. import transcript", "learning may import"),
         ("errors", "from .learning import x", "nothing of ours"),
-        ("transcript.x", "from overheard.learning import sgd", "transcript may import"),
+        ("transcript.x", "from overheard.programs import sgd", "transcript may import"),
         ("transcript.x", "def f():\n    import torch.nn", "transcript must not"),
         ("transcript.x", "from safetensors.torch import save_file", "transcript must not"),
         ("report.html", "from numpy import linalg", "report must not"),
@@ -241,7 +240,7 @@ def test_the_checker_sees_what_is_wrong(module: str, source: str, complaint: str
     [
         ("attacks.label.x", "from overheard.transcript import View\nfrom ... import errors"),
         ("attacks.label.x", "from .baseline import guess\nimport torch\nmodel.eval()"),
-        ("transcript.x", "from overheard.learning.recipe import Recipe\nimport numpy"),
+        ("transcript.x", "from overheard.programs.recipe import Recipe\nimport numpy"),
         ("report.html", "from overheard.evaluation.record import Audit\nimport numpy"),
         ("cli", "from overheard import data, federation, report"),
         ("cli", "try:\n    f()\nexcept BaseException:\n    undo()\n    raise"),

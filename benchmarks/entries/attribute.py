@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from benchmarks.runner.entry import Check, Entry, Facts, Job, Opponent, Side, Sizes
 from overheard.data.dataset import Dataset
-from overheard.learning.records import Records
+from overheard.programs.records import Records
 from overheard.randomness import stream
 from overheard.transcript.view import View
 
@@ -144,7 +144,7 @@ def _many(sizes: Sizes, folder: Path) -> Job:
 def _record_by_record(sizes: Sizes, folder: Path) -> Job:
     """Algorithm 4 as it is written: for each record, for each value, what would the model say?"""
     from overheard.attacks.attribute.model_based import squared_errors
-    from overheard.learning.records import encode
+    from overheard.programs.records import encode
     from overheard.transcript.knowledge import (
         AttributeDomain,
         Labels,
@@ -179,7 +179,7 @@ def _record_by_record(sizes: Sizes, folder: Path) -> Job:
 def _lean_loop(sizes: Sizes, folder: Path) -> Job:
     """The same loop at its leanest: inputs encoded beforehand, a few numpy calls a record."""
     from overheard.attacks.attribute.max_entropy import candidate_inputs
-    from overheard.learning.dense import split
+    from overheard.programs.dense import split
     from overheard.transcript.knowledge import Labels, Link, LocalTraining
 
     view, _ = view_of(sizes, folder)

@@ -28,7 +28,7 @@ def _linear(sizes: Sizes, folder: Path) -> Job:
     from overheard.federation.config import parse_config
     from overheard.federation.plan import plan
     from overheard.federation.simulate import simulate
-    from overheard.learning.records import Records
+    from overheard.programs.records import Records
     from overheard.transcript.observe import observe
     from overheard.transcript.store import Recording
     from overheard.transcript.target import attribute as asked
@@ -106,7 +106,7 @@ def _simulation(sizes: Sizes, folder: Path) -> Job:
     from overheard.federation.config import parse_config
     from overheard.federation.plan import plan
     from overheard.federation.simulate import simulate
-    from overheard.learning.records import Records
+    from overheard.programs.records import Records
 
     config = parse_config(
         {

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from benchmarks.entries import flower
 from benchmarks.runner.entry import Entry, Facts, Job, Opponent, Side, Sizes
-from overheard.learning.recipe import Dense, Recipe, Target
-from overheard.learning.records import Encoding, Scaled
+from overheard.programs.recipe import Dense, Recipe, Target
+from overheard.programs.records import Encoding, Scaled
 from overheard.randomness import stream
 
 Array = NDArray[Any]
@@ -59,8 +59,8 @@ def _accuracy(outputs: Array, labels: Array) -> float:
 def _ours(sizes: Sizes, folder: Path) -> Job:
     from overheard.federation.server import WeightedMean, aggregate
     from overheard.federation.simulate import train_clients
-    from overheard.learning.dense import initial, predict
-    from overheard.learning.training import shards
+    from overheard.programs.dense import initial, predict
+    from overheard.programs.training import shards
 
     recipe, (inputs, labels) = recipe_for(sizes), people(sizes)
     data = shards(list(inputs), list(labels), "float32")
@@ -103,7 +103,7 @@ def _loop(sizes: Sizes, folder: Path) -> Job:
 
 def _products(sizes: Sizes, folder: Path) -> Job:
     """The matrix products of every step of every client by BLAS, and nothing else."""
-    from overheard.learning.dense import times_transposed
+    from overheard.programs.dense import times_transposed
 
     rng = stream(0, "bench", "products")
     widths = shape(sizes)

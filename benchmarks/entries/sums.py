@@ -29,8 +29,8 @@ def images(count: int, salt: str) -> tuple[Array, Array]:
 def adversary_for(sizes: Sizes) -> Any:
     """Who hears sums of LeNet clients and holds auxiliary records and one target record."""
     from overheard.attacks.property.sums_heard import Adversary, Known
-    from overheard.learning.recipe import LeNet, Recipe, Target
-    from overheard.learning.records import Encoding, Pixels
+    from overheard.programs.recipe import LeNet, Recipe, Target
+    from overheard.programs.records import Encoding, Pixels
 
     model = LeNet(image=(1, SIDE, SIDE), dropout=0.5, outputs=CLASSES)
     recipe = Recipe(
@@ -47,7 +47,7 @@ def adversary_for(sizes: Sizes) -> Any:
 
 def heard(adversary: Any, rounds: int | None = None) -> Iterator[Any]:
     """Sums of ten clients a round, at models that hardly move."""
-    from overheard.learning.lenet import initial
+    from overheard.programs.lenet import initial
     from overheard.transcript.knowledge import RoundSum
 
     rng = stream(0, "bench", "sums")
@@ -104,7 +104,7 @@ def _shadows(sizes: Sizes, folder: Path) -> Job:
 
     from benchmarks.entries.plain_torch import train
     from overheard.attacks.property.detectors import DetectorSettings, train_detector
-    from overheard.learning.lenet import initial
+    from overheard.programs.lenet import initial
 
     adversary = adversary_for(sizes)
     count, shown = 2 * sizes["auxiliary"], sizes["shadows_shown"]

@@ -20,10 +20,10 @@ from scipy.stats import binom
 
 from overheard.errors import FixConfig
 from overheard.federation.defences.contract import Chain, RoundContext
-from overheard.learning.private import recipe_gradients, sampling_rate
-from overheard.learning.recipe import Dense, PrivateSteps, Recipe, Target
-from overheard.learning.records import Encoding, Scaled
-from overheard.learning.training import Shards, local_training
+from overheard.programs.private import recipe_gradients, sampling_rate
+from overheard.programs.recipe import Dense, PrivateSteps, Recipe, Target
+from overheard.programs.records import Encoding, Scaled
+from overheard.programs.training import Shards, local_training
 
 Array = NDArray[np.float64]
 

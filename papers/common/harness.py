@@ -18,8 +18,8 @@ from overheard.evaluation.baselines import imputation_hits, majority_share
 from overheard.federation.config import parse_config
 from overheard.federation.plan import plan
 from overheard.federation.simulate import simulate
-from overheard.learning.recipe import Recipe
-from overheard.learning.records import Records
+from overheard.programs.recipe import Recipe
+from overheard.programs.records import Records
 from overheard.transcript.guess import AttributeValues
 from overheard.transcript.observe import observe, recipe_of
 from overheard.transcript.store import Recording

@@ -24,8 +24,8 @@ from overheard.data import flights
 from overheard.data.dataset import Dataset
 from overheard.evaluation import metrics
 from overheard.evaluation.bounds import algorithm3_accuracy_bound, algorithm3_bound
-from overheard.learning.recipe import Recipe
-from overheard.learning.records import Records
+from overheard.programs.recipe import Recipe
+from overheard.programs.records import Records
 from overheard.randomness import stream
 from overheard.transcript.knowledge import Link
 from overheard.transcript.observe import observe

@@ -20,7 +20,7 @@ from overheard.attacks.local_model.learned_map import LearnedMap
 from overheard.data import adult, flights
 from overheard.data.dataset import Dataset
 from overheard.evaluation import metrics
-from overheard.learning.records import Records
+from overheard.programs.records import Records
 from overheard.randomness import stream
 from overheard.transcript.view import Attack
 from papers.common import pictures

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from overheard.data.dataset import Dataset
 from overheard.federation.plan import encoding_for
-from overheard.learning.dense import initial, predict
-from overheard.learning.recipe import Dense, Recipe, Target
-from overheard.learning.records import Records, encode
-from overheard.learning.training import local_training, shards
+from overheard.programs.dense import initial, predict
+from overheard.programs.recipe import Dense, Recipe, Target
+from overheard.programs.records import Records, encode
+from overheard.programs.training import local_training, shards
 from overheard.randomness import stream
 from overheard.transcript.knowledge import (
     AuxiliaryData,

@@ -17,8 +17,8 @@ from overheard.errors import ChooseAnotherAttack, GrantKnowledge
 from overheard.evaluation import metrics
 from overheard.evaluation.baselines import majority_share
 from overheard.evaluation.intervals import share_interval
-from overheard.learning.recipe import Recipe
-from overheard.learning.records import Records, encode
+from overheard.programs.recipe import Recipe
+from overheard.programs.records import Records, encode
 from overheard.randomness import stream
 from overheard.transcript.guess import AttributeValues, Membership
 from overheard.transcript.knowledge import AttributePrior, Labels, Link

@@ -29,9 +29,9 @@ from overheard.attacks.local_model.exact_linear import affine_map
 from overheard.data.dataset import Dataset
 from overheard.decoding.affine_map import fit_affine_map
 from overheard.errors import ListenLonger
-from overheard.learning.dense import predict
-from overheard.learning.recipe import Recipe
-from overheard.learning.records import Records, encode
+from overheard.programs.dense import predict
+from overheard.programs.recipe import Recipe
+from overheard.programs.records import Records, encode
 from overheard.randomness import stream
 from overheard.transcript.knowledge import Link
 from overheard.transcript.observe import observe

@@ -17,9 +17,9 @@ from overheard.attacks.local_model.structured import Structured
 from overheard.data import adult, leaf_synthetic
 from overheard.evaluation import metrics
 from overheard.evaluation.baselines import majority_share
-from overheard.learning.dense import predict
-from overheard.learning.recipe import Recipe
-from overheard.learning.records import Records, encode
+from overheard.programs.dense import predict
+from overheard.programs.recipe import Recipe
+from overheard.programs.records import Records, encode
 from overheard.transcript.knowledge import Link
 from overheard.transcript.observe import observe
 from overheard.transcript.store import Recording

@@ -29,9 +29,9 @@ from overheard.errors import ChooseAnotherAttack
 from overheard.federation.config import parse_config
 from overheard.federation.plan import plan
 from overheard.federation.simulate import simulate
-from overheard.learning.recipe import Module
-from overheard.learning.records import Records
 from overheard.programs import trusted
+from overheard.programs.recipe import Module
+from overheard.programs.records import Records
 from overheard.transcript.knowledge import EverybodysRecords, LocalTraining
 from overheard.transcript.observe import observe
 from overheard.transcript.store import Recording

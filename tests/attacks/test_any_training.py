@@ -14,9 +14,9 @@ from torch import nn
 from overheard import attacks
 from overheard.data.dataset import Dataset
 from overheard.errors import ChooseAnotherAttack
-from overheard.learning.recipe import Adam, Sgd
-from overheard.learning.records import Records
 from overheard.programs import trusted
+from overheard.programs.recipe import Adam, Sgd
+from overheard.programs.records import Records
 from overheard.transcript.knowledge import LocalTraining, PublicRecords
 from overheard.transcript.store import Recording
 from overheard.transcript.view import View, launch

@@ -18,10 +18,10 @@ from overheard.attacks.rehearsal import (
     retrained,
     tempered,
 )
-from overheard.learning.dense import initial
-from overheard.learning.recipe import Dense, Recipe, Target
-from overheard.learning.records import Encoding, Scaled
-from overheard.learning.training import local_training, shards
+from overheard.programs.dense import initial
+from overheard.programs.recipe import Dense, Recipe, Target
+from overheard.programs.records import Encoding, Scaled
+from overheard.programs.training import local_training, shards
 from overheard.transcript.knowledge import Link
 
 RECIPE = Recipe(
@@ -78,7 +78,7 @@ def test_the_replayed_updates_are_those_of_the_recipe_at_the_models_sent() -> No
 def test_a_decoder_that_is_as_sure_as_right_is_left_alone() -> None:
     found = Rehearsal((tried(0.9, 0.9), tried(0.88, 0.9)), PRIOR)
     answer = tried(0.9, 0.5).found.probabilities
-    assert found.flag(1.0) == ""
+    assert found.flag == ""
     assert found.tempered(answer)[1] == 1.0
     assert np.array_equal(found.tempered(answer)[0], answer)
 
@@ -87,8 +87,7 @@ def test_the_worst_rehearsal_tempers_and_flags() -> None:
     """One draw of three that goes wrong is not averaged away."""
     found = Rehearsal((tried(0.99, 0.99), tried(0.99, 0.7), tried(0.99, 0.99)), PRIOR)
     calm, power = found.tempered(tried(0.99, 0.99).found.probabilities)
-    assert found.flag(1.0) == OVERSURE
-    assert found.flag(0.1) == ""  # hardly more than the prior is left
+    assert found.flag == OVERSURE
     assert power < 0.5
     assert sure(calm) < 0.8
 
@@ -108,7 +107,7 @@ def test_few_records_do_not_flag_by_chance() -> None:
     one_wrong = np.tile([0.99, 0.01], (10, 1))
     one_wrong[0] = [0.01, 0.99]
     lucky = Tried(np.zeros(10, dtype=np.int64), Attempt(one_wrong))
-    assert Rehearsal((lucky,), PRIOR[:10]).flag(1.0) == ""
+    assert Rehearsal((lucky,), PRIOR[:10]).flag == ""
 
 
 def test_a_misfit_is_held_against_those_of_rehearsals() -> None:

@@ -29,6 +29,7 @@ from benchmarks.privacy.shown import (
     at_most,
     epsilon_shown,
     most_accurate,
+    tight_sampled_gaussian,
 )
 from overheard.attacks.attribute.max_entropy import MaxEntropy
 from overheard.attacks.membership.candidate_decode import CandidateDecode
@@ -38,7 +39,6 @@ from overheard.federation.config import parse_config
 from overheard.federation.defences.accounting import (
     budget,
     sampled_gaussian,
-    tight_sampled_gaussian,
 )
 from overheard.federation.defences.catalogue import parse_defence
 from overheard.federation.defences.clip import Clip
@@ -46,10 +46,10 @@ from overheard.federation.defences.contract import chain
 from overheard.federation.defences.gaussian import Gaussian
 from overheard.federation.plan import plan
 from overheard.federation.simulate import simulate
-from overheard.learning.dense import record_gradients
-from overheard.learning.private import sampling_rate
-from overheard.learning.recipe import PrivateSteps
-from overheard.learning.records import Records
+from overheard.programs.dense import record_gradients
+from overheard.programs.private import sampling_rate
+from overheard.programs.recipe import PrivateSteps
+from overheard.programs.records import Records
 from overheard.transcript.observe import MEMBER_COLUMN, observe
 from overheard.transcript.store import Recording
 from overheard.transcript.target import attribute, membership

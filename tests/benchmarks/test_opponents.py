@@ -13,8 +13,8 @@ import torch
 
 from benchmarks.entries import attribute, local_model, simulation, sums
 from benchmarks.entries.plain_torch import federated_averaging, network, train
-from overheard.learning.dense import initial
-from overheard.learning.training import local_training, shards
+from overheard.programs.dense import initial
+from overheard.programs.training import local_training, shards
 from overheard.randomness import stream
 
 # ratios of processor time, for `make bench-check`: whatever else a machine does can tip them

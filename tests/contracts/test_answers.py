@@ -17,7 +17,7 @@ import pytest
 from federations import FAMILIES, heard, quick, score
 
 from overheard.attacks import all_attacks
-from overheard.learning.records import Records
+from overheard.programs.records import Records
 from overheard.transcript.observe import MEMBER_COLUMN, observe
 from overheard.transcript.side import SideWriter
 from overheard.transcript.store import Recording

@@ -18,7 +18,7 @@ from overheard.evaluation.attempt import NOT_RUN
 from overheard.evaluation.baselines import imputation_hits, majority_share
 from overheard.evaluation.intervals import share_interval
 from overheard.evaluation.metrics import attribute_hits
-from overheard.learning.records import Records
+from overheard.programs.records import Records
 from overheard.questions.question import all_questions
 from overheard.transcript.knowledge import KINDS
 from overheard.transcript.observe import observe, recipe_of

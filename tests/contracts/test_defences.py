@@ -28,9 +28,9 @@ from overheard.federation.defences.contract import (
 )
 from overheard.federation.plan import plan
 from overheard.federation.simulate import simulate
-from overheard.learning.records import Records
-from overheard.learning.step import LocalStep
 from overheard.programs import trusted
+from overheard.programs.records import Records
+from overheard.programs.step import LocalStep
 from overheard.transcript.knowledge import AppliedDefence
 from overheard.transcript.observe import observe
 from overheard.transcript.store import Recording

@@ -21,7 +21,7 @@ from overheard.evaluation.scoring import scorer_of
 from overheard.federation.config import parse_config
 from overheard.federation.plan import plan
 from overheard.federation.simulate import simulate
-from overheard.learning.records import Records
+from overheard.programs.records import Records
 from overheard.transcript.guess import ClientProperty
 from overheard.transcript.knowledge import Link, Sums
 from overheard.transcript.observe import POSITIVE_COLUMN, observe

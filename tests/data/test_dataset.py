@@ -13,7 +13,7 @@ import pytest
 from overheard.data.dataset import Dataset, domain_of
 from overheard.data.file import load
 from overheard.errors import FixData
-from overheard.learning.records import Records
+from overheard.programs.records import Records
 
 CSV = "site,age,job,sick,y\n10,30,cook,true,1.5\n2,65,smith,false,2\n10,41,cook,true,-3\n"
 COLUMNS = {

@@ -7,7 +7,7 @@ import pytest
 
 from overheard.decoding.matrix_noise import MatrixNoise, matrix_noise
 from overheard.errors import FixData
-from overheard.learning.gradient_rows import Difference, Differences
+from overheard.programs.gradient_rows import Difference, Differences
 
 
 def covariance(rng: np.random.Generator, width: int) -> np.ndarray:

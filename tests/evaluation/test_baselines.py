@@ -14,8 +14,8 @@ from overheard.evaluation.baselines import (
     majority_share,
     strange_group_means,
 )
-from overheard.learning.recipe import Dense, Recipe, Target
-from overheard.learning.records import Encoding, Records, Scaled
+from overheard.programs.recipe import Dense, Recipe, Target
+from overheard.programs.records import Encoding, Records, Scaled
 
 VALUES = (0.0, 1.0)
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from overheard.evaluation.bounds import algorithm3_accuracy_bound, algorithm3_bound
-from overheard.learning.recipe import Dense, Recipe, Target
-from overheard.learning.records import Encoding, Records, Scaled
+from overheard.programs.recipe import Dense, Recipe, Target
+from overheard.programs.records import Encoding, Records, Scaled
 
 
 def test_proposition_3_by_hand():

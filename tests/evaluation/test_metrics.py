@@ -15,7 +15,7 @@ from overheard.evaluation import metrics
 from overheard.evaluation.baselines import imputation_hits, majority_share
 from overheard.evaluation.bounds import algorithm3_accuracy_bound
 from overheard.evaluation.scoring import scorer_of
-from overheard.learning.records import Records, encode
+from overheard.programs.records import Records, encode
 from overheard.transcript.guess import AttributeValues, LabelValues, LocalModel
 from overheard.transcript.observe import observe, recipe_of
 from overheard.transcript.target import LOCAL_MODEL

@@ -50,7 +50,7 @@ def test_nothing_promised_nothing_said(tmp_path: Path) -> None:
 class Heard:
     """A recording of which only the side knowledge is asked."""
 
-    path = Path("run")
+    side_folder = Path("run/side")
 
     def __init__(self, content: Any) -> None:
         self.content = content

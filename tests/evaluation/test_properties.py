@@ -19,7 +19,7 @@ from overheard.evaluation.scoring import ALL_CLIENTS, Scorer, scorer_of
 from overheard.federation.config import parse_config
 from overheard.federation.plan import plan
 from overheard.federation.simulate import simulate
-from overheard.learning.records import Records
+from overheard.programs.records import Records
 from overheard.report.suspects import draw, what_of
 from overheard.report.verdict import verdicts
 from overheard.transcript.guess import ClientProperty

@@ -17,9 +17,9 @@ from overheard.evaluation.replay import Chance, exactly, replays
 from overheard.federation.config import parse_config
 from overheard.federation.plan import plan
 from overheard.federation.simulate import named, simulate
-from overheard.learning.dense import factors, weighted_gradient
-from overheard.learning.recipe import Recipe
-from overheard.learning.records import Records, encode
+from overheard.programs.dense import factors, weighted_gradient
+from overheard.programs.recipe import Recipe
+from overheard.programs.records import Records, encode
 from overheard.transcript.observe import recipe_of
 from overheard.transcript.store import Recorder, Recording
 from overheard.transcript.threat import EAVESDROPPER

@@ -10,7 +10,7 @@ import pytest
 from overheard.attacks import attack_named
 from overheard.errors import FixData, FixRecording
 from overheard.evaluation.scoring import finite, scorer_of
-from overheard.learning.records import Records
+from overheard.programs.records import Records
 from overheard.transcript.guess import AttributeValues, LabelValues, LocalModel, Membership
 from overheard.transcript.knowledge import PublicRecords
 from overheard.transcript.observe import MEMBER_COLUMN, observe, recipe_of

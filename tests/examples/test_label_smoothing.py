@@ -22,9 +22,9 @@ from overheard.federation.defences import catalogue
 from overheard.federation.plan import plan
 from overheard.federation.simulate import client_shards, simulate
 from overheard.guard.rehearsal import rehearsed, replayed
-from overheard.learning.dense import initial
-from overheard.learning.records import Records
 from overheard.programs import trusted
+from overheard.programs.dense import initial
+from overheard.programs.records import Records
 from overheard.transcript.knowledge import AppliedDefence, Link
 from overheard.transcript.observe import observe
 from overheard.transcript.store import Recording

@@ -14,7 +14,7 @@ from overheard.evaluation.audit import audit
 from overheard.evaluation.scoring import scorer_of
 from overheard.federation.config import parse_config
 from overheard.federation.plan import Plan, plan
-from overheard.learning.records import OneHot, Records, Scaled, positions
+from overheard.programs.records import OneHot, Records, Scaled, positions
 from overheard.report.html import render
 from overheard.report.markdown import render_markdown
 from overheard.transcript.knowledge import AttributeDomain

@@ -12,7 +12,7 @@ import pytest
 from overheard.errors import FixConfig, FixData
 from overheard.federation.config import parse_config
 from overheard.federation.plan import Plan, plan
-from overheard.learning.records import OneHot, Scaled, encode
+from overheard.programs.records import OneHot, Scaled, encode
 
 Settings = Callable[..., dict[str, Any]]
 TWO_CLIENTS = "at,x,s,y\na,1,0,1\na,2,1,2\nb,3,0,4\nb,5,1,3\n"

@@ -14,7 +14,7 @@ from overheard.federation.behaviours import misbehaved
 from overheard.federation.config import parse_config
 from overheard.federation.plan import plan
 from overheard.federation.simulate import simulate
-from overheard.learning.recipe import LeNet
+from overheard.programs.recipe import LeNet
 from overheard.transcript.knowledge import (
     AuxiliaryData,
     ShardSize,

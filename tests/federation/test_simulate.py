@@ -20,8 +20,8 @@ from overheard.federation.simulate import (
     simulate,
     train_clients,
 )
-from overheard.learning.dense import initial
-from overheard.learning.records import Records, encode
+from overheard.programs.dense import initial
+from overheard.programs.records import Records, encode
 from overheard.transcript.knowledge import Link
 from overheard.transcript.observe import observe
 from overheard.transcript.store import Recording

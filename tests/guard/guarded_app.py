@@ -26,8 +26,8 @@ from overheard.federation.simulate import client_shards, named
 from overheard.flower import guard_mod, record
 from overheard.guard.exposure import Secret
 from overheard.guard.limits import Exposure, Limits
-from overheard.learning.dense import initial
-from overheard.learning.training import local_training
+from overheard.programs.dense import initial
+from overheard.programs.training import local_training
 
 SITES = ("site 1", "site 2", "site 3")
 SECRET = "female"

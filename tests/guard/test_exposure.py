@@ -14,7 +14,7 @@ from overheard.federation.plan import Plan, plan
 from overheard.federation.simulate import simulate
 from overheard.guard.exposure import Secret, exposure
 from overheard.guard.limits import Limits
-from overheard.learning.records import Records
+from overheard.programs.records import Records
 from overheard.transcript.knowledge import AppliedDefence
 from overheard.transcript.store import Recording
 from overheard.transcript.threat import SERVER
@@ -91,8 +91,8 @@ def _trained(records: Records, secret: str, **training: Any) -> tuple[Plan, Any,
     """A client's plan, the model it is sent and what it returns."""
     from overheard.data.dataset import Dataset
     from overheard.federation.simulate import client_shards
-    from overheard.learning.dense import initial
-    from overheard.learning.training import local_training
+    from overheard.programs.dense import initial
+    from overheard.programs.training import local_training
 
     table = Records({**records.columns, "client": np.array(["me"] * len(records))})
     dataset = Dataset(

@@ -16,9 +16,9 @@ from overheard.federation.plan import Plan, plan
 from overheard.federation.simulate import client_shards, named
 from overheard.guard.exposure import Secret
 from overheard.guard.limits import Exposure, Limits
-from overheard.learning.dense import initial
-from overheard.learning.records import Records
-from overheard.learning.training import local_training
+from overheard.programs.dense import initial
+from overheard.programs.records import Records
+from overheard.programs.training import local_training
 
 pytest.importorskip("flwr", reason="Flower is not installed")
 LOOSE = Limits(bits=2.0, entropy=1.5, certain=1.0)

@@ -20,7 +20,7 @@ from overheard.federation.simulate import simulate
 from overheard.guard import preflight as module
 from overheard.guard.limits import Limits
 from overheard.guard.preflight import Preflight, preflight
-from overheard.learning.records import Records
+from overheard.programs.records import Records
 from overheard.report.verdict import verdicts
 from overheard.transcript.store import Recording
 from overheard.transcript.threat import EAVESDROPPER

@@ -20,8 +20,8 @@ from overheard.federation.simulate import client_shards, named
 from overheard.guard.preflight import preflight
 from overheard.guard.rehearsal import replayed
 from overheard.guard.updates import read_update
-from overheard.learning.dense import initial
-from overheard.learning.training import local_training
+from overheard.programs.dense import initial
+from overheard.programs.training import local_training
 
 ME = "site 0"
 

@@ -17,7 +17,7 @@ from overheard.evaluation.scoring import answers_in, scorer_of
 from overheard.federation.config import parse_config
 from overheard.federation.plan import plan
 from overheard.federation.simulate import simulate
-from overheard.learning.records import Records
+from overheard.programs.records import Records
 from overheard.transcript.observe import EVERYBODY, observe, recipe_of
 from overheard.transcript.store import Recording
 from overheard.transcript.target import Target

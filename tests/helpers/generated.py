@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from overheard.data.dataset import Dataset
-from overheard.learning.records import Records
+from overheard.programs.records import Records
 
 
 def visits(

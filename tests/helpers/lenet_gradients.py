@@ -11,8 +11,8 @@ from torch import Tensor
 from torch.func import grad, vmap
 from torch.nn import functional as F
 
-from overheard.learning import lenet
-from overheard.learning.recipe import LeNet
+from overheard.programs import lenet
+from overheard.programs.recipe import LeNet
 
 Array = NDArray[np.floating[Any]]
 

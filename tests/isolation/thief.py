@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from overheard.learning.records import Records
+from overheard.programs.records import Records
 from overheard.transcript.guess import AttributeValues, certain
 from overheard.transcript.knowledge import AttributeDomain, Labels
 from overheard.transcript.view import View

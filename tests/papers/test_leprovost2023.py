@@ -10,7 +10,7 @@ import pytest
 
 from overheard.data.dataset import Dataset
 from overheard.errors import FixData
-from overheard.learning.records import Records
+from overheard.programs.records import Records
 from papers.common.catalogue import experiment_named
 from papers.common.rows import Reproduction, Row, write_reproduction
 from papers.leprovost2023 import run as paper

@@ -7,9 +7,9 @@ import pytest
 
 from overheard.decoding.batch_noise import LocalRecipe
 from overheard.decoding.surrogate import decode_least_squares
-from overheard.learning.recipe import Dense, Recipe, Target
-from overheard.learning.records import Encoding, Scaled
-from overheard.learning.training import local_training, shards
+from overheard.programs.recipe import Dense, Recipe, Target
+from overheard.programs.records import Encoding, Scaled
+from overheard.programs.training import local_training, shards
 from overheard.randomness import stream
 from papers.xu2021.bounds import error_of_affine_fit, smallest_error_with_mini_batches
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from overheard.learning.recipe import Adam, Recipe, Sgd
-from overheard.learning.records import Encoding, Scaled
+from overheard.programs.recipe import Adam, Recipe, Sgd
+from overheard.programs.records import Encoding, Scaled
 from overheard.programs.rules import Rule, chain, descend, momentum, rule_of
 
 STEPS, SIZE = 7, 5

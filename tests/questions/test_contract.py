@@ -17,7 +17,7 @@ from overheard.errors import FixConfig, FixData
 from overheard.evaluation.metrics import comparable_optimum
 from overheard.evaluation.properties import answers_of
 from overheard.evaluation.scoring import Scored, answers_in, scorer_of
-from overheard.learning.records import Records
+from overheard.programs.records import Records
 from overheard.questions import question as registry
 from overheard.questions.question import Question, Topic, all_metrics, all_questions, question_named
 from overheard.transcript.guess import (

@@ -15,9 +15,9 @@ from overheard.federation.config import parse_config
 from overheard.federation.plan import plan
 from overheard.federation.server import Mean
 from overheard.federation.simulate import simulate
-from overheard.learning.recipe import Recipe
-from overheard.learning.records import Records, encode
 from overheard.programs.networks import network
+from overheard.programs.recipe import Recipe
+from overheard.programs.records import Records, encode
 from overheard.sweep.utility import global_model, utility
 from overheard.transcript.observe import recipe_of
 from overheard.transcript.store import Recorder, Recording

@@ -73,7 +73,7 @@ def sound(path: Path, secret: str = "s", words: str = "a note") -> None:
 
     ``secret``: the name of the sensitive column, ``words``: all that is said in sentences.
     """
-    from overheard.learning.records import Records
+    from overheard.programs.records import Records
     from overheard.transcript.store import Recorder
 
     rng = np.random.default_rng(7)

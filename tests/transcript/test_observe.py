@@ -20,8 +20,8 @@ from overheard.errors import (
     GrantKnowledge,
     ListenLonger,
 )
-from overheard.learning.recipe import Dense, Recipe, Target
-from overheard.learning.records import Encoding, Records, Scaled
+from overheard.programs.recipe import Dense, Recipe, Target
+from overheard.programs.records import Encoding, Records, Scaled
 from overheard.transcript.knowledge import (
     KINDS,
     AttributeDomain,

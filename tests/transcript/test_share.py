@@ -20,7 +20,7 @@ from overheard.federation.config import parse_config
 from overheard.federation.plan import plan
 from overheard.federation.simulate import simulate
 from overheard.foreign.columns import unpack_columns
-from overheard.learning.records import Records
+from overheard.programs.records import Records
 from overheard.randomness import stream
 from overheard.transcript.observe import observe
 from overheard.transcript.salvage import salvage

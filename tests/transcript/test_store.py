@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from overheard.errors import ChooseAnotherOutput, FixConfig, FixData, FixRecording
-from overheard.learning.records import Records
+from overheard.programs.records import Records
 from overheard.transcript.ledger import INDEX
 from overheard.transcript.store import Recorder, Recording
 from overheard.transcript.tables import read_tables, write_tables

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from overheard.errors import FixConfig, FixData, FixRecording, ListenLonger
-from overheard.learning.records import Records
+from overheard.programs.records import Records
 from overheard.transcript.guess import ClientProperty
 from overheard.transcript.knowledge import (
     AuxiliaryData,

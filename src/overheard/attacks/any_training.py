@@ -15,8 +15,8 @@ from overheard.attacks.by_replay import Replay
 from overheard.attacks.by_simulation import Answer, by_simulation
 from overheard.attacks.wire import only, spread
 from overheard.errors import ChooseAnotherAttack
-from overheard.learning.recipe import Recipe
 from overheard.programs.networks import Network, network
+from overheard.programs.recipe import Recipe
 from overheard.programs.simulated import Candidates
 from overheard.transcript.knowledge import Link
 

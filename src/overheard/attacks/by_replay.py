@@ -15,8 +15,8 @@ from scipy import linalg
 from overheard.attacks.by_simulation import WEAK, Answer
 from overheard.decoding.measurement import from_gram
 from overheard.decoding.noisy import noisy_posterior
-from overheard.learning.recipe import Recipe
 from overheard.programs.networks import network
+from overheard.programs.recipe import Recipe
 from overheard.programs.response import Parts, telling
 from overheard.programs.simulated import Candidates, Simulated, replay, stretches
 from overheard.transcript.knowledge import Link

@@ -18,7 +18,7 @@ from overheard.attacks.wire import rounding
 from overheard.decoding.ladder import POOR_FIT, UNSOLVED
 from overheard.decoding.measurement import Measurement, from_gram
 from overheard.decoding.noisy import noisy_posterior
-from overheard.learning.recipe import Recipe
+from overheard.programs.recipe import Recipe
 from overheard.programs.response import Whitened, linearise, whiten
 from overheard.programs.simulated import Candidates
 from overheard.transcript.knowledge import Link

@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 from scipy.stats import norm
 
 from overheard.attacks.wire import only, spread
-from overheard.learning.recipe import Recipe
-from overheard.learning.training import local_training, shards
+from overheard.programs.recipe import Recipe
+from overheard.programs.training import local_training, shards
 from overheard.transcript.knowledge import Link
 
 Array = NDArray[np.float64]
@@ -41,7 +41,6 @@ UNLIKE = (
 )
 _TOLERATED = 0.02  # confidence minus accuracy in a rehearsal that is left alone
 _FLAGGED = 0.1
-_NOTHING = 0.2  # power at which evidence hardly counts any more
 _BEYOND = 2.0  # standard errors of a share that chance may explain
 _WORSE = 5.0  # times the worst rehearsal's misfit that is still called a good fit
 
@@ -101,14 +100,15 @@ class Rehearsal:
         """Of the worst."""
         return max(one.found.misfit for one in self.tries)
 
-    def flag(self, power: float) -> str:
-        """Was the decoder far surer than right in a rehearsal? Of an answer of which so little is
-        left that it is nearly the prior, nothing need be said."""
+    @property
+    def flag(self) -> str:
+        """Was the decoder far surer than right in a rehearsal? However little of its evidence
+        tempering leaves, that may still choose wrong values."""
         gaps = [one.confidence - one.accuracy for one in self.tries]
         records = [len(one.secret) for one in self.tries]
         errors = [_error(one.accuracy, n) for one, n in zip(self.tries, records, strict=True)]
         worst = any(g > max(_FLAGGED, 3 * e) for g, e in zip(gaps, errors, strict=True))
-        return OVERSURE if worst and power > _NOTHING else ""
+        return OVERSURE if worst else ""
 
     def tempered(self, probabilities: Array) -> tuple[Array, float]:
         """An answer (m, K) with no more certainty than rehearsals bear out, and the power."""

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overheard.errors import ChooseAnotherAttack
-from overheard.learning.private import update_noise
-from overheard.learning.recipe import Recipe
+from overheard.programs.private import update_noise
+from overheard.programs.recipe import Recipe
 from overheard.transcript.knowledge import AppliedDefence, Link, LocalTraining, PublicRecords
 from overheard.transcript.view import View
 

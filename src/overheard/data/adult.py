@@ -35,7 +35,7 @@ from overheard.data.dataset import Dataset
 from overheard.data.fetch import Member, Package
 from overheard.errors import FixConfig, FixData
 from overheard.foreign.texts import read_text
-from overheard.learning.records import Records
+from overheard.programs.records import Records
 from overheard.randomness import stream
 
 WHAT = "12,110 people with a bachelor's degree or more, 10 clients; is income above 50K?"

@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from overheard.errors import FixData
-from overheard.learning.records import Records, Value
+from overheard.programs.records import Records, Value
 
 MOST_VALUES = 32
 """Of an attribute under audit."""

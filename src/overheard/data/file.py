@@ -24,7 +24,7 @@ from overheard.foreign.limits import check
 from overheard.foreign.parquet import read_parquet
 from overheard.foreign.shown import short
 from overheard.foreign.texts import read_csv
-from overheard.learning.records import Records, as_column
+from overheard.programs.records import Records, as_column
 
 WHAT = "your own CSV or Parquet file: path, client and target in [data]"
 LICENCE = "your own"

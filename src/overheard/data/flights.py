@@ -31,7 +31,7 @@ from overheard.errors import FixConfig, FixData
 from overheard.foreign.archives import DAMAGE, zip_member
 from overheard.foreign.files import read_bounded
 from overheard.foreign.texts import read_csv, within
-from overheard.learning.records import Records, as_column
+from overheard.programs.records import Records, as_column
 from overheard.randomness import stream
 
 WHAT = "fares of 6 airlines (clients), up to 20,000 each; predict the price"

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from overheard.data.dataset import Dataset
 from overheard.errors import FixConfig
 from overheard.foreign.limits import check
-from overheard.learning.records import Records
+from overheard.programs.records import Records
 from overheard.randomness import stream
 
 WHAT = "generated: 5 clients of 280, 184, 1536, 256, 208 records, 10 features, 2 classes"

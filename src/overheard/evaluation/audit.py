@@ -33,7 +33,7 @@ from overheard.evaluation.replay import replays
 from overheard.evaluation.scoring import ALL_CLIENTS, Scored, Scorer, answers_in, scorer_of
 from overheard.evaluation.sureness import joined, sureness
 from overheard.foreign.limits import check
-from overheard.learning.recipe import Recipe
+from overheard.programs.recipe import Recipe
 from overheard.questions.question import Metric, Topic, by_question
 from overheard.transcript.observe import EVERYBODY, observe, recipe_of
 from overheard.transcript.store import Recording

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overheard.evaluation.metrics import value_indices
-from overheard.learning.recipe import Recipe
-from overheard.learning.records import Records, Value, encode
+from overheard.programs.recipe import Recipe
+from overheard.programs.records import Records, Value, encode
 from overheard.randomness import stream
 
 Array = NDArray[np.float64]

@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overheard.evaluation.metrics import client_losses, local_optimum, value_indices
-from overheard.learning.recipe import Recipe
-from overheard.learning.records import Records, Value, encode
+from overheard.programs.recipe import Recipe
+from overheard.programs.records import Records, Value, encode
 
 
 def algorithm3_accuracy_bound(

@@ -20,8 +20,8 @@ from overheard.evaluation.kept import NOTHING_KEPT, Kept
 from overheard.evaluation.pace import estimate
 from overheard.evaluation.record import Audit, Failed, Finding, Heard, Skipped
 from overheard.evaluation.scoring import answers_in, scorer_of
-from overheard.learning.recipe import Recipe
-from overheard.learning.records import Records
+from overheard.programs.recipe import Recipe
+from overheard.programs.records import Records
 from overheard.questions.question import by_question
 from overheard.transcript.knowledge import Link, Sums
 from overheard.transcript.observe import observe, recipe_of

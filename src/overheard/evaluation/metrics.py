@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from overheard.errors import FixData
-from overheard.learning.recipe import Recipe
-from overheard.learning.records import Records, Value, encode, positions
 from overheard.programs.losses import loss_named
 from overheard.programs.networks import network
+from overheard.programs.recipe import Recipe
+from overheard.programs.records import Records, Value, encode, positions
 from overheard.transcript.guess import AttributeValues, LabelValues, LocalModel
 
 Array = NDArray[np.float64]

@@ -11,8 +11,8 @@ from math import inf
 from typing import Any
 
 from overheard.errors import FixRecording
-from overheard.learning.recipe import Recipe
-from overheard.learning.records import OneHot
+from overheard.programs.recipe import Recipe
+from overheard.programs.records import OneHot
 from overheard.transcript.observe import recipe_of
 from overheard.transcript.store import Recording
 

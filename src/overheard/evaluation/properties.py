@@ -15,7 +15,7 @@ from scipy.stats import binomtest
 
 from overheard.errors import FixData, FixRecording, ListenLonger
 from overheard.evaluation.intervals import RESAMPLES
-from overheard.learning.records import Records, encode
+from overheard.programs.records import Records, encode
 from overheard.transcript.guess import ClientProperty
 from overheard.transcript.knowledge import AuxiliaryData, LocalTraining, Sums, TargetRecord
 from overheard.transcript.observe import POSITIVE_COLUMN

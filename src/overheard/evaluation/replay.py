@@ -23,10 +23,10 @@ from overheard.errors import OverheardError
 from overheard.evaluation.attempt import attempt
 from overheard.evaluation.kept import NOTHING_KEPT, Kept
 from overheard.evaluation.record import Failed, Replay, Skipped
-from overheard.learning.recipe import Recipe
-from overheard.learning.records import Records, encode
-from overheard.learning.training import local_training, shards
 from overheard.programs.networks import network
+from overheard.programs.recipe import Recipe
+from overheard.programs.records import Records, encode
+from overheard.programs.training import local_training, shards
 from overheard.randomness import stream
 from overheard.transcript.knowledge import AppliedDefence, Link
 from overheard.transcript.messages import Round

@@ -19,8 +19,8 @@ from overheard.errors import FixData
 from overheard.evaluation.evidence import share_p_value
 from overheard.evaluation.record import Finding
 from overheard.evaluation.sureness import Posterior, oversure, sureness
-from overheard.learning.recipe import Recipe
-from overheard.learning.records import Records
+from overheard.programs.recipe import Recipe
+from overheard.programs.records import Records
 from overheard.questions.question import Question, question_named
 from overheard.randomness import stream
 from overheard.transcript.knowledge import CandidatePool, Link

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from overheard.learning.recipe import Recipe
+from overheard.programs.recipe import Recipe
 
 Array = NDArray[np.floating[Any]]
 Behaviour = Literal["inversion", "ascent", "free-rider"]

@@ -24,8 +24,8 @@ from overheard.federation.named import nearest
 from overheard.federation.server import Mean, ServerRule, WeightedMean, parse_rule
 from overheard.foreign.notation import read_toml
 from overheard.foreign.shown import short
-from overheard.learning.recipe import MOST_REPEATS, Epochs, LearningRate, Optimiser, Sgd
-from overheard.learning.records import Spec
+from overheard.programs.recipe import MOST_REPEATS, Epochs, LearningRate, Optimiser, Sgd
+from overheard.programs.records import Spec
 
 
 def _several(value: Any) -> Any:

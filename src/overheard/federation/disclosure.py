@@ -16,7 +16,7 @@ from overheard.errors import FixConfig
 from overheard.federation.plan import Plan
 from overheard.federation.pool import Pool, known_count, pool_of
 from overheard.federation.properties import Secret
-from overheard.learning.records import OneHot, Records, positions
+from overheard.programs.records import OneHot, Records, positions
 from overheard.transcript.kind import Disclosure, Piece, kinds, write
 from overheard.transcript.knowledge import (
     AttributeDomain,

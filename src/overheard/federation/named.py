@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from overheard.errors import FixConfig
-from overheard.learning.records import Spec
+from overheard.programs.records import Spec
 
 
 def parse_named(what: str, key: str, known: Mapping[str, type[Spec]], content: Any) -> Any:

@@ -17,8 +17,8 @@ from overheard.federation.defences.contract import Chain, chain
 from overheard.federation.pool import known_first, strangers
 from overheard.federation.properties import Properties, settle
 from overheard.foreign.limits import check
-from overheard.learning.recipe import Dense, LeNet, Loss, Module, PrivateSteps, Recipe, Target
-from overheard.learning.records import Encoding, OneHot, Pixels, Records, Scaled, Value, encode
+from overheard.programs.recipe import Dense, LeNet, Loss, Module, PrivateSteps, Recipe, Target
+from overheard.programs.records import Encoding, OneHot, Pixels, Records, Scaled, Value, encode
 from overheard.randomness import stream
 from overheard.transcript.messages import check_client
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from overheard.data.dataset import Dataset
 from overheard.errors import FixConfig, FixData
-from overheard.learning.records import Records
+from overheard.programs.records import Records
 from overheard.randomness import stream
 
 

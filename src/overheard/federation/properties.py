@@ -13,7 +13,7 @@ import numpy as np
 
 from overheard.errors import FixConfig
 from overheard.federation.config import PropertyConfig
-from overheard.learning.records import Records
+from overheard.programs.records import Records
 from overheard.randomness import stream
 
 

@@ -3,9 +3,7 @@
 Every rule starts from the model that averaging the clients would give. `Mean` and `WeightedMean`
 take it as it is. The others take the way from the present model to it for a gradient, and follow it
 with a memory of earlier rounds: `Momentum` is FedAvgM (Hsu, Qi and Brown 2019), `Adam` is FedAdam
-(Reddi et al. 2021, Algorithm 2).
-
-The simulator, rehearsals and sweeps all make their models here.
+(Reddi et al. 2021, Algorithm 2). Simulator, rehearsals and sweeps make their models here.
 """
 
 from __future__ import annotations
@@ -17,9 +15,9 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from overheard.federation.named import parse_named
-from overheard.learning.recipe import Recipe
-from overheard.learning.records import Spec
-from overheard.learning.training import CACHE
+from overheard.programs.recipe import Recipe
+from overheard.programs.records import Spec
+from overheard.programs.training import CACHE
 
 Array = NDArray[np.floating[Any]]
 State = tuple[Array, ...]

@@ -22,10 +22,10 @@ from overheard.federation.defences.contract import Chain, RoundContext, chain, t
 from overheard.federation.disclosure import write_knowledge
 from overheard.federation.plan import Plan
 from overheard.federation.server import aggregate, aggregate_sum
-from overheard.learning.recipe import Layout, Recipe
-from overheard.learning.records import Records, encode
-from overheard.learning.training import Hooks, Shards, local_training, shards
 from overheard.programs.networks import network
+from overheard.programs.recipe import Layout, Recipe
+from overheard.programs.records import Records, encode
+from overheard.programs.training import Hooks, Shards, local_training, shards
 from overheard.randomness import stream
 from overheard.transcript.kind import write
 from overheard.transcript.payload import message_of, update_of

@@ -22,9 +22,9 @@ from overheard.errors import FixConfig, FixData
 from overheard.evaluation.scoring import Scored, scorer_of
 from overheard.federation.pool import pool_of
 from overheard.guard.limits import MISLED, WRONG, Exposure, entropy_of, made_certain, shares_of
-from overheard.learning.recipe import Recipe
-from overheard.learning.records import Records, Value, encode, positions
 from overheard.programs.networks import network
+from overheard.programs.recipe import Recipe
+from overheard.programs.records import Records, Value, encode, positions
 from overheard.randomness import stream
 from overheard.transcript.knowledge import (
     AppliedDefence,

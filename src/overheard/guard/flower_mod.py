@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from overheard.errors import ChooseAnotherAttack, FixConfig, FixData
 from overheard.guard.exposure import Secret, exposures
 from overheard.guard.limits import USUAL, Exposure, Limits
-from overheard.learning.recipe import Layout, Recipe
+from overheard.programs.recipe import Layout, Recipe
 from overheard.randomness import stream
 from overheard.transcript.knowledge import AppliedDefence
 

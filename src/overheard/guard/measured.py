@@ -24,7 +24,7 @@ from overheard.federation.plan import Plan
 from overheard.federation.pool import known_count
 from overheard.guard.limits import MISLED, WRONG, Exposure, entropy_of, made_certain, shares_of
 from overheard.guard.rehearsal import Messages, record_client
-from overheard.learning.records import positions
+from overheard.programs.records import positions
 from overheard.questions.question import SKIPPED, Topic, question_named
 from overheard.transcript.store import Recording
 from overheard.transcript.target import Target

@@ -61,20 +61,15 @@ def rehearsed(
     """
     recipe, training = ready.recipe, ready.config.training
     seed = int(stream(ready.config.seed, "preflight", draw).integers(2**31))
-    own = trained_on(replace(ready, clients={client: ready.clients[client]}))
-    others = trained_on(replace(ready, clients=_others(ready, client, seed)))
-    data = client_shards(recipe, own | others)
+    everybody = {client: ready.clients[client]} | _others(ready, client, seed)
+    data = client_shards(recipe, trained_on(replace(ready, clients=everybody)))
     defence = chain(*ready.config.defence)
     hooks = defence.step(len(recipe.target.classes)).batches
     memory: dict[Any, Any] = {}
     rule = ready.config.server_rule()
-    state = rule.init(recipe.model.size)
-    model = (
-        network(recipe)
-        .initial(ready.config.seed + draw, ready.config.model.initial)
-        .astype(recipe.wire)
-    )
-    payload = ready.recipe.payload
+    state, payload = rule.init(recipe.model.size), recipe.payload
+    first = network(recipe).initial(ready.config.seed + draw, ready.config.model.initial)
+    model = first.astype(recipe.wire)
     for number in range(rounds):
         chosen = participants(len(data), training.participation, seed, number)
         chosen = np.array([0]) if training.isolate == client else np.union1d([0], chosen)

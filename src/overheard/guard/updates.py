@@ -19,7 +19,7 @@ from overheard.errors import FixData
 from overheard.foreign.files import opened
 from overheard.foreign.limits import check
 from overheard.foreign.shown import short
-from overheard.learning.recipe import Recipe
+from overheard.programs.recipe import Recipe
 
 Array = NDArray[np.floating[Any]]
 WAYS = ("sent", "returned")

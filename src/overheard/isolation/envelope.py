@@ -24,7 +24,7 @@ from overheard.errors import AttackFailed, FixConfig, OverheardError
 from overheard.foreign.limits import check
 from overheard.foreign.notation import parse_json
 from overheard.foreign.shown import short
-from overheard.learning.records import Records
+from overheard.programs.records import Records
 from overheard.transcript import guess as guesses
 from overheard.transcript.kind import Knowledge
 from overheard.transcript.knowledge import KINDS

@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overheard.errors import FixConfig
-from overheard.learning.gradient_rows import GradientRows
-from overheard.learning.recipe import Recipe
+from overheard.programs.gradient_rows import GradientRows
 from overheard.programs.losses import Loss
+from overheard.programs.recipe import Recipe
 
 Array = NDArray[np.floating[Any]]
 Gradient = Callable[[Array, Array, Array], Array]

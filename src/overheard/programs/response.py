@@ -29,8 +29,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 
-from overheard.learning.recipe import Recipe
 from overheard.programs.networks import Network, network
+from overheard.programs.recipe import Recipe
 from overheard.programs.simulated import Candidates, Simulated, Stretches, simulate, stretches
 
 Array = NDArray[np.float64]

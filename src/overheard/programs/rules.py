@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from overheard.learning.recipe import Adam, Recipe
+from overheard.programs.recipe import Adam, Recipe
 
 Vector = Any
 """A numpy array or a torch tensor (..., P)."""

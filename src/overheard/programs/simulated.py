@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from overheard.learning.recipe import Recipe
-from overheard.learning.training import Shards, local_training
 from overheard.programs.networks import network
+from overheard.programs.recipe import Recipe
 from overheard.programs.rules import is_linear, rule_of
+from overheard.programs.training import Shards, local_training
 
 Array = NDArray[np.float64]
 Wire = NDArray[np.floating[Any]]

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from overheard.evaluation import metrics
 from overheard.evaluation.baselines import imputed_label_errors, strange_group_means
 from overheard.evaluation.scoring import Case, Scored, Scorer
-from overheard.learning.recipe import Recipe
-from overheard.learning.records import Records
+from overheard.programs.recipe import Recipe
+from overheard.programs.records import Records
 from overheard.questions.metrics import errors
 from overheard.questions.question import Question
 from overheard.transcript.guess import GroupMeans, LabelValues

@@ -11,8 +11,8 @@ from overheard.errors import FixData
 from overheard.evaluation import metrics
 from overheard.evaluation.intervals import mean_interval
 from overheard.evaluation.scoring import Case, Scored, Scorer
-from overheard.learning.recipe import Recipe
-from overheard.learning.records import Records
+from overheard.programs.recipe import Recipe
+from overheard.programs.records import Records
 from overheard.questions.metrics import Found, errors
 from overheard.questions.question import Column, Question
 from overheard.report import words

@@ -19,7 +19,7 @@ from overheard.evaluation.record import Audit
 from overheard.federation.config import parse_config
 from overheard.federation.plan import load_data, plan
 from overheard.federation.simulate import simulate
-from overheard.learning.records import Records
+from overheard.programs.records import Records
 from overheard.randomness import stream
 from overheard.sweep.code import cell_code
 from overheard.sweep.grid import Cell

@@ -38,7 +38,7 @@ from overheard.errors import FixConfig
 from overheard.federation.config import checked, parse_config
 from overheard.foreign.limits import check
 from overheard.foreign.notation import read_toml
-from overheard.learning.records import Spec
+from overheard.programs.records import Spec
 
 CELL_FORMAT = 1
 

@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 
 from overheard.errors import FixRecording
 from overheard.federation.server import ServerRule, WeightedMean, aggregate, aggregate_sum
-from overheard.learning.recipe import Recipe
-from overheard.learning.records import Records, encode
 from overheard.programs.losses import loss_named
 from overheard.programs.networks import network
+from overheard.programs.recipe import Recipe
+from overheard.programs.records import Records, encode
 from overheard.transcript.messages import TOTAL, Round, layout_for, message_arrays, read_message
 from overheard.transcript.payload import returns_gradients
 from overheard.transcript.store import Recording
@@ -40,8 +40,7 @@ def global_model(recording: Recording, recipe: Recipe, rule: ServerRule | None =
                     f"{recording.path}: nobody said how many clients are in the sum of round "
                     f"{entry.number}, so there is no mean"
                 )
-            total = _message(recording, recipe, entry, *TOTAL)
-            who = len(entry.participants)
+            total, who = _message(recording, recipe, entry, *TOTAL), len(entry.participants)
             model, state = aggregate_sum(rule, state, recipe, model, total, who)
             continue
         clients = [client for way, client in entry.spans if way == "returned"]

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overheard.errors import FixData
-from overheard.learning.records import Value
+from overheard.programs.records import Value
 
 Diagnostics = Mapping[str, float | int | str]
 

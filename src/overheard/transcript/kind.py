@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from pydantic import TypeAdapter, ValidationError
 
 from overheard.errors import FixConfig, FixRecording
-from overheard.learning.recipe import Recipe
-from overheard.learning.records import Records
+from overheard.programs.recipe import Recipe
+from overheard.programs.records import Records
 from overheard.transcript.store import Recording
 from overheard.transcript.target import Target
 

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from overheard.errors import FixData
 from overheard.foreign.limits import check
-from overheard.learning.recipe import Recipe
-from overheard.learning.records import Records, Value, positions
+from overheard.programs.recipe import Recipe
+from overheard.programs.records import Records, Value, positions
 from overheard.transcript.kind import (
     LABEL_COLUMN,
     Disclosure,

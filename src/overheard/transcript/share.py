@@ -18,7 +18,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from overheard.errors import FixConfig, FixRecording, ListenLonger
-from overheard.learning.records import Records
+from overheard.programs.records import Records
 from overheard.transcript.kind import LABEL_COLUMN, Knowledge, kinds, recipe_of
 from overheard.transcript.knowledge import Link, Sums
 from overheard.transcript.messages import Round, layout_for, message_arrays, read_message

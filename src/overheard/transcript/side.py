@@ -16,7 +16,7 @@ from typing import Any, Self
 from overheard.errors import FixRecording
 from overheard.foreign.limits import check
 from overheard.foreign.notation import parse_json
-from overheard.learning.records import Records
+from overheard.programs.records import Records
 from overheard.transcript.ledger import (
     INDEX,
     Entry,

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from overheard.errors import ChooseAnotherOutput, FixConfig, FixData, FixRecording
 from overheard.foreign.limits import check
 from overheard.foreign.shown import short
-from overheard.learning.records import Records
+from overheard.programs.records import Records
 from overheard.transcript.ledger import (
     INDEX,
     Entry,

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from overheard.errors import FixData, FixRecording
 from overheard.foreign.columns import pack_columns, unpack_columns
 from overheard.foreign.parquet import read_parquet
-from overheard.learning.records import Records, as_column
+from overheard.programs.records import Records, as_column
 from overheard.transcript.messages import check_client, known_client
 
 _CLIENT_COLUMN = "__client__"

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from overheard.errors import FixConfig
-from overheard.learning.records import Records
+from overheard.programs.records import Records
 from overheard.questions.question import Question, all_questions, question_named
 
 JOINT = "+"

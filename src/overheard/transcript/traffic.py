@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overheard.errors import FixData, FixRecording, ListenLonger
-from overheard.learning.recipe import Layout
+from overheard.programs.recipe import Layout
 from overheard.transcript.kind import EVERYBODY, Held, Knowledge, kind, recipe_of, sealed
 from overheard.transcript.payload import returns_gradients, update_of
 from overheard.transcript.store import Recording

@@ -7,10 +7,10 @@ import pytest
 
 from overheard.attacks.attribute.max_entropy import MaxEntropy
 from overheard.errors import ChooseAnotherAttack
-from overheard.learning import lenet
-from overheard.learning.recipe import LeNet, PrivateSteps, Recipe, Target
-from overheard.learning.records import Encoding, Records, Scaled, encode
-from overheard.learning.training import local_training, shards
+from overheard.programs import lenet
+from overheard.programs.recipe import LeNet, PrivateSteps, Recipe, Target
+from overheard.programs.records import Encoding, Records, Scaled, encode
+from overheard.programs.training import local_training, shards
 from overheard.transcript.knowledge import (
     AttributeDomain,
     Labels,

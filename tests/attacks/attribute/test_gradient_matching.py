@@ -12,7 +12,7 @@ from overheard.attacks.attribute import gradient_matching as gm
 from overheard.data.dataset import Dataset
 from overheard.errors import ChooseAnotherAttack, FixData
 from overheard.evaluation.metrics import attribute_hits
-from overheard.learning.records import Records, encode
+from overheard.programs.records import Records, encode
 from overheard.transcript.knowledge import AttributePrior, AuxiliaryData, Labels, LocalTraining
 from overheard.transcript.observe import observe
 from overheard.transcript.target import attribute
@@ -121,7 +121,7 @@ def test_equation_2_of_more_than_two_values(federate: Any) -> None:
     the nearest value; a column that is not ordinal would have an input a value."""
     import torch
 
-    from overheard.learning.dense_torch import mean_gradients
+    from overheard.programs.dense_torch import mean_gradients
 
     settings = {"clients": 1, "people": 12, "columns": 8, "rounds": 2, "participation": 1.0}
     recording = federate(MLP, change=four_values, **settings)

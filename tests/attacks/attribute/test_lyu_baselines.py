@@ -18,9 +18,9 @@ from overheard.evaluation.metrics import attribute_hits
 from overheard.federation.config import parse_config
 from overheard.federation.plan import plan
 from overheard.federation.simulate import simulate
-from overheard.learning.dense import record_gradients
-from overheard.learning.records import Records, encode
+from overheard.programs.dense import record_gradients
 from overheard.programs.losses import loss_named
+from overheard.programs.records import Records, encode
 from overheard.transcript.knowledge import AuxiliaryData, Labels, Link, LocalTraining, PublicRecords
 from overheard.transcript.observe import observe
 from overheard.transcript.store import Recording

@@ -19,8 +19,8 @@ from overheard.evaluation.metrics import attribute_hits, balanced_accuracy, cali
 from overheard.federation.config import parse_config
 from overheard.federation.plan import plan
 from overheard.federation.simulate import simulate
-from overheard.learning.records import Records
-from overheard.learning.training import local_training, shards
+from overheard.programs.records import Records
+from overheard.programs.training import local_training, shards
 from overheard.transcript.knowledge import AttributeDomain
 from overheard.transcript.observe import observe, recipe_of
 from overheard.transcript.store import Recording
@@ -112,7 +112,7 @@ def test_replay_is_the_clients_own_training(tmp_path):
     )
     recipe = recipe_of(recording)
     truth = recording.truth()["a"]
-    from overheard.learning.records import encode
+    from overheard.programs.records import encode
 
     inputs = encode(recipe.encoding, truth)[None].astype(np.float32)
     labels = recipe.target.encode(truth)[None].astype(np.float32)

@@ -15,7 +15,7 @@ from overheard.errors import ChooseAnotherAttack, FixConfig, FixData, FixRecordi
 from overheard.evaluation.audit import audit
 from overheard.evaluation.coverage import accuracy_by_coverage
 from overheard.evaluation.metrics import attribute_hits
-from overheard.learning.records import Records
+from overheard.programs.records import Records
 from overheard.transcript.knowledge import (
     AttributeDomain,
     AttributePrior,

@@ -17,8 +17,8 @@ from overheard.attacks.attribute.model_based import (
 )
 from overheard.errors import FixConfig
 from overheard.evaluation.metrics import attribute_hits, local_optimum
-from overheard.learning.dense import predict, record_gradients
-from overheard.learning.recipe import Dense
+from overheard.programs.dense import predict, record_gradients
+from overheard.programs.recipe import Dense
 from overheard.transcript.observe import observe, recipe_of
 from overheard.transcript.target import attribute
 from overheard.transcript.threat import EAVESDROPPER
@@ -32,7 +32,7 @@ from overheard.transcript.view import launch
 def test_torch_gradients_are_the_numpy_ones(rng, loss, hidden, activation, bias):
     import torch
 
-    from overheard.learning.dense_torch import mean_gradients
+    from overheard.programs.dense_torch import mean_gradients
 
     outputs = 1 if loss == "squared_error" else 3
     model = Dense(inputs=4, hidden=hidden, outputs=outputs, activation=activation, bias=bias)
@@ -118,7 +118,7 @@ def test_algorithm_4_matches_a_loop_over_records(federate, name):
     view = observe(recording, EAVESDROPPER, attribute("s"), "0")
     choice = best_values(view, theta).choice()
     labels = recipe.target.encode(records)
-    from overheard.learning.records import encode
+    from overheard.programs.records import encode
 
     for i in range(len(records)):
         errors = []

@@ -14,7 +14,7 @@ from overheard.data.dataset import Dataset
 from overheard.federation.config import parse_config
 from overheard.federation.plan import plan
 from overheard.federation.simulate import simulate
-from overheard.learning.records import Records
+from overheard.programs.records import Records
 from overheard.transcript.store import Recording
 
 GROUPS = ("high school", "bachelor", "master", "PhD")

@@ -20,10 +20,10 @@ from overheard.errors import ChooseAnotherAttack
 from overheard.federation.config import parse_config
 from overheard.federation.plan import plan
 from overheard.federation.simulate import simulate
-from overheard.learning.dense import record_gradients
-from overheard.learning.recipe import PrivateSteps
-from overheard.learning.records import Records
-from overheard.learning.training import local_training, shards
+from overheard.programs.dense import record_gradients
+from overheard.programs.recipe import PrivateSteps
+from overheard.programs.records import Records
+from overheard.programs.training import local_training, shards
 from overheard.transcript.knowledge import AppliedDefence, CandidatePool, Link, LocalTraining
 from overheard.transcript.observe import MEMBER_COLUMN, observe
 from overheard.transcript.store import Recording

@@ -18,8 +18,8 @@ from overheard.attacks.membership.pool import Candidates, pool_products, pool_ro
 from overheard.errors import ChooseAnotherAttack, FixConfig, FixData, FixRecording
 from overheard.evaluation.audit import audit
 from overheard.federation.pool import pool_of
-from overheard.learning.dense import record_gradients
-from overheard.learning.records import Records
+from overheard.programs.dense import record_gradients
+from overheard.programs.records import Records
 from overheard.transcript.knowledge import (
     AttributePrior,
     CandidatePool,

@@ -18,8 +18,8 @@ from overheard.decoding.mixed_chains import Posterior
 from overheard.decoding.mixed_model import Settings
 from overheard.errors import ChooseAnotherAttack, FixData, GrantKnowledge, ListenLonger
 from overheard.evaluation.properties import f1
-from overheard.learning.records import Records
-from overheard.learning.training import Schedule, shards
+from overheard.programs.records import Records
+from overheard.programs.training import Schedule, shards
 from overheard.transcript.knowledge import AuxiliaryData, RoundSum, ShardSize, Sums
 from overheard.transcript.observe import observe
 from overheard.transcript.store import Recording
@@ -153,8 +153,8 @@ def test_weights_of_a_clients_records() -> None:
 
     def both(**training):
         from overheard.attacks.property.sums_heard import Adversary, Known
-        from overheard.learning.recipe import Dense, Recipe, Target
-        from overheard.learning.records import Encoding, Scaled
+        from overheard.programs.recipe import Dense, Recipe, Target
+        from overheard.programs.records import Encoding, Scaled
 
         recipe = Recipe(
             model=Dense(inputs=1),

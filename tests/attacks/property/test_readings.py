@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from overheard.attacks.property.readings import _OwnMean
-from overheard.learning.gradient_rows import GradientRows, Written
+from overheard.programs.gradient_rows import GradientRows, Written
 
 
 def drawn(rng: np.random.Generator, mean: np.ndarray, masks: int, noise: float) -> GradientRows:

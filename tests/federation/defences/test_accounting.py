@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.privacy.shown import tight_sampled_gaussian
 from overheard.errors import FixConfig
 from overheard.federation.config import parse_config
 from overheard.federation.defences.accounting import (
@@ -16,12 +17,11 @@ from overheard.federation.defences.accounting import (
     delta_for,
     sampled_gaussian,
     sampled_gaussian_changed,
-    tight_sampled_gaussian,
 )
 from overheard.federation.defences.contract import chain
 from overheard.federation.plan import plan
 from overheard.federation.simulate import simulate
-from overheard.learning.private import sampled_weights
+from overheard.programs.private import sampled_weights
 from overheard.transcript.store import Recording
 
 pytest.importorskip("dp_accounting", reason="dp-accounting is not installed")

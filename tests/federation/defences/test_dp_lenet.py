@@ -11,7 +11,7 @@ import pytest
 from overheard.federation.config import parse_config
 from overheard.federation.plan import plan
 from overheard.federation.simulate import simulate
-from overheard.learning.private import update_noise
+from overheard.programs.private import update_noise
 from overheard.transcript.store import Recording
 
 

@@ -10,11 +10,11 @@ import torch
 from torch import nn
 
 from overheard.errors import GrantKnowledge
-from overheard.learning.recipe import Adam, Dense, Module, Recipe, Sgd
-from overheard.learning.records import Encoding, Scaled
-from overheard.learning.training import local_training, shards
 from overheard.programs import trusted
 from overheard.programs.networks import network
+from overheard.programs.recipe import Adam, Dense, Module, Recipe, Sgd
+from overheard.programs.records import Encoding, Scaled
+from overheard.programs.training import local_training, shards
 
 INPUTS = 5
 
@@ -136,7 +136,7 @@ def test_a_client_trains_as_torch_would(optimiser: Any, rng: np.random.Generator
     more = rng.normal(size=(30, INPUTS)), rng.integers(3, size=30).astype(float)
     data = shards([inputs, more[0]], [labels, more[1]])
     made = local_training(stated, start, data, np.random.default_rng(1))[0]
-    from overheard.learning.training import Schedule
+    from overheard.programs.training import Schedule
 
     theirs: Any = torch.optim.SGD(module.parameters(), 0.1, momentum=0.9)
     if isinstance(optimiser, Adam):

@@ -19,7 +19,7 @@ from overheard.attacks.wire import one_step, only, rounding, spread
 from overheard.decoding.max_entropy import Posterior
 from overheard.decoding.measurement import Measurement
 from overheard.decoding.update_scale import LARGEST, ScaledSum, likeliest_scale, refit
-from overheard.learning.recipe import Recipe
+from overheard.programs.recipe import Recipe
 from overheard.transcript.knowledge import AppliedDefence, Link
 
 Array = NDArray[np.float64]

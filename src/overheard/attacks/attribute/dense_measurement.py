@@ -18,10 +18,10 @@ from overheard.attacks.wire import only, rate_of, refuse_several_steps, rounding
 from overheard.decoding.measurement import Measurement, from_differences, from_gram
 from overheard.decoding.update_scale import ScaledSum
 from overheard.errors import ChooseAnotherAttack
-from overheard.learning.gradient_rows import Differences, GradientRows, add_products
-from overheard.learning.private import client_rows
-from overheard.learning.recipe import Recipe
+from overheard.programs.gradient_rows import Differences, GradientRows, add_products
 from overheard.programs.networks import network
+from overheard.programs.private import client_rows
+from overheard.programs.recipe import Recipe
 from overheard.transcript.knowledge import Link
 
 Array = NDArray[np.float64]

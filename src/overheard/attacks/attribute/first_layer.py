@@ -14,11 +14,11 @@ from overheard.attacks.wire import one_step, rate_of, rounding
 from overheard.decoding.counts import same_rows
 from overheard.decoding.matrix_free import OuterProducts, Part, decode_matrix_free
 from overheard.decoding.max_entropy import Posterior
-from overheard.learning.gradient_rows import Outer
-from overheard.learning.private import client_rows
-from overheard.learning.recipe import Recipe
-from overheard.learning.records import Records, Value, encode
+from overheard.programs.gradient_rows import Outer
 from overheard.programs.networks import network
+from overheard.programs.private import client_rows
+from overheard.programs.recipe import Recipe
+from overheard.programs.records import Records, Value, encode
 from overheard.transcript.knowledge import Link
 
 Array = NDArray[np.float64]

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overheard.errors import ChooseAnotherAttack, FixConfig, FixData
-from overheard.learning.records import Value, encode_each
 from overheard.programs.networks import Network, network
+from overheard.programs.records import Value, encode_each
 from overheard.transcript.guess import AttributeValues, certain
 from overheard.transcript.knowledge import (
     AttributeDomain,

@@ -20,7 +20,7 @@ from overheard.decoding.counts import (
 )
 from overheard.decoding.max_entropy import Posterior
 from overheard.errors import ChooseAnotherAttack, FixData
-from overheard.learning.records import encode
+from overheard.programs.records import encode
 from overheard.transcript.guess import AttributeValues
 from overheard.transcript.knowledge import (
     AttributeDomain,
@@ -107,11 +107,11 @@ class JointDecode:
         if posterior.method not in PROVEN:
             scene = few_rounds(link, self.rounds)
             tried = rehearse(play, decode, posterior.probabilities, priors)
-            calm, power = tried.tempered(posterior.probabilities)
+            calm, _ = tried.tempered(posterior.probabilities)
             posterior = replace(posterior, probabilities=calm)
             noted = {"rehearsed": tried.accuracy, "rehearsed_sureness": tried.confidence}
             # what the solver doubts of itself, and what it leaves, is held against rehearsals
-            flag = tried.flag(power)
+            flag = tried.flag
             if not tried.fits(posterior.chi2_per_equation, GOOD_FIT):
                 flag = UNLIKE
         joint = posterior.probabilities.reshape(people, values, len(classes))

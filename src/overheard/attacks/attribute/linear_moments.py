@@ -7,8 +7,8 @@ from numpy.typing import NDArray
 
 from overheard.attacks.wire import rate_of, rounding, spread
 from overheard.decoding.moments import Moments, moments_of_secret, statistics
-from overheard.learning.recipe import Recipe
-from overheard.learning.records import Records, Scaled, Value, encode
+from overheard.programs.recipe import Recipe
+from overheard.programs.records import Records, Scaled, Value, encode
 from overheard.transcript.knowledge import Link
 
 

@@ -36,9 +36,9 @@ from overheard.decoding.ladder import believable
 from overheard.decoding.max_entropy import Posterior
 from overheard.decoding.measurement import Measurement, stack
 from overheard.decoding.noisy import few_equations, learned_share, noisy_posterior, tilted
-from overheard.learning.dense import split, weighted_gradient
-from overheard.learning.private import recipe_gradients, record_factors
-from overheard.learning.recipe import Recipe
+from overheard.programs.dense import split, weighted_gradient
+from overheard.programs.private import recipe_gradients, record_factors
+from overheard.programs.recipe import Recipe
 from overheard.transcript.knowledge import Link
 
 Array = NDArray[np.float64]

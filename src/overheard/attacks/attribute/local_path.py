@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from overheard.learning.dense import weighted_gradient
-from overheard.learning.private import record_factors
-from overheard.learning.recipe import Recipe
-from overheard.learning.training import batch_order
+from overheard.programs.dense import weighted_gradient
+from overheard.programs.private import record_factors
+from overheard.programs.recipe import Recipe
+from overheard.programs.training import batch_order
 
 Array = NDArray[np.floating[Any]]
 Indices = NDArray[np.int64]

@@ -38,8 +38,8 @@ from overheard.decoding.ladder import UNSOLVED
 from overheard.decoding.max_entropy import Posterior, max_entropy
 from overheard.decoding.measurement import Measurement, from_rows
 from overheard.errors import ChooseAnotherAttack, FixData
-from overheard.learning.records import encode, encode_each
 from overheard.programs.networks import network
+from overheard.programs.records import encode, encode_each
 from overheard.programs.simulated import Candidates
 from overheard.transcript.guess import AttributeValues
 from overheard.transcript.knowledge import (
@@ -233,11 +233,11 @@ def _one_step(view: View, most: int, rng: np.random.Generator) -> AttributeValue
             posterior.probabilities,
             np.tile(shares, (len(posterior.probabilities), 1)),
         )
-        calm, power = tried.tempered(posterior.probabilities)
+        calm, _ = tried.tempered(posterior.probabilities)
         posterior = replace(posterior, probabilities=calm)
         defended |= {"rehearsed": tried.accuracy, "rehearsed_sureness": tried.confidence}
         fits = tried.fits(posterior.chi2_per_equation, _WELL)
-        flag = flag or (tried.flag(power) if fits else UNLIKE)
+        flag = flag or (tried.flag if fits else UNLIKE)
     return AttributeValues(
         posterior.probabilities,
         view.know(AttributeDomain).values,
@@ -347,7 +347,7 @@ def _several_steps(view: View, most: int, rng: np.random.Generator) -> Attribute
         "rehearsed_misfit": tried.misfit,
         "evidence_worth": power,
     }
-    flag = tried.flag(power) if fits else UNLIKE
+    flag = tried.flag if fits else UNLIKE
     return AttributeValues(
         posterior.probabilities,
         domain.values,

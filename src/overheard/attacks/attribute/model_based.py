@@ -23,10 +23,10 @@ from overheard.attacks.attribute.model_based_linear import algorithm_3
 from overheard.attacks.local_model.baseline import LastReturned
 from overheard.attacks.local_model.exact_linear import ExactLinear
 from overheard.attacks.local_model.learned_map import LearnedMap
-from overheard.learning.recipe import Recipe
-from overheard.learning.records import encode_each
 from overheard.programs.losses import loss_named
 from overheard.programs.networks import network
+from overheard.programs.recipe import Recipe
+from overheard.programs.records import encode_each
 from overheard.transcript.guess import AttributeValues, certain
 from overheard.transcript.knowledge import (
     AttributeDomain,

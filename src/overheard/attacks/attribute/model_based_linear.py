@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from overheard.attacks.local_model.exact_linear import affine_map
 from overheard.decoding.affine_map import AffineMap
 from overheard.errors import ChooseAnotherAttack, ListenLonger
-from overheard.learning.recipe import Recipe
-from overheard.learning.records import encode
+from overheard.programs.recipe import Recipe
+from overheard.programs.records import encode
 from overheard.transcript.guess import AttributeValues, certain
 from overheard.transcript.knowledge import (
     AttributeDomain,

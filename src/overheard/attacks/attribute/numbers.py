@@ -10,7 +10,7 @@ from scipy.stats import norm
 
 from overheard.attacks.attribute.linear_moments import scale_of
 from overheard.attacks.rehearsal import placed, retrained
-from overheard.learning.recipe import Recipe
+from overheard.programs.recipe import Recipe
 from overheard.transcript.knowledge import AttributeDomain, Labels, Link, LocalTraining
 from overheard.transcript.view import View
 

@@ -29,10 +29,10 @@ from overheard.attacks.wire import heard, only, rate_of, refuse_several_steps, r
 from overheard.decoding.counts import decode_tied, tie_diagnostics
 from overheard.decoding.measurement import Measurement, from_gram
 from overheard.errors import ChooseAnotherAttack, FixData
-from overheard.learning.gradient_rows import GradientRows, Outer
-from overheard.learning.private import client_rows
-from overheard.learning.recipe import Recipe
-from overheard.learning.records import encode
+from overheard.programs.gradient_rows import GradientRows, Outer
+from overheard.programs.private import client_rows
+from overheard.programs.recipe import Recipe
+from overheard.programs.records import encode
 from overheard.transcript.guess import AttributeValues
 from overheard.transcript.knowledge import (
     AppliedDefence,

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from overheard.errors import ChooseAnotherAttack
-from overheard.learning.records import encode, positions
+from overheard.programs.records import encode, positions
 from overheard.transcript.guess import AttributeValues
 from overheard.transcript.knowledge import (
     AttributeDomain,

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from overheard.attacks.wire import format_of, one_step, rate_of, rounding, spread
 from overheard.decoding.measurement import Measurement, stack
 from overheard.decoding.rounds import float32_noise, from_factors
-from overheard.learning.recipe import Recipe
 from overheard.programs.losses import loss_named
 from overheard.programs.networks import network
+from overheard.programs.recipe import Recipe
 from overheard.transcript.knowledge import Link
 
 Array = NDArray[np.float64]

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from overheard.attacks.wire import spread
 from overheard.errors import ChooseAnotherAttack
-from overheard.learning.recipe import Recipe
-from overheard.learning.records import encode
 from overheard.programs.losses import loss_named
 from overheard.programs.networks import network
+from overheard.programs.recipe import Recipe
+from overheard.programs.records import encode
 from overheard.transcript.guess import AttributeValues, certain
 from overheard.transcript.knowledge import (
     AttributeDomain,

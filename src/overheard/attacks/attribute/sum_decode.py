@@ -13,8 +13,8 @@ from overheard.attacks.attribute.max_entropy import flagged, refuse_unseen
 from overheard.attacks.wire import spread
 from overheard.decoding.counts import decode_tied, same_rows, tie_diagnostics
 from overheard.errors import ChooseAnotherAttack, FixData
-from overheard.learning.private import update_noise
-from overheard.learning.records import encode
+from overheard.programs.private import update_noise
+from overheard.programs.records import encode
 from overheard.transcript.guess import AttributeValues
 from overheard.transcript.knowledge import (
     AppliedDefence,

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from overheard.attacks.label.heard import gradients, output_rows, outside
 from overheard.decoding.group_posterior import group_posterior
-from overheard.learning.gradient_rows import GradientRows
+from overheard.programs.gradient_rows import GradientRows
 from overheard.transcript.guess import GroupMeans
 from overheard.transcript.knowledge import AuxiliaryData, GroupCounts, Groups, Link, LocalTraining
 from overheard.transcript.view import View

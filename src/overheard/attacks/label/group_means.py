@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from overheard.attacks.label.heard import Outside, gradients, output_rows, outside
 from overheard.errors import ChooseAnotherAttack
-from overheard.learning.recipe import Recipe
+from overheard.programs.recipe import Recipe
 from overheard.transcript.guess import GroupMeans
 from overheard.transcript.knowledge import AuxiliaryData, GroupCounts, Groups, Link, LocalTraining
 from overheard.transcript.view import View

@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 
 from overheard.attacks.wire import rate_of
 from overheard.errors import ChooseAnotherAttack, FixData
-from overheard.learning.gradient_rows import GradientRows
-from overheard.learning.recipe import Recipe
-from overheard.learning.records import Value, encode
+from overheard.programs.gradient_rows import GradientRows
 from overheard.programs.losses import loss_named
 from overheard.programs.networks import network
+from overheard.programs.recipe import Recipe
+from overheard.programs.records import Value, encode
 from overheard.transcript.knowledge import AuxiliaryData, GroupCounts, Groups, Link
 from overheard.transcript.view import View
 

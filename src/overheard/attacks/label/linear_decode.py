@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from overheard.attacks.label.heard import Gradients, gradients, output_rows
 from overheard.decoding.label_solve import solve_residuals
 from overheard.errors import ChooseAnotherAttack, FixData
-from overheard.learning.gradient_rows import GradientRows
-from overheard.learning.recipe import Recipe
-from overheard.learning.records import encode
+from overheard.programs.gradient_rows import GradientRows
+from overheard.programs.recipe import Recipe
+from overheard.programs.records import encode
 from overheard.transcript.guess import LabelValues
 from overheard.transcript.knowledge import Link, LocalTraining, PublicRecords
 from overheard.transcript.view import View

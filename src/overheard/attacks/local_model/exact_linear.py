@@ -9,7 +9,7 @@ import numpy as np
 
 from overheard.decoding.affine_map import AffineMap, fit_affine_map
 from overheard.errors import ChooseAnotherAttack
-from overheard.learning.recipe import Recipe
+from overheard.programs.recipe import Recipe
 from overheard.transcript.guess import LocalModel
 from overheard.transcript.knowledge import Link, LocalTraining
 from overheard.transcript.view import View

@@ -11,7 +11,7 @@ from overheard.decoding.batch_noise import LocalRecipe
 from overheard.decoding.logistic_surrogate import decode_logistic
 from overheard.decoding.surrogate import LocalOptimum, decode_least_squares
 from overheard.errors import ChooseAnotherAttack
-from overheard.learning.recipe import Recipe
+from overheard.programs.recipe import Recipe
 from overheard.transcript.guess import LocalModel
 from overheard.transcript.knowledge import Link, LocalTraining
 from overheard.transcript.view import View

@@ -38,9 +38,9 @@ from overheard.attacks.wire import heard, one_step, only, spread
 from overheard.decoding.counts import decode_tied, same_rows, solve_counts, tie_diagnostics
 from overheard.decoding.max_entropy import Posterior, count_unknowns
 from overheard.errors import ChooseAnotherAttack, FixData
-from overheard.learning.private import update_noise
-from overheard.learning.recipe import Recipe
 from overheard.programs.networks import network
+from overheard.programs.private import update_noise
+from overheard.programs.recipe import Recipe
 from overheard.programs.simulated import Candidates as MayBe
 from overheard.transcript.guess import AttributeValues, Membership
 from overheard.transcript.knowledge import (
@@ -131,8 +131,8 @@ class CandidateDecode:
             p = posterior.probabilities
             play = _Play(scene, recipe, pool, prior[1:] / prior[1:].sum(), count, rng)
             tried = rehearse(play.pairs, decode, p, np.tile(prior, (people, 1)), FEW)
-            calm, power = tried.tempered(p)
-            posterior = replace(posterior, probabilities=calm, flag=tried.flag(power))
+            calm, _ = tried.tempered(p)
+            posterior = replace(posterior, probabilities=calm, flag=tried.flag)
         return _guess(posterior, left, tried, pool, groups, (len(chosen), recipe.model.size))
 
 
@@ -328,7 +328,7 @@ def _several_steps(
             "rounds_used": found.rounds,
             "parameters": recipe.model.size,
             **values,
-            **flagged(tried.flag(power) if fits else UNLIKE, tied),
+            **flagged(tried.flag if fits else UNLIKE, tied),
             **tie_diagnostics(groups, tied),
         },
     )

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from overheard.attacks.attribute.gradient_matching import CosMatching
 from overheard.attacks.membership.pool import candidates_of
 from overheard.errors import ChooseAnotherAttack
-from overheard.learning.recipe import Recipe
 from overheard.programs.networks import network
+from overheard.programs.recipe import Recipe
 from overheard.transcript.guess import AttributeValues, Membership
 from overheard.transcript.knowledge import (
     AttributeDomain,

@@ -31,8 +31,8 @@ from overheard.attacks.wire import only, rounding
 from overheard.decoding.matrix_noise import MatrixNoise, matrix_noise
 from overheard.decoding.noisy_gram import Sweeps, noisy_gram
 from overheard.errors import ChooseAnotherAttack
-from overheard.learning.gradient_rows import Difference, Differences
-from overheard.learning.recipe import Recipe
+from overheard.programs.gradient_rows import Difference, Differences
+from overheard.programs.recipe import Recipe
 from overheard.transcript.knowledge import Link
 
 Array = NDArray[np.float64]

@@ -16,10 +16,10 @@ from overheard.attacks.attribute.local_path import timetable
 from overheard.attacks.membership.replays import weights_of
 from overheard.decoding.matrix_noise import MatrixNoise
 from overheard.decoding.noisy_gram import Sums
-from overheard.learning.dense import split
-from overheard.learning.gradient_rows import Difference, Differences
-from overheard.learning.private import record_factors
-from overheard.learning.recipe import Recipe
+from overheard.programs.dense import split
+from overheard.programs.gradient_rows import Difference, Differences
+from overheard.programs.private import record_factors
+from overheard.programs.recipe import Recipe
 
 Array = NDArray[np.float64]
 Wire = NDArray[np.floating[Any]]

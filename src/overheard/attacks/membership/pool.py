@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from overheard.attacks.wire import only, rate_of, refuse_several_steps, rounding
 from overheard.decoding.measurement import Measurement, from_differences, from_gram
 from overheard.errors import ChooseAnotherAttack, FixData
-from overheard.learning.gradient_rows import add_products
-from overheard.learning.private import client_rows
-from overheard.learning.recipe import Recipe
-from overheard.learning.records import encode
+from overheard.programs.gradient_rows import add_products
+from overheard.programs.private import client_rows
+from overheard.programs.recipe import Recipe
+from overheard.programs.records import encode
 from overheard.transcript.knowledge import AttributeDomain, CandidatePool, Link, LocalTraining
 from overheard.transcript.view import View
 

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from scipy.stats import binom
 
 from overheard.attacks.attribute.local_path import Timetable
-from overheard.learning.dense import weighted_gradient
-from overheard.learning.private import record_factors, sampling_rate
-from overheard.learning.recipe import Recipe
-from overheard.learning.training import batch_order
+from overheard.programs.dense import weighted_gradient
+from overheard.programs.private import record_factors, sampling_rate
+from overheard.programs.recipe import Recipe
+from overheard.programs.training import batch_order
 
 Array = NDArray[np.float64]
 Wire = NDArray[np.floating[Any]]

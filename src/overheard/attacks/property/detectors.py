@@ -28,7 +28,7 @@ from scipy.stats import norm
 from overheard.attacks.property.sums_heard import Adversary, Known, adversary_of
 from overheard.decoding.relaxed_likelihood import Features
 from overheard.errors import ChooseAnotherAttack
-from overheard.learning.training import Shards, local_training
+from overheard.programs.training import Shards, local_training
 from overheard.randomness import stream
 from overheard.transcript.knowledge import RoundSum, Sums
 from overheard.transcript.view import View

@@ -33,7 +33,7 @@ from overheard.decoding.matched_filter import (
 from overheard.decoding.mixed_model import Evidence
 from overheard.decoding.persistence import common_part
 from overheard.errors import ChooseAnotherAttack, ListenLonger
-from overheard.learning.gradient_rows import GradientRows
+from overheard.programs.gradient_rows import GradientRows
 from overheard.transcript.knowledge import RoundSum
 
 Array = NDArray[np.float64]

@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overheard.errors import ChooseAnotherAttack, FixData
-from overheard.learning.gradient_rows import GradientRows
-from overheard.learning.recipe import Recipe
-from overheard.learning.records import Records, encode
+from overheard.programs.gradient_rows import GradientRows
 from overheard.programs.networks import network
+from overheard.programs.recipe import Recipe
+from overheard.programs.records import Records, encode
 from overheard.transcript.knowledge import (
     AuxiliaryData,
     LocalTraining,

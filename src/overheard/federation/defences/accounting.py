@@ -26,8 +26,8 @@ from typing import Any
 
 from overheard.errors import FixConfig
 from overheard.federation.defences.contract import Claim
-from overheard.learning.private import sampling_rate
-from overheard.learning.recipe import Recipe
+from overheard.programs.private import sampling_rate
+from overheard.programs.recipe import Recipe
 
 DELTA = 1e-5
 
@@ -74,13 +74,10 @@ def _finite(epsilon: float) -> float | None:
 def sampled_gaussian(noise: float, rate: float, steps: int, delta: float) -> float:
     """Epsilon of ``steps`` Gaussian mechanisms with this noise multiplier, each of which sees a
     record with probability ``rate`` (adding or removing one record)."""
-    return _epsilon("RdpAccountant", noise, rate, steps, delta)
-
-
-def tight_sampled_gaussian(noise: float, rate: float, steps: int, delta: float) -> float:
-    """The same by numerical composition of privacy losses: close to the smallest epsilon that is
-    true, and slow for many steps. Claims are made with the other one, as Opacus does."""
-    return _epsilon("PLDAccountant", noise, rate, steps, delta)
+    if noise <= 0:
+        return inf
+    with quiet():
+        return float(_counted(noise, rate, steps).get_epsilon(delta))
 
 
 def sampled_gaussian_changed(noise: float, rate: float, steps: int, delta: float) -> float:
@@ -107,27 +104,24 @@ def sampled_gaussian_changed(noise: float, rate: float, steps: int, delta: float
     return whole
 
 
-def _epsilon(accountant: str, noise: float, rate: float, steps: int, delta: float) -> float:
-    if noise <= 0:
-        return inf
-    with _quiet():
-        return float(_counted(accountant, noise, rate, steps).get_epsilon(delta))
-
-
 @lru_cache(maxsize=64)
-def _counted(accountant: str, noise: float, rate: float, steps: int) -> Any:
-    """The accountant after so many steps, which then answers for any delta."""
-    accountants, event = _dp_accounting()
-    step = event.GaussianDpEvent(noise)
+def _counted(noise: float, rate: float, steps: int) -> Any:
+    """The accountant (Renyi's, as in Opacus) after so many steps, which answers for any delta."""
+    try:
+        import dp_accounting
+        from dp_accounting import rdp
+    except ImportError as error:
+        raise FixConfig(
+            "the privacy accountant is not installed: pip install 'overheard[dp]'"
+        ) from error
+    step = dp_accounting.GaussianDpEvent(noise)
     if rate < 1:
-        step = event.PoissonSampledDpEvent(rate, step)
-    counter = accountants[accountant]()
-    counter.compose(step, steps)
-    return counter
+        step = dp_accounting.PoissonSampledDpEvent(rate, step)
+    return rdp.RdpAccountant().compose(step, steps)
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Without the accountant's warnings of orders that it leaves out: epsilon is the smallest over
     the others, which is still a bound."""
     logger = logging.getLogger("absl")
@@ -157,8 +151,7 @@ def budget(
     promised.
     """
     noisy = [(c.step_noise, c.delta) for c in claims if c.step_noise is not None]
-    wanted = [chosen for _, chosen in noisy]
-    delta = min(delta_for(everybody or records, chosen) for chosen in wanted or [None])
+    delta = min(delta_for(everybody or records, chosen) for _, chosen in noisy or [(0.0, None)])
     found: list[Budget] = []
     for multiplier, _ in noisy:
         rate, steps = sampling_rate(recipe, records), recipe.local_steps(records) * rounds
@@ -174,15 +167,3 @@ def budget(
         words = f"noise on clipped updates: {rounds} rounds, noise multiplier {multiplier:.3g}"
         found.append(Budget(epsilon, delta, words, epsilon))
     return min(found, key=lambda b: b.epsilon, default=None)
-
-
-def _dp_accounting() -> tuple[dict[str, Any], Any]:
-    try:
-        import dp_accounting
-        from dp_accounting import pld, rdp
-    except ImportError as error:
-        raise FixConfig(
-            "the privacy accountant is not installed: pip install 'overheard[dp]'"
-        ) from error
-    kinds = {"RdpAccountant": rdp.RdpAccountant, "PLDAccountant": pld.PLDAccountant}
-    return kinds, dp_accounting

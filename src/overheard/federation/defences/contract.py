@@ -10,17 +10,7 @@ promises, as data, and it overrides the hooks that it needs, of these:
     broadcast   what becomes of the global model before it is sent
 
 `chain` joins several in the order in which they act, and refuses an order in which a later one
-would void what an earlier one promised. A toy::
-
-    class Halve(Defence):
-        name: Literal["halve"] = "halve"
-
-        @property
-        def claim(self) -> Claim:
-            return Claim(self.name, Stage.BOUND, "every update is halved")
-
-        def upload(self, updates: Array, context: RoundContext) -> Array:
-            return updates / 2
+would void what an earlier one promised. ``examples/label_smoothing.py`` is one to start from.
 """
 
 from __future__ import annotations
@@ -36,8 +26,8 @@ from numpy.typing import NDArray
 from pydantic import model_validator
 
 from overheard.errors import FixConfig
-from overheard.learning.records import Records, Spec
-from overheard.learning.step import LocalStep
+from overheard.programs.records import Records, Spec
+from overheard.programs.step import LocalStep
 from overheard.transcript.knowledge import EFFECTS, AppliedDefence
 
 Array = NDArray[np.float64]

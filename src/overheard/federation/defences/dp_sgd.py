@@ -1,4 +1,4 @@
-"""DP-SGD: the clients' local steps are private for each record; see `learning.private`."""
+"""DP-SGD: the clients' local steps are private for each record; see `programs.private`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pydantic import Field
 
 from overheard.errors import FixConfig
 from overheard.federation.defences.contract import Claim, Defence, Stage
-from overheard.learning.recipe import PrivateSteps
-from overheard.learning.step import LocalStep
+from overheard.programs.recipe import PrivateSteps
+from overheard.programs.step import LocalStep
 
 
 class DpSgd(Defence):

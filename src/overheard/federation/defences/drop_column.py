@@ -8,7 +8,7 @@ from pydantic import Field
 
 from overheard.errors import FixConfig
 from overheard.federation.defences.contract import Claim, Defence, Rng, Stage
-from overheard.learning.records import Records
+from overheard.programs.records import Records
 
 
 class DropColumn(Defence):

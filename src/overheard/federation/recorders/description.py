@@ -34,7 +34,7 @@ from overheard.federation.simulate import client_shards, trained_on
 from overheard.foreign.files import inside
 from overheard.foreign.notation import read_toml
 from overheard.foreign.shown import short
-from overheard.learning.recipe import (
+from overheard.programs.recipe import (
     MOST_REPEATS,
     Dense,
     Epochs,
@@ -47,7 +47,7 @@ from overheard.learning.recipe import (
     Sgd,
     Target,
 )
-from overheard.learning.records import Block, Encoding, Records, Scale, Spec, Value
+from overheard.programs.records import Block, Encoding, Records, Scale, Spec, Value
 from overheard.transcript.kind import write
 from overheard.transcript.knowledge import InTheClear
 from overheard.transcript.observe import in_the_clear

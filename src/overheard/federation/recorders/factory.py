@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from overheard.errors import FixConfig
-from overheard.learning.dense import predict
-from overheard.learning.recipe import Dense, Layout, Module
 from overheard.programs import trusted
+from overheard.programs.dense import predict
+from overheard.programs.recipe import Dense, Layout, Module
 
 _ACTIVATIONS = ("relu", "tanh", "sigmoid")
 

@@ -16,7 +16,7 @@ from overheard.federation.recorders.live import EVERYBODY, Recorder
 from overheard.foreign.files import inside, opened
 from overheard.foreign.limits import check
 from overheard.foreign.notation import read_toml
-from overheard.learning.records import Spec
+from overheard.programs.records import Spec
 
 Arrays = dict[str, NDArray[Any]]
 

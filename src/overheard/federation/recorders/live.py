@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overheard.errors import FixData
-from overheard.learning.records import Records
+from overheard.programs.records import Records
 from overheard.transcript import store
 from overheard.transcript.kind import write
 from overheard.transcript.knowledge import InTheClear

@@ -9,7 +9,7 @@ from overheard.errors import FixConfig
 from overheard.federation.recorders.description import BESIDE, wire_layout
 from overheard.files import write_durably
 from overheard.foreign.shown import visible
-from overheard.learning.recipe import Layout
+from overheard.programs.recipe import Layout
 from overheard.transcript.store import Recording
 
 _TEXT = """\

@@ -1,4 +1,4 @@
-"""Dense networks in numpy, batched over clients: the factors of `overheard.learning.dense`."""
+"""Dense networks in numpy, batched over clients: the factors of `overheard.programs.dense`."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from overheard.learning import dense
-from overheard.learning.gradient_rows import GradientRows, Outer
-from overheard.learning.recipe import Dense
+from overheard.programs import dense
+from overheard.programs.gradient_rows import GradientRows, Outer
 from overheard.programs.networks import Gradient
+from overheard.programs.recipe import Dense
 
 Array = NDArray[np.floating[Any]]
 
@@ -48,6 +48,6 @@ class DenseNetwork:
         return GradientRows(tuple(Outer(delta, a, self.model.bias) for a, delta in pairs))
 
     def mean_gradients(self, thetas: Any, inputs: Any, labels: Any) -> Any:
-        from overheard.learning import dense_torch  # torch takes a second
+        from overheard.programs import dense_torch  # torch takes a second
 
         return dense_torch.mean_gradients(self.model, self.loss, thetas, inputs, labels)

@@ -1,4 +1,4 @@
-"""LeNets: convolutions and dense layers, see `overheard.learning.lenet`."""
+"""LeNets: convolutions and dense layers, see `overheard.programs.lenet`."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from overheard.learning import lenet
-from overheard.learning.gradient_rows import GradientRows
-from overheard.learning.recipe import LeNet
+from overheard.programs import lenet
+from overheard.programs.gradient_rows import GradientRows
 from overheard.programs.losses import loss_named
 from overheard.programs.networks import Gradient, searched
+from overheard.programs.recipe import LeNet
 
 Array = NDArray[np.floating[Any]]
 

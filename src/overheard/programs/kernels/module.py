@@ -16,10 +16,10 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
 from overheard.errors import FixConfig
-from overheard.learning.gradient_rows import GradientRows, Written
-from overheard.learning.recipe import Module
+from overheard.programs.gradient_rows import GradientRows, Written
 from overheard.programs.losses import loss_named
 from overheard.programs.networks import Gradient, searched
+from overheard.programs.recipe import Module
 from overheard.programs.trusted import made_by
 from overheard.randomness import stream
 

@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from overheard.learning.recipe import Dense
 from overheard.programs.losses import loss_named
+from overheard.programs.recipe import Dense
 from overheard.randomness import stream
 
 Array = NDArray[np.floating[Any]]

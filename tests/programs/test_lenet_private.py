@@ -10,11 +10,11 @@ import pytest
 from lenet_gradients import explicit_gradients
 
 from overheard.errors import FixConfig
-from overheard.learning import lenet
-from overheard.learning.private import sampled_weights, update_noise
-from overheard.learning.recipe import LeNet, PrivateSteps, Recipe, Target
-from overheard.learning.records import Encoding, Pixels
-from overheard.learning.training import local_training, shards
+from overheard.programs import lenet
+from overheard.programs.private import sampled_weights, update_noise
+from overheard.programs.recipe import LeNet, PrivateSteps, Recipe, Target
+from overheard.programs.records import Encoding, Pixels
+from overheard.programs.training import local_training, shards
 
 SMALL = LeNet(image=(1, 16, 16), filters=(2, 3), hidden=(5,), outputs=3)
 DROPPING = SMALL.model_copy(update={"dropout": 0.4})

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from overheard.learning.dense import factors, weighted_gradient
-from overheard.learning.private import clipped, sampled_weights
-from overheard.learning.recipe import LeNet, Recipe
-from overheard.learning.step import BatchHook, hooked
+from overheard.programs.dense import factors, weighted_gradient
 from overheard.programs.networks import network
+from overheard.programs.private import clipped, sampled_weights
+from overheard.programs.recipe import LeNet, Recipe
 from overheard.programs.rules import rule_of
+from overheard.programs.step import BatchHook, hooked
 
 Array = NDArray[np.floating[Any]]
 Trace = Callable[[int, Array, Array], None]
@@ -76,7 +76,7 @@ def local_training(
     ``start`` instead of a model. ``out``: where to write them; a large array made anew costs as
     much as a step of training. ``trace(step, theta, gradient)`` sees every step before it is taken,
     of all clients at once. ``hooks``: what defences do to the batch of every step, see
-    `learning.step`.
+    `programs.step`.
     """
     made = np.empty((len(data), start.shape[-1]), start.dtype) if out is None else out
     if recipe.private is not None:
@@ -94,7 +94,7 @@ def local_training(
 
 def _private(recipe: Recipe, start: Array, data: Shards, rng: np.random.Generator) -> Array:
     if isinstance(recipe.model, LeNet):
-        from overheard.learning import lenet  # torch: only where a model needs it
+        from overheard.programs import lenet  # torch: only where a model needs it
 
         return lenet.private_local_training(recipe, start, data, rng)
     return _private_training(recipe, start, data, rng)
@@ -154,7 +154,7 @@ def _parts(recipe: Recipe, schedule: Schedule, theta: Array, whole: bool) -> Ite
 def _private_training(
     recipe: Recipe, start: Array, data: Shards, rng: np.random.Generator
 ) -> Array:
-    """DP-SGD from ``start`` (C, P), see `learning.private`."""
+    """DP-SGD from ``start`` (C, P), see `programs.private`."""
     private, model = recipe.private, recipe.dense
     assert private is not None
     theta = start

@@ -1,4 +1,4 @@
-"""DP-SGD of a LeNet, by Opacus: the same steps as `learning.private`, one client after the other.
+"""DP-SGD of a LeNet, by Opacus: the same steps as `programs.private`, one client after the other.
 
 Opacus takes each record's gradient (GradSampleModule), clips it, adds the noise and divides by the
 expected batch (DPOptimizer). Which records a step takes, the dropout masks and the seed of the
@@ -21,9 +21,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from overheard.errors import FixConfig
-from overheard.learning.private import sampled_weights, sampling_rate
-from overheard.learning.recipe import LeNet, PrivateSteps, Recipe
-from overheard.learning.training import Shards
+from overheard.programs.private import sampled_weights, sampling_rate
+from overheard.programs.recipe import LeNet, PrivateSteps, Recipe
+from overheard.programs.training import Shards
 
 Array = NDArray[np.floating[Any]]
 Masks = Callable[[int], list[Array] | None]

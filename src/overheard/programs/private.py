@@ -4,7 +4,7 @@ A step takes every record with the same probability q (Poisson sampling), clips 
 norm ``clip``, sums, adds N(0, (noise * clip)^2) to every coordinate and divides by the expected
 batch q * m. The full batch is q = 1. How many records m a client holds is no secret: it is sent
 with every update, and divides every sum. Networks that are not dense take the same steps through
-Opacus, see `learning.lenet_private`.
+Opacus, see `programs.lenet_private`.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overheard.errors import ChooseAnotherAttack
-from overheard.learning.dense import Factors, factors, record_gradients
-from overheard.learning.gradient_rows import GradientRows
-from overheard.learning.recipe import Recipe
+from overheard.programs.dense import Factors, factors, record_gradients
+from overheard.programs.gradient_rows import GradientRows
 from overheard.programs.networks import network
+from overheard.programs.recipe import Recipe
 
 Array = NDArray[np.floating[Any]]
 

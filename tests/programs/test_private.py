@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from overheard.learning.dense import factors, initial, record_gradients
-from overheard.learning.private import clipped, gradient_norms, sampled_weights, update_noise
-from overheard.learning.recipe import Dense, PrivateSteps, Recipe, Target
-from overheard.learning.records import Encoding, Scaled
-from overheard.learning.training import local_training, shards
+from overheard.programs.dense import factors, initial, record_gradients
+from overheard.programs.private import clipped, gradient_norms, sampled_weights, update_noise
+from overheard.programs.recipe import Dense, PrivateSteps, Recipe, Target
+from overheard.programs.records import Encoding, Scaled
+from overheard.programs.training import local_training, shards
 
 MODEL = Dense(inputs=4, hidden=(5,), outputs=3)
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from overheard.learning.recipe import PrivateSteps
+from overheard.programs.recipe import PrivateSteps
 
 Array = NDArray[np.floating[Any]]
 Batch = tuple[Array, Array, Array]

@@ -11,9 +11,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from overheard.learning.recipe import Dense, Recipe, Target
-from overheard.learning.records import Encoding, Scaled
-from overheard.learning.training import Shards, batch_order, local_training, shards
+from overheard.programs.recipe import Dense, Recipe, Target
+from overheard.programs.records import Encoding, Scaled
+from overheard.programs.training import Shards, batch_order, local_training, shards
 from overheard.randomness import stream
 
 SIZES = (9, 4, 1, 13)

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from overheard.errors import FixData, FixRecording
-from overheard.learning.recipe import Dense, Recipe, Target
-from overheard.learning.records import (
+from overheard.programs.recipe import Dense, Recipe, Target
+from overheard.programs.records import (
     Encoding,
     OneHot,
     Records,

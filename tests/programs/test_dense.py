@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from overheard.learning.dense import (
+from overheard.programs.dense import (
     factors,
     forward,
     initial,
@@ -20,8 +20,8 @@ from overheard.learning.dense import (
     split,
     weighted_gradient,
 )
-from overheard.learning.recipe import Dense
 from overheard.programs.losses import loss_named
+from overheard.programs.recipe import Dense
 
 MODELS = [
     ("squared_error", Dense(inputs=4)),

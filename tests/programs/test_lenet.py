@@ -11,13 +11,13 @@ import torch
 from lenet_gradients import explicit_gradients
 from torch import nn
 
-from overheard.learning import lenet
-from overheard.learning.gradient_rows import GradientRows, stacked
-from overheard.learning.recipe import Dense, LeNet, Recipe, Target
-from overheard.learning.records import Encoding, Pixels
-from overheard.learning.training import Schedule, local_training, shards
+from overheard.programs import lenet
+from overheard.programs.gradient_rows import GradientRows, stacked
 from overheard.programs.kernels.dense import DenseNetwork
 from overheard.programs.losses import LOSSES
+from overheard.programs.recipe import Dense, LeNet, Recipe, Target
+from overheard.programs.records import Encoding, Pixels
+from overheard.programs.training import Schedule, local_training, shards
 
 CROSS_ENTROPY = LOSSES["cross_entropy"]
 SMALL = LeNet(image=(1, 16, 16), filters=(3, 4), hidden=(6,), outputs=3)

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import nn
 
-from overheard.learning.dense import split
-from overheard.learning.recipe import Dense
+from overheard.programs.dense import split
+from overheard.programs.recipe import Dense
 
 
 def torch_twin(model: Dense, theta: np.ndarray) -> nn.Sequential:

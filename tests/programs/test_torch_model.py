@@ -7,9 +7,9 @@ import torch
 
 from overheard.decoding.ladder import decode
 from overheard.decoding.measurement import from_differences
-from overheard.learning import dense
-from overheard.learning.recipe import Dense
-from overheard.learning.torch_model import flat_parameters, record_gradients
+from overheard.programs import dense
+from overheard.programs.recipe import Dense
+from overheard.programs.torch_model import flat_parameters, record_gradients
 
 
 def cross_entropy(outputs, label):

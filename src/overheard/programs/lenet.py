@@ -22,9 +22,9 @@ from torch import Tensor
 from torch.func import grad, vmap
 from torch.nn import functional as F
 
-from overheard.learning.gradient_rows import GradientRows, Outer, Written, stacked
-from overheard.learning.recipe import LeNet, Recipe
-from overheard.learning.training import Shards
+from overheard.programs.gradient_rows import GradientRows, Outer, Written, stacked
+from overheard.programs.recipe import LeNet, Recipe
+from overheard.programs.training import Shards
 from overheard.randomness import stream
 
 Array = NDArray[np.floating[Any]]
@@ -102,7 +102,7 @@ def private_local_training(
     recipe: Recipe, start: Array, data: Shards, rng: np.random.Generator
 ) -> Array:
     """DP-SGD from ``start`` (C, P), by Opacus."""
-    from overheard.learning.lenet_private import private_training
+    from overheard.programs.lenet_private import private_training
 
     model = recipe.model
     assert isinstance(model, LeNet)

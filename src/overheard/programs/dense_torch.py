@@ -1,6 +1,6 @@
 """Dense networks in torch, for adversaries who search: gradients that can be differentiated.
 
-The same formulas as `overheard.learning.dense` (tests compare them), written for torch so that a
+The same formulas as `overheard.programs.dense` (tests compare them), written for torch so that a
 search can follow the derivative of a model's gradient by the records' inputs.
 """
 
@@ -11,9 +11,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from overheard.learning.dense import split
-from overheard.learning.recipe import Dense
+from overheard.programs.dense import split
 from overheard.programs.losses import loss_named
+from overheard.programs.recipe import Dense
 
 _ACTIVATIONS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]] = {
     "relu": (torch.relu, lambda out: (out > 0).to(out.dtype)),

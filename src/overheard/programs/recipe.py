@@ -25,7 +25,7 @@ from pydantic import (
 )
 
 from overheard.errors import ChooseAnotherAttack, FixRecording
-from overheard.learning.records import Encoding, Records, Scale, Spec, Value, scaled
+from overheard.programs.records import Encoding, Records, Scale, Spec, Value, scaled
 
 Layout = tuple[tuple[str, tuple[int, ...]], ...]
 """Names and shapes of the parameters, in the order of the flat vector."""

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from overheard.learning import training
-from overheard.learning.dense import factors, initial, weighted_gradient
-from overheard.learning.recipe import Dense, Recipe, Target
-from overheard.learning.records import Encoding, Scaled
-from overheard.learning.training import Schedule, Shards, local_training, shards
+from overheard.programs import training
+from overheard.programs.dense import factors, initial, weighted_gradient
+from overheard.programs.recipe import Dense, Recipe, Target
+from overheard.programs.records import Encoding, Scaled
+from overheard.programs.training import Schedule, Shards, local_training, shards
 
 
 def recipe(**changes: Any) -> Recipe:

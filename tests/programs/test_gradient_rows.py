@@ -8,11 +8,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from overheard.learning.dense import factors, record_gradients, weighted_gradient
-from overheard.learning.dense_torch import mean_gradients
-from overheard.learning.gradient_rows import GradientRows, Outer, Written, stacked
-from overheard.learning.recipe import Dense
+from overheard.programs.dense import factors, record_gradients, weighted_gradient
+from overheard.programs.dense_torch import mean_gradients
+from overheard.programs.gradient_rows import GradientRows, Outer, Written, stacked
 from overheard.programs.kernels.dense import DenseNetwork
+from overheard.programs.recipe import Dense
 
 LOSSES = st.sampled_from(["squared_error", "cross_entropy"])
 ACTIVATIONS = st.sampled_from(["relu", "tanh", "sigmoid"])
