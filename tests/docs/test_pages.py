@@ -136,7 +136,7 @@ def test_examples_run(script: str, tmp_path: Path) -> None:
         env={**os.environ, "PYTHONWARNINGS": "error"},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    if script != "share_of_values.py":
+    if script not in ("share_of_values.py", "label_smoothing.py"):  # which are to be imported
         assert done.stdout.strip()
 
 

@@ -121,7 +121,7 @@ def test_targets_become_what_the_loss_sees() -> None:
     with pytest.raises(FixRecording, match="target 'y' holds text where numbers"):
         scaled.encode_values(np.array(["many"]))
     for gap in (np.nan, np.inf):  # the value is at fault, not the scale
-        with pytest.raises(FixData, match="column 'y' holds a value that is not finite; drop"):
+        with pytest.raises(FixData, match="column 'y' has a value that is not finite; impute it or drop"):
             scaled.encode_values(np.array([1.0, gap]))
     with pytest.raises(FixData, match=r"becomes 1e.90 with .* these are not the scales"):
         Target(column="y", scale=1e-90).encode_values(np.array([1.0]))
