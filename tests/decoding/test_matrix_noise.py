@@ -44,9 +44,10 @@ def test_white_factors_are_white_gradients(rng: np.random.Generator) -> None:
     )
     layer = Difference(rng.normal(size=(2, 5, 4)), rng.normal(size=(2, 5, 6)), bias=False)
     naive = np.stack([noise.white(x.reshape(4, 6)).ravel() for x in layer.explicit()])
-    white = Differences((Difference(*noise.white_factors(layer.errors, layer.inputs)),))
+    factors = Difference(*noise.white_factors(layer.errors, layer.inputs))
+    white = Differences((factors,))
     assert white.gram(white) == pytest.approx(naive @ naive.T)
-    assert white.lengths() == pytest.approx((naive**2).sum(axis=1))
+    assert factors.lengths() == pytest.approx((naive**2).sum(axis=1))
 
 
 def test_silence_has_the_rounding_error_left() -> None:

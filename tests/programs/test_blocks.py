@@ -11,7 +11,7 @@ from overheard.programs import training
 from overheard.programs.dense import factors, initial, weighted_gradient
 from overheard.programs.recipe import Dense, Recipe, Target
 from overheard.programs.records import Encoding, Scaled
-from overheard.programs.training import Shards, local_training, shards, training_batches
+from overheard.programs.training import Schedule, Shards, local_training, shards
 
 
 def recipe(**changes: Any) -> Recipe:
@@ -34,7 +34,7 @@ def people(rng: np.random.Generator) -> Shards:
 def all_at_once(recipe: Recipe, start: Any, data: Shards, rng: np.random.Generator) -> Any:
     """Every step for all clients together, nothing in place: slow and obviously right."""
     theta = np.broadcast_to(start, (len(data), start.shape[-1]))
-    for inputs, labels, weights in training_batches(recipe, data, theta.dtype, rng):
+    for inputs, labels, weights in Schedule(recipe, data, rng).one_by_one(theta.dtype, slice(None)):
         pairs = factors(recipe.dense, recipe.loss, theta, inputs, labels)
         step = weighted_gradient(recipe.dense, pairs, weights)
         if recipe.algorithm == "fedprox":

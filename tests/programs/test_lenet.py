@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from lenet_gradients import explicit_gradients
 from torch import nn
 
 from overheard.programs import lenet
@@ -16,7 +17,7 @@ from overheard.programs.kernels.dense import DenseNetwork
 from overheard.programs.losses import LOSSES
 from overheard.programs.recipe import Dense, LeNet, Recipe, Target
 from overheard.programs.records import Encoding, Pixels
-from overheard.programs.training import local_training, shards, training_batches
+from overheard.programs.training import Schedule, local_training, shards
 
 CROSS_ENTROPY = LOSSES["cross_entropy"]
 SMALL = LeNet(image=(1, 16, 16), filters=(3, 4), hidden=(6,), outputs=3)
@@ -114,7 +115,7 @@ def test_rows_are_autograds(name: str) -> None:
     expected = [twin_gradient(model, theta, x[[i]], y[[i]]) for i in range(6)]
     rows = lenet.record_rows(model, theta, x, y)
     np.testing.assert_allclose(rows.explicit(), expected, atol=1e-12)
-    np.testing.assert_allclose(lenet.explicit_gradients(model, theta, x, y), expected, atol=1e-12)
+    np.testing.assert_allclose(explicit_gradients(model, theta, x, y), expected, atol=1e-12)
 
 
 def test_rows_with_dropout(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,7 +123,7 @@ def test_rows_with_dropout(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lenet, "CHUNK", 4)
     theta, x, y = some(COLOUR, 10)
     rows = lenet.record_rows(COLOUR, theta, x, y, np.random.default_rng(1)).explicit()
-    slow = lenet.explicit_gradients(COLOUR, theta, x, y, np.random.default_rng(1))
+    slow = explicit_gradients(COLOUR, theta, x, y, np.random.default_rng(1))
     np.testing.assert_allclose(rows, slow, atol=1e-12)
     assert np.abs(rows - lenet.record_rows(COLOUR, theta, x, y).explicit()).max() > 1e-3
 
@@ -193,7 +194,9 @@ def test_training_is_that_of_one_client_at_a_time(training: str) -> None:
         expected = [twin_gradient(SMALL, theta, x, y) for x, y in clients]
     else:
         expected = [theta.copy() for _ in clients]
-        for inputs, labels, weights in training_batches(recipe, data, np.dtype(float), rng):
+        for inputs, labels, weights in Schedule(recipe, data, rng).one_by_one(
+            np.dtype(float), slice(None)
+        ):
             for c in range(len(clients)):
                 real = weights[c] > 0
                 if real.any():

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from lenet_gradients import explicit_gradients
 
 from overheard.errors import FixConfig
 from overheard.programs import lenet
@@ -60,7 +61,7 @@ def test_opacus_and_our_gradients_agree(clip: float) -> None:
     recipe = recipe_with(clip, 0.0)
     made = trained(recipe, theta, *clients)
     for got, (x, y) in zip(made, clients, strict=True):
-        rows = lenet.explicit_gradients(SMALL, theta, x, y)
+        rows = explicit_gradients(SMALL, theta, x, y)
         quick = lenet.record_rows(SMALL, theta, x, y).explicit()
         if clip == 0.2:
             assert (np.linalg.norm(rows, axis=1) > clip).all()
@@ -85,7 +86,7 @@ def test_several_sampled_steps_are_those_of_our_own_loop(algorithm: str) -> None
     rng.integers(2**63)  # the seed of the noise
     expected, sizes = theta, set()
     for weights, _ in sampled_weights(recipe, np.array([8]), 8, rng):
-        rows = clipped(recipe, lenet.explicit_gradients(SMALL, expected, x, y))
+        rows = clipped(recipe, explicit_gradients(SMALL, expected, x, y))
         pull = recipe.proximal * (expected - theta)
         expected = expected - 0.3 * (weights[0] @ rows + pull)
         sizes.add(int((weights[0] > 0).sum()))
@@ -116,7 +117,7 @@ def test_with_dropout_the_same_generator_gives_the_same_bits() -> None:
 
 def test_a_dropped_unit_passes_no_gradient() -> None:
     (x, y), theta = some_records(2, 9), lenet.initial(SMALL, 3)
-    masked = lenet.explicit_gradients(DROPPING, theta, x, y, _after_the_seed_and_draws(9))
+    masked = explicit_gradients(DROPPING, theta, x, y, _after_the_seed_and_draws(9))
     recipe = recipe_with(0.5, 0.0, DROPPING)
     expected = theta - 0.3 * clipped(recipe, masked).mean(axis=0)
     np.testing.assert_allclose(trained(recipe, theta, (x, y))[0], expected, atol=1e-6)

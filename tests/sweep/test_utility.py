@@ -15,7 +15,7 @@ from overheard.federation.config import parse_config
 from overheard.federation.plan import plan
 from overheard.federation.server import Mean
 from overheard.federation.simulate import simulate
-from overheard.programs import lenet
+from overheard.programs.networks import network
 from overheard.programs.recipe import Recipe
 from overheard.programs.records import Records, encode
 from overheard.sweep.utility import global_model, utility
@@ -119,6 +119,6 @@ def test_the_worth_of_a_network_of_images(tmp_path: Path) -> None:
     held = records.without("client")
     worth, name = utility(recipe, model, held)
     assert name == "accuracy"
-    outputs = lenet.predict(lenet.lenet_of(recipe), model, encode(recipe.encoding, held))
+    outputs = network(recipe).predict(model, encode(recipe.encoding, held))
     right = outputs.argmax(axis=1) == recipe.target.encode(held)
     assert worth == pytest.approx(right.mean())

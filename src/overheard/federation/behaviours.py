@@ -12,17 +12,11 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from overheard.programs.networks import network
 from overheard.programs.recipe import Recipe
 
 Array = NDArray[np.floating[Any]]
 Behaviour = Literal["inversion", "ascent", "free-rider"]
 FreeRide = Literal["unchanged", "noise"]
-
-
-def initial_of(recipe: Recipe, seed: int, scheme: str) -> NDArray[np.float64]:
-    """The first global model."""
-    return network(recipe).initial(seed, scheme)
 
 
 def climbing(recipe: Recipe) -> Recipe:

@@ -16,12 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overheard.errors import FixConfig, FixData
-from overheard.federation.behaviours import climbing, initial_of, misbehaved
+from overheard.federation.behaviours import climbing, misbehaved
 from overheard.federation.defences.accounting import budget
 from overheard.federation.defences.contract import Chain, RoundContext, chain, told
 from overheard.federation.disclosure import write_knowledge
 from overheard.federation.plan import Plan
 from overheard.federation.server import aggregate, aggregate_sum
+from overheard.programs.networks import network
 from overheard.programs.recipe import Layout, Recipe
 from overheard.programs.records import Records, encode
 from overheard.programs.training import Hooks, Shards, local_training, shards
@@ -65,7 +66,7 @@ def simulate(plan: Plan, out: str | Path, progress: Progress = lambda done, tota
             if promised:
                 recorder.side("PrivacyBudget", promised)
         memory: dict[Any, Any] = {}  # of the defences
-        model = initial_of(recipe, seed, plan.config.model.initial).astype(recipe.wire)
+        model = network(recipe).initial(seed, plan.config.model.initial).astype(recipe.wire)
         state = rule.init(len(model))
         own, own_state = model, state  # of the isolated client
         for number in range(training.rounds):

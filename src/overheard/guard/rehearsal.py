@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from overheard.federation.behaviours import initial_of
 from overheard.federation.defences.contract import RoundContext, chain, told
 from overheard.federation.disclosure import write_knowledge
 from overheard.federation.plan import Plan
@@ -28,6 +27,7 @@ from overheard.federation.simulate import (
     trained_on,
     uploaded,
 )
+from overheard.programs.networks import network
 from overheard.randomness import stream
 from overheard.transcript.kind import write
 from overheard.transcript.payload import update_of
@@ -68,9 +68,8 @@ def rehearsed(
     memory: dict[Any, Any] = {}
     rule = ready.config.server_rule()
     state, payload = rule.init(recipe.model.size), recipe.payload
-    model = initial_of(recipe, ready.config.seed + draw, ready.config.model.initial).astype(
-        recipe.wire
-    )
+    first = network(recipe).initial(ready.config.seed + draw, ready.config.model.initial)
+    model = first.astype(recipe.wire)
     for number in range(rounds):
         chosen = participants(len(data), training.participation, seed, number)
         chosen = np.array([0]) if training.isolate == client else np.union1d([0], chosen)

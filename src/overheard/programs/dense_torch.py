@@ -11,6 +11,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from overheard.programs.dense import split
 from overheard.programs.losses import loss_named
 from overheard.programs.recipe import Dense
 
@@ -19,20 +20,6 @@ _ACTIVATIONS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Ten
     "tanh": (torch.tanh, lambda out: 1 - out * out),
     "sigmoid": (torch.sigmoid, lambda out: out * (1 - out)),
 }
-
-
-def layers(model: Dense, theta: Tensor) -> list[tuple[Tensor, Tensor | None]]:
-    """Weights (..., out, in) and biases (..., out) of each layer."""
-    parts, start = [], 0
-    for _, shape in model.layout():
-        size = 1
-        for side in shape:
-            size *= side
-        parts.append(theta[..., start : start + size].reshape(*theta.shape[:-1], *shape))
-        start += size
-    if not model.bias:
-        return [(weight, None) for weight in parts]
-    return [(parts[i], parts[i + 1]) for i in range(0, len(parts), 2)]
 
 
 def mean_gradients(
@@ -44,7 +31,7 @@ def mean_gradients(
     Differentiable by inputs and labels.
     """
     activate, slope = _ACTIVATIONS[model.activation]
-    parts = layers(model, thetas)
+    parts: list[tuple[Tensor, Tensor | None]] = split(model, thetas)  # type: ignore[arg-type,assignment]
     trace = [inputs.expand(len(thetas), *inputs.shape)]
     for layer, (weight, bias) in enumerate(parts):
         out = trace[-1] @ weight.transpose(-1, -2)

@@ -288,13 +288,19 @@ class Differences:
             layer.add_times(block, total)
         return total
 
-    def lengths(self) -> NDArray[np.float64]:
-        """The squared length of every row (n,): the diagonal of `gram` with itself."""
-        return np.asarray(sum(layer.lengths() for layer in self.layers), np.float64)
-
     def explicit(self) -> NDArray[np.float64]:
         """The rows themselves (n, P): for few parameters."""
         return np.concatenate([layer.explicit() for layer in self.layers], axis=1)
+
+
+def add_products(of: Sequence[Differences], scale: float, total: Array) -> None:
+    """Add the inner products of K sets of n rows, times ``scale``, to a total (n, K, n, K)."""
+    for a, one in enumerate(of):
+        for b, two in enumerate(of[: a + 1]):
+            part = scale * one.gram(two)
+            total[:, a, :, b] += part
+            if a != b:
+                total[:, b, :, a] += part.T
 
 
 @dataclass(frozen=True)

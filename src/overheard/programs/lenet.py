@@ -22,7 +22,6 @@ from torch import Tensor
 from torch.func import grad, vmap
 from torch.nn import functional as F
 
-from overheard.errors import ChooseAnotherAttack
 from overheard.programs.gradient_rows import GradientRows, Outer, Written, stacked
 from overheard.programs.recipe import LeNet, Recipe
 from overheard.programs.training import Shards
@@ -105,7 +104,8 @@ def private_local_training(
     """DP-SGD from ``start`` (C, P), by Opacus."""
     from overheard.programs.lenet_private import private_training
 
-    model = lenet_of(recipe)
+    model = recipe.model
+    assert isinstance(model, LeNet)
 
     def masks(records: int) -> list[Array] | None:
         return dropout_masks(model, (records,), start.dtype, rng)
@@ -250,39 +250,6 @@ def _rows(
         for (before, _), error in zip(heard[2:], errors[2:], strict=True):
             layers.append(Outer(error.numpy(), before.detach().numpy()))
     return GradientRows(tuple(layers))
-
-
-def explicit_gradients(
-    model: LeNet,
-    theta: Array,
-    inputs: Array,
-    labels: Array,
-    rng: np.random.Generator | None = None,
-) -> Array:
-    """The same gradients (n, P) written out, by vmap over autograd: for few records.
-
-    With the same generator in the same state it draws the masks that `record_rows` draws.
-    """
-
-    def loss(flat: Tensor, x: Tensor, y: Tensor, drop: list[Tensor]) -> Tensor:
-        outputs = forward(model, split(model, flat), x[None], [m[None] for m in drop] or None)
-        return F.cross_entropy(outputs, y[None], reduction="sum")
-
-    each = vmap(grad(loss), in_dims=(None, 0, 0, 0))
-    made = []
-    for part in _chunks(len(labels)):
-        y = torch.as_tensor(np.asarray(labels[part]).astype(np.int64))
-        masks = None if rng is None else dropout_masks(model, (len(y),), theta.dtype, rng)
-        drop = [_tensor(m) for m in masks or ()]
-        made.append(each(_tensor(theta), _tensor(inputs[part], theta.dtype), y, drop))
-    return np.asarray(torch.cat(made).numpy())
-
-
-def lenet_of(recipe: Recipe) -> LeNet:
-    """The recipe's LeNet, or an error."""
-    if not isinstance(recipe.model, LeNet):
-        raise ChooseAnotherAttack(f"works on a LeNet; the model is {recipe.model.architecture!r}")
-    return recipe.model
 
 
 def _tensor(array: Array, dtype: Any = None) -> Tensor:

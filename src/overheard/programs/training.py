@@ -179,13 +179,6 @@ def shares(data: Shards, dtype: np.dtype[Any]) -> Array:
     return (real / data.sizes[:, None]).astype(dtype)
 
 
-def training_batches(
-    recipe: Recipe, data: Shards, dtype: np.dtype[Any], rng: np.random.Generator
-) -> Iterator[tuple[Array, Array, Array]]:
-    """Inputs, labels and weights of each local step; a client that is done weighs nothing."""
-    return Schedule(recipe, data, rng).one_by_one(dtype, slice(None))
-
-
 class Schedule:
     """Which of its records each client uses at each local step."""
 

@@ -14,6 +14,7 @@ from overheard.programs.networks import network
 from overheard.programs.recipe import Recipe
 from overheard.programs.records import Records, encode
 from overheard.transcript.messages import TOTAL, Round, layout_for, message_arrays, read_message
+from overheard.transcript.payload import returns_gradients
 from overheard.transcript.store import Recording
 
 Array = NDArray[np.float64]
@@ -31,7 +32,7 @@ def global_model(recording: Recording, recipe: Recipe, rule: ServerRule | None =
     state = rule.init(recipe.model.size)
     model: NDArray[np.floating[Any]] = np.zeros(recipe.model.size)
     for entry in recording.rounds if state else recording.rounds[-1:]:
-        if state or entry.aggregated or recording.gradients:
+        if state or entry.aggregated or returns_gradients(recording.payload):
             model = _message(recording, recipe, entry, "sent", "")
         if entry.aggregated:
             if not entry.participants:
@@ -61,13 +62,9 @@ def _message(recording: Recording, recipe: Recipe, entry: Round, way: str, clien
 def utility(recipe: Recipe, model: Array, held: Records) -> tuple[float, str]:
     """Accuracy of a classifier, share of explained variance of a regression; and which it is."""
     inputs, labels = encode(recipe.encoding, held), recipe.target.encode(held)
-    outputs = np.asarray(_predicted(recipe, model, inputs), dtype=np.float64)
+    outputs = np.asarray(network(recipe).predict(model, inputs), dtype=np.float64)
     if not loss_named(recipe.loss).classes:
         left = float(np.mean((outputs[:, 0] - labels) ** 2))
         return 1 - left / float(labels.var()), "r2"
     chosen = (outputs[:, 0] > 0) if outputs.shape[1] == 1 else outputs.argmax(axis=1)
     return float(np.mean(chosen == labels)), "accuracy"
-
-
-def _predicted(recipe: Recipe, model: Array, inputs: Array) -> NDArray[np.floating[Any]]:
-    return network(recipe).predict(model, inputs)

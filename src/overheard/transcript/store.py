@@ -43,7 +43,7 @@ from overheard.transcript.messages import (
     read_messages,
     write_round,
 )
-from overheard.transcript.payload import PAYLOADS, returns_gradients, update_of
+from overheard.transcript.payload import PAYLOADS, update_of
 from overheard.transcript.side import SEED, Shelf, SideWriter
 
 FORMAT = 3
@@ -232,11 +232,6 @@ class Recording:
     def payload(self) -> str:
         """What clients return: models or gradients."""
         return str(self.header["payload"])
-
-    @property
-    def gradients(self) -> bool:
-        """Do clients return gradients, and not models?"""
-        return returns_gradients(self.payload)
 
     @property
     def about(self) -> Mapping[str, Any]:

@@ -19,7 +19,7 @@ from overheard.decoding.mixed_model import Settings
 from overheard.errors import ChooseAnotherAttack, FixData, GrantKnowledge, ListenLonger
 from overheard.evaluation.properties import f1
 from overheard.programs.records import Records
-from overheard.programs.training import shards, training_batches
+from overheard.programs.training import Schedule, shards
 from overheard.transcript.knowledge import AuxiliaryData, RoundSum, ShardSize, Sums
 from overheard.transcript.observe import observe
 from overheard.transcript.store import Recording
@@ -170,7 +170,8 @@ def test_weights_of_a_clients_records() -> None:
         squares = []
         for _ in range(400):
             total = np.zeros(25)
-            for inputs, _, weights in training_batches(recipe, data, np.dtype(float), rng):
+            batches = Schedule(recipe, data, rng).one_by_one(np.dtype(float), slice(None))
+            for inputs, _, weights in batches:
                 np.add.at(total, inputs[0, :, 0].astype(int), weights[0])
             squares.append((total**2).sum())
             assert total.sum() == pytest.approx(told[0])

@@ -136,12 +136,13 @@ def test_a_client_trains_as_torch_would(optimiser: Any, rng: np.random.Generator
     more = rng.normal(size=(30, INPUTS)), rng.integers(3, size=30).astype(float)
     data = shards([inputs, more[0]], [labels, more[1]])
     made = local_training(stated, start, data, np.random.default_rng(1))[0]
-    from overheard.programs.training import training_batches
+    from overheard.programs.training import Schedule
 
     theirs: Any = torch.optim.SGD(module.parameters(), 0.1, momentum=0.9)
     if isinstance(optimiser, Adam):
         theirs = torch.optim.Adam(module.parameters(), 0.1, weight_decay=0.01)
-    for x, y, weights in training_batches(stated, data, start.dtype, np.random.default_rng(1)):
+    order = Schedule(stated, data, np.random.default_rng(1))
+    for x, y, weights in order.one_by_one(start.dtype, slice(None)):
         used = weights[0] > 0
         if not used.any():
             continue

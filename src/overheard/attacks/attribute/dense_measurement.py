@@ -18,7 +18,7 @@ from overheard.attacks.wire import only, rate_of, refuse_several_steps, rounding
 from overheard.decoding.measurement import Measurement, from_differences, from_gram
 from overheard.decoding.update_scale import ScaledSum
 from overheard.errors import ChooseAnotherAttack
-from overheard.programs.gradient_rows import Differences, GradientRows
+from overheard.programs.gradient_rows import Differences, GradientRows, add_products
 from overheard.programs.networks import network
 from overheard.programs.private import client_rows
 from overheard.programs.recipe import Recipe
@@ -89,11 +89,7 @@ def scaled_sum(link: Link, recipe: Recipe, candidates: Array, labels: Array, row
     for a, one in enumerate(others):
         for which, flat in enumerate((update, base)):
             with_both[which, :, a] = one.project(at.base.blocks(flat)) / sd
-        for b, two in enumerate(others[: a + 1]):
-            part = one.gram(two) / sd**2
-            products[:, a, :, b] += part
-            if a != b:
-                products[:, b, :, a] += part.T
+    add_products(others, sd**-2, products)
     unknowns = people * (values - 1)
     return ScaledSum(
         products.reshape(unknowns, unknowns),
@@ -222,11 +218,7 @@ def _inner_products(
         blocks = at.base.blocks(at.left)
         for a, one in enumerate(at.others):
             projections[:, a] += precision * one.project(blocks)
-            for b, two in enumerate(at.others[: a + 1]):
-                part = precision * one.gram(two)
-                products[:, a, :, b] += part
-                if a != b:
-                    products[:, b, :, a] += part.T
+        add_products(at.others, precision, products)
     measurement = from_gram(
         products.reshape(unknowns, unknowns), projections.ravel(), 1.0, candidates=values
     )

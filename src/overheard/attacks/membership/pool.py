@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from overheard.attacks.wire import only, rate_of, refuse_several_steps, rounding
 from overheard.decoding.measurement import Measurement, from_differences, from_gram
 from overheard.errors import ChooseAnotherAttack, FixData
+from overheard.programs.gradient_rows import add_products
 from overheard.programs.private import client_rows
 from overheard.programs.recipe import Recipe
 from overheard.programs.records import encode
@@ -130,10 +131,6 @@ def pool_products(
         blocks, gradients = rows[0].blocks(total), [one.since() for one in rows]
         for a, one in enumerate(gradients):
             projections[:, a] += precision * one.project(blocks)
-            for b, two in enumerate(gradients[: a + 1]):
-                part = precision * one.gram(two)
-                products[:, a, :, b] += part
-                if a != b:
-                    products[:, b, :, a] += part.T
+        add_products(gradients, float(precision), products)
     n = people * values
     return PoolSum(products.reshape(n, n), projections.ravel(), energy, sums.size + 1, values)

@@ -119,7 +119,7 @@ def readings(
         total, squares = adversary.weights
         client_sd = np.sqrt(squares) * scale.sd
         count = len(one.participants)
-        projected = one.total.astype(np.float64) @ filters / adversary.rate
+        projected = one.total.astype(np.float64) @ filters / adversary.recipe.rate
         y = (projected - count * total * scale.mean) / client_sd
         honest = total * scale.mean / client_sd
         offset = count * total * scale.sd / np.sqrt(scale.records) / client_sd

@@ -71,11 +71,6 @@ class Adversary:
         return self.recipe.local_steps(self.shard)
 
     @property
-    def rate(self) -> float:
-        """What turns a sum of updates into a sum of gradients, divided by it."""
-        return self.recipe.rate
-
-    @property
     def weights(self) -> tuple[float, float]:
         """Sum of the weights of a client's records in its update, and the sum of their squares."""
         recipe = self.recipe
@@ -105,14 +100,7 @@ class Adversary:
 
     def rows(self, theta: NDArray[Any], known: Known, rng: np.random.Generator) -> GradientRows:
         """Gradients of records at a model, each with dropout masks of its own."""
-        return record_rows(self.recipe, theta, known, rng)
-
-
-def record_rows(
-    recipe: Recipe, theta: NDArray[Any], known: Known, rng: np.random.Generator
-) -> GradientRows:
-    """Per-record gradients for the recipe's kind of model."""
-    return network(recipe).rows(theta, known.inputs, known.labels, rng)
+        return network(self.recipe).rows(theta, known.inputs, known.labels, rng)
 
 
 def adversary_of(view: View) -> Adversary:

@@ -1,0 +1,45 @@
+"""Gradients of a LeNet by vmap over autograd: slow, and right whatever its layers are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.func import grad, vmap
+from torch.nn import functional as F
+
+from overheard.programs import lenet
+from overheard.programs.recipe import LeNet
+
+Array = NDArray[np.floating[Any]]
+
+
+def explicit_gradients(
+    model: LeNet,
+    theta: Array,
+    inputs: Array,
+    labels: Array,
+    rng: np.random.Generator | None = None,
+) -> Array:
+    """The same gradients (n, P) written out, by vmap over autograd: for few records.
+
+    With the same generator in the same state it draws the masks that `record_rows` draws.
+    """
+
+    def loss(flat: Tensor, x: Tensor, y: Tensor, drop: list[Tensor]) -> Tensor:
+        outputs = lenet.forward(
+            model, lenet.split(model, flat), x[None], [m[None] for m in drop] or None
+        )
+        return F.cross_entropy(outputs, y[None], reduction="sum")
+
+    each = vmap(grad(loss), in_dims=(None, 0, 0, 0))
+    made = []
+    for part in lenet._chunks(len(labels)):
+        y = torch.as_tensor(np.asarray(labels[part]).astype(np.int64))
+        masks = None if rng is None else lenet.dropout_masks(model, (len(y),), theta.dtype, rng)
+        drop = [lenet._tensor(m) for m in masks or ()]
+        made.append(each(lenet._tensor(theta), lenet._tensor(inputs[part], theta.dtype), y, drop))
+    return np.asarray(torch.cat(made).numpy())
