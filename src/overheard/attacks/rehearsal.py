@@ -123,7 +123,7 @@ class Rehearsal:
         if self.useless:
             return self.prior, 0.0
         power = min(one.power(self.prior) for one in self.tries)
-        most = float(np.mean([one.allowed for one in self.tries]))
+        most = self.accuracy + _TOLERATED
         calm = tempered(probabilities, self.prior, power)
         if _sure(calm) > most:
             power = min(power, _calmed(probabilities, self.prior, most))

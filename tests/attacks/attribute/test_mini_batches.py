@@ -143,8 +143,8 @@ def test_every_step_is_on_the_timetable_once(records, batch, epochs):
 @pytest.mark.parametrize("rate", [0.1, 0.3, 1.0])
 @pytest.mark.parametrize("column", ["c043", "c010"])
 def test_never_an_unflagged_collapse(tmp_path, rate, column):
-    """Small batches and large steps: better than the majority guess and than a stranger, or
-    flagged; and never surer than right."""
+    """Small batches and large steps: better than the majority guess and than a stranger, flagged,
+    or by its own word undecided; and never surer than right."""
     for seed in range(3):
         config = parse_config(
             {
@@ -165,8 +165,10 @@ def test_never_an_unflagged_collapse(tmp_path, rate, column):
         values = view.know(AttributeDomain).values
         imputed = imputation_hits(recipe, truth, VICTIM, column, values, seed)
         best = max(majority_share(secret, values), float(imputed.mean()))
-        assert accuracy > best or "flag" in guess.diagnostics
-        assert float(guess.probabilities.max(axis=1).mean()) < accuracy + 0.12
+        said = guess.diagnostics
+        assert accuracy > best or "flag" in said or "undecided" in said
+        oversure = float(guess.probabilities.max(axis=1).mean()) - accuracy
+        assert oversure <= 0.05 or oversure < 3 * np.sqrt(accuracy * (1 - accuracy) / len(secret))
 
 
 def tumours(share, recoded, people=100):
