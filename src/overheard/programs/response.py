@@ -5,7 +5,7 @@ random. To a listener who knows every candidate of a record, F is close to
 
     F  =  centre + sum_i J_i(s_i) - E[J_i] + noise
 
-(docs/decoders.md, section 8). Everything here is read off *simulated clients*: the client's own
+(docs/decoders.md section 8). Everything here is read off *simulated clients*: the client's own
 training, from the model that was sent, on records drawn from what is believed.
 
 * **Direct response.** The update rule works entry by entry, so that the returned model's

@@ -2,7 +2,7 @@
 
 Every rule is made of operators that numpy and torch share, so that the same rule moves a thousand
 clients' models in numpy and is differentiated by torch where a decoder asks what one gradient did
-to the model that was returned (docs/decoders.md, section 8). All but `clip_norm` work entry by
+to the model that was returned (docs/decoders.md section 8). All but `clip_norm` work entry by
 entry: the derivative of the returned model by a step's gradient is then diagonal.
 
 A rule's ``update(gradient, state, theta)`` gives what is passed on and the next state; the last

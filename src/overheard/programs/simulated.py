@@ -1,6 +1,6 @@
 """Clients that are simulated to learn what a client's training does, and clients that are replayed.
 
-The listener knows the recipe and every candidate of a record (docs/decoders.md, section 8). It
+The listener knows the recipe and every candidate of a record (docs/decoders.md section 8). It
 trains clients of its own from the model that was sent, on records drawn from what it believes: the
 same training loop that the client ran, watched step by step.
 """
