@@ -75,14 +75,14 @@ QUICK_DECODING := $(filter-out %/test_mixed_model.py %/test_group_posterior.py %
 QUICK := $(QUICK_DECODING) $(addprefix tests/, \
 	test_layers.py test_errors.py test_files.py test_own_code.py test_quick.py \
 	attacks/test_equations.py attacks/attribute/test_searches.py \
-	attacks/membership/test_bad_pools.py attacks/label/test_labels.py bench/test_frame.py \
+	attacks/membership/test_bad_pools.py attacks/label/test_labels.py benchmarks/test_frame.py \
 	data/test_dataset.py data/test_file.py data/test_lookup.py data/test_leaf_synthetic.py \
 	docs/test_citations.py docs/test_papers_pages.py \
 	$(addprefix evaluation/test_,baselines.py bounds.py evidence.py hits.py intervals.py kept.py \
 	metrics.py paired.py promised.py replay.py scoring.py) \
 	federation/test_config.py federation/test_plan.py foreign guard/test_limits.py \
-	guard/test_updates.py isolation learning report/test_charts.py report/test_verdict.py \
-	report/test_words.py reproduce/test_provenance.py sweep/test_grid.py \
+	guard/test_updates.py isolation programs questions report/test_charts.py report/test_verdict.py \
+	report/test_words.py papers/test_provenance.py sweep/test_grid.py \
 	$(addprefix transcript/test_,store.py messages.py ledger.py observe.py sums.py share.py))
 quick: export OPENBLAS_NUM_THREADS := 1
 quick: export OMP_NUM_THREADS := 1

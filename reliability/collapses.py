@@ -44,7 +44,7 @@ from overheard.transcript.threat import EAVESDROPPER
 from overheard.transcript.view import launch
 
 HERE = Path(__file__).resolve().parent
-CODE = "attacks/attribute attacks/membership attacks/rehearsal.py decoding learning"
+CODE = "attacks/attribute attacks/membership attacks/rehearsal.py decoding programs"
 """What of the package the results depend on."""
 SURER, ERRORS = 0.05, 3.0
 BESIDE = 40  # records of the other client

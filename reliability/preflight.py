@@ -39,7 +39,7 @@ HERE = Path(__file__).resolve().parent
 OTHER_SEED = 1000
 MODES = ("own records", "whole config")
 EASY = ("ok", "not asked")
-CODE = "attacks data decoding evaluation federation guard learning report/verdict.py transcript"
+CODE = "attacks data decoding evaluation federation guard programs report/verdict.py transcript"
 """What of the package the results depend on."""
 Row = dict[str, Any]
 

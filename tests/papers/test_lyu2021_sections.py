@@ -60,7 +60,7 @@ def test_members_first_then_their_attribute() -> None:
     """Section 5.2: the mixture says who is a member, Algorithm 1 what their attribute is."""
     few = replace(SHORT, steps=5)
     attacks = {sections.PIPELINE: GradientVarianceGmm(then=few), "gmm": GradientVarianceGmm()}
-    pool = replace(DIGITS, attacks=attacks, question="membership", rate=0.5, rounds=20)
+    pool = replace(DIGITS, attacks=attacks, pooled=True, rate=0.5, rounds=20)
     (both, alone), notes = score(pool, 0)
     assert not notes
     assert np.array_equal(both.hits, alone.hits)

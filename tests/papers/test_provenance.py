@@ -217,7 +217,7 @@ def test_a_row_depends_on_its_own_method_and_on_no_other() -> None:
     shared = behind(adult, STRANGER)
     assert shared <= ours & gumbel
     assert {"papers.driouich2022.run", "papers.common.harness", "federation.simulate"} <= shared
-    assert {"data.adult", "learning.dense", "transcript.observe", "evaluation.metrics"} <= shared
+    assert {"data.adult", "programs.dense", "transcript.observe", "evaluation.metrics"} <= shared
     assert not any(m.startswith("attacks.") for m in shared)
 
 

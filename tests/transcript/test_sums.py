@@ -282,9 +282,11 @@ def test_kinds_have_names_and_pieces_are_checked() -> None:
 def test_targets_of_the_question() -> None:
     for key in ("property.membership", "property.membership-2", "property.free-rider"):
         assert Target.parse(key).key == key
-    for column in ("", "theft", "membership-0", "poisoning-2"):
+    for column in ("theft", "membership-0", "poisoning-2"):
         with pytest.raises(FixConfig, match="membership, poisoning, free-rider"):
-            Target("property", column)
+            client_property(column)
+    with pytest.raises(FixConfig, match="'property' is, and none is given"):
+        client_property("")
 
 
 def test_a_guess_is_checked() -> None:

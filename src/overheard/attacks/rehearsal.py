@@ -35,7 +35,6 @@ DRAWS = 3
 """Rehearsals of an answer: from the prior and from between prior and answer, in turn."""
 
 OVERSURE = "oversure: in rehearsals with known secrets the decoder was surer than it was right"
-USELESS = "nothing learned: in rehearsals with known secrets the decoder did no better than a guess"
 UNLIKE = (
     "poor fit: updates of rehearsals with the declared recipe are explained far better; recipe, "
     "model or records may be others"
@@ -116,10 +115,11 @@ class Rehearsal:
         records = [len(one.secret) for one in self.tries]
         errors = [_error(one.accuracy, n) for one, n in zip(self.tries, records, strict=True)]
         worst = any(g > max(_FLAGGED, 3 * e) for g, e in zip(gaps, errors, strict=True))
-        return OVERSURE if worst else USELESS if self.useless else ""
+        return OVERSURE if worst else ""
 
     def tempered(self, probabilities: Array) -> tuple[Array, float]:
-        """An answer (m, K) with no more certainty than rehearsals bear out, and the power."""
+        """An answer (m, K) with no more certainty than rehearsals bear out, and the power: the
+        prior, and zero, where the decoder did no better than a guess."""
         if self.useless:
             return self.prior, 0.0
         power = min(one.power(self.prior) for one in self.tries)
