@@ -101,14 +101,6 @@ def test_an_answer_surer_than_rehearsals_were_right_is_tempered() -> None:
     assert sure(calm) == pytest.approx(0.7 + 0.02, abs=1e-3)
 
 
-def test_a_decoder_that_does_no_better_than_a_guess_leaves_the_prior() -> None:
-    found = Rehearsal((tried(0.6, 0.6), tried(0.6, 0.6)), PRIOR)
-    calm, power = found.tempered(tried(0.9, 0.9).found.probabilities)
-    assert not found.flag
-    assert power == 0.0
-    assert np.array_equal(calm, PRIOR)
-
-
 def test_few_records_do_not_flag_by_chance() -> None:
     few = Tried(np.zeros(10, dtype=np.int64), Attempt(np.tile([0.45, 0.55], (10, 1))))
     assert few.accuracy == 0.0

@@ -101,13 +101,6 @@ class Rehearsal:
         return max(one.found.misfit for one in self.tries)
 
     @property
-    def useless(self) -> bool:
-        """Was the decoder right no more often than the commonest candidate alone would be?"""
-        blind = [float((self.prior.argmax(axis=1) == one.secret).mean()) for one in self.tries]
-        records = sum(len(one.secret) for one in self.tries)
-        return self.accuracy <= float(np.mean(blind)) + _error(self.accuracy, records)
-
-    @property
     def flag(self) -> str:
         """Was the decoder far surer than right in a rehearsal? However little of its evidence
         tempering leaves, that may still choose wrong values."""
@@ -118,10 +111,7 @@ class Rehearsal:
         return OVERSURE if worst else ""
 
     def tempered(self, probabilities: Array) -> tuple[Array, float]:
-        """An answer (m, K) with no more certainty than rehearsals bear out, and the power: the
-        prior, and zero, where the decoder did no better than a guess."""
-        if self.useless:
-            return self.prior, 0.0
+        """An answer (m, K) with no more certainty than rehearsals bear out, and the power."""
         power = min(one.power(self.prior) for one in self.tries)
         most = self.accuracy + _TOLERATED
         calm = tempered(probabilities, self.prior, power)
