@@ -27,7 +27,7 @@ def found(path: Path, content: dict[str, Any], client: str, target: str) -> Any:
 
 
 def test_a_client_whose_share_is_far_from_the_population(tmp_path: Path) -> None:
-    """Half of site 5 is black, a fifth of all people are: the share is learned, not called noise."""
+    """Half of site 5 is black, a fifth of all are: the share is learned, not called noise."""
     content = {
         "data": {"source": "randhie"},
         "model": {"name": "linear"},
