@@ -18,6 +18,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # papers/ is not in the package
+
 from comparisons import MEAN, Comparison, Shown, comparison_of, interval, shown
 from screenshots import demo_audits, take_audits
 from speeds import growth_table, speed_table
