@@ -30,6 +30,7 @@ _FEW = 0.03  # prior variance of a change at the hard answer
 _PROVEN, _NEARLY_ALL = 8.0, 0.9  # units in the last place within which a proven answer's replay
 # must be, at nearly all coordinates: where a gradient is as small as its rounding, a step of Adam
 # does not repeat in another order of additions
+_MOVED = 0.02  # share of the coordinates, beyond those that differ, that a change must move
 
 
 class Replay:
@@ -198,14 +199,16 @@ class Replay:
         columns, _, _ = self._linearised(np.eye(self.values)[choice])
         record, _, change = self._changes(choice, columns)
         place = np.concatenate([p[w] for p, w in zip(self.place, self.which, strict=True)])
-        white = change / place
+        # how many coordinates a change moves, not how far: where Adam divides by almost nothing a
+        # few go very far, and as many may differ in a proven answer
+        white = np.clip(change / place, -2 * _PROVEN, 2 * _PROVEN)
         both = white @ white.T
         alone = np.diagonal(both).copy()
         both = 2 * both + alone[:, None] + alone[None, :]
         alike = self.ties[record]  # swapping records alike changes nothing, and is not asked
         both[alike[:, None] == alike[None, :]] = np.inf
-        usual = 1 + float(np.median(apart)) ** 2
-        noticed = np.minimum(alone, both.min(axis=1)) > 4 * usual * np.sqrt(len(apart))
+        differ = float((apart > _PROVEN).sum()) + _MOVED * len(apart)
+        noticed = np.minimum(alone, both.min(axis=1)) > differ * (2 * _PROVEN) ** 2
         seen = np.ones(len(choice), dtype=bool)
         np.logical_and.at(seen, record, noticed)
         probabilities = np.where(seen[:, None], np.eye(self.values)[choice], self.prior)
