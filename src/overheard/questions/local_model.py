@@ -82,7 +82,7 @@ EXCESS_LOSS = errors(
     columns=(
         Column("Excess loss", lambda f: words.loss_interval(f.value, f.low, f.high), by_value=True),
     ),
-    secret_head="",
+    about_head="",
 )
 
 

@@ -92,7 +92,7 @@ F1 = Metric(
     intro="Which clients have a property is asked of all of them together: how many of those that "
     "have it were found, and how many others were accused. F1 is 1 when exactly the right ones are "
     "accused. <code>overheard detect</code> ranks the clients by name.",
-    secret_head="Property",
+    about_head="Property",
 )
 
 

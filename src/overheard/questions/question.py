@@ -60,7 +60,7 @@ class Metric:
     the verdict of no sign, unclear and exposed; ``tells(judged, about, names)`` ends it, and fills
     in ``names``. ``over_all(finding)`` is the sentence on all clients together,
     ``chart(attribute)`` the one under a heading, ``caption`` that of a client's table ({} is the
-    client) with its ``columns`` after that of the secret (``secret_head``, empty where there is
+    client) with its ``columns`` after that of the secret (``about_head``, empty where there is
     only one secret), ``intro`` what stands above a table of all clients together, ``legend`` the
     lines that stand for guessing: HTML, all of them.
     """
@@ -91,7 +91,7 @@ class Metric:
     suffix: str = ""
     legend: tuple[tuple[str, str], ...] = ()
     intro: str = ""
-    secret_head: str = "Secret"
+    about_head: str = "Secret"
 
     @property
     def sign(self) -> int:
