@@ -28,7 +28,7 @@ from overheard.data.dataset import Dataset
 from overheard.federation.config import parse_config
 from overheard.federation.plan import plan
 from overheard.federation.simulate import simulate
-from overheard.own_code import own_code
+from overheard.own_code import code_of, stands_on
 from overheard.programs.records import Records
 from overheard.transcript.store import Recording
 from overheard.transcript.threat import EAVESDROPPER
@@ -49,6 +49,13 @@ RECIPES = {
 }  # fmt: skip
 OTHERS = 3000
 """Records of other clients, from which a stranger learns."""
+
+
+def code() -> str:
+    """The digest of the code that the rows depend on."""
+    return code_of(
+        stands_on("overheard.attacks.attribute.max_entropy", "overheard.federation.simulate")
+    )
 
 
 def people(records: int, seed: int) -> Dataset:
@@ -104,10 +111,10 @@ def main() -> None:
     for records in asked.records:
         for name in asked.only:
             key = f"{name}; {records} records; {asked.seeds} seeds"
-            if kept.get(key, {}).get("code") != own_code():
+            if kept.get(key, {}).get("code") != code():
                 runs = [tried(RECIPES[name], records, seed) for seed in range(asked.seeds)]
                 command = "python benchmarks/any_training.py"
-                kept[key] = {"command": command, "code": own_code(), "runs": runs}
+                kept[key] = {"command": command, "code": code(), "runs": runs}
                 OUT.write_text(json.dumps(kept, indent=1) + "\n")
             runs = kept[key]["runs"]
             means = [f"{fmean(r[what] for r in runs):.3f}" for what in ("accuracy", "stranger")]

@@ -18,6 +18,7 @@ from typing import Any
 # papers/ and benchmarks/ are not in the package
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from benchmarks import any_training
 from benchmarks.runner import provenance as benches
 from overheard.own_code import Age, age_of
 from overheard.sweep.code import cell_code
@@ -51,6 +52,9 @@ def results(root: Path = ROOT) -> Iterator[Result]:
             yield from _timed(content, name)
         elif "points" in content:
             yield from _swept(content, name)
+        elif all("runs" in row for row in content.values()):
+            for what, row in content.items():
+                yield Result(name, what, age_of(row["code"], any_training.code()), row["command"])
         else:
             yield Result(name, "all", "unknown", "")
 
