@@ -52,7 +52,7 @@ def results(root: Path = ROOT) -> Iterator[Result]:
             yield from _timed(content, name)
         elif "points" in content:
             yield from _swept(content, name)
-        elif all("runs" in row for row in content.values()):
+        elif all(isinstance(row, dict) and "runs" in row for row in content.values()):
             for what, row in content.items():
                 yield Result(name, what, age_of(row["code"], any_training.code()), row["command"])
         else:
