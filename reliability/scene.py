@@ -34,7 +34,7 @@ for _module in (
     "overheard.data.file overheard.evaluation.unfinished overheard.evaluation.coverage "
     "overheard.evaluation.listening overheard.federation.simulate overheard.report.html "
     "overheard.report.markdown overheard.sweep.cell overheard.sweep.table "
-    "overheard.transcript.salvage pandas pyarrow.compute pyarrow.csv pyarrow.parquet "
+    "overheard.transcript.salvage pyarrow.compute pyarrow.csv pyarrow.parquet "
     "rich.progress sklearn.ensemble sklearn.linear_model"
 ).split():
     importlib.import_module(_module)
