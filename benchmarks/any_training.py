@@ -80,10 +80,9 @@ def tried(training: dict[str, Any], records: int, seed: int) -> dict[str, Any]:
         ready = plan(parse_config(content), people(records, seed))
         recording = Recording.open(simulate(ready, Path(folder) / "run"))
         began = time.process_time()
-        record = overheard.audit(
-            recording, EAVESDROPPER, ["max_entropy"], ["client"], ["sex"], seed,
-            rounds=False, coverage=False,
-        )  # fmt: skip
+        asked = (["max_entropy"], ["client"], ["sex"])
+        alone = overheard.AuditOptions(seed=seed, rounds=False, coverage=False)
+        record = overheard.audit(recording, EAVESDROPPER, *asked, alone)
         spent = time.process_time() - began
     (found,) = record.findings
     return {

@@ -50,7 +50,7 @@ TESTS = {
     "decoding/successive.py": ("test_successive", "test_ladder"),
     "evaluation/audit.py": ("test_audit", "test_properties", "../numbers/test_edges"),
     "evaluation/baselines.py": ("test_baselines", "test_audit"),
-    "evaluation/detection.py": ("test_properties", "../test_detect"),
+    "evaluation/detection.py": ("test_properties", "../cli/test_detect"),
     "evaluation/kept.py": ("test_kept", "../reliability/test_resume"),
     "evaluation/listening.py": ("test_listening",),
     "evaluation/record.py": ("test_record", "test_audit"),

@@ -58,18 +58,7 @@ RULES: dict[str, frozenset[str]] = {
     | {"plot", "questions.question"},
 }
 # The entry points see everything, and nothing sees them.
-ENTRY_POINTS = frozenset({"__init__", "__main__", "cli", "data_cli", "guard_cli", "sweep_cli"}) | {
-    "about_cli",
-    "audit_cli",
-    "detect_cli",
-    "flower",
-    "import_cli",
-    "nvflare",
-    "outside_cli",
-    "report_cli",
-    "share_cli",
-    "terminal",
-}
+ENTRY_POINTS = frozenset({"__init__", "__main__", "cli", "flower", "nvflare", "terminal"})
 
 # layer -> third parties that it must not import, not even inside a function
 FOREIGN: dict[str, frozenset[str]] = {

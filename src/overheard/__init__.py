@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from overheard.attacks import all_attacks, attack_named
+    from overheard.evaluation.audit import AuditOptions
     from overheard.evaluation.complete import audit
     from overheard.evaluation.record import Audit, read_audit
     from overheard.federation.config import Config, parse_config, read_config
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "Attack": "transcript.view",
     "Audit": "evaluation.record",
+    "AuditOptions": "evaluation.audit",
     "Config": "federation.config",
     "Recorder": "federation.recorders.live",
     "Recording": "transcript.store",
@@ -57,31 +59,11 @@ _HOMES = {
 
 __version__ = "0.1.0"
 __all__ = [
-    "Attack",
-    "Audit",
-    "Config",
-    "Recorder",
-    "Recording",
-    "Target",
-    "Threat",
-    "View",
-    "all_attacks",
-    "attack_named",
-    "audit",
-    "launch",
-    "launch_isolated",
-    "observe",
-    "parse_config",
-    "plan",
-    "preflight",
-    "read_audit",
-    "read_config",
-    "share",
-    "simulate",
-    "threat_named",
-    "verify",
-    "write_report",
-]
+    "Attack", "Audit", "AuditOptions", "Config", "Recorder", "Recording", "Target", "Threat",
+    "View", "all_attacks", "attack_named", "audit", "launch", "launch_isolated", "observe",
+    "parse_config", "plan", "preflight", "read_audit", "read_config", "share", "simulate",
+    "threat_named", "verify", "write_report",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

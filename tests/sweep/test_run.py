@@ -302,7 +302,7 @@ def test_where_a_cell_was_recorded_is_in_no_result(tmp_path: Path) -> None:
 
 
 def test_a_picture_is_replaced_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from overheard.sweep_cli import frontier as command
+    from overheard.cli.sweep import frontier as command
 
     out = sweep(parse_sweep({**SWEEP, "seeds": [0]}), tmp_path / "s")
     command(out)

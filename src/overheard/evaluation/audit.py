@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from typing import Any
 
@@ -20,15 +20,7 @@ from overheard.evaluation.evidence import pooled_evidence, share_p_value, smalle
 from overheard.evaluation.kept import NOTHING_KEPT, Kept
 from overheard.evaluation.notes import notes_of
 from overheard.evaluation.pace import Pace, scope
-from overheard.evaluation.record import (
-    AttackInfo,
-    Audit,
-    Failed,
-    Finding,
-    Pooled,
-    Run,
-    Skipped,
-)
+from overheard.evaluation.record import AttackInfo, Audit, Failed, Finding, Pooled, Run, Skipped
 from overheard.evaluation.replay import replays
 from overheard.evaluation.scoring import ALL_CLIENTS, Scored, Scorer, answers_in, scorer_of
 from overheard.evaluation.sureness import joined, sureness
@@ -47,35 +39,50 @@ UNSCORED = "truth/ has no records of this client, so a guess about it cannot be 
 SLOW = "a slow search, not run by default; name it with --attack, or run all with --slow"
 
 
+@dataclass(frozen=True)
+class AuditOptions:
+    """How an audit is done.
+
+    ``slow``: attacks that search for minutes run also when they are not named; otherwise they are
+    listed as skipped. ``budget``: seconds for each attack on each client, after which it is ended
+    and listed as skipped (`evaluation.attempt.within` says how). ``rows``: put the row numbers of
+    the records known beyond 99% into the record, a few per client; by default it holds nothing
+    about single records. ``progress``: told what begins, how many steps are done and how many there
+    are.
+
+    Of the whole audit only (`evaluation.complete`): ``rounds``, what the first rounds alone would
+    have told; ``coverage``, what is learned when only a share of the records is known, by default
+    of clients small enough for it to take seconds.
+    """
+
+    seed: int = 0
+    slow: bool = False
+    budget: float | None = None
+    rows: bool = False
+    progress: Progress = lambda what, done, total: None
+    rounds: bool = True
+    coverage: bool | None = None
+
+
 def audit(
     recording: Recording,
     threat: Threat,
     attacks: Iterable[str | Attack] = (),
     clients: Iterable[str] = (),
     targets: Iterable[str] = (),
-    seed: int = 0,
-    slow: bool = False,
-    progress: Progress = lambda what, done, total: None,
-    rows: bool = False,
+    options: AuditOptions = AuditOptions(),  # noqa: B008  # frozen
     kept: Kept = NOTHING_KEPT,
-    budget: float | None = None,
 ) -> Audit:
     """Audit a recording under a threat model; empty selections mean everything there is.
 
-    ``attacks``: names, or attacks with settings of their own (``LearnedMap(epochs=50)``).
-    Attacks that search for minutes (``slow``) run when named or with ``slow=True``; otherwise they
-    are listed as skipped. One that ends in an error is listed as failed, and the others run.
-    ``budget``: seconds for each attack on each client, after which it is ended and listed as
-    skipped (`evaluation.attempt.within` says how). ``rows``: put the row numbers of the records
-    known beyond 99% into the record, a few per client; by default it holds nothing about single
-    records. ``progress``: told what begins, how many steps are done and how many there are.
-
-    ``kept``: what an audit with the same arguments found before it was stopped, and where this one
-    keeps what it finds.
+    ``attacks``: names, or attacks with settings of their own (``LearnedMap(epochs=50)``). One that
+    ends in an error is listed as failed, and the others run. ``kept``: what an audit with the same
+    arguments found before it was stopped, and where this one keeps what it finds.
 
     Same recording, selection and seed: the same record, the measured seconds aside, and what a
     budget ends.
     """
+    seed, budget, progress = options.seed, options.budget, options.progress
     check_budget(budget)
     if not recording.rounds:
         raise FixConfig(f"{recording.path}: no round was recorded; there is nothing to audit")
@@ -120,14 +127,14 @@ def audit(
             view = observe(recording, threat, target, client)
             target.asked.check(view)
             answers = answers_in(recording, target)
-            scorer = scorer_of(recipe, truth, target, view, seed, answers, rows)
+            scorer = scorer_of(recipe, truth, target, view, seed, answers, options.rows)
         except (ListenLonger, FixData) as error:
             skipped += [_skip(a, client, target, str(error)) for a in matching]
             continue
         for attack in matching:
             outcome = known[attack.name]
             if outcome is None:
-                run = slow or attack.name in named or not is_slow(attack)
+                run = options.slow or attack.name in named or not is_slow(attack)
                 if run and pace.worth_saying(attack.name, records):
                     progress(f"{step}: {attack.name}", done, len(steps))
                 begin = time.perf_counter()

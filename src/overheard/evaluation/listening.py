@@ -7,7 +7,7 @@ stays as it is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
@@ -19,9 +19,7 @@ from overheard.evaluation.audit import chosen_attacks, key_of
 from overheard.evaluation.kept import NOTHING_KEPT, Kept
 from overheard.evaluation.pace import estimate
 from overheard.evaluation.record import Audit, Failed, Finding, Heard, Skipped
-from overheard.evaluation.scoring import answers_in, scorer_of
-from overheard.programs.recipe import Recipe
-from overheard.programs.records import Records
+from overheard.evaluation.scoring import Scorer, answers_in, scorer_of
 from overheard.questions.question import by_question
 from overheard.transcript.knowledge import Link, Sums
 from overheard.transcript.observe import observe, recipe_of
@@ -78,8 +76,10 @@ def by_rounds(
         progress(f"{target.key}, round by round: {best.attack}{cost}", done, len(chosen))
 
         def line(best: Finding = best, target: Target = target) -> list[Heard | Failed | Skipped]:
-            attack = known[best.attack]
-            return _line(recording, threat, target, best, attack, recipe, truth, budget)
+            view = observe(recording, threat, target, best.client)
+            answers = answers_in(recording, target)
+            scorer = scorer_of(recipe, truth, target, view, best.seed, answers)
+            return _line(view, scorer, best, known[best.attack], budget)
 
         found += kept.parts(Heard, line, target.key, best.client, key_of(known[best.attack]))
     progress("rounds", len(chosen), len(chosen))
@@ -87,28 +87,18 @@ def by_rounds(
 
 
 def _line(
-    recording: Recording,
-    threat: Threat,
-    target: Target,
-    best: Finding,
-    attack: Attack,
-    recipe: Recipe,
-    truth: Mapping[str, Records],
-    budget: float | None,
+    view: View, scorer: Scorer, best: Finding, attack: Attack, budget: float | None
 ) -> list[Heard | Failed | Skipped]:
     """One attack on one client, with ever more rounds, where its answer does not flag itself."""
-    seed = best.seed
-    view = observe(recording, threat, target, best.client)
     listens = [kind for kind in (Link, Sums) if kind in attack.needs & view.kinds]
     if is_slow(attack) or not listens:
         return []
-    scorer = scorer_of(recipe, truth, target, view, seed, answers_in(recording, target))
     heard = len(view.know(listens[0]))
     found: list[Heard | Failed | Skipped] = []
     for rounds in prefixes(heard):
 
         def run(rounds: int = rounds) -> Heard:
-            guess = launch(attack, first_rounds(view, rounds), seed)
+            guess = launch(attack, first_rounds(view, rounds), best.seed)
             found = scorer(attack, guess, 0.0).finding
             if found.flag:
                 raise ListenLonger(found.flag)

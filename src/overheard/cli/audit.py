@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from overheard import terminal
-from overheard.import_cli import Describing, TrustCode, described
+from overheard.cli.import_ import described
+from overheard.cli.options import Describing, Grant, Run, Seed, TrustCode, taking
 
 if TYPE_CHECKING:
     from overheard.evaluation.kept import Kept
@@ -21,40 +23,40 @@ ATTACK_FAILED = 3
 """The command's exit code when everything was written and an attack had ended in an error."""
 
 
-def audit(
-    run: Annotated[Path, typer.Argument(help="A recording.")],
+@dataclass(frozen=True)
+class Options:
+    """What ``overheard audit`` is asked."""
+
+    run: Run
     out: Annotated[
         Path,
         typer.Option(help="Where to write; must not exist yet, but an unfinished audit goes on."),
-    ],
+    ]
     threat: Annotated[
         str,
         typer.Option(help="Threat model: eavesdropper, server, isolating-server, secure-server."),
-    ] = "eavesdropper",
+    ] = "eavesdropper"
     attack: Annotated[
-        list[str] | None, typer.Option(help="Attack to run (repeat); default: all that apply.")
-    ] = None,
-    client: Annotated[
-        list[str] | None, typer.Option(help="Client to attack (repeat); default: all.")
-    ] = None,
+        list[str], typer.Option(help="Attack to run (repeat); default: all that apply.")
+    ] = field(default_factory=list)
+    client: Annotated[list[str], typer.Option(help="Client to attack (repeat); default: all.")] = (
+        field(default_factory=list)
+    )
     target: Annotated[
-        list[str] | None, typer.Option(help="Secret to ask about (repeat); default: all.")
-    ] = None,
-    grant: Annotated[
-        list[str] | None,
-        typer.Option(help='Knowledge beyond the threat model (repeat), e.g. "group counts".'),
-    ] = None,
-    slow: Annotated[bool, typer.Option("--slow", help="Run slow searches as well.")] = False,
+        list[str], typer.Option(help="Secret to ask about (repeat); default: all.")
+    ] = field(default_factory=list)
+    grant: Grant = field(default_factory=list)
+    slow: Annotated[bool, typer.Option("--slow", help="Run slow searches as well.")] = False
     rounds: Annotated[
         bool, typer.Option(help="Ask also what the first rounds alone would have told.")
-    ] = True,
+    ] = True
     coverage: Annotated[
         bool | None,
         typer.Option(
             help="Ask also what is learned when only a share of the records is known; by default "
             "of small clients."
         ),
-    ] = None,
+    ] = None
     budget: Annotated[
         float | None,
         typer.Option(
@@ -62,11 +64,11 @@ def audit(
             "skipped.",
             show_default="no limit",
         ),
-    ] = None,
+    ] = None
     show_records: Annotated[
         bool,
         typer.Option("--show-records", help="Note the row numbers of records known beyond 99%."),
-    ] = False,
+    ] = False
     keep_hits: Annotated[
         bool,
         typer.Option(
@@ -74,89 +76,75 @@ def audit(
             help="Keep in OUT/hits.json which records were guessed right, so that `compare` can "
             "pair them; as secret as truth/.",
         ),
-    ] = False,
+    ] = False
     isolate: Annotated[
         bool | None,
         typer.Option(
             help="Run every attack in a process that holds its view and can reach nothing else; "
             "by default those that are not overheard's own.",
         ),
-    ] = None,
+    ] = None
     ignore_damage: Annotated[
         bool,
         typer.Option(
             "--ignore-damage",
             help="Audit what is left of a damaged recording; the report says what is missing.",
         ),
-    ] = False,
-    description: Describing = None,
-    trust_code: TrustCode = False,
-    seed: Annotated[
-        int | None, typer.Option(help="Seed of every random choice.", show_default="0")
-    ] = None,
-) -> None:
+    ] = False
+    description: Describing = None
+    trust_code: TrustCode = False
+    seed: Seed = None
+
+
+@taking(Options)
+def audit(options: Options) -> None:
     """Let an adversary loose on a recording and score what it learns.
 
     Stopped at any moment, the same command goes on and ends the same. Exits 3 where an attack
     failed: the others are written, and the report lists which one and how.
     """
     from overheard.evaluation.hits import HITS
-    from overheard.evaluation.unfinished import (
-        AUDIT,
-        asking,
-        fingerprint,
-        finish,
-        finished,
-        unfinished,
-    )
+    from overheard.evaluation.unfinished import AUDIT, asking, finish, finished, unfinished
     from overheard.isolation.launch import isolating, means
-    from overheard.own_code import own_code
 
-    chosen = (attack or [], client or [], target or [])
-    with unfinished(out) as work, _sound(run, ignore_damage, work) as (left, damage):
-        with described(left, description, trust_code, work, run) as recording:
-            asked = {
-                "recording": fingerprint(recording),
-                "damage": list(damage),
-                "threat": threat,
-                "attack": chosen[0],
-                "client": chosen[1],
-                "target": chosen[2],
-                "grant": grant or [],
-                "slow": slow,
-                "rounds": rounds,
-                "coverage": coverage,
-                "show_records": show_records,
-                "keep_hits": keep_hits,
-                "isolate": isolate,
-                "seed": seed or 0,
-                "budget": budget,
-                "version of overheard": own_code(),
-            }
-            kept = asking(work, asked)
+    run, out = options.run, options.out
+    with unfinished(out) as work, _sound(run, options.ignore_damage, work) as (left, damage):
+        with described(left, options.description, options.trust_code, work, run) as recording:
+            kept = asking(work, _asked(options, recording, damage))
             record = finished(work)
             if record is None:
-                with isolating(isolate, [run, recording.path, recording.beside]):
-                    record = run_audit(
-                        recording, threat, *chosen, seed or 0, slow, grant or [], rounds,
-                        show_records, coverage, kept, damage, budget,
-                    )  # fmt: skip
-                if isolate:
+                with isolating(options.isolate, [run, recording.path, recording.beside]):
+                    record = run_audit(recording, options, kept)
+                run_ = record.run.model_copy(update={"damage": damage})
+                record = record.model_copy(update={"run": run_})
+                if options.isolate:
                     how = "; ".join(f"{what}: {by}" for what, by in means().items())
                     said = f"Every attack ran in a process of its own, kept from the {how}."
                     record = record.model_copy(update={"notes": (*record.notes, said)})
-        finish(work, record, keep_hits)
+        finish(work, record, options.keep_hits)
     summary(record)
     terminal.wrote("audit", out / AUDIT)
-    if keep_hits:
+    if options.keep_hits:
         terminal.say(f"secret     {out / HITS}: which records were guessed right")
     terminal.say(f"next       overheard report {out / AUDIT} --out {out / 'report.html'}")
     if terminal.wants_json():
         from overheard.report.digest import digest
 
-        terminal.emit({"audit": str(out / AUDIT)} | digest(record, show_records))
+        terminal.emit({"audit": str(out / AUDIT)} | digest(record, options.show_records))
     if record.failed:
         raise typer.Exit(ATTACK_FAILED)
+
+
+def _asked(options: Options, recording: Recording, damage: tuple[str, ...]) -> dict[str, object]:
+    """What the answer depends on: an unfinished audit goes on if it was asked the same."""
+    from overheard.evaluation.unfinished import fingerprint
+    from overheard.own_code import own_code
+
+    given = asdict(options) | {"seed": options.seed or 0}
+    for name in ("run", "out", "ignore_damage", "description", "trust_code"):
+        del given[name]
+    asked: dict[str, object] = {"recording": fingerprint(recording), "damage": list(damage)}
+    return asked | given | {"version of overheard": own_code()}
 
 
 @contextmanager
@@ -186,42 +174,33 @@ def _sound(run: Path, ignore_damage: bool, work: Path) -> Iterator[tuple[Path, t
     yield folder / run.resolve().name, missing
 
 
-def run_audit(
-    recording: Recording,
-    threat: str,
-    attacks: list[str],
-    clients: list[str],
-    targets: list[str],
-    seed: int,
-    slow: bool = False,
-    grant: Sequence[str] = (),
-    rounds: bool = True,
-    show_records: bool = False,
-    coverage: bool | None = False,
-    kept: Kept | None = None,
-    damage: tuple[str, ...] = (),
-    budget: float | None = None,
-) -> Audit:
+def run_audit(recording: Recording, options: Options, kept: Kept | None = None) -> Audit:
     """The audit itself, behind a bar."""
     from overheard.errors import ChooseAnotherAttack
+    from overheard.evaluation.audit import AuditOptions
     from overheard.evaluation.complete import audit as whole_audit
     from overheard.evaluation.kept import NOTHING_KEPT
     from overheard.transcript.threat import granting_named, threat_named
 
-    adversary = granting_named(threat_named(threat), grant)
-    kept = kept or NOTHING_KEPT
+    adversary = granting_named(threat_named(options.threat), options.grant)
+    chosen = (options.attack, options.client, options.target)
     with terminal.steps("auditing") as show:
-        record = whole_audit(
-            recording, adversary, attacks, clients, targets, seed, slow, rounds, coverage, show,
-            show_records, kept, budget,
-        )  # fmt: skip
+        how = AuditOptions(
+            seed=options.seed or 0,
+            slow=options.slow,
+            budget=options.budget,
+            rows=options.show_records,
+            progress=show,
+            rounds=options.rounds,
+            coverage=options.coverage,
+        )
+        record = whole_audit(recording, adversary, *chosen, how, kept or NOTHING_KEPT)
     if not record.findings and not record.failed:
         reasons = "; ".join(dict.fromkeys(s.reason for s in record.skipped))
         raise ChooseAnotherAttack(
             f"{recording.path}: no attack could run: {reasons or 'none fits'}"
         )
-    run_ = record.run.model_copy(update={"damage": damage})
-    return record.model_copy(update={"run": run_})
+    return record
 
 
 def summary(record: Audit, title: str = "") -> None:
