@@ -73,13 +73,13 @@ test: $(EXTRAS)
 QUICK_DECODING := $(filter-out %/test_mixed_model.py %/test_group_posterior.py %/test_surrogate.py, \
 	$(wildcard tests/decoding/test_*.py))
 QUICK := $(QUICK_DECODING) $(addprefix tests/, \
-	test_layers.py test_errors.py test_files.py test_own_code.py test_quick.py test_size.py \
+	test_layers.py test_errors.py test_files.py test_code_digest.py test_quick.py test_size.py \
 	cli/test_options.py \
 	attacks/test_equations.py attacks/attribute/test_searches.py \
 	attacks/membership/test_bad_pools.py attacks/label/test_labels.py benchmarks/test_frame.py \
 	data/test_dataset.py data/test_file.py data/test_lookup.py data/test_leaf_synthetic.py \
 	docs/test_citations.py docs/test_papers_pages.py \
-	$(addprefix evaluation/test_,baselines.py bounds.py evidence.py hits.py intervals.py kept.py \
+	$(addprefix evaluation/test_,baselines.py bounds.py evidence.py hits.py intervals.py resume.py \
 	metrics.py paired.py promised.py replay.py scoring.py) \
 	federation/test_config.py federation/test_plan.py foreign guard/test_limits.py \
 	guard/test_updates.py isolation programs questions report/test_charts.py report/test_verdict.py \

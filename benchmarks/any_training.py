@@ -23,12 +23,12 @@ from typing import Any
 import numpy as np
 
 import overheard
+from overheard.code_digest import code_of, stands_on
 from overheard.data import adult
 from overheard.data.dataset import Dataset
 from overheard.federation.config import parse_config
 from overheard.federation.plan import plan
 from overheard.federation.simulate import simulate
-from overheard.own_code import code_of, stands_on
 from overheard.programs.records import Records
 from overheard.transcript.store import Recording
 from overheard.transcript.threat import EAVESDROPPER

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -10,18 +10,18 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from overheard.cli.options import taking
+from overheard.cli.options import argument, option, taking
 
 
 @dataclass(frozen=True)
 class Asked:
     """Of every kind of option one."""
 
-    place: Annotated[Path, typer.Argument(help="Where.")]
+    place: Path = argument("Where.")
     out: Annotated[Path, typer.Option(help="Needed.")]
-    name: Annotated[list[str], typer.Option(help="Repeat.")] = field(default_factory=list)
-    times: Annotated[int, typer.Option("--many", min=1)] = 3
-    rest: Annotated[float | None, typer.Option()] = None
+    name: list[str] = option("Repeat.", list)
+    times: int = option("How often.", 3, "--many", min=1)
+    rest: float | None = option("May be left out.", None)
 
 
 @pytest.fixture

@@ -17,10 +17,9 @@ from overheard.errors import FixConfig, ListenLonger
 from overheard.evaluation import attempt as attempt_module
 from overheard.evaluation.attempt import attempt
 from overheard.evaluation.audit import AuditOptions, audit
-from overheard.evaluation.coverage import COVERAGES, by_coverage
-from overheard.evaluation.kept import Kept
-from overheard.evaluation.listening import by_rounds
+from overheard.evaluation.complete import COVERAGES, by_coverage, by_rounds
 from overheard.evaluation.record import Failed, Skipped, read_audit
+from overheard.evaluation.resume import Kept
 from overheard.report.digest import digest
 from overheard.report.html import render
 from overheard.report.markdown import render_markdown

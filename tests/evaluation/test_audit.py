@@ -8,9 +8,9 @@ import pytest
 from overheard.attacks import all_attacks
 from overheard.errors import FixConfig, FixRecording
 from overheard.evaluation.audit import AuditOptions, _pool, audit
-from overheard.evaluation.kept import Kept
 from overheard.evaluation.notes import flag_notes
 from overheard.evaluation.record import Audit, Finding, read_audit
+from overheard.evaluation.resume import Kept
 from overheard.evaluation.scoring import Scored
 from overheard.transcript.knowledge import Link
 from overheard.transcript.threat import EAVESDROPPER, SECURE_SERVER

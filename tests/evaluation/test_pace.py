@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from overheard.evaluation.attempt import Pace, estimate, scope
 from overheard.evaluation.audit import AuditOptions, audit
-from overheard.evaluation.pace import Pace, estimate, scope
 from overheard.transcript.threat import EAVESDROPPER
 
 

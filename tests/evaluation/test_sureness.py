@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from overheard.evaluation.audit import AuditOptions, audit
-from overheard.evaluation.listening import by_rounds, first_rounds, prefixes
+from overheard.evaluation.complete import by_rounds, first_rounds, prefixes
 from overheard.evaluation.record import Audit, read_audit
 from overheard.evaluation.sureness import Posterior, joined, sureness
 from overheard.transcript.knowledge import Link

@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from overheard.report import charts, picture
+from overheard.report import charts
 from overheard.report.charts import Lane, Row, Scale
 
 EVIL = "</svg><script>\"'&"
@@ -79,11 +79,11 @@ def test_attacks_differ_by_shape_or_filling() -> None:
 
 @pytest.mark.parametrize("name", ["eavesdropper", "server", "isolating-server", "secure-server"])
 def test_threat_models_are_drawn(name: str) -> None:
-    root = ElementTree.fromstring(str(picture.threat(name)))
+    root = ElementTree.fromstring(str(charts.threat_picture(name)))
     assert root.findtext("title")
     assert root.findtext("desc")
     assert "listens here" in "".join(root.itertext())
 
 
 def test_an_unknown_threat_model_is_not_drawn() -> None:
-    assert picture.threat("ghost") is None
+    assert charts.threat_picture("ghost") is None

@@ -362,9 +362,8 @@ def _audit(place: Path) -> None:
 
 
 def _cells(place: Path) -> None:
-    from overheard.sweep.frontier import frontier
+    from overheard.sweep.frontier import draw, frontier
     from overheard.sweep.grid import cells, parse_sweep
-    from overheard.sweep.picture import draw
     from overheard.sweep.table import read_rows
 
     folder = place / "sweep"

@@ -6,17 +6,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from overheard import terminal
 from overheard.cli.import_ import described
-from overheard.cli.options import Describing, Grant, Run, Seed, TrustCode, taking
+from overheard.cli.options import Describing, Grant, Run, Seed, TrustCode, option, taking
 
 if TYPE_CHECKING:
-    from overheard.evaluation.kept import Kept
     from overheard.evaluation.record import Audit
+    from overheard.evaluation.resume import Kept
     from overheard.transcript.store import Recording
 
 ATTACK_FAILED = 3
@@ -25,72 +25,46 @@ ATTACK_FAILED = 3
 
 @dataclass(frozen=True)
 class Options:
-    """What ``overheard audit`` is asked."""
-
     run: Run
-    out: Annotated[
-        Path,
-        typer.Option(help="Where to write; must not exist yet, but an unfinished audit goes on."),
-    ]
-    threat: Annotated[
-        str,
-        typer.Option(help="Threat model: eavesdropper, server, isolating-server, secure-server."),
-    ] = "eavesdropper"
-    attack: Annotated[
-        list[str], typer.Option(help="Attack to run (repeat); default: all that apply.")
-    ] = field(default_factory=list)
-    client: Annotated[list[str], typer.Option(help="Client to attack (repeat); default: all.")] = (
-        field(default_factory=list)
+    out: Path = option("Where to write; must not exist yet, but an unfinished audit goes on.")
+    threat: str = option(
+        "Threat model: eavesdropper, server, isolating-server, secure-server.", "eavesdropper"
     )
-    target: Annotated[
-        list[str], typer.Option(help="Secret to ask about (repeat); default: all.")
-    ] = field(default_factory=list)
+    attack: list[str] = option("Attack to run (repeat); default: all that apply.", list)
+    client: list[str] = option("Client to attack (repeat); default: all.", list)
+    target: list[str] = option("Secret to ask about (repeat); default: all.", list)
     grant: Grant = field(default_factory=list)
-    slow: Annotated[bool, typer.Option("--slow", help="Run slow searches as well.")] = False
-    rounds: Annotated[
-        bool, typer.Option(help="Ask also what the first rounds alone would have told.")
-    ] = True
-    coverage: Annotated[
-        bool | None,
-        typer.Option(
-            help="Ask also what is learned when only a share of the records is known; by default "
-            "of small clients."
-        ),
-    ] = None
-    budget: Annotated[
-        float | None,
-        typer.Option(
-            help="Seconds for each attack on each client; what takes longer is ended and listed as "
-            "skipped.",
-            show_default="no limit",
-        ),
-    ] = None
-    show_records: Annotated[
-        bool,
-        typer.Option("--show-records", help="Note the row numbers of records known beyond 99%."),
-    ] = False
-    keep_hits: Annotated[
-        bool,
-        typer.Option(
-            "--keep-hits",
-            help="Keep in OUT/hits.json which records were guessed right, so that `compare` can "
-            "pair them; as secret as truth/.",
-        ),
-    ] = False
-    isolate: Annotated[
-        bool | None,
-        typer.Option(
-            help="Run every attack in a process that holds its view and can reach nothing else; "
-            "by default those that are not overheard's own.",
-        ),
-    ] = None
-    ignore_damage: Annotated[
-        bool,
-        typer.Option(
-            "--ignore-damage",
-            help="Audit what is left of a damaged recording; the report says what is missing.",
-        ),
-    ] = False
+    slow: bool = option("Run slow searches as well.", False, "--slow")
+    rounds: bool = option("Ask also what the first rounds alone would have told.", True)
+    coverage: bool | None = option(
+        "Ask also what is learned when only a share of the records is known; by default of small "
+        "clients.",
+        None,
+    )
+    budget: float | None = option(
+        "Seconds for each attack on each client; what takes longer is ended and listed as skipped.",
+        None,
+        show_default="no limit",
+    )
+    show_records: bool = option(
+        "Note the row numbers of records known beyond 99%.", False, "--show-records"
+    )
+    keep_hits: bool = option(
+        "Keep in OUT/hits.json which records were guessed right, so that `compare` can pair them; "
+        "as secret as truth/.",
+        False,
+        "--keep-hits",
+    )
+    isolate: bool | None = option(
+        "Run every attack in a process that holds its view and can reach nothing else; by default "
+        "those that are not overheard's own.",
+        None,
+    )
+    ignore_damage: bool = option(
+        "Audit what is left of a damaged recording; the report says what is missing.",
+        False,
+        "--ignore-damage",
+    )
     description: Describing = None
     trust_code: TrustCode = False
     seed: Seed = None
@@ -104,7 +78,7 @@ def audit(options: Options) -> None:
     failed: the others are written, and the report lists which one and how.
     """
     from overheard.evaluation.hits import HITS
-    from overheard.evaluation.unfinished import AUDIT, asking, finish, finished, unfinished
+    from overheard.evaluation.resume import AUDIT, asking, finish, finished, unfinished
     from overheard.isolation.launch import isolating, means
 
     run, out = options.run, options.out
@@ -137,14 +111,14 @@ def audit(options: Options) -> None:
 
 def _asked(options: Options, recording: Recording, damage: tuple[str, ...]) -> dict[str, object]:
     """What the answer depends on: an unfinished audit goes on if it was asked the same."""
-    from overheard.evaluation.unfinished import fingerprint
-    from overheard.own_code import own_code
+    from overheard.code_digest import package_digest
+    from overheard.evaluation.resume import fingerprint
 
     given = asdict(options) | {"seed": options.seed or 0}
     for name in ("run", "out", "ignore_damage", "description", "trust_code"):
         del given[name]
     asked: dict[str, object] = {"recording": fingerprint(recording), "damage": list(damage)}
-    return asked | given | {"version of overheard": own_code()}
+    return asked | given | {"version of overheard": package_digest()}
 
 
 @contextmanager
@@ -179,7 +153,7 @@ def run_audit(recording: Recording, options: Options, kept: Kept | None = None) 
     from overheard.errors import ChooseAnotherAttack
     from overheard.evaluation.audit import AuditOptions
     from overheard.evaluation.complete import audit as whole_audit
-    from overheard.evaluation.kept import NOTHING_KEPT
+    from overheard.evaluation.resume import NOTHING_KEPT
     from overheard.transcript.threat import granting_named, threat_named
 
     adversary = granting_named(threat_named(options.threat), options.grant)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from overheard import terminal
-from overheard.cli.options import NoSeed, taking
+from overheard.cli.options import NoSeed, argument, option, taking
 
 if TYPE_CHECKING:
     from overheard.evaluation.compare import Compared
@@ -17,16 +17,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Options:
-    """What ``overheard compare`` is asked."""
-
-    before: Annotated[Path, typer.Argument(metavar="A.json", help="The audit before.")]
-    after: Annotated[Path, typer.Argument(metavar="B.json", help="The audit after.")]
-    clients: Annotated[
-        bool, typer.Option("--clients", help="Compare every client alone as well.")
-    ] = False
-    anyway: Annotated[
-        bool, typer.Option("--anyway", help="Compare although data, clients or threat differ.")
-    ] = False
+    before: Path = argument("The audit before.", metavar="A.json")
+    after: Path = argument("The audit after.", metavar="B.json")
+    clients: bool = option("Compare every client alone as well.", False, "--clients")
+    anyway: bool = option("Compare although data, clients or threat differ.", False, "--anyway")
     seed: NoSeed = None
 
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from overheard import terminal
 from overheard.cli.import_ import described
-from overheard.cli.options import Describing, TrustCode, taking
+from overheard.cli.options import NEEDED, Describing, TrustCode, argument, option, taking
 
 if TYPE_CHECKING:
     from overheard.evaluation.record import Detection
@@ -18,28 +16,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Options:
-    """What ``overheard detect`` is asked."""
-
-    run: Annotated[Path, typer.Argument(help="A recording of sums, or of single updates.")]
-    property_: Annotated[
-        str,
-        typer.Option("--property", help="membership, poisoning or free-rider (membership-2, ...)."),
-    ]
-    attack: Annotated[
-        str, typer.Option(help="Attack to use (see `overheard attacks`).", show_default="the best")
-    ] = ""
-    out: Annotated[
-        Path | None, typer.Option(help="Write the list as JSON; must not exist yet.")
-    ] = None
-    chart: Annotated[
-        Path | None, typer.Option(help="Draw the probabilities over the rounds (SVG).")
-    ] = None
-    score: Annotated[
-        bool, typer.Option("--score", help="Say how right it was; the recording needs truth/.")
-    ] = False
+    run: Path = argument("A recording of sums, or of single updates.")
+    property_: str = option(
+        "membership, poisoning or free-rider (membership-2, ...).", NEEDED, "--property"
+    )
+    attack: str = option("Attack to use (see `overheard attacks`).", "", show_default="the best")
+    out: Path | None = option("Write the list as JSON; must not exist yet.", None)
+    chart: Path | None = option("Draw the probabilities over the rounds (SVG).", None)
+    score: bool = option("Say how right it was; the recording needs truth/.", False, "--score")
     description: Describing = None
     trust_code: TrustCode = False
-    seed: Annotated[int, typer.Option(help="Seed of every random choice.")] = 0
+    seed: int = option("Seed of every random choice.", 0)
 
 
 @taking(Options)

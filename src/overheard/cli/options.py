@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import os
 from collections.abc import Callable
-from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_type_hints
 
@@ -13,25 +13,45 @@ import typer
 
 Options = TypeVar("Options")
 Command = Callable[..., None]
+NEEDED = dataclasses.MISSING
+
+
+def option(help: str, default: Any = NEEDED, *names: str, **more: Any) -> Any:
+    """A field that is given by its name or by these; ``list``: it may be repeated."""
+    how = {"typer": typer.Option(*names, help=help, **more)}
+    if default is list:
+        return dataclasses.field(default_factory=list, metadata=how)
+    return dataclasses.field(default=default, metadata=how)
+
+
+def argument(help: str, **more: Any) -> Any:
+    """A field that is given by its place."""
+    return dataclasses.field(metadata={"typer": typer.Argument(help=help, **more)})
 
 
 def taking(options: type[Options]) -> Callable[[Callable[[Options], None]], Command]:
     """The command whose options are the fields of a dataclass, which it is handed whole.
 
-    typer reads the fields as it reads a function's parameters: their annotations and defaults.
+    typer reads the fields as it reads a function's parameters: their types and defaults.
     """
-    hints = get_type_hints(options, include_extras=True)
-    shown = list(inspect.signature(options).parameters.values())
-    for place, field in enumerate(fields(options)):  # type: ignore[arg-type]
-        shown[place] = shown[place].replace(annotation=hints[field.name])
-        if field.default_factory is not MISSING:
-            shown[place] = shown[place].replace(default=None)
+    hints, shown = get_type_hints(options, include_extras=True), []
+    for field in dataclasses.fields(options):  # type: ignore[arg-type]
+        hint, how = hints[field.name], field.metadata.get("typer")
+        default = None if field.default_factory is not NEEDED else field.default
+        shown.append(
+            inspect.Parameter(
+                field.name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=inspect.Parameter.empty if default is NEEDED else default,
+                annotation=hint if how is None else Annotated[hint, how],
+            )
+        )
 
     def decorate(run: Callable[[Options], None]) -> Command:
         def command(**given: Any) -> None:
             run(options(**{name: value for name, value in given.items() if value is not None}))
 
-        command.__doc__, command.__annotations__ = run.__doc__, hints
+        command.__doc__, command.__annotations__ = run.__doc__, {}
         command.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
         return command
 

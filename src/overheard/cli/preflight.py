@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from overheard import terminal
-from overheard.cli.options import DataDir, taking
+from overheard.cli.options import DataDir, argument, option, taking
 
 if TYPE_CHECKING:
     from overheard.guard.preflight import Change, Preflight
@@ -17,36 +17,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Options:
-    """What ``overheard preflight`` is asked."""
-
-    config: Annotated[Path, typer.Argument(help="TOML file, as simulate reads it.")]
-    client: Annotated[str, typer.Option(help="Your client; default: the only one.")] = ""
-    limit: Annotated[float, typer.Option(help="Bits a record that may leak.", min=0.0)] = 0.1
-    entropy: Annotated[
-        float, typer.Option(help="Share of what there is to learn that may leak.", min=0.0)
-    ] = 0.1
-    certain: Annotated[
-        float, typer.Option(help="Share of the records that may become certain.", min=0.0)
-    ] = 0.0
-    rounds: Annotated[
-        int | None,
-        typer.Option(help="Rounds that are listened to.", min=1, show_default="the config's"),
-    ] = None
-    target: Annotated[
-        list[str],
-        typer.Option(help="Secret to ask about (repeat); default: all that the audit asks."),
-    ] = field(default_factory=list)
-    update: Annotated[
-        list[Path],
-        typer.Option(
-            help="A real round, as safetensors or npz with sent/NAME and returned/NAME (repeat); "
-            "default: rounds are simulated."
-        ),
-    ] = field(default_factory=list)
-    changes: Annotated[
-        bool, typer.Option(help="Look for changes that would leak less; takes longest.")
-    ] = True
-    out: Annotated[Path | None, typer.Option(help="Write the figures there, as JSON.")] = None
+    config: Path = argument("TOML file, as simulate reads it.")
+    client: str = option("Your client; default: the only one.", "")
+    limit: float = option("Bits a record that may leak.", 0.1, min=0.0)
+    entropy: float = option("Share of what there is to learn that may leak.", 0.1, min=0.0)
+    certain: float = option("Share of the records that may become certain.", 0.0, min=0.0)
+    rounds: int | None = option(
+        "Rounds that are listened to.", None, min=1, show_default="the config's"
+    )
+    target: list[str] = option(
+        "Secret to ask about (repeat); default: all that the audit asks.", list
+    )
+    update: list[Path] = option(
+        "A real round, as safetensors or npz with sent/NAME and returned/NAME (repeat); default: "
+        "rounds are simulated.",
+        list,
+    )
+    changes: bool = option("Look for changes that would leak less; takes longest.", True)
+    out: Path | None = option("Write the figures there, as JSON.", None)
     data_dir: DataDir = None
 
 

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, fields
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from overheard import terminal
-from overheard.cli.options import NoSeed, Out, taking
+from overheard.cli.options import NoSeed, Out, argument, option, taking
 
 if TYPE_CHECKING:
-    from overheard.report.helps import Measured
+    from overheard.report.advice import Measured
 
 
 class Format(StrEnum):
-    """What a report is written as."""
-
     html = "html"
     md = "md"
     json = "json"
@@ -27,27 +25,18 @@ class Format(StrEnum):
 
 @dataclass(frozen=True)
 class Options:
-    """What ``overheard report`` is asked."""
-
-    audit_file: Annotated[Path, typer.Argument(metavar="AUDIT.json", help="What an audit wrote.")]
     out: Out
-    format: Annotated[
-        Format | None, typer.Option(help="Default: by the name of the file, else html.")
-    ] = None
-    beside: Annotated[
-        list[Path],
-        typer.Option(help="Another audit of the same secrets, to compare with (repeat)."),
-    ] = field(default_factory=list)
-    sweep: Annotated[
-        Path | None, typer.Option(help="Folder of a sweep: shows what would help, measured.")
-    ] = None
-    show_records: Annotated[
-        bool,
-        typer.Option(
-            "--show-records",
-            help="Name the rows of the records known beyond 99%, if the audit noted them.",
-        ),
-    ] = False
+    audit_file: Path = argument("What an audit wrote.", metavar="AUDIT.json")
+    format: Format | None = option("Default: by the name of the file, else html.", None)
+    beside: list[Path] = option(
+        "Another audit of the same secrets, to compare with (repeat).", list
+    )
+    sweep: Path | None = option("Folder of a sweep: shows what would help, measured.", None)
+    show_records: bool = option(
+        "Name the rows of the records known beyond 99%, if the audit noted them.",
+        False,
+        "--show-records",
+    )
     seed: NoSeed = None
 
 
@@ -81,22 +70,9 @@ def report(options: Options) -> None:
 
 def measured_by(folder: Path) -> list[Measured]:
     """A sweep's settings as the report shows them."""
-    from overheard.report.helps import Measured
+    from overheard.report.advice import Measured
     from overheard.sweep.frontier import frontier
     from overheard.sweep.table import read_rows
 
-    return [
-        Measured(
-            name=point.name,
-            secret=point.attribute,
-            attack=point.attack,
-            leakage=point.leakage,
-            leakage_spread=point.leakage_spread,
-            utility=point.utility,
-            utility_spread=point.utility_spread,
-            utility_is=point.utility_is,
-            seeds=point.seeds,
-            best=point.best,
-        )
-        for point in frontier(read_rows(folder))
-    ]
+    names = [field.name for field in fields(Measured)]
+    return [Measured(**{n: getattr(p, n) for n in names}) for p in frontier(read_rows(folder))]

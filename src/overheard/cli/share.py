@@ -3,33 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated
-
-import typer
+from pathlib import Path
 
 from overheard import terminal
-from overheard.cli.options import Grant, NoSeed, Out, Run, taking
+from overheard.cli.options import Grant, NoSeed, Run, option, taking
 
 
 @dataclass(frozen=True)
 class Options:
-    """What ``overheard share`` is asked."""
-
     run: Run
-    target: Annotated[str, typer.Option(help="The one secret that may be asked about.")]
-    out: Out
-    threat: Annotated[
-        str,
-        typer.Option(help="Who will hold it: eavesdropper, server, isolating-server, ..."),
-    ] = "eavesdropper"
+    target: str = option("The one secret that may be asked about.")
+    out: Path = option("Where to write; must not exist yet.")
+    threat: str = option(
+        "Who will hold it: eavesdropper, server, isolating-server, ...", "eavesdropper"
+    )
     grant: Grant = field(default_factory=list)
-    client: Annotated[
-        list[str], typer.Option(help="Client whose link to share (repeat); default: all.")
-    ] = field(default_factory=list)
-    keep: Annotated[
-        list[str],
-        typer.Option(help="Column to keep although another target asks about it (repeat)."),
-    ] = field(default_factory=list)
+    client: list[str] = option("Client whose link to share (repeat); default: all.", list)
+    keep: list[str] = option("Column to keep although another target asks about it (repeat).", list)
     seed: NoSeed = None
 
 

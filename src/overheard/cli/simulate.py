@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from overheard import terminal
-from overheard.cli.options import DataDir, Out, Seed, taking
+from overheard.cli.options import DataDir, Out, Seed, argument, taking
 
 if TYPE_CHECKING:
     from overheard.federation.config import Config
@@ -17,10 +15,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Options:
-    """What ``overheard simulate`` is asked."""
-
-    config: Annotated[Path, typer.Argument(help="TOML file that describes the federation.")]
     out: Out
+    config: Path = argument("TOML file that describes the federation.")
     seed: Seed = None
     data_dir: DataDir = None
 

@@ -9,20 +9,16 @@ from typing import Annotated
 import typer
 
 from overheard import terminal
-from overheard.cli.options import DataDir, taking
+from overheard.cli.options import DataDir, argument, option, taking
 
 
 @dataclass(frozen=True)
 class Options:
-    """What ``overheard sweep`` is asked."""
-
-    config: Annotated[Path, typer.Argument(help="TOML file that describes the sweep.")]
-    out: Annotated[Path, typer.Option(help="Folder of the results; an unfinished one goes on.")]
-    workers: Annotated[int, typer.Option(help="Processes, one thread each.")] = 1
-    ray: Annotated[str, typer.Option(help="Address of a Ray cluster to run on instead.")] = ""
-    again: Annotated[
-        bool, typer.Option("--again", help="Run cells that failed, or of another version, again.")
-    ] = False
+    config: Path = argument("TOML file that describes the sweep.")
+    out: Path = option("Folder of the results; an unfinished one goes on.")
+    workers: int = option("Processes, one thread each.", 1)
+    ray: str = option("Address of a Ray cluster to run on instead.", "")
+    again: bool = option("Run cells that failed, or of another version, again.", False, "--again")
     data_dir: DataDir = None
 
 
@@ -53,10 +49,10 @@ def frontier(
     ] = None,
 ) -> None:
     """Draw leakage against utility, per defence, and say which settings are not dominated."""
+    from overheard.code_digest import seal
     from overheard.files import replace_durably
-    from overheard.own_code import seal
+    from overheard.sweep.frontier import draw
     from overheard.sweep.frontier import frontier as points_of
-    from overheard.sweep.picture import draw
     from overheard.sweep.table import read_described, read_rows
 
     points = points_of(read_rows(folder))

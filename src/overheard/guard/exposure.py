@@ -21,7 +21,15 @@ from overheard.attacks.membership.candidate_decode import CandidateDecode
 from overheard.errors import FixConfig, FixData
 from overheard.evaluation.scoring import Scored, scorer_of
 from overheard.federation.pool import pool_of
-from overheard.guard.limits import MISLED, WRONG, Exposure, entropy_of, made_certain, shares_of
+from overheard.guard.limits import (
+    MISLED,
+    WRONG,
+    Exposure,
+    entropy_of,
+    found_by,
+    made_certain,
+    shares_of,
+)
 from overheard.programs.networks import network
 from overheard.programs.recipe import Recipe
 from overheard.programs.records import Records, Value, encode, positions
@@ -72,7 +80,6 @@ class Secret:
             raise FixConfig("a secret is a column, or who is there among given strangers")
 
     def target(self, recipe: Recipe) -> Target:
-        """Which question it is."""
         if self.strangers is not None:
             return membership()
         if self.values:
@@ -83,7 +90,6 @@ class Secret:
 
     @property
     def decoder(self) -> Attack:
-        """What reads it off the updates."""
         if self.strangers is not None:
             return CandidateDecode()
         return MaxEntropy() if self.values else LinearDecode()
@@ -195,20 +201,7 @@ def _exposure(
         doubt = doubt or (WRONG if bits < MISLED else "")
     elif alone is not None:
         guess, share = alone, max(0.0, 1 - found.value / alone) if alone else 0.0
-    return Exposure(
-        attribute=found.attribute or "",
-        records=found.n,
-        value=found.value,
-        low=found.low,
-        high=found.high,
-        guess=guess,
-        certain=certain,
-        bits=bits,
-        share=share,
-        question=found.question,
-        attack=found.attack,
-        doubt=doubt,
-    )
+    return found_by(found, guess=guess, certain=certain, bits=bits, share=share, doubt=doubt)
 
 
 def _view(

@@ -89,7 +89,7 @@ def guard_mod(
     recipe: Recipe,
     secrets: Callable[[Context], Sequence[Secret]],
     limits: Limits = USUAL,
-    how: Guarding = Guarding(),  # noqa: B008  # frozen
+    how: Guarding = Guarding(),
     tell: Callable[[Context, Exposure], None] = lambda context, found: None,
 ) -> Mod:
     """Stops updates that leak more than the limits allow of any of the secrets.

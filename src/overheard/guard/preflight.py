@@ -51,7 +51,6 @@ class Change:
     found: tuple[Exposure, ...]
 
     def answer(self, limits: Limits) -> Answer:
-        """Would it do?"""
         return answer_of(self.found, limits)
 
 
@@ -86,7 +85,6 @@ class Preflight:
 
     @property
     def worst(self) -> Exposure:
-        """The secret that leaks most."""
         return max(self.found, key=lambda e: e.severity(self.limits))
 
     def smallest(self) -> list[Change]:

@@ -21,8 +21,7 @@ from overheard.federation.plan import load_data, plan
 from overheard.federation.simulate import simulate
 from overheard.programs.records import Records
 from overheard.randomness import stream
-from overheard.sweep.code import cell_code
-from overheard.sweep.grid import Cell
+from overheard.sweep.grid import Cell, cell_code
 from overheard.sweep.utility import global_model, utility
 from overheard.transcript.observe import recipe_of
 from overheard.transcript.store import Recording

@@ -12,13 +12,11 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from overheard.evaluation.record import Audit, Pooled
-from overheard.report import charts, judging, words
+from overheard.report import charts, verdict, words
 
 
 @dataclass(frozen=True)
 class Compared:
-    """One secret in several federations."""
-
     name: str
     rows: tuple[tuple[charts.Row, Markup], ...]
     axis: Markup
@@ -62,7 +60,7 @@ def compared(audits: Sequence[Audit]) -> list[Compared]:
 
 def _strongest(audit: Audit) -> dict[str, Pooled]:
     found: dict[str, Pooled] = {}
-    for judged in judging.judge_pooled(audit):
+    for judged in verdict.judge_pooled(audit):
         row = judged.finding
         if not isinstance(row, Pooled) or not row.measure.hits or row.attribute is None:
             continue

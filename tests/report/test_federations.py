@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from overheard.evaluation.audit import audit
-from overheard.report.beside import compared, federation_words
+from overheard.report.federations import compared, federation_words
 from overheard.report.html import render
 from overheard.transcript.threat import EAVESDROPPER
 
