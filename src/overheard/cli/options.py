@@ -71,8 +71,7 @@ Seed = Annotated[int | None, typer.Option(help="Seed of every random choice.", s
 # For commands that draw nothing at random: scripts may pass the same --seed to all of them.
 NoSeed = Annotated[int | None, typer.Option("--seed", hidden=True)]
 Grant = Annotated[
-    list[str],
-    typer.Option(help='Knowledge beyond the threat model (repeat), e.g. "group counts".'),
+    list[str], typer.Option(help='Knowledge beyond the threat model (repeat), e.g. "group counts".')
 ]
 # For commands that load data; to name it among the options is enough.
 DataDir = Annotated[

@@ -85,10 +85,7 @@ class Comparison:
 
 
 def compare(
-    before: Audit,
-    after: Audit,
-    clients: bool = False,
-    hits: tuple[Hits, Hits] | None = None,
+    before: Audit, after: Audit, clients: bool = False, hits: tuple[Hits, Hits] | None = None
 ) -> Comparison:
     """What leaks more or less in ``after``; with ``clients`` for each client alone as well.
 

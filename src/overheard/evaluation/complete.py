@@ -236,12 +236,7 @@ def by_coverage(
 
 
 def _coverage_line(
-    recording: Recording,
-    threat: Threat,
-    column: str,
-    client: str,
-    seed: int,
-    budget: float | None,
+    recording: Recording, threat: Threat, column: str, client: str, seed: int, budget: float | None
 ) -> list[KnownShare | Failed | Skipped]:
     """One attribute of one client, with ever more of its records known."""
     line: list[KnownShare | Failed | Skipped] = []

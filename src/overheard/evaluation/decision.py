@@ -78,10 +78,7 @@ def decide(audit: Audit) -> Decision:
     clients: dict[tuple[Topic, str], float] = {}
     waiting = list(leaves)
     while True:
-        found_one = next(
-            (t for t in waiting if _whole(leaves[t], attacks[t]) <= level[t]),
-            None,
-        )
+        found_one = next((t for t in waiting if _whole(leaves[t], attacks[t]) <= level[t]), None)
         if found_one is None:
             return Decision(topics, clients)
         waiting.remove(found_one)

@@ -95,26 +95,6 @@ class Secret:
         return MaxEntropy() if self.values else LinearDecode()
 
 
-def exposure(
-    recipe: Recipe,
-    secret: Secret,
-    sent: Array,
-    returned: Array,
-    defence: AppliedDefence | None = None,
-    most: int = 2000,
-    seed: int = 0,
-) -> Exposure:
-    """What messages ``sent`` and ``returned`` ((P,), or one row a round) reveal.
-
-    With more than ``most`` records and one full-batch step a round, the attribute of a sample of
-    that size is decoded and that of the others is taken as known to the listener. Several local
-    steps are not linear in the records, and neither are clipped or compressed updates: there all
-    records are decoded, which takes seconds.
-    """
-    (found,) = exposures(recipe, [secret], sent, returned, defence, most, seed)
-    return found
-
-
 def exposures(
     recipe: Recipe,
     secrets: Sequence[Secret],
@@ -124,7 +104,13 @@ def exposures(
     most: int = 2000,
     seed: int = 0,
 ) -> list[Exposure]:
-    """As `exposure`, for several columns of the same records; the work they share is done once."""
+    """What messages ``sent`` and ``returned`` ((P,), or one row a round) reveal of each secret.
+
+    With more than ``most`` records and one full-batch step a round, the attribute of a sample of
+    that size is decoded and that of the others is taken as known to the listener. Several local
+    steps are not linear in the records, and neither are clipped or compressed updates: there all
+    records are decoded, which takes seconds. What several secrets share is done once.
+    """
     sent, returned = np.atleast_2d(sent), np.atleast_2d(returned)
     if sent.shape != returned.shape or sent.shape[1] != recipe.model.size:
         raise FixData(

@@ -12,11 +12,7 @@ from numpy.typing import NDArray
 from scipy.stats import norm
 
 from overheard.evaluation.audit import audit
-from overheard.evaluation.decision import (
-    decide,
-    p_value_of,
-    references_of,
-)
+from overheard.evaluation.decision import decide, p_value_of, references_of
 from overheard.evaluation.record import Audit, Finding
 from overheard.evaluation.resume import Kept
 from overheard.evaluation.scoring import Scored

@@ -91,10 +91,7 @@ class Preflight:
         """Of each kind of change the smallest that gets below the limits."""
         kinds = dict.fromkeys(change.kind for change in self.changes)
         enough = [
-            next(
-                (c for c in self.changes if c.kind == k and c.answer(self.limits) == "ok"),
-                None,
-            )
+            next((c for c in self.changes if c.kind == k and c.answer(self.limits) == "ok"), None)
             for k in kinds
         ]
         return [change for change in enough if change is not None]
