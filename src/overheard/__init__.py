@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from overheard.federation.plan import plan
     from overheard.federation.recorders.live import Recorder
     from overheard.federation.simulate import simulate
-    from overheard.guard.preflight import preflight
+    from overheard.guard.preflight import preflight, preflight_updates
     from overheard.isolation.launch import launch_isolated
     from overheard.report.html import write_report
     from overheard.transcript.observe import observe
@@ -48,6 +48,7 @@ _HOMES = {
     "parse_config": "federation.config",
     "plan": "federation.plan",
     "preflight": "guard.preflight",
+    "preflight_updates": "guard.preflight",
     "read_audit": "evaluation.record",
     "read_config": "federation.config",
     "share": "transcript.share",
@@ -61,8 +62,8 @@ __version__ = "0.1.0"
 __all__ = [
     "Attack", "Audit", "AuditOptions", "Config", "Recorder", "Recording", "Target", "Threat",
     "View", "all_attacks", "attack_named", "audit", "launch", "launch_isolated", "observe",
-    "parse_config", "plan", "preflight", "read_audit", "read_config", "share", "simulate",
-    "threat_named", "verify", "write_report",
+    "parse_config", "plan", "preflight", "preflight_updates", "read_audit", "read_config",
+    "share", "simulate", "threat_named", "verify", "write_report",
 ]  # fmt: skip
 
 
