@@ -17,12 +17,18 @@ from overheard.errors import ChooseAnotherAttack, FixConfig, FixData, GrantKnowl
 from overheard.evaluation.record import Failed, Skipped
 
 Answer = TypeVar("Answer")
+Progress = Callable[[str, int, int], None]
+"""Told what begins, how many steps are done and how many there are."""
 NOT_RUN = (ChooseAnotherAttack, GrantKnowledge, ListenLonger, FixData)
 """An attack that raises one of these does not apply; anything else is an error of the attack."""
 LONGEST = 300
 OVER = "over its budget of {:g} s"
 AGAIN = 1.0
 """Seconds after which an attack that went on all the same is told again that its time is up."""
+
+
+def silent(what: str, done: int, total: int) -> None:
+    """Nobody is told how far it is."""
 
 
 class OverBudget(BaseException):

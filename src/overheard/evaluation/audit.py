@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from typing import Any
 
@@ -14,7 +14,15 @@ from numpy.typing import NDArray
 
 from overheard.attacks import all_attacks, attack_named, equation, is_slow, listens, words
 from overheard.errors import FixConfig, FixData, ListenLonger
-from overheard.evaluation.attempt import NOT_RUN, Pace, attempt, check_budget, scope
+from overheard.evaluation.attempt import (
+    NOT_RUN,
+    Pace,
+    Progress,
+    attempt,
+    check_budget,
+    scope,
+    silent,
+)
 from overheard.evaluation.decision import pooled_evidence, share_p_value, smaller_p_value
 from overheard.evaluation.notes import notes_of
 from overheard.evaluation.record import AttackInfo, Audit, Failed, Finding, Pooled, Run, Skipped
@@ -32,7 +40,6 @@ from overheard.transcript.threat import Threat
 from overheard.transcript.view import Attack, View, launch
 
 Array = NDArray[np.float64]
-Progress = Callable[[str, int, int], None]
 UNSCORED = "truth/ has no records of this client, so a guess about it cannot be scored"
 SLOW = "a slow search, not run by default; name it with --attack, or run all with --slow"
 
@@ -57,7 +64,7 @@ class AuditOptions:
     slow: bool = False
     budget: float | None = None
     rows: bool = False
-    progress: Progress = lambda what, done, total: None
+    progress: Progress = field(default_factory=lambda: silent)
     rounds: bool = True
     coverage: bool | None = None
 

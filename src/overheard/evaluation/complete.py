@@ -9,7 +9,7 @@ attribute with a share of the records known, the others being in the client's up
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
 
 import numpy as np
@@ -18,7 +18,7 @@ from overheard.attacks import is_slow
 from overheard.attacks.attribute.partial_decode import PartialDecode
 from overheard.attacks.wire import only
 from overheard.errors import FixConfig, FixRecording, ListenLonger
-from overheard.evaluation.attempt import NOT_RUN, attempt, check_budget, estimate
+from overheard.evaluation.attempt import NOT_RUN, Progress, attempt, check_budget, estimate, silent
 from overheard.evaluation.audit import AuditOptions, chosen_attacks, key_of
 from overheard.evaluation.audit import audit as run_attacks
 from overheard.evaluation.baselines import majority_share
@@ -35,8 +35,6 @@ from overheard.transcript.store import Recording
 from overheard.transcript.target import Target, attribute, targets_in
 from overheard.transcript.threat import Threat
 from overheard.transcript.view import Attack, View, launch
-
-Progress = Callable[[str, int, int], None]
 
 
 def prefixes(rounds: int) -> tuple[int, ...]:
@@ -56,7 +54,7 @@ def by_rounds(
     recording: Recording,
     threat: Threat,
     audit: Audit,
-    progress: Progress = lambda what, done, total: None,
+    progress: Progress = silent,
     kept: Kept = NOTHING_KEPT,
     budget: float | None = None,
     attacks: Iterable[str | Attack] = (),
@@ -208,7 +206,7 @@ def by_coverage(
     recording: Recording,
     threat: Threat,
     audit: Audit,
-    progress: Progress = lambda what, done, total: None,
+    progress: Progress = silent,
     most: int = QUICK_RECORDS,
     kept: Kept = NOTHING_KEPT,
     budget: float | None = None,

@@ -20,7 +20,7 @@ from scipy.stats import binomtest
 
 from overheard.attacks import all_attacks, attack_named, is_slow, listens
 from overheard.errors import ChooseAnotherAttack, FixConfig, FixData, FixRecording, ListenLonger
-from overheard.evaluation.attempt import NOT_RUN
+from overheard.evaluation.attempt import NOT_RUN, Progress, silent
 from overheard.evaluation.intervals import RESAMPLES
 from overheard.evaluation.record import Detection, Suspect
 from overheard.evaluation.scoring import finite
@@ -138,7 +138,6 @@ def remarks(sums: Sums) -> dict[str, str]:
     return said
 
 
-Progress = Callable[[str, int, int], None]
 PREFERRED = ("matched_filter",)
 """Tried first where no attack is named."""
 
@@ -149,7 +148,7 @@ def detect(
     attack: str = "",
     seed: int = 0,
     score: bool = False,
-    progress: Progress = lambda what, done, total: None,
+    progress: Progress = silent,
 ) -> Detection:
     """Rank the clients of a recording by the probability that they have the property."""
     target = _target(recording, property_)

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from overheard.errors import ChooseAnotherAttack, FixConfig, FixData
+from overheard.evaluation.attempt import Progress, silent
 from overheard.federation.config import Config
 from overheard.federation.defences.contract import chain
 from overheard.federation.defences.drop_column import DropColumn
@@ -29,7 +30,6 @@ from overheard.guard.rehearsal import heard_alone, rehearsed, replayed
 from overheard.guard.updates import read_update
 from overheard.questions.question import question_named
 
-Progress = Callable[[str, int, int], None]
 NOISES = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 EPOCHS = (2, 5, 10)
 BATCHES = (64, 32, 8)
@@ -114,7 +114,7 @@ def preflight(
     rounds: int | None = None,
     targets: Sequence[str] = (),
     changes: bool = True,
-    progress: Progress = lambda what, done, total: None,
+    progress: Progress = silent,
 ) -> Preflight:
     """Audit a client's own updates, and look for what would bring them below the limits.
 
