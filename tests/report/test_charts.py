@@ -6,6 +6,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from overheard.evaluation.record import Finding
 from overheard.report import charts
 from overheard.report.charts import Lane, Row, Scale
 
@@ -13,7 +14,11 @@ EVIL = "</svg><script>\"'&"
 
 
 def lane(value: float = 0.7, attack: int = 0, bound: float | None = None) -> Lane:
-    return Lane(attack, attack, EVIL, value, value - 0.05, value + 0.05, f"{value:.0%}", bound)
+    found = Finding(
+        attack=EVIL, paper="", question="attribute", threat="", client="c", metric="accuracy",
+        value=value, low=value - 0.05, high=value + 0.05, bound=bound, n=10, seconds=0, seed=0,
+    )  # fmt: skip
+    return Lane(attack, attack, found, f"{value:.0%}")
 
 
 def test_a_row_is_well_formed_whatever_the_names() -> None:

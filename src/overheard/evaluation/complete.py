@@ -27,7 +27,7 @@ from overheard.evaluation.metrics import attribute_hits
 from overheard.evaluation.record import Audit, Failed, Finding, Heard, KnownShare, Skipped
 from overheard.evaluation.resume import NOTHING_KEPT, Kept
 from overheard.evaluation.scoring import Scorer, answers_in, scorer_of
-from overheard.questions.question import by_question
+from overheard.questions.question import Topic, by_question
 from overheard.randomness import stream
 from overheard.transcript.knowledge import AttributeDomain, Labels, Link, PublicRecords, Sums
 from overheard.transcript.observe import observe, recipe_of
@@ -126,19 +126,14 @@ def _heard(finding: Finding, rounds: int) -> Heard:
 def _strongest(audit: Audit) -> list[Finding]:
     """Per secret: the attack best over all clients, where it is best over them."""
     attacks = audit.listening
-    best: dict[tuple[str, str | None, str], tuple[float, str]] = {}
+    best: dict[Topic, tuple[float, str]] = {}
     for row in audit.pooled:
-        key = (row.question, row.attribute, row.metric)
         score = row.measure.sign * row.value
-        if row.attack in attacks and not row.flag and score > best.get(key, (-np.inf, ""))[0]:
-            best[key] = (score, row.attack)
+        if row.attack in attacks and not row.flag and score > best.get(row.topic, (-np.inf, ""))[0]:
+            best[row.topic] = (score, row.attack)
     chosen = []
-    for asked, (_, attack) in best.items():
-        of = [
-            f
-            for f in audit.findings
-            if (f.question, f.attribute, f.metric) == asked and f.attack == attack and not f.flag
-        ]
+    for topic, (_, attack) in best.items():
+        of = [f for f in audit.findings if (f.topic, f.attack, f.flag) == (topic, attack, "")]
         chosen.append(max(of, key=_gain))
     return chosen
 

@@ -365,6 +365,11 @@ class Audit(_Part):
         """Names of what listened; the other findings are guesses to compare them with."""
         return frozenset(info.name for info in self.attacks if info.listens)
 
+    @property
+    def questions(self) -> dict[str, str]:
+        """Which question each attack answers."""
+        return {info.name: info.question for info in self.attacks}
+
     def adding(self, parts: Iterable[Heard | KnownShare | Skipped | Failed]) -> Audit:
         """The same record and these parts, each where its kind belongs."""
         places = {Heard: "heard", KnownShare: "covered", Skipped: "skipped", Failed: "failed"}

@@ -82,11 +82,10 @@ def _exposures(
 
 def _topics(found: Audit) -> list[Topic]:
     """What was asked, whether or not anything could run."""
-    questions = {info.name: info.question for info in found.attacks}
     heard = [f.topic for f in found.findings if f.attack in found.listening]
     known = {(t.question, t.attribute) for t in heard}
     skipped = [
-        Topic(questions[s.attack], s.attribute, SKIPPED)
+        Topic(found.questions[s.attack], s.attribute, SKIPPED)
         for s in found.skipped
         if s.attack in found.listening
     ]
@@ -100,12 +99,8 @@ def _unheard(ready: Plan, client: str, found: Audit, topic: Topic) -> Iterable[E
     records, asked = ready.clients[client], topic.asked
     if asked is not None and asked.refuses(ready.recipe, records):
         return
-    questions = {info.name: info.question for info in found.attacks}
-    reasons = [
-        s.reason
-        for s in found.skipped
-        if (questions[s.attack], s.attribute) == (topic.question, topic.attribute)
-    ]
+    secret, questions = (topic.question, topic.attribute), found.questions
+    reasons = [s.reason for s in found.skipped if (questions[s.attack], s.attribute) == secret]
     doubt = f"no attack could run: {'; '.join(dict.fromkeys(reasons)) or 'none fits'}"
     column, value = topic.attribute or "", float("nan")
     bits = None

@@ -14,6 +14,7 @@ from math import ceil, floor, log10
 
 from markupsafe import Markup
 
+from overheard.evaluation.record import Finding, Pooled
 from overheard.plot import SHAPES, tag
 from overheard.report import words
 
@@ -53,16 +54,17 @@ class Scale:
 
 @dataclass(frozen=True)
 class Lane:
-    """One attack in one row: its number in the page, its look in the chart, its values."""
+    """One attack in one row: its number in the page, its look in the chart, what it found."""
 
     attack: int
     look: int
-    name: str
-    value: float
-    low: float
-    high: float
+    found: Finding | Pooled
     text: str
-    bound: float | None = None
+
+    @property
+    def bound(self) -> float | None:
+        """What theory promises it, where it does."""
+        return self.found.bound if isinstance(self.found, Finding) else None
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,7 @@ class Row:
     @property
     def words(self) -> str:
         """What the row shows, for those who do not see it."""
-        parts = [f"{lane.name} {lane.text}" for lane in self.lanes]
+        parts = [f"{lane.found.attack} {lane.text}" for lane in self.lanes]
         if self.majority is not None:
             parts.append(f"always guessing the commonest value {words.percent(self.majority, 1)}")
         if self.imputation is not None:
@@ -170,7 +172,7 @@ def shape(number: int) -> Markup:
 
 def _told(lane: Lane, row: Row) -> list[str]:
     """What hovering over a lane says: the client, the attack, the guesses and the bound."""
-    told = [f"{row.label}, {lane.name}: {lane.text}"]
+    told = [f"{row.label}, {lane.found.attack}: {lane.text}"]
     if row.majority is not None:
         told.append(f"commonest value {words.percent(row.majority, 1)}")
     if row.imputation is not None:
@@ -185,7 +187,7 @@ def _vertical(place: float, height: int, kind: str) -> Markup:
 
 
 def _lane(lane: Lane, scale: Scale, y: int, row: Row) -> Markup:
-    low, high = f"{scale.at(lane.low)}%", f"{scale.at(lane.high)}%"
+    low, high = f"{scale.at(lane.found.low)}%", f"{scale.at(lane.found.high)}%"
     parts = [
         tag("title", "; ".join(_told(lane, row))),
         tag("line", x1=low, x2=high, y1=y, y2=y, class_="interval"),
@@ -195,7 +197,7 @@ def _lane(lane: Lane, scale: Scale, y: int, row: Row) -> Markup:
         place = f"{scale.at(lane.bound)}%"
         bracket = tag("path", d="M4,-7H0V7H4", class_="bound")
         parts.append(tag("svg", bracket, x=place, y=y))
-    parts.append(tag("svg", shape(lane.look), x=f"{scale.at(lane.value)}%", y=y))
+    parts.append(tag("svg", shape(lane.look), x=f"{scale.at(lane.found.value)}%", y=y))
     return tag("g", *parts, class_=f"lane {look(lane.look)}", data_a=str(lane.attack))
 
 

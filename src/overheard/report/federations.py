@@ -41,7 +41,8 @@ def compared(audits: Sequence[Audit]) -> list[Compared]:
     shared = [name for name in best[0] if all(name in other for other in best[1:])]
     values: list[float] = []
     for found in (b[name] for b in best for name in shared):
-        values += [found.low, found.high, *(v for v in _guesses(found) if v is not None)]
+        guesses = (found.majority, found.imputation)
+        values += [found.low, found.high, *(v for v in guesses if v is not None)]
     if not shared:
         return []
     scale = charts.share_scale(values)
@@ -72,20 +73,8 @@ def _strongest(audit: Audit) -> dict[str, Pooled]:
     return found
 
 
-def _guesses(found: Pooled) -> tuple[float | None, float | None]:
-    return found.majority, found.imputation
-
-
 def _row(audit: Audit, found: Pooled) -> charts.Row:
-    lane = charts.Lane(
-        attack=0,
-        look=0,
-        name=found.attack,
-        value=found.value,
-        low=found.low,
-        high=found.high,
-        text=words.interval(found.value, found.low, found.high, 1),
-    )
+    lane = charts.Lane(0, 0, found, words.interval(found.value, found.low, found.high, 1))
     return charts.Row(
         label=federation_words(audit),
         note=f"by {found.attack}, {words.count(found.n, 'record')}",

@@ -167,7 +167,7 @@ class Page:
     def _looks(self) -> dict[str, int]:
         """A look per attack, distinct among those on the same question; attacks before guesses."""
         asked = {f.attack: f.question for f in verdict.everything(self.audit)}
-        asked |= {info.name: info.question for info in self.audit.attacks}
+        asked |= self.audit.questions
         taken: dict[str, int] = {}
         looks = {}
         for name in sorted(self.attacks, key=lambda name: name not in self.audit.listening):
@@ -254,16 +254,8 @@ class Page:
         )
 
     def _lane(self, found: Finding | Pooled) -> charts.Lane:
-        return charts.Lane(
-            attack=self.number[found.attack],
-            look=self.look[found.attack],
-            name=found.attack,
-            value=found.value,
-            low=found.low,
-            high=found.high,
-            text=found.measure.mark(found) + (", flagged" if found.flag else ""),
-            bound=found.bound if isinstance(found, Finding) else None,
-        )
+        text = found.measure.mark(found) + (", flagged" if found.flag else "")
+        return charts.Lane(self.number[found.attack], self.look[found.attack], found, text)
 
     def _scale(self, topic: Topic) -> charts.Scale:
         """One axis for all charts of a metric, so that they can be compared."""

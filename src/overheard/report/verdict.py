@@ -285,11 +285,8 @@ def _doubted(about: Iterable[Judged]) -> dict[str, str]:
 
 
 def _failed(audit: Audit, topic: Topic) -> bool:
-    asks = {info.name: info.question for info in audit.attacks}
-    return any(
-        (asks.get(broken.attack), broken.attribute) == (topic.question, topic.attribute)
-        for broken in audit.failed
-    )
+    secret, asks = (topic.question, topic.attribute), audit.questions
+    return any((asks.get(one.attack), one.attribute) == secret for one in audit.failed)
 
 
 def _no_verdict(
