@@ -90,7 +90,7 @@ def clustered_interval(
 def _random_effect(facts: Array, level: float) -> tuple[float, float]:
     """Of clients' values, the variances that their records explain and their sizes (C, 3): the mean
     by size, and how far its interval reaches."""
-    values, inside, sizes = facts.T
+    values, inside, sizes = np.ascontiguousarray(facts.T)
     weights = sizes / sizes.sum()
     between, freedom = 0.0, int(sizes.sum()) - 1
     if len(values) > 1:
