@@ -20,6 +20,7 @@ from overheard.data.file import NOBODYS, Reading, read_table
 from overheard.errors import FixConfig, GrantKnowledge
 from overheard.federation.config import (
     AnyDefence,
+    Attribute,
     Config,
     DataConfig,
     checked,
@@ -99,7 +100,7 @@ class DescribedTarget(Spec):
 class DescribedAudit(Spec):
     """The secrets to ask about; of a named source by default its own sensitive columns."""
 
-    attributes: tuple[str, ...] | None = None
+    attributes: tuple[Attribute, ...] | None = None
     bins: int | None = Field(default=None, ge=2, le=MOST_VALUES)
     label: bool = False
     group: str = ""

@@ -75,7 +75,8 @@ batch_size = 0               # 0: the full batch
 # behaviour = "inversion"    # or ascent, free-rider: what dishonest clients are thought to do
 
 [audit]
-attributes = []              # the sensitive columns to ask about, e.g. ["sex", "illness"]
+attributes = []              # the sensitive columns to ask about, e.g. ["sex", "illness"]; a list
+                             # inside, as [["sex", "illness"]], asks about several at once
 # label = true               # ask about the labels, too
 """
 
