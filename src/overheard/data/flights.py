@@ -25,8 +25,8 @@ from pathlib import Path
 
 import numpy as np
 
-from overheard.data import lookup
 from overheard.data.dataset import Dataset
+from overheard.data.source import sources
 from overheard.errors import FixConfig, FixData
 from overheard.foreign.archives import DAMAGE, zip_member
 from overheard.foreign.files import read_bounded
@@ -34,19 +34,8 @@ from overheard.foreign.texts import read_csv, within
 from overheard.programs.records import Records, as_column
 from overheard.randomness import stream
 
-WHAT = "fares of 6 airlines (clients), up to 20,000 each; predict the price"
-LICENCE = "not stated"
-ORIGIN = 'Kaggle, "Flight Price Prediction" (300,153 fares of Indian airlines, 2022)'
-NOTE = (
-    "driouich2022's fares (ten airlines, journey type) are not public; here: another table, six "
-    "airlines, with other secrets (direct, class), so only the order of the methods compares"
-)
+SOURCE = sources()["flights"]
 SENSITIVE = ("class", "direct")
-FILES = (("flight_price/Clean_Dataset.csv.zip",), ("flight_price/Clean_Dataset.csv",))
-REMEDY = (
-    "its licence is not stated, so it is not fetched: download Kaggle's Flight Price Prediction "
-    "and set OVERHEARD_DATA to the folder that holds flight_price/"
-)
 
 CATEGORIES = ("source_city", "departure_time", "arrival_time", "destination_city")
 NUMERIC = ("duration", "days_left")
@@ -66,7 +55,7 @@ def load(
         raise FixConfig(f"flights: cannot drop {unknown[0]!r}; choose from {', '.join(public)}")
     if limit < 0:
         raise FixConfig(f"flights: limit {limit} is negative; 0 keeps every fare")
-    (file,) = lookup.locate("flights", FILES, REMEDY, folder)
+    (file,) = SOURCE.locate(folder)
     wanted = ["airline", "stops", "class", "price", *public]
     try:
         table = read_csv(_content(file), file, wanted)
@@ -84,15 +73,12 @@ def load(
         _draw(np.flatnonzero(column["airline"] == airline), limit, seed, str(airline))
         for airline in np.unique(column["airline"])
     ]
-    return Dataset(
-        name="flights",
-        records=Records(records).take(np.concatenate(rows)),
+    return SOURCE.dataset(
+        Records(records).take(np.concatenate(rows)),
         client="airline",
         target="log_price" if log else "price",
         task="regression",
         sensitive=SENSITIVE,
-        origin=ORIGIN,
-        licence=LICENCE,
     )
 
 

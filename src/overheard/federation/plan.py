@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from overheard.data import catalogue
 from overheard.data.dataset import Dataset, domain_of
+from overheard.data.source import sources
 from overheard.errors import FixConfig, FixData
 from overheard.federation.attributes import columns_of, domains, refuse_function_of_public
 from overheard.federation.config import Config, ModelConfig
@@ -236,7 +237,7 @@ def load_data(config: Config, nobodys: bool = False) -> Dataset:
             raise FixConfig("data source 'file' needs path, client and target in [data]")
         options |= {key: getattr(data, key) for key in FILE_ONLY}
         options["sensitive"] = columns_of(config.audit.attributes or ())
-    elif data.source in catalogue.SOURCES:
+    elif data.source in sources():
         for key in FILE_ONLY:
             if getattr(data, key):
                 raise FixConfig(
