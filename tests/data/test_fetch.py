@@ -48,7 +48,7 @@ def offer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def come(members: dict[str, bytes]) -> Path:
         file = wheel(tmp_path / "registry", members)
-        monkeypatch.setitem(fetch.DOWNLOADERS, "pypi", lambda *_: file)  # type: ignore[arg-type]
+        monkeypatch.setattr(fetch, "download", lambda *_: file)
         return file
 
     return come

@@ -28,9 +28,7 @@ import numpy as np
 from overheard.data.dataset import Dataset
 from overheard.data.source import sources
 from overheard.errors import FixConfig, FixData
-from overheard.foreign.archives import DAMAGE, zip_member
-from overheard.foreign.files import read_bounded
-from overheard.foreign.texts import read_csv, within
+from overheard.foreign.texts import read_csv, read_member
 from overheard.programs.records import Records, as_column
 from overheard.randomness import stream
 
@@ -58,7 +56,7 @@ def load(
     (file,) = SOURCE.locate(folder)
     wanted = ["airline", "stops", "class", "price", *public]
     try:
-        table = read_csv(_content(file), file, wanted)
+        table = read_csv(read_member(file, "Clean_Dataset.csv", LARGEST), file, wanted)
     except FixData as error:
         raise FixData(f"{error}; it is not the table Clean_Dataset.csv: fetch it again") from error
     column = {name: as_column(table.column(name).to_numpy(zero_copy_only=False)) for name in wanted}
@@ -80,17 +78,6 @@ def load(
         task="regression",
         sensitive=SENSITIVE,
     )
-
-
-def _content(file: Path) -> bytes:
-    """The table's bytes, out of its archive if it is in one."""
-    if file.suffix != ".zip":
-        return read_bounded(file, "text_bytes", True, FixData)
-    try:
-        with zip_member(file, "Clean_Dataset.csv") as member:
-            return within(member, f"{file}: Clean_Dataset.csv", LARGEST)
-    except (*DAMAGE, KeyError) as error:
-        raise FixData(f"{file}: no Clean_Dataset.csv can be read from it: {error}") from error
 
 
 def _draw(rows: np.ndarray, limit: int, seed: int, airline: str) -> np.ndarray:

@@ -22,9 +22,7 @@ from overheard.data.dataset import Dataset
 from overheard.data.source import sources
 from overheard.data.victim import Split, deal
 from overheard.errors import FixData
-from overheard.foreign.archives import DAMAGE, tar_member
-from overheard.foreign.files import read_bounded
-from overheard.foreign.texts import CsvFormat, read_csv, within
+from overheard.foreign.texts import CsvFormat, read_csv, read_member
 
 SOURCE = sources()["location30"]
 SENSITIVE = ("c001", "c069")
@@ -45,7 +43,7 @@ def read_binary(
     file: Path, member: str, columns: int, classes: int, largest: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Columns (n, d) of 0 and 1 and labels (n,) of a table ``label,0,1,...``, archived or not."""
-    table = read_csv(_content(file, member, largest), file, how=CsvFormat(header=False))
+    table = read_csv(read_member(file, member, largest), file, how=CsvFormat(header=False))
     try:
         cells = np.column_stack([c.to_numpy() for c in table.columns]).astype(np.float64)
     except (ValueError, TypeError) as error:
@@ -58,14 +56,3 @@ def read_binary(
             f"{values.shape[1]} columns or other values"
         )
     return values, labels
-
-
-def _content(file: Path, member: str, largest: int) -> bytes:
-    """The table's bytes, out of its archive if it is in one."""
-    if file.suffix != ".tgz":
-        return read_bounded(file, "text_bytes", True, FixData)
-    try:
-        with tar_member(file, member) as opened:
-            return within(opened, f"{file}: {member}", largest)
-    except (*DAMAGE, KeyError) as error:
-        raise FixData(f"{file}: no {member} can be read from it: {error}") from error

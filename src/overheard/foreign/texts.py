@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from overheard.errors import FixData
-from overheard.foreign.archives import DAMAGE, Readable
+from overheard.foreign.archives import DAMAGE, Readable, member_of
 from overheard.foreign.files import opened, read_bounded
 from overheard.foreign.limits import beyond, check, limit
 
@@ -34,6 +34,18 @@ def read_packed(path: Path, most: int | None = None) -> bytes:
             return within(unpacked, path, most)
     except DAMAGE as error:
         raise FixData(f"{path}: cannot be unpacked: {error}") from error
+
+
+def read_member(path: Path, name: str, most: int) -> bytes:
+    """A text table of at most so many bytes: the file itself, or the member of this name if it is
+    an archive."""
+    if path.suffix not in (".zip", ".tgz"):
+        return read_bounded(path, "text_bytes", True, FixData)
+    try:
+        with member_of(path, name) as member:
+            return within(member, f"{path}: {name}", most)
+    except (*DAMAGE, KeyError) as error:
+        raise FixData(f"{path}: no {name} can be read from it: {error}") from error
 
 
 def within(source: Readable, where: object, most: int | None = None) -> bytes:
