@@ -124,23 +124,16 @@ class Recorder:
 
     def close(self) -> None:
         """Write the last round and mark the recording as finished."""
-        with self._lock:
-            if self._closed:
-                return
-            self._closed = True
-            try:
-                self._write()
-                self._write_clear()
-            except BaseException as error:
-                self._store.__exit__(type(error), error, None)
-                raise
-            self._store.close()
+        self._end(finished=True)
 
     def abandon(self, error: BaseException) -> None:
         """Write the last round and leave the recording unfinished, as `overheard verify` will say.
 
         If not even that can be written (a full disk), the earlier rounds stand as they are.
         """
+        self._end(finished=False)
+
+    def _end(self, finished: bool) -> None:
         with self._lock:
             if self._closed:
                 return
@@ -148,8 +141,13 @@ class Recorder:
             try:
                 self._write()
                 self._write_clear()
-            finally:
-                self._store.__exit__(type(error), error, None)
+            except BaseException:
+                self._store.release()
+                raise
+            if finished:
+                self._store.close()
+            else:
+                self._store.release()
 
     def drop(self, error: BaseException) -> None:
         """Leave the recording as it stands on the disk, without the round that is going on."""
