@@ -14,7 +14,7 @@ import numpy as np
 from overheard.errors import FixConfig
 from overheard.federation.plan import Plan
 from overheard.federation.pool import Pool, known_count, pool_of
-from overheard.federation.properties import Secret
+from overheard.federation.properties import PropertySecret
 from overheard.programs.records import OneHot, Records
 from overheard.transcript.kind import Disclosure, Piece, kinds, write
 from overheard.transcript.knowledge import (
@@ -91,7 +91,7 @@ def _disclosures(plan: Plan, pools: tuple[Pools, ...]) -> Iterator[Disclosure]:
             yield replace(base, target=target, given=(*common, *_sought(secret, label)))
 
 
-def _sought(secret: Secret, label: str) -> Iterator[Piece]:
+def _sought(secret: PropertySecret, label: str) -> Iterator[Piece]:
     """What the adversary looks for among the clients."""
     if secret.record is not None:
         yield TargetRecord.split(secret.record, label)
