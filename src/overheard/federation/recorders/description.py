@@ -30,7 +30,7 @@ from overheard.federation.defences.contract import chain, told
 from overheard.federation.disclosure import write_knowledge
 from overheard.federation.plan import Plan, load_data, plan
 from overheard.federation.properties import Properties, holding, misbehaving
-from overheard.federation.recorders.factory import model_of
+from overheard.federation.recorders.factory import layout_words, model_of
 from overheard.federation.simulate import client_shards, trained_on
 from overheard.foreign.files import inside
 from overheard.foreign.notation import read_toml
@@ -410,14 +410,10 @@ def _in_order(model: Dense, layout: Layout) -> dict[str, str]:
     if len(names) == len(layout):
         return names
     raise FixConfig(
-        f"the model described has {_words(wanted)}; the messages hold {_words(layout)}: mend the "
-        "encoding (columns, or values of a one-hot block) or hidden, or name the arrays in "
-        "model.wire_names"
+        f"the model described has {layout_words(wanted)}; the messages hold "
+        f"{layout_words(layout)}: mend the encoding (columns, or values of a one-hot block) or "
+        "hidden, or name the arrays in model.wire_names"
     )
-
-
-def _words(layout: Layout) -> str:
-    return ", ".join(f"{name} {'x'.join(map(str, shape))}" for name, shape in layout)
 
 
 def _silent(recording: Recording, names: Mapping[str, str]) -> tuple[str, ...]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from importlib import resources
-from itertools import pairwise
 from pathlib import Path
 
 from overheard.errors import FixConfig
 from overheard.federation.recorders.description import BESIDE, wire_layout
+from overheard.federation.recorders.factory import dense_of
 from overheard.files import write_durably
 from overheard.foreign.shown import visible
 from overheard.programs.recipe import Layout
@@ -44,18 +44,11 @@ def write_template(run: str | Path) -> Path:
 def _likely(layout: Layout) -> tuple[str, int]:
     """The lines of [model] that the shapes suggest, and the number of inputs."""
     own = '# factory = "package.module:function"   # your own torch module; needs --trust-code'
-    weights = [shape for _, shape in layout if len(shape) == 2]
-    biases = [shape for _, shape in layout if len(shape) == 1]
-    chained = all(a[0] == b[1] for a, b in pairwise(weights))
-    known = len(weights) + len(biases) == len(layout)
-    if not weights or not chained or not known or biases not in ([], [(w[0],) for w in weights]):
+    dense = dense_of([shape for _, shape in layout])
+    if dense is None:
         return f"# The arrays are not those of dense layers, one after the other.\n{own}", 0
-    hidden = [w[0] for w in weights[:-1]]
-    if not hidden:
-        names = 'name = "linear"              # or "logistic", if the target is a class'
-        return f"{names}\n{own}", weights[0][1]
-    return (
-        f'name = "mlp"\nhidden = {hidden}\nactivation = "relu"          # relu, tanh or sigmoid\n'
-        f"{own}",
-        weights[0][1],
-    )
+    names = 'name = "linear"              # or "logistic", if the target is a class'
+    if dense.hidden:
+        hidden = f'name = "mlp"\nhidden = {list(dense.hidden)}'
+        names = f'{hidden}\nactivation = "relu"          # relu, tanh or sigmoid'
+    return f"{names}\n{own}", dense.inputs
