@@ -57,6 +57,9 @@ def test_unknown_sources_and_options_are_named(nowhere: Path) -> None:
         catalogue.load("adlt")
     with pytest.raises(FixConfig, match="unexpected keyword argument 'colour'"):
         catalogue.load("leaf_synthetic", colour="red")
+    for source in ("digits", "digits_images"):
+        with pytest.raises(FixConfig, match=rf"'{source}': got an unexpected keyword .* 'colour'"):
+            catalogue.load(source, colour="red")
 
 
 @pytest.mark.parametrize("source", sources())

@@ -7,6 +7,7 @@ table in ``sources.toml``.
 from __future__ import annotations
 
 import difflib
+import re
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
@@ -15,6 +16,8 @@ from overheard.data import fetch as registry
 from overheard.data.dataset import Dataset
 from overheard.data.source import VARIABLE, Source, cache_dir, sources
 from overheard.errors import FixConfig, FixData
+
+_CALLED = re.compile(r"^[\w.]*(load|__init__)\(\) ")
 
 
 @dataclass(frozen=True)
@@ -36,7 +39,7 @@ def load(source: str, **options: Any) -> Dataset:
     try:
         dataset: Dataset = module.load(**options)
     except (TypeError, ValueError, OverflowError, MemoryError) as error:  # options are anybody's
-        words = str(error).rpartition("() ")[2] or type(error).__name__
+        words = _CALLED.sub("", str(error)) or type(error).__name__
         raise FixConfig(f"data source {source!r}: {words}; correct data.options") from error
     return dataset
 

@@ -120,7 +120,8 @@ Attribute = Annotated[str | tuple[str, ...], AfterValidator(_distinct)]
 class AuditConfig(Spec):
     """The secrets to ask about; by default the source's own sensitive columns.
 
-    ``attributes``: a column, or a list of columns whose values are one secret together.
+    ``attributes``: a column, or a list of columns whose values are one secret together (about
+    which no pool asks).
 
     ``bins``: into how many ranges those are cut that are numbers with more values than that. If it
     is left out, numbers with more than 32 values are cut into 4.
