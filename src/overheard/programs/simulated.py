@@ -95,8 +95,10 @@ def stretches(recipe: Recipe, members: int) -> Stretches:
     """The stretches of a client with so many records."""
     size = min(recipe.batch_size or members, members)
     batches = -(-members // size)
+    if recipe.drop_last and members > size:
+        batches = members // size
     sizes = np.full(batches, size)
-    sizes[-1] = members - size * (batches - 1)
+    sizes[-1] = min(size, members - size * (batches - 1))
     odd = int(batches > 1 and sizes[-1] < size)
     per = max(1, min(STRETCHES, batches - odd))
     pieces = np.array_split(np.arange(batches - odd), per)

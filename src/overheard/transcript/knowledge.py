@@ -19,6 +19,7 @@ from overheard.errors import FixData
 from overheard.foreign.limits import check
 from overheard.programs.recipe import Recipe
 from overheard.programs.records import Records, Value, positions
+from overheard.transcript.batch_order import BatchOrder
 from overheard.transcript.kind import (
     LABEL_COLUMN,
     Disclosure,
@@ -33,8 +34,8 @@ from overheard.transcript.traffic import Broadcast, Link, RoundSum, Sums
 
 __all__ = [
     "BEHAVIOURS", "KINDS", "LISTENING",
-    "AppliedDefence", "AttributeDomain", "AttributePrior", "AuxiliaryData", "Broadcast",
-    "CandidatePool", "EverybodysRecords", "GroupCounts", "Groups", "InTheClear", "Labels", "Link",
+    "AppliedDefence", "AttributeDomain", "AttributePrior", "AuxiliaryData", "BatchOrder",
+    "Broadcast", "CandidatePool", "EverybodysRecords", "GroupCounts", "Groups", "InTheClear", "Labels", "Link",
     "LocalTraining", "PublicRecords", "RoundSum", "ShardSize", "Sums", "SuspectedBehaviour",
     "TargetRecord",
 ]  # fmt: skip
