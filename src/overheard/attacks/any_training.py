@@ -13,12 +13,14 @@ from numpy.typing import NDArray
 
 from overheard.attacks.by_replay import Replay
 from overheard.attacks.by_simulation import Answer, by_simulation
+from overheard.attacks.order_search import guessed
 from overheard.attacks.wire import only, spread
 from overheard.errors import ChooseAnotherAttack
 from overheard.programs.networks import Network, network
+from overheard.programs.orders import Place
 from overheard.programs.recipe import Recipe
 from overheard.programs.simulated import Candidates
-from overheard.transcript.knowledge import Link
+from overheard.transcript.knowledge import BatchOrder, Link
 
 Array = NDArray[np.float64]
 
@@ -35,10 +37,12 @@ def decode_training(
     prior: Array,
     ties: NDArray[np.intp],
     rng: np.random.Generator,
+    order: BatchOrder | None = None,
 ) -> Answer:
     """Probabilities of each record's candidates; prior (n, K); ties (n,) number records alike, of
-    which only the count of each value can be known."""
-    found = replayed(link, recipe, candidates, prior, ties)
+    which only the count of each value can be known. ``order``: what is known, or guessed, of the
+    order of the batches."""
+    found = replayed(link, recipe, candidates, prior, ties, order)
     if found is None:
         found = by_simulation(
             only(link, spread(len(link), MOST_ROUNDS)), recipe, candidates, prior, rng
@@ -52,13 +56,27 @@ def replayed(
     candidates: Candidates,
     prior: Array,
     ties: NDArray[np.intp],
+    order: BatchOrder | None = None,
 ) -> Answer | None:
-    """The proven answer of a client whose training has nothing random in it, if one is found."""
+    """The proven answer of a client whose training has nothing random in it, if one is found: full
+    batches, or mini-batches in an order that is known or can be guessed."""
     net = network(recipe)
     _refuse(recipe, net, candidates)
-    if not recipe.full_batch or net.chance or link.noise_sd:
+    if net.chance or link.noise_sd:
         return None
-    found = Replay(only(link, np.arange(1)), recipe, candidates, prior, ties).answer()
+    first = only(link, np.arange(1))
+    if recipe.full_batch:
+        found = Replay(first, recipe, candidates, prior, ties).answer()
+    elif order is None or not candidates.present.all():
+        return None  # who is not known to be there has no place in the order
+    else:
+        place = Place(int(link.rounds[0]), recipe.epochs, len(prior), recipe.model.size)
+        known = order.known(place)
+        if known is None:
+            rng = np.random.default_rng(0)
+            found = guessed(link, recipe, candidates, prior, ties, order, rng)
+        else:
+            found = Replay(first, recipe, candidates, prior, ties, [known]).answer()
     return None if found is None else _tied(found, ties)
 
 

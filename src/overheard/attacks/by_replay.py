@@ -80,6 +80,15 @@ class Replay:
             belief = belief / belief.sum(axis=1, keepdims=True)
         return self._proven(self._polished(best, least))
 
+    def first_left(self) -> float:
+        """What the first step's answer leaves: by far the least under the right order."""
+        return self._left(self._hard(self._posterior(self.prior)))
+
+    def repeats(self, choice: Choice) -> bool:
+        """Does the replay of an answer agree with the message to rounding?"""
+        self._linearised(np.eye(self.values)[choice])  # settles the coordinates
+        return not self._left(choice)
+
     def _posterior(self, belief: Array) -> Array:
         """Probabilities by one robust Gauss-Newton step: a Gaussian solve with the prior's moments,
         in which each record's own is then replaced by the discrete prior (as rung 1 does it)."""
@@ -174,9 +183,7 @@ class Replay:
         record, other = np.nonzero(np.arange(self.values) != choice[:, None])
         return record, other, full[record, other] - full[record, choice[record]]
 
-    def _better(
-        self, choice: Choice, left: float, seen: set[bytes]
-    ) -> tuple[Choice, float] | None:
+    def _better(self, choice: Choice, left: float, seen: set[bytes]) -> tuple[Choice, float] | None:
         columns, residual, sd = self._linearised(np.eye(self.values)[choice])
         record, other, change = self._changes(choice, columns)
         gram, told = _products(change, residual, sd)

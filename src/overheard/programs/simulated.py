@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from overheard.programs.networks import network
 from overheard.programs.recipe import Recipe
 from overheard.programs.rules import is_linear, rule_of
 from overheard.programs.training import Shards, local_training
@@ -156,7 +155,8 @@ def simulate(
 
     data = candidates.shards(chosen, sent.dtype)
     ends = local_training(recipe, sent, data, rng, trace=trace)
-    steps = responses(recipe, sent, np.stack(gradients) if curved else np.zeros((times.steps, 1, 1)))
+    slopes = np.stack(gradients) if curved else np.zeros((times.steps, 1, 1))
+    steps = responses(recipe, sent, slopes)
     response = np.stack([steps[group].sum(axis=0) for group in times.groups])
     return Simulated(chosen, ends, path, np.broadcast_to(response, path.shape))
 
