@@ -16,7 +16,7 @@ from scipy import linalg
 
 from overheard.attacks.by_simulation import Answer
 from overheard.decoding.ridge import moment_sites, tilt
-from overheard.programs.course import Course, Part, batches_of
+from overheard.programs.course import Batches, Course, Part, batches_of
 from overheard.programs.recipe import Recipe
 from overheard.programs.simulated import Candidates
 from overheard.transcript.knowledge import Link
@@ -55,11 +55,13 @@ class Replay:
         ties: NDArray[np.intp],
         orders: Sequence[Choice] = (),
     ) -> None:
-        self.link, self.prior, self.ties, self.candidates = link, prior, ties, candidates
+        self.link, self.prior, self.candidates = link, prior, candidates
+        known: Sequence[Choice | None] = orders or [None] * len(link)
         self.courses = [
             Course(recipe, sent, candidates, batches_of(recipe, len(prior), order))
-            for sent, order in zip(link.sent, orders or [None] * len(link), strict=True)
+            for sent, order in zip(link.sent, known, strict=True)
         ]
+        self.ties = _told_apart(ties, [course.batches for course in self.courses])
         self.place = [np.spacing(np.abs(r)).astype(np.float64) for r in link.returned]
         self.values = prior.shape[1]
         self.which: list[Choice] = []
@@ -259,7 +261,7 @@ class Replay:
         np.logical_and.at(seen, record, noticed)
         probabilities = np.where(seen[:, None], np.eye(self.values)[choice], self.prior)
         return Answer(
-            probabilities,
+            tied(probabilities, self.ties),
             "replay",
             "",
             {
@@ -272,6 +274,23 @@ class Replay:
                 "rank": self.prior.size - len(self.prior),
             },
         )
+
+
+def tied(probabilities: Array, ties: NDArray[np.intp]) -> Array:
+    """Records alike share their probabilities."""
+    sizes = np.bincount(ties)
+    sums = np.stack([np.bincount(ties, p) for p in probabilities.T], axis=1)
+    return np.asarray((sums / sizes[:, None])[ties])
+
+
+def _told_apart(ties: NDArray[np.intp], rounds: Sequence[Batches]) -> NDArray[np.intp]:
+    """Records alike that are never in different batches: an order tells others apart."""
+    for batches in rounds:
+        for batch in batches:
+            inside = np.zeros(len(ties), dtype=np.intp)
+            inside[batch] = 1
+            ties = np.unique(ties * 2 + inside, return_inverse=True)[1].astype(np.intp)
+    return ties
 
 
 def _products(columns: Single, residual: Array, sd: Array) -> tuple[Array, Array]:
