@@ -133,7 +133,7 @@ def searched(number: int) -> dict[str, Any]:
     rule = list(RULES)[number % 3]
     records = SIZES[number // 3 % 3]
     seed, source = int(rng.integers(SEEDS)), get_args(Source)[number % len(get_args(Source))]
-    epochs = 3 if number % 4 == 3 else 1
+    epochs = 3 if number % 8 == 7 else 1
     training = {**RULES[rule], "epochs": epochs}
     if number < RECORDINGS:
         training["shuffle"] = {"seed": seed, "source": source}
