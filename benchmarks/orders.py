@@ -55,6 +55,8 @@ KNOWN: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "momentum, 5 epochs": (MLP, {**MOMENTUM, "epochs": 5}),
     "Adam, layer normalisation": (NORMALISED, ADAM),
 }
+WIDTH = 48
+"""Inputs of that network, at least as many as a sample of people has."""
 TABULAR = "Adam, ordinal inputs"
 RULES = {"SGD": SGD, "momentum": MOMENTUM, "Adam": ADAM}
 SIZES = (100, 300, 1000)
@@ -62,10 +64,17 @@ SIZES = (100, 300, 1000)
 
 def normalised() -> Any:
     """The same network with a layer normalisation behind each hidden layer."""
+    import torch
     from torch import nn
 
+    class Widened(nn.Module):
+        """Values that no sampled person has are missing inputs: zeros at the end."""
+
+        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+            return nn.functional.pad(inputs, (0, WIDTH - inputs.shape[-1]))
+
     return nn.Sequential(
-        nn.Linear(46, 128), nn.LayerNorm(128), nn.ReLU(), nn.Linear(128, 64), nn.LayerNorm(64),
+        Widened(), nn.Linear(WIDTH, 128), nn.LayerNorm(128), nn.ReLU(), nn.Linear(128, 64), nn.LayerNorm(64),
         nn.ReLU(), nn.Linear(64, 1),
     )  # fmt: skip
 
