@@ -74,8 +74,8 @@ def normalised() -> Any:
             return nn.functional.pad(inputs, (0, WIDTH - inputs.shape[-1]))
 
     return nn.Sequential(
-        Widened(), nn.Linear(WIDTH, 128), nn.LayerNorm(128), nn.ReLU(), nn.Linear(128, 64), nn.LayerNorm(64),
-        nn.ReLU(), nn.Linear(64, 1),
+        Widened(), nn.Linear(WIDTH, 128), nn.LayerNorm(128), nn.ReLU(), nn.Linear(128, 64),
+        nn.LayerNorm(64), nn.ReLU(), nn.Linear(64, 1),
     )  # fmt: skip
 
 
