@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from overheard.attacks.by_replay import Replay
 from overheard.attacks.by_simulation import Answer
@@ -51,7 +52,7 @@ _STANDS_OUT = 0.5  # by how much less the best order must leave than others to b
 _MOST_PARTS = 8  # stretches of training in which a record's gradient is taken as constant
 _CLEAR = 30.0  # variance by the order, relative to the rest, beyond which none is preferred
 _LIKE_EACH = 0.3  # of the covariance of what predictions miss, how much is taken as uncorrelated
-_AT_ONCE = 4_000_000  # numbers that are gathered at a time
+_AT_ONCE = 1_000_000  # entries of the orders that are looked at together
 
 
 def dictionary(seeds: int) -> BatchOrder:
@@ -76,7 +77,6 @@ class Screen:
         unshuffled = np.tile(np.arange(n), (recipe.epochs, 1))
         steps = batches_of(recipe, n, unshuffled)
         self.sizes = np.array([len(b) for b in steps[: len(steps) // recipe.epochs]])
-        self.begins = np.cumsum(self.sizes) - self.sizes
         per = max(1, min(len(self.sizes), _MOST_PARTS // recipe.epochs))
         self.pieces = np.array_split(np.arange(len(self.sizes)), per)
         stretch = np.concatenate([np.full(len(p), j) for j, p in enumerate(self.pieces)])
@@ -130,11 +130,13 @@ class Screen:
         theta = np.repeat(start[None], len(some), axis=0)
         state = rule.init(theta)
         for epoch in range(some.shape[1]):
-            table = self.table[epoch][..., width]
-            slopes = np.empty((len(some), len(self.sizes), len(start)), np.float32)
-            for row, order in enumerate(some[:, epoch, :used]):
-                np.add.reduceat(table[self.stretch, order], self.begins, axis=0, out=slopes[row])
-            slopes /= self.sizes[:, None].astype(np.float32)
+            table = np.ascontiguousarray(self.table[epoch][..., width]).reshape(-1, len(start))
+            rows = self.stretch * len(self.prior) + some[:, epoch, :used]
+            ends = np.append(0, np.cumsum(np.tile(self.sizes, len(some))))
+            shares = np.tile(np.repeat(1 / self.sizes, self.sizes), len(some)).astype(np.float32)
+            shape = len(ends) - 1, len(table)
+            means = sparse.csr_array((shares, rows.ravel(), ends), shape) @ table
+            slopes = means.reshape(len(some), len(self.sizes), len(start))
             for step in range(len(self.sizes)):
                 moved, state = rule.update(slopes[:, step], state, theta)
                 theta = theta + moved
@@ -201,7 +203,7 @@ def ranked(screen: Screen, every: Sequence[Tried], place: Place) -> list[Tried]:
     for width, kept in zip(WIDTHS, KEPT, strict=True):
         if len(some) <= KEPT[-1]:
             break
-        chunk = max(1, _AT_ONCE // (place.records * place.epochs * 64))
+        chunk = max(1, _AT_ONCE // (place.records * place.epochs))
         scores = [
             screen.scores(np.stack([orders(t.convention, t.seed, place) for t in part]), width)
             for part in _chunks(some, chunk)
