@@ -37,6 +37,7 @@ _FEW = 0.03  # prior variance of a change at the hard answer
 _PROVEN, _NEARLY_ALL = 8.0, 0.9  # units in the last place within which a proven answer's replay
 # must be, at nearly all coordinates: where a gradient is as small as its rounding, a step of Adam
 # does not repeat in another order of additions
+_LOOKED_AT = 5000  # pairs of changes
 _MOVED = 0.02  # share of the coordinates, beyond those that differ, that a change must move
 
 
@@ -76,7 +77,7 @@ class Replay:
             worse = 0 if left < least else worse + 1
             if left < least:
                 best, least = choice, left
-            if not least or worse > 1:
+            if worse > 1 or (best is choice and self._done(choice, left)):
                 break
             belief = np.clip(found, 0.02, 0.98) if number >= 3 else (belief + found) / 2
             belief = belief / belief.sum(axis=1, keepdims=True)
@@ -89,7 +90,14 @@ class Replay:
     def repeats(self, choice: Choice) -> bool:
         """Does the replay of an answer agree with the message to rounding?"""
         self._linearised(np.eye(self.values)[choice])  # settles the coordinates
-        return not self._left(choice)
+        return _agrees(np.abs(self._apart(choice)))
+
+    def _done(self, choice: Choice, left: float) -> bool:
+        """Is there nothing left, or is it rounding and no record could be otherwise?"""
+        if not left:
+            return True
+        found = self._proven(choice)
+        return found is not None and not found.notes["unseen_records"]
 
     def _posterior(self, belief: Array) -> Array:
         """Probabilities by one robust Gauss-Newton step: a Gaussian solve with the prior's moments,
@@ -130,10 +138,8 @@ class Replay:
         return np.concatenate(made)
 
     def _left(self, choice: Choice) -> float:
-        """How much that is, a few coordinates that are far off counting little more than others;
-        0 where it is rounding."""
-        apart = np.abs(self._apart(choice))
-        return 0.0 if _agrees(apart) else float(np.mean(np.log1p(apart**2)))
+        """How much that is, a few coordinates that are far off counting little more than others."""
+        return float(np.mean(np.log1p(self._apart(choice) ** 2)))
 
     def _linearised(self, belief: Array) -> tuple[NDArray[np.float32], Array, Array]:
         """Columns (n (K - 1), R), what the replay of the belief leaves (R,) and its robust sd."""
@@ -164,7 +170,7 @@ class Replay:
         those that stand out, even where the residual grows for now; else those that lower it."""
         best, left, seen = choice, least, {choice.tobytes()}
         for _ in range(_POLISH):
-            if not least:
+            if best is choice and self._done(choice, left):
                 break
             changed = self._better(choice, left, seen)
             if changed is None:
@@ -253,7 +259,8 @@ class Replay:
         both[alike[:, None] == alike[None, :]] = np.inf
         least = (float((apart > _PROVEN).sum()) + _MOVED * len(apart)) * far**2
         # what is cut off on both sides seems to cancel: of such pairs the sum itself is looked at
-        for one, two in np.argwhere(np.triu(both <= least, 1)):
+        close = np.argwhere(np.triu(both <= least, 1))
+        for one, two in close[:_LOOKED_AT]:
             sum_of = np.clip(moves[one] + moves[two], -far, far)
             both[one, two] = both[two, one] = sum_of @ sum_of
         noticed = np.minimum(alone, both.min(axis=1)) > least
