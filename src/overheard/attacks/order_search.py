@@ -45,10 +45,11 @@ WELL_KNOWN = (
 """Seeds that people like, besides small ones."""
 CLIENTS = 64
 """Simulated clients, whose orders are known."""
-WIDTHS, KEPT = (64, 256, 1024), (400, 40, 4)
+WIDTHS, KEPT = (64, 256, 1024), (2000, 100, 8)
 """Coordinates that are predicted, more of them for fewer orders; and how many orders go on."""
 
-_STANDS_OUT = 0.5  # by how much less the best order must leave than others to be decoded further
+_STANDS_OUT = 3.0, 0.05  # by how many standard deviations of the others, and how large one is at
+# least, the best order must leave less to be decoded further
 _MOST_PARTS = 8  # stretches of training in which a record's gradient is taken as constant
 _CLEAR = 30.0  # variance by the order, relative to the rest, beyond which none is preferred
 _LIKE_EACH = 0.3  # of the covariance of what predictions miss, how much is taken as uncorrelated
@@ -188,8 +189,10 @@ def guessed(
     left = [replay.first_left() for replay in replays]
     at = int(np.argmin(left))
     others = np.delete(left, at)
-    if len(others) and left[at] > others.min() - _STANDS_OUT:
-        return None
+    if len(others) > 1:
+        spread = max(float(others.std(ddof=1)), _STANDS_OUT[1])
+        if left[at] > float(others.mean()) - _STANDS_OUT[0] * spread:
+            return None
     found = replays[at].answer()
     if found is None:
         return None
