@@ -25,6 +25,7 @@ from overheard.federation.named import nearest
 from overheard.federation.server import Mean, ServerRule, WeightedMean, parse_rule
 from overheard.foreign.notation import read_toml
 from overheard.foreign.shown import short
+from overheard.programs.orders import Shuffle
 from overheard.programs.recipe import MOST_REPEATS, Epochs, LearningRate, Optimiser, Sgd
 from overheard.programs.records import Spec
 from overheard.transcript.target import JOINT
@@ -84,7 +85,10 @@ class TrainingConfig(Spec):
     """The federation's recipe; ``batch_size = 0`` is the full batch, ``steps`` counts mini-batches
     in place of epochs. ``optimiser``: a table with ``name`` "sgd" (momentum, dampening, nesterov,
     weight_decay) or "adam" (betas, eps, weight_decay, decoupled: AdamW); ``clip_norm``: each
-    gradient's norm is clipped to it.
+    gradient's norm is clipped to it. ``drop_last``: a last batch that is smaller is left out.
+
+    ``shuffle``: clients fix their seed, all of them the same, see `overheard.programs.orders`; if
+    it is left out their orders are drawn anew.
 
     ``isolate`` names a client to which the server sends its own returned model in place of the
     global one, which is made without it (lyu2021's isolate = 1).
@@ -103,6 +107,18 @@ class TrainingConfig(Spec):
     isolate: str = ""
     optimiser: Optimiser = Sgd()
     clip_norm: float | None = Field(default=None, gt=0)
+    drop_last: bool = False
+    shuffle: Shuffle | None = None
+
+    @model_serializer(mode="wrap")
+    def _as_given(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without what is not given and came later: such configs are written as they were."""
+        content: dict[str, Any] = plain(self)
+        if not self.drop_last:
+            content.pop("drop_last", None)
+        if self.shuffle is None:
+            content.pop("shuffle", None)
+        return content
 
 
 def _distinct(secret: str | tuple[str, ...]) -> str | tuple[str, ...]:

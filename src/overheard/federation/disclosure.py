@@ -20,6 +20,7 @@ from overheard.transcript.kind import Disclosure, Piece, kinds, write
 from overheard.transcript.knowledge import (
     AttributeDomain,
     AuxiliaryData,
+    BatchOrder,
     CandidatePool,
     Groups,
     LocalTraining,
@@ -40,6 +41,9 @@ def write_knowledge(writer: SideWriter, plan: Plan) -> None:
     if plan.clients:
         writer.truth(plan.clients)
     write(writer, LocalTraining(plan.recipe))
+    if (how := plan.config.training.shuffle) is not None:
+        order = BatchOrder((how.seed,), (how.convention,))
+        write(writer, dict.fromkeys(plan.clients, order))
     pools = tuple(_pools(plan))
     for world in _disclosures(plan, pools):
         for kind in kinds().values():

@@ -116,9 +116,12 @@ def plan(config: Config, dataset: Dataset | None = None) -> Plan:
         wire=training.wire,
         optimiser=training.optimiser,
         clip_norm=training.clip_norm,
+        drop_last=training.drop_last,
     )
     if recipe.sends_gradient and (recipe.epochs != 1 or recipe.batch_size):
         raise FixConfig("fedsgd sends one full-batch gradient; leave epochs and batch_size out")
+    if training.shuffle is not None and recipe.full_batch:
+        raise FixConfig("training.shuffle is about the order of mini-batches: set batch_size")
     if recipe.proximal and not recipe.pull:
         raise FixConfig("proximal belongs to algorithm = 'fedprox'")
     if not recipe.plain and (recipe.sends_gradient or recipe.private is not None):

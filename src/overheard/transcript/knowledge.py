@@ -20,6 +20,7 @@ from overheard.foreign.limits import check
 from overheard.programs.recipe import Recipe
 from overheard.programs.records import Records, Value, positions
 from overheard.transcript.announced import AppliedDefence, InTheClear
+from overheard.transcript.batch_order import BatchOrder
 from overheard.transcript.kind import (
     LABEL_COLUMN,
     Disclosure,
@@ -35,10 +36,10 @@ from overheard.transcript.traffic import Broadcast, Link, RoundSum, Sums
 
 __all__ = [
     "BEHAVIOURS", "KINDS", "LISTENING",
-    "AppliedDefence", "AttributeDomain", "AttributePrior", "AuxiliaryData", "Broadcast",
-    "CandidatePool", "EverybodysRecords", "GroupCounts", "Groups", "InTheClear", "Labels", "Link",
-    "LocalTraining", "PublicRecords", "RoundSum", "ShardSize", "Sums", "SuspectedBehaviour",
-    "TargetRecord",
+    "AppliedDefence", "AttributeDomain", "AttributePrior", "AuxiliaryData", "BatchOrder",
+    "Broadcast", "CandidatePool", "EverybodysRecords", "GroupCounts", "Groups", "InTheClear",
+    "Labels", "Link", "LocalTraining", "PublicRecords", "RoundSum", "ShardSize", "Sums",
+    "SuspectedBehaviour", "TargetRecord",
 ]  # fmt: skip
 
 
