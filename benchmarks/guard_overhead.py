@@ -73,7 +73,7 @@ def guarded(settled: Plan, columns: list[str]) -> Callable[[], list[Exposure]]:
     sent = initial(recipe.dense, 0).astype(recipe.wire)
     data = client_shards(recipe, {CLIENT: records})
     returned = local_training(recipe, sent, data, np.random.default_rng(0))[0]
-    secrets = [Secret(records, c, settled.attributes[c]) for c in columns]
+    secrets = [Secret(records, c, settled.attributes[c].values) for c in columns]
     each = max(MOST // len(secrets), LEAST)
     return lambda: exposures(recipe, secrets, sent, returned, most=each)
 

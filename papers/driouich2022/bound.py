@@ -80,7 +80,7 @@ def fig3(quick: bool, seeds: int, progress: Progress) -> Reproduction:
                         Row(ratio, client, method, BOUND, least),
                     ]
     notes = (
-        flights.NOTE,
+        flights.SOURCE.note,
         NOT_THEIR_FARES,
         "The setting is E / theta_s^2 of the model attacked.",
         "The analytical model is computed from the client's records: a yardstick, not an attack.",

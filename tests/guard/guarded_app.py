@@ -58,7 +58,7 @@ def as_record(settled: Plan, flat: np.ndarray) -> ArrayRecord:
 def client_app(out: Path, settled: Plan) -> ClientApp:
     def guarded(message: Message, context: Context, call_next: Any) -> Message:
         number = int(context.node_config["partition-id"])
-        secret = Secret(settled.clients[SITES[number]], SECRET, settled.attributes[SECRET])
+        secret = Secret(settled.clients[SITES[number]], SECRET, settled.attributes[SECRET].values)
 
         def tell(_: Context, found: Exposure) -> None:
             (out / f"guard-{number}.json").write_text(json.dumps(asdict(found)))

@@ -50,7 +50,7 @@ def messages(ready: Plan, run: Recording) -> tuple[Any, Any]:
 
 
 def secret_of(ready: Plan) -> Secret:
-    return Secret(ready.clients["victim"], "c043", ready.attributes["c043"])
+    return Secret(ready.clients["victim"], "c043", ready.attributes["c043"].values)
 
 
 def test_what_the_guard_sees_is_what_the_audit_finds(heard: tuple[Plan, Recording]) -> None:

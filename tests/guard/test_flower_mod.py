@@ -78,7 +78,7 @@ def sent_by(reply: Any, ready: Plan) -> Any:
 def guarded(ready: Plan, **options: Any) -> Callable[..., Any]:
     from overheard.flower import Guarding, guard_mod
 
-    secret = Secret(ready.clients["victim"], "c043", ready.attributes["c043"])
+    secret = Secret(ready.clients["victim"], "c043", ready.attributes["c043"].values)
     told = {name: options.pop(name) for name in ("limits", "tell") if name in options}
     return guard_mod(ready.recipe, lambda context: [secret], how=Guarding(**options), **told)
 
@@ -124,7 +124,7 @@ def test_a_recipe_that_is_not_the_clients_own_is_doubted(
     from overheard.flower import Guarding, guard_mod
 
     other = ready.recipe.model_copy(update={"learning_rate": 0.13})
-    secret = Secret(ready.clients["victim"], "c043", ready.attributes["c043"])
+    secret = Secret(ready.clients["victim"], "c043", ready.attributes["c043"].values)
     mod = guard_mod(other, lambda context: [secret], LOOSE, Guarding(most=10))
     reply, trained = answered(ready, mod)
     assert np.array_equal(sent_by(reply, ready), trained)
@@ -153,7 +153,7 @@ def test_what_no_decoder_reads_is_doubted(ready: Plan, caplog: pytest.LogCapture
     from overheard.flower import guard_mod
 
     other = ready.recipe.model_copy(update={"batch_size": 10, "steps": 2})
-    secret = Secret(ready.clients["victim"], "c043", ready.attributes["c043"])
+    secret = Secret(ready.clients["victim"], "c043", ready.attributes["c043"].values)
     reply, trained = answered(ready, guard_mod(other, lambda context: [secret]))
     assert np.array_equal(sent_by(reply, ready), trained)
     assert "is not known" in caplog.text

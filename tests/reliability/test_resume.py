@@ -26,7 +26,7 @@ def without_seconds(path: Path) -> Any:
 def stop_after(pieces: int, error: BaseException) -> Any:
     """Let an audit keep so many pieces, and then end it."""
     patched = pytest.MonkeyPatch()
-    real, written = resume.write_durably, []
+    real, written = resume.write_durably, []  # type: ignore[attr-defined]
 
     def write(path: Path, content: Any) -> Any:
         if path.parent.name == resume.PIECES:
@@ -49,7 +49,7 @@ def test_a_stopped_audit_goes_on_and_ends_the_same(
     assert whole["covered"]
     assert whole["skipped"]
     launched: list[tuple[str, str]] = []
-    real = audit_module.launch
+    real = audit_module.launch  # type: ignore[attr-defined]
 
     def launch(attack: Any, view: Any, seed: int) -> Any:
         launched.append((attack.name, view.client))

@@ -113,7 +113,7 @@ def test_cells_of_another_version_are_not_mixed_with_this_ones(
 def test_a_full_disk_ends_the_sweep_and_keeps_what_is_finished(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, undisturbed: bytes
 ) -> None:
-    real, written = run.write_durably, []
+    real, written = run.write_durably, []  # type: ignore[attr-defined]
 
     def full(path: Path, pieces: Any) -> Any:
         if len(written) == 3:  # the description of the sweep and two cells
@@ -273,7 +273,7 @@ def test_nothing_is_recorded_outside_of_the_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """There a killed sweep would leave the clients' records behind."""
-    real, places = cell.simulate, []
+    real, places = cell.simulate, []  # type: ignore[attr-defined]
 
     def simulate(ready: Any, path: Path) -> Path:
         places.append(path)

@@ -19,7 +19,7 @@ from overheard.decoding.max_entropy import Posterior
 from overheard.decoding.whole_counts import WholeCounts, whole_counts
 from overheard.errors import ChooseAnotherAttack, FixData
 from overheard.programs.program import Candidates, Constraints, Program
-from overheard.programs.records import Records, encode, positions
+from overheard.programs.records import Records, encode
 from overheard.transcript.guess import AttributeValues, Membership
 from overheard.transcript.knowledge import (
     AttributeDomain,
@@ -75,12 +75,12 @@ class Linear:
                 "give all records that its releases sum over"
             )
         prior = stranger(view)
-        if domain.column not in program.columns():
+        if not set(domain.columns) & set(program.columns()):
             return _unseen(domain, prior)
         known = {**view.know(PublicRecords).records.columns, program.target.column: labels}
         tables = tuple(
-            Records({**known, domain.column: np.full(len(labels), value)})
-            for value in domain.values
+            Records({**known, **{c: np.full(len(labels), v) for c, v in value.items()}})
+            for value in domain.settings
         )
         ties = program.alike(tables[0])
         posterior, notes = decoded(program, releases, Candidates(tables), ties, prior)
@@ -229,9 +229,9 @@ def stranger(view: View) -> Array:
     if AuxiliaryData not in view.kinds:
         return flat
     known = view.know(AuxiliaryData)
-    if domain.column not in known.records.columns:
+    if not set(domain.columns) <= set(known.records.columns):
         return flat
-    secret = positions(known.records[domain.column], domain.values)
+    secret = domain.positions(known.records)
     present = np.unique(secret)
     if len(present) < 2:
         return flat
@@ -255,10 +255,12 @@ def stranger(view: View) -> Array:
 
 
 def _public(program: Program, records: Records, labels: Any, domain: AttributeDomain) -> Array:
-    inputs = encode(program.encoding, records, {domain.column: domain.values[0]})
-    if domain.column in program.encoding.columns():
-        inside = program.encoding.inputs_of(domain.column)
-        inputs = np.delete(inputs, np.arange(inside.start, inside.stop), axis=1)
+    inputs = encode(program.encoding, records, domain.settings[0])
+    seen = set(domain.columns) & set(program.encoding.columns())
+    places = [program.encoding.inputs_of(column) for column in seen]
+    inside = [np.arange(block.start, block.stop) for block in places]
+    if inside:
+        inputs = np.delete(inputs, np.concatenate(inside), axis=1)
     return np.column_stack([inputs, program.target.encode_values(labels)])
 
 

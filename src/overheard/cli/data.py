@@ -15,9 +15,10 @@ app = typer.Typer(no_args_is_help=True, help="List the data sources, or fetch on
 @app.command("list", epilog="Example: `overheard data list`")
 def list_sources() -> None:
     """List the data sources: what, licence, origin, where they are or how to get them."""
-    from overheard.data.catalogue import SOURCES, about
+    from overheard.data.catalogue import about
+    from overheard.data.source import sources
 
-    known = [about(name) for name in SOURCES]
+    known = [about(name) for name in sources()]
     terminal.table(
         ["source", "what", "licence", "origin", "where"],
         [(k.name, k.what, k.licence, k.origin, k.found or f"missing: {k.remedy}") for k in known],

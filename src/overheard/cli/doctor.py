@@ -26,13 +26,14 @@ def doctor(seed: NoSeed = None) -> None:
     import sys
 
     from overheard.attacks import all_attacks
-    from overheard.data.catalogue import SOURCES, about
+    from overheard.data.catalogue import about
+    from overheard.data.source import sources
     from overheard.foreign.limits import LIMITS, limit, variable
     from overheard.isolation.launch import means
 
     core = {name: _version(name) for name in CORE}
     extras = {extra: {name: _version(name) for name in names} for extra, names in EXTRAS.items()}
-    data = {name: about(name) for name in SOURCES}
+    data = {name: about(name) for name in sources()}
     terminal.emit(
         {
             "python": platform.python_version(),

@@ -15,13 +15,10 @@ from pathlib import Path
 import numpy as np
 
 from overheard.data.dataset import Dataset
+from overheard.data.source import sources
 from overheard.programs.records import Records
 
-WHAT = "5,831 people of 6 sites (clients); predict the logarithm of medical spending"
-LICENCE = "public domain"
-ORIGIN = "RAND Health Insurance Experiment (Cameron & Trivedi 2005), bundled in statsmodels"
-NOTE = "no paper's own numbers stand on this table"
-BUNDLED = "comes with overheard"
+SOURCE = sources()["randhie"]
 FILE = resources.files("overheard.data") / "randhie.csv.gz"
 SENSITIVE = ("female", "black", "physlm")
 PUBLIC = "xage linc lfam educdec num disea ghindx mhi logc lpi fmde hlthg hlthf hlthp child".split()
@@ -56,13 +53,10 @@ def load(folder: Path | None = None, above_median: bool = False) -> Dataset:
     spent = np.log1p(kept["meddol"])
     target = "high_spending" if above_median else "log_spending"
     records[target] = (spent > np.median(spent)).astype(np.float64) if above_median else spent
-    return Dataset(
-        name="randhie",
-        records=Records(records),
+    return SOURCE.dataset(
+        Records(records),
         client="site",
         target=target,
         task="classification" if above_median else "regression",
         sensitive=SENSITIVE,
-        origin=ORIGIN,
-        licence=LICENCE,
     )

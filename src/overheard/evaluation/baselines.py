@@ -110,8 +110,7 @@ def imputation(
 
 def _public(recipe: Told, records: Records, secret: tuple[str, ...]) -> Array:
     """Public inputs and the label; the secret's inputs, if it has any, are left out."""
-    blocks = [recipe.encoding.inputs_of(c) for c in secret if c in recipe.encoding.columns()]
-    inside = [i for block in blocks for i in range(block.start, block.stop)]
+    inside = recipe.encoding.inputs_of_all(secret)
     public = np.delete(encode(recipe.encoding, records), inside, axis=1)
     return np.column_stack([public, recipe.target.encode(records)])
 

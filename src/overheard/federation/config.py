@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar, get_args
 
 from pydantic import (
+    AfterValidator,
     BeforeValidator,
     Field,
     PositiveInt,
@@ -25,9 +26,11 @@ from overheard.federation.named import nearest
 from overheard.federation.server import Mean, ServerRule, WeightedMean, parse_rule
 from overheard.foreign.notation import read_toml
 from overheard.foreign.shown import short
+from overheard.programs.orders import Shuffle
 from overheard.programs.program import Settings, families, settings_of
 from overheard.programs.recipe import MOST_REPEATS, Epochs, LearningRate, Optimiser, Sgd
 from overheard.programs.records import Spec
+from overheard.transcript.target import JOINT
 
 
 def _several(value: Any) -> Any:
@@ -84,8 +87,12 @@ class TrainingConfig(Spec):
     """The federation's recipe; ``batch_size = 0`` is the full batch, ``steps`` counts mini-batches
     in place of epochs. ``optimiser``: a table with ``name`` "sgd" (momentum, dampening, nesterov,
     weight_decay) or "adam" (betas, eps, weight_decay, decoupled: AdamW); ``clip_norm``: each
-    gradient's norm is clipped to it. Of a program that trains no network: ``rounds`` and
-    ``participation``, and nothing else.
+    gradient's norm is clipped to it. ``drop_last``: a last batch that is smaller is left out.
+
+    ``shuffle``: clients fix their seed, all of them the same, see `overheard.programs.orders`; if
+    it is left out their orders are drawn anew.
+
+    Of a program that trains no network: ``rounds`` and ``participation``, and nothing else.
 
     ``isolate`` names a client to which the server sends its own returned model in place of the
     global one, which is made without it (lyu2021's isolate = 1).
@@ -104,10 +111,37 @@ class TrainingConfig(Spec):
     isolate: str = ""
     optimiser: Optimiser = Sgd()
     clip_norm: float | None = Field(default=None, gt=0)
+    drop_last: bool = False
+    shuffle: Shuffle | None = None
+
+    @model_serializer(mode="wrap")
+    def _as_given(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without what is not given and came later: such configs are written as they were."""
+        content: dict[str, Any] = plain(self)
+        if not self.drop_last:
+            content.pop("drop_last", None)
+        if self.shuffle is None:
+            content.pop("shuffle", None)
+        return content
+
+
+def _distinct(secret: str | tuple[str, ...]) -> str | tuple[str, ...]:
+    if not isinstance(secret, str) and (len({*secret}) < 2 or any(JOINT in c for c in secret)):
+        raise ValueError(
+            f"several columns that are one secret are two or more, without a {JOINT!r} in a name"
+        )
+    return secret
+
+
+Attribute = Annotated[str | tuple[str, ...], AfterValidator(_distinct)]
+"""A secret: one column, or several that are asked about at once."""
 
 
 class AuditConfig(Spec):
     """The secrets to ask about; by default the source's own sensitive columns.
+
+    ``attributes``: a column, or a list of columns whose values are one secret together (about
+    which no pool asks).
 
     ``bins``: into how many ranges those are cut that are numbers with more values than that. If it
     is left out, numbers with more than 32 values are cut into 4.
@@ -121,7 +155,7 @@ class AuditConfig(Spec):
     adversary who asks about an attribute knows.
     """
 
-    attributes: tuple[str, ...] | None = None
+    attributes: tuple[Attribute, ...] | None = None
     bins: int | None = Field(default=None, ge=2, le=MOST_VALUES)
     label: bool = False
     group: str = ""

@@ -25,6 +25,7 @@ from overheard.federation.rounds import participants
 from overheard.federation.server import aggregate, aggregate_sum
 from overheard.federation.simulate_program import simulate_program
 from overheard.programs.networks import network
+from overheard.programs.orders import Place, Shuffle, orders
 from overheard.programs.recipe import Layout, Recipe
 from overheard.programs.records import Records, encode
 from overheard.programs.training import Hooks, Shards, local_training, shards
@@ -73,10 +74,14 @@ def simulate(plan: Plan, out: str | Path, progress: Progress = lambda done, tota
         model = network(recipe).initial(seed, plan.config.network().initial).astype(recipe.wire)
         state = rule.init(len(model))
         own, own_state = model, state  # of the isolated client
+        taken = np.zeros(len(names), dtype=np.int64)  # rounds in which each took part before
         for number in range(training.rounds):
             chosen = participants(len(names), training.participation, seed, number)
             alone = np.array([names[c] == training.isolate for c in chosen])
             sent = np.where(alone[:, None], own, model) if training.isolate else model
+            if training.shuffle is not None:
+                data = shuffled(recipe, data, training.shuffle, number, taken)
+                taken[chosen] += 1
             returned = train_clients(recipe, sent, data, chosen, seed, number, hooks)
             if bad[chosen].any():
                 returned = misled(plan, sent, returned, data, chosen, bad[chosen], number)
@@ -152,6 +157,25 @@ def train_clients(
             f"(it is {recipe.learning_rate:g}); the rounds before are kept"
         )
     return returned
+
+
+def shuffled(
+    recipe: Recipe, data: Shards, how: Shuffle, number: int, taken: NDArray[np.int64]
+) -> Shards:
+    """The records with the orders of this round, of clients that fix their seed; ``taken``: rounds
+    in which each took part before."""
+    longest = data.inputs.shape[1]
+    passes = np.maximum(recipe.batches(data.sizes), 1)
+    epochs = recipe.epochs if recipe.steps is None else -(-recipe.steps // int(passes.min()))
+    made = np.tile(np.arange(longest), (epochs, len(data), 1))
+    alike: dict[tuple[int, int], NDArray[np.int64]] = {}
+    for client, (records, before) in enumerate(zip(data.sizes, taken, strict=True)):
+        key = int(records), int(before)
+        if key not in alike:
+            place = Place(number, epochs, key[0], recipe.model.size, key[1])
+            alike[key] = orders(how.convention, how.seed, place)
+        made[:, client, :records] = alike[key]
+    return replace(data, orders=tuple(made))
 
 
 def misled(

@@ -28,7 +28,6 @@ from overheard.guard.limits import (
     shares_of,
 )
 from overheard.guard.rehearsal import Messages, record_client
-from overheard.programs.records import positions
 from overheard.questions.question import SKIPPED, Topic, question_named
 from overheard.transcript.store import Recording
 from overheard.transcript.target import Target
@@ -112,15 +111,16 @@ def _unheard(ready: Plan, client: str, found: Audit, topic: Topic) -> Iterable[E
 
 
 def _unseen(ready: Plan, topic: Topic) -> bool:
-    seen = ready.recipe.encoding.columns()
-    return topic.asked is not None and topic.asked.removable and topic.attribute not in seen
+    if topic.asked is None or not topic.asked.removable:
+        return False
+    return not ready.recipe.encoding.inputs_of_all(ready.attributes[topic.attribute or ""].columns)
 
 
 def _own(ready: Plan, client: str, column: str) -> tuple[NDArray[np.int64], int]:
     """Which of its values each record has that the audit asks of; and how many values there are."""
-    values, records = ready.attributes[column], ready.clients[client]
+    domain, records = ready.attributes[column], ready.clients[client]
     known = known_count(len(records), ready.config.audit.coverage)
-    return positions(records[column][:known], values), len(values)
+    return domain.positions(records)[:known], len(domain.values)
 
 
 def _scored(kept: Kept, finding: Finding, asked: Sequence[Target]) -> Scored | None:
@@ -219,7 +219,6 @@ def _prior_bits(ready: Plan, client: str, finding: Finding) -> float:
     if question_named(finding.question).chances(finding) is not None:
         return 0.0
     shares = _shares(ready, client, finding)
-    column = finding.attribute or ""
-    values = ready.attributes[column]
-    pooled = shares_of(positions(ready.dataset.records[column], values), len(values))
+    domain = ready.attributes[finding.attribute or ""]
+    pooled = shares_of(domain.positions(ready.dataset.records), len(domain.values))
     return entropy_of(shares) - entropy_of(shares, pooled)

@@ -329,7 +329,8 @@ def _kinds(
         ]
         yield _Kind("epochs", tuple(longer))
     seen = recipe.encoding.columns()
-    leaks = [e.attribute for e in leaking if question_named(e.question).removable]
+    removable = [e.attribute for e in leaking if question_named(e.question).removable]
+    leaks = [column for name in removable for column in ready.attributes[name].columns]
     columns = [column for column in dict.fromkeys(leaks) if column in seen]
     if columns and len(columns) < len(seen):
         words = f"leaving {', '.join(columns)} out of the model"

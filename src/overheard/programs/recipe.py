@@ -8,7 +8,6 @@ It contains no record and no secret. This module does not import torch.
 from __future__ import annotations
 
 from itertools import pairwise
-from math import ceil
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -288,6 +287,7 @@ class Recipe(Spec):
     wire: Literal["float32", "float64"] = "float32"
     optimiser: Optimiser = Sgd()
     clip_norm: float | None = Field(default=None, gt=0)
+    drop_last: bool = False
 
     @model_serializer(mode="wrap")
     def _brief(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -297,6 +297,8 @@ class Recipe(Spec):
             written.pop("optimiser", None)
         if self.clip_norm is None:
             written.pop("clip_norm", None)
+        if not self.drop_last:
+            written.pop("drop_last", None)
         return written
 
     @model_validator(mode="after")
@@ -308,6 +310,8 @@ class Recipe(Spec):
             )
         if self.steps is not None and (self.batch_size is None or self.epochs != 1):
             raise ValueError("steps counts mini-batches instead of epochs: it needs a batch_size")
+        if self.drop_last and self.batch_size is None:
+            raise ValueError("drop_last leaves out a last batch that is smaller: set batch_size")
         if self.loss == "squared_error" and self.model.outputs != 1:
             raise ValueError("squared error needs a model with one output")
         return self
@@ -361,7 +365,14 @@ class Recipe(Spec):
             return 1
         if self.steps is not None:
             return self.steps
-        return self.epochs * (1 if self.batch_size is None else ceil(records / self.batch_size))
+        return self.epochs * int(self.batches(np.array([records]))[0])
+
+    def batches(self, records: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Batches in one pass over so many records."""
+        if self.batch_size is None:
+            return np.ones_like(records)
+        spare = 0 if self.drop_last else self.batch_size - 1
+        return np.asarray((records + spare) // self.batch_size)
 
     @property
     def linear_least_squares(self) -> bool:

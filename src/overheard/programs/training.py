@@ -1,8 +1,9 @@
 """A client's local training (xu2021 Algorithm 2), batched over clients.
 
 Clients of different sizes are padded; padding carries weight zero, so it changes nothing.
-Records are visited in a fresh random order each epoch; the last batch may be smaller, and its
-records then weigh more, as in the usual training loops.
+Records are visited in a fresh random order each epoch, or in the order that `Shards` settles; the
+last batch may be smaller, and its records then weigh more, as in the usual training loops, unless
+the recipe drops it.
 """
 
 from __future__ import annotations
@@ -30,11 +31,16 @@ CACHE = 1 << 22
 
 @dataclass(frozen=True)
 class Shards:
-    """Encoded records of several clients, padded: inputs (C, n, d), labels (C, n), sizes (C,)."""
+    """Encoded records of several clients, padded: inputs (C, n, d), labels (C, n), sizes (C,).
+
+    ``orders``: how each epoch visits them (C, n), padding last, where that is settled; else an
+    order is drawn for every epoch.
+    """
 
     inputs: Array
     labels: Array
     sizes: NDArray[np.int64]
+    orders: tuple[NDArray[np.int64], ...] = ()
 
     def __len__(self) -> int:
         return len(self.sizes)
@@ -45,8 +51,11 @@ class Shards:
         longest = int(sizes.max())
         first, last = int(clients[0]), int(clients[-1]) + 1
         if longest == self.inputs.shape[1] and np.array_equal(clients, np.arange(first, last)):
-            return Shards(self.inputs[first:last], self.labels[first:last], sizes)  # no copy
-        return Shards(self.inputs[clients, :longest], self.labels[clients, :longest], sizes)
+            orders = tuple(order[first:last] for order in self.orders)
+            # no copy
+            return Shards(self.inputs[first:last], self.labels[first:last], sizes, orders)
+        orders = tuple(order[clients, :longest] for order in self.orders)
+        return Shards(self.inputs[clients, :longest], self.labels[clients, :longest], sizes, orders)
 
 
 def shards(inputs: Sequence[Array], labels: Sequence[Array], dtype: str = "float64") -> Shards:
@@ -188,11 +197,12 @@ class Schedule:
         self.full = recipe.batch_size is None
         self.size = self.longest if recipe.batch_size is None else recipe.batch_size
         self.width = min(self.size, self.longest)
-        self.passes = -(-data.sizes // self.size)  # batches in one pass over a client's records
+        self.dropped = recipe.drop_last
+        self.passes = recipe.batches(data.sizes)  # in one pass over a client's records
         self.counted = recipe.steps is not None
         self.each = 1 if self.full else int(self.passes.max())
         self.steps = recipe.epochs * self.each if recipe.steps is None else recipe.steps
-        self._orders: list[NDArray[np.int64]] = []
+        self._orders = list(data.orders)
 
     def draw_all(self) -> None:
         """Draw every epoch's order now."""
@@ -220,6 +230,7 @@ class Schedule:
         self._order(int(epochs.max(initial=0)))
         begin, within = numbers * self.size, np.arange(self.width)
         left = np.clip(sizes - begin, 0, self.size)
+        left = np.where(self.dropped & (left < self.size), 0, left)
         places = np.minimum(begin[..., None] + within, self.longest - 1)
         here = np.arange(len(data))[part, None]
         orders = np.stack([order[part] for order in self._orders])

@@ -4,12 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from overheard.data import catalogue, lookup
+from overheard.data import catalogue
+from overheard.data.source import Source, sources
 from overheard.errors import FixConfig, FixData
 from overheard.federation.config import parse_config
 from overheard.federation.plan import plan
 
-FILES = (("a/one", "a/two"), ("b/other",))
+SOURCE = Source("tables", "some", "none", "here", files=(("a/one", "a/two"), ("b/other",)))
 
 
 def put(*paths: Path) -> None:
@@ -22,25 +23,25 @@ def test_the_folder_comes_before_the_variable_and_the_cache(
     nowhere: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(*(place / "b/other" for place in (nowhere, tmp_path / "named", tmp_path / "folder")))
-    assert lookup.find(FILES) == (nowhere / "b/other",)
+    assert SOURCE.find() == (nowhere / "b/other",)
     monkeypatch.setenv("OVERHEARD_DATA", str(tmp_path / "named"))
-    assert lookup.find(FILES) == (tmp_path / "named/b/other",)
-    assert lookup.find(FILES, tmp_path / "folder") == (tmp_path / "folder/b/other",)
-    assert lookup.find(FILES, str(tmp_path / "empty")) == (tmp_path / "named/b/other",)
+    assert SOURCE.find() == (tmp_path / "named/b/other",)
+    assert SOURCE.find(tmp_path / "folder") == (tmp_path / "folder/b/other",)
+    assert SOURCE.find(str(tmp_path / "empty")) == (tmp_path / "named/b/other",)
 
 
 def test_half_a_set_of_files_is_none(nowhere: Path) -> None:
     put(nowhere / "a/one")
-    assert lookup.find(FILES) is None
+    assert SOURCE.find() is None
     put(nowhere / "b/other")
-    assert lookup.find(FILES) == (nowhere / "b/other",)
+    assert SOURCE.find() == (nowhere / "b/other",)
     put(nowhere / "a/two")
-    assert lookup.find(FILES) == (nowhere / "a/one", nowhere / "a/two")
+    assert SOURCE.find() == (nowhere / "a/one", nowhere / "a/two")
 
 
 def test_the_folder_may_be_the_subfolder_itself(nowhere: Path, tmp_path: Path) -> None:
     put(tmp_path / "a/one", tmp_path / "a/two")
-    assert lookup.find(FILES, tmp_path / "a") == (tmp_path / "a/one", tmp_path / "a/two")
+    assert SOURCE.find(tmp_path / "a") == (tmp_path / "a/one", tmp_path / "a/two")
 
 
 @pytest.mark.parametrize("source", ["adult", "flights", "wages"])
@@ -56,9 +57,12 @@ def test_unknown_sources_and_options_are_named(nowhere: Path) -> None:
         catalogue.load("adlt")
     with pytest.raises(FixConfig, match="unexpected keyword argument 'colour'"):
         catalogue.load("leaf_synthetic", colour="red")
+    for source in ("digits", "digits_images"):
+        with pytest.raises(FixConfig, match=rf"'{source}': got an unexpected keyword .* 'colour'"):
+            catalogue.load(source, colour="red")
 
 
-@pytest.mark.parametrize("source", catalogue.SOURCES)
+@pytest.mark.parametrize("source", sources())
 def test_every_source_says_what_it_is(nowhere: Path, source: str) -> None:
     known = catalogue.about(source)
     assert known.what

@@ -1,0 +1,193 @@
+"""In which order does a client that fixes its seed visit its records?
+
+Training code seeds a generator, and the shuffles follow: who knows the seed and the convention has
+every order. A convention is a *source* (which generator is drawn from, and how) and a *restart*
+(when it is seeded). The draws are torch's and numpy's own, so that a client of theirs shuffles
+exactly so; the tests run real loaders beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from overheard.programs.records import Spec
+
+Indices = NDArray[np.int64]
+Stream = Callable[[int], Indices]
+"""The next order of so many records."""
+
+Source = Literal["torch", "torch_after_model", "loader_generator", "randperm", "numpy", "legacy"]
+"""From which generator an order is drawn.
+
+torch: `DataLoader(shuffle=True)` after `torch.manual_seed`; every epoch draws two numbers of the
+default generator, workers or not: a seed for workers, and one for the order.
+torch_after_model: the same, but the model was made in between (dense and convolutional layers draw
+a number a parameter).
+loader_generator: `DataLoader(shuffle=True, generator=...)`, seeded; what is drawn for workers and a
+permutation that is thrown away come out of it too.
+randperm: `torch.randperm` after `torch.manual_seed`, and `DistributedSampler`.
+numpy: `numpy.random.default_rng(seed).permutation` or `shuffle`; legacy: `numpy.random.seed` or
+`RandomState`, and scikit-learn's `shuffle`.
+"""
+
+Restart = Literal["run", "round", "epoch", "round_number", "epoch_number"]
+"""When the generator is seeded: once; with the same seed before every round or every epoch; with
+the seed plus the round's number, or plus the epoch's."""
+
+
+class Convention(NamedTuple):
+    """How a seed becomes orders."""
+
+    source: Source
+    restart: Restart
+
+    @property
+    def source_words(self) -> str:
+        """The source, for a report."""
+        return SOURCES[self.source].words
+
+    @property
+    def words(self) -> str:
+        """Source and restart, for a report."""
+        return f"{self.source_words}, {_RESTARTS[self.restart]}"
+
+
+class Shuffle(Spec):
+    """A client that fixes its seed: ``[training.shuffle]`` of a simulation."""
+
+    seed: int = Field(ge=0, lt=2**32)
+    source: Source = "torch"
+    restart: Restart = "round"
+
+    @property
+    def convention(self) -> Convention:
+        return Convention(self.source, self.restart)
+
+
+def _torch(seed: int, skipped: int) -> Stream:
+    """The loader draws `base_seed` first, then the sampler a seed for a generator of its own."""
+    import torch
+
+    drawn = torch.Generator().manual_seed(seed)
+    if skipped:
+        torch.empty(skipped).uniform_(generator=drawn)
+    own = torch.Generator()
+
+    def following(records: int) -> Indices:
+        torch.empty((), dtype=torch.int64).random_(generator=drawn)
+        own.manual_seed(int(torch.empty((), dtype=torch.int64).random_(generator=drawn).item()))
+        return np.asarray(torch.randperm(records, generator=own).numpy())
+
+    return following
+
+
+def _loader_generator(seed: int, skipped: int) -> Stream:
+    """The sampler's last permutation, of which it takes nothing, is drawn at an epoch's end."""
+    import torch
+
+    drawn = torch.Generator().manual_seed(seed)
+
+    def following(records: int) -> Indices:
+        torch.empty((), dtype=torch.int64).random_(generator=drawn)
+        made = torch.randperm(records, generator=drawn)
+        torch.randperm(records, generator=drawn)
+        return np.asarray(made.numpy())
+
+    return following
+
+
+def _randperm(seed: int, skipped: int) -> Stream:
+    import torch
+
+    drawn = torch.Generator().manual_seed(seed)
+    return lambda records: np.asarray(torch.randperm(records, generator=drawn).numpy())
+
+
+def _numpy(seed: int, skipped: int) -> Stream:
+    return np.random.default_rng(seed).permutation
+
+
+def _legacy(seed: int, skipped: int) -> Stream:
+    drawn = np.random.RandomState(seed)
+    return lambda records: np.asarray(drawn.permutation(records), dtype=np.int64)
+
+
+class _Source(NamedTuple):
+    seeded: Callable[[int, int], Stream]
+    words: str
+    skips: bool = False
+
+
+SOURCES: dict[Source, _Source] = {
+    "torch": _Source(_torch, "torch's DataLoader after torch.manual_seed"),
+    "torch_after_model": _Source(
+        _torch, "torch's DataLoader, the model made after torch.manual_seed", skips=True
+    ),
+    "loader_generator": _Source(_loader_generator, "torch's DataLoader with a seeded generator"),
+    "randperm": _Source(_randperm, "torch.randperm or DistributedSampler"),
+    "numpy": _Source(_numpy, "numpy.random.default_rng"),
+    "legacy": _Source(_legacy, "numpy.random.seed or RandomState"),
+}
+_RESTARTS: dict[Restart, str] = {
+    "run": "seeded once",
+    "round": "seeded before every round",
+    "epoch": "seeded before every epoch",
+    "round_number": "seeded with the round's number added",
+    "epoch_number": "seeded with the epoch's number added",
+}
+CONVENTIONS: tuple[Convention, ...] = tuple(
+    Convention(source, restart) for restart in _RESTARTS for source in SOURCES
+)
+"""Every one, the likelier restarts first."""
+
+
+class Place(NamedTuple):
+    """Which orders are asked for: those of a round's ``epochs``, of so many ``records``.
+
+    ``number``: the round's; ``before``: rounds in which the client took part before; ``size``:
+    parameters of the model, see `Source`.
+    """
+
+    number: int
+    epochs: int
+    records: int
+    size: int = 0
+    before: int = 0
+
+
+def orders(convention: Convention, seed: int, place: Place) -> Indices:
+    """The orders (epochs, records) of a round."""
+    number, epochs, records, size, before = place
+    source = SOURCES[convention.source]
+
+    def seeded(start: int) -> Stream:
+        return source.seeded(start % 2**32, size if source.skips else 0)
+
+    match convention.restart:
+        case "run":
+            stream = seeded(seed)
+            made = [stream(records) for _ in range((before + 1) * epochs)][-epochs:]
+        case "round" | "round_number":
+            stream = seeded(seed + (number if convention.restart == "round_number" else 0))
+            made = [stream(records) for _ in range(epochs)]
+        case "epoch":
+            made = [seeded(seed)(records)] * epochs
+        case "epoch_number":
+            made = [seeded(seed + epoch)(records) for epoch in range(epochs)]
+    return np.stack(made)
+
+
+def distinct(conventions: Iterable[Convention], place: Place) -> Iterator[Convention]:
+    """Those that differ in this round: of one epoch of the first round all restarts are one."""
+    seen: set[tuple[Any, ...]] = set()
+    for convention in conventions:
+        shown = orders(convention, 1, place._replace(records=12))
+        key = (convention.source, shown.tobytes())
+        if key not in seen:
+            seen.add(key)
+            yield convention

@@ -1,0 +1,110 @@
+"""The orders of real loaders: what a client shuffles is what `orders` says."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+from overheard.programs.orders import CONVENTIONS, SOURCES, Convention, Place, distinct, orders
+
+RECORDS = 21
+
+
+def visited(loader: DataLoader) -> list[int]:
+    return [int(i) for (batch,) in loader for i in batch]
+
+
+def loader(batch: int = 4, **settings: object) -> DataLoader:
+    data = TensorDataset(torch.arange(RECORDS))
+    return DataLoader(data, batch_size=batch, shuffle=True, **settings)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("batch", [4, 7, 32])
+def test_a_loader_after_manual_seed(batch):
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(42)
+        one = loader(batch)
+        epochs = [visited(one) for _ in range(3)]
+    made = orders(Convention("torch", "round"), 42, Place(5, 3, RECORDS))
+    assert made.tolist() == epochs
+
+
+def test_workers_change_nothing():
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        one = loader(num_workers=1)
+        epochs = [visited(one) for _ in range(2)]
+    assert orders(Convention("torch", "round"), 1, Place(0, 2, RECORDS)).tolist() == epochs
+
+
+def test_drop_last_leaves_the_order():
+    """The records that are dropped are the last of the order; the next epoch is not disturbed."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(7)
+        one = loader(drop_last=True)
+        epochs = [visited(one) for _ in range(2)]
+    made = orders(Convention("torch", "run"), 7, Place(0, 2, RECORDS))
+    assert made[:, :20].tolist() == epochs
+
+
+@pytest.mark.parametrize("batch", [4, 7])
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_a_loader_with_a_generator(batch, drop_last):
+    one = loader(batch, generator=torch.Generator().manual_seed(3), drop_last=drop_last)
+    epochs = [visited(one) for _ in range(3)]
+    made = orders(Convention("loader_generator", "run"), 3, Place(0, 3, RECORDS))
+    assert made[:, : len(epochs[0])].tolist() == epochs
+
+
+def test_rounds_go_on_where_nothing_is_seeded_again():
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(9)
+        rounds = [[visited(loader()) for _ in range(2)] for _ in range(3)]
+    made = orders(Convention("torch", "run"), 9, Place(4, 2, RECORDS, before=2))
+    assert made.tolist() == rounds[2]
+
+
+def test_a_model_made_in_between():
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(42)
+        net = torch.nn.Sequential(
+            torch.nn.Conv2d(1, 3, 5), torch.nn.Linear(108, 16), torch.nn.ReLU(),
+            torch.nn.Linear(16, 2),
+        )  # fmt: skip
+        epochs = [visited(loader()) for _ in range(2)]
+    size = sum(p.numel() for p in net.parameters())
+    made = orders(Convention("torch_after_model", "round"), 42, Place(0, 2, RECORDS, size))
+    assert made.tolist() == epochs
+
+
+def test_distributed_sampler():
+    data = TensorDataset(torch.arange(RECORDS))
+    sampler = DistributedSampler(data, num_replicas=1, rank=0, seed=11)
+    one = DataLoader(data, batch_size=4, sampler=sampler)
+    epochs = []
+    for epoch in range(3):
+        sampler.set_epoch(epoch)
+        epochs.append(visited(one))
+    made = orders(Convention("randperm", "epoch_number"), 11, Place(0, 3, RECORDS))
+    assert made.tolist() == epochs
+
+
+def test_numpy_and_legacy():
+    shuffled = np.arange(RECORDS)
+    np.random.RandomState(5).shuffle(shuffled)
+    assert (
+        orders(Convention("legacy", "epoch"), 5, Place(0, 2, RECORDS)).tolist()
+        == [shuffled.tolist()] * 2
+    )
+    again = np.arange(RECORDS)
+    np.random.default_rng(8).shuffle(again)
+    made = orders(Convention("numpy", "round_number"), 5, Place(3, 1, RECORDS))
+    assert made.tolist() == [again.tolist()]
+
+
+def test_conventions_that_differ():
+    first = list(distinct(CONVENTIONS, Place(0, 1, 40, 10)))
+    assert len(first) == len(SOURCES)  # of one epoch of the first round
+    assert len(list(distinct(CONVENTIONS, Place(1, 2, 40, 10, 1)))) == len(CONVENTIONS)
