@@ -62,6 +62,11 @@ class SparseEquations:
             residual=residual,
         )
 
+    def only(self, records: NDArray[np.bool_]) -> SparseEquations:
+        """The same equations of fewer records; those left out must enter none."""
+        number = np.cumsum(records) - 1
+        return replace(self, records=int(records.sum()), record=number[self.record])
+
     def residual_at(self, values: Ints) -> Array:
         """What an answer (m,) leaves unexplained, in units of the noise (R,)."""
         return self.fixed(values).residual / self.sd
