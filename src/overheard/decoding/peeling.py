@@ -94,7 +94,9 @@ def _multisets(candidates: int, size: int) -> Array | None:
     if comb(candidates + size - 1, size) > MOST_OPTIONS:
         return None
     listed = np.array(list(combinations_with_replacement(range(candidates), size)))
-    return (listed[:, :, None] == np.arange(1, candidates)).sum(axis=1).astype(np.float64)
+    return np.asarray(
+        (listed[:, :, None] == np.arange(1, candidates)).sum(axis=1), dtype=np.float64
+    )
 
 
 def _cells(equations: SparseEquations, ties: NDArray[np.intp]) -> Iterator[_Cell]:
@@ -135,7 +137,8 @@ def _listed(
     contributions = []
     for at, group in enumerate(cell.groups):
         option, left = options[group], possible[group]
-        assert option is not None and left is not None
+        assert option is not None
+        assert left is not None
         contributions.append((option[left] @ cell.difference[at].T) / cell.sd)
     halves, split = _halved([len(c) for c in contributions])
     sums = [_sums([contributions[j] for j in half], len(cell.sd)) for half in halves]

@@ -88,7 +88,7 @@ class SparseEquations:
                 np.add.at(dense, (here, record[low:high] * free + k), difference[low:high, k])
             dense[:, -1] = self.residual[start:stop]
             dense /= self.sd[start:stop, None]
-            upper = np.linalg.qr(np.vstack([upper, dense]), mode="r")
+            upper = np.asarray(np.linalg.qr(np.vstack([upper, dense]), mode="r"))
         white = from_differences(
             np.ascontiguousarray(upper[:, :-1].T).reshape(self.records, free, len(upper)),
             upper[:, -1],

@@ -36,9 +36,13 @@ HALF_ULP = 2.0**-24
 """Relative rounding of a float32, at most."""
 UNIFORM = 3**-0.5
 """Standard deviation of what is spread evenly over -1 to 1."""
-PER_RECORD = 0.3
-"""Rounding of a record's own gradient that the client's exponential does otherwise than ours, in
-half units in the last place of the terms it is made of; measured, it stays below."""
+PER_RECORD = 0.5
+"""Rounding of a record's gradient that the client's exponential function does otherwise than ours,
+in half units in the last place of the terms that it is made of."""
+
+
+SMALLEST = 1e-8
+"""Noise of counts, which are exact: far below one record, and no row dwarfs the others."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +94,7 @@ def tree_equations(
     if not exchanges:
         raise FixRecording("no round with trees; there is nothing to decode")
     forest = _Margins(candidates)
+    shape = (candidates.count, candidates.records)
     parts: list[SparseEquations] = []
     for exchange in exchanges:
         margin = forest.before(exchange)
@@ -97,14 +102,16 @@ def tree_equations(
         step = model.groups * model.parallel
         for start in range(0, len(grown), step):
             together = grown[start : start + step]
-            pairs = objective_of(model).pair(margin, forest.labels, model)
+            found = objective_of(model).terms(margin, forest.labels, model)
             margin = margin.copy()
             for tree in together:
                 leaf = tree.leaves(forest.inputs)
-                terms = _Terms(leaf, pairs[0][:, tree.group], pairs[1][:, tree.group], forest)
-                parts += _of_tree(tree, terms, settings, model.parallel)
+                each = (found.gradient, found.hessian, found.spread)
+                shaped = (x[:, tree.group].astype(np.float64).reshape(shape) for x in each)
+                sums = _Sums(tree, leaf.reshape(shape), *shaped)
+                parts.append(_of_tree(sums, settings, model.parallel))
                 margin[:, tree.group] += tree.value[leaf]
-    if not parts:
+    if not any(part.rows for part in parts):
         raise ChooseAnotherAttack("the trees that were returned have no leaf that says anything")
     return joined(parts)
 
@@ -113,7 +120,6 @@ class _Margins:
     """Margins of every record under every candidate, tree by tree; what rounds share is kept."""
 
     def __init__(self, candidates: Candidates) -> None:
-        self.records, self.count = candidates.records, candidates.count
         self.inputs = candidates.inputs.reshape(-1, candidates.inputs.shape[2])
         self.labels = candidates.labels.reshape(-1)
         self._trees: tuple[Tree, ...] = ()
@@ -140,83 +146,73 @@ class _Margins:
 
 
 @dataclass(frozen=True)
-class _Terms:
-    """What each record under each candidate brings to a tree; all (K m,)."""
+class _Sums:
+    """What each record under each candidate brings to one tree, and the leaf it brings it to."""
 
-    leaf: Ints
-    gradient: Floats
-    hessian: Floats
-    of: _Margins
+    tree: Tree
+    leaf: Ints  # (K, m), as the others
+    gradient: Array
+    hessian: Array
+    spread: Array
+
+    def over(self, term: Array) -> Array:
+        """Sums over the records in each node (nodes,), every candidate as likely as another."""
+        nodes = len(self.tree.left)
+        return np.bincount(self.leaf.ravel(), term.ravel(), nodes) / len(self.leaf)
 
 
-def _of_tree(
-    tree: Tree, terms: _Terms, settings: TreeSettings, parallel: int
-) -> list[SparseEquations]:
+def _of_tree(sums: _Sums, settings: TreeSettings, parallel: int) -> SparseEquations:
     """Two equations a leaf, or one where the other's field is missing or cut off."""
-    nodes, share = len(tree.left), settings.subsample
-    count, records = terms.of.count, terms.of.records
-    g, h = terms.gradient.astype(np.float64), terms.hessian.astype(np.float64)
-    usual = np.bincount(terms.leaf, h, nodes) / count  # expected, if nothing is known yet
-    total = share * usual if tree.hessian is None else tree.hessian.astype(np.float64)
-    value = tree.value.astype(np.float64)
-    weight = value * parallel / settings.eta
-    sizes = np.abs(g) + np.abs(terms.of.labels)
-    own = PER_RECORD * HALF_ULP
-    rounded = np.square(own) * np.bincount(terms.leaf, sizes**2, nodes) / count
-    rounded_h = np.square(own) * np.bincount(terms.leaf, h**2, nodes) / count
-    slope = np.abs(weight) * HALF_ULP * 2**0.5 * UNIFORM * (total + settings.reg_lambda)
-    leaf = tree.leaf & (np.bincount(terms.leaf, minlength=nodes) > 0)
-    cut = settings.largest_step > 0
-    cut_off = cut & (np.abs(weight) >= settings.largest_step * (1 - 1e-5))
-    undecided = (settings.reg_alpha > 0) & (weight == 0)
-    right = -weight * settings.reg_lambda - settings.reg_alpha * np.sign(weight)
-    kinds = [
-        (g + weight[terms.leaf] * h, right, np.sqrt(slope**2 + rounded), leaf & ~cut_off & ~undecided)
-    ]
+    tree, share, penalty = sums.tree, settings.subsample, settings.reg_lambda
+    weight = tree.value.astype(np.float64) * parallel / settings.eta
+    usual = share * sums.over(sums.hessian)  # nearly, whatever the records are
+    total = usual if tree.hessian is None else tree.hessian.astype(np.float64)
+    rounded = np.square(PER_RECORD * HALF_ULP) * sums.over(sums.spread**2)
+    # two roundings: of the weight, and of the weight times eta
+    slope = np.abs(weight) * HALF_ULP * 2**0.5 * UNIFORM * (total + penalty)
+    term = sums.gradient + weight[sums.leaf] * sums.hessian
+    right = -weight * penalty - settings.reg_alpha * np.sign(weight)
+    sd = np.sqrt(slope**2 + (1 + np.abs(weight)) ** 2 * rounded)
+    leaf = tree.leaf & (np.bincount(sums.leaf.ravel(), minlength=len(tree.left)) > 0)
+    said = leaf & ~((settings.reg_alpha > 0) & (weight == 0))
+    if settings.largest_step:
+        said &= np.abs(weight) < settings.largest_step * (1 - 1e-5)
+    if share < 1:
+        # the draw moves both sums of a leaf together, so that only one of them is used
+        drawn = share * (1 - share) * sums.over(term**2)
+        return _rows(share * term, sums.leaf, (right, np.sqrt(sd**2 + drawn)), said)
+    made = [_rows(term, sums.leaf, (right, sd), said)]
     if tree.hessian is not None:
         coarse = total * HALF_ULP * UNIFORM
-        kinds.append((h, total, np.sqrt(coarse**2 + rounded_h), leaf))
-    made = []
-    for term, sum_of, sd, said in kinds:
-        if share < 1:
-            drawn = share * (1 - share) * np.bincount(terms.leaf, term**2, nodes) / count
-            sd = np.sqrt(sd**2 + drawn)
-            term = share * term
-        made.append(_rows(term.reshape(count, records), terms.leaf.reshape(count, records),
-                          sum_of, sd, said))
-    return [joined(made, same_cells=True)]
+        made.append(_rows(sums.hessian, sums.leaf, (total, np.sqrt(coarse**2 + rounded)), leaf))
+    return joined(made, same_cells=True)
 
 
-def _rows(term: Array, leaf: Ints, total: Array, sd: Array, said: NDArray[np.bool_]) -> SparseEquations:
-    """One equation a node that is ``said``: sum over records of the terms in it."""
+def _rows(
+    term: Array, leaf: Ints, total: tuple[Array, Array], said: NDArray[np.bool_]
+) -> SparseEquations:
+    """One equation a node that is ``said``: its total and its noise, over the terms in it."""
     count, records = term.shape
-    number = np.cumsum(said) - 1
-    base, who = leaf[0], np.arange(records)
     rows, people, differences = [], [], []
     for k in range(1, count):
-        same = leaf[k] == base
-        gap = np.zeros((records, count - 1))
-        gap[:, k - 1] = np.where(same, term[k] - term[0], -term[0])
-        rows.append(base)
-        people.append(who)
-        differences.append(gap)
-        moved = ~same
-        gap = np.zeros((int(moved.sum()), count - 1))
-        gap[:, k - 1] = term[k][moved]
-        rows.append(leaf[k][moved])
-        people.append(who[moved])
-        differences.append(gap)
+        same = leaf[k] == leaf[0]
+        gap = np.zeros((2, records, count - 1))
+        gap[0, :, k - 1] = np.where(same, term[k] - term[0], -term[0])
+        gap[1, :, k - 1] = np.where(same, 0.0, term[k])
+        rows += [leaf[0], leaf[k]]
+        people += [np.arange(records)] * 2
+        differences += [*gap]
     row, record = np.concatenate(rows), np.concatenate(people)
     difference = np.concatenate(differences)
     used = said[row] & (difference != 0).any(axis=1)
-    residual = total - np.bincount(base, term[0], len(total))
+    residual = total[0] - np.bincount(leaf[0], term[0], len(said))
     return SparseEquations(
         records,
         count,
-        number[row[used]],
+        (np.cumsum(said) - 1)[row[used]],
         record[used],
         difference[used],
         residual[said],
-        np.maximum(sd, 1e-12)[said],
+        np.maximum(total[1], SMALLEST)[said],
         np.flatnonzero(said),
     )

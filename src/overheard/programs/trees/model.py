@@ -7,6 +7,8 @@ vector leaves or of a future form are refused in a line.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -24,6 +26,8 @@ Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
 MOST_CLASSES = 1000
+_TREES = re.compile(rb'"trees"\s*:\s*\[')
+_LAST_KEY = b'"tree_param"'  # of a tree, in the order in which XGBoost writes them
 MOST_DEPTH = 1000
 MOST_CATEGORIES = 1 << 16
 
@@ -115,6 +119,39 @@ def read_model(raw: bytes, where: object) -> Booster:
     return _Checked(where).booster(said)
 
 
+def read_growing(raws: Sequence[bytes], where: str) -> list[Booster | None]:
+    """Models of successive rounds; empty bytes are none yet.
+
+    A federation sends the same trees again every round, with some more behind them. Where the text
+    of a model's trees is how the last one's begin, they are the last one's trees, read once.
+    """
+    if not raws or not raws[-1]:
+        return [read_model(raw, f"{where} {n}") if raw else None for n, raw in enumerate(raws, 1)]
+    last, text = read_model(raws[-1], f"{where} {len(raws)}"), _split(raws[-1])
+    found: list[Booster | None] = []
+    for number, raw in enumerate(raws, 1):
+        place, here = f"{where} {number}", _split(raw)
+        grown = here is not None and text is not None and text[0].startswith(here[0] + b",")
+        if number == len(raws):
+            found.append(last)
+        elif grown and here is not None:
+            known = last.trees[: here[0].count(_LAST_KEY)]
+            found.append(_Checked(place).booster(parse_json(here[1], place), known))
+        else:
+            found.append(read_model(raw, place) if raw else None)
+    return found
+
+
+def _split(raw: bytes) -> tuple[bytes, bytes] | None:
+    """The text of a JSON model's trees, and the model without them; None if it is ordered
+    otherwise than XGBoost does it."""
+    begin, last = _TREES.search(raw), raw.rfind(_LAST_KEY)
+    end = raw.find(b"]", last)
+    if begin is None or last < begin.end() or end < 0:
+        return None
+    return raw[begin.end() : end].strip(), raw[: begin.end()] + raw[end:]
+
+
 class _Checked:
     """Reads fields by name and refuses what is not as it must be, naming the place."""
 
@@ -179,7 +216,8 @@ class _Checked:
             raise self.wrong(f"{key} holds a number that float32 does not")
         return made
 
-    def booster(self, said: Any) -> Booster:
+    def booster(self, said: Any, known: tuple[Tree, ...] | None = None) -> Booster:
+        """The model; ``known``: its trees, where they were read before."""
         learner = self.table(said, "learner")
         grown = self.table(learner, "gradient_booster")
         if grown.get("name") != "gbtree":
@@ -190,13 +228,13 @@ class _Checked:
             raise self.wrong("its objective has no name")
         params = self.table(learner, "learner_model_param")
         groups = max(1, self.whole(params, "num_class", 0, MOST_CLASSES))
-        if params.get("num_target") is not None and self.whole(params, "num_target", 0, 1) > 1:
-            raise self.wrong("it has several targets")
+        if "num_target" in params:
+            self.whole(params, "num_target", 0, 1)  # several targets have vectors for leaves
         features = self.whole(params, "num_feature", 0, 1 << 24)
         model = self.table(grown, "model")
         shape = self.table(model, "gbtree_model_param")
         parallel = max(1, self.whole(shape, "num_parallel_tree", 0, 1 << 16))
-        trees = self.list_of(model, "trees")
+        trees = self.list_of(model, "trees") if known is None else known
         info = self.array(model, "tree_info", len(trees), "i")
         if len(trees) != self.whole(shape, "num_trees", 0, 1 << 24):
             raise self.wrong(f"num_trees is {shape['num_trees']} and there are {len(trees)} trees")
@@ -207,8 +245,7 @@ class _Checked:
         return Booster(
             name,
             tuple(
-                self.tree(self.table(t), int(g), features)
-                for t, g in zip(trees, info, strict=True)
+                self.tree(self.table(t), int(g), features) for t, g in zip(trees, info, strict=True)
             ),
             self.base_score(params, groups),
             groups,
@@ -259,7 +296,9 @@ class _Checked:
 
     def said_of_nodes(self, said: dict[str, Any], key: str, reached: Flags) -> Floats | None:
         """What a field says of every node; None where it was left out or set to zero (masked)."""
-        if key not in said or not len(said[key] if isinstance(said[key], list | np.ndarray) else "-"):
+        if key not in said or not len(
+            said[key] if isinstance(said[key], list | np.ndarray) else "-"
+        ):
             return None
         found = self.array(said, key, len(reached), "f")
         return found if np.any(found[reached] != 0) else None

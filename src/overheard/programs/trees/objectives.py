@@ -1,8 +1,7 @@
 """Which gradient and Hessian does a record bring to a tree, at the margin that it has by then?
 
 In float32 and in XGBoost's own order of operations: what a client computed is met to a rounding of
-each number, and only that rounding remains as noise. ``noise`` is its scale: the size of the terms
-that are rounded, in units of a gradient.
+each number, and only that rounding remains as noise.
 """
 
 from __future__ import annotations
@@ -18,56 +17,68 @@ from overheard.errors import ChooseAnotherAttack
 from overheard.programs.trees.model import Booster
 
 Floats = NDArray[np.float32]
-Pair = tuple[Floats, Floats]
 
 _ONE = np.float32(1)
 _TINY = np.float32(1e-16)
 
 
 @dataclass(frozen=True)
+class Terms:
+    """g and h (n, groups) of each record; spread: the size of the numbers that were rounded to
+    make them, which bounds by how much another exponential function would change both."""
+
+    gradient: Floats
+    hessian: Floats
+    spread: Floats
+
+
+@dataclass(frozen=True)
 class Objective:
-    """start: margins from the base score; pair: g and h (n, groups) from margins and labels (n,)."""
+    """start: margins from the base score; terms: from margins (n, groups) and labels (n,)."""
 
     name: str
     start: Callable[[Floats], Floats]
-    pair: Callable[[Floats, Floats, Booster], Pair]
+    terms: Callable[[Floats, Floats, Booster], Terms]
 
 
-def _sigmoid(margin: Floats) -> Floats:
+def _exp(x: Floats) -> Floats:
+    """Rounded once, from float64: as good libraries do it, and numpy's float32 does not."""
+    return np.exp(x, dtype=np.float64).astype(np.float32)
+
+
+def _logistic(margin: Floats, label: Floats, model: Booster) -> Terms:
     # XGBoost bounds the exponent at 88.7 and adds 1e-16 so that nothing is divided by zero
-    return np.asarray(_ONE / (np.exp(np.minimum(-margin, np.float32(88.7))) + _ONE + _TINY))
-
-
-def _logistic(margin: Floats, label: Floats, model: Booster) -> Pair:
-    p, y = _sigmoid(margin), label[:, None]
+    p = _ONE / (_exp(np.minimum(-margin, np.float32(88.7))) + _ONE + _TINY)
+    y = label[:, None]
     weight = np.where(y == 1, np.float32(model.scale_pos_weight), _ONE)
-    return (p - y) * weight, np.maximum(p * (_ONE - p), _TINY) * weight
+    return Terms((p - y) * weight, np.maximum(p * (_ONE - p), _TINY) * weight, p * weight)
 
 
-def _squared(margin: Floats, label: Floats, model: Booster) -> Pair:
-    return margin - label[:, None], np.ones_like(margin)
+def _squared(margin: Floats, label: Floats, model: Booster) -> Terms:
+    gap = margin - label[:, None]
+    return Terms(gap, np.ones_like(margin), np.zeros_like(margin))
 
 
-def _poisson(margin: Floats, label: Floats, model: Booster) -> Pair:
-    step = np.float32(model.max_delta_step)
-    return np.exp(margin) - label[:, None], np.exp(margin + step)
+def _poisson(margin: Floats, label: Floats, model: Booster) -> Terms:
+    hessian = _exp(margin + np.float32(model.max_delta_step))
+    return Terms(_exp(margin) - label[:, None], hessian, hessian)
 
 
-def _gamma(margin: Floats, label: Floats, model: Booster) -> Pair:
-    ratio = label[:, None] / np.exp(margin)
-    return _ONE - ratio, ratio
+def _gamma(margin: Floats, label: Floats, model: Booster) -> Terms:
+    ratio = label[:, None] / _exp(margin)
+    return Terms(_ONE - ratio, ratio, ratio)
 
 
-def _softmax(margin: Floats, label: Floats, model: Booster) -> Pair:
-    raised = np.exp(margin - margin.max(axis=1, keepdims=True))
+def _softmax(margin: Floats, label: Floats, model: Booster) -> Terms:
+    raised = _exp(margin - margin.max(axis=1, keepdims=True))
     p = raised / raised.sum(axis=1, keepdims=True, dtype=np.float64).astype(np.float32)
     mine = np.arange(margin.shape[1]) == label[:, None]
-    return p - mine.astype(np.float32), np.maximum(np.float32(2) * p * (_ONE - p), _TINY)
+    hessian = np.maximum(np.float32(2) * p * (_ONE - p), _TINY)
+    return Terms(p - mine.astype(np.float32), hessian, np.float32(2) * p)
 
 
 def _logit(base: Floats) -> Floats:
-    with np.errstate(divide="ignore"):
-        return np.asarray(-np.log(_ONE / base - _ONE))
+    return np.asarray(-np.log(_ONE / base - _ONE))
 
 
 def _same(base: Floats) -> Floats:

@@ -1,8 +1,8 @@
 """UBJSON from strangers (XGBoost's binary models): bounded in bytes, values and depth.
 
 Only what XGBoost writes is read: objects, texts, whole numbers, float32 and float64, truth values,
-null, and arrays with a count, typed or not. Typed arrays of numbers become numpy arrays, everything
-else what JSON would give. Nothing is executed, and no length is believed before the bytes are there.
+null and arrays, typed or not. Typed arrays of numbers become numpy arrays, everything else what
+JSON would give. Nothing is executed, and no length is believed before the bytes are there.
 """
 
 from __future__ import annotations
@@ -107,4 +107,6 @@ class _Reader:
             raise beyond("json_values", self.where, self.error)
         check("json_values", self.values, self.where, self.error)
         dtype = np.dtype(_NUMBERS[kind])
-        return np.frombuffer(self.take(count * dtype.itemsize), dtype).astype(dtype.newbyteorder("="))
+        return np.frombuffer(self.take(count * dtype.itemsize), dtype).astype(
+            dtype.newbyteorder("=")
+        )
