@@ -58,13 +58,14 @@ class _Cell:
     tried: int = -1
 
 
-def peeled(equations: SparseEquations, ties: NDArray[np.intp]) -> Peeled:
-    """What single cells prove; ties (m,): equal numbers for records alike."""
+def peeled(
+    equations: SparseEquations, ties: NDArray[np.intp], known: Ints | None = None
+) -> Peeled:
+    """What single cells prove; ties (m,): equal numbers for records alike. known: (m,) candidates
+    that are taken for granted, -1 where none is; records alike are known together."""
     sizes = np.bincount(ties)
     options = [_multisets(equations.candidates, int(size)) for size in sizes]
-    possible: list[Flags | None] = [
-        None if o is None else np.ones(len(o), dtype=bool) for o in options
-    ]
+    possible = _possible(options, ties, known, equations.candidates)
     cells = list(_cells(equations, ties))
     contradictions, moved = set[int](), True
     while moved:
@@ -97,6 +98,22 @@ def _multisets(candidates: int, size: int) -> Array | None:
     return np.asarray(
         (listed[:, :, None] == np.arange(1, candidates)).sum(axis=1), dtype=np.float64
     )
+
+
+def _possible(
+    options: list[Array | None], ties: NDArray[np.intp], known: Ints | None, candidates: int
+) -> list[Flags | None]:
+    """Which options each group still has."""
+    possible = [None if o is None else np.ones(len(o), dtype=bool) for o in options]
+    if known is None:
+        return possible
+    counts = np.zeros((len(options), candidates))
+    np.add.at(counts, (ties[known >= 0], known[known >= 0]), 1)
+    for group in np.unique(ties[known >= 0]):
+        option = options[group]
+        if option is not None and counts[group].sum() == np.count_nonzero(ties == group):
+            possible[group] = np.all(option == counts[group, 1:], axis=1)
+    return possible
 
 
 def _cells(equations: SparseEquations, ties: NDArray[np.intp]) -> Iterator[_Cell]:

@@ -1,7 +1,8 @@
 """Which decoder should be believed for equations that few records enter each?
 
 What single cells prove is taken (`peeling`); the rest, with those records taken out of every
-equation, goes to the ladder. Probabilities of 0 and 1 are proven up to the stated noise.
+equation, goes to the ladder; what the ladder is sure of makes cells smaller once more. `Found.proven` are
+those that single cells decide without the ladder or a prior.
 """
 
 from __future__ import annotations
@@ -20,6 +21,14 @@ from overheard.decoding.ridge import fits
 from overheard.decoding.sparse_equations import SparseEquations
 
 
+Array = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+SURE = 0.9999
+"""Confidence of the ladder that is taken for granted while other cells are looked at again."""
+PASSES = 5
+
+
 @dataclass(frozen=True)
 class Found:
     """The posterior, which records single cells decided, and how many cells nothing explains."""
@@ -34,24 +43,37 @@ def decode_sparse(equations: SparseEquations, ties: NDArray[np.intp], prior: Any
     p0 = check_prior(prior, equations.records, equations.candidates)
     alike = np.asarray(same_rows(np.column_stack([ties, p0])))  # a prior may tell records apart
     taken = peeled(equations, alike)
-    proven = taken.values >= 0
-    probabilities = p0.copy()
-    probabilities[proven] = np.eye(equations.candidates)[taken.values[proven]]
-    rest = ~proven
-    unknowns = count_unknowns(p0)
+    found = _completed(equations, alike, p0, taken.values)
+    values = taken.values
+    for _ in range(PASSES):
+        sure = (values < 0) & (found.confidence > SURE)
+        if found.flag or not sure.any() or not (~sure & (values < 0)).any():
+            break
+        tried = peeled(equations, alike, np.where(sure, found.guess, values))
+        again = _completed(equations, alike, p0, tried.values)
+        if tried.contradictions > taken.contradictions or again.flag:
+            break
+        values, found = tried.values, again
+    found = averaged(found, np.asarray(ties, dtype=np.intp))
+    return Found(found, taken.values >= 0, taken.contradictions)
+
+
+def _completed(
+    equations: SparseEquations, alike: NDArray[np.intp], p0: Array, values: Ints
+) -> Posterior:
+    """The ladder's answer about the records that are not known yet (-1)."""
+    rest, unknowns = values < 0, count_unknowns(p0)
+    probabilities = np.eye(equations.candidates)[values]
     if rest.any():
-        measured = equations.fixed(taken.values).only(rest).measurement()
+        measured = equations.fixed(values).only(rest).measurement()
         groups = np.unique(alike[rest], return_inverse=True)[1]
         found = decode_tied(measured, np.asarray(groups, dtype=np.intp), p0[rest])
         probabilities[rest] = found.probabilities
-        rank = found.rank + int(proven.sum()) * (equations.candidates - 1)
-        found = replace(found, probabilities=probabilities, rank=rank, unknowns=unknowns)
-    else:
-        left = equations.residual_at(taken.values)
-        chi2 = float(left @ left)
-        flag = "" if fits(chi2, len(left)) else POOR_FIT
-        rank = unknowns
-        found = Posterior(
-            probabilities, chi2 / max(len(left), 1), rank, unknowns, 1, not flag, "peeling", flag
-        )
-    return Found(averaged(found, np.asarray(ties, dtype=np.intp)), proven, taken.contradictions)
+        rank = found.rank + int((~rest).sum()) * (equations.candidates - 1)
+        return replace(found, probabilities=probabilities, rank=rank, unknowns=unknowns)
+    left = equations.residual_at(values)
+    chi2, rows = float(left @ left), len(left)
+    flag = "" if fits(chi2, rows) else POOR_FIT
+    return Posterior(
+        probabilities, chi2 / max(rows, 1), unknowns, unknowns, 1, not flag, "peeling", flag
+    )

@@ -234,18 +234,21 @@ class _Checked:
         model = self.table(grown, "model")
         shape = self.table(model, "gbtree_model_param")
         parallel = max(1, self.whole(shape, "num_parallel_tree", 0, 1 << 16))
-        trees = self.list_of(model, "trees") if known is None else known
+        trees = self.list_of(model, "trees") if known is None else list(known)
         info = self.array(model, "tree_info", len(trees), "i")
         if len(trees) != self.whole(shape, "num_trees", 0, 1 << 24):
             raise self.wrong(f"num_trees is {shape['num_trees']} and there are {len(trees)} trees")
         if len(info) and not 0 <= info.min() <= info.max() < groups:
             raise self.wrong(f"tree_info names a class beyond the {groups} there are")
-        loss = objective.get("reg_loss_param") or {}
-        poisson = objective.get("poisson_regression_param") or {}
+        loss, poisson = (
+            self.table(objective, key) if key in objective else {}
+            for key in ("reg_loss_param", "poisson_regression_param")
+        )
         return Booster(
             name,
             tuple(
-                self.tree(self.table(t), int(g), features) for t, g in zip(trees, info, strict=True)
+                t if isinstance(t, Tree) else self.tree(self.table(t), int(g), features)
+                for t, g in zip(trees, info, strict=True)
             ),
             self.base_score(params, groups),
             groups,
