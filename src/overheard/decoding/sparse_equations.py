@@ -62,6 +62,17 @@ class SparseEquations:
             residual=residual,
         )
 
+    def alike(self) -> NDArray[np.intp]:
+        """(m,) equal numbers for records that enter every equation in the same way."""
+        order = np.lexsort((self.row, self.record))
+        keys: dict[bytes, int] = {}
+        found = np.empty(self.records, dtype=np.intp)
+        ends = np.cumsum(np.bincount(self.record, minlength=self.records))[:-1]
+        for record, part in enumerate(np.split(order, ends)):
+            key = self.row[part].tobytes() + self.difference[part].tobytes()
+            found[record] = keys.setdefault(key, len(keys))
+        return found
+
     def only(self, records: NDArray[np.bool_]) -> SparseEquations:
         """The same equations of fewer records; those left out must enter none."""
         number = np.cumsum(records) - 1

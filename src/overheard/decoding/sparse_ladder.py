@@ -1,8 +1,9 @@
 """Which decoder should be believed for equations that few records enter each?
 
 What single cells prove is taken (`peeling`); the rest, with those records taken out of every
-equation, goes to the ladder; what the ladder is sure of makes cells smaller once more. `Found.proven` are
-those that single cells decide without the ladder or a prior.
+equation, goes to the ladder; larger cells are searched around the ladder's answer, and what that
+decides makes other cells smaller. `Found.proven` are the records that single cells decide alone,
+without the ladder and without a prior.
 """
 
 from __future__ import annotations
@@ -16,17 +17,16 @@ from numpy.typing import NDArray
 from overheard.decoding.counts import averaged, decode_tied, same_rows
 from overheard.decoding.ladder import POOR_FIT
 from overheard.decoding.max_entropy import Posterior, check_prior, count_unknowns
-from overheard.decoding.peeling import peeled
+from overheard.decoding.peeling import Cells
 from overheard.decoding.ridge import fits
 from overheard.decoding.sparse_equations import SparseEquations
 
-
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
+Groups = NDArray[np.intp]
 
-SURE = 0.9999
-"""Confidence of the ladder that is taken for granted while other cells are looked at again."""
-PASSES = 5
+PASSES = 8
+"""Answers of the ladder around which cells are searched."""
 
 
 @dataclass(frozen=True)
@@ -38,42 +38,82 @@ class Found:
     contradictions: int
 
 
-def decode_sparse(equations: SparseEquations, ties: NDArray[np.intp], prior: Any = None) -> Found:
-    """Probabilities (m, K) of each record's candidates; ties (m,) number records alike."""
+def decode_sparse(equations: SparseEquations, ties: Groups, prior: Any = None) -> Found:
+    """Probabilities (m, K) of each record's candidates; ties (m,) number records alike in
+    everything public."""
     p0 = check_prior(prior, equations.records, equations.candidates)
-    alike = np.asarray(same_rows(np.column_stack([ties, p0])))  # a prior may tell records apart
-    taken = peeled(equations, alike)
-    found = _completed(equations, alike, p0, taken.values)
-    values = taken.values
+    cells = Cells(equations)
+    cells.peel()
+    proven = cells.values() >= 0
+    found = _completed(equations, cells, p0)
     for _ in range(PASSES):
-        sure = (values < 0) & (found.confidence > SURE)
-        if found.flag or not sure.any() or not (~sure & (values < 0)).any():
+        if (cells.values() >= 0).all() or not cells.search(found.probabilities):
             break
-        tried = peeled(equations, alike, np.where(sure, found.guess, values))
-        again = _completed(equations, alike, p0, tried.values)
-        if tried.contradictions > taken.contradictions or again.flag:
-            break
-        values, found = tried.values, again
-    found = averaged(found, np.asarray(ties, dtype=np.intp))
-    return Found(found, taken.values >= 0, taken.contradictions)
+        cells.peel()
+        found = _completed(equations, cells, p0)
+    return Found(averaged(found, ties), proven, len(cells.contradictions))
 
 
-def _completed(
-    equations: SparseEquations, alike: NDArray[np.intp], p0: Array, values: Ints
-) -> Posterior:
-    """The ladder's answer about the records that are not known yet (-1)."""
+def _completed(equations: SparseEquations, cells: Cells, p0: Array) -> Posterior:
+    """The ladder's answer about the records that no cell has decided."""
+    values = cells.values()
     rest, unknowns = values < 0, count_unknowns(p0)
     probabilities = np.eye(equations.candidates)[values]
     if rest.any():
         measured = equations.fixed(values).only(rest).measurement()
-        groups = np.unique(alike[rest], return_inverse=True)[1]
-        found = decode_tied(measured, np.asarray(groups, dtype=np.intp), p0[rest])
+        groups = same_rows(np.column_stack([cells.alike, p0])[rest])
+        found = decode_tied(measured, groups, p0[rest])
         probabilities[rest] = found.probabilities
         rank = found.rank + int((~rest).sum()) * (equations.candidates - 1)
-        return replace(found, probabilities=probabilities, rank=rank, unknowns=unknowns)
-    left = equations.residual_at(values)
-    chi2, rows = float(left @ left), len(left)
-    flag = "" if fits(chi2, rows) else POOR_FIT
-    return Posterior(
-        probabilities, chi2 / max(rows, 1), unknowns, unknowns, 1, not flag, "peeling", flag
-    )
+        found = replace(found, rank=rank, unknowns=unknowns)
+    else:
+        left = equations.residual_at(values)
+        chi2, rows = float(left @ left), len(left)
+        flag = "" if fits(chi2, rows) else POOR_FIT
+        found = Posterior(
+            probabilities, chi2 / max(rows, 1), unknowns, unknowns, 1, not flag, "peeling", flag
+        )
+    return replace(found, probabilities=_shared(probabilities, cells.alike, ~rest, p0))
+
+
+def _shared(probabilities: Array, alike: Groups, known: NDArray[np.bool_], p0: Array) -> Array:
+    """Records alike of which only the count of each value is known share it, by their priors."""
+    shared = probabilities.copy()
+    sizes = np.bincount(alike)
+    for group in np.flatnonzero(sizes > 1):
+        rows = np.flatnonzero(alike == group)
+        if known[rows].all():
+            shared[rows] = given_counts(p0[rows], probabilities[rows].sum(axis=0))
+    return shared
+
+
+def given_counts(prior: Array, counts: Array) -> Array:
+    """Probabilities (g, K) of records alike, given how many of them have each value.
+
+    Of two values exactly (conditional Bernoulli); of more, the prior scaled until its sums are the
+    counts (iterative proportional fitting).
+    """
+    if (counts > 0).sum() == 1:
+        return np.tile((counts > 0).astype(np.float64), (len(prior), 1))
+    odds = np.maximum(prior, 1e-12)
+    if prior.shape[1] == 2:
+        wanted = round(float(counts[1]))
+        ratio = odds[:, 1] / odds[:, 0]
+        ratio = ratio / np.exp(np.log(ratio).mean())
+        chance = np.array(
+            [r * _symmetric(np.delete(ratio, i), wanted - 1) for i, r in enumerate(ratio)]
+        ) / _symmetric(ratio, wanted)
+        return np.column_stack([1 - chance, chance])
+    for _ in range(200):
+        odds = odds / odds.sum(axis=1, keepdims=True)
+        odds = odds * (counts / np.maximum(odds.sum(axis=0), 1e-300))
+    return np.asarray(odds / odds.sum(axis=1, keepdims=True))
+
+
+def _symmetric(ratios: Array, degree: int) -> float:
+    """The elementary symmetric polynomial of this degree."""
+    sums = np.zeros(degree + 1)
+    sums[0] = 1.0
+    for ratio in ratios:
+        sums[1:] = sums[1:] + ratio * sums[:-1]
+    return float(sums[degree])
