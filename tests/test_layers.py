@@ -29,12 +29,14 @@ RULES: dict[str, frozenset[str]] = {
     "own_code": frozenset({"errors"}),  # which version this is
     "randomness": frozenset({"errors"}),
     "plot": frozenset({"foreign"}),  # whoever draws: the report, sweeps, and what is outside
-    # what a client does; a network is computed by the kernel of its architecture
-    "programs": BASE,
+    # what a client does; a network is computed by the kernel of its architecture; what a program
+    # releases is a measurement of its records
+    "programs": BASE | {"decoding.measurement"},
     "decoding": frozenset({"errors"}),
     "data": BASE | {"programs.recipe", "programs.records"},
     # and these two without torch; what may be asked is found by its name, not imported
-    "transcript": BASE | {"programs.recipe", "programs.records", "questions.question"},
+    "transcript": BASE
+    | {"programs.program", "programs.recipe", "programs.records", "questions.question"},
     # strangers' attacks, in a process of their own: it knows views and guesses, and no attack
     "isolation": BASE | {"programs.recipe", "programs.records", "transcript"},
     # the types of questions and metrics, and how their files are found: asked by everybody

@@ -85,7 +85,7 @@ def described(
     if not recording.rounds:
         raise FixConfig(f"{run}: no round was recorded; there is nothing to audit")
     file = given if given is not None else beside / BESIDE
-    if recording.side("LocalTraining") is not None:
+    if recording.describes_itself:
         if given is not None:
             raise FixConfig(f"{run}: describes itself already; leave --with {given} out")
         yield recording

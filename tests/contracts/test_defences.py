@@ -192,7 +192,7 @@ class TestEvery:
         heard = [model_heard(run) for run in runs]
         np.testing.assert_array_equal(*heard)
         bare = ready.config.model_copy(update={"defence": ()})
-        free = replace(ready, config=bare, recipe=ready.recipe.model_copy(update={"private": None}))
+        free = replace(ready, config=bare, told=ready.recipe.model_copy(update={"private": None}))
         without = model_heard(Recording.open(simulate(free, tmp_path / "bare")))
         if name not in ("drop_column", "secure_sum"):  # in the plan; rounding alone
             assert np.abs(heard[0] - without).max() > 1e-5

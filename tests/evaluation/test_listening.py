@@ -79,6 +79,6 @@ def test_slow_attacks_and_those_that_do_not_listen_are_left_out(federate, monkey
 def test_without_a_recipe_nothing_is_scored(federate, monkeypatch):
     recording = federate(rounds=3)
     record = audit(recording, SERVER, ["majority"])
-    monkeypatch.setattr(listening, "recipe_of", lambda _: None)
+    monkeypatch.setattr(listening, "told_of", lambda _: None)
     with pytest.raises(FixRecording, match="no training recipe"):
         by_rounds(recording, SERVER, record)

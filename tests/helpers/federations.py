@@ -17,8 +17,9 @@ from overheard.evaluation.scoring import answers_in, scorer_of
 from overheard.federation.config import parse_config
 from overheard.federation.plan import plan
 from overheard.federation.simulate import simulate
+from overheard.programs.program import families
 from overheard.programs.records import Records
-from overheard.transcript.observe import EVERYBODY, observe, recipe_of
+from overheard.transcript.observe import EVERYBODY, observe, told_of
 from overheard.transcript.store import Recording
 from overheard.transcript.target import Target
 from overheard.transcript.threat import SECURE_SERVER, SERVER, Threat
@@ -38,7 +39,8 @@ def recorded(
 ) -> Recording:
     """A small federation of generated people; see the fixture ``federate``."""
     model = {"name": "linear"} if model is None else model
-    recipe = {"rounds": 30, "learning_rate": 0.1, "participation": 0.5, **training}
+    rate = {} if model["name"] in families() else {"learning_rate": 0.1}
+    recipe = {"rounds": 30, **rate, "participation": 0.5, **training}
     config = parse_config(
         {
             "seed": seed,
@@ -48,7 +50,7 @@ def recorded(
             "audit": audit or {},
         }
     )
-    classify = model["name"] == "logistic"
+    classify = "logistic" in (model["name"], model.get("likelihood"))
     dataset = change(generated_people(clients, people, columns, seed, classify))
     return Recording.open(simulate(plan(config, dataset), path))
 
@@ -191,7 +193,7 @@ def heard(family: Family, recording: Recording) -> View:
 def score(recording: Recording, view: View, attack: Any, guess: Any) -> Finding:
     """What a guess comes to against the truth of the recording."""
     target = view.target
-    recipe = recipe_of(recording)
+    recipe = told_of(recording)
     assert recipe is not None
     answers = answers_in(recording, target)
     scorer = scorer_of(recipe, recording.truth(), target, view, 0, answers)

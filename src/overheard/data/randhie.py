@@ -2,7 +2,8 @@
 
 Public domain; randhie.txt says where it comes from. Rows of the file are person-years; we keep the
 first of each person, so that nobody appears twice, and drop people whose ``black`` is neither 0 nor
-1. The target is the logarithm of medical spending, log(1 + meddol). 5,831 people remain.
+1. The target is the logarithm of medical spending, log(1 + meddol), or, with ``above_median``,
+whether it is above the median. 5,831 people remain.
 """
 
 from __future__ import annotations
@@ -26,8 +27,11 @@ SENSITIVE = ("female", "black", "physlm")
 PUBLIC = "xage linc lfam educdec num disea ghindx mhi logc lpi fmde hlthg hlthf hlthp child".split()
 
 
-def load(folder: Path | None = None) -> Dataset:
-    """The people of the experiment; ``folder`` is not needed, the file is in the package."""
+def load(folder: Path | None = None, above_median: bool = False) -> Dataset:
+    """The people of the experiment; ``folder`` is not needed, the file is in the package.
+
+    ``above_median``: predict who spends more than the median in place of how much.
+    """
     import pyarrow.csv
 
     with FILE.open("rb") as packed, gzip.open(packed) as file:
@@ -48,14 +52,16 @@ def load(folder: Path | None = None) -> Dataset:
     records = {
         "site": np.array([f"site {int(s)}" for s in kept["site"]]),
         **{name: kept[name] for name in (*PUBLIC, *SENSITIVE)},
-        "log_spending": np.log1p(kept["meddol"]),
     }
+    spent = np.log1p(kept["meddol"])
+    target = "high_spending" if above_median else "log_spending"
+    records[target] = (spent > np.median(spent)).astype(np.float64) if above_median else spent
     return Dataset(
         name="randhie",
         records=Records(records),
         client="site",
-        target="log_spending",
-        task="regression",
+        target=target,
+        task="classification" if above_median else "regression",
         sensitive=SENSITIVE,
         origin=ORIGIN,
         licence=LICENCE,

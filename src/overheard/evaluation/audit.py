@@ -26,16 +26,20 @@ from overheard.evaluation.record import (
     Failed,
     Finding,
     Pooled,
+    Replay,
     Run,
     Skipped,
 )
+from overheard.evaluation.repeat import repeated
 from overheard.evaluation.replay import replays
 from overheard.evaluation.scoring import ALL_CLIENTS, Scored, Scorer, answers_in, scorer_of
 from overheard.evaluation.sureness import joined, sureness
 from overheard.foreign.limits import check
+from overheard.programs.program import Program, Told
 from overheard.programs.recipe import Recipe
+from overheard.programs.records import Records
 from overheard.questions.question import Metric, Topic, by_question
-from overheard.transcript.observe import EVERYBODY, observe, recipe_of
+from overheard.transcript.observe import EVERYBODY, observe, told_of
 from overheard.transcript.store import Recording
 from overheard.transcript.target import Target, chosen_targets, targets_in
 from overheard.transcript.threat import Threat
@@ -79,7 +83,7 @@ def audit(
     check_budget(budget)
     if not recording.rounds:
         raise FixConfig(f"{recording.path}: no round was recorded; there is nothing to audit")
-    recipe = recipe_of(recording)
+    recipe = told_of(recording)
     if recipe is None:
         raise FixConfig(
             f"{recording.path}: has no training recipe, without which nothing is scored"
@@ -148,9 +152,23 @@ def audit(
         pooled=pooled,
         skipped=tuple(skipped),
         failed=tuple(failed),
-        replays=replays(recording, recipe, truth, names, seed, kept) if whole < {*asked} else (),
+        replays=_replays(recording, recipe, truth, names, seed, kept) if whole < {*asked} else (),
         notes=notes_of(recording, findings),
     )
+
+
+def _replays(
+    recording: Recording,
+    told: Recipe | Program,
+    truth: Mapping[str, Records],
+    names: Sequence[str],
+    seed: int,
+    kept: Kept,
+) -> tuple[Replay, ...]:
+    """Whether each client sent what its records lead to."""
+    if isinstance(told, Recipe):
+        return replays(recording, told, truth, names, seed, kept)
+    return repeated(recording, told, truth, names)
 
 
 def key_of(attack: Attack) -> str:
@@ -336,7 +354,7 @@ def _pooled(attack: str, members: Sequence[Scored], free: Sequence[Mapping[str, 
     )
 
 
-def _run(recording: Recording, threat: Threat, recipe: Recipe, seed: int) -> Run:
+def _run(recording: Recording, threat: Threat, recipe: Told, seed: int) -> Run:
     about = recording.about
     return Run(
         recording=recording.path.name,

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overheard.evaluation.metrics import value_indices
-from overheard.programs.recipe import Recipe
+from overheard.programs.program import Told
 from overheard.programs.records import Records, Value, encode
 from overheard.randomness import stream
 
@@ -34,7 +34,7 @@ class Imputed:
 
 
 def imputation_hits(
-    recipe: Recipe,
+    recipe: Told,
     truth: Mapping[str, Records],
     client: str,
     column: str,
@@ -47,7 +47,7 @@ def imputation_hits(
 
 
 def imputation(
-    recipe: Recipe,
+    recipe: Told,
     truth: Mapping[str, Records],
     client: str,
     column: str,
@@ -105,7 +105,7 @@ def imputation(
     return Imputed(hits, np.log2(p[np.arange(len(wanted)), wanted]))
 
 
-def _public(recipe: Recipe, records: Records, secret: tuple[str, ...]) -> Array:
+def _public(recipe: Told, records: Records, secret: tuple[str, ...]) -> Array:
     """Public inputs and the label; the secret's inputs, if it has any, are left out."""
     blocks = [recipe.encoding.inputs_of(c) for c in secret if c in recipe.encoding.columns()]
     inside = [i for block in blocks for i in range(block.start, block.stop)]
@@ -114,7 +114,7 @@ def _public(recipe: Recipe, records: Records, secret: tuple[str, ...]) -> Array:
 
 
 def imputed_label_errors(
-    recipe: Recipe, truth: Mapping[str, Records], client: str, seed: int
+    recipe: Told, truth: Mapping[str, Records], client: str, seed: int
 ) -> Array | None:
     """Absolute errors of a stranger who predicts this client's labels from its inputs.
 
@@ -153,7 +153,7 @@ def imputed_label_errors(
 
 
 def strange_group_means(
-    recipe: Recipe,
+    recipe: Told,
     truth: Mapping[str, Records],
     client: str,
     column: str,

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overheard.evaluation.metrics import client_losses, local_optimum, value_indices
+from overheard.programs.program import Told
 from overheard.programs.recipe import Recipe
 from overheard.programs.records import Records, Value, encode
 
@@ -23,10 +24,10 @@ def algorithm3_accuracy_bound(
 
 
 def algorithm3_bound(
-    recipe: Recipe, records: Records, column: str, values: tuple[Value, ...]
+    recipe: Told, records: Records, column: str, values: tuple[Value, ...]
 ) -> float | None:
     """Proposition 3 for a client's records; None where its assumptions do not hold."""
-    if column not in recipe.encoding.columns():
+    if not isinstance(recipe, Recipe) or column not in recipe.encoding.columns():
         return None
     inside = recipe.encoding.inputs_of(column)
     if not (

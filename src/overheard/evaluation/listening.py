@@ -20,11 +20,11 @@ from overheard.evaluation.kept import NOTHING_KEPT, Kept
 from overheard.evaluation.pace import estimate
 from overheard.evaluation.record import Audit, Failed, Finding, Heard, Skipped
 from overheard.evaluation.scoring import answers_in, scorer_of
-from overheard.programs.recipe import Recipe
+from overheard.programs.program import Told
 from overheard.programs.records import Records
 from overheard.questions.question import by_question
-from overheard.transcript.knowledge import Link, Sums
-from overheard.transcript.observe import observe, recipe_of
+from overheard.transcript.knowledge import LISTENING, Link, Releases, Sums
+from overheard.transcript.observe import observe, told_of
 from overheard.transcript.store import Recording
 from overheard.transcript.target import Target, targets_in
 from overheard.transcript.threat import Threat
@@ -43,6 +43,8 @@ def first_rounds(view: View, rounds: int) -> View:
     """The same adversary, who stopped listening after so many rounds with the client."""
     if Link in view.kinds:
         return view.knowing(only(view.know(Link), np.arange(rounds)))
+    if Releases in view.kinds:
+        return view.knowing(view.know(Releases).first(rounds))
     return view.knowing(view.know(Sums).first(rounds))
 
 
@@ -63,7 +65,7 @@ def by_rounds(
     for minutes; one with which it fails, or takes more than ``budget`` seconds, is listed as such.
     """
     check_budget(budget)
-    recipe = recipe_of(recording)
+    recipe = told_of(recording)
     if recipe is None:
         raise FixRecording(f"{recording.path}: has no training recipe; nothing is scored")
     chosen = _strongest(audit)
@@ -92,14 +94,14 @@ def _line(
     target: Target,
     best: Finding,
     attack: Attack,
-    recipe: Recipe,
+    recipe: Told,
     truth: Mapping[str, Records],
     budget: float | None,
 ) -> list[Heard | Failed | Skipped]:
     """One attack on one client, with ever more rounds, where its answer does not flag itself."""
     seed = best.seed
     view = observe(recording, threat, target, best.client)
-    listens = [kind for kind in (Link, Sums) if kind in attack.needs & view.kinds]
+    listens = [kind for kind in LISTENING if kind in attack.needs & view.kinds]
     if is_slow(attack) or not listens:
         return []
     scorer = scorer_of(recipe, truth, target, view, seed, answers_in(recording, target))

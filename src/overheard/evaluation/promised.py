@@ -11,9 +11,9 @@ from math import inf
 from typing import Any
 
 from overheard.errors import FixRecording
-from overheard.programs.recipe import Recipe
+from overheard.programs.program import Told
 from overheard.programs.records import OneHot
-from overheard.transcript.observe import recipe_of
+from overheard.transcript.observe import told_of
 from overheard.transcript.store import Recording
 
 PRIVACY_BUDGET = "PrivacyBudget"
@@ -36,7 +36,7 @@ def promise_notes(recording: Recording) -> tuple[str, ...]:
             f"{recording.side_folder}: {PRIVACY_BUDGET} is not what the format says "
             f"({type(error).__name__}: {error}); record again"
         ) from error
-    return (*said, *(_left_out(recipe_of(recording)) if bounded else ()))
+    return (*said, *(_left_out(told_of(recording)) if bounded else ()))
 
 
 def _least(promises: dict[str, Any], delta: float, clients: int) -> str:
@@ -55,7 +55,7 @@ def _least(promises: dict[str, Any], delta: float, clients: int) -> str:
     )
 
 
-def _left_out(recipe: Recipe | None) -> tuple[str, ...]:
+def _left_out(recipe: Told | None) -> tuple[str, ...]:
     """What everybody is told of the records besides the updates, and no epsilon counts."""
     if recipe is None:
         return ()

@@ -19,11 +19,11 @@ from overheard.errors import FixData
 from overheard.evaluation.evidence import share_p_value
 from overheard.evaluation.record import Finding
 from overheard.evaluation.sureness import Posterior, oversure, sureness
-from overheard.programs.recipe import Recipe
+from overheard.programs.program import Told
 from overheard.programs.records import Records
 from overheard.questions.question import Question, question_named
 from overheard.randomness import stream
-from overheard.transcript.knowledge import CandidatePool, Link
+from overheard.transcript.knowledge import CandidatePool, Link, Releases
 from overheard.transcript.store import Recording
 from overheard.transcript.target import Target, joined
 from overheard.transcript.view import Attack, View
@@ -58,7 +58,7 @@ class Case:
     the question needs it. ``rows``: name the rows of the records known for certain.
     """
 
-    recipe: Recipe
+    recipe: Told
     truth: Mapping[str, Records]
     target: Target
     view: View
@@ -103,8 +103,8 @@ class Case:
         }
         if "n" not in scores:
             shared["n"] = len(self.records)
-        if Link in attack.needs and Link in self.view.kinds:
-            heard = {"rounds_heard": len(self.view.know(Link))}
+        for kind in {Link, Releases} & attack.needs & self.view.kinds:
+            heard = {"rounds_heard": len(self.view.know(kind))}
             scores["details"] = {**scores.get("details", {}), **heard}
         return Finding(**(shared | scores))
 
@@ -189,7 +189,7 @@ class Case:
 
 
 def scorer_of(
-    recipe: Recipe,
+    recipe: Told,
     truth: Mapping[str, Records],
     target: Target,
     view: View,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar, get_args
 
@@ -24,6 +25,7 @@ from overheard.federation.named import nearest
 from overheard.federation.server import Mean, ServerRule, WeightedMean, parse_rule
 from overheard.foreign.notation import read_toml
 from overheard.foreign.shown import short
+from overheard.programs.program import Settings, families, settings_of
 from overheard.programs.recipe import MOST_REPEATS, Epochs, LearningRate, Optimiser, Sgd
 from overheard.programs.records import Spec
 
@@ -82,7 +84,8 @@ class TrainingConfig(Spec):
     """The federation's recipe; ``batch_size = 0`` is the full batch, ``steps`` counts mini-batches
     in place of epochs. ``optimiser``: a table with ``name`` "sgd" (momentum, dampening, nesterov,
     weight_decay) or "adam" (betas, eps, weight_decay, decoupled: AdamW); ``clip_norm``: each
-    gradient's norm is clipped to it.
+    gradient's norm is clipped to it. Of a program that trains no network: ``rounds`` and
+    ``participation``, and nothing else.
 
     ``isolate`` names a client to which the server sends its own returned model in place of the
     global one, which is made without it (lyu2021's isolate = 1).
@@ -90,7 +93,7 @@ class TrainingConfig(Spec):
 
     algorithm: Literal["fedavg", "fedsgd", "fedprox"] = "fedavg"
     rounds: int = Field(ge=1)
-    learning_rate: LearningRate
+    learning_rate: LearningRate | None = None
     epochs: Epochs = 1
     batch_size: int = Field(default=0, ge=0)
     steps: int = Field(default=0, ge=0, le=MOST_REPEATS)
@@ -147,14 +150,29 @@ AnyDefence = Annotated[SerializeAsAny[Defence], BeforeValidator(parse_defence)]
 AnyRule = Annotated[SerializeAsAny[ServerRule], BeforeValidator(parse_rule)]
 
 
+def _kind_of_model(content: Any) -> type[Spec]:
+    """What a config's ``[model]`` is about: a network, or a program of some family."""
+    name = content.get("name") if isinstance(content, Mapping) else None
+    return settings_of(name) if isinstance(name, str) and name in families() else ModelConfig
+
+
+def _model(content: Any) -> Any:
+    if not isinstance(content, Mapping):
+        return content
+    return _kind_of_model(content).model_validate(dict(content))
+
+
+AnyModel = Annotated[ModelConfig | SerializeAsAny[Settings], BeforeValidator(_model)]
+
+
 class Config(Spec):
-    """A whole simulation. ``server``: how the next global model is made, by default the mean of
-    the clients that ``training.weighting`` says. ``defence``: what clients and server do, in this
-    order."""
+    """A whole simulation. ``model``: a network, or the settings of a program that trains none.
+    ``server``: how the next global model is made, by default the mean of the clients that
+    ``training.weighting`` says. ``defence``: what clients and server do, in this order."""
 
     seed: int = 0
     data: DataConfig
-    model: ModelConfig
+    model: AnyModel
     training: TrainingConfig
     server: AnyRule | None = None
     audit: AuditConfig = AuditConfig()
@@ -165,6 +183,21 @@ class Config(Spec):
         """How the server makes the next global model."""
         return self.server or (WeightedMean() if self.training.weighting == "size" else Mean())
 
+    def network(self) -> ModelConfig:
+        """The model, for who can deal with networks only."""
+        if not isinstance(self.model, ModelConfig):
+            raise FixConfig(
+                f"model {self.model.name!r} is a program that trains no network; this works on "
+                "networks only: simulate, record and audit it instead"
+            )
+        return self.model
+
+    @model_validator(mode="after")
+    def _one_rate(self) -> Self:
+        if isinstance(self.model, ModelConfig) and self.training.learning_rate is None:
+            raise ValueError("training.learning_rate: a network needs one, for example 0.1")
+        return self
+
     @model_validator(mode="after")
     def _one_weighting(self) -> Self:
         if self.server is not None and self.training.weighting != "size":
@@ -173,8 +206,10 @@ class Config(Spec):
 
     @model_serializer(mode="wrap")
     def _as_given(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Without ``server`` where it is not given: such configs are written as they were."""
+        """Without ``server`` and the rate where they are not given: as configs were written."""
         content: dict[str, Any] = plain(self)
+        if self.training.learning_rate is None:
+            content["training"].pop("learning_rate", None)
         if self.server is None:
             content.pop("server", None)
         return content
@@ -212,6 +247,8 @@ def _refuse_unknown_keys(content: dict[str, Any], spec: type[Spec], name: str, a
             for inner in get_args(annotation) or (annotation,)
             if isinstance(inner, type) and issubclass(inner, Spec)
         ]
+        if kinds and issubclass(kinds[0], ModelConfig):
+            kinds = [_kind_of_model(value)]
         # of several kinds the table's own name says which, and the check of types comes later
         if isinstance(value, dict) and len(kinds) == 1:
             _refuse_unknown_keys(value, kinds[0], name, f"{at}{key}.")

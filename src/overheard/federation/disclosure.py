@@ -16,12 +16,14 @@ from overheard.errors import FixConfig
 from overheard.federation.plan import Plan
 from overheard.federation.pool import Pool, known_count, pool_of
 from overheard.federation.properties import Secret
+from overheard.programs.recipe import Recipe
 from overheard.programs.records import OneHot, Records, positions
 from overheard.transcript.kind import Disclosure, Piece, kinds, write
 from overheard.transcript.knowledge import (
     AttributeDomain,
     AuxiliaryData,
     CandidatePool,
+    ClientProgram,
     Groups,
     LocalTraining,
     ShardSize,
@@ -40,7 +42,8 @@ def write_knowledge(writer: SideWriter, plan: Plan) -> None:
     """Write truth and, for every target of the audit, the side knowledge that leaves it out."""
     if plan.clients:
         writer.truth(plan.clients)
-    write(writer, LocalTraining(plan.recipe))
+    told = plan.told
+    write(writer, LocalTraining(told) if isinstance(told, Recipe) else ClientProgram(told))
     pools = tuple(_pools(plan))
     for world in _disclosures(plan, pools):
         for kind in kinds().values():
@@ -59,8 +62,8 @@ def write_knowledge(writer: SideWriter, plan: Plan) -> None:
 
 def _disclosures(plan: Plan, pools: tuple[Pools, ...]) -> Iterator[Disclosure]:
     """What can be disclosed to whoever asks each target of the plan."""
-    label, coverage = plan.recipe.target.column, plan.config.audit.coverage
-    base = Disclosure(LABEL, plan.recipe, plan.clients, plan.dataset.records)
+    label, coverage = plan.told.target.column, plan.config.audit.coverage
+    base = Disclosure(LABEL, plan.told, plan.clients, plan.dataset.records)
     known = {c: r.take(np.arange(known_count(len(r), coverage))) for c, r in plan.clients.items()}
     for column in plan.attributes:
         yield replace(
@@ -124,7 +127,7 @@ def _domain(plan: Plan, column: str) -> AttributeDomain:
     values, pooled = plan.attributes[column], plan.dataset.records[column]
     if not is_binned(plan.dataset.records, column, plan.config.audit.bins):
         return AttributeDomain(column, values)
-    if any(isinstance(b, OneHot) and b.column == column for b in plan.recipe.encoding.blocks):
+    if any(isinstance(b, OneHot) and b.column == column for b in plan.told.encoding.blocks):
         raise FixConfig(
             f"attribute {column!r} is cut into bins, but the encoding lists its values one by one; "
             "give it as one scaled number, or leave audit.bins out if it has few values"

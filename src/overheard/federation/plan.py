@@ -17,6 +17,7 @@ from overheard.federation.defences.contract import Chain, chain
 from overheard.federation.pool import known_first, strangers
 from overheard.federation.properties import Properties, settle
 from overheard.foreign.limits import check
+from overheard.programs.program import Program, Settings, family_named
 from overheard.programs.recipe import Dense, LeNet, Loss, Module, PrivateSteps, Recipe, Target
 from overheard.programs.records import Encoding, OneHot, Pixels, Records, Scaled, Value, encode
 from overheard.randomness import stream
@@ -42,13 +43,23 @@ class Plan:
 
     config: Config
     dataset: Dataset
-    recipe: Recipe
+    told: Recipe | Program
     clients: dict[str, Records]
     attributes: dict[str, tuple[Value, ...]]
     label: LabelSecret | None = None
     strangers: Records | None = None
     auxiliary: Records | None = None
     properties: Properties | None = None
+
+    @property
+    def recipe(self) -> Recipe:
+        """The recipe, for who can deal with networks only."""
+        if not isinstance(self.told, Recipe):
+            raise FixConfig(
+                f"model {self.told.family!r} is a program that trains no network; this works on "
+                "networks only: simulate, record and audit it instead"
+            )
+        return self.told
 
 
 def plan(config: Config, dataset: Dataset | None = None) -> Plan:
@@ -87,15 +98,43 @@ def plan(config: Config, dataset: Dataset | None = None) -> Plan:
     for column in set(attributes) & set(encoding.columns()):
         _refuse_function_of_public(seen, encoding, column)
     target = _target(dataset, scaled)
+    secrets = (label, outsiders, auxiliary, properties)
+    told: Recipe | Program
+    if isinstance(config.model, Settings):
+        told = _program(config, config.model, encoding, target)
+    else:
+        told = _recipe(config, encoding, target, tuple(clients))
+    return Plan(config, dataset, told, clients, attributes, *secrets)
+
+
+def _program(config: Config, asked: Settings, encoding: Encoding, target: Target) -> Program:
+    """What clients do that train no network; refuses settings that only networks have."""
+    given = config.training.model_fields_set - {"rounds", "participation"}
+    others = {
+        "training." + " and training.".join(sorted(given)): given,
+        "[server]": config.server,
+        "[property]": config.property,
+        "[[defence]]": config.defence,
+    }
+    if wrong := [name for name, setting in others.items() if setting]:
+        raise FixConfig(
+            f"{wrong[0]} is about networks, and model {asked.name!r} trains none: leave it out"
+        )
+    return family_named(asked.name).planned(asked, encoding, target)
+
+
+def _recipe(config: Config, encoding: Encoding, target: Target, clients: tuple[str, ...]) -> Recipe:
+    """How the clients train a network."""
+    training, defence = config.training, chain(*config.defence)
+    assert training.learning_rate is not None  # checked by the config
     loss, outputs = _loss(config, target)
-    training = config.training
     if training.steps and (not training.batch_size or training.epochs != 1):
         raise FixConfig("steps counts mini-batches: set batch_size and leave epochs out")
     if training.isolate and training.isolate not in clients:
         raise FixConfig(
             f"training.isolate names {training.isolate!r}; the clients are {', '.join(clients)}"
         )
-    model = _model(config.model, encoding, outputs)
+    model = _model(config.network(), encoding, outputs)
     check("parameters", model.size, "the model", FixConfig)
     recipe = Recipe(
         algorithm=training.algorithm,
@@ -108,7 +147,7 @@ def plan(config: Config, dataset: Dataset | None = None) -> Plan:
         batch_size=training.batch_size or None,
         steps=training.steps or None,
         proximal=training.proximal,
-        private=_private(defence, len(target.classes), config.model),
+        private=_private(defence, len(target.classes), config.network()),
         wire=training.wire,
         optimiser=training.optimiser,
         clip_norm=training.clip_norm,
@@ -122,8 +161,7 @@ def plan(config: Config, dataset: Dataset | None = None) -> Plan:
             "training.optimiser and training.clip_norm are about a client's own steps; leave them "
             "out where clients send one gradient (fedsgd) or take private steps (dp_sgd)"
         )
-    secrets = (label, outsiders, auxiliary, properties)
-    return Plan(config, dataset, recipe, clients, attributes, *secrets)
+    return recipe
 
 
 def _seen(defence: Chain, dataset: Dataset, seed: int) -> Dataset:
@@ -338,7 +376,7 @@ def _target(dataset: Dataset, scaled: bool = True) -> Target:
 
 
 def _loss(config: Config, target: Target) -> tuple[Loss, int]:
-    name = config.model.name
+    name = config.network().name
     if name == "linear" and target.classes:
         raise FixConfig("model 'linear' predicts a number but the target is a class; use logistic")
     if name == "logistic" and not target.classes:

@@ -21,7 +21,9 @@ from overheard.federation.defences.accounting import budget
 from overheard.federation.defences.contract import Chain, RoundContext, chain, told
 from overheard.federation.disclosure import write_knowledge
 from overheard.federation.plan import Plan
+from overheard.federation.rounds import participants
 from overheard.federation.server import aggregate, aggregate_sum
+from overheard.federation.simulate_program import simulate_program
 from overheard.programs.networks import network
 from overheard.programs.recipe import Layout, Recipe
 from overheard.programs.records import Records, encode
@@ -38,6 +40,8 @@ Progress = Callable[[int, int], None]
 
 def simulate(plan: Plan, out: str | Path, progress: Progress = lambda done, total: None) -> Path:
     """Run the federation and write its recording to ``out``; returns the path."""
+    if not isinstance(plan.told, Recipe):
+        return simulate_program(plan, plan.told, out, progress)
     recipe, training, seed = plan.recipe, plan.config.training, plan.config.seed
     rule = plan.config.server_rule()
     defence = chain(*plan.config.defence)
@@ -66,7 +70,7 @@ def simulate(plan: Plan, out: str | Path, progress: Progress = lambda done, tota
             if promised:
                 recorder.side("PrivacyBudget", promised)
         memory: dict[Any, Any] = {}  # of the defences
-        model = network(recipe).initial(seed, plan.config.model.initial).astype(recipe.wire)
+        model = network(recipe).initial(seed, plan.config.network().initial).astype(recipe.wire)
         state = rule.init(len(model))
         own, own_state = model, state  # of the isolated client
         for number in range(training.rounds):
@@ -113,15 +117,6 @@ def budgets(plan: Plan, defence: Chain, sizes: dict[str, int]) -> dict[str, Any]
         of_size[size] = budget(defence.claims, plan.recipe, size, rounds, everybody)
     found = {client: of_size[size] for client, size in sizes.items()}
     return {client: b.as_json() for client, b in found.items() if b is not None}
-
-
-def participants(clients: int, share: float, seed: int, number: int) -> NDArray[np.int64]:
-    """The clients of a round, uniformly at random without replacement."""
-    count = max(1, round(share * clients))
-    if count == clients:
-        return np.arange(clients)
-    chosen = stream(seed, "participation", number).choice(clients, count, replace=False)
-    return np.sort(chosen).astype(np.int64)
 
 
 def train_clients(

@@ -346,7 +346,7 @@ def _with_noise(ready: Plan, sd: float) -> Plan:
 
 
 def _with_recipe(ready: Plan, changes: dict[str, Any]) -> Plan:
-    return replace(ready, recipe=ready.recipe.model_copy(update=changes))
+    return replace(ready, told=ready.recipe.model_copy(update=changes))
 
 
 def _without(ready: Plan, columns: tuple[str, ...]) -> Plan:

@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 from overheard.federation.defences.contract import RoundContext, chain, told
 from overheard.federation.disclosure import write_knowledge
 from overheard.federation.plan import Plan
+from overheard.federation.rounds import participants
 from overheard.federation.server import aggregate
 from overheard.federation.simulate import (
     broadcast,
     client_shards,
     named,
-    participants,
     train_clients,
     trained_on,
     uploaded,
@@ -68,7 +68,7 @@ def rehearsed(
     memory: dict[Any, Any] = {}
     rule = ready.config.server_rule()
     state, payload = rule.init(recipe.model.size), recipe.payload
-    first = network(recipe).initial(ready.config.seed + draw, ready.config.model.initial)
+    first = network(recipe).initial(ready.config.seed + draw, ready.config.network().initial)
     model = first.astype(recipe.wire)
     for number in range(rounds):
         chosen = participants(len(data), training.participation, seed, number)

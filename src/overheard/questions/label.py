@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from overheard.evaluation import metrics
 from overheard.evaluation.baselines import imputed_label_errors, strange_group_means
 from overheard.evaluation.scoring import Case, Scored, Scorer
-from overheard.programs.recipe import Recipe
+from overheard.programs.program import Told
 from overheard.programs.records import Records
 from overheard.questions.metrics import errors
 from overheard.questions.question import Question
@@ -67,12 +67,12 @@ def score(case: Case) -> Scorer:
     return scored
 
 
-def hidden(target: Target, recipe: Recipe | None) -> tuple[str, ...]:
+def hidden(target: Target, recipe: Told | None) -> tuple[str, ...]:
     """The label itself, under its own name and under that of side knowledge."""
     return (LABEL_COLUMN, *((recipe.target.column,) if recipe else ()))
 
 
-def alone(recipe: Recipe, records: Records, attribute: str | None) -> float:
+def alone(recipe: Told, records: Records, attribute: str | None) -> float:
     """The mean error of the median label, or of the median of the groups' means."""
     labels = records[recipe.target.column].astype(np.float64)
     if attribute is not None:

@@ -11,6 +11,7 @@ from overheard.errors import FixData
 from overheard.evaluation import metrics
 from overheard.evaluation.intervals import mean_interval
 from overheard.evaluation.scoring import Case, Scored, Scorer
+from overheard.programs.program import Told
 from overheard.programs.recipe import Recipe
 from overheard.programs.records import Records
 from overheard.questions.metrics import Found, errors
@@ -86,8 +87,10 @@ EXCESS_LOSS = errors(
 )
 
 
-def refuses(recipe: Recipe, records: Records) -> str:
+def refuses(recipe: Told, records: Records) -> str:
     """Why the client's own optimum is not one model."""
+    if not isinstance(recipe, Recipe):
+        return "the clients run a program that trains no network"
     if not recipe.model.linear:
         return "a network's own optimum is not unique"
     if len(records) <= recipe.model.size:
@@ -99,8 +102,10 @@ def refuses(recipe: Recipe, records: Records) -> str:
 def score(case: Case) -> Scorer:
     """How much worse than the client's own optimum a model does on the client's records."""
     recipe, records = case.recipe, case.records
-    if why := refuses(recipe, records):
-        who = "" if not recipe.model.linear else f"client {case.view.client!r} has "
+    why = refuses(recipe, records)
+    if why or not isinstance(recipe, Recipe):
+        linear = isinstance(recipe, Recipe) and recipe.model.linear
+        who = f"client {case.view.client!r} has " if linear else ""
         raise FixData(f"{who}{why}, so a guess at it cannot be scored")
     optimum, penalty = metrics.comparable_optimum(recipe, records)
     infinite = {"optimum": AT_INFINITY} if penalty else {}

@@ -57,6 +57,7 @@ def run_cell(cell: Cell, scratch: Path | None = None) -> Result:
 
 def _measure(cell: Cell, folder: Path) -> Result:
     config = parse_config(cell.config)
+    config.network()  # what a global model is worth is asked of networks only
     kept, held = hold_out(load_data(config), cell.holdout, cell.seed)
     path = simulate(plan(config, kept), folder / "run")
     recording = Recording.open(path)

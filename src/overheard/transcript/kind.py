@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from pydantic import TypeAdapter, ValidationError
 
 from overheard.errors import FixConfig, FixRecording
+from overheard.programs.program import Program, Told, program_of
 from overheard.programs.recipe import Recipe
 from overheard.programs.records import Records
 from overheard.transcript.store import Recording
@@ -40,7 +41,7 @@ class Held:
 
     def public(self, records: Records) -> Records:
         """The records, read-only, after a check that what is asked for is not among them."""
-        hidden = self.target.asked.hidden(self.target, recipe_of(self.recording))
+        hidden = self.target.asked.hidden(self.target, told_of(self.recording))
         if shown := [column for column in hidden if column in records.columns]:
             raise FixRecording(
                 f"{self.recording.side_folder}: the public records for {self.target.key!r} contain "
@@ -60,7 +61,7 @@ class Disclosure:
     """
 
     target: Target
-    recipe: Recipe
+    recipe: Told
     clients: Mapping[str, Records]
     population: Records
     known: Mapping[str, Records] = field(default_factory=dict)
@@ -220,6 +221,17 @@ def recipe_of(recording: Recording) -> Recipe | None:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
         raise FixRecording(f"{recording.path}: training recipe: {where}: {first['msg']}") from error
+
+
+def program_in(recording: Recording) -> Program | None:
+    """The program that the recording's clients run, if they train no network."""
+    content = recording.side("ClientProgram")
+    return None if content is None else program_of(content, recording.side_folder)
+
+
+def told_of(recording: Recording) -> Recipe | Program | None:
+    """What every participant is told of what clients do: a recipe, or a program."""
+    return recipe_of(recording) or program_in(recording)
 
 
 def sealed(array: NDArray[Any]) -> NDArray[Any]:

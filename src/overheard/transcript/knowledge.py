@@ -29,14 +29,15 @@ from overheard.transcript.kind import (
     registered,
     sealed,
 )
+from overheard.transcript.releases import ClientProgram, Releases
 from overheard.transcript.traffic import Broadcast, Link, RoundSum, Sums
 
 __all__ = [
     "BEHAVIOURS", "KINDS", "LISTENING",
     "AppliedDefence", "AttributeDomain", "AttributePrior", "AuxiliaryData", "Broadcast",
-    "CandidatePool", "EverybodysRecords", "GroupCounts", "Groups", "InTheClear", "Labels", "Link",
-    "LocalTraining", "PublicRecords", "RoundSum", "ShardSize", "Sums", "SuspectedBehaviour",
-    "TargetRecord",
+    "CandidatePool", "ClientProgram", "EverybodysRecords", "GroupCounts", "Groups", "InTheClear",
+    "Labels", "Link", "LocalTraining", "PublicRecords", "Releases", "RoundSum", "ShardSize", "Sums",
+    "SuspectedBehaviour", "TargetRecord",
 ]  # fmt: skip
 
 
@@ -451,8 +452,8 @@ def _span(said: tuple[int | Value, ...]) -> str:
     return ", ".join(map(str, different[:3]))
 
 
-LISTENING: frozenset[type[Any]] = frozenset({Link, Sums})
-"""What clients say. Whoever needs neither is a guess that attacks are compared with."""
+LISTENING: frozenset[type[Any]] = frozenset({Link, Releases, Sums})
+"""What clients say. Whoever needs none is a guess that attacks are compared with."""
 
 KINDS: tuple[type[Knowledge], ...] = tuple(
     known for known in registered() if known.__module__.startswith(f"{__package__}.")

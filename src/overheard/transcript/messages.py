@@ -14,7 +14,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from math import prod
 from pathlib import Path
@@ -57,6 +57,7 @@ class Round:
     """A checked index line: which messages a round's file holds and where each lies.
 
     ``participants``: who took part; None where only a total was heard and nobody said of whom.
+    ``own``: the layouts of messages that differ from the first, as releases of programs may.
     """
 
     number: int
@@ -66,11 +67,17 @@ class Round:
     spans: Mapping[tuple[str, str], tuple[int, int, str]]
     weights: Mapping[str, float]
     participants: tuple[str, ...] | None = ()
+    own: Mapping[tuple[str, str], Layout] = field(default_factory=dict)
 
     @property
     def aggregated(self) -> bool:
         """Whether it holds a total in place of what each client returned."""
         return TOTAL in self.spans
+
+    def arrays(self, key: tuple[str, str], raw: bytes) -> dict[str, NDArray[Any]]:
+        """The named arrays of one of its messages."""
+        layout = self.own[key] if key in self.own else layout_for(self.layout, key[0])
+        return dict(message_arrays(layout, raw))
 
     def renamed(self, names: Mapping[str, str]) -> Round:
         """The same round, its clients called otherwise; the messages lie where they lay."""
@@ -78,6 +85,7 @@ class Round:
         return replace(
             self,
             spans={(way, names.get(c, c)): span for (way, c), span in self.spans.items()},
+            own={(way, names.get(c, c)): layout for (way, c), layout in self.own.items()},
             weights={names.get(c, c): weight for c, weight in self.weights.items()},
             participants=None if who is None else tuple(names.get(c, c) for c in who),
         )
@@ -118,11 +126,13 @@ def layout_of(arrays: Arrays) -> Layout:
     return layout
 
 
-def write_round(folder: Path, number: int, messages: Mapping[tuple[str, str], Arrays]) -> Entry:
+def write_round(
+    folder: Path, number: int, messages: Mapping[tuple[str, str], Arrays], free: bool = False
+) -> Entry:
     """Write the messages, keyed (direction, client), of one round; returns the index entry.
 
     ``sent`` with client ``""`` is a broadcast, ``total`` with client ``""`` the sum of the round's
-    updates. All messages must have one layout, but a total is float64.
+    updates. All messages must have one layout, but a total is float64; or, ``free``, each its own.
     """
     layout: Layout | None = None
     header: dict[str, Any] = {}
@@ -132,7 +142,8 @@ def write_round(folder: Path, number: int, messages: Mapping[tuple[str, str], Ar
     for (direction, client), arrays in messages.items():
         here = layout_of(arrays)
         layout = here if layout is None else layout
-        if here != layout_for(layout, direction):
+        differs = here != layout_for(layout, direction)
+        if differs and not free:
             raise FixData(
                 f"round {number}: the message {direction} {client or 'to all'} has arrays "
                 f"{_words(here)} where the first message has {_words(layout)}"
@@ -147,7 +158,7 @@ def write_round(folder: Path, number: int, messages: Mapping[tuple[str, str], Ar
             }
             end += blob.nbytes
             blobs.append(blob)
-        index.append([direction, client, start, end])
+        index.append([direction, client, start, end, here if differs else None])
         parts.append(blobs)
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
@@ -163,7 +174,8 @@ def write_round(folder: Path, number: int, messages: Mapping[tuple[str, str], Ar
         digests = aside.submit(lambda: [_digest_of(blobs) for blobs in parts])
         sha256, size = write_durably(folder / name, [head, *chain.from_iterable(parts)])
     for message, digest in zip(index, digests.result(), strict=True):
-        message.append(digest)
+        own = message.pop()
+        message += [digest] if own is None else [digest, own]
     return {
         "kind": "round",
         "round": number,
@@ -200,7 +212,8 @@ def parse_round(folder: Path, entry: Entry) -> Round:
         lengths = {w: _length(layout_for(layout, w)) for w in ("sent", "returned", "total")}
         spans: dict[tuple[str, str], tuple[int, int, str]] = {}
         expected = 0
-        for way, who, start, end, digest in entry["messages"]:
+        own: dict[tuple[str, str], Layout] = {}
+        for way, who, start, end, digest, *differs in entry["messages"]:
             known = (way in ("sent", "total") and who == "") or (
                 way in ("sent", "returned") and _CLIENT.fullmatch(who)
             )
@@ -208,7 +221,10 @@ def parse_round(folder: Path, entry: Entry) -> Round:
                 raise ValueError(
                     f"message {short(way)} of {short(who)} is not allowed or stands twice"
                 )
-            length = lengths[way]
+            if differs:
+                (other,) = differs
+                own[way, who] = _layout(other)
+            length = _length(own[way, who]) if differs else lengths[way]
             if (start, end) != (expected, expected + length):
                 raise ValueError(f"message {way!r} of {who!r} is not where its layout puts it")
             spans[way, who] = (expected, expected + length, _is_sha256(digest))
@@ -229,7 +245,7 @@ def parse_round(folder: Path, entry: Entry) -> Round:
             f"{folder / INDEX}: the line of round {short(number)} is not valid: {why}"
         ) from error
     file = {key: entry.get(key) for key in ("file", "size", "sha256")}
-    return Round(number, file, head, layout, spans, weights, participants)
+    return Round(number, file, head, layout, spans, weights, participants, own)
 
 
 def _layout(given: Any) -> Layout:

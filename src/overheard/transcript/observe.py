@@ -5,7 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from overheard.errors import FixConfig, FixData
-from overheard.transcript.kind import EVERYBODY, LABEL_COLUMN, Held, kinds, read, recipe_of
+from overheard.transcript.kind import (
+    EVERYBODY,
+    LABEL_COLUMN,
+    Held,
+    kinds,
+    read,
+    recipe_of,
+    told_of,
+)
 from overheard.transcript.knowledge import InTheClear
 from overheard.transcript.store import Recording
 from overheard.transcript.target import LOCAL_MODEL, Target
@@ -14,7 +22,7 @@ from overheard.transcript.view import View
 
 __all__ = [
     "EVERYBODY", "LABEL_COLUMN", "MEMBER_COLUMN", "POSITIVE_COLUMN", "in_the_clear", "observe",
-    "recipe_of",
+    "recipe_of", "told_of",
 ]  # fmt: skip
 MEMBER_COLUMN = "__member__"  # in truth/ only
 POSITIVE_COLUMN = "__positive__"  # in truth/ only

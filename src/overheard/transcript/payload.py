@@ -1,4 +1,4 @@
-"""What clients return, models or gradients, and how either says what their update is."""
+"""What clients return, and how models and gradients say what their update is."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.floating[Any]]
-PAYLOADS = ("model", "gradient")
+RELEASE = "release"
+"""Named arrays of a program, of any shapes; there is no update in them."""
+PAYLOADS = ("model", "gradient", RELEASE)
 
 
 def returns_gradients(payload: str) -> bool:

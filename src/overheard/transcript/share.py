@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 
 from overheard.errors import FixConfig, FixRecording, ListenLonger
 from overheard.programs.records import Records
-from overheard.transcript.kind import LABEL_COLUMN, Knowledge, kinds, recipe_of
+from overheard.transcript.kind import LABEL_COLUMN, Knowledge, kinds, recipe_of, told_of
 from overheard.transcript.knowledge import Link, Sums
-from overheard.transcript.messages import Round, layout_for, message_arrays, read_message
+from overheard.transcript.messages import Round, read_message
 from overheard.transcript.store import Recorder, Recording
 from overheard.transcript.target import Target, chosen_targets, targets_in
 from overheard.transcript.threat import Threat
@@ -127,7 +127,7 @@ def _heard(recording: Recording, threat: Threat, wanted: tuple[str, ...]) -> tup
 def _secrets(recording: Recording, asked: Target) -> set[str]:
     """The columns that other targets ask about; `LABEL_COLUMN` where labels are asked about."""
     others = {Target.parse(key) for key in recording.targets} - {asked}
-    recipe = recipe_of(recording)
+    recipe = told_of(recording)
     found = {column for other in others for column in other.asked.hidden(other, recipe)}
     return found - set(asked.columns)
 
@@ -184,4 +184,4 @@ def _copy_rounds(recording: Recording, recorder: Recorder, clients: Collection[s
 
 def _message(recording: Recording, entry: Round, way: str, who: str) -> dict[str, NDArray[Any]]:
     raw = read_message(recording.path / "wire", entry, way, who)
-    return dict(message_arrays(layout_for(entry.layout, way), raw))
+    return entry.arrays((way, who), raw)

@@ -36,14 +36,13 @@ from overheard.transcript.messages import (
     check_client,
     expect,
     known_client,
-    layout_for,
     layout_of,
     message_arrays,
     parse_round,
     read_messages,
     write_round,
 )
-from overheard.transcript.payload import PAYLOADS, update_of
+from overheard.transcript.payload import PAYLOADS, RELEASE, update_of
 from overheard.transcript.side import SEED, Shelf, SideWriter
 
 FORMAT = 3
@@ -63,6 +62,7 @@ class Recorder(SideWriter):
             raise ChooseAnotherOutput(f"{root} exists already; choose another path or remove it")
         if payload not in PAYLOADS:
             raise FixConfig(f"payload {payload!r} is not one of {', '.join(PAYLOADS)}")
+        self._free = payload == RELEASE
         header = {
             "kind": "header",
             "format": FORMAT,
@@ -131,12 +131,12 @@ class Recorder(SideWriter):
         order = [name for name, _, _ in self._layout or layout_of(next(iter(messages.values())))]
         messages = {key: _in_order(arrays, order) for key, arrays in messages.items()}
         layout = layout_of(next(iter(messages.values())))
-        if self._layout is not None and layout != self._layout:
+        if self._layout is not None and layout != self._layout and not self._free:
             raise FixData(
                 f"round {number}: names, types or shapes of the arrays changed since round "
                 f"{self._last}; a recording holds one model, so begin another"
             )
-        entry = write_round(self._wire.folder, number, messages)
+        entry = write_round(self._wire.folder, number, messages, self._free)
         self._wire.append({**entry, **about})
         self._layout, self._last = layout, number
 
@@ -192,8 +192,14 @@ class Recording:
         )
         if len({entry.file["file"] for entry in rounds}) < len(rounds):
             raise FixRecording(f"{root / 'wire' / INDEX}: two rounds have one file")
+        free = header["payload"] == RELEASE
+        if not free and any(entry.own for entry in rounds):
+            raise FixRecording(
+                f"{root / 'wire' / INDEX}: a message has a layout of its own; only "
+                "releases of programs may"
+            )
         for before, entry in pairwise(rounds):
-            if entry.layout != before.layout:
+            if entry.layout != before.layout and not free:
                 raise FixRecording(
                     f"{root}: the arrays of round {entry.number} differ in name, type or shape "
                     f"from those of round {before.number}; a recording holds one model"
@@ -230,7 +236,7 @@ class Recording:
 
     @property
     def payload(self) -> str:
-        """What clients return: models or gradients."""
+        """What clients return: models, gradients or the releases of a program."""
         return str(self.header["payload"])
 
     @property
@@ -274,6 +280,18 @@ class Recording:
         numbers = np.array([e.number for e in mine], dtype=np.int64)
         return numbers, _stack(mine, sent), _stack(mine, returned), weights
 
+    def releases(self, client: str) -> Iterator[tuple[Round, Arrays, Arrays]]:
+        """Each round of one client whose messages are a program's: what it was sent and returned,
+        the arrays as they were, whatever their names and shapes."""
+        mine = [e for e in self.rounds if ("returned", client) in e.spans]
+        spans = [e.spans["returned", client] for e in mine]
+        size = 2 * sum(end - start for start, end, _ in spans)
+        check("message_bytes", size, self.path / "wire")
+        for entry in mine:
+            way = ("sent", client if ("sent", client) in entry.spans else "")
+            sent, returned = self._messages(entry, [way, ("returned", client)])
+            yield entry, sent, returned
+
     def last_sent(self, client: str) -> tuple[int, dict[str, NDArray[Any]]] | None:
         """The last round in which the client took part, and the model it was sent; None if none
         was."""
@@ -313,8 +331,8 @@ class Recording:
     def _messages(
         self, entry: Round, wanted: list[tuple[str, str]]
     ) -> Iterator[dict[str, NDArray[Any]]]:
-        for (way, _), raw in read_messages(self.path / "wire", entry, wanted):
-            yield dict(message_arrays(layout_for(entry.layout, way), raw))
+        for key, raw in read_messages(self.path / "wire", entry, wanted):
+            yield entry.arrays(key, raw)
 
     @cached_property
     def _side(self) -> Shelf:
@@ -336,6 +354,11 @@ class Recording:
         for entry in self._side.entries:
             if entry["target"] in (target, ""):
                 yield entry["holds"], self._side.content(entry), entry["target"]
+
+    @property
+    def describes_itself(self) -> bool:
+        """Whether it says what its clients do."""
+        return any(self.side(kind) is not None for kind in ("LocalTraining", "ClientProgram"))
 
     @property
     def targets(self) -> tuple[str, ...]:

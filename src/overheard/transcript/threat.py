@@ -16,12 +16,14 @@ from overheard.transcript.knowledge import (
     AuxiliaryData,
     Broadcast,
     CandidatePool,
+    ClientProgram,
     EverybodysRecords,
     Groups,
     Labels,
     Link,
     LocalTraining,
     PublicRecords,
+    Releases,
     ShardSize,
     Sums,
     SuspectedBehaviour,
@@ -53,6 +55,7 @@ class Threat:
 _AROUND: frozenset[type[Any]] = frozenset(
     {
         Broadcast,
+        ClientProgram,
         LocalTraining,
         AppliedDefence,
         PublicRecords,
@@ -67,13 +70,13 @@ _AROUND: frozenset[type[Any]] = frozenset(
 
 EAVESDROPPER = Threat(
     "eavesdropper",
-    _AROUND | {Link},
+    _AROUND | {Link, Releases},
     "listens to one client's link: every model sent to it and every model it returns. Knows the "
     "training recipe and, of the client's records, the public attributes and the labels.",
 )
 SERVER = Threat(
     "server",
-    _AROUND | {Link},
+    _AROUND | {Link, Releases},
     "is the server, or hears all links: every client's own update in every round. Knows the "
     "training recipe and, of each client's records, the public attributes and the labels. The "
     "attacks here take one client at a time, so of each it learns what an eavesdropper of that "
@@ -81,7 +84,7 @@ SERVER = Threat(
 )
 ISOLATING_SERVER = Threat(
     "isolating-server",
-    _AROUND | {Link},
+    _AROUND | {Link, Releases},
     "is a server that cheats: it sends one client that client's own returned model in place of the "
     "global one, so that no other client's data disturb what it hears. Knows the training recipe "
     "and, of the client's records, the public attributes and the labels.",

@@ -14,7 +14,15 @@ from numpy.typing import NDArray
 
 from overheard.errors import FixData, FixRecording, ListenLonger
 from overheard.programs.recipe import Layout
-from overheard.transcript.kind import EVERYBODY, Held, Knowledge, kind, recipe_of, sealed
+from overheard.transcript.kind import (
+    EVERYBODY,
+    Held,
+    Knowledge,
+    kind,
+    program_in,
+    recipe_of,
+    sealed,
+)
 from overheard.transcript.payload import returns_gradients, update_of
 from overheard.transcript.store import Recording
 from overheard.transcript.tape import Tape
@@ -64,7 +72,7 @@ class Link(Knowledge):
     @classmethod
     def read(cls, held: Held) -> Self | None:
         recording, client = held.recording, held.client
-        if client == EVERYBODY:
+        if client == EVERYBODY or program_in(recording) is not None:
             return None
         if any(entry.aggregated for entry in recording.rounds):
             raise ListenLonger(
@@ -93,7 +101,7 @@ class Broadcast(Knowledge):
     """What the server sends everybody: who takes part, and the last model sent (P,).
 
     Every participant has it, so whoever knows only this has listened to nobody. ``model`` is None
-    where the whole federation is asked about.
+    where the whole federation is asked about, or where there is none: clients run a program.
     """
 
     name: ClassVar[str] = "the global model"
@@ -109,7 +117,7 @@ class Broadcast(Knowledge):
     @classmethod
     def read(cls, held: Held) -> Self | None:
         recording, client = held.recording, held.client
-        if client == EVERYBODY:
+        if client == EVERYBODY or program_in(recording) is not None:
             return cls(recording.clients)
         last = recording.last_sent(client)
         if last is None:
@@ -212,7 +220,7 @@ class Sums(Knowledge):
 
     @classmethod
     def read(cls, held: Held) -> Self | None:
-        if not held.target.asked.sums:
+        if not held.target.asked.sums or program_in(held.recording) is not None:
             return None
         recording = held.recording
         layout = _declared(recording)

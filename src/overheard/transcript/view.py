@@ -19,7 +19,7 @@ import numpy as np
 
 from overheard.errors import ChooseAnotherAttack, DeclareKnowledge, GrantKnowledge
 from overheard.randomness import stream
-from overheard.transcript.knowledge import LISTENING, LocalTraining
+from overheard.transcript.knowledge import LISTENING, ClientProgram, LocalTraining
 from overheard.transcript.target import Target
 from overheard.transcript.threat import who_grants
 
@@ -97,6 +97,7 @@ def launch(attack: Attack, view: View, seed: int) -> Any:
     Missing knowledge fails before any work, and the error says what is missing, what is there
     and which threat model would grant it.
     """
+    _as_described(attack, view)
     missing = attack.needs - view.kinds
     if missing:
         wanted = ", ".join(sorted(k.__name__ for k in missing))
@@ -115,6 +116,19 @@ def launch(attack: Attack, view: View, seed: int) -> Any:
     rng = stream(seed, "attack", attack.name, view.target.key, view.client)
     uses: frozenset[type[Any]] = getattr(attack, "uses", frozenset())
     return _AS.get()(attack)(view.narrowed(attack.needs | uses), rng)
+
+
+def _as_described(attack: Attack, view: View) -> None:
+    """Refuse an attack on networks where clients run a program, and the other way round."""
+    if LocalTraining in attack.needs and ClientProgram in view.kinds:
+        family = view.know(ClientProgram).program.family
+        raise ChooseAnotherAttack(
+            f"attacks networks; these clients run the program {family!r}: use 'linear'"
+        )
+    if ClientProgram in attack.needs and LocalTraining in view.kinds:
+        raise ChooseAnotherAttack(
+            "attacks programs that train no network; these clients train one: use 'max_entropy'"
+        )
 
 
 def _as_trained(attack: Attack, view: View) -> None:

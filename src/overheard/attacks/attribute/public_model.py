@@ -8,15 +8,28 @@ from typing import Any, ClassVar
 import numpy as np
 
 from overheard.errors import ChooseAnotherAttack
+from overheard.programs.program import Told
 from overheard.programs.records import encode, positions
 from overheard.transcript.guess import AttributeValues
 from overheard.transcript.knowledge import (
     AttributeDomain,
     AuxiliaryData,
+    ClientProgram,
     LocalTraining,
     PublicRecords,
 )
 from overheard.transcript.view import View
+
+
+def told(view: View) -> Told:
+    """How records become inputs, as every participant is told."""
+    if LocalTraining in view.kinds:
+        return view.know(LocalTraining).recipe
+    if ClientProgram in view.kinds:
+        return view.know(ClientProgram).program
+    raise ChooseAnotherAttack(
+        "the recording describes neither a recipe nor a program, so records cannot be encoded"
+    )
 
 
 @dataclass(frozen=True)
@@ -31,15 +44,16 @@ class PublicModel:
     paper: ClassVar[str] = "lyu2021"
     question: ClassVar[str] = "attribute"
     needs: ClassVar[frozenset[type[Any]]] = frozenset(
-        {LocalTraining, PublicRecords, AttributeDomain, AuxiliaryData}
+        {PublicRecords, AttributeDomain, AuxiliaryData}
     )
+    uses: ClassVar[frozenset[type[Any]]] = frozenset({LocalTraining, ClientProgram})
 
     records: int = 1000
 
     def __call__(self, view: View, rng: np.random.Generator) -> AttributeValues:
         from sklearn.linear_model import LogisticRegression
 
-        recipe, domain = view.know(LocalTraining).recipe, view.know(AttributeDomain)
+        recipe, domain = told(view), view.know(AttributeDomain)
         known = view.know(AuxiliaryData).records
         if domain.column not in known.columns:
             raise ChooseAnotherAttack(f"the auxiliary records do not tell {domain.column!r}")

@@ -51,6 +51,7 @@ from overheard.programs.records import Block, Encoding, Records, Scale, Spec, Va
 from overheard.transcript.kind import write
 from overheard.transcript.knowledge import InTheClear
 from overheard.transcript.observe import in_the_clear
+from overheard.transcript.payload import RELEASE
 from overheard.transcript.side import SideHeader, SideWriter
 from overheard.transcript.store import Recording
 
@@ -186,16 +187,21 @@ def describe(
     """Write what the description says to ``out``, as ``side/`` and ``truth/`` of the recording,
     which is read together with them (`Recording.described_in`) and not written to. Clients get the
     names that the table has. Returns what the auditor should know, which is among the notes too."""
-    if recording.side("LocalTraining") is not None:
+    if recording.describes_itself:
         raise FixConfig(f"{recording.path}: describes itself already; audit it without a TOML file")
     if not recording.rounds:
         raise FixConfig(f"{recording.path}: no round was recorded; there is nothing to describe")
+    if recording.payload == RELEASE:
+        raise FixConfig(
+            f"{recording.path}: holds releases of a program that trains no network; a TOML file "
+            "describes networks only: record it with its description"
+        )
     given = _given_model(recording, description, trust_code)
     asked = description.property
     dataset = load_data(_config(description, given, "regression"), asked is not None)
     names, trained = _who_trained(recording, description, dataset)
     ready = plan(_config(description, given, dataset.task), trained)
-    ready = replace(ready, recipe=_recipe(recording, description, given, ready))
+    ready = replace(ready, told=_recipe(recording, description, given, ready))
     client_shards(ready.recipe, trained_on(ready))  # what does not fit the encoding is said here
     if asked is not None:
         ready = replace(ready, properties=_properties(recording, description, asked, ready, names))

@@ -85,7 +85,7 @@ def write_template(run: str | Path) -> Path:
     recording = Recording.open(run)
     if not recording.rounds:
         raise FixConfig(f"{run}: no round was recorded; there is nothing to describe")
-    if recording.side("LocalTraining") is not None:
+    if recording.describes_itself:
         raise FixConfig(f"{run}: describes itself already: `overheard audit {run}`")
     layout = wire_layout(recording)
     file = recording.path / BESIDE

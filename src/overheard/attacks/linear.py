@@ -1,0 +1,248 @@
+"""What do releases of programs that train no network tell? Candidates, a measurement, a decoder.
+
+One front end for every family in ``programs/families``: each record is written out under each
+candidate, the program says what all that was heard measures of them (`Program.measure`), and the
+ladder decodes it. The families differ in their programs, not here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from overheard.attacks.attribute.max_entropy import flagged, prior_shares
+from overheard.decoding.counts import decode_tied, tie_diagnostics
+from overheard.decoding.max_entropy import Posterior
+from overheard.errors import ChooseAnotherAttack, FixData
+from overheard.programs.program import Candidates, Program
+from overheard.programs.records import Records, encode, positions
+from overheard.transcript.guess import AttributeValues, Membership
+from overheard.transcript.knowledge import (
+    AttributeDomain,
+    AttributePrior,
+    AuxiliaryData,
+    CandidatePool,
+    ClientProgram,
+    Labels,
+    PublicRecords,
+    Releases,
+)
+from overheard.transcript.view import View
+
+Array = NDArray[np.float64]
+Groups = NDArray[np.intp]
+MISFIT = "poor fit: the releases hold more than the program and rounding explain"
+_FAR = 25.0  # mean square of what no candidate explains, in units of rounding, that is let pass
+_SWEEPS = 200
+
+
+@dataclass(frozen=True)
+class Linear:
+    """Reads what a program releases (gradients and Hessians of Newton steps, nodes of trees,
+    tables) as exactly linear measurements of the attribute and decodes them: certain where they
+    suffice, calibrated where not. What a stranger would say of each record, where auxiliary records
+    are granted, is its prior; else how common each value is at large.
+    """
+
+    name: ClassVar[str] = "linear"
+    paper: ClassVar[str] = "overheard"
+    question: ClassVar[str] = "attribute"
+    needs: ClassVar[frozenset[type[Any]]] = frozenset(
+        {Releases, ClientProgram, PublicRecords, Labels, AttributeDomain}
+    )
+    uses: ClassVar[frozenset[type[Any]]] = frozenset({AttributePrior, AuxiliaryData})
+    equation: ClassVar[str] = "release = Σᵢ φᵢ(sᵢ), φᵢ(v) what record i adds were its secret v"
+
+    def __call__(self, view: View, rng: np.random.Generator) -> AttributeValues:
+        program, domain = view.know(ClientProgram).program, view.know(AttributeDomain)
+        releases, labels = view.know(Releases), view.know(Labels).values
+        if domain.spread:
+            raise ChooseAnotherAttack(
+                f"{domain.column!r} is a number cut into ranges; this decodes values that are "
+                "known one by one"
+            )
+        reported = releases.weights[np.isfinite(releases.weights)]
+        if len(reported) and reported.max() > len(labels):
+            raise FixData(
+                f"{len(labels)} records are known but the client reported {reported.max():g}; "
+                "give all records that its releases sum over"
+            )
+        prior = stranger(view)
+        if domain.column not in program.columns():
+            return _unseen(domain, prior)
+        known = {**view.know(PublicRecords).records.columns, program.target.column: labels}
+        tables = tuple(
+            Records({**known, domain.column: np.full(len(labels), value)})
+            for value in domain.values
+        )
+        ties = alike(tables[0], program)
+        posterior, misfit = decoded(program, releases, Candidates(tables), ties, prior)
+        probabilities = posterior.probabilities
+        return AttributeValues(
+            probabilities,
+            domain.values,
+            {
+                "method": posterior.method,
+                **flagged(posterior.flag, probabilities),
+                "rank": posterior.rank,
+                "unknowns": posterior.unknowns,
+                "chi2": posterior.chi2_per_equation,
+                "misfit": misfit,
+                "entropy_bits": float(np.mean(posterior.entropy_bits)),
+                **tie_diagnostics(ties, probabilities),
+            },
+        )
+
+
+@dataclass(frozen=True)
+class LinearMembership:
+    """Reads what a program releases as a sum over a pool of candidates in which strangers add
+    nothing, and decodes who is in the sum and, where an attribute is unknown too, its value.
+    """
+
+    name: ClassVar[str] = "linear_membership"
+    paper: ClassVar[str] = "overheard"
+    question: ClassVar[str] = "membership"
+    needs: ClassVar[frozenset[type[Any]]] = frozenset({Releases, ClientProgram, CandidatePool})
+    uses: ClassVar[frozenset[type[Any]]] = frozenset({AttributeDomain, AttributePrior})
+    equation: ClassVar[str] = "release = Σᵢ φᵢ(sᵢ) over the pool, φᵢ = 0 for strangers"
+
+    def __call__(self, view: View, rng: np.random.Generator) -> Membership:
+        program, pool = view.know(ClientProgram).program, view.know(CandidatePool)
+        releases, column = view.know(Releases), view.target.column
+        columns = {**pool.records.columns, program.target.column: pool.labels}
+        size = len(pool.labels)
+        tables: list[Records | None] = [Records(columns)]
+        shares = np.ones(1)
+        if column:
+            domain = view.know(AttributeDomain)
+            if domain.spread:
+                raise ChooseAnotherAttack(f"{column!r} is a number cut into ranges")
+            shares = prior_shares(view)
+            tables = [Records({**columns, column: np.full(size, v)}) for v in domain.values]
+        reported = releases.weights[np.isfinite(releases.weights)]
+        members = float(reported[-1]) / size if len(reported) else 0.5
+        members = min(max(members, 0.5 / size), 1 - 0.5 / size)
+        prior = np.tile(np.concatenate([[1 - members], members * shares]), (size, 1))
+        assert tables[0] is not None
+        ties = alike(tables[0], program)
+        candidates = Candidates((None, *tables))
+        posterior, misfit = decoded(program, releases, candidates, ties, prior)
+        p = posterior.probabilities
+        inside = 1 - p[:, 0]
+        attribute = None
+        if column:
+            given = np.maximum(p[:, 1:], 1e-12)
+            attribute = AttributeValues(
+                given / given.sum(axis=1, keepdims=True), view.know(AttributeDomain).values
+            )
+        told: dict[str, float | int | str] = {
+            "method": posterior.method,
+            **flagged(posterior.flag, np.stack([inside, p[:, 0]], axis=1)),
+            "rank": posterior.rank,
+            "unknowns": posterior.unknowns,
+            "misfit": misfit,
+        }
+        return Membership(np.clip(inside, 0.0, 1.0), attribute, told)
+
+
+def decoded(
+    program: Program, releases: Releases, candidates: Candidates, ties: Groups, prior: Array
+) -> tuple[Posterior, float]:
+    """Probabilities of each record's candidates, and the mean square of what none explains."""
+    measurement = program.measure(releases.exchanges, candidates)
+    sizes = np.bincount(ties)
+    shared = np.stack([np.bincount(ties, p) for p in prior.T], axis=1) / sizes[:, None]
+    posterior = decode_tied(measurement, ties, shared[ties])
+    flag = posterior.flag
+    if not flag and measurement.spare_rows and measurement.misfit > _FAR:
+        flag = MISFIT
+    told = _as_told_apart(posterior.probabilities, ties, prior)
+    return replace(posterior, probabilities=told, flag=flag), measurement.misfit
+
+
+def _as_told_apart(probabilities: Array, ties: Groups, prior: Array) -> Array:
+    """Records that the program cannot tell apart, told apart by their priors: those closest to
+    the priors whose mean over the group is what was decoded."""
+    made = probabilities.copy()
+    for group in np.flatnonzero(np.bincount(ties) > 1):
+        mine = np.flatnonzero(ties == group)
+        if (prior[mine] == prior[mine[0]]).all():
+            continue
+        wanted = probabilities[mine].mean(axis=0)
+        fitted = prior[mine].copy()
+        for _ in range(_SWEEPS):
+            fitted *= wanted / np.maximum(fitted.mean(axis=0), 1e-300)
+            fitted /= np.maximum(fitted.sum(axis=1, keepdims=True), 1e-300)
+        made[mine] = fitted
+    return made
+
+
+def alike(records: Records, program: Program) -> Groups:
+    """A number per record, equal where all columns agree that the program looks at."""
+    columns = [c for c in program.columns() if c in records.columns]
+    codes = [np.unique(records[c], return_inverse=True, axis=0)[1].ravel() for c in columns]
+    if not codes:
+        return np.zeros(len(records), dtype=np.intp)
+    rows = np.stack(codes, axis=1)
+    return np.asarray(np.unique(rows, axis=0, return_inverse=True)[1].ravel(), dtype=np.intp)
+
+
+def stranger(view: View) -> Array:
+    """What is known of each record's value beforehand (m, K): a logistic regression on the
+    auxiliary records where there are some that tell, else how common each value is."""
+    domain, labels = view.know(AttributeDomain), view.know(Labels).values
+    shares = prior_shares(view)
+    flat = np.tile(shares / shares.sum(), (len(labels), 1))
+    if AuxiliaryData not in view.kinds:
+        return flat
+    known = view.know(AuxiliaryData)
+    if domain.column not in known.records.columns:
+        return flat
+    secret = positions(known.records[domain.column], domain.values)
+    present = np.unique(secret)
+    if len(present) < 2:
+        return flat
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    program = view.know(ClientProgram).program
+    theirs, mine = (
+        _public(program, records, values, domain)
+        for records, values in (
+            (known.records, known.labels),
+            (view.know(PublicRecords).records, labels),
+        )
+    )
+    model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=2000)).fit(theirs, secret)
+    p = np.zeros_like(flat)
+    p[:, present] = model.predict_proba(mine)
+    # never surer than so many records allow: one more record might have had any value
+    return np.asarray((len(secret) * p + 1) / (len(secret) + len(domain.values)))
+
+
+def _public(program: Program, records: Records, labels: Any, domain: AttributeDomain) -> Array:
+    inputs = encode(program.encoding, records, {domain.column: domain.values[0]})
+    if domain.column in program.encoding.columns():
+        inside = program.encoding.inputs_of(domain.column)
+        inputs = np.delete(inputs, np.arange(inside.start, inside.stop), axis=1)
+    return np.column_stack([inputs, program.target.encode_values(labels)])
+
+
+def _unseen(domain: AttributeDomain, prior: Array) -> AttributeValues:
+    """The program does not look at the attribute: what was known before."""
+    return AttributeValues(
+        prior,
+        domain.values,
+        {
+            "method": "prior",
+            "not_an_input": f"the program does not look at {domain.column!r}",
+            **flagged("", prior),
+            "rank": 0,
+            "unknowns": len(prior) * (len(domain.values) - 1),
+        },
+    )

@@ -1,0 +1,1 @@
+"""Programs that train no network, a file a family; `overheard.programs.program` finds them."""

@@ -1,0 +1,240 @@
+"""What do Newton steps tell? Each client sends the gradient and the Hessian of its own records.
+
+Generalised linear models are federated this way (DataSHIELD, vantage6, FLARE's logistic
+regression): the server sends the coefficients ``b``, a client with inputs ``X`` and labels ``y``
+answers
+
+    gradient  X'(y - mu(Xb)) weighted by the family,      Hessian  X' W(Xb) X,
+
+and the server adds them up and moves ``b`` by the solution of the sums. With the candidate ``v``
+of a record, its own terms x(v) (y - mu) and w x(v) x(v)' are known numbers: ``d (d + 3) / 2``
+equations a message, exactly linear in which candidate each record is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import ClassVar, Literal, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, model_validator
+from scipy import linalg, special
+
+from overheard.decoding.measurement import Measurement
+from overheard.errors import FixConfig, FixRecording
+from overheard.programs.program import (
+    Candidates,
+    Exchange,
+    Message,
+    Program,
+    Settings,
+    expected,
+    measured,
+    room,
+)
+from overheard.programs.recipe import Target
+from overheard.programs.records import Encoding, Records, encode
+
+Array = NDArray[np.float64]
+MOST_INPUTS = 2000
+"""Whose Hessian a message can hold."""
+
+
+class Family(NamedTuple):
+    """Of a linear predictor and labels: what multiplies a record's inputs in the gradient of its
+    log likelihood, and their products in the Hessian of its negative; the labels that it allows."""
+
+    residual: Callable[[Array, Array], Array]
+    weight: Callable[[Array, Array], Array]
+    classes: int = 0
+    positive: float | None = None
+
+
+def _exp(eta: Array) -> Array:
+    return np.asarray(np.exp(np.minimum(eta, 700.0)))
+
+
+FAMILIES: dict[str, Family] = {
+    "linear": Family(lambda e, y: y - e, lambda e, y: np.ones_like(e)),
+    "logistic": Family(
+        lambda e, y: y - special.expit(e),
+        lambda e, y: special.expit(e) * special.expit(-e),
+        classes=2,
+    ),
+    "poisson": Family(lambda e, y: y - _exp(e), lambda e, y: _exp(e), positive=0.0),
+    # log link: its Hessian is the observed one, y exp(-eta)
+    "gamma": Family(
+        lambda e, y: y * _exp(-e) - 1, lambda e, y: y * _exp(-e), positive=np.spacing(0.0)
+    ),
+}
+"""Log likelihoods by their names: gamma and Poisson with the logarithm as their link."""
+
+
+class NewtonSettings(Settings):
+    """``likelihood`` of the labels, ``ridge`` (half of it times the squared coefficients is added
+    to the loss by the server), with or without an ``intercept``, and what stands for the Hessian on
+    the ``wire``: itself, its Cholesky factor (lower) or its inverse, which only a client whose
+    records determine the model has; ``step``: what the server multiplies Newton's step with."""
+
+    name: Literal["newton"] = "newton"
+    likelihood: Literal["linear", "logistic", "poisson", "gamma"] = "logistic"
+    ridge: float = Field(default=0.0, ge=0)
+    intercept: bool = True
+    wire: Literal["hessian", "cholesky", "inverse"] = "hessian"
+    step: float = Field(default=1.0, gt=0, le=1)
+
+
+class Newton(Program):
+    """Gradient and Hessian of a generalised linear model, for the server to add up and step."""
+
+    settings: NewtonSettings
+    chance: ClassVar[bool] = False
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        family = FAMILIES[self.settings.likelihood]
+        if len(self.target.classes) != family.classes:
+            needs = f"{family.classes} classes" if family.classes else "a number"
+            raise ValueError(
+                f"likelihood {self.settings.likelihood!r} needs {needs}, and the target "
+                f"{self.target.column!r} has {len(self.target.classes) or 'no'} classes"
+            )
+        if not 1 <= self.size <= MOST_INPUTS:
+            raise ValueError(f"{self.size} coefficients; 1 to {MOST_INPUTS} are allowed")
+        return self
+
+    @classmethod
+    def planned(cls, settings: Settings, encoding: Encoding, target: Target) -> Self:
+        assert isinstance(settings, NewtonSettings)
+        if FAMILIES[settings.likelihood].positive is not None:
+            # counts and positive numbers are taken as they stand
+            target = target.model_copy(update={"shift": 0.0, "scale": 1.0})
+        return super().planned(settings, encoding, target)
+
+    @property
+    def size(self) -> int:
+        """Number of coefficients, d."""
+        return self.encoding.width + self.settings.intercept
+
+    def first(self) -> Message:
+        return {"coefficients": np.zeros(self.size)}
+
+    def respond(self, received: Message, records: Records, rng: np.random.Generator) -> Message:
+        coefficients = expected(received, "coefficients", (self.size,), 0)
+        inputs, labels = self._design(records)
+        slope, weight = self._factors(inputs, labels, coefficients)
+        hessian = inputs.T @ (inputs * weight[:, None])
+        return {
+            "gradient": inputs.T @ slope,
+            "hessian": self._on_the_wire(hessian)[_upper(self.size)],
+        }
+
+    def following(self, sent: Message, returned: Mapping[str, Message]) -> Message:
+        start = np.asarray(sent["coefficients"], dtype=np.float64)
+        gradient = sum((np.asarray(r["gradient"]) for r in returned.values()), np.zeros(self.size))
+        hessian = np.zeros((self.size, self.size))
+        for one in returned.values():
+            hessian += self._off_the_wire(np.asarray(one["hessian"], np.float64), 0)[0]
+        ridge = self.settings.ridge * np.eye(self.size)
+        if self.settings.intercept:
+            ridge[-1, -1] = 0.0
+        try:
+            move = linalg.solve(hessian + ridge, gradient - ridge @ start, assume_a="pos")
+        except (linalg.LinAlgError, ValueError):
+            raise FixConfig(
+                "model 'newton': the clients' Hessians add up to a singular matrix (columns that "
+                "are functions of each other?); give ridge a positive number"
+            ) from None
+        return {"coefficients": start + self.settings.step * move}
+
+    def measure(self, heard: Sequence[Exchange], candidates: Candidates) -> Measurement:
+        d, tables = self.size, candidates.tables
+        rows = d * (d + 3) // 2
+        room(rows * len(heard), candidates.records, len(tables))
+        designs = [None if table is None else self._design(table) for table in tables]
+        features = np.zeros((len(tables), candidates.records, rows * len(heard)))
+        total, noise = np.zeros((2, rows * len(heard)))
+        upper = _upper(d)
+        for place, one in enumerate(heard):
+            coefficients = expected(one.sent, "coefficients", (d,), one.number)
+            at = slice(place * rows, (place + 1) * rows)
+            wired = expected(one.returned, "hessian", (d * (d + 1) // 2,), one.number)
+            hessian, rounding = self._off_the_wire(wired, one.number)
+            gradient = expected(one.returned, "gradient", (d,), one.number)
+            total[at] = np.concatenate([gradient, hessian[upper]])
+            noise[at] = np.concatenate([np.zeros(d), rounding[upper]])
+            for number, design in enumerate(designs):
+                if design is not None:
+                    features[number, :, at] = self._terms(*design, coefficients)
+        return measured(features, total, noise)
+
+    def _design(self, records: Records) -> tuple[Array, Array]:
+        inputs, labels = encode(self.encoding, records), self.target.encode(records)
+        if self.settings.intercept:
+            inputs = np.column_stack([inputs, np.ones(len(inputs))])
+        least = FAMILIES[self.settings.likelihood].positive
+        if least is not None and (labels < least).any():
+            raise FixConfig(
+                f"likelihood {self.settings.likelihood!r} needs labels that are "
+                f"{'positive' if least else 'not negative'}; {self.target.column!r} has "
+                f"{labels.min():g}: choose another likelihood"
+            )
+        return inputs, labels
+
+    def _factors(self, inputs: Array, labels: Array, coefficients: Array) -> tuple[Array, Array]:
+        family, eta = FAMILIES[self.settings.likelihood], inputs @ coefficients
+        return family.residual(eta, labels), family.weight(eta, labels)
+
+    def _terms(self, inputs: Array, labels: Array, coefficients: Array) -> Array:
+        """What each record adds to gradient and Hessian (m, d + d (d + 1) / 2)."""
+        slope, weight = self._factors(inputs, labels, coefficients)
+        first, second = _upper(self.size)
+        return np.concatenate(
+            [inputs * slope[:, None], inputs[:, first] * inputs[:, second] * weight[:, None]],
+            axis=1,
+        )
+
+    def _on_the_wire(self, hessian: Array) -> Array:
+        if self.settings.wire == "hessian":
+            return hessian
+        try:
+            factor = linalg.cholesky(hessian, lower=True)
+        except linalg.LinAlgError:
+            raise FixConfig(
+                f"model 'newton': a client's records do not determine the model, so its Hessian "
+                f"has no {self.settings.wire}; send the Hessian itself, or drop columns"
+            ) from None
+        if self.settings.wire == "cholesky":
+            return np.asarray(factor.T)
+        return np.asarray(linalg.cho_solve((factor, True), np.eye(len(hessian))))
+
+    def _off_the_wire(self, wired: Array, number: int) -> tuple[Array, Array]:
+        """The Hessian that a message tells, and the standard deviation of its rounding beyond that
+        of a sum, both (d, d)."""
+        upper = np.zeros((self.size, self.size))
+        upper[_upper(self.size)] = wired
+        eps = float(np.finfo(np.float64).eps)
+        if self.settings.wire == "cholesky":
+            sizes = np.abs(upper)
+            return upper.T @ upper, 4 * eps * (sizes.T @ sizes)
+        whole = upper + np.triu(upper, 1).T
+        if self.settings.wire == "hessian":
+            return whole, np.zeros_like(whole)
+        try:
+            hessian = linalg.inv(whole)
+        except (linalg.LinAlgError, ValueError):
+            raise FixRecording(
+                f"round {number}: 'hessian' is said to be an inverse and has none; the description "
+                "is wrong"
+            ) from None
+        size = np.abs(hessian)
+        return hessian, 4 * eps * (size @ np.abs(whole) @ size)
+
+
+def _upper(size: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    first, second = np.triu_indices(size)
+    return first, second
+
+
+PROGRAM = Newton

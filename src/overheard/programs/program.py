@@ -1,0 +1,234 @@
+"""What does a client do that trains no network? A program: how it answers, and what that tells.
+
+A family of programs (Newton steps, statistics, boosted trees) is one file in ``programs/families``,
+whose ``PROGRAM`` is a `Program`. The file's name is the family's, and a config's ``[model]`` asks
+for it by ``name``; nothing else compares it. A program is data: it travels in a recording as JSON,
+and reading it runs nothing but the family's own checks.
+
+Its releases are exactly linear in "which candidate is record i?", so `Program.measure` gives a
+decoder the whole of what was heard as one `Measurement`, whose noise is the rounding of the wire.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import ValidationError
+
+from overheard.errors import FixConfig, FixData, FixRecording
+from overheard.foreign.limits import check
+from overheard.foreign.shown import short
+from overheard.programs.recipe import Target
+from overheard.programs.records import Encoding, Records, Spec
+
+if TYPE_CHECKING:  # scipy: whoever only reads a description does without
+    from overheard.decoding.measurement import Measurement
+
+Array = NDArray[np.float64]
+Message = Mapping[str, NDArray[Any]]
+"""Named arrays of any shape; bytes are an array of uint8."""
+
+
+class Told(Protocol):
+    """What is known of a client whatever it does: how records become inputs, and the label."""
+
+    @property
+    def encoding(self) -> Encoding: ...
+    @property
+    def target(self) -> Target: ...
+    def model_dump(self, *, mode: str) -> dict[str, Any]: ...
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """A round with one client: what it was sent and what it returned."""
+
+    number: int
+    sent: Message
+    returned: Message
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """What each record may be: table ``k`` holds every record under candidate ``k``, with all
+    columns and the label; None in place of a table: it is not among the client's records."""
+
+    tables: tuple[Records | None, ...]
+
+    @property
+    def records(self) -> int:
+        return max(len(table) for table in self.tables if table is not None)
+
+
+@dataclass(frozen=True)
+class Constraints:
+    """Whole numbers that were released, as bounds: ``low <= sum_i counts[i, s_i] <= high``.
+
+    counts: (m, K, R) whole numbers; low, high: (R,), equal where the number itself was released.
+    """
+
+    counts: NDArray[np.int64]
+    low: NDArray[np.int64]
+    high: NDArray[np.int64]
+
+
+class Settings(Spec):
+    """A config's ``[model]`` of a family; ``name`` is the family's."""
+
+    name: str
+
+
+class Program(Spec):
+    """What every participant is told: the settings, how records become inputs, and the label."""
+
+    settings: Settings
+    encoding: Encoding
+    target: Target
+
+    chance: ClassVar[bool] = False
+    """Whether a client draws at random, so that its answer cannot be repeated to rounding."""
+
+    @property
+    def family(self) -> str:
+        return self.settings.name
+
+    @classmethod
+    def planned(cls, settings: Settings, encoding: Encoding, target: Target) -> Self:
+        """The program of a federation; refuses settings that do not fit its records."""
+        try:
+            return cls.model_validate(
+                {"settings": settings, "encoding": encoding, "target": target}
+            )
+        except ValidationError as error:
+            raise FixConfig(f"model {settings.name!r}: {_first(error)}") from error
+
+    def columns(self) -> tuple[str, ...]:
+        """The columns that the program looks at: records that agree in them are told apart by
+        nobody."""
+        return (*self.encoding.columns(), self.target.column)
+
+    @abstractmethod
+    def first(self) -> Message:
+        """What the server sends in the first round."""
+
+    @abstractmethod
+    def respond(self, received: Message, records: Records, rng: np.random.Generator) -> Message:
+        """What a client with these records answers; not NaN nor infinity."""
+
+    @abstractmethod
+    def following(self, sent: Message, returned: Mapping[str, Message]) -> Message:
+        """What the server sends next, given every client's answer to what it sent."""
+
+    @abstractmethod
+    def measure(self, heard: Sequence[Exchange], candidates: Candidates) -> Measurement:
+        """What the exchanges with one client say about which candidate each record is.
+
+        The messages may be a stranger's: what does not fit the program is a `FixRecording`.
+        """
+
+    def constraints(self, heard: Sequence[Exchange], candidates: Candidates) -> Constraints | None:
+        """The same as exact bounds on whole numbers, where everything released is one."""
+        return None
+
+    def distance(self, returned: Message, repeated: Message) -> float:
+        """How far an answer is from another to the same question, in parts of its size; 0 where
+        they differ by no more than rounding."""
+        return distance(returned, repeated)
+
+
+def distance(one: Message, other: Message) -> float:
+    """The largest difference of two messages beyond float64 rounding of sums, by array, in parts
+    of the array's largest number; infinity where names or shapes differ."""
+    if {n: a.shape for n, a in one.items()} != {n: a.shape for n, a in other.items()}:
+        return float("inf")
+    found = 0.0
+    for name, array in one.items():
+        a, b = (np.asarray(x, dtype=np.float64) for x in (array, other[name]))
+        size = float(np.abs(b).max(initial=0.0))
+        apart = float(np.abs(a - b).max(initial=0.0))
+        if apart > ROUNDING * size:
+            found = max(found, apart / max(size, np.finfo(np.float64).tiny))
+    return found
+
+
+ROUNDING = 1e-9
+"""Relative to an array's largest number: sums in another order differ by less."""
+
+
+def expected(message: Message, name: str, shape: tuple[int, ...], number: int) -> Array:
+    """An array of a message as float64; a `FixRecording` says what is wrong with it."""
+    array = message.get(name)
+    if array is None or array.shape != shape or array.dtype.kind not in "biuf":
+        have = {n: (str(a.dtype), a.shape) for n, a in message.items()}
+        raise FixRecording(
+            f"round {number}: the program's message has {short(have)} where {name!r} of shape "
+            f"{shape} is expected; it comes from another program, or the description is wrong"
+        )
+    wide = np.asarray(array, dtype=np.float64)
+    if not np.isfinite(wide).all():
+        raise FixRecording(f"round {number}: {name!r} holds NaN or infinity; audit fewer rounds")
+    return wide
+
+
+def measured(features: Array, total: Array, noise: Any) -> Measurement:
+    """A measurement from features (K, m, R) under each candidate, a total (R,) and its noise."""
+    from overheard.decoding.measurement import from_rows
+
+    return from_rows(np.moveaxis(features, 0, 1), total, noise)
+
+
+@cache
+def families() -> tuple[str, ...]:
+    """The names of the families that there are."""
+    package = import_module("overheard.programs.families")
+    return tuple(sorted(m.name for m in pkgutil.iter_modules(package.__path__)))
+
+
+def family_named(name: str) -> type[Program]:
+    """The program of a family."""
+    if name not in families():
+        raise FixConfig(f"unknown family of programs {short(name)}; known: {', '.join(families())}")
+    made: type[Program] = import_module(f"overheard.programs.families.{name}").PROGRAM
+    return made
+
+
+def settings_of(name: str) -> type[Settings]:
+    """What a config's ``[model]`` may say of a family."""
+    made = family_named(name).model_fields["settings"].annotation
+    assert isinstance(made, type)
+    assert issubclass(made, Settings)
+    return made
+
+
+def program_of(content: Any, where: object) -> Program:
+    """The program that a recording describes; a stranger wrote it, so everything is checked."""
+    settings = content.get("settings") if isinstance(content, dict) else None
+    name = settings.get("name") if isinstance(settings, dict) else None
+    if not isinstance(name, str) or name not in families():
+        raise FixRecording(
+            f"{where}: describes a program of the family {short(name)}; known: "
+            f"{', '.join(families())}"
+        )
+    try:
+        return family_named(name).model_validate(content)
+    except (ValidationError, FixData, FixConfig) as error:
+        words = _first(error) if isinstance(error, ValidationError) else str(error)
+        raise FixRecording(f"{where}: program {name!r}: {words}") from error
+
+
+def _first(error: ValidationError) -> str:
+    first = error.errors()[0]
+    return f"{'.'.join(map(str, first['loc']))[:200] or 'it'}: {first['msg']}"
+
+
+def room(features: int, records: int, candidates: int) -> None:
+    """Refuse features that would not fit in memory."""
+    check("candidate_bytes", features * records * candidates * 8, "the program's features", FixData)

@@ -1,0 +1,91 @@
+"""What do clients send that train no network, and what is known of what they do?
+
+Beside `Link`: the messages of such a link have no model in them and may differ in names and shapes,
+each way and from round to round, so they are held as they were sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from overheard.errors import FixRecording, ListenLonger
+from overheard.programs.program import Exchange, Message, Program, program_of
+from overheard.transcript.kind import EVERYBODY, Held, Knowledge, kind, program_in, sealed
+
+
+@kind
+@dataclass(frozen=True)
+class ClientProgram(Knowledge):
+    """What clients do that train no network: what every participant is told."""
+
+    name: ClassVar[str] = "client program"
+    program: Program
+
+    def content(self) -> Any:
+        return self.program.model_dump(mode="json")
+
+    @classmethod
+    def read(cls, held: Held) -> Self | None:
+        program = program_in(held.recording)
+        return None if program is None else cls(program)
+
+    def packed(self) -> Mapping[str, Any]:
+        return {"program": self.program.model_dump(mode="json")}
+
+    @classmethod
+    def unpacked(cls, parts: Mapping[str, Any]) -> Self:
+        return cls(program_of(parts["program"], "the view"))
+
+
+@kind
+@dataclass(frozen=True)
+class Releases(Knowledge):
+    """The messages on the link of a client that runs a program, as they were: an `Exchange` a round
+    in which it took part. ``weights``: the record counts that it reported (NaN: none)."""
+
+    name: ClassVar[str] = "individual releases"
+    exchanges: tuple[Exchange, ...]
+    weights: NDArray[np.float64]
+
+    def __len__(self) -> int:
+        return len(self.exchanges)
+
+    def first(self, rounds: int) -> Releases:
+        """What was heard after so many rounds."""
+        return replace(self, exchanges=self.exchanges[:rounds], weights=self.weights[:rounds])
+
+    @classmethod
+    def read(cls, held: Held) -> Self | None:
+        recording, client = held.recording, held.client
+        if client == EVERYBODY or program_in(recording) is None:
+            return None
+        heard = [
+            Exchange(
+                entry.number,
+                _checked(held, entry.number, sent, "sent to"),
+                _checked(held, entry.number, returned, "returned by"),
+            )
+            for entry, sent, returned in recording.releases(client)
+        ]
+        if not heard:
+            raise ListenLonger(
+                f"client {client!r} never took part; there is nothing to listen to: record more "
+                "rounds or audit another client"
+            )
+        weights = {e.number: e.weights.get(client, np.nan) for e in recording.rounds}
+        return cls(tuple(heard), sealed(np.array([weights[one.number] for one in heard])))
+
+
+def _checked(held: Held, number: int, arrays: Message, way: str) -> Message:
+    for name, array in arrays.items():
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
+            raise FixRecording(
+                f"{held.recording.path}: round {number}: {name!r} {way} client {held.client!r} "
+                "holds NaN or infinity (a diverged federation?); audit fewer rounds"
+            )
+    return {name: sealed(array) for name, array in arrays.items()}

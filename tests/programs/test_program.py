@@ -1,0 +1,195 @@
+"""Programs that train no network: found, described, simulated, recorded, audited, refused."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from federations import generated_people, recorded
+
+from overheard.attacks import attack_named
+from overheard.errors import ChooseAnotherAttack, FixConfig, FixRecording, OverheardError
+from overheard.evaluation.audit import audit
+from overheard.evaluation.repeat import repeated
+from overheard.federation.config import parse_config
+from overheard.federation.plan import plan
+from overheard.programs.program import families, family_named, program_of, settings_of
+from overheard.transcript.kind import program_in
+from overheard.transcript.knowledge import Link, LocalTraining, Releases
+from overheard.transcript.ledger import digest_line
+from overheard.transcript.messages import parse_round
+from overheard.transcript.observe import observe
+from overheard.transcript.share import share
+from overheard.transcript.store import Recorder, Recording
+from overheard.transcript.target import attribute
+from overheard.transcript.threat import EAVESDROPPER, SECURE_SERVER
+from overheard.transcript.verify import verify
+from overheard.transcript.view import launch
+
+
+def federated(path, rounds=6):
+    """Two clients of 30 people who take Newton steps."""
+    model = {"name": "newton", "likelihood": "logistic"}
+    return recorded(path, model, clients=2, people=30, rounds=rounds, participation=1.0)
+
+
+def test_a_family_is_a_file_and_its_settings_name_it():
+    assert "newton" in families()
+    for name in families():
+        assert settings_of(name).model_fields["name"].default == name
+        assert not family_named(name).__abstractmethods__
+    with pytest.raises(FixConfig, match=r"known: .*newton"):
+        family_named("os.path")
+
+
+def test_simulated_recorded_verified_audited(tmp_path):
+    """From the config to a finding, with the check that clients answered as their program says."""
+    recording = federated(tmp_path / "run")
+    assert recording.payload == "release"
+    assert verify(recording.path).sound
+    record = audit(recording, EAVESDROPPER, ["linear", "max_entropy", "exact_linear"])
+    (found, *_) = [f for f in record.findings if f.attack == "linear"]
+    assert found.value == 1.0
+    assert found.majority < 0.9
+    assert found.details["rounds_heard"] == 6
+    assert {r.outcome for r in record.replays} == {"fits"}
+    assert {r.off for r in record.replays} == {0.0}
+    assert not record.failed
+    reasons = {s.attack: s.reason for s in record.skipped}
+    assert "use 'linear'" in reasons["max_entropy"]
+    assert "no network" in reasons["exact_linear"]
+
+
+def test_answers_that_the_records_do_not_lead_to_are_noticed(tmp_path):
+    recording = federated(tmp_path / "run")
+    program, truth = program_in(recording), recording.truth()
+    others = {"0": truth["1"], "1": truth["0"]}
+    found = repeated(recording, program, others, recording.clients)
+    assert [r.outcome for r in found] == ["does not fit"] * 2
+    assert min(r.off for r in found) > 1e-3
+    assert repeated(recording, program, {}, ["0"])[0].outcome == "cannot be checked"
+
+
+def test_networks_and_programs_are_not_mistaken_for_each_other(federate, tmp_path):
+    network, target = federate(rounds=2), attribute("s")
+    view = observe(network, EAVESDROPPER, target, network.clients[0])
+    with pytest.raises(ChooseAnotherAttack, match="use 'max_entropy'"):
+        launch(attack_named("linear"), view, 0)
+    program = federated(tmp_path / "run", rounds=2)
+    view = observe(program, EAVESDROPPER, target, program.clients[0])
+    assert Releases in view.kinds
+    assert not {Link, LocalTraining} & view.kinds
+    with pytest.raises(ChooseAnotherAttack, match="run the program 'newton': use 'linear'"):
+        launch(attack_named("max_entropy"), view, 0)
+    assert Releases not in observe(program, SECURE_SERVER, target, program.clients[0]).kinds
+
+
+def test_a_shared_recording_can_be_attacked(tmp_path):
+    recording = federated(tmp_path / "run")
+    share(recording, "attribute.s", EAVESDROPPER, tmp_path / "shared", clients=["0"])
+    shared = Recording.open(tmp_path / "shared")
+    assert program_in(shared) == program_in(recording)
+    guess = launch(attack_named("linear"), observe(shared, EAVESDROPPER, attribute("s"), "0"), 0)
+    assert (guess.choice() == recording.truth()["0"]["s"]).all()
+
+
+def test_messages_may_change_their_shape_from_round_to_round(tmp_path):
+    """Bytes, other names and other lengths each way, as they were."""
+    sent = [{"model": np.frombuffer(b"", np.uint8)}, {"model": np.frombuffer(b"{}", np.uint8)}]
+    back = [
+        {"a": {"tree": np.frombuffer(b"abc", np.uint8)}, "b": {}},
+        {"b": {"sums": np.arange(3.0), "note": np.arange(2)}},
+    ]
+    with Recorder(tmp_path / "run", "release", {"clients": ["a", "b"]}) as recorder:
+        for number, (to, answers) in enumerate(zip(sent, back, strict=True)):
+            recorder.round(number, to, answers)
+    recording = Recording.open(tmp_path / "run")
+    assert verify(recording.path).sound
+    ((_, to, answer),) = recording.releases("a")
+    assert to["model"].tobytes() == b""
+    assert answer["tree"].tobytes() == b"abc"
+    (_, _, nothing), (entry, to, answer) = recording.releases("b")
+    assert nothing == {}
+    assert to["model"].tobytes() == b"{}"
+    np.testing.assert_array_equal(answer["sums"], np.arange(3.0))
+    assert entry.number == 1
+
+
+def test_a_layout_of_its_own_is_for_releases_only(tmp_path):
+    arrays = {"w": np.zeros(2)}
+    with Recorder(tmp_path / "run", "release", {}) as recorder:
+        recorder.round(0, arrays, {"a": {"other": np.zeros(1)}})
+    index = tmp_path / "run" / "wire" / "index.jsonl"
+    lines = [json.loads(line.split(" ", 1)[1]) for line in index.read_text().splitlines()]
+    for wrong in ([["other", "F64", [3]]], [["other", "F64"]], "x", [["other", "F64", [1]]] * 2):
+        broken = json.loads(json.dumps(lines[1]))
+        broken["messages"][1][5] = wrong
+        with pytest.raises(FixRecording, match="round 0 is not valid"):
+            parse_round(tmp_path / "run" / "wire", broken)
+    index.write_text(_signed(index.read_text().replace('"release"', '"model"')))
+    with pytest.raises(FixRecording, match="only releases of programs may"):
+        Recording.open(tmp_path / "run")
+
+
+def _signed(text):
+    previous, made = "", []
+    for line in text.splitlines():
+        said = line.split(" ", 1)[1]
+        previous = digest_line(previous, said)
+        made.append(f"{previous} {said}\n")
+    return "".join(made)
+
+
+SETTINGS = {"name": "newton"}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        None,
+        [],
+        {},
+        {"settings": {"name": "os"}},
+        {"settings": {"name": ["newton"]}},
+        {"settings": SETTINGS},
+        {"settings": {**SETTINGS, "ridge": -1}},
+        {"settings": SETTINGS, "encoding": {"blocks": []}, "target": {"column": "y"}},
+        {"settings": SETTINGS, "encoding": {"blocks": "x"}, "target": {"column": "y"}},
+        {"settings": {**SETTINGS, "wire": "pickle"}, "encoding": {"blocks": []}, "target": {}},
+        {"settings": {**SETTINGS, "factory": "os:system"}},
+    ],
+)
+def test_hostile_descriptions_are_refused_in_a_line(content):
+    with pytest.raises(FixRecording) as refused:
+        program_of(content, "side")
+    assert len(str(refused.value).splitlines()) == 1
+    assert len(str(refused.value)) < 400
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"training": {"rounds": 2, "learning_rate": 0.1}}, "training.learning_rate"),
+        ({"training": {"rounds": 2, "batch_size": 8}}, "training.batch_size"),
+        ({"server": {"rule": "mean"}}, r"\[server\]"),
+        ({"defence": [{"name": "clip", "norm": 1.0}]}, r"\[\[defence\]\]"),
+        ({"model": {"name": "newton", "hidden": [3]}}, "hidden"),
+        ({"model": {"name": "newton", "likelihood": "linear"}}, "classes"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused_by_name(tmp_path, more, said):
+    content = {
+        "data": {"source": "file"},
+        "model": {"name": "newton"},
+        "training": {"rounds": 2},
+        **more,
+    }
+    with pytest.raises(OverheardError, match=said):
+        plan(parse_config(content), generated_people(2, 30, 3, 0, classify=True))
+
+
+def test_a_network_still_needs_a_rate():
+    content = {"data": {"source": "file"}, "model": {"name": "linear"}, "training": {"rounds": 1}}
+    with pytest.raises(FixConfig, match="learning_rate"):
+        parse_config(content)
