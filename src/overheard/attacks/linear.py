@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from overheard.attacks.attribute.max_entropy import flagged, prior_shares
 from overheard.decoding.counts import decode_tied, tie_diagnostics
 from overheard.decoding.max_entropy import Posterior
+from overheard.decoding.sparse_ladder import decode_sparse
 from overheard.errors import ChooseAnotherAttack, FixData
 from overheard.programs.program import Candidates, Program
 from overheard.programs.records import Records, encode, positions
@@ -153,9 +154,14 @@ def decoded(
     program: Program, releases: Releases, candidates: Candidates, ties: Groups, prior: Array
 ) -> tuple[Posterior, float]:
     """Probabilities of each record's candidates, and the mean square of what none explains."""
-    measurement = program.measure(releases.exchanges, candidates)
     sizes = np.bincount(ties)
     shared = np.stack([np.bincount(ties, p) for p in prior.T], axis=1) / sizes[:, None]
+    sparse = program.equations(releases.exchanges, candidates)
+    if sparse is not None:
+        found = decode_sparse(sparse, ties, shared[ties])
+        told = _as_told_apart(found.posterior.probabilities, ties, prior)
+        return replace(found.posterior, probabilities=told), found.misfit
+    measurement = program.measure(releases.exchanges, candidates)
     posterior = decode_tied(measurement, ties, shared[ties])
     flag = posterior.flag
     if not flag and measurement.spare_rows and measurement.misfit > _FAR:

@@ -4,12 +4,12 @@ A leaf of a tree with a dozen undecided records is a subset sum: its gradient an
 known to seven digits, and of the thousands of answers usually one meets both. What follows from one
 cell makes others smaller, so cells are looked at again, smallest first, until nothing new follows.
 
-* `Cells.peel`: a value is taken only when *every* other one was tried with every combination of the
-  cell's other records and misses by more than the noise can. Nothing is assumed of how common values
-  are. Cells are listed by meeting in the middle: two halves of at most 4,096 combinations each.
-* `Cells.search`: of larger cells only the records that another decoder doubts most are listed, the
-  others held at its answer. A combination that meets the sums is taken when chance would hardly have
-  brought one about: its prior times its likelihood, against the density of the sums over all
+* `Cells.peel`: a value is taken only when *every* other one was tried with every combination of
+  the cell's other records and misses by more than the noise can. Nothing is assumed of how common
+  values are. Cells are listed by meeting in the middle: two halves of at most 4,096 combinations.
+* `Cells.search`: of larger cells only the records that another decoder doubts most are listed,
+  the others held at its answer. A combination that meets the sums is taken when chance would hardly
+  have brought one about: its prior times its likelihood, against the density of the sums over all
   combinations, leaves other answers 1 in 10,000.
 
 Records that enter every equation alike are one unknown count.
@@ -78,6 +78,11 @@ class Cells:
         self.options = [_multisets(self.equations.candidates, int(size)) for size in sizes]
         self.possible = [np.ones(0 if o is None else len(o), dtype=bool) for o in self.options]
         self._cells = list(_cells(self.equations, self.alike))
+
+    @property
+    def listed(self) -> int:
+        """Cells of which every combination was looked at."""
+        return sum(cell.tried > 0 for cell in self._cells)
 
     def values(self) -> Ints:
         """(m,) candidates, -1 where undecided; records alike get theirs in order."""
@@ -298,7 +303,9 @@ def _density(cell: _Cell, each: list[Array], chances: list[Array]) -> float:
 
 def _not_exchangeable(each: list[Array], chosen: Ints) -> list[int]:
     """The groups whose change no other group's change would make up for within the tolerance."""
-    changes = [np.delete(c, option, axis=0) - c[option] for c, option in zip(each, chosen, strict=True)]
+    changes = [
+        np.delete(c, option, axis=0) - c[option] for c, option in zip(each, chosen, strict=True)
+    ]
     owner = np.repeat(np.arange(len(changes)), [len(c) for c in changes])
     every = np.concatenate(changes)
     order = np.argsort(every[:, 0], kind="stable")
@@ -309,8 +316,7 @@ def _not_exchangeable(each: list[Array], chosen: Ints) -> list[int]:
     for at, (a, b) in enumerate(zip(low, high, strict=True)):
         near = order[a:b]
         near = near[owner[near] != owner[at]]
-        if len(near) and (np.abs(every[near] + every[at]) <= TOLERANCE).all(axis=1).any():
-            doubted.add(int(owner[at]))
-        elif (np.abs(every[at]) <= TOLERANCE).all():
+        made_up_for = (np.abs(every[near] + every[at]) <= TOLERANCE).all(axis=1).any()
+        if made_up_for or (np.abs(every[at]) <= TOLERANCE).all():
             doubted.add(int(owner[at]))
     return [at for at in range(len(each)) if at not in doubted]

@@ -29,13 +29,18 @@ PASSES = 8
 """Answers of the ladder around which cells are searched."""
 
 
+CONTRADICTED = 0.05
+"""Share of the listed cells that nothing explains from which cells are not believed at all."""
+
+
 @dataclass(frozen=True)
 class Found:
-    """The posterior, which records single cells decided, and how many cells nothing explains."""
+    """The posterior; which records single cells decided; the mean square of what the answer leaves
+    unexplained, in units of the noise."""
 
     posterior: Posterior
     proven: NDArray[np.bool_]
-    contradictions: int
+    misfit: float
 
 
 def decode_sparse(equations: SparseEquations, ties: Groups, prior: Any = None) -> Found:
@@ -44,6 +49,8 @@ def decode_sparse(equations: SparseEquations, ties: Groups, prior: Any = None) -
     p0 = check_prior(prior, equations.records, equations.candidates)
     cells = Cells(equations)
     cells.peel()
+    if len(cells.contradictions) > CONTRADICTED * max(cells.listed, 1):
+        return _contradicted(equations, ties, p0)
     proven = cells.values() >= 0
     found = _completed(equations, cells, p0)
     for _ in range(PASSES):
@@ -51,7 +58,23 @@ def decode_sparse(equations: SparseEquations, ties: Groups, prior: Any = None) -
             break
         cells.peel()
         found = _completed(equations, cells, p0)
-    return Found(averaged(found, ties), proven, len(cells.contradictions))
+    found = averaged(found, ties)
+    return Found(found, proven, _misfit(equations, found.probabilities))
+
+
+def _contradicted(equations: SparseEquations, ties: Groups, p0: Array) -> Found:
+    """Settings, records or noise are not as stated: what the ladder makes of it, flagged."""
+    found = decode_tied(equations.measurement(), ties, p0)
+    found = replace(found, flag=found.flag or POOR_FIT)
+    return Found(found, np.zeros(len(ties), dtype=bool), _misfit(equations, found.probabilities))
+
+
+def _misfit(equations: SparseEquations, probabilities: Array) -> float:
+    """Mean square of the residuals at the expected values."""
+    left = equations.residual.copy()
+    expected = (equations.difference * probabilities[equations.record, 1:]).sum(axis=1)
+    left -= np.bincount(equations.row, expected, equations.rows)
+    return float(np.mean(np.square(left / equations.sd)))
 
 
 def _completed(equations: SparseEquations, cells: Cells, p0: Array) -> Posterior:

@@ -55,10 +55,12 @@ class Exchange:
 
 @dataclass(frozen=True)
 class Candidates:
-    """inputs: (K, m, d) float32, each record under each candidate; labels: (K, m) float32."""
+    """inputs: (K, m, d) float32, each record under each candidate; labels: (K, m) float32;
+    present: (K,) false where the candidate is that the client does not hold the record."""
 
     inputs: Floats
     labels: Floats
+    present: NDArray[np.bool_] | None = None
 
     @property
     def count(self) -> int:
@@ -107,7 +109,10 @@ def tree_equations(
             for tree in together:
                 leaf = tree.leaves(forest.inputs)
                 each = (found.gradient, found.hessian, found.spread)
-                shaped = (x[:, tree.group].astype(np.float64).reshape(shape) for x in each)
+                shaped = (
+                    x[:, tree.group].astype(np.float64).reshape(shape) * forest.present
+                    for x in each
+                )
                 sums = _Sums(tree, leaf.reshape(shape), *shaped)
                 parts.append(_of_tree(sums, settings, model.parallel))
                 margin[:, tree.group] += tree.value[leaf]
@@ -122,6 +127,8 @@ class _Margins:
     def __init__(self, candidates: Candidates) -> None:
         self.inputs = candidates.inputs.reshape(-1, candidates.inputs.shape[2])
         self.labels = candidates.labels.reshape(-1)
+        here = np.ones(candidates.count) if candidates.present is None else candidates.present
+        self.present = np.asarray(here, dtype=np.float64)[:, None]
         self._trees: tuple[Tree, ...] = ()
         self._start = np.zeros(0, dtype=np.float32)
         self._margin = np.zeros((0, 0), dtype=np.float32)

@@ -6,16 +6,21 @@ from typing import Literal
 
 from pydantic import Field
 
-from overheard.programs.records import Spec
+from overheard.programs.program import Settings
 
 
-class TreeSettings(Spec):
+class TreeSettings(Settings):
     """XGBoost's own names and defaults; ``local_rounds``: boosting rounds a client and message.
+
+    ``aggregation``: "bagging", every client returns its newest trees and the server appends them
+    all; "cyclic", one client a round returns the whole model, which goes on to the next.
 
     ``base_score`` None: every client estimates its own, as XGBoost does by default; the model that
     it returns says which.
     """
 
+    name: Literal["xgboost"] = "xgboost"
+    aggregation: Literal["bagging", "cyclic"] = "bagging"
     objective: Literal[
         "binary:logistic", "multi:softprob", "reg:squarederror", "count:poisson", "reg:gamma"
     ] = "binary:logistic"
@@ -40,7 +45,9 @@ class TreeSettings(Spec):
 
     def parameters(self, seed: int, classes: int = 0) -> dict[str, object]:
         """As XGBoost takes them."""
-        own = self.model_dump(exclude={"local_rounds", "base_score", "max_delta_step"})
+        own = self.model_dump(
+            exclude={"name", "aggregation", "local_rounds", "base_score", "max_delta_step"}
+        )
         if self.base_score is not None:
             own["base_score"] = self.base_score
         if self.max_delta_step:
