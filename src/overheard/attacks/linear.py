@@ -80,7 +80,7 @@ class Linear:
             for value in domain.values
         )
         ties = alike(tables[0], program)
-        posterior, misfit = decoded(program, releases, Candidates(tables), ties, prior)
+        posterior, noted = decoded(program, releases, Candidates(tables), ties, prior)
         probabilities = posterior.probabilities
         return AttributeValues(
             probabilities,
@@ -91,7 +91,7 @@ class Linear:
                 "rank": posterior.rank,
                 "unknowns": posterior.unknowns,
                 "chi2": posterior.chi2_per_equation,
-                "misfit": misfit,
+                **noted,
                 "entropy_bits": float(np.mean(posterior.entropy_bits)),
                 **tie_diagnostics(ties, probabilities),
             },
@@ -131,7 +131,7 @@ class LinearMembership:
         assert tables[0] is not None
         ties = alike(tables[0], program)
         candidates = Candidates((None, *tables))
-        posterior, misfit = decoded(program, releases, candidates, ties, prior)
+        posterior, noted = decoded(program, releases, candidates, ties, prior)
         p = posterior.probabilities
         inside = 1 - p[:, 0]
         attribute = None
@@ -145,29 +145,31 @@ class LinearMembership:
             **flagged(posterior.flag, np.stack([inside, p[:, 0]], axis=1)),
             "rank": posterior.rank,
             "unknowns": posterior.unknowns,
-            "misfit": misfit,
+            **noted,
         }
         return Membership(np.clip(inside, 0.0, 1.0), attribute, told)
 
 
 def decoded(
     program: Program, releases: Releases, candidates: Candidates, ties: Groups, prior: Array
-) -> tuple[Posterior, float]:
-    """Probabilities of each record's candidates, and the mean square of what none explains."""
+) -> tuple[Posterior, dict[str, float | int]]:
+    """Probabilities of each record's candidates, and notes: the mean square of what none explains,
+    and how many records single equations prove."""
     sizes = np.bincount(ties)
     shared = np.stack([np.bincount(ties, p) for p in prior.T], axis=1) / sizes[:, None]
     sparse = program.equations(releases.exchanges, candidates)
     if sparse is not None:
         found = decode_sparse(sparse, ties, shared[ties])
         told = _as_told_apart(found.posterior.probabilities, ties, prior)
-        return replace(found.posterior, probabilities=told), found.misfit
+        noted = {"misfit": found.misfit, "proven": int(found.proven.sum())}
+        return replace(found.posterior, probabilities=told), noted
     measurement = program.measure(releases.exchanges, candidates)
     posterior = decode_tied(measurement, ties, shared[ties])
     flag = posterior.flag
     if not flag and measurement.spare_rows and measurement.misfit > _FAR:
         flag = MISFIT
     told = _as_told_apart(posterior.probabilities, ties, prior)
-    return replace(posterior, probabilities=told, flag=flag), measurement.misfit
+    return replace(posterior, probabilities=told, flag=flag), {"misfit": measurement.misfit}
 
 
 def _as_told_apart(probabilities: Array, ties: Groups, prior: Array) -> Array:
