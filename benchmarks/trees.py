@@ -27,6 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overheard.attacks import attack_named
+from overheard.attacks.linear import stranger
 from overheard.data import adult, randhie
 from overheard.data.dataset import Dataset
 from overheard.federation.config import parse_config
@@ -132,7 +133,8 @@ def listened(
     plain = launch(attack, heard, 0)
     seconds = time.process_time() - began
     guess = launch(attack, heard.knowing(auxiliary), 0)
-    stranger = launch(attack_named("public_model"), heard.knowing(auxiliary), 0)
+    prior = stranger(heard.knowing(auxiliary))
+    values = np.asarray(guess.values)
     confidence = guess.probabilities.max(axis=1)
     right = guess.choice() == truth
     certain = confidence > CERTAIN
@@ -150,7 +152,7 @@ def listened(
         "confidence": float(confidence.mean()),
         "calibration_error": calibration_error(confidence, right),
         "majority": float(max(np.mean(truth == v) for v in np.unique(truth))),
-        "stranger": float((stranger.choice() == truth).mean()),
+        "stranger": float((values[prior.argmax(axis=1)] == truth).mean()),
         "records": len(truth),
         "flag": guess.diagnostics.get("flag", ""),
         "seconds": seconds,

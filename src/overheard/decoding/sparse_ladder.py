@@ -29,6 +29,9 @@ PASSES = 8
 """Answers of the ladder around which cells are searched."""
 
 
+UNPROVEN = 0.99
+"""The ladder is believed no further where fewer equations than unknowns are left and no cell
+confirms it: expectation propagation has been surer than right there."""
 CONTRADICTED = 0.05
 """Share of the listed cells that nothing explains from which cells are not believed at all."""
 
@@ -86,7 +89,7 @@ def _completed(equations: SparseEquations, cells: Cells, p0: Array) -> Posterior
         measured = equations.fixed(values).only(rest).measurement()
         groups = same_rows(np.column_stack([cells.alike, p0])[rest])
         found = decode_tied(measured, groups, p0[rest])
-        probabilities[rest] = found.probabilities
+        probabilities[rest] = _modest(found.probabilities, p0[rest])
         rank = found.rank + int((~rest).sum()) * (equations.candidates - 1)
         found = replace(found, rank=rank, unknowns=unknowns)
     else:
@@ -97,6 +100,19 @@ def _completed(equations: SparseEquations, cells: Cells, p0: Array) -> Posterior
             probabilities, chi2 / max(rows, 1), unknowns, unknowns, 1, not flag, "peeling", flag
         )
     return replace(found, probabilities=_shared(probabilities, cells.alike, ~rest, p0))
+
+
+def _modest(probabilities: Array, p0: Array) -> Array:
+    """No value surer than `UNPROVEN`, unless it was so beforehand; the others take the rest."""
+    best = probabilities.argmax(axis=1)[:, None]
+    top = np.take_along_axis(probabilities, best, 1)
+    most = np.maximum(np.take_along_axis(p0, best, 1), UNPROVEN)
+    others = np.where(p0 > 0, np.maximum(probabilities, 1e-12), 0.0)
+    np.put_along_axis(others, best, 0.0, 1)
+    room = others.sum(axis=1, keepdims=True)
+    others *= (1 - most) / np.maximum(room, 1e-300)
+    np.put_along_axis(others, best, most, 1)
+    return np.where((top > most) & (room > 0), others, probabilities)
 
 
 def _shared(probabilities: Array, alike: Groups, known: NDArray[np.bool_], p0: Array) -> Array:

@@ -328,9 +328,11 @@ class _Checked:
     def categories(self, said: dict[str, Any], nodes: int) -> Flags | None:
         """(nodes, 1 + C): column 0 true at nodes that split on a category; column 1 + c true where
         category c goes right."""
-        if not len(said.get("categories_nodes") or ()):
+        if "categories_nodes" not in said:
             return None
         at = self.array(said, "categories_nodes", None, "i")
+        if not len(at):
+            return None
         starts = self.array(said, "categories_segments", len(at), "i")
         sizes = self.array(said, "categories_sizes", len(at), "i")
         values = self.array(said, "categories", None, "i")
