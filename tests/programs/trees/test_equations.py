@@ -151,7 +151,7 @@ def test_sampled_rows_are_noise_of_the_stated_size():
         found.append(tree_equations(exchanges, candidates, settings).residual_at(truth))
     left = np.concatenate(found)
     assert 0.7 < np.sqrt(np.mean(left**2)) < 1.2
-    assert len(left) > 150
+    assert len(left) > 100
 
 
 def test_records_of_another_table_are_refused():

@@ -75,11 +75,9 @@ class Tree:
         assert self.categories is not None
         sets = self.categories
         split = sets[:, 0][node]
-        valid = split & (x >= 0) & (x < sets.shape[1] - 1)
-        column = np.where(valid, x, 0).astype(np.int64) + 1
-        unknown = split & ~valid & ~np.isnan(x)  # a category beyond all: the default direction
-        chosen = np.where(valid, ~sets[node, column], goes_left)
-        return np.where(unknown, self.default_left[node], chosen)
+        known = split & (x >= 0) & (x < sets.shape[1] - 1)  # others are in no set and go left
+        column = np.where(known, x, 0).astype(np.int64) + 1
+        return np.where(split & ~np.isnan(x), ~(known & sets[node, column]), goes_left)
 
 
 @dataclass(frozen=True)
