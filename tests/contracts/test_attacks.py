@@ -21,7 +21,7 @@ from overheard.evaluation.metrics import attribute_hits
 from overheard.programs.records import Records
 from overheard.questions.question import all_questions
 from overheard.transcript.knowledge import KINDS
-from overheard.transcript.observe import observe, recipe_of
+from overheard.transcript.observe import observe, told_of
 from overheard.transcript.target import Target
 from overheard.transcript.threat import EAVESDROPPER
 from overheard.transcript.view import launch
@@ -34,6 +34,7 @@ FEDERATIONS = {
     "logistic": ({"name": "logistic"}, {"learning_rate": 0.5}),
     "mlp": ({"name": "mlp", "hidden": [8]}, {"learning_rate": 0.05}),
     "mini-batches": ({"name": "linear"}, {"batch_size": 16}),
+    "Newton steps": ({"name": "newton", "likelihood": "logistic"}, {"rounds": 6}),
 }
 
 
@@ -111,7 +112,7 @@ def test_placebo(federate, federation, name):
 
     model, training = FEDERATIONS[federation]
     recording = federate(model, change=permute, clients=6, **training)
-    recipe = recipe_of(recording)
+    recipe = told_of(recording)
     truth = {
         client: Records({**records.columns, "s": real["s"][int(client) :: 6]})
         for client, records in recording.truth().items()

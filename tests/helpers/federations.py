@@ -130,6 +130,7 @@ def _property(path: Path, seed: int = 0) -> Recording:
 
 
 LINEAR, LOGISTIC = {"name": "linear"}, {"name": "logistic"}
+NEWTON = {"name": "newton", "likelihood": "logistic"}
 GROUPS = {"attributes": [], "label": True, "group": "s", "auxiliary": 200}
 FAMILIES = {
     "models": Family(
@@ -150,6 +151,13 @@ FAMILIES = {
     "members": Family(
         _people({"name": "mlp", "hidden": [16]}, {"membership": 100}, rounds=3, participation=1.0),
         SERVER, "membership.s", ("candidate_decode", "coin", "gradient_variance_gmm"),
+    ),
+    "attributes, Newton steps": Family(
+        _people(NEWTON, {}, rounds=6, participation=1.0), SERVER, "s", ("linear",),
+    ),
+    "members, Newton steps": Family(
+        _people(NEWTON, {"membership": 40}, people=60, rounds=6, participation=1.0),
+        SERVER, "membership.s", ("linear_membership",),
     ),
     "labels by group": Family(
         _people({"name": "mlp", "hidden": [12]}, GROUPS, algorithm="fedsgd", rounds=1,

@@ -36,7 +36,8 @@ from overheard.transcript.view import View
 Array = NDArray[np.float64]
 Groups = NDArray[np.intp]
 MISFIT = "poor fit: the releases hold more than the program and rounding explain"
-_FAR = 25.0  # mean square of what no candidate explains, in units of rounding, that is let pass
+_FAR = 1e4  # mean square of what no candidate explains, in units of rounding, that is let pass: the
+# ladder raises the noise to it, and a wrong description leaves many orders of magnitude more
 _SWEEPS = 200
 
 

@@ -101,13 +101,15 @@ def plan(config: Config, dataset: Dataset | None = None) -> Plan:
     secrets = (label, outsiders, auxiliary, properties)
     told: Recipe | Program
     if isinstance(config.model, Settings):
-        told = _program(config, config.model, encoding, target)
+        told = _program(config, config.model, encoding, target, seen.records)
     else:
         told = _recipe(config, encoding, target, tuple(clients))
     return Plan(config, dataset, told, clients, attributes, *secrets)
 
 
-def _program(config: Config, asked: Settings, encoding: Encoding, target: Target) -> Program:
+def _program(
+    config: Config, asked: Settings, encoding: Encoding, target: Target, records: Records
+) -> Program:
     """What clients do that train no network; refuses settings that only networks have."""
     given = config.training.model_fields_set - {"rounds", "participation"}
     others = {
@@ -120,7 +122,7 @@ def _program(config: Config, asked: Settings, encoding: Encoding, target: Target
         raise FixConfig(
             f"{wrong[0]} is about networks, and model {asked.name!r} trains none: leave it out"
         )
-    return family_named(asked.name).planned(asked, encoding, target)
+    return family_named(asked.name).planned(asked, encoding, target, records)
 
 
 def _recipe(config: Config, encoding: Encoding, target: Target, clients: tuple[str, ...]) -> Recipe:

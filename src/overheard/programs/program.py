@@ -74,11 +74,13 @@ class Constraints:
     """Whole numbers that were released, as bounds: ``low <= sum_i counts[i, s_i] <= high``.
 
     counts: (m, K, R) whole numbers; low, high: (R,), equal where the number itself was released.
+    ``complete``: they are all that was released.
     """
 
     counts: NDArray[np.int64]
     low: NDArray[np.int64]
     high: NDArray[np.int64]
+    complete: bool
 
 
 class Settings(Spec):
@@ -102,14 +104,20 @@ class Program(Spec):
         return self.settings.name
 
     @classmethod
-    def planned(cls, settings: Settings, encoding: Encoding, target: Target) -> Self:
-        """The program of a federation; refuses settings that do not fit its records."""
+    def planned(
+        cls, settings: Settings, encoding: Encoding, target: Target, records: Records
+    ) -> Self:
+        """The program of a federation of these records, everybody's together; refuses settings
+        that do not fit them."""
+        return cls.checked({"settings": settings, "encoding": encoding, "target": target})
+
+    @classmethod
+    def checked(cls, content: dict[str, Any]) -> Self:
+        """The program of these parts; what is wrong with them is the config's."""
         try:
-            return cls.model_validate(
-                {"settings": settings, "encoding": encoding, "target": target}
-            )
+            return cls.model_validate(content)
         except ValidationError as error:
-            raise FixConfig(f"model {settings.name!r}: {_first(error)}") from error
+            raise FixConfig(f"model {content['settings'].name!r}: {_first(error)}") from error
 
     def columns(self) -> tuple[str, ...]:
         """The columns that the program looks at: records that agree in them are told apart by
@@ -142,7 +150,7 @@ class Program(Spec):
         return None
 
     def constraints(self, heard: Sequence[Exchange], candidates: Candidates) -> Constraints | None:
-        """The same as exact bounds on whole numbers, where everything released is one."""
+        """What was heard of whole numbers, as exact bounds; None where there are none."""
         return None
 
     def distance(self, returned: Message, repeated: Message) -> float:

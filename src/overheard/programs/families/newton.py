@@ -105,12 +105,14 @@ class Newton(Program):
         return self
 
     @classmethod
-    def planned(cls, settings: Settings, encoding: Encoding, target: Target) -> Self:
+    def planned(
+        cls, settings: Settings, encoding: Encoding, target: Target, records: Records
+    ) -> Self:
         assert isinstance(settings, NewtonSettings)
         if FAMILIES[settings.likelihood].positive is not None:
             # counts and positive numbers are taken as they stand
             target = target.model_copy(update={"shift": 0.0, "scale": 1.0})
-        return super().planned(settings, encoding, target)
+        return super().planned(settings, encoding, target, records)
 
     @property
     def size(self) -> int:

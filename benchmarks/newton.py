@@ -1,0 +1,146 @@
+"""What do Newton steps give away, and after how many messages?
+
+    python benchmarks/newton.py [--sites "site 3" ...] [--messages 8]
+
+RAND (comes with the package), logistic regression of "spends more than the median" by Newton's
+method from coefficients of zero, six sites, gradient and Hessian in float64, an adversary who
+knows everything of a site's people but one attribute. Writes benchmarks/newton.json, a row a site
+and attribute: for every number of messages heard the share guessed right, the rank of the
+equations beside the unknowns, which decoder answered, how many records are called certain (99%)
+and how many of those are right; the majority, a stranger's imputation, the best that anybody could
+do (people who agree in everything public can only be counted), and the first number of messages
+that reaches it. The settings were written down before anything was run; rows that are there
+already, with this code, are kept.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from overheard.attacks.linear import Linear, alike
+from overheard.evaluation.baselines import imputation, majority_share
+from overheard.federation.config import parse_config
+from overheard.federation.plan import plan
+from overheard.federation.simulate import simulate
+from overheard.own_code import code_of, stands_on
+from overheard.programs.records import Records
+from overheard.transcript.knowledge import Releases
+from overheard.transcript.observe import observe, told_of
+from overheard.transcript.store import Recording
+from overheard.transcript.target import attribute
+from overheard.transcript.threat import EAVESDROPPER
+from overheard.transcript.view import launch
+
+OUT = Path(__file__).with_suffix(".json")
+COMMAND = "python benchmarks/newton.py"
+ATTRIBUTES = ("female", "black", "physlm")
+CONFIG: dict[str, Any] = {
+    "data": {"source": "randhie", "options": {"above_median": True}},
+    "model": {"name": "newton", "likelihood": "logistic"},
+    "audit": {"attributes": list(ATTRIBUTES)},
+}
+
+
+def code() -> str:
+    """The digest of the code that the rows depend on."""
+    return code_of(
+        stands_on(
+            "overheard.attacks.linear",
+            "overheard.federation.simulate",
+            "overheard.programs.families.newton",
+        )
+    )
+
+
+def best_possible(secret: NDArray[Any], groups: NDArray[np.intp]) -> float:
+    """The share that the best guess gets who knows how many of each group have which value."""
+    values = np.unique(secret, return_inverse=True)[1]
+    counts = np.zeros((groups.max() + 1, values.max() + 1))
+    np.add.at(counts, (groups, values), 1)
+    return float(counts.max(axis=1).sum() / len(secret))
+
+
+def row(recording: Recording, site: str, column: str) -> dict[str, Any]:
+    """One site and attribute, decoded after every message."""
+    program, truth = told_of(recording), recording.truth()
+    assert program is not None
+    mine, values = truth[site], (0.0, 1.0)
+    stranger = imputation(program, truth, site, column, values, 0)
+    view = observe(recording, EAVESDROPPER, attribute(column), site)
+    heard = view.know(Releases)
+    curve = []
+    for messages in range(1, len(heard) + 1):
+        began = time.process_time()
+        guess = launch(Linear(), view.knowing(heard.first(messages)), 0)
+        spent = time.process_time() - began
+        right, sure = guess.choice() == mine[column], guess.probabilities.max(axis=1) > 0.99
+        told = guess.diagnostics
+        curve.append(
+            {
+                "messages": messages,
+                "accuracy": float(right.mean()),
+                "expected": float(guess.probabilities.max(axis=1).mean()),
+                "rank": told["rank"],
+                "unknowns": told["unknowns"],
+                "method": told["method"],
+                "flag": told.get("flag", ""),
+                "certain": int(sure.sum()),
+                "certain_right": int((right & sure).sum()),
+                "seconds": spent,
+            }
+        )
+    seen = Records({c: v for c, v in mine.columns.items() if c != column})
+    best = best_possible(mine[column], alike(seen, program))  # type: ignore[arg-type]
+    reached = [one["messages"] for one in curve if one["accuracy"] >= best - 1e-12]
+    return {
+        "records": len(mine),
+        "coefficients": int(program.encoding.width) + 1,
+        "majority": majority_share(mine[column], values),
+        "stranger": None if stranger is None else float(stranger.hits.mean()),
+        "best_possible": best,
+        "reached_after": min(reached, default=None),
+        "curve": curve,
+    }
+
+
+def printed(key: str, found: Mapping[str, Any]) -> str:
+    """A row in a line."""
+    curve = " ".join(f"{one['accuracy']:.3f} ({one['rank']})" for one in found["curve"])
+    return (
+        f"{key}, {found['records']} people: {curve}; best possible {found['best_possible']:.4f} "
+        f"after {found['reached_after']} messages; majority {found['majority']:.3f}, stranger "
+        f"{found['stranger']:.3f}"
+    )
+
+
+def main() -> None:
+    """Run what is missing, and print the table: share guessed right (rank) by messages."""
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("--sites", nargs="+", default=[f"site {k}" for k in range(1, 7)])
+    parser.add_argument("--messages", type=int, default=8)
+    asked = parser.parse_args()
+    kept: dict[str, Any] = json.loads(OUT.read_text()) if OUT.exists() else {}
+    with tempfile.TemporaryDirectory() as folder:
+        config = parse_config({**CONFIG, "training": {"rounds": asked.messages}})
+        recording = Recording.open(simulate(plan(config), Path(folder) / "run"))
+        for site in asked.sites:
+            for column in ATTRIBUTES:
+                key = f"{site}; {column}; {asked.messages} messages"
+                if kept.get(key, {}).get("code") != code():
+                    found = row(recording, site, column)
+                    kept[key] = {"command": COMMAND, "code": code(), **found}
+                    OUT.write_text(json.dumps(kept, indent=1) + "\n")
+                print(printed(key, kept[key]), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,432 @@
+"""What do released tables tell? Counts by cell, sums, means, variances, survival tables, risk sets.
+
+No model is trained: each client answers with tables of its records. Every number is a sum over
+records of what a record adds to its cell, so it is linear in which candidate each record is. A mean
+is one too: over the records of its cell, what they are above it adds up to zero; so is a variance.
+Counts are whole numbers, which is more than a measurement: `constraints` hands them on as bounds,
+equal where the count itself was released, apart where small cells are suppressed or counts rounded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, model_validator
+from scipy import linalg
+
+from overheard.decoding.measurement import Measurement
+from overheard.errors import FixConfig, FixRecording
+from overheard.programs.program import (
+    Candidates,
+    Constraints,
+    Exchange,
+    Message,
+    Program,
+    Settings,
+    expected,
+    measured,
+    room,
+)
+from overheard.programs.recipe import Target
+from overheard.programs.records import Encoding, Records, Spec, Value, encode
+
+Array = NDArray[np.float64]
+MOST_VALUES = 64
+"""Of a column that tables are made by; numbers with more are cut by ``bins``."""
+MOST_CELLS = 20_000
+SUPPRESSED = -1
+"""Stands for a count that is too small to be released."""
+Columns = Annotated[tuple[str, ...], Field(max_length=4)]
+
+
+class Table(Spec):
+    """One table, ``by`` up to four columns (none: everybody together).
+
+    ``count``: records in each cell. ``sum``, ``mean``, ``variance`` (with its mean; divided by the
+    records less one): of the column ``of``. ``survival``: at each of ``times`` those at risk, whose
+    ``time`` is not below it, and the ``event``\\ s before the next one: Kaplan and Meier's table.
+    ``cox``: over the same risk sets the sums of exp(b'x), times x, and times x x', at the
+    coefficients b that the server sends; x are all inputs but time and event.
+    """
+
+    kind: Literal["count", "sum", "mean", "variance", "survival", "cox"] = "count"
+    by: Columns = ()
+    of: str = ""
+    time: str = ""
+    event: str = ""
+    times: tuple[float, ...] = Field(default=(), max_length=1000)
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        numbers = self.kind in ("sum", "mean", "variance")
+        if numbers != bool(self.of):
+            raise ValueError(
+                f"kind {self.kind!r}: `of` names the column of a sum, mean or variance"
+            )
+        lasting = self.kind in ("survival", "cox")
+        if any(lasting != bool(given) for given in (self.time, self.event, self.times)):
+            raise ValueError(f"kind {self.kind!r}: survival and cox need time, event and times")
+        if self.kind == "cox" and self.by:
+            raise ValueError("kind 'cox' is about everybody together; leave `by` out")
+        if list(self.times) != sorted(set(self.times)) or len(set(self.by)) < len(self.by):
+            raise ValueError("times must increase, and no column may stand twice in `by`")
+        return self
+
+    @property
+    def whole(self) -> bool:
+        """Whether it holds counts."""
+        return self.kind in ("count", "survival")
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return tuple(c for c in (*self.by, self.of, self.time, self.event) if c)
+
+
+class StatisticsSettings(Settings):
+    """``tables``; ``bins``: where numbers are cut that tables are made by (a histogram is a count
+    by such a column). Against readers: counts from 1 to below ``suppress`` are not released, nor
+    sums and means of so few; counts are rounded to multiples of ``round_to``, other numbers to
+    ``decimals``. ``joining``: so many of each client's last records join one by one, one a release
+    after the first: what two releases differ in is a person."""
+
+    name: Literal["statistics"] = "statistics"
+    tables: tuple[Table, ...] = Field(min_length=1, max_length=100)
+    bins: dict[str, tuple[float, ...]] = {}
+    suppress: int = Field(default=0, ge=0, le=1000)
+    round_to: int = Field(default=1, ge=1, le=1000)
+    decimals: int | None = Field(default=None, ge=0, le=15)
+    joining: int = Field(default=0, ge=0, le=1000)
+
+    @model_validator(mode="after")
+    def _distinct(self) -> Self:
+        if sum(table.kind == "cox" for table in self.tables) > 1:
+            raise ValueError("one table of kind 'cox' is enough: the server sends one model")
+        for column, edges in self.bins.items():
+            if list(edges) != sorted(set(edges)) or not edges:
+                raise ValueError(f"bins of {column!r} must increase, at least one")
+        return self
+
+
+class Statistics(Program):
+    """Tables of a client's records; ``domains`` has the values of the columns they are made by."""
+
+    settings: StatisticsSettings
+    domains: dict[str, tuple[Value, ...]] = {}
+
+    @model_validator(mode="after")
+    def _known(self) -> Self:
+        for table in self.settings.tables:
+            cells = 1
+            for column in table.by:
+                if column not in self.settings.bins and column not in self.domains:
+                    raise ValueError(f"tables are made by {column!r}, whose values are not given")
+                cells *= self._values(column)
+            cells *= max(len(table.times), 1) * (self._inputs**2 if table.kind == "cox" else 1)
+            if cells > MOST_CELLS:
+                raise ValueError(f"a table of {cells:,} cells; at most {MOST_CELLS:,} are allowed")
+        return self
+
+    @classmethod
+    def planned(
+        cls, settings: Settings, encoding: Encoding, target: Target, records: Records
+    ) -> Self:
+        assert isinstance(settings, StatisticsSettings)
+        domains: dict[str, tuple[Value, ...]] = {}
+        for table in settings.tables:
+            for column in table.columns:
+                if column not in records.columns:
+                    known = ", ".join(records.columns)
+                    raise FixConfig(f"model 'statistics': no column {column!r}; there are {known}")
+            for column in set(table.columns) - set(table.by) | set(settings.bins):
+                if records[column].dtype.kind not in "biuf":
+                    raise FixConfig(f"model 'statistics': {column!r} holds text, not numbers")
+            for column in table.by:
+                if column in settings.bins:
+                    continue
+                values = tuple(sorted(set(records[column].tolist())))
+                if len(values) > MOST_VALUES:
+                    raise FixConfig(
+                        f"model 'statistics': {column!r} has {len(values)} values, more than "
+                        f"{MOST_VALUES}; say in [model.bins] where to cut it"
+                    )
+                domains[column] = values
+        content = {"settings": settings, "encoding": encoding, "target": target}
+        return cls.checked({**content, "domains": domains})
+
+    @property
+    def _inputs(self) -> int:
+        return self.encoding.width
+
+    def _values(self, column: str) -> int:
+        bins = self.settings.bins
+        return len(bins[column]) + 1 if column in bins else len(self.domains[column])
+
+    def columns(self) -> tuple[str, ...]:
+        seen = [column for table in self.settings.tables for column in table.columns]
+        if any(table.kind == "cox" for table in self.settings.tables):
+            seen += [*self.encoding.columns()]
+        return tuple(dict.fromkeys(seen))
+
+    def first(self) -> Message:
+        sent: dict[str, NDArray[Any]] = {"release": np.array(0)}
+        if any(table.kind == "cox" for table in self.settings.tables):
+            sent["coefficients"] = np.zeros(self._inputs)
+        return sent
+
+    def respond(self, received: Message, records: Records, rng: np.random.Generator) -> Message:
+        number = self._release(received, 0)
+        there = records.take(np.arange(self._held(len(records), number)))
+        answer: dict[str, NDArray[Any]] = {}
+        for place, table in enumerate(self.settings.tables):
+            total = self._adds(table, there, received).sum(axis=0)
+            size = self._sizes(table, there)
+            answer |= {f"{place}.{k}": v for k, v in self._released(table, total, size).items()}
+        return answer
+
+    def following(self, sent: Message, returned: Mapping[str, Message]) -> Message:
+        following: dict[str, NDArray[Any]] = {"release": np.asarray(sent["release"]) + 1}
+        for place, table in enumerate(self.settings.tables):
+            if table.kind == "cox":
+                parts = [np.asarray(r[f"{place}.numbers"]) for r in returned.values()]
+                moved = self._cox_step(table, np.sum(parts, axis=0))
+                following["coefficients"] = np.asarray(sent["coefficients"]) + moved
+        return following
+
+    def measure(self, heard: Sequence[Exchange], candidates: Candidates) -> Measurement:
+        pieces = [
+            self._equations(one, place, table, candidates)
+            for one in heard
+            for place, table in enumerate(self.settings.tables)
+        ]
+        features = np.concatenate([f for f, _, _ in pieces], axis=2)
+        total, noise = (np.concatenate([p[k] for p in pieces]) for k in (1, 2))
+        return measured(features, total, noise)
+
+    def constraints(self, heard: Sequence[Exchange], candidates: Candidates) -> Constraints | None:
+        counts, bounds = [], []
+        for one in heard:
+            for place, table in enumerate(self.settings.tables):
+                if table.whole:
+                    counts.append(self._candidate_adds(one, table, candidates))
+                    bounds.append(self._bounds(self._told(one, place, table)))
+        if not counts:
+            return None
+        return Constraints(
+            np.moveaxis(np.concatenate(counts, axis=2), 0, 1).astype(np.int64),
+            np.concatenate([low for low, _ in bounds]),
+            np.concatenate([high for _, high in bounds]),
+            all(table.whole for table in self.settings.tables),
+        )
+
+    def _release(self, message: Message, number: int) -> int:
+        release = float(expected(message, "release", (), number))
+        if not 0 <= release <= 1e6 or release != int(release):
+            raise FixRecording(f"round {number}: 'release' is {release:g}, which counts nothing")
+        return int(release)
+
+    def _held(self, records: int, release: int) -> int:
+        """How many of a client's records are in a release."""
+        return max(records - self.settings.joining + min(release, self.settings.joining), 0)
+
+    def _cells(self, table: Table, records: Records) -> NDArray[np.int64]:
+        """The cell that each record falls into."""
+        cell = np.zeros(len(records), dtype=np.int64)
+        for column in table.by:
+            values = records[column]
+            if column in self.settings.bins:
+                which = np.searchsorted(self.settings.bins[column], values, side="right")
+            else:
+                domain = np.asarray(self.domains[column])
+                hits = values[:, None] == domain[None, :]
+                if not hits.any(axis=1).all():
+                    unseen = str(values[~hits.any(axis=1)][0])[:100]
+                    raise FixConfig(f"column {column!r} has the value {unseen}, in no table's cell")
+                which = hits.argmax(axis=1)
+            cell = cell * self._values(column) + which
+        return cell
+
+    def _count(self, table: Table) -> int:
+        return int(np.prod([self._values(column) for column in table.by], initial=1))
+
+    def _inside(self, table: Table, records: Records) -> Array:
+        """Whether each record is in each cell (m, C)."""
+        return np.asarray(
+            self._cells(table, records)[:, None] == np.arange(self._count(table)), np.float64
+        )
+
+    def _adds(self, table: Table, records: Records, sent: Message) -> Array:
+        """What each record adds to the sums behind a table (m, R)."""
+        if table.kind == "cox":
+            return self._risk_sums(table, records, sent)
+        inside = self._inside(table, records)
+        if table.kind == "count":
+            return inside
+        if table.kind == "survival":
+            at_risk, events = _at_risk(table, records)
+            both = np.concatenate([at_risk, events], axis=1)
+            return np.asarray((both[:, :, None] * inside[:, None, :]).reshape(len(records), -1))
+        values = records[table.of].astype(np.float64)[:, None] * inside
+        if table.kind == "sum":
+            return values
+        return np.concatenate([values, records[table.of][:, None] * values], axis=1)
+
+    def _sizes(self, table: Table, records: Records) -> Array:
+        """How many records stand behind each cell."""
+        return self._inside(table, records).sum(axis=0)
+
+    def _released(self, table: Table, total: Array, size: Array) -> dict[str, NDArray[Any]]:
+        """What is said of the sums behind a table, once small cells and digits are taken away."""
+        asked = self.settings
+        if table.whole:
+            counts = np.rint(total).astype(np.int64)
+            small = (counts > 0) & (counts < asked.suppress)
+            coarse = (2 * counts + asked.round_to) // (2 * asked.round_to) * asked.round_to
+            return {"counts": np.where(small, SUPPRESSED, coarse)}
+        if table.kind == "cox":
+            return {"numbers": self._rounded(total)}
+        least = max(asked.suppress, 2 if table.kind == "variance" else 1)
+        shown = (size >= least) if table.kind != "sum" or asked.suppress else size >= 0
+        if table.kind == "sum":
+            return {"numbers": self._rounded(np.where(shown, total, 0.0)), "shown": shown}
+        sums, squares = total.reshape(2, -1)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            mean = np.where(shown, sums / np.maximum(size, 1), 0.0)
+            about = squares - 2 * mean * sums + size * mean**2
+            variance = np.where(shown, about / np.maximum(size - 1, 1), 0.0)
+        if table.kind == "mean":
+            return {"numbers": self._rounded(mean), "shown": shown}
+        both = np.concatenate([mean, np.maximum(variance, 0.0)])
+        return {"numbers": self._rounded(both), "shown": shown}
+
+    def _rounded(self, numbers: Array) -> Array:
+        decimals = self.settings.decimals
+        return numbers if decimals is None else np.round(numbers, decimals)
+
+    def _told(self, one: Exchange, place: int, table: Table) -> NDArray[np.int64]:
+        """The counts of a table, as they were released."""
+        rows = self._count(table) * max(2 * len(table.times), 1)
+        told = expected(one.returned, f"{place}.counts", (rows,), one.number)
+        if (told != np.rint(told)).any() or told.min(initial=0) < SUPPRESSED:
+            raise FixRecording(f"round {one.number}: table {place} holds what is no count")
+        return told.astype(np.int64)
+
+    def _bounds(self, told: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The least and the largest count that is released like this."""
+        hidden, step = told == SUPPRESSED, self.settings.round_to
+        low, high = told - step // 2, told + (step - 1) // 2
+        low = np.maximum(low, 0)
+        # what is released is nothing, or no small cell
+        low = np.where(told >= self.settings.suppress, np.maximum(low, self.settings.suppress), low)
+        return np.where(hidden, 1, low), np.where(hidden, self.settings.suppress - 1, high)
+
+    def _candidate_adds(self, one: Exchange, table: Table, candidates: Candidates) -> Array:
+        """`_adds` under each candidate (K, m, R), nothing for records that have not joined."""
+        number = self._release(one.sent, one.number)
+        there = self._held(candidates.records, number)
+        made = [
+            None if records is None else self._adds(table, records, one.sent)
+            for records in candidates.tables
+        ]
+        width = next(adds.shape[1] for adds in made if adds is not None)
+        room(width, candidates.records, len(made))
+        features = np.zeros((len(made), candidates.records, width))
+        for k, adds in enumerate(made):
+            if adds is not None:
+                features[k, :there] = adds[:there]
+        return features
+
+    def _equations(
+        self, one: Exchange, place: int, table: Table, candidates: Candidates
+    ) -> tuple[Array, Array, Array]:
+        """Features (K, m, R), totals and noise (R,) of one table of one release."""
+        features = self._candidate_adds(one, table, candidates)
+        if table.whole:
+            low, high = self._bounds(self._told(one, place, table))
+            width = (high - low).astype(np.float64)
+            return features, (low + high) / 2, np.sqrt(width * (width + 2) / 12)
+        cells, digit = self._count(table), 0.0
+        if self.settings.decimals is not None:
+            digit = 10.0**-self.settings.decimals / np.sqrt(12)
+        rows = features.shape[2]
+        told = one.returned
+        if table.kind == "mean":
+            rows = cells
+        numbers = expected(told, f"{place}.numbers", (rows,), one.number)
+        if table.kind == "cox":
+            return features, numbers, np.full(rows, digit)
+        shown = expected(told, f"{place}.shown", (cells,), one.number) > 0.5
+        if table.kind == "sum":
+            return features * shown, numbers * shown, np.full(rows, digit)
+        inside = self._candidate_inside(one, table, candidates) * shown
+        behind = inside.max(axis=0).sum(axis=0)  # at most so many records in each cell
+        sums, squares = features[..., :cells], features[..., cells:]
+        mean = numbers[:cells]
+        above = sums * shown - inside * mean
+        noise = np.maximum(digit, np.spacing(np.abs(mean))) * behind
+        if table.kind == "mean":
+            return above, np.zeros(cells), noise
+        variance = numbers[cells:]
+        spread = (squares - 2 * mean * sums) * shown + inside * (mean**2 - variance)
+        size = np.abs(squares).max(axis=0).sum(axis=0)
+        rounding = np.finfo(np.float64).eps * 4 * size + digit * behind
+        rounding += noise * 2 * np.sqrt(np.abs(variance))
+        return (
+            np.concatenate([above, spread], axis=2),
+            np.concatenate([np.zeros(cells), -variance * shown]),
+            np.concatenate([noise, rounding]),
+        )
+
+    def _candidate_inside(self, one: Exchange, table: Table, candidates: Candidates) -> Array:
+        return self._candidate_adds(one, Table(by=table.by), candidates)
+
+    def _risk_sums(self, table: Table, records: Records, sent: Message) -> Array:
+        """exp(b'x) [1, x, x x'] over each risk set, and events and their x (m, T, ...) flat."""
+        d = self._inputs
+        coefficients = expected(sent, "coefficients", (d,), 0)
+        inputs = encode(self.encoding, records)
+        weight = np.exp(np.clip(inputs @ coefficients, -500, 500))[:, None]
+        first, second = np.triu_indices(d)
+        risk = np.concatenate(
+            [weight, weight * inputs, weight * inputs[:, first] * inputs[:, second]], axis=1
+        )
+        event = np.concatenate([np.ones((len(inputs), 1)), inputs], axis=1)
+        at_risk, events = _at_risk(table, records)
+        parts = [
+            (at_risk[:, :, None] * risk[:, None, :]).reshape(len(inputs), -1),
+            (events[:, :, None] * event[:, None, :]).reshape(len(inputs), -1),
+        ]
+        return np.concatenate(parts, axis=1)
+
+    def _cox_step(self, table: Table, total: Array) -> Array:
+        """Newton's step of the partial likelihood (Breslow's ties), from sums over all clients."""
+        d, times = self._inputs, len(table.times)
+        wide = 1 + d + d * (d + 1) // 2
+        risk, event = total[: times * wide].reshape(times, wide), total[times * wide :]
+        events = event.reshape(times, 1 + d)
+        gradient, curvature = np.zeros(d), 1e-9 * np.eye(d)
+        for sums, dead in zip(risk, events, strict=True):
+            if sums[0] <= 0 or not dead[0]:
+                continue
+            mean, square = sums[1 : 1 + d] / sums[0], np.zeros((d, d))
+            square[np.triu_indices(d)] = sums[1 + d :] / sums[0]
+            square += np.triu(square, 1).T
+            gradient += dead[1:] - dead[0] * mean
+            curvature += dead[0] * (square - np.outer(mean, mean))
+        return np.asarray(linalg.lstsq(curvature, gradient)[0])
+
+
+def _at_risk(table: Table, records: Records) -> tuple[Array, Array]:
+    """Whether each record is at risk at each time, and has its event before the next (m, T)."""
+    edges = np.asarray(table.times)
+    time, event = records[table.time][:, None], records[table.event][:, None] > 0.5
+    ends = np.append(edges[1:], np.inf)
+    return (
+        np.asarray(time >= edges, np.float64),
+        np.asarray(event & (time >= edges) & (time < ends), np.float64),
+    )
+
+
+PROGRAM = Statistics

@@ -1,0 +1,192 @@
+"""Newton steps: what a client sends is what the model's likelihood says, and it is decoded."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from federations import recorded
+from scipy import optimize, special
+
+from overheard.attacks import attack_named
+from overheard.decoding.measurement import Measurement
+from overheard.errors import FixConfig, FixRecording
+from overheard.programs.families.newton import FAMILIES, Newton, NewtonSettings
+from overheard.programs.program import Candidates, Exchange
+from overheard.programs.recipe import Target
+from overheard.programs.records import Encoding, Records, Scaled
+from overheard.transcript.knowledge import Releases
+from overheard.transcript.observe import observe
+from overheard.transcript.target import attribute, membership
+from overheard.transcript.threat import EAVESDROPPER
+from overheard.transcript.view import launch
+
+LIKELIHOODS = tuple(FAMILIES)
+RNG = np.random.default_rng(3)
+
+
+def records_for(likelihood, rows=40):
+    rng = np.random.default_rng(7)
+    x, s = rng.normal(size=(rows, 3)), (rng.random(rows) < 0.5).astype(float)
+    eta = 0.3 * x.sum(axis=1) + 0.5 * s
+    label = {
+        "linear": eta + rng.normal(size=rows),
+        "logistic": (rng.random(rows) < special.expit(eta)).astype(float),
+        "poisson": rng.poisson(np.exp(eta)).astype(float),
+        "gamma": rng.gamma(2.0, np.exp(eta) / 2),
+    }[likelihood]
+    return Records({"a": x[:, 0], "b": x[:, 1], "c": x[:, 2], "s": s, "y": label})
+
+
+def newton(likelihood, **settings):
+    blocks = tuple(Scaled(column=c) for c in "abcs")
+    classes = (0.0, 1.0) if likelihood == "logistic" else ()
+    return Newton.planned(
+        NewtonSettings(likelihood=likelihood, **settings),
+        Encoding(blocks=blocks),
+        Target(column="y", classes=classes),
+        Records({}),
+    )
+
+
+def negative_log_likelihood(likelihood, inputs, labels):
+    """Written out, up to a constant: the slow twin of the family's formulas."""
+    forms = {
+        "linear": lambda e: ((labels - e) ** 2 / 2).sum(),
+        "logistic": lambda e: (np.logaddexp(0, e) - labels * e).sum(),
+        "poisson": lambda e: (np.exp(e) - labels * e).sum(),
+        "gamma": lambda e: (labels * np.exp(-e) + e).sum(),
+    }
+    return lambda b: forms[likelihood](inputs @ b)
+
+
+@pytest.mark.parametrize("likelihood", LIKELIHOODS)
+def test_gradient_and_hessian_are_those_of_the_likelihood(likelihood):
+    program, records = newton(likelihood), records_for(likelihood)
+    inputs = np.column_stack([*(records[c] for c in "abcs"), np.ones(len(records))])
+    loss = negative_log_likelihood(likelihood, inputs, records["y"])
+    b = np.random.default_rng(1).normal(0, 0.2, 5)
+    answer = program.respond({"coefficients": b}, records, RNG)
+    np.testing.assert_allclose(
+        answer["gradient"], -optimize.approx_fprime(b, loss, 1e-7), rtol=2e-4, atol=2e-4
+    )
+    slopes = [
+        optimize.approx_fprime(
+            b, lambda t, j=j: -program.respond({"coefficients": t}, records, RNG)["gradient"][j]
+        )
+        for j in range(5)
+    ]
+    np.testing.assert_allclose(
+        answer["hessian"], np.array(slopes)[np.triu_indices(5)], rtol=2e-4, atol=2e-4
+    )
+
+
+@pytest.mark.parametrize("likelihood", LIKELIHOODS)
+def test_the_server_steps_to_the_optimum_of_all_records(likelihood):
+    program, records = newton(likelihood, ridge=0.5), records_for(likelihood)
+    halves = [records.take(np.arange(20)), records.take(np.arange(20, 40))]
+    sent = program.first()
+    for _ in range(12):
+        sent = program.following(
+            sent, {str(k): program.respond(sent, half, RNG) for k, half in enumerate(halves)}
+        )
+    inputs = np.column_stack([*(records[c] for c in "abcs"), np.ones(len(records))])
+    loss = negative_log_likelihood(likelihood, inputs, records["y"])
+    best = optimize.minimize(lambda b: loss(b) + 0.25 * (b[:-1] ** 2).sum(), np.zeros(5))
+    np.testing.assert_allclose(sent["coefficients"], best.x, atol=1e-4)
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("wire", ["hessian", "cholesky", "inverse"])
+@pytest.mark.parametrize("likelihood", LIKELIHOODS)
+def test_the_measurement_is_exact_at_the_truth_and_only_there(likelihood, wire, intercept):
+    program, records = newton(likelihood, wire=wire, intercept=intercept), records_for(likelihood)
+    measurement, truth = measured(program, records)
+    right = measurement.chi2_per_equation(np.eye(2)[truth])
+    wrong = truth.copy()
+    wrong[0] = 1 - wrong[0]
+    assert right < 1
+    assert measurement.chi2_per_equation(np.eye(2)[wrong]) > 1e6 * max(right, 1e-6)
+
+
+def measured(program, records, rounds=3) -> tuple[Measurement, np.ndarray]:
+    sent, heard = program.first(), []
+    for number in range(rounds):
+        returned = program.respond(sent, records, RNG)
+        heard.append(Exchange(number, sent, returned))
+        sent = program.following(sent, {"only": returned})
+    tables = tuple(Records({**records.columns, "s": np.full(len(records), v)}) for v in (0.0, 1.0))
+    return program.measure(heard, Candidates(tables)), records["s"].astype(int)
+
+
+def test_rank_grows_with_the_messages_until_newton_has_converged():
+    program, records = newton("logistic"), records_for("logistic", 200)
+    ranks = [measured(program, records, rounds)[0].rank for rounds in (1, 2, 4, 8, 12)]
+    assert ranks == sorted(ranks)
+    assert ranks[0] < ranks[1] < ranks[2]
+
+
+@pytest.mark.parametrize("likelihood", ["logistic", "linear"])
+def test_decoded_from_a_recording(tmp_path, likelihood):
+    model = {"name": "newton", "likelihood": likelihood}
+    recording = recorded(tmp_path / "run", model, people=40, rounds=7, participation=1.0)
+    for client, records in recording.truth().items():
+        view = observe(recording, EAVESDROPPER, attribute("s"), client)
+        guess = launch(attack_named("linear"), view, 0)
+        right = float((guess.choice() == records["s"]).mean())
+        if likelihood == "logistic":
+            assert right == 1.0
+            assert guess.probabilities.max(axis=1).min() > 0.999
+        else:  # its Hessian never changes: d (d + 3) / 2 numbers, however long one listens
+            expected = guess.probabilities.max(axis=1).mean()
+            assert abs(right - expected) < 0.15
+        once = launch(attack_named("linear"), view.knowing(view.know(Releases).first(1)), 0)
+        assert once.diagnostics["rank"] <= guess.diagnostics["rank"]
+
+
+def test_members_are_found_in_a_pool(tmp_path):
+    model = {"name": "newton", "likelihood": "logistic"}
+    recording = recorded(
+        tmp_path / "run", model, people=30, rounds=7, participation=1.0, audit={"membership": 20}
+    )
+    view = observe(recording, EAVESDROPPER, membership("s"), "0")
+    guess = launch(attack_named("linear_membership"), view, 0)
+    answers = recording.truth("Membership", "membership.s")["0"]
+    member = answers["__member__"] > 0.5
+    assert (guess.choice() == member).mean() > 0.95
+    found = guess.attribute.choice()[member] == answers["s"][member]
+    assert found.mean() > 0.9
+
+
+def test_labels_and_records_that_do_not_fit_are_refused_by_name():
+    with pytest.raises(FixConfig, match="2 classes"):
+        newton_with_numbers()
+    with pytest.raises(FixConfig, match="not negative"):
+        bad = Records({**records_for("poisson").columns, "y": np.full(40, -1.0)})
+        newton("poisson").respond({"coefficients": np.zeros(5)}, bad, RNG)
+    program = newton("logistic", wire="cholesky", intercept=False)
+    with pytest.raises(FixConfig, match="do not determine the model"):
+        program.respond(program.first(), records_for("logistic", 3), RNG)
+
+
+def newton_with_numbers():
+    blocks = (Scaled(column="a"),)
+    target = Target(column="y")
+    return Newton.planned(NewtonSettings(), Encoding(blocks=blocks), target, Records({}))
+
+
+@pytest.mark.parametrize(
+    "returned",
+    [
+        {},
+        {"gradient": np.zeros(4)},
+        {"gradient": np.zeros(5), "hessian": np.zeros(4)},
+        {"gradient": np.zeros(5), "hessian": np.full(15, np.nan)},
+        {"gradient": np.zeros(5), "hessian": np.zeros(15)},  # said to be an inverse
+    ],
+)
+def test_messages_of_another_program_are_refused_in_a_line(returned):
+    program, records = newton("logistic", wire="inverse"), records_for("logistic")
+    tables = (records, records)
+    with pytest.raises(FixRecording) as refused:
+        program.measure([Exchange(4, program.first(), returned)], Candidates(tables))
+    assert str(refused.value).startswith("round 4: ")
