@@ -52,9 +52,11 @@ class Trees(Program):
         return self
 
     @classmethod
-    def planned(cls, settings: Settings, encoding: Encoding, target: Target) -> Self:
+    def planned(
+        cls, settings: Settings, encoding: Encoding, target: Target, records: Records
+    ) -> Self:
         target = target.model_copy(update={"shift": 0.0, "scale": 1.0})  # labels as they stand
-        return super().planned(settings, encoding, target)
+        return super().planned(settings, encoding, target, records)
 
     @property
     def chance(self) -> bool:  # type: ignore[override]
