@@ -26,15 +26,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from overheard.attacks.linear import Linear, alike
+from overheard.attacks.linear import Linear
 from overheard.evaluation.baselines import imputation, majority_share
 from overheard.federation.config import parse_config
 from overheard.federation.plan import plan
 from overheard.federation.simulate import simulate
 from overheard.own_code import code_of, stands_on
 from overheard.programs.records import Records
+from overheard.transcript.kind import program_in
 from overheard.transcript.knowledge import Releases
-from overheard.transcript.observe import observe, told_of
+from overheard.transcript.observe import observe
 from overheard.transcript.store import Recording
 from overheard.transcript.target import attribute
 from overheard.transcript.threat import EAVESDROPPER
@@ -71,7 +72,7 @@ def best_possible(secret: NDArray[Any], groups: NDArray[np.intp]) -> float:
 
 def row(recording: Recording, site: str, column: str) -> dict[str, Any]:
     """One site and attribute, decoded after every message."""
-    program, truth = told_of(recording), recording.truth()
+    program, truth = program_in(recording), recording.truth()
     assert program is not None
     mine, values = truth[site], (0.0, 1.0)
     stranger = imputation(program, truth, site, column, values, 0)
@@ -99,7 +100,7 @@ def row(recording: Recording, site: str, column: str) -> dict[str, Any]:
             }
         )
     seen = Records({c: v for c, v in mine.columns.items() if c != column})
-    best = best_possible(mine[column], alike(seen, program))  # type: ignore[arg-type]
+    best = best_possible(mine[column], program.alike(seen))
     reached = [one["messages"] for one in curve if one["accuracy"] >= best - 1e-12]
     return {
         "records": len(mine),

@@ -10,6 +10,7 @@ import re
 
 import numpy as np
 import pytest
+from federations import NEWTON, STATISTICS
 from quick_attacks import attack_named
 
 from overheard.attacks import all_attacks, words
@@ -34,7 +35,8 @@ FEDERATIONS = {
     "logistic": ({"name": "logistic"}, {"learning_rate": 0.5}),
     "mlp": ({"name": "mlp", "hidden": [8]}, {"learning_rate": 0.05}),
     "mini-batches": ({"name": "linear"}, {"batch_size": 16}),
-    "Newton steps": ({"name": "newton", "likelihood": "logistic"}, {"rounds": 6}),
+    "Newton steps": (NEWTON, {"rounds": 6}),
+    "tables": (STATISTICS, {"rounds": 1, "participation": 1.0}),
 }
 
 

@@ -132,6 +132,12 @@ def _property(path: Path, seed: int = 0) -> Recording:
 
 LINEAR, LOGISTIC = {"name": "linear"}, {"name": "logistic"}
 NEWTON = {"name": "newton", "likelihood": "logistic"}
+CUTS = {"x0": [-0.8, 0.0, 0.5, 1.0], "x1": [-0.7, 0.0, 0.7]}
+STATISTICS = {
+    "name": "statistics",
+    "tables": [{"by": ["s", "x0", "x1"]}, {"kind": "sum", "of": "x2", "by": ["s"]}],
+    "bins": CUTS,
+}
 GROUPS = {"attributes": [], "label": True, "group": "s", "auxiliary": 200}
 FAMILIES = {
     "models": Family(
@@ -155,6 +161,9 @@ FAMILIES = {
     ),
     "attributes, Newton steps": Family(
         _people(NEWTON, {}, rounds=6, participation=1.0), SERVER, "s", ("linear",),
+    ),
+    "attributes, tables": Family(
+        _people(STATISTICS, {}, rounds=1, participation=1.0), SERVER, "s", ("linear",),
     ),
     "members, Newton steps": Family(
         _people(NEWTON, {"membership": 40}, people=60, rounds=6, participation=1.0),

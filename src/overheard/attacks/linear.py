@@ -17,8 +17,9 @@ from overheard.attacks.attribute.max_entropy import flagged, prior_shares
 from overheard.decoding.counts import decode_tied, tie_diagnostics
 from overheard.decoding.max_entropy import Posterior
 from overheard.decoding.sparse_ladder import decode_sparse
+from overheard.decoding.whole_counts import WholeCounts, whole_counts
 from overheard.errors import ChooseAnotherAttack, FixData
-from overheard.programs.program import Candidates, Program
+from overheard.programs.program import Candidates, Constraints, Program
 from overheard.programs.records import Records, encode, positions
 from overheard.transcript.guess import AttributeValues, Membership
 from overheard.transcript.knowledge import (
@@ -36,6 +37,7 @@ from overheard.transcript.view import View
 Array = NDArray[np.float64]
 Groups = NDArray[np.intp]
 MISFIT = "poor fit: the releases hold more than the program and rounding explain"
+IMPOSSIBLE = "no values explain the released counts; program or records may be others"
 _FAR = 1e4  # mean square of what no candidate explains, in units of rounding, that is let pass: the
 # ladder raises the noise to it, and a wrong description leaves many orders of magnitude more
 _SWEEPS = 200
@@ -80,8 +82,8 @@ class Linear:
             Records({**known, domain.column: np.full(len(labels), value)})
             for value in domain.values
         )
-        ties = alike(tables[0], program)
-        posterior, noted = decoded(program, releases, Candidates(tables), ties, prior)
+        ties = program.alike(tables[0])
+        posterior, notes = decoded(program, releases, Candidates(tables), ties, prior)
         probabilities = posterior.probabilities
         return AttributeValues(
             probabilities,
@@ -92,7 +94,7 @@ class Linear:
                 "rank": posterior.rank,
                 "unknowns": posterior.unknowns,
                 "chi2": posterior.chi2_per_equation,
-                **noted,
+                **notes,
                 "entropy_bits": float(np.mean(posterior.entropy_bits)),
                 **tie_diagnostics(ties, probabilities),
             },
@@ -130,9 +132,9 @@ class LinearMembership:
         members = min(max(members, 0.5 / size), 1 - 0.5 / size)
         prior = np.tile(np.concatenate([[1 - members], members * shares]), (size, 1))
         assert tables[0] is not None
-        ties = alike(tables[0], program)
+        ties = program.alike(tables[0])
         candidates = Candidates((None, *tables))
-        posterior, noted = decoded(program, releases, candidates, ties, prior)
+        posterior, notes = decoded(program, releases, candidates, ties, prior)
         p = posterior.probabilities
         inside = 1 - p[:, 0]
         attribute = None
@@ -146,7 +148,7 @@ class LinearMembership:
             **flagged(posterior.flag, np.stack([inside, p[:, 0]], axis=1)),
             "rank": posterior.rank,
             "unknowns": posterior.unknowns,
-            **noted,
+            **notes,
         }
         return Membership(np.clip(inside, 0.0, 1.0), attribute, told)
 
@@ -154,23 +156,52 @@ class LinearMembership:
 def decoded(
     program: Program, releases: Releases, candidates: Candidates, ties: Groups, prior: Array
 ) -> tuple[Posterior, dict[str, float | int]]:
-    """Probabilities of each record's candidates, and notes: the mean square of what none explains,
-    and how many records single equations prove."""
+    """Probabilities of each record's candidates, and notes: ``misfit``, the mean square of what no
+    candidate explains, of whole counts ``certified``, the records with one possible value, and of
+    sparse equations ``proven``, those that single cells decide.
+
+    Where whole numbers are all that was released the posterior is exact, group by group, as far as
+    their answers can be listed; the ladder answers for the rest.
+    """
     sizes = np.bincount(ties)
     shared = np.stack([np.bincount(ties, p) for p in prior.T], axis=1) / sizes[:, None]
     sparse = program.equations(releases.exchanges, candidates)
     if sparse is not None:
         found = decode_sparse(sparse, ties, shared[ties])
         told = _as_told_apart(found.posterior.probabilities, ties, prior)
-        noted = {"misfit": found.misfit, "proven": int(found.proven.sum())}
-        return replace(found.posterior, probabilities=told), noted
+        proven = {"misfit": found.misfit, "proven": int(found.proven.sum())}
+        return replace(found.posterior, probabilities=told), proven
+    constraints = program.constraints(releases.exchanges, candidates)
+    whole = None if constraints is None else _whole(constraints, ties, shared[ties])
     measurement = program.measure(releases.exchanges, candidates)
-    posterior = decode_tied(measurement, ties, shared[ties])
+    if whole is not None and constraints is not None and constraints.complete:
+        known = ~whole.left_open
+    else:
+        known = np.zeros(len(sizes), bool) if whole is None else whole.certified
+    p = shared[ties]
+    if known.all():
+        unknowns = len(p) * (p.shape[1] - 1)
+        posterior = Posterior(p, 0.0, measurement.rank, unknowns, 1, True, "whole counts")
+    else:
+        posterior = decode_tied(measurement, ties, p)
     flag = posterior.flag
     if not flag and measurement.spare_rows and measurement.misfit > _FAR:
         flag = MISFIT
-    told = _as_told_apart(posterior.probabilities, ties, prior)
-    return replace(posterior, probabilities=told, flag=flag), {"misfit": measurement.misfit}
+    p = posterior.probabilities
+    if whole is not None and whole.possible:
+        p = np.where(known[ties][:, None], whole.shares[ties], p)
+    elif whole is not None:
+        flag = IMPOSSIBLE
+    told = _as_told_apart(p, ties, prior)
+    notes: dict[str, float | int] = {"misfit": measurement.misfit}
+    if whole is not None:
+        single = whole.certified & (whole.shares.max(axis=1) == 1)
+        notes["certified"] = int(sizes[single].sum())
+    return replace(posterior, probabilities=told, flag=flag), notes
+
+
+def _whole(constraints: Constraints, ties: Groups, prior: Array) -> WholeCounts:
+    return whole_counts(constraints.counts, constraints.low, constraints.high, ties, prior)
 
 
 def _as_told_apart(probabilities: Array, ties: Groups, prior: Array) -> Array:
@@ -188,16 +219,6 @@ def _as_told_apart(probabilities: Array, ties: Groups, prior: Array) -> Array:
             fitted /= np.maximum(fitted.sum(axis=1, keepdims=True), 1e-300)
         made[mine] = fitted
     return made
-
-
-def alike(records: Records, program: Program) -> Groups:
-    """A number per record, equal where all columns agree that the program looks at."""
-    columns = [c for c in program.columns() if c in records.columns]
-    codes = [np.unique(records[c], return_inverse=True, axis=0)[1].ravel() for c in columns]
-    if not codes:
-        return np.zeros(len(records), dtype=np.intp)
-    rows = np.stack(codes, axis=1)
-    return np.asarray(np.unique(rows, axis=0, return_inverse=True)[1].ravel(), dtype=np.intp)
 
 
 def stranger(view: View) -> Array:

@@ -120,9 +120,23 @@ class Program(Spec):
             raise FixConfig(f"model {content['settings'].name!r}: {_first(error)}") from error
 
     def columns(self) -> tuple[str, ...]:
-        """The columns that the program looks at: records that agree in them are told apart by
-        nobody."""
+        """The columns that the program looks at."""
         return (*self.encoding.columns(), self.target.column)
+
+    def profile(self, records: Records) -> list[NDArray[Any]]:
+        """What the program makes of each record: nobody tells those apart that agree in it."""
+        return [records[c] for c in self.columns() if c in records.columns]
+
+    def alike(self, records: Records) -> NDArray[np.intp]:
+        """A number per record, equal where the whole profile is."""
+        codes = [
+            np.unique(part, return_inverse=True, axis=0)[1].ravel()
+            for part in self.profile(records)
+        ]
+        if not codes:
+            return np.zeros(len(records), dtype=np.intp)
+        rows = np.stack(codes, axis=1)
+        return np.asarray(np.unique(rows, axis=0, return_inverse=True)[1].ravel(), dtype=np.intp)
 
     @abstractmethod
     def first(self) -> Message:

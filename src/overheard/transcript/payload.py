@@ -18,6 +18,11 @@ def returns_gradients(payload: str) -> bool:
     return payload == "gradient"
 
 
+def releases_arrays(payload: str) -> bool:
+    """Do clients return what a program names, and neither models nor gradients?"""
+    return payload == RELEASE
+
+
 def update_of(payload: str, sent: Array, returned: Array) -> NDArray[np.float64]:
     """What a listener sees of a client: ``sent - returned``, or the gradient that it returns."""
     wide = returned.astype(np.float64)

@@ -42,7 +42,7 @@ from overheard.transcript.messages import (
     read_messages,
     write_round,
 )
-from overheard.transcript.payload import PAYLOADS, RELEASE, update_of
+from overheard.transcript.payload import PAYLOADS, releases_arrays, update_of
 from overheard.transcript.side import SEED, Shelf, SideWriter
 
 FORMAT = 3
@@ -62,7 +62,7 @@ class Recorder(SideWriter):
             raise ChooseAnotherOutput(f"{root} exists already; choose another path or remove it")
         if payload not in PAYLOADS:
             raise FixConfig(f"payload {payload!r} is not one of {', '.join(PAYLOADS)}")
-        self._free = payload == RELEASE
+        self._free = releases_arrays(payload)
         header = {
             "kind": "header",
             "format": FORMAT,
@@ -192,7 +192,7 @@ class Recording:
         )
         if len({entry.file["file"] for entry in rounds}) < len(rounds):
             raise FixRecording(f"{root / 'wire' / INDEX}: two rounds have one file")
-        free = header["payload"] == RELEASE
+        free = releases_arrays(header["payload"])
         if not free and any(entry.own for entry in rounds):
             raise FixRecording(
                 f"{root / 'wire' / INDEX}: a message has a layout of its own; only "

@@ -160,8 +160,8 @@ def test_members_are_found_in_a_pool(tmp_path):
 def test_labels_and_records_that_do_not_fit_are_refused_by_name():
     with pytest.raises(FixConfig, match="2 classes"):
         newton_with_numbers()
+    bad = Records({**records_for("poisson").columns, "y": np.full(40, -1.0)})
     with pytest.raises(FixConfig, match="not negative"):
-        bad = Records({**records_for("poisson").columns, "y": np.full(40, -1.0)})
         newton("poisson").respond({"coefficients": np.zeros(5)}, bad, RNG)
     program = newton("logistic", wire="cholesky", intercept=False)
     with pytest.raises(FixConfig, match="do not determine the model"):

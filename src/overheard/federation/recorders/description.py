@@ -51,7 +51,7 @@ from overheard.programs.records import Block, Encoding, Records, Scale, Spec, Va
 from overheard.transcript.kind import write
 from overheard.transcript.knowledge import InTheClear
 from overheard.transcript.observe import in_the_clear
-from overheard.transcript.payload import RELEASE
+from overheard.transcript.payload import releases_arrays
 from overheard.transcript.side import SideHeader, SideWriter
 from overheard.transcript.store import Recording
 
@@ -191,7 +191,7 @@ def describe(
         raise FixConfig(f"{recording.path}: describes itself already; audit it without a TOML file")
     if not recording.rounds:
         raise FixConfig(f"{recording.path}: no round was recorded; there is nothing to describe")
-    if recording.payload == RELEASE:
+    if releases_arrays(recording.payload):
         raise FixConfig(
             f"{recording.path}: holds releases of a program that trains no network; a TOML file "
             "describes networks only: record it with its description"

@@ -63,9 +63,7 @@ class Table(Spec):
     def _whole(self) -> Self:
         numbers = self.kind in ("sum", "mean", "variance")
         if numbers != bool(self.of):
-            raise ValueError(
-                f"kind {self.kind!r}: `of` names the column of a sum, mean or variance"
-            )
+            raise ValueError(f"kind {self.kind!r}: `of` is for sums, means and variances")
         lasting = self.kind in ("survival", "cox")
         if any(lasting != bool(given) for given in (self.time, self.event, self.times)):
             raise ValueError(f"kind {self.kind!r}: survival and cox need time, event and times")
@@ -87,15 +85,18 @@ class Table(Spec):
 
 class StatisticsSettings(Settings):
     """``tables``; ``bins``: where numbers are cut that tables are made by (a histogram is a count
-    by such a column). Against readers: counts from 1 to below ``suppress`` are not released, nor
-    sums and means of so few; counts are rounded to multiples of ``round_to``, other numbers to
-    ``decimals``. ``joining``: so many of each client's last records join one by one, one a release
-    after the first: what two releases differ in is a person."""
+    by such a column). ``joining``: so many of each client's last records join one by one, one a
+    release after the first: what two releases differ in is a person.
+
+    Against readers: counts from 1 to below ``suppress`` are not released, nor sums and means of so
+    few, nor counts of 0 where ``zeros`` is false; counts are rounded to multiples of ``round_to``,
+    other numbers to ``decimals``."""
 
     name: Literal["statistics"] = "statistics"
     tables: tuple[Table, ...] = Field(min_length=1, max_length=100)
     bins: dict[str, tuple[float, ...]] = {}
     suppress: int = Field(default=0, ge=0, le=1000)
+    zeros: bool = True
     round_to: int = Field(default=1, ge=1, le=1000)
     decimals: int | None = Field(default=None, ge=0, le=15)
     joining: int = Field(default=0, ge=0, le=1000)
@@ -104,6 +105,11 @@ class StatisticsSettings(Settings):
     def _distinct(self) -> Self:
         if sum(table.kind == "cox" for table in self.tables) > 1:
             raise ValueError("one table of kind 'cox' is enough: the server sends one model")
+        if 0 < self.suppress <= (self.round_to - 1) // 2 or not (self.zeros or self.suppress):
+            raise ValueError(
+                f"suppress = {self.suppress} hides nothing that round_to = {self.round_to} shows; "
+                "give a larger one, or leave it out"
+            )
         for column, edges in self.bins.items():
             if list(edges) != sorted(set(edges)) or not edges:
                 raise ValueError(f"bins of {column!r} must increase, at least one")
@@ -169,6 +175,20 @@ class Statistics(Program):
         if any(table.kind == "cox" for table in self.settings.tables):
             seen += [*self.encoding.columns()]
         return tuple(dict.fromkeys(seen))
+
+    def profile(self, records: Records) -> list[NDArray[Any]]:
+        by = {column for table in self.settings.tables for column in table.by}
+        cut = by & set(self.settings.bins)
+        numbers = {c for t in self.settings.tables for c in (t.of, t.time, t.event)}
+        if any(table.kind == "cox" for table in self.settings.tables):
+            numbers |= set(self.encoding.columns())
+        seen = [c for c in self.columns() if c not in cut or c in numbers]
+        joined = np.arange(len(records)) - self._held(len(records), 0) + 1
+        return [
+            *(records[column] for column in seen),
+            *(self._bin(column, records[column]) for column in sorted(cut)),
+            np.maximum(joined, 0),
+        ]
 
     def first(self) -> Message:
         sent: dict[str, NDArray[Any]] = {"release": np.array(0)}
@@ -237,7 +257,7 @@ class Statistics(Program):
         for column in table.by:
             values = records[column]
             if column in self.settings.bins:
-                which = np.searchsorted(self.settings.bins[column], values, side="right")
+                which = self._bin(column, values)
             else:
                 domain = np.asarray(self.domains[column])
                 hits = values[:, None] == domain[None, :]
@@ -247,6 +267,9 @@ class Statistics(Program):
                 which = hits.argmax(axis=1)
             cell = cell * self._values(column) + which
         return cell
+
+    def _bin(self, column: str, values: NDArray[Any]) -> NDArray[np.intp]:
+        return np.searchsorted(self.settings.bins[column], values, side="right")
 
     def _count(self, table: Table) -> int:
         return int(np.prod([self._values(column) for column in table.by], initial=1))
@@ -268,21 +291,22 @@ class Statistics(Program):
             at_risk, events = _at_risk(table, records)
             both = np.concatenate([at_risk, events], axis=1)
             return np.asarray((both[:, :, None] * inside[:, None, :]).reshape(len(records), -1))
-        values = records[table.of].astype(np.float64)[:, None] * inside
+        column = records[table.of].astype(np.float64)[:, None]
+        values = np.asarray(column * inside)
         if table.kind == "sum":
             return values
-        return np.concatenate([values, records[table.of][:, None] * values], axis=1)
+        return np.concatenate([values, np.asarray(column * values)], axis=1)
 
     def _sizes(self, table: Table, records: Records) -> Array:
         """How many records stand behind each cell."""
-        return self._inside(table, records).sum(axis=0)
+        return np.asarray(self._inside(table, records).sum(axis=0))
 
     def _released(self, table: Table, total: Array, size: Array) -> dict[str, NDArray[Any]]:
         """What is said of the sums behind a table, once small cells and digits are taken away."""
         asked = self.settings
         if table.whole:
             counts = np.rint(total).astype(np.int64)
-            small = (counts > 0) & (counts < asked.suppress)
+            small = (counts >= asked.zeros) & (counts < asked.suppress)
             coarse = (2 * counts + asked.round_to) // (2 * asked.round_to) * asked.round_to
             return {"counts": np.where(small, SUPPRESSED, coarse)}
         if table.kind == "cox":
@@ -309,18 +333,19 @@ class Statistics(Program):
         """The counts of a table, as they were released."""
         rows = self._count(table) * max(2 * len(table.times), 1)
         told = expected(one.returned, f"{place}.counts", (rows,), one.number)
-        if (told != np.rint(told)).any() or told.min(initial=0) < SUPPRESSED:
+        least = SUPPRESSED if self.settings.suppress else 0
+        if (told != np.rint(told)).any() or told.min(initial=0) < least:
             raise FixRecording(f"round {one.number}: table {place} holds what is no count")
         return told.astype(np.int64)
 
     def _bounds(self, told: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The least and the largest count that is released like this."""
-        hidden, step = told == SUPPRESSED, self.settings.round_to
-        low, high = told - step // 2, told + (step - 1) // 2
-        low = np.maximum(low, 0)
-        # what is released is nothing, or no small cell
-        low = np.where(told >= self.settings.suppress, np.maximum(low, self.settings.suppress), low)
-        return np.where(hidden, 1, low), np.where(hidden, self.settings.suppress - 1, high)
+        hidden, step, least = told == SUPPRESSED, self.settings.round_to, self.settings.suppress
+        low, high = np.maximum(told - step // 2, 0), told + (step - 1) // 2
+        if least:  # what is shown is no small cell: none, or as many as are shown
+            low = np.where(told > 0, np.maximum(low, least), 0)
+            high = np.where(told > 0, high, 0)
+        return np.where(hidden, int(self.settings.zeros), low), np.where(hidden, least - 1, high)
 
     def _candidate_adds(self, one: Exchange, table: Table, candidates: Candidates) -> Array:
         """`_adds` under each candidate (K, m, R), nothing for records that have not joined."""
@@ -389,9 +414,8 @@ class Statistics(Program):
         inputs = encode(self.encoding, records)
         weight = np.exp(np.clip(inputs @ coefficients, -500, 500))[:, None]
         first, second = np.triu_indices(d)
-        risk = np.concatenate(
-            [weight, weight * inputs, weight * inputs[:, first] * inputs[:, second]], axis=1
-        )
+        squares = inputs[:, first] * inputs[:, second]
+        risk = weight * np.concatenate([np.ones_like(weight), inputs, squares], axis=1)
         event = np.concatenate([np.ones((len(inputs), 1)), inputs], axis=1)
         at_risk, events = _at_risk(table, records)
         parts = [
@@ -406,7 +430,7 @@ class Statistics(Program):
         wide = 1 + d + d * (d + 1) // 2
         risk, event = total[: times * wide].reshape(times, wide), total[times * wide :]
         events = event.reshape(times, 1 + d)
-        gradient, curvature = np.zeros(d), 1e-9 * np.eye(d)
+        gradient, curvature = np.zeros(d), np.zeros((d, d))
         for sums, dead in zip(risk, events, strict=True):
             if sums[0] <= 0 or not dead[0]:
                 continue
@@ -415,7 +439,8 @@ class Statistics(Program):
             square += np.triu(square, 1).T
             gradient += dead[1:] - dead[0] * mean
             curvature += dead[0] * (square - np.outer(mean, mean))
-        return np.asarray(linalg.lstsq(curvature, gradient)[0])
+        # columns that are functions of each other move as little as they can
+        return np.asarray(linalg.lstsq(curvature, gradient, cond=1e-9)[0])
 
 
 def _at_risk(table: Table, records: Records) -> tuple[Array, Array]:

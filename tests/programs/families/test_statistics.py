@@ -1,0 +1,295 @@
+"""Released tables: numbers as any library makes them, exact at the truth, decoded with proof."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+from federations import generated_people
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from overheard.attacks import attack_named
+from overheard.decoding.whole_counts import whole_counts
+from overheard.errors import FixConfig, FixRecording, OverheardError
+from overheard.federation.config import parse_config
+from overheard.federation.plan import plan
+from overheard.federation.simulate import simulate
+from overheard.programs.families.statistics import Statistics, StatisticsSettings
+from overheard.programs.program import Candidates, Exchange
+from overheard.programs.recipe import Target
+from overheard.programs.records import Encoding, OneHot, Records, Scaled
+from overheard.transcript.knowledge import Releases
+from overheard.transcript.observe import observe
+from overheard.transcript.store import Recording
+from overheard.transcript.target import attribute
+from overheard.transcript.threat import EAVESDROPPER
+from overheard.transcript.view import launch
+
+RNG = np.random.default_rng(0)
+SURVIVAL = {"kind": "survival", "time": "t", "event": "e", "times": [0.0, 1.0, 2.0]}
+TABLES = {
+    "count": [{"by": ["s", "colour"]}, {"by": ["s", "a"]}],
+    "sum": [{"kind": "sum", "of": "x", "by": ["s"]}, {"kind": "sum", "of": "x"}],
+    "mean": [{"kind": "mean", "of": "x", "by": ["s", "colour"]}],
+    "variance": [{"kind": "variance", "of": "x", "by": ["s"]}],
+    "survival": [{**SURVIVAL, "by": ["s"]}],
+    "cox": [{**SURVIVAL, "kind": "cox"}],
+}
+
+
+def some_records(rows=24, seed=1):
+    rng = np.random.default_rng(seed)
+    return Records(
+        {
+            "s": (rng.random(rows) < 0.5).astype(float),
+            "colour": rng.choice(["blue", "green", "red"], rows),
+            "a": rng.integers(0, 3, rows).astype(float),
+            "x": rng.normal(size=rows),
+            "t": rng.exponential(1.5, rows),
+            "e": (rng.random(rows) < 0.7).astype(float),
+            "y": rng.normal(size=rows),
+        }
+    )
+
+
+def program(tables, records=None, **more):
+    blocks = (
+        Scaled(column="s"),
+        OneHot(column="colour", values=("blue", "green", "red")),
+        Scaled(column="a"),
+        Scaled(column="x"),
+    )
+    asked = StatisticsSettings.model_validate({"name": "statistics", "tables": tables, **more})
+    population = some_records(200, 5) if records is None else records
+    return Statistics.planned(asked, Encoding(blocks=blocks), Target(column="y"), population)
+
+
+def heard_from(made, records, rounds=1):
+    sent, heard = made.first(), []
+    for number in range(rounds):
+        returned = made.respond(sent, records, RNG)
+        heard.append(Exchange(number, sent, returned))
+        sent = made.following(sent, {"only": returned})
+    return heard
+
+
+def candidates_of(records):
+    return Candidates(
+        tuple(Records({**records.columns, "s": np.full(len(records), v)}) for v in (0.0, 1.0))
+    )
+
+
+def test_numbers_are_those_that_anybody_computes():
+    records = some_records()
+    made = program([table for kind in TABLES.values() for table in kind])
+    (one,) = heard_from(made, records)
+    said = {name: array for name, array in one.returned.items() if "shown" not in name}
+    s, x, t, e = (records[c] for c in "sxte")
+    colours = ("blue", "green", "red")
+    cells = [(v, c) for v in (0.0, 1.0) for c in colours]
+    inside = [(s == v) & (records["colour"] == c) for v, c in cells]
+    np.testing.assert_array_equal(said["0.counts"], [i.sum() for i in inside])
+    np.testing.assert_allclose(said["2.numbers"], [x[s == v].sum() for v in (0, 1)])
+    np.testing.assert_allclose(said["3.numbers"], [x.sum()])
+    np.testing.assert_allclose(said["4.numbers"], [x[i].mean() if i.any() else 0 for i in inside])
+    moments = [x[s == v].mean() for v in (0, 1)], [x[s == v].var(ddof=1) for v in (0, 1)]
+    np.testing.assert_allclose(said["5.numbers"], np.concatenate(moments))
+    survival = said["6.counts"].reshape(2, 3, 2)
+    for place, (begin, end) in enumerate([(0, 1), (1, 2), (2, np.inf)]):
+        for v in (0, 1):
+            mine = s == v
+            assert survival[0, place, v] == (mine & (t >= begin)).sum()
+            assert survival[1, place, v] == (mine & (e > 0) & (t >= begin) & (t < end)).sum()
+
+
+def test_risk_sets_lead_the_server_to_the_partial_likelihood():
+    """Newton's step from sums over two clients is that of all records together, and it climbs."""
+    records = some_records(120, 3)
+    made = program(TABLES["cox"])
+    halves = [records.take(np.arange(60)), records.take(np.arange(60, 120))]
+    sent = whole = made.first()
+    for _ in range(6):
+        both = {str(k): made.respond(sent, half, RNG) for k, half in enumerate(halves)}
+        sent = made.following(sent, both)
+        whole = made.following(whole, {"all": made.respond(whole, records, RNG)})
+    np.testing.assert_allclose(sent["coefficients"], whole["coefficients"], atol=1e-8)
+    again = made.following(sent, {"all": made.respond(sent, records, RNG)})
+    np.testing.assert_allclose(again["coefficients"], sent["coefficients"], atol=1e-6)
+    assert np.abs(sent["coefficients"]).max() > 1e-3
+
+
+@pytest.mark.parametrize("kind", TABLES)
+def test_the_measurement_is_exact_at_the_truth(kind):
+    records = some_records()
+    made = program(TABLES[kind])
+    truth = np.eye(2)[records["s"].astype(int)]
+    measurement = made.measure(heard_from(made, records, 2), candidates_of(records))
+    assert measurement.rank >= 1
+    assert measurement.chi2_per_equation(truth) < 4
+    rng = np.random.default_rng(0)
+    wrong = [measurement.chi2_per_equation(truth[rng.permutation(24)]) for _ in range(10)]
+    assert np.median(wrong) > 100
+
+
+@pytest.mark.parametrize("kind", ["sum", "mean", "variance"])
+def test_fewer_digits_are_noise_of_their_size(kind):
+    records = some_records()
+    made = program(TABLES[kind], decimals=2)
+    truth = np.eye(2)[records["s"].astype(int)]
+    measurement = made.measure(heard_from(made, records), candidates_of(records))
+    assert measurement.chi2_per_equation(truth) < 9
+
+
+settings_of_defences = st.sampled_from(
+    [
+        {"suppress": suppress, "round_to": round_to, "zeros": zeros}
+        for suppress, round_to, zeros in product((0, 2, 3, 5), (1, 2, 3, 5), (True, False))
+        if (not suppress and zeros) or suppress > (round_to - 1) // 2
+    ]
+)
+some_tables = st.lists(
+    st.sets(st.sampled_from(["s", "colour", "a"]), min_size=1, max_size=3).map(
+        lambda by: {"by": sorted(by)}
+    ),
+    min_size=1,
+    max_size=3,
+)
+
+
+@settings(deadline=None, max_examples=60, derandomize=True)
+@given(some_tables, settings_of_defences, st.integers(1, 7), st.integers(0, 1000))
+def test_released_tables_leave_what_listing_every_answer_leaves(tables, defence, rows, seed):
+    """Suppressed, rounded or not: bounds that the truth meets, and the posterior of all answers."""
+    records = some_records(rows, seed)
+    made = program(tables, **defence)
+    heard, candidates = heard_from(made, records), candidates_of(records)
+    bounds = made.constraints(heard, candidates)
+    secret = records["s"].astype(int)
+    total = bounds.counts[np.arange(rows), secret].sum(axis=0)
+    assert ((total >= bounds.low) & (total <= bounds.high)).all()
+    ties = made.alike(candidates.tables[0])
+    found = whole_counts(bounds.counts, bounds.low, bounds.high, ties)
+    sames = []
+    for answer in product((0, 1), repeat=rows):
+        other = Records({**records.columns, "s": np.array(answer, dtype=float)})
+        (again,) = heard_from(made, other)
+        if all((again.returned[n] == a).all() for n, a in heard[0].returned.items()):
+            sames.append(answer)
+    p = np.mean(sames, axis=0)
+    np.testing.assert_allclose(found.shares[ties, 1], p, atol=1e-9)
+    for group in np.unique(ties):
+        sums = {sum(answer[i] for i in np.flatnonzero(ties == group)) for answer in sames}
+        assert found.certified[group] == (len(sums) == 1)
+
+
+def federated(path, tables, people=60, rounds=1, **more):
+    content = {
+        "data": {"source": "file"},
+        "model": {"name": "statistics", "tables": tables, **more},
+        "training": {"rounds": rounds},
+    }
+    dataset = generated_people(2, people, 3, 0)
+    return Recording.open(simulate(plan(parse_config(content), dataset), path))
+
+
+def guessed(recording, client="0", rounds=None):
+    view = observe(recording, EAVESDROPPER, attribute("s"), client)
+    if rounds is not None:
+        view = view.knowing(view.know(Releases).first(rounds))
+    return launch(attack_named("linear"), view, 0), recording.truth()[client]["s"]
+
+
+BINS = {"x0": [-1.0, -0.5, 0.0, 0.5, 1.0, 1.5], "x1": [-1.0, 0.0, 1.0]}
+
+
+def test_a_fine_table_names_people_and_suppression_hides_them(tmp_path):
+    tables = [{"by": ["s", "x0", "x1"]}]
+    open_, secret = guessed(federated(tmp_path / "open", tables, bins=BINS))
+    assert open_.diagnostics["method"] == "whole counts"
+    named = open_.probabilities.max(axis=1) == 1
+    assert named.sum() == open_.diagnostics["certified"] > 5
+    assert (open_.choice() == secret)[named].all()
+    shown, _ = guessed(federated(tmp_path / "zeros", tables, bins=BINS, suppress=5))
+    assert shown.diagnostics["certified"] == open_.diagnostics["certified"]  # zeros tell it all
+    defence = {"suppress": 5, "zeros": False}
+    closed, secret = guessed(federated(tmp_path / "closed", tables, bins=BINS, **defence))
+    assert closed.diagnostics["certified"] < open_.diagnostics["certified"]
+    named = closed.probabilities.max(axis=1) == 1
+    assert (closed.choice() == secret)[named].all()
+
+
+def test_two_releases_that_differ_in_a_person_name_that_person(tmp_path):
+    recording = federated(tmp_path / "run", [{"by": ["s"]}], rounds=3, joining=2)
+    once, secret = guessed(recording, rounds=1)
+    assert once.probabilities.max() < 1
+    guess, secret = guessed(recording)
+    assert guess.diagnostics["certified"] == 2
+    last = guess.probabilities[-2:]
+    assert last.max(axis=1).min() == 1
+    assert (guess.choice()[-2:] == secret[-2:]).all()
+    assert guess.probabilities[:-2].max() < 1
+
+
+def test_sums_beside_counts_are_decoded_and_certified_where_counts_alone_decide(tmp_path):
+    tables = [{"by": ["s", "x0"]}, {"kind": "sum", "of": "x1", "by": ["s"]}]
+    guess, secret = guessed(federated(tmp_path / "run", tables, bins=BINS, people=16))
+    sure = guess.probabilities.max(axis=1) > 0.99
+    assert (guess.choice() == secret)[sure].all()
+    assert sure.sum() >= guess.diagnostics["certified"]
+
+
+@pytest.mark.parametrize(
+    ("tables", "more", "said"),
+    [
+        ([{"by": ["s", "nobody"]}], {}, "no column 'nobody'"),
+        ([{"by": ["x0"]}], {}, "model.bins"),
+        ([{"kind": "sum"}], {}, "of"),
+        ([{"by": ["s"], "of": "x0"}], {}, "of"),
+        ([{"kind": "survival", "by": ["s"]}], {}, "times"),
+        ([{"by": ["s", "s"]}], {}, "twice"),
+        ([], {}, "tables"),
+        ([{"by": ["x0", "x1"]}], {"bins": {"x0": [2.0, 1.0]}}, "increase"),
+        ([{"by": ["s"]}], {"suppress": -1}, "suppress"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused_by_name(tmp_path, tables, more, said):
+    with pytest.raises(OverheardError, match=said):
+        federated(tmp_path / "run", tables, **more)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"0.counts": np.zeros(3)},
+        {"0.counts": np.array([1.5, 2.0])},
+        {"0.counts": np.array([-2.0, 2.0])},
+        {"0.counts": np.array([np.inf, 2.0])},
+        {"0.counts": np.array(["a", "b"])},
+    ],
+)
+def test_messages_of_another_program_are_refused_in_a_line(change):
+    made, records = program([{"by": ["s"]}]), some_records()
+    heard = [Exchange(3, made.first(), change)]
+    for ask in (made.measure, made.constraints):
+        with pytest.raises(FixRecording, match="round 3: "):
+            ask(heard, candidates_of(records))
+    with pytest.raises(FixRecording, match="'release'"):
+        made.measure([Exchange(3, {"release": np.array(-1)}, change)], candidates_of(records))
+
+
+def test_counts_that_no_values_explain_are_flagged(tmp_path):
+    recording = federated(tmp_path / "run", [{"by": ["s", "x0"]}], bins=BINS)
+    view = observe(recording, EAVESDROPPER, attribute("s"), "0")
+    other = observe(recording, EAVESDROPPER, attribute("s"), "1").know(Releases)
+    guess = launch(attack_named("linear"), view.knowing(other), 0)
+    assert "no values explain" in guess.diagnostics["flag"]
+    assert guess.diagnostics["certified"] == 0
+
+
+def test_a_value_outside_every_cell_is_refused():
+    made = program([{"by": ["colour"]}])
+    strange = Records({**some_records().columns, "colour": np.full(24, "mauve")})
+    with pytest.raises(FixConfig, match="mauve"):
+        made.respond(made.first(), strange, RNG)
