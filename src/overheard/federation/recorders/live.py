@@ -23,7 +23,7 @@ from overheard.transcript import store
 from overheard.transcript.kind import write
 from overheard.transcript.knowledge import InTheClear
 from overheard.transcript.messages import Arrays, check_client
-from overheard.transcript.payload import update_of
+from overheard.transcript.payload import releases_arrays, update_of
 
 EVERYBODY = ""
 
@@ -43,9 +43,10 @@ class _Round:
 class Recorder:
     """Writes a recording as its messages pass. Use as a context manager, or call `close`.
 
-    ``path`` must not exist. ``payload``: what clients return, models or gradients. Rounds must not
-    go back; within a round messages may come in any order and from any thread. An array must not
-    change between the call and the end of its round.
+    ``path`` must not exist. ``payload``: what clients return: models, gradients, or the releases of
+    a program that trains no network, whose messages may change their arrays from round to round.
+    Rounds must not go back; within a round messages may come in any order and from any thread. An
+    array must not change between the call and the end of its round.
     """
 
     def __init__(
@@ -192,9 +193,13 @@ class Recorder:
                     "`sent` for it, or once for all with an empty name"
                 )
             models[client] = model
-        types = self._fit(heard.number, [*models.values(), *heard.returned.values()])
         first = next(iter(models.values()))
         alike = all(same_arrays(model, first) for model in models.values())
+        if releases_arrays(self._payload):  # a program's messages are what they are
+            sent_as = first if alike else models
+            self._store.round(heard.number, sent_as, heard.returned, heard.weights)
+            return
+        types = self._fit(heard.number, [*models.values(), *heard.returned.values()])
         sent = (
             _cast(first, types)
             if alike

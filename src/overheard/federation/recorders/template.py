@@ -10,6 +10,7 @@ from overheard.federation.recorders.description import BESIDE, wire_layout
 from overheard.files import write_durably
 from overheard.foreign.shown import visible
 from overheard.programs.recipe import Layout
+from overheard.transcript.payload import releases_arrays
 from overheard.transcript.store import Recording
 
 _TEXT = """\
@@ -34,16 +35,7 @@ target = "label"             # the column that the model predicts
 [model]
 {model}
 
-[training]                   # what a client does in a round
-algorithm = "fedavg"         # fedavg, fedsgd (returns a gradient) or fedprox
-learning_rate = 0.1
-epochs = 1
-batch_size = 0               # 0: the full batch
-# optimiser = {{ name = "adam", weight_decay = 0.0 }}   # or {{ name = "sgd", momentum = 0.9 }}
-# clip_norm = 1.0            # gradients are clipped to this norm
-# loss = "binary_cross_entropy"  # of a model that ends in a sigmoid; or huber, poisson
-
-# How a record becomes the model's inputs, in the order of the inputs{width}.
+{training}# How a record becomes the model's inputs, in the order of the inputs{width}.
 # Left out: every number is scaled to mean 0 and deviation 1 over all records of the table, columns
 # of 0 and 1 stay as they are, text becomes one input for each value.
 # [[encoding]]
@@ -61,6 +53,23 @@ batch_size = 0               # 0: the full batch
 # scale = 1.0
 # classes = ["no", "yes"]
 
+{defended}[audit]
+attributes = []              # the sensitive columns to ask about, e.g. ["sex", "illness"]
+# label = true               # ask about the labels, too
+"""
+
+_TRAINING = """\
+[training]                   # what a client does in a round
+algorithm = "fedavg"         # fedavg, fedsgd (returns a gradient) or fedprox
+learning_rate = 0.1
+epochs = 1
+batch_size = 0               # 0: the full batch
+# optimiser = { name = "adam", weight_decay = 0.0 }   # or { name = "sgd", momentum = 0.9 }
+# clip_norm = 1.0            # gradients are clipped to this norm
+# loss = "binary_cross_entropy"  # of a model that ends in a sigmoid; or huber, poisson
+
+"""
+_DEFENDED = """\
 # What clients or server did to the updates, if they announced it; in the order in which they did.
 # [[defence]]
 # name = "gaussian"          # or clip, dp_sgd, drop_column, quantise, top_k
@@ -74,10 +83,14 @@ batch_size = 0               # 0: the full batch
 # record = "wanted.csv"      # the record (or records, one a row) whose holders are looked for
 # behaviour = "inversion"    # or ascent, free-rider: what dishonest clients are thought to do
 
-[audit]
-attributes = []              # the sensitive columns to ask about, e.g. ["sex", "illness"]
-# label = true               # ask about the labels, too
 """
+_TREES = """\
+name = "xgboost"             # boosted trees, as bytes of XGBoost's JSON or UBJSON
+aggregation = "bagging"      # or cyclic
+objective = "binary:logistic"  # or multi:softprob, reg:squarederror, count:poisson, reg:gamma
+eta = 0.3                    # and reg_lambda, reg_alpha, max_delta_step, subsample,
+max_depth = 6                # num_parallel_tree, where they are not XGBoost's own
+local_rounds = 1"""
 
 
 def write_template(run: str | Path) -> Path:
@@ -89,7 +102,8 @@ def write_template(run: str | Path) -> Path:
         raise FixConfig(f"{run}: describes itself already: `overheard audit {run}`")
     layout = wire_layout(recording)
     file = recording.path / BESIDE
-    model, inputs = _likely(layout)
+    network = not releases_arrays(recording.payload)
+    model, inputs = _likely(layout) if network else (_TREES, 0)
     text = _TEXT.format(
         run=visible(str(run)),
         file=visible(str(file)),
@@ -100,6 +114,8 @@ def write_template(run: str | Path) -> Path:
         ),
         names="\n".join(f'# "{client}" = "{client}"' for client in recording.clients),
         model=model,
+        training=_TRAINING if network else "",
+        defended=_DEFENDED.format(file=visible(str(file))) if network else "",
         width=f"; there are {inputs}" if inputs else "",
     )
     write_durably(file, [text.encode()])
