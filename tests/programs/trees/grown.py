@@ -7,7 +7,7 @@ import numpy as np
 from overheard.programs.trees.equations import Candidates, Exchange
 from overheard.programs.trees.model import read_growing, read_model
 from overheard.programs.trees.settings import TreeSettings
-from overheard.programs.trees.training import bagged, grow, newest
+from overheard.programs.trees.training import bagged, grow
 
 
 def people(objective, count=240, seed=0):
@@ -40,8 +40,7 @@ def federated(settings, rounds=4, seed=0, cyclic=False):
             if cyclic and client:
                 break
             mine = (inputs[client::2], labels[client::2])
-            whole = grow(model, mine, settings, number, classes)
-            got.append(whole if cyclic else newest(whole, settings))
+            got.append(grow(model, mine, settings, number, classes))
         sent.append(model)
         back.append(got[0])
         model = got[0] if cyclic else bagged(model, got)

@@ -25,7 +25,7 @@ from overheard.programs.records import Encoding, Records, encode
 from overheard.programs.trees import equations as trees
 from overheard.programs.trees.model import Booster, read_growing, read_model
 from overheard.programs.trees.settings import TreeSettings
-from overheard.programs.trees.training import bagged, grow, newest
+from overheard.programs.trees.training import bagged, grow
 
 MODEL = "model"
 """The name of the bytes in a simulated message; in others it is whatever it is."""
@@ -76,9 +76,8 @@ class Trees(Program):
                 f"{self.target.column!r} has {labels.min():g}: choose another objective"
             )
         seed = int(rng.integers(1 << 31))
-        whole = grow(model_bytes(received, 0), (inputs, labels), self.settings, seed, several)
-        bagging = self.settings.aggregation == "bagging"
-        return _message(newest(whole, self.settings) if bagging else whole)
+        sent = model_bytes(received, 0)
+        return _message(grow(sent, (inputs, labels), self.settings, seed, several))
 
     def following(self, sent: Message, returned: Mapping[str, Message]) -> Message:
         models = [model_bytes(message, 0) for message in returned.values()]

@@ -31,7 +31,7 @@ def xgboost() -> Any:
 def grow(
     model: bytes, records: tuple[Array, Array], settings: TreeSettings, seed: int, classes: int = 0
 ) -> bytes:
-    """What a client returns: the whole model with its new trees, as JSON.
+    """What a client returns, as JSON: its new trees (bagging), or all of them (cyclic).
 
     model: what it was sent, empty in the first round; records: inputs (m, d) and labels (m,).
     """
@@ -44,34 +44,25 @@ def grow(
         booster.set_param(parameters)
     for _ in range(settings.local_rounds):
         booster.update(data, booster.num_boosted_rounds())
+    if settings.aggregation == "bagging":
+        last = booster.num_boosted_rounds()
+        booster = booster[last - settings.local_rounds : last]
     return bytes(booster.save_raw("json"))
-
-
-def newest(model: bytes, settings: TreeSettings) -> bytes:
-    """Only the trees of the last local rounds, as bagging clients send them."""
-    booster = xgboost().Booster()
-    booster.load_model(bytearray(model))
-    last = booster.num_boosted_rounds()
-    return bytes(booster[last - settings.local_rounds : last].save_raw("json"))
 
 
 def bagged(model: bytes, returned: list[bytes]) -> bytes:
     """The model with all returned trees appended, client after client, as Flower's FedXgbBagging
     does it: the first model that comes is the base of all that follow, its base score included."""
-    for message in returned:
-        model = _appended(model, message) if model else message
-    return model
-
-
-def _appended(model: bytes, message: bytes) -> bytes:
-    whole, new = json.loads(model), json.loads(message)
+    models = [json.loads(raw) for raw in (model, *returned) if raw]
+    whole = models[0]
     into = whole["learner"]["gradient_booster"]["model"]
-    add = new["learner"]["gradient_booster"]["model"]
-    count = len(into["trees"])
-    for number, tree in enumerate(add["trees"]):
-        tree["id"] = count + number
-        into["trees"].append(tree)
-    into["tree_info"] += add["tree_info"]
-    into["iteration_indptr"] += [count + end for end in add["iteration_indptr"][1:]]
-    into["gbtree_model_param"]["num_trees"] = str(len(into["trees"]))
+    for new in models[1:]:
+        add = new["learner"]["gradient_booster"]["model"]
+        count = len(into["trees"])
+        for number, tree in enumerate(add["trees"]):
+            tree["id"] = count + number
+            into["trees"].append(tree)
+        into["tree_info"] += add["tree_info"]
+        into["iteration_indptr"] += [count + end for end in add["iteration_indptr"][1:]]
+        into["gbtree_model_param"]["num_trees"] = str(len(into["trees"]))
     return json.dumps(whole).encode()
