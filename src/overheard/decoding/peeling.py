@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import combinations_with_replacement
-from math import comb
+from math import comb, prod
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,7 +54,7 @@ class _Cell:
     difference: Array
     residual: Array
     sd: Array
-    tried: int = -1  # combinations when it was last listed
+    tried: float = -1.0  # combinations when it was last listed
 
 
 @dataclass
@@ -77,6 +77,8 @@ class Cells:
         sizes = np.bincount(self.alike)
         self.options = [_multisets(self.equations.candidates, int(size)) for size in sizes]
         self.possible = [np.ones(0 if o is None else len(o), dtype=bool) for o in self.options]
+        self._left = np.array([len(p) for p in self.possible])  # options of each group
+        self._settled = np.zeros((len(sizes), self.equations.candidates - 1))  # where one is left
         self._cells = list(_cells(self.equations, self.alike))
 
     @property
@@ -112,20 +114,37 @@ class Cells:
 
     def _listed(self, number: int, cell: _Cell) -> bool:
         """Whether listing a cell whole ruled something out."""
-        pairs = _Pairs(cell, [self._contribution(cell, at) for at in range(len(cell.groups))])
+        rest = self._open(cell)
+        pairs = _Pairs(rest, [self._contribution(rest, at) for at in range(len(rest.groups))])
         if pairs.too_many:
             return False
         if not pairs.count:
             self.contradictions.add(number)
             return False
         moved = False
-        for at, group in enumerate(cell.groups):
+        for at, group in enumerate(rest.groups):
             seen = np.flatnonzero(self.possible[group])[np.unique(pairs.option(at))]
-            if len(seen) < self.possible[group].sum():
-                self.possible[group] = np.isin(np.arange(len(self.possible[group])), seen)
+            if len(seen) < self._left[group]:
+                self._keep(group, seen)
                 moved = True
         cell.tried = self._combinations(cell)
         return moved
+
+    def _open(self, cell: _Cell) -> _Cell:
+        """The cell without the groups that are decided."""
+        done = self._left[cell.groups] == 1
+        known = self._settled[cell.groups[done]]
+        taken = np.einsum("urk,uk->r", cell.difference[done], known)
+        rest = cell.difference[~done]
+        return _Cell(cell.groups[~done], rest, cell.residual - taken, cell.sd)
+
+    def _keep(self, group: int, options: Ints) -> None:
+        """Nothing but these options is possible of a group."""
+        self.possible[group] = np.isin(np.arange(len(self.possible[group])), options)
+        self._left[group] = len(options)
+        option = self.options[group]
+        if len(options) == 1 and option is not None:
+            self._settled[group] = option[options[0]]
 
     def search(self, probabilities: Array) -> bool:
         """Decide cells around another decoder's answer (m, K); whether any was."""
@@ -133,7 +152,7 @@ class Cells:
         moved = False
         for number, cell in enumerate(self._cells):
             if self._combinations(cell) > 1 and number not in self.contradictions:
-                moved |= self._searched(cell, chances)
+                moved |= self._searched(self._open(cell), chances)
         return moved
 
     def _searched(self, cell: _Cell, chances: list[Array]) -> bool:
@@ -164,8 +183,7 @@ class Cells:
         chosen = answer[top]
         for at in _not_exchangeable(each, chosen):
             group = cell.groups[at]
-            taken = np.flatnonzero(self.possible[group])[chosen[at]]
-            self.possible[group] = np.arange(len(self.possible[group])) == taken
+            self._keep(group, np.flatnonzero(self.possible[group])[chosen[at]][None])
         return True
 
     def _chances(self, probabilities: Array) -> list[Array]:
@@ -182,14 +200,9 @@ class Cells:
             found.append(special.softmax(counts @ log - special.gammaln(counts + 1).sum(axis=1)))
         return found
 
-    def _combinations(self, cell: _Cell) -> int:
-        """Of what is undecided in a cell, up to a bound; 0 where a group has no options."""
-        total = 1
-        for group in cell.groups:
-            total *= int(self.possible[group].sum())
-            if total > HALF**2 or not total:
-                break
-        return total
+    def _combinations(self, cell: _Cell) -> float:
+        """Of what is undecided in a cell; 0 where a group has too many options to list."""
+        return float(np.prod(self._left[cell.groups], dtype=np.float64))
 
     def _contribution(self, cell: _Cell, at: int) -> Array:
         """What each possible option of a group brings to the cell (options, rows), in noise."""
@@ -243,8 +256,8 @@ class _Pairs:
         """Which option of a group each combination has."""
         half = int(at in self.halves[1])
         place = self.halves[half].index(at)
-        below = [self.counts[j] for j in self.halves[half][place + 1 :]]
-        return self.met[half] // int(np.prod(below, dtype=np.int64)) % self.counts[at]
+        below = prod(self.counts[j] for j in self.halves[half][place + 1 :])
+        return self.met[half] // below % self.counts[at]
 
     def misses(self) -> Array:
         """By how much each combination misses the sums (count, rows), in noise."""

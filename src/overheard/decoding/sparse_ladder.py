@@ -38,8 +38,8 @@ CONTRADICTED = 0.05
 
 @dataclass(frozen=True)
 class Found:
-    """The posterior; which records single cells decided; the mean square of what the answer leaves
-    unexplained, in units of the noise."""
+    """The posterior; which records single cells decided; the mean square of what is left of the
+    equations whose records are all decided, in units of the noise."""
 
     posterior: Posterior
     proven: NDArray[np.bool_]
@@ -73,11 +73,13 @@ def _contradicted(equations: SparseEquations, ties: Groups, p0: Array) -> Found:
 
 
 def _misfit(equations: SparseEquations, probabilities: Array) -> float:
-    """Mean square of the residuals at the expected values."""
-    left = equations.residual.copy()
-    expected = (equations.difference * probabilities[equations.record, 1:]).sum(axis=1)
-    left -= np.bincount(equations.row, expected, equations.rows)
-    return float(np.mean(np.square(left / equations.sd)))
+    """Mean square of the residuals of equations whose records are all decided; NaN without any."""
+    decided = probabilities.max(axis=1) > 1 - 1e-9
+    values = np.where(decided, probabilities.argmax(axis=1), -1)
+    rest = equations.fixed(values)
+    closed = np.bincount(rest.row, minlength=rest.rows) == 0
+    left = rest.residual[closed] / rest.sd[closed]
+    return float(np.mean(np.square(left))) if len(left) else float("nan")
 
 
 def _completed(equations: SparseEquations, cells: Cells, p0: Array) -> Posterior:
