@@ -12,13 +12,13 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 # papers/ and benchmarks/ are not in the package
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from benchmarks import any_training
 from benchmarks.runner import provenance as benches
 from overheard.own_code import Age, age_of
 from overheard.sweep.code import cell_code
@@ -52,9 +52,10 @@ def results(root: Path = ROOT) -> Iterator[Result]:
             yield from _timed(content, name)
         elif "points" in content:
             yield from _swept(content, name)
-        elif all(isinstance(row, dict) and "runs" in row for row in content.values()):
+        elif all(isinstance(row, dict) and "code" in row for row in content.values()):
+            today = import_module(f"benchmarks.{path.stem}").code()  # the file beside it
             for what, row in content.items():
-                yield Result(name, what, age_of(row["code"], any_training.code()), row["command"])
+                yield Result(name, what, age_of(row["code"], today), row["command"])
         else:
             yield Result(name, "all", "unknown", "")
 

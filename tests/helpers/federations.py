@@ -94,7 +94,7 @@ def _people(model: dict[str, Any], audit: dict[str, Any], **settings: Any) -> An
     return lambda path, seed=0: recorded(path, model, audit=audit, seed=seed, **settings)
 
 
-def _with_strangers(dataset: Dataset) -> Dataset:
+def with_strangers(dataset: Dataset) -> Dataset:
     """The last 60 people are no client's: the adversary may learn from them."""
     rows = np.arange(len(dataset.records))
     inside, outside = dataset.records.take(rows[:-60]), dataset.records.take(rows[-60:])
@@ -145,7 +145,7 @@ FAMILIES = {
         ("exact_linear", "global_model", "last_returned", "learned_map", "structured"),
     ),
     "attributes, linear": Family(
-        _people(LINEAR, {}, change=_with_strangers),
+        _people(LINEAR, {}, change=with_strangers),
         SERVER, "s",
         ("max_entropy", "model_based_global", "model_based_last_returned", "model_based_linear",
          "model_based_local", "partial_decode", "majority", "random", "public_model"),

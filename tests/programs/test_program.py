@@ -6,7 +6,7 @@ import json
 
 import numpy as np
 import pytest
-from federations import generated_people, recorded
+from federations import generated_people, recorded, with_strangers
 
 from overheard.attacks import attack_named
 from overheard.errors import ChooseAnotherAttack, FixConfig, FixRecording, OverheardError
@@ -14,9 +14,10 @@ from overheard.evaluation.audit import audit
 from overheard.evaluation.repeat import repeated
 from overheard.federation.config import parse_config
 from overheard.federation.plan import plan
+from overheard.isolation.envelope import pack_call, unpack_call
 from overheard.programs.program import families, family_named, program_of, settings_of
 from overheard.transcript.kind import program_in
-from overheard.transcript.knowledge import Link, LocalTraining, Releases
+from overheard.transcript.knowledge import AuxiliaryData, Link, LocalTraining, Releases
 from overheard.transcript.ledger import digest_line
 from overheard.transcript.messages import parse_round
 from overheard.transcript.observe import observe
@@ -193,3 +194,34 @@ def test_a_network_still_needs_a_rate():
     content = {"data": {"source": "file"}, "model": {"name": "linear"}, "training": {"rounds": 1}}
     with pytest.raises(FixConfig, match="learning_rate"):
         parse_config(content)
+
+
+def test_an_isolated_attack_receives_program_and_releases(tmp_path):
+    """As bytes to the child process and back: the same guess."""
+    recording = federated(tmp_path / "run")
+    view = observe(recording, EAVESDROPPER, attribute("s"), "0")
+    attack = attack_named("linear")
+    narrowed = view.narrowed(attack.needs | attack.uses)
+    there, received, rng = unpack_call(pack_call(attack, narrowed, np.random.default_rng(0)))
+    assert there == attack
+    assert received.kinds == narrowed.kinds
+    np.testing.assert_array_equal(
+        there(received, rng).probabilities, launch(attack, view, 0).probabilities
+    )
+
+
+def test_what_a_stranger_would_say_is_the_prior_where_records_from_elsewhere_are_known(tmp_path):
+    """Nothing is heard of s, so that the answer is the stranger's own."""
+    model = {"name": "statistics", "tables": [{"kind": "sum", "of": "x0"}]}
+    recording = recorded(
+        tmp_path / "run", model, change=with_strangers, rounds=1, participation=1.0
+    )
+    view = observe(recording, EAVESDROPPER, attribute("s"), "0")
+    guess = launch(attack_named("linear"), view, 0)
+    assert guess.diagnostics["method"] == "prior"
+    right = (guess.choice() == recording.truth()["0"]["s"]).mean()
+    alone = launch(attack_named("linear"), view.narrowed(view.kinds - {AuxiliaryData}), 0)
+    assert len(np.unique(alone.probabilities, axis=0)) == 1
+    assert right > (alone.choice() == recording.truth()["0"]["s"]).mean() + 0.1
+    public = launch(attack_named("public_model"), view, 0)
+    assert np.corrcoef(public.probabilities[:, 1], guess.probabilities[:, 1])[0, 1] > 0.5

@@ -40,6 +40,7 @@ MISFIT = "poor fit: the releases hold more than the program and rounding explain
 IMPOSSIBLE = "no values explain the released counts; program or records may be others"
 _FAR = 1e4  # mean square of what no candidate explains, in units of rounding, that is let pass: the
 # ladder raises the noise to it, and a wrong description leaves many orders of magnitude more
+_DOUBT = 1e-6  # of a candidate that whole counts allow
 _SWEEPS = 200
 
 
@@ -179,6 +180,9 @@ def decoded(
     else:
         known = np.zeros(len(sizes), bool) if whole is None else whole.certified
     p = shared[ties]
+    if whole is not None and whole.possible:
+        p = np.where(whole.may[ties], p, 0.0)
+        p /= p.sum(axis=1, keepdims=True)
     if known.all():
         unknowns = len(p) * (p.shape[1] - 1)
         posterior = Posterior(p, 0.0, measurement.rank, unknowns, 1, True, "whole counts")
@@ -189,7 +193,10 @@ def decoded(
         flag = MISFIT
     p = posterior.probabilities
     if whole is not None and whole.possible:
-        p = np.where(known[ties][:, None], whole.shares[ties], p)
+        # who is not proven to be the only answer is not said to be
+        doubtful = np.where(whole.may[ties], (p + _DOUBT) / (1 + p.shape[1] * _DOUBT), 0.0)
+        p = np.where(known[ties][:, None], whole.shares[ties], doubtful)
+        p /= p.sum(axis=1, keepdims=True)
     elif whole is not None:
         flag = IMPOSSIBLE
     told = _as_told_apart(p, ties, prior)

@@ -16,7 +16,7 @@ is possible is decided in whole numbers, so that a value is called the only one 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations, pairwise
 from math import comb
 from typing import Any
@@ -32,7 +32,9 @@ Array = NDArray[np.float64]
 Groups = NDArray[np.intp]
 State = tuple[int, ...]
 MOST_STEPS = 400_000
-"""Sums of (state, answer of a group) in one part; parts that need more are left open."""
+"""Sums of (state, answer of a group) in one part, each of up to ``WIDE`` counts; parts that need
+more are left open."""
+WIDE = 8
 
 
 @dataclass(frozen=True)
@@ -40,13 +42,15 @@ class WholeCounts:
     """What the bounds say of each group.
 
     shares: (G, K), expected share of each candidate; NaN where it was ``left_open``, because too
-    many answers are possible. certified: (G,), there is one answer only. possible: whether there is
+    many answers are possible. certified: (G,), there is one answer only. may: (G, K), which
+    candidates some record of the group can have, as far as was looked. possible: whether there is
     any answer at all.
     """
 
     shares: Array
     certified: NDArray[np.bool_]
     left_open: NDArray[np.bool_]
+    may: NDArray[np.bool_]
     possible: bool
 
 
@@ -79,6 +83,7 @@ def whole_counts(
         np.full(p0[first].shape, np.nan),
         np.zeros(len(first), dtype=bool),
         np.zeros(len(first), dtype=bool),
+        p0[first] > 0,
         possible,
     )
     for part in _parts(rows):
@@ -86,11 +91,12 @@ def whole_counts(
         bounds = (least[used], most[used])
         solved = _sum(rows[part][:, :, used], *bounds, sizes[part], p0[first[part]])
         if solved is None:
-            found.left_open[part] = True
+            possible = False
             continue
-        found.shares[part], found.certified[part] = solved[0], solved[1]
-        possible = possible and bool(solved[2])
-    return WholeCounts(found.shares, found.certified & possible, found.left_open, possible)
+        found.shares[part], found.certified[part] = solved
+        found.left_open[part] = np.isnan(solved[0]).any(axis=1)
+        found.may[part] &= ~(found.certified[part][:, None] & (solved[0] <= 0))
+    return replace(found, certified=found.certified & possible, possible=possible)
 
 
 def _parts(rows: NDArray[np.int64]) -> Iterator[NDArray[np.intp]]:
@@ -132,17 +138,21 @@ def _sum(
     high: NDArray[np.int64],
     sizes: NDArray[Any],
     prior: Array,
-) -> tuple[Array, NDArray[np.bool_], bool] | None:
-    """Shares (G, K), whether they are the only ones (G,), and whether there are any; None: too
-    many answers."""
+) -> tuple[Array, NDArray[np.bool_]] | None:
+    """Shares (G, K), NaN where too many answers are left, and whether they are the only ones (G,);
+    None: there is no answer."""
     order = _order(rows)
+    unknown = np.full(prior.shape, np.nan), np.zeros(len(rows), dtype=bool)
     listed = [_answers(int(sizes[g]), prior[g]) for g in order]
     if any(one is None for one in listed):
-        return None
+        return unknown
     answers = [one for one in listed if one is not None]
     moves = [numbers @ rows[g] for g, (numbers, _) in zip(order, answers, strict=True)]
     if not _narrowed(answers, moves, low, high):
-        return prior.copy(), np.zeros(len(rows), dtype=bool), False
+        return None
+    for g, (numbers, _) in zip(order, answers, strict=True):
+        if len(numbers) == 1:
+            unknown[0][g], unknown[1][g] = numbers[0] / sizes[g], True
     # what later groups can still add to each row, at least and at most
     after_low = np.cumsum([m.min(axis=0) for m in moves[::-1]], axis=0)[::-1]
     after_high = np.cumsum([m.max(axis=0) for m in moves[::-1]], axis=0)[::-1]
@@ -152,9 +162,9 @@ def _sum(
     steps: list[list[tuple[State, int, State]]] = []
     spent = 0
     for place, (_, logs) in enumerate(answers):
-        spent += len(forward[-1]) * len(logs)
+        spent += len(forward[-1]) * len(logs) * max(1, rows.shape[2] // WIDE)
         if spent > MOST_STEPS:
-            return None
+            return unknown
         # a row that nobody later moves is met or not, and then forgotten; so is one that is met
         # whatever comes
         floor, ceiling = low - after_high[place], high - after_low[place]
@@ -175,8 +185,8 @@ def _sum(
         forward.append(reached)
         steps.append(taken)
     if not forward[-1]:
-        return prior.copy(), np.zeros(len(rows), dtype=bool), False
-    return (*_backwards(order, answers, forward, steps, sizes, prior), True)
+        return None
+    return _backwards(order, answers, forward, steps, sizes, prior)
 
 
 def _narrowed(
@@ -203,13 +213,15 @@ def _narrowed(
 def _order(rows: NDArray[np.int64]) -> list[int]:
     """Groups in an order in which rows are finished early: next, the one that opens fewest."""
     touched = (rows != 0).any(axis=1)
-    left, open_rows, order = set(range(len(rows))), np.zeros(rows.shape[2], dtype=bool), []
-    while left:
-        waiting = {g: int((touched[g] & ~open_rows).sum()) for g in left}
-        best = min(left, key=lambda g: (waiting[g], -int(touched[g].sum()), g))
+    wide, left = touched.sum(axis=1), np.ones(len(rows), dtype=bool)
+    shut = np.ones(rows.shape[2], dtype=bool)
+    order: list[int] = []
+    for _ in range(len(rows)):
+        opens = (touched & shut).sum(axis=1) * (wide.max(initial=0) + 1) - wide
+        best = int(np.where(left, opens, np.iinfo(np.int64).max).argmin())
         order.append(best)
-        left.remove(best)
-        open_rows |= touched[best]
+        left[best] = False
+        shut &= ~touched[best]
     return order
 
 
