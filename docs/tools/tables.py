@@ -21,6 +21,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # papers/ is not in the package
 
 from comparisons import MEAN, Comparison, Shown, comparison_of, interval, shown
+from released import newton_table, released_table
 from screenshots import demo_audits, take_audits
 from speeds import growth_table, speed_table
 from trials import reliability_tables
@@ -39,6 +40,8 @@ BY_BIN = ("reliability", GIVEN)
 QUESTIONS = {asked.name: asked.asks for asked in all_questions().values()}
 SHORT = {
     "individual updates": "updates",
+    "individual releases": "releases",
+    "client program": "program",
     "sums of updates": "sums",
     "local training recipe": "recipe",
     "public records": "records",
@@ -243,8 +246,10 @@ MARKED = {
     "reliability": reliability_tables,
     "speeds": speed_table,
     "growth": growth_table,
+    "released": released_table,
+    "newton": newton_table,
 }
-FILLED = ("README.md", "docs/reliability.md", "docs/benchmarks.md")
+FILLED = ("README.md", "docs/reliability.md", "docs/benchmarks.md", "docs/statistics.md")
 
 
 def filled(text: str) -> str:

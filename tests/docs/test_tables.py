@@ -27,6 +27,8 @@ def tables() -> Any:
         ("docs/reliability.md", "reliability"),
         ("docs/benchmarks.md", "speeds"),
         ("docs/benchmarks.md", "growth"),
+        ("docs/statistics.md", "released"),
+        ("docs/statistics.md", "newton"),
     ],
 )
 def test_pages_have_the_tables_of_today(tables: Any, page: str, table: str) -> None:

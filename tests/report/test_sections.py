@@ -170,6 +170,10 @@ def test_what_would_help_without_a_sweep(audit: Audit) -> None:
     names = [a.name for a in ranked(secure)]
     assert "Secure aggregation" not in names
     assert "Encrypt the links" not in names
+    program = {"settings": {"name": "statistics"}, "encoding": {}, "target": {}}
+    tables = audit.model_copy(update={"run": audit.run.model_copy(update={"recipe": program})})
+    assert all("sweep" not in a.command and "local work" not in a.name for a in ranked(tables))
+    assert "Fewer and coarser numbers" in [a.name for a in ranked(tables)]
 
 
 def test_what_would_help_with_a_sweep(audit: Audit) -> None:

@@ -74,6 +74,28 @@ def frontiers(points: Sequence[Measured]) -> list[Frontier]:
     return found
 
 
+_PROGRAMS = (
+    Advice(
+        "Secure aggregation",
+        "The server needs the sum over all clients and no single release.",
+        "",
+    ),
+    Advice(
+        "Fewer and coarser numbers",
+        "Every number that is released is an equation about the client's records: release fewer, "
+        "over more records each, with small counts (and zeros) hidden or all of them rounded. "
+        "Set it in the config, simulate again and compare.",
+        "overheard compare before/audit.json after/audit.json",
+    ),
+    Advice(
+        "Noise (differential privacy)",
+        "The only one with a guarantee against every attack, also those not tried here.",
+        "",
+    ),
+)
+"""For clients that train no network."""
+
+
 def ranked(audit: Audit) -> list[Advice]:
     """What to try, most promising first, for this adversary and this federation."""
     run = shlex.quote(visible(audit.run.recording))
@@ -90,6 +112,8 @@ def ranked(audit: Audit) -> list[Advice]:
                 "",
             )
         )
+    if "settings" in audit.run.recipe:  # of a program, in place of a recipe
+        return [*advice, *_PROGRAMS]
     if threat != "secure-server":
         advice.append(
             Advice(
