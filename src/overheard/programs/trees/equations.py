@@ -178,8 +178,10 @@ def _of_tree(sums: _Sums, settings: TreeSettings, parallel: int) -> SparseEquati
     usual = share * sums.over(sums.hessian)  # nearly, whatever the records are
     total = usual if tree.hessian is None else tree.hessian.astype(np.float64)
     rounded = np.square(PER_RECORD * HALF_ULP) * sums.over(sums.spread**2)
-    # two roundings: of the weight, and of the weight times eta
-    slope = np.abs(weight) * HALF_ULP * 2**0.5 * UNIFORM * (total + penalty)
+    # two roundings, of the weight and of the weight times eta; and that of the leaf, if it is
+    coarse = settings.leaf_step / 2 * UNIFORM * parallel / settings.eta
+    fine = np.abs(weight) * HALF_ULP * 2**0.5 * UNIFORM
+    slope = np.hypot(fine, coarse) * (total + penalty)
     term = sums.gradient + weight[sums.leaf] * sums.hessian
     right = -weight * penalty - settings.reg_alpha * np.sign(weight)
     sd = np.sqrt(slope**2 + (1 + np.abs(weight)) ** 2 * rounded)
@@ -193,8 +195,8 @@ def _of_tree(sums: _Sums, settings: TreeSettings, parallel: int) -> SparseEquati
         return _rows(share * term, sums.leaf, (right, np.sqrt(sd**2 + drawn)), said)
     made = [_rows(term, sums.leaf, (right, sd), said)]
     if tree.hessian is not None:
-        coarse = total * HALF_ULP * UNIFORM
-        made.append(_rows(sums.hessian, sums.leaf, (total, np.sqrt(coarse**2 + rounded)), leaf))
+        sd = np.sqrt(np.square(total * HALF_ULP * UNIFORM) + rounded)
+        made.append(_rows(sums.hessian, sums.leaf, (total, sd), leaf))
     return joined(made, same_cells=True)
 
 

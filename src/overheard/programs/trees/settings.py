@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from overheard.programs.program import Settings
+
+_NOT_XGBOOSTS = {
+    "name", "aggregation", "local_rounds", "wire", "leaf_step", "base_score", "max_delta_step"
+}  # fmt: skip
 
 
 class TreeSettings(Settings):
@@ -14,6 +18,10 @@ class TreeSettings(Settings):
 
     ``aggregation``: "bagging", every client returns its newest trees and the server appends them
     all; "cyclic", one client a round returns the whole model, which goes on to the next.
+
+    Defences: ``wire`` "values" sends the leaves' values and drops every other sum (weights of inner
+    nodes, Hessians, gains), which no prediction needs; ``leaf_step`` rounds the values to multiples
+    of it before they leave.
 
     ``base_score`` None: every client estimates its own, as XGBoost does by default; the model that
     it returns says which.
@@ -36,6 +44,17 @@ class TreeSettings(Settings):
     colsample_bytree: float = Field(default=1.0, gt=0, le=1)
     num_parallel_tree: int = Field(default=1, ge=1, le=1000)
     local_rounds: int = Field(default=1, ge=1, le=1000)
+    wire: Literal["everything", "values"] = "everything"
+    leaf_step: float = Field(default=0.0, ge=0, le=100)
+
+    @model_validator(mode="after")
+    def _rounded_alone(self) -> Self:
+        if self.leaf_step and self.wire != "values":
+            raise ValueError(
+                "leaf_step rounds the values of leaves, and the other sums tell them exactly: set "
+                'wire to "values"'
+            )
+        return self
 
     @property
     def largest_step(self) -> float:
@@ -45,9 +64,7 @@ class TreeSettings(Settings):
 
     def parameters(self, seed: int, classes: int = 0) -> dict[str, object]:
         """As XGBoost takes them."""
-        own = self.model_dump(
-            exclude={"name", "aggregation", "local_rounds", "base_score", "max_delta_step"}
-        )
+        own = self.model_dump(exclude=_NOT_XGBOOSTS)
         if self.base_score is not None:
             own["base_score"] = self.base_score
         if self.max_delta_step:

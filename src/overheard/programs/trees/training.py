@@ -47,7 +47,22 @@ def grow(
     if settings.aggregation == "bagging":
         last = booster.num_boosted_rounds()
         booster = booster[last - settings.local_rounds : last]
-    return bytes(booster.save_raw("json"))
+    raw = bytes(booster.save_raw("json"))
+    return raw if settings.wire == "everything" else _values_only(raw, settings.leaf_step)
+
+
+def _values_only(raw: bytes, step: float) -> bytes:
+    """The model without the sums that no prediction needs, its leaves rounded to the step."""
+    whole = json.loads(raw)
+    for tree in whole["learner"]["gradient_booster"]["model"]["trees"]:
+        for field in ("base_weights", "sum_hessian", "loss_changes"):
+            tree[field] = [0.0] * len(tree[field])
+        if step:
+            values = zip(tree["split_conditions"], tree["left_children"], strict=True)
+            tree["split_conditions"] = [
+                float(np.float32(round(v / step) * step)) if left < 0 else v for v, left in values
+            ]
+    return json.dumps(whole).encode()
 
 
 def bagged(model: bytes, returned: list[bytes]) -> bytes:
