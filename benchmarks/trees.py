@@ -134,6 +134,9 @@ def people(case: Case, seed: int) -> tuple[Dataset, Records]:
     whose = np.maximum(np.arange(size) - case.records + other, 0) // other
     who = np.array([f"client {n}" for n in whose])
     others = whole.records.take(rows[size : size + AUXILIARY]).without(whole.client)
+    for column, values in taken.columns.items():  # words that no client has, no model knows
+        if values.dtype.kind == "U":
+            others = others.take(np.isin(others[column], values))
     mine = replace(whole, records=Records({**taken.columns, whole.client: who}), outside=None)
     return mine, others
 
