@@ -15,20 +15,27 @@ from overheard.errors import FixConfig, FixRecording
 from overheard.isolation.envelope import pack_call, unpack_call
 from overheard.transcript import kind as kinds_of
 from overheard.transcript.kind import Held, Knowledge, kind, kinds, read, write
-from overheard.transcript.knowledge import KINDS, Broadcast, EverybodysRecords, Link, Sums
+from overheard.transcript.knowledge import (
+    KINDS,
+    Broadcast,
+    EverybodysRecords,
+    Link,
+    Releases,
+    Sums,
+)
 from overheard.transcript.observe import observe
 from overheard.transcript.store import Recorder, Recording
 from overheard.transcript.target import attribute
 from overheard.transcript.threat import EAVESDROPPER, granting_named
 
 TARGET = attribute("s")
-FROM_THE_WIRE = {Link, Broadcast, Sums}
+FROM_THE_WIRE = {Link, Broadcast, Releases, Sums}
 
 
 def same(one: Any, other: Any) -> bool:
     if isinstance(one, np.ndarray):
         return bool(np.array_equal(one, other, equal_nan=one.dtype.kind == "f"))
-    if isinstance(one, Sums):
+    if isinstance(one, Sums | tuple):
         return all(same(a, b) for a, b in zip(one, other, strict=True))
     if is_dataclass(one):
         return all(same(getattr(one, f.name), getattr(other, f.name)) for f in fields(one))

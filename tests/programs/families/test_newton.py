@@ -118,6 +118,36 @@ def measured(program, records, rounds=3) -> tuple[Measurement, np.ndarray]:
     return program.measure(heard, Candidates(tables)), records["s"].astype(int)
 
 
+def test_other_names_shapes_and_places_say_the_same():
+    """A whole matrix, columns for vectors, the intercept first, the arrays called otherwise."""
+    records, rng = records_for("logistic"), np.random.default_rng(2)
+    ours = newton("logistic")
+    names = {"coefficients": "theta", "gradient": "g", "hessian": "H"}
+    theirs = newton("logistic", intercept="first", wire_names=names)
+    b = rng.normal(0, 0.2, 5)
+    first = {"theta": np.roll(b, 1)[:, None]}
+    answer, again = (
+        ours.respond({"coefficients": b}, records, RNG),
+        theirs.respond(first, records, RNG),
+    )
+    np.testing.assert_allclose(again["g"], np.roll(answer["gradient"], 1))
+    matrix = np.zeros((5, 5))
+    matrix[np.triu_indices(5)] = again["H"]
+    foreign = {"g": again["g"][:, None], "H": matrix + np.triu(matrix, 1).T}
+    assert theirs.distance(foreign, again) == 0
+    assert theirs.distance({**foreign, "g": foreign["g"] * 1.001}, again) > 1e-4
+    tables = tuple(Records({**records.columns, "s": np.full(40, v)}) for v in (0.0, 1.0))
+    one, other = (
+        theirs.measure([Exchange(0, first, said)], Candidates(tables)) for said in (foreign, again)
+    )
+    assert one.rank == other.rank
+    assert one.chi2_per_equation(np.eye(2)[records["s"].astype(int)]) < 1
+    np.testing.assert_allclose(
+        theirs.following(first, {"a": foreign})["theta"],
+        np.roll(ours.following({"coefficients": b}, {"a": answer})["coefficients"], 1),
+    )
+
+
 def test_rank_grows_with_the_messages_until_newton_has_converged():
     program, records = newton("logistic"), records_for("logistic", 200)
     ranks = [measured(program, records, rounds)[0].rank for rounds in (1, 2, 4, 8, 12)]

@@ -3,7 +3,9 @@
 The widget hears each task's data after the server's filters and each result before them: what is
 on the wire. It records training tasks of the FedAvg controller and of others that exchange
 weights in the same way, and notes what is sent beside them: FedAvg's broadcasts tell every site the
-weight of every other one.
+weight of every other one. With ``payload="release"`` it records the messages of a program that
+trains no network as they are: gradient and Hessian of FLARE's logistic regression by Newton's
+method, say.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from nvflare.widgets.widget import Widget
 from overheard.federation.recorders.ear import Ear
 from overheard.federation.recorders.late import KEEP, LATE, Rounds
 from overheard.federation.recorders.live import Recorder
+from overheard.transcript.payload import releases_arrays
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -32,13 +35,15 @@ Arrays = dict[str, NDArray[Any]]
 class RecordingWidget(Widget):  # type: ignore[misc]  # nvflare has no types
     """``job.to_server(RecordingWidget("/path/to/run"))``; the path must not exist yet.
 
-    ``task``: the training task's name, as the controller has it.
+    ``task``: the training task's name, as the controller has it. ``payload``: "model", or "release"
+    where sites return other arrays than they are sent.
     """
 
-    def __init__(self, path: str, task: str = "train") -> None:
+    def __init__(self, path: str, task: str = "train", payload: str = "model") -> None:
         super().__init__()
         self.path = path
         self.task = task
+        self.payload = payload
         self._ear: Ear | None = None
         self._sent: dict[tuple[str, str], tuple[int, Arrays]] = {}
         self._rounds = Rounds()
@@ -47,7 +52,7 @@ class RecordingWidget(Widget):  # type: ignore[misc]  # nvflare has no types
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
         if event_type == EventType.START_RUN:
             about = {"framework": "nvflare", "version": version("nvflare")}
-            self._ear = Ear(Recorder(self.path, "model", about))
+            self._ear = Ear(Recorder(self.path, self.payload, about))
         elif self._ear is None:
             return
         elif event_type == EventType.AFTER_TASK_DATA_FILTER and self._mine(fl_ctx):
@@ -79,10 +84,11 @@ class RecordingWidget(Widget):  # type: ignore[misc]  # nvflare has no types
         number, model = self._sent.pop(talk)
         message = from_shareable(fl_ctx.get_prop(FLContextKey.TASK_RESULT))
         returned = _arrays(message.data)
-        if message.data_kind == DataKind.WEIGHT_DIFF:
+        free = releases_arrays(self.payload)  # whose arrays are recorded as they are
+        if message.data_kind == DataKind.WEIGHT_DIFF and not free:
             returned = {n: model[n] + d for n, d in returned.items() if n in model}
             recorder.note("The sites return differences; they are recorded as sent + difference.")
-        elif message.data_kind != DataKind.WEIGHTS:
+        elif message.data_kind != DataKind.WEIGHTS and not free:
             return
         _, client = talk
         weight = message.get_meta_prop(FLMetaKey.NUM_STEPS_CURRENT_ROUND)

@@ -29,6 +29,7 @@ from overheard.programs.program import (
     Message,
     Program,
     Settings,
+    distance,
     expected,
     measured,
     room,
@@ -73,16 +74,22 @@ FAMILIES: dict[str, Family] = {
 
 class NewtonSettings(Settings):
     """``likelihood`` of the labels, ``ridge`` (half of it times the squared coefficients is added
-    to the loss by the server), with or without an ``intercept``, and what stands for the Hessian on
-    the ``wire``: itself, its Cholesky factor (lower) or its inverse, which only a client whose
-    records determine the model has; ``step``: what the server multiplies Newton's step with."""
+    to the loss by the server), an ``intercept`` (after the inputs, "first", or none), and what
+    stands for the Hessian on the ``wire``: itself, its Cholesky factor (lower) or its inverse,
+    which only a client whose records determine the model has; ``step``: what the server multiplies
+    Newton's step with.
+
+    Of recorded messages: ``wire_names``, our names of the arrays (coefficients, gradient, hessian)
+    to theirs. A Hessian may be its upper triangle or the whole matrix, a vector a matrix of one
+    column."""
 
     name: Literal["newton"] = "newton"
     likelihood: Literal["linear", "logistic", "poisson", "gamma"] = "logistic"
     ridge: float = Field(default=0.0, ge=0)
-    intercept: bool = True
+    intercept: bool | Literal["first"] = True
     wire: Literal["hessian", "cholesky", "inverse"] = "hessian"
     step: float = Field(default=1.0, gt=0, le=1)
+    wire_names: dict[Literal["coefficients", "gradient", "hessian"], str] = {}
 
 
 class Newton(Program):
@@ -117,30 +124,31 @@ class Newton(Program):
     @property
     def size(self) -> int:
         """Number of coefficients, d."""
-        return self.encoding.width + self.settings.intercept
+        return self.encoding.width + bool(self.settings.intercept)
 
     def first(self) -> Message:
-        return {"coefficients": np.zeros(self.size)}
+        return {self._name("coefficients"): np.zeros(self.size)}
 
     def respond(self, received: Message, records: Records, rng: np.random.Generator) -> Message:
-        coefficients = expected(received, "coefficients", (self.size,), 0)
+        coefficients = self._vector(received, "coefficients", 0)
         inputs, labels = self._design(records)
         slope, weight = self._factors(inputs, labels, coefficients)
         hessian = inputs.T @ (inputs * weight[:, None])
         return {
-            "gradient": inputs.T @ slope,
-            "hessian": self._on_the_wire(hessian)[_upper(self.size)],
+            self._name("gradient"): inputs.T @ slope,
+            self._name("hessian"): self._on_the_wire(hessian)[_upper(self.size)],
         }
 
     def following(self, sent: Message, returned: Mapping[str, Message]) -> Message:
-        start = np.asarray(sent["coefficients"], dtype=np.float64)
-        gradient = sum((np.asarray(r["gradient"]) for r in returned.values()), np.zeros(self.size))
-        hessian = np.zeros((self.size, self.size))
+        start = self._vector(sent, "coefficients", 0)
+        gradient, hessian = np.zeros(self.size), np.zeros((self.size, self.size))
         for one in returned.values():
-            hessian += self._off_the_wire(np.asarray(one["hessian"], np.float64), 0)[0]
+            gradient += self._vector(one, "gradient", 0)
+            hessian += self._off_the_wire(self._triangle(one, 0), 0)[0]
         ridge = self.settings.ridge * np.eye(self.size)
         if self.settings.intercept:
-            ridge[-1, -1] = 0.0
+            free = 0 if self.settings.intercept == "first" else -1
+            ridge[free, free] = 0.0
         try:
             move = linalg.solve(hessian + ridge, gradient - ridge @ start, assume_a="pos")
         except (linalg.LinAlgError, ValueError):
@@ -148,7 +156,7 @@ class Newton(Program):
                 "model 'newton': the clients' Hessians add up to a singular matrix (columns that "
                 "are functions of each other?); give ridge a positive number"
             ) from None
-        return {"coefficients": start + self.settings.step * move}
+        return {self._name("coefficients"): start + self.settings.step * move}
 
     def measure(self, heard: Sequence[Exchange], candidates: Candidates) -> Measurement:
         d, tables = self.size, candidates.tables
@@ -159,11 +167,11 @@ class Newton(Program):
         total, noise = np.zeros((2, rows * len(heard)))
         upper = _upper(d)
         for place, one in enumerate(heard):
-            coefficients = expected(one.sent, "coefficients", (d,), one.number)
+            coefficients = self._vector(one.sent, "coefficients", one.number)
             at = slice(place * rows, (place + 1) * rows)
-            wired = expected(one.returned, "hessian", (d * (d + 1) // 2,), one.number)
+            wired = self._triangle(one.returned, one.number)
             hessian, rounding = self._off_the_wire(wired, one.number)
-            gradient = expected(one.returned, "gradient", (d,), one.number)
+            gradient = self._vector(one.returned, "gradient", one.number)
             total[at] = np.concatenate([gradient, hessian[upper]])
             noise[at] = np.concatenate([np.zeros(d), rounding[upper]])
             for number, design in enumerate(designs):
@@ -171,10 +179,37 @@ class Newton(Program):
                     features[number, :, at] = self._terms(*design, coefficients)
         return measured(features, total, noise)
 
+    def distance(self, returned: Message, repeated: Message) -> float:
+        ours, theirs = (
+            {"gradient": self._vector(m, "gradient", 0), "hessian": self._triangle(m, 0)}
+            for m in (repeated, returned)
+        )
+        return distance(theirs, ours)
+
+    def _name(self, ours: Literal["coefficients", "gradient", "hessian"]) -> str:
+        return self.settings.wire_names.get(ours, ours)
+
+    def _vector(
+        self, message: Message, ours: Literal["coefficients", "gradient"], number: int
+    ) -> Array:
+        name = self._name(ours)
+        column = message.get(name, np.zeros(0)).shape == (self.size, 1)
+        shape = (self.size, 1) if column else (self.size,)
+        return expected(message, name, shape, number).reshape(-1)
+
+    def _triangle(self, message: Message, number: int) -> Array:
+        """The upper triangle of what stands for the Hessian, row by row."""
+        d, name = self.size, self._name("hessian")
+        if message.get(name, np.zeros(0)).shape == (d, d):
+            return expected(message, name, (d, d), number)[_upper(d)]
+        return expected(message, name, (d * (d + 1) // 2,), number)
+
     def _design(self, records: Records) -> tuple[Array, Array]:
         inputs, labels = encode(self.encoding, records), self.target.encode(records)
         if self.settings.intercept:
-            inputs = np.column_stack([inputs, np.ones(len(inputs))])
+            ones = np.ones(len(inputs))
+            ends = (ones, inputs) if self.settings.intercept == "first" else (inputs, ones)
+            inputs = np.column_stack(ends)
         least = FAMILIES[self.settings.likelihood].positive
         if least is not None and (labels < least).any():
             raise FixConfig(
