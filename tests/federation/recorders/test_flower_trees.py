@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+from overheard.cli import app as cli
 from overheard.errors import FixConfig, FixData
 from overheard.evaluation.audit import audit
 from overheard.federation.recorders.description import describe, read_description
@@ -110,6 +112,11 @@ def test_bagging_is_recorded_and_audited(tmp_path: Path) -> None:
     assert finding.value > max(finding.majority, 0.85)
     assert finding.sure.certain_right == finding.sure.certain > 0.5 * app.PEOPLE
     assert "sex" in render(found)
+    words = ["audit", str(tmp_path / "run"), "--with", str(tmp_path / "audit.toml")]
+    words += ["--client", "c0", "--attack", "linear", "--trust-code", "--no-rounds"]
+    done = CliRunner().invoke(cli, [*words, "--out", str(tmp_path / "audit")])
+    assert done.exit_code == 0, done.output
+    assert (tmp_path / "audit" / "audit.json").exists()
 
 
 def test_cyclic_is_recorded_and_audited(tmp_path: Path) -> None:

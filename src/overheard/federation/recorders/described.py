@@ -104,6 +104,10 @@ class Description(Spec):
     property: DescribedProperty | None = None
     defence: tuple[AnyDefence, ...] = ()
 
+    def factory(self) -> str:
+        """The code that the model names, if it names any."""
+        return self.model.factory if isinstance(self.model, DescribedModel) else ""
+
     @model_validator(mode="after")
     def _of_one_kind(self) -> Self:
         network = isinstance(self.model, DescribedModel)
