@@ -202,7 +202,8 @@ class Cells:
 
     def _combinations(self, cell: _Cell) -> float:
         """Of what is undecided in a cell; 0 where a group has too many options to list."""
-        return float(np.prod(self._left[cell.groups], dtype=np.float64))
+        with np.errstate(over="ignore"):  # infinitely many are too many, too
+            return float(np.prod(self._left[cell.groups], dtype=np.float64))
 
     def _contribution(self, cell: _Cell, at: int) -> Array:
         """What each possible option of a group brings to the cell (options, rows), in noise."""
