@@ -27,11 +27,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overheard.attacks.linear import Linear
+from overheard.code_digest import code_of, stands_on
 from overheard.evaluation.baselines import imputation, majority_share
 from overheard.federation.config import parse_config
 from overheard.federation.plan import plan
 from overheard.federation.simulate import simulate
-from overheard.own_code import code_of, stands_on
 from overheard.programs.records import Records
 from overheard.transcript.kind import program_in
 from overheard.transcript.knowledge import Releases

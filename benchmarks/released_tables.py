@@ -25,12 +25,12 @@ from typing import Any
 import numpy as np
 
 from overheard.attacks.linear import Linear
+from overheard.code_digest import code_of, stands_on
 from overheard.evaluation.baselines import imputation, majority_share
 from overheard.evaluation.metrics import calibration_error
 from overheard.federation.config import parse_config
 from overheard.federation.plan import plan
 from overheard.federation.simulate import simulate
-from overheard.own_code import code_of, stands_on
 from overheard.transcript.guess import AttributeValues
 from overheard.transcript.observe import observe
 from overheard.transcript.store import Recording

@@ -23,7 +23,7 @@ from overheard.attacks.local_model.exact_linear import affine_map
 from overheard.data import flights
 from overheard.data.dataset import Dataset
 from overheard.evaluation import metrics
-from overheard.evaluation.bounds import algorithm3_accuracy_bound, algorithm3_bound
+from overheard.evaluation.baselines import algorithm3_accuracy_bound, algorithm3_bound
 from overheard.programs.recipe import Recipe
 from overheard.programs.records import Records
 from overheard.randomness import stream

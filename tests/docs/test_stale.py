@@ -12,7 +12,7 @@ import stale
 
 from benchmarks.runner import provenance as benches
 from benchmarks.runner.catalogue import entries, growths
-from overheard.sweep.code import cell_code
+from overheard.sweep.grid import cell_code
 from papers.common import provenance
 from papers.common.catalogue import experiment_named
 from papers.common.rows import Reproduction, Row

@@ -12,8 +12,9 @@ from overheard.evaluation.audit import audit
 from overheard.federation.config import parse_config
 from overheard.federation.plan import Plan, plan
 from overheard.federation.simulate import simulate
-from overheard.guard.exposure import Secret, exposure
-from overheard.guard.limits import Limits
+from overheard.guard.exposure import Secret, exposures
+from overheard.guard.limits import Exposure, Limits
+from overheard.programs.recipe import Recipe
 from overheard.programs.records import Records
 from overheard.transcript.knowledge import AppliedDefence
 from overheard.transcript.store import Recording
@@ -34,6 +35,11 @@ def heard(tmp_path_factory: pytest.TempPathFactory) -> tuple[Plan, Recording]:
     ready = plan(parse_config(CONFIG))
     path = simulate(ready, tmp_path_factory.mktemp("guard") / "run")
     return ready, Recording.open(path)
+
+
+def exposure(recipe: Recipe, secret: Secret, *heard: Any, **settings: Any) -> Exposure:
+    (found,) = exposures(recipe, [secret], *heard, **settings)
+    return found
 
 
 def messages(ready: Plan, run: Recording) -> tuple[Any, Any]:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from overheard.attacks.attribute.model_based import infer
-from overheard.evaluation.bounds import algorithm3_accuracy_bound
+from overheard.evaluation.baselines import algorithm3_accuracy_bound
 from overheard.evaluation.metrics import attribute_hits, client_losses
 from overheard.transcript.observe import observe, recipe_of
 from overheard.transcript.target import attribute

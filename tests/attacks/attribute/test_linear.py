@@ -19,8 +19,7 @@ from overheard.attacks.attribute.model_based import (
 )
 from overheard.attacks.attribute.model_based_linear import ModelBasedLinear
 from overheard.errors import ChooseAnotherAttack, FixData
-from overheard.evaluation.baselines import majority_share
-from overheard.evaluation.bounds import algorithm3_bound
+from overheard.evaluation.baselines import algorithm3_bound, majority_share
 from overheard.evaluation.metrics import attribute_hits
 from overheard.federation.config import parse_config
 from overheard.federation.plan import plan

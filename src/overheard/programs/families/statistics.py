@@ -130,7 +130,8 @@ class Statistics(Program):
                 if column not in self.settings.bins and column not in self.domains:
                     raise ValueError(f"tables are made by {column!r}, whose values are not given")
                 cells *= self._values(column)
-            cells *= max(len(table.times), 1) * (self._inputs**2 if table.kind == "cox" else 1)
+            wide = self.encoding.width**2 if table.kind == "cox" else 1
+            cells *= max(len(table.times), 1) * wide
             if cells > MOST_CELLS:
                 raise ValueError(f"a table of {cells:,} cells; at most {MOST_CELLS:,} are allowed")
         return self
@@ -162,10 +163,6 @@ class Statistics(Program):
         content = {"settings": settings, "encoding": encoding, "target": target}
         return cls.checked({**content, "domains": domains})
 
-    @property
-    def _inputs(self) -> int:
-        return self.encoding.width
-
     def _values(self, column: str) -> int:
         bins = self.settings.bins
         return len(bins[column]) + 1 if column in bins else len(self.domains[column])
@@ -193,7 +190,7 @@ class Statistics(Program):
     def first(self) -> Message:
         sent: dict[str, NDArray[Any]] = {"release": np.array(0)}
         if any(table.kind == "cox" for table in self.settings.tables):
-            sent["coefficients"] = np.zeros(self._inputs)
+            sent["coefficients"] = np.zeros(self.encoding.width)
         return sent
 
     def respond(self, received: Message, records: Records, rng: np.random.Generator) -> Message:
@@ -202,7 +199,7 @@ class Statistics(Program):
         answer: dict[str, NDArray[Any]] = {}
         for place, table in enumerate(self.settings.tables):
             total = self._adds(table, there, received).sum(axis=0)
-            size = self._sizes(table, there)
+            size = np.asarray(self._inside(table, there).sum(axis=0))
             answer |= {f"{place}.{k}": v for k, v in self._released(table, total, size).items()}
         return answer
 
@@ -297,10 +294,6 @@ class Statistics(Program):
             return values
         return np.concatenate([values, np.asarray(column * values)], axis=1)
 
-    def _sizes(self, table: Table, records: Records) -> Array:
-        """How many records stand behind each cell."""
-        return np.asarray(self._inside(table, records).sum(axis=0))
-
     def _released(self, table: Table, total: Array, size: Array) -> dict[str, NDArray[Any]]:
         """What is said of the sums behind a table, once small cells and digits are taken away."""
         asked = self.settings
@@ -385,7 +378,7 @@ class Statistics(Program):
         shown = expected(told, f"{place}.shown", (cells,), one.number) > 0.5
         if table.kind == "sum":
             return features * shown, numbers * shown, np.full(rows, digit)
-        inside = self._candidate_inside(one, table, candidates) * shown
+        inside = self._candidate_adds(one, Table(by=table.by), candidates) * shown
         behind = inside.max(axis=0).sum(axis=0)  # at most so many records in each cell
         sums, squares = features[..., :cells], features[..., cells:]
         mean = numbers[:cells]
@@ -404,12 +397,9 @@ class Statistics(Program):
             np.concatenate([noise, rounding]),
         )
 
-    def _candidate_inside(self, one: Exchange, table: Table, candidates: Candidates) -> Array:
-        return self._candidate_adds(one, Table(by=table.by), candidates)
-
     def _risk_sums(self, table: Table, records: Records, sent: Message) -> Array:
         """exp(b'x) [1, x, x x'] over each risk set, and events and their x (m, T, ...) flat."""
-        d = self._inputs
+        d = self.encoding.width
         coefficients = expected(sent, "coefficients", (d,), 0)
         inputs = encode(self.encoding, records)
         weight = np.exp(np.clip(inputs @ coefficients, -500, 500))[:, None]
@@ -426,7 +416,7 @@ class Statistics(Program):
 
     def _cox_step(self, table: Table, total: Array) -> Array:
         """Newton's step of the partial likelihood (Breslow's ties), from sums over all clients."""
-        d, times = self._inputs, len(table.times)
+        d, times = self.encoding.width, len(table.times)
         wide = 1 + d + d * (d + 1) // 2
         risk, event = total[: times * wide].reshape(times, wide), total[times * wide :]
         events = event.reshape(times, 1 + d)

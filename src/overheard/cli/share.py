@@ -2,35 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from overheard import terminal
+from overheard.cli.options import Grant, NoSeed, Run, option, taking
 
 
-def share(
-    run: Annotated[Path, typer.Argument(help="A recording.")],
-    target: Annotated[str, typer.Option(help="The one secret that may be asked about.")],
-    out: Annotated[Path, typer.Option(help="Where to write; must not exist yet.")],
-    threat: Annotated[
-        str,
-        typer.Option(help="Who will hold it: eavesdropper, server, isolating-server, ..."),
-    ] = "eavesdropper",
-    grant: Annotated[
-        list[str] | None,
-        typer.Option(help='Knowledge beyond the threat model (repeat), e.g. "group counts".'),
-    ] = None,
-    client: Annotated[
-        list[str] | None, typer.Option(help="Client whose link to share (repeat); default: all.")
-    ] = None,
-    keep: Annotated[
-        list[str] | None,
-        typer.Option(help="Column to keep although another target asks about it (repeat)."),
-    ] = None,
-    seed: Annotated[int | None, typer.Option("--seed", hidden=True)] = None,
-) -> None:
+@dataclass(frozen=True)
+class Options:
+    run: Run
+    target: str = option("The one secret that may be asked about.")
+    out: Path = option("Where to write; must not exist yet.")
+    threat: str = option(
+        "Who will hold it: eavesdropper, server, isolating-server, ...", "eavesdropper"
+    )
+    grant: Grant = field(default_factory=list)
+    client: list[str] = option("Client whose link to share (repeat); default: all.", list)
+    keep: list[str] = option("Column to keep although another target asks about it (repeat).", list)
+    seed: NoSeed = None
+
+
+@taking(Options)
+def share(options: Options) -> None:
     """Write what may be handed on of a recording: one target, one threat model, no truth, no seed.
 
     A recording without `truth/` is not that: each target's public records hold the other secrets.
@@ -40,9 +34,10 @@ def share(
     from overheard.transcript.store import Recording
     from overheard.transcript.threat import granting_named, threat_named
 
-    adversary = granting_named(threat_named(threat), grant or [])
+    adversary = granting_named(threat_named(options.threat), options.grant)
+    recording, out = Recording.open(options.run), options.out
     with terminal.waiting("copying what may be shared"):
-        shared = write(Recording.open(run), target, adversary, out, client or [], keep or [])
+        shared = write(recording, options.target, adversary, out, options.client, options.keep)
     terminal.wrote("shared", out)
     terminal.say(
         f"holds      {', '.join(shared.kinds) or 'no side knowledge'}",

@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 from overheard.evaluation.record import Audit
 from overheard.foreign.shown import visible
-from overheard.report import curves, words
+from overheard.report import sections, words
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Measured:
     """One setting of a sweep: its worst leakage (lift, a share) and the model's utility."""
 
     name: str
-    secret: str
+    attribute: str
     attack: str
     leakage: float
     leakage_spread: float
@@ -55,10 +55,10 @@ class Advice:
 def frontiers(points: Sequence[Measured]) -> list[Frontier]:
     """A chart per secret; the settings that leak least come first."""
     found = []
-    for secret in dict.fromkeys(p.secret for p in points):
-        of = sorted((p for p in points if p.secret == secret), key=lambda p: p.leakage)
+    for secret in dict.fromkeys(p.attribute for p in points):
+        of = sorted((p for p in points if p.attribute == secret), key=lambda p: p.leakage)
         marks = [
-            curves.Mark(
+            sections.Mark(
                 x=p.leakage,
                 y=p.utility,
                 low=p.utility - p.utility_spread,
@@ -70,10 +70,11 @@ def frontiers(points: Sequence[Measured]) -> list[Frontier]:
             for p in of
         ]
         name = of[0].utility_is
-        found.append(Frontier(secret, name, tuple(of), curves.scatter(marks, name)))
+        found.append(Frontier(secret, name, tuple(of), sections.scatter(marks, name)))
     return found
 
 
+_ENCRYPT = "Encrypt the links"
 _PROGRAMS = (
     Advice(
         "Secure aggregation",
@@ -99,62 +100,55 @@ _PROGRAMS = (
 def ranked(audit: Audit) -> list[Advice]:
     """What to try, most promising first, for this adversary and this federation."""
     run = shlex.quote(visible(audit.run.recording))
+    model = audit.run.recipe.get("model", {})
+    sums, hidden = "secure-server", isinstance(model, dict) and bool(model.get("hidden"))
     sweep = "overheard sweep CONFIG.toml --out sweep"
     threat = audit.run.threat
-    advice = []
-    if threat == "eavesdropper":
-        advice.append(
-            Advice(
-                "Encrypt the links",
-                "Who cannot read the messages learns nothing from them. The server still reads "
-                "every client's, and learns all that this eavesdropper does: what stands here is "
-                "what the server knows.",
-                "",
-            )
-        )
-    if "settings" in audit.run.recipe:  # of a program, in place of a recipe
-        return [*advice, *_PROGRAMS]
-    if threat != "secure-server":
-        advice.append(
-            Advice(
-                "Secure aggregation",
-                "The server sees the sum of the updates and no single one. Attacks on one "
-                "client's updates no longer apply; those on sums still do.",
-                f"overheard audit {run} --threat secure-server --out as-secure-server",
-            )
-        )
-    advice.append(
-        Advice(
+    advice = (
+        (
+            threat == "eavesdropper",
+            _ENCRYPT,
+            "Who cannot read the messages learns nothing from them. The server still reads every "
+            "client's, and learns all that this eavesdropper does: what stands here is what the "
+            "server knows.",
+            "",
+        ),
+        (
+            threat != sums,
+            "Secure aggregation",
+            "The server sees the sum of the updates and no single one. Attacks on one client's "
+            "updates no longer apply; those on sums still do.",
+            f"overheard audit {run} --threat secure-server --out as-secure-server",
+        ),
+        (
+            True,
             "Clipping and noise (differential privacy)",
             "The only one with a guarantee against every attack, also those not tried here. It "
             "costs utility; how much for how little leakage, a sweep measures.",
             sweep,
-        )
-    )
-    if threat == "secure-server":
-        advice.append(
-            Advice(
-                "More clients a round, fewer rounds",
-                "A sum over more clients says less about each, and fewer sums leave more unknowns.",
-                sweep,
-            )
-        )
-    model = audit.run.recipe.get("model", {})
-    if isinstance(model, dict) and model.get("hidden"):
-        advice.append(
-            Advice(
-                "A smaller model",
-                "An update has as many equations about the client's records as the model has "
-                "parameters; fewer leave more open.",
-                sweep,
-            )
-        )
-    advice.append(
-        Advice(
+        ),
+        (
+            threat == sums,
+            "More clients a round, fewer rounds",
+            "A sum over more clients says less about each, and fewer sums leave more unknowns.",
+            sweep,
+        ),
+        (
+            hidden,
+            "A smaller model",
+            "An update has as many equations about the client's records as the model has "
+            "parameters; fewer leave more open.",
+            sweep,
+        ),
+        (
+            True,
             "More local work between messages",
             "Several epochs of small batches blur what an update measures. They blur, they do not "
             "hide: measure before relying on it.",
             sweep,
-        )
+        ),
     )
-    return advice
+    found = [Advice(*told) for applies, *told in advice if applies]
+    if "settings" in audit.run.recipe:  # of a program, in place of a recipe
+        return [*(a for a in found if a.name == _ENCRYPT), *_PROGRAMS]
+    return found

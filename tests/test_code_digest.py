@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from overheard import own_code
+from overheard import code_digest
 
 MODULES = {
     "overheard": "from overheard.big import everything",
@@ -35,23 +35,28 @@ def made_up(monkeypatch: pytest.MonkeyPatch) -> Any:
     modules = dict(MODULES)
 
     def forget() -> None:
-        for cached in (own_code.sources, own_code.imports, own_code._bindings, own_code.body):
+        for cached in (
+            code_digest.sources,
+            code_digest.imports,
+            code_digest._bindings,
+            code_digest.body,
+        ):
             cached.cache_clear()
 
     def change(name: str, source: str | None, new_name: str = "") -> None:
         old = modules.pop(name)
         modules[new_name or name] = old if source is None else source
-        for cached in (own_code.imports, own_code._bindings, own_code.body):
+        for cached in (code_digest.imports, code_digest._bindings, code_digest.body):
             cached.cache_clear()
 
     def of(package: str = "overheard") -> dict[str, str]:
         return {name: text for name, text in modules.items() if name.split(".")[0] == package}
 
     forget()
-    original = own_code.sources
-    monkeypatch.setattr(own_code, "sources", of)
+    original = code_digest.sources
+    monkeypatch.setattr(code_digest, "sources", of)
     yield change
-    monkeypatch.setattr(own_code, "sources", original)
+    monkeypatch.setattr(code_digest, "sources", original)
     forget()
 
 
@@ -69,27 +74,27 @@ def made_up(monkeypatch: pytest.MonkeyPatch) -> Any:
 )
 def test_a_module_stands_on_what_it_imports(made_up: Any, module: str, behind: str) -> None:
     wanted = {f"overheard.{name}" for name in [module, *behind.split()]}
-    assert own_code.stands_on(f"overheard.{module}") == wanted
+    assert code_digest.stands_on(f"overheard.{module}") == wanted
 
 
 def test_names_and_modules_can_be_set_apart(made_up: Any) -> None:
     apart = {"overheard.deep.attack": frozenset({"Attack"})}
-    alone = own_code.stands_on("overheard.top", apart=apart)
+    alone = code_digest.stands_on("overheard.top", apart=apart)
     assert alone == {"overheard.top", "overheard.side", "overheard.lazy"}
     # who takes anything else from there depends on it after all
-    assert "overheard.big" in own_code.stands_on("overheard.deep.uses", apart=apart)
-    assert "overheard.big" in own_code.stands_on("overheard.deep.near", apart=apart)
-    without = own_code.stands_on("overheard.top", without={"overheard.side"})
+    assert "overheard.big" in code_digest.stands_on("overheard.deep.uses", apart=apart)
+    assert "overheard.big" in code_digest.stands_on("overheard.deep.near", apart=apart)
+    without = code_digest.stands_on("overheard.top", without={"overheard.side"})
     assert without == {"overheard.top", "overheard.deep.attack", "overheard.big"}
 
 
 def test_a_package_beside_this_one_stands_on_it(made_up: Any) -> None:
     wanted = {"outside.run", "outside.parts", "overheard.lazy", "overheard.typed"}
-    assert own_code.stands_on("outside.run") == wanted
+    assert code_digest.stands_on("outside.run") == wanted
 
 
 def code_of(module: str) -> str:
-    return own_code.code_of(own_code.stands_on(module))
+    return code_digest.code_of(code_digest.stands_on(module))
 
 
 def test_a_moved_module_is_the_same_code(made_up: Any) -> None:
@@ -104,7 +109,7 @@ def test_a_moved_module_is_the_same_code(made_up: Any) -> None:
     made_up("outside.run", None, "overheard.run")
     made_up("outside.deep.pieces", None, "overheard.pieces")
     for name in ("overheard.run", "overheard.pieces"):
-        text = own_code.sources()[name]
+        text = code_digest.sources()[name]
         text = text.replace("outside.deep.pieces", "overheard.pieces")
         made_up(name, text.replace("outside.run", "overheard.run"))
     assert code_of("overheard.run") == before  # in another package, and so the name in the string
@@ -122,21 +127,21 @@ def test_a_moved_module_is_the_same_code(made_up: Any) -> None:
 )
 def test_what_an_import_takes_counts(made_up: Any, source: str) -> None:
     """Though not where it is taken from, if what is there is the same."""
-    modules = own_code.stands_on("outside.run")
-    before = own_code.code_of(modules)
+    modules = code_digest.stands_on("outside.run")
+    before = code_digest.code_of(modules)
     made_up("outside.run", source)
-    assert own_code.stands_on("outside.run") == modules
-    assert own_code.code_of(modules) != before
+    assert code_digest.stands_on("outside.run") == modules
+    assert code_digest.code_of(modules) != before
 
 
 def test_what_is_set_apart_does_not_count(made_up: Any) -> None:
-    before = own_code.code_of({"outside.run", "overheard.lazy"})
+    before = code_digest.code_of({"outside.run", "overheard.lazy"})
     made_up("outside.parts", "part = 'changed'")
-    assert own_code.code_of({"outside.run", "overheard.lazy"}) == before
+    assert code_digest.code_of({"outside.run", "overheard.lazy"}) == before
 
 
 def code_of_top() -> str:
-    return own_code.code_of(own_code.stands_on("overheard.top"))
+    return code_digest.code_of(code_digest.stands_on("overheard.top"))
 
 
 def test_a_digest_follows_the_code_that_it_is_about(made_up: Any) -> None:
@@ -161,7 +166,7 @@ def f(x):  # why
 
 class A: "doc"
 '''
-    assert own_code.bare(source).split("\n") == [
+    assert code_digest.bare(source).split("\n") == [
         "def f(x):",
         '    ; y = "# no comment"',
         '    é = """kept""";',
@@ -171,7 +176,7 @@ class A: "doc"
 
 
 def test_every_source_of_ours_can_be_read() -> None:
-    known = own_code.sources()
+    known = code_digest.sources()
     for package in ("overheard", "papers", "benchmarks"):
-        for name in own_code.sources(package):
-            assert set(own_code.imports(name)) <= {*known, *own_code.sources(package)}
+        for name in code_digest.sources(package):
+            assert set(code_digest.imports(name)) <= {*known, *code_digest.sources(package)}

@@ -12,13 +12,11 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from overheard.evaluation.record import Audit, Pooled
-from overheard.report import charts, judging, words
+from overheard.report import charts, verdict, words
 
 
 @dataclass(frozen=True)
 class Compared:
-    """One secret in several federations."""
-
     name: str
     rows: tuple[tuple[charts.Row, Markup], ...]
     axis: Markup
@@ -43,7 +41,8 @@ def compared(audits: Sequence[Audit]) -> list[Compared]:
     shared = [name for name in best[0] if all(name in other for other in best[1:])]
     values: list[float] = []
     for found in (b[name] for b in best for name in shared):
-        values += [found.low, found.high, *(v for v in _guesses(found) if v is not None)]
+        guesses = (found.majority, found.imputation)
+        values += [found.low, found.high, *(v for v in guesses if v is not None)]
     if not shared:
         return []
     scale = charts.share_scale(values)
@@ -62,7 +61,7 @@ def compared(audits: Sequence[Audit]) -> list[Compared]:
 
 def _strongest(audit: Audit) -> dict[str, Pooled]:
     found: dict[str, Pooled] = {}
-    for judged in judging.judge_pooled(audit):
+    for judged in verdict.judge_pooled(audit):
         row = judged.finding
         if not isinstance(row, Pooled) or not row.measure.hits or row.attribute is None:
             continue
@@ -74,20 +73,8 @@ def _strongest(audit: Audit) -> dict[str, Pooled]:
     return found
 
 
-def _guesses(found: Pooled) -> tuple[float | None, float | None]:
-    return found.majority, found.imputation
-
-
 def _row(audit: Audit, found: Pooled) -> charts.Row:
-    lane = charts.Lane(
-        attack=0,
-        look=0,
-        name=found.attack,
-        value=found.value,
-        low=found.low,
-        high=found.high,
-        text=words.interval(found.value, found.low, found.high, 1),
-    )
+    lane = charts.Lane(0, 0, found, words.interval(found.value, found.low, found.high, 1))
     return charts.Row(
         label=federation_words(audit),
         note=f"by {found.attack}, {words.count(found.n, 'record')}",

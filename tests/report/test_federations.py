@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from overheard.evaluation.audit import audit
-from overheard.report.beside import compared, federation_words
+from overheard.report.federations import compared, federation_words
 from overheard.report.html import render
 from overheard.transcript.threat import EAVESDROPPER
 
@@ -18,8 +18,8 @@ def test_a_linear_model_beside_a_network(federate):
     (chart,) = compared([linear, network])
     assert chart.name == "s"
     rows = [row for row, _ in chart.rows]
-    assert [row.lanes[0].name for row in rows] == ["max_entropy", "max_entropy"]
-    assert rows[1].lanes[0].value == 1.0 > rows[0].lanes[0].value
+    assert [row.lanes[0].found.attack for row in rows] == ["max_entropy", "max_entropy"]
+    assert rows[1].lanes[0].found.value == 1.0 > rows[0].lanes[0].found.value
     assert rows[0].majority is not None
     page = render(network, beside=[linear])
     assert "The same people, another model" in page

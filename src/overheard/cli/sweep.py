@@ -2,33 +2,36 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from overheard import terminal
-from overheard.data_cli import DataDir
+from overheard.cli.options import DataDir, argument, option, taking
 
 
-def sweep(
-    config: Annotated[Path, typer.Argument(help="TOML file that describes the sweep.")],
-    out: Annotated[Path, typer.Option(help="Folder of the results; an unfinished one goes on.")],
-    workers: Annotated[int, typer.Option(help="Processes, one thread each.")] = 1,
-    ray: Annotated[str, typer.Option(help="Address of a Ray cluster to run on instead.")] = "",
-    again: Annotated[
-        bool, typer.Option("--again", help="Run cells that failed, or of another version, again.")
-    ] = False,
-    data_dir: DataDir = None,
-) -> None:
+@dataclass(frozen=True)
+class Options:
+    config: Path = argument("TOML file that describes the sweep.")
+    out: Path = option("Folder of the results; an unfinished one goes on.")
+    workers: int = option("Processes, one thread each.", 1)
+    ray: str = option("Address of a Ray cluster to run on instead.", "")
+    again: bool = option("Run cells that failed, or of another version, again.", False, "--again")
+    data_dir: DataDir = None
+
+
+@taking(Options)
+def sweep(options: Options) -> None:
     """Record and audit a grid of federations; killed at any moment, the same command goes on."""
     from overheard.sweep.grid import read_sweep
     from overheard.sweep.run import sweep as run
     from overheard.sweep.table import read_rows, write_table
 
-    described = read_sweep(config)
+    described, out = read_sweep(options.config), options.out
     with terminal.steps("cells") as show:
-        run(described, out, workers, ray, again, show)
+        run(described, out, options.workers, options.ray, options.again, show)
     rows = read_rows(out)
     failed = {row["cell"]: row["error"] for row in rows if row["error"]}
     for key, error in failed.items():
@@ -46,12 +49,10 @@ def frontier(
     ] = None,
 ) -> None:
     """Draw leakage against utility, per defence, and say which settings are not dominated."""
-    from dataclasses import asdict
-
+    from overheard.code_digest import seal
     from overheard.files import replace_durably
-    from overheard.own_code import seal
+    from overheard.sweep.frontier import draw
     from overheard.sweep.frontier import frontier as points_of
-    from overheard.sweep.picture import draw
     from overheard.sweep.table import read_described, read_rows
 
     points = points_of(read_rows(folder))

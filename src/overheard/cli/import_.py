@@ -10,31 +10,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from overheard import terminal
+from overheard.cli.options import Out
 
 if TYPE_CHECKING:
     from overheard.transcript.store import Recording
 
-Describing = Annotated[
-    Path | None,
-    typer.Option(
-        "--with",
-        help="TOML file with what the recording lacks (`overheard init` writes one to fill in); "
-        "default: audit.toml in the recording, if it is there.",
-    ),
-]
-TrustCode = Annotated[
-    bool,
-    typer.Option(
-        "--trust-code",
-        help="Import the model factory that the TOML file of --with names; never one found in the "
-        "recording.",
-    ),
-]
-
 
 def import_checkpoints(
     folder: Annotated[Path, typer.Argument(help="Folder of safetensors checkpoints.")],
-    out: Annotated[Path, typer.Option(help="Where to write; must not exist yet.")],
+    out: Out,
     pattern: Annotated[
         Path | None,
         typer.Option(

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from overheard.evaluation.kept import NOTHING_KEPT, Kept
 from overheard.evaluation.record import Finding, Heard, Skipped
+from overheard.evaluation.resume import NOTHING_KEPT, Kept
 from overheard.evaluation.scoring import Scored
 from overheard.evaluation.sureness import Posterior
 

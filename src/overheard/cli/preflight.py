@@ -2,77 +2,75 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from overheard import terminal
-from overheard.data_cli import DataDir
+from overheard.cli.options import DataDir, argument, option, taking
 
 if TYPE_CHECKING:
     from overheard.guard.preflight import Change, Preflight
 
 
-def preflight(
-    config: Annotated[Path, typer.Argument(help="TOML file, as simulate reads it.")],
-    client: Annotated[str, typer.Option(help="Your client; default: the only one.")] = "",
-    limit: Annotated[float, typer.Option(help="Bits a record that may leak.", min=0.0)] = 0.1,
-    entropy: Annotated[
-        float, typer.Option(help="Share of what there is to learn that may leak.", min=0.0)
-    ] = 0.1,
-    certain: Annotated[
-        float, typer.Option(help="Share of the records that may become certain.", min=0.0)
-    ] = 0.0,
-    rounds: Annotated[
-        int | None,
-        typer.Option(help="Rounds that are listened to.", min=1, show_default="the config's"),
-    ] = None,
-    target: Annotated[
-        list[str] | None,
-        typer.Option(help="Secret to ask about (repeat); default: all that the audit asks."),
-    ] = None,
-    update: Annotated[
-        list[Path] | None,
-        typer.Option(
-            help="A real round, as safetensors or npz with sent/NAME and returned/NAME (repeat); "
-            "default: rounds are simulated."
-        ),
-    ] = None,
-    changes: Annotated[
-        bool, typer.Option(help="Look for changes that would leak less; takes longest.")
-    ] = True,
-    out: Annotated[Path | None, typer.Option(help="Write the figures there, as JSON.")] = None,
-    data_dir: DataDir = None,
-) -> None:
+@dataclass(frozen=True)
+class Options:
+    config: Path = argument("TOML file, as simulate reads it.")
+    client: str = option("Your client; default: the only one.", "")
+    limit: float = option("Bits a record that may leak.", 0.1, min=0.0)
+    entropy: float = option("Share of what there is to learn that may leak.", 0.1, min=0.0)
+    certain: float = option("Share of the records that may become certain.", 0.0, min=0.0)
+    rounds: int | None = option(
+        "Rounds that are listened to.", None, min=1, show_default="the config's"
+    )
+    target: list[str] = option(
+        "Secret to ask about (repeat); default: all that the audit asks.", list
+    )
+    update: list[Path] = option(
+        "A real round, as safetensors or npz with sent/NAME and returned/NAME (repeat); default: "
+        "rounds are simulated.",
+        list,
+    )
+    changes: bool = option("Look for changes that would leak less; takes longest.", True)
+    out: Path | None = option("Write the figures there, as JSON.", None)
+    data_dir: DataDir = None
+
+
+@taking(Options)
+def preflight(options: Options) -> None:
     """Audit your own updates before you send them; exit 1 unless all is below the limits.
 
     The answer is about these attacks and, unless updates are given, about simulated ones.
     """
     import json
-    from dataclasses import asdict
 
     from overheard.federation.config import read_config
     from overheard.files import write_durably
     from overheard.guard.limits import Limits
-    from overheard.guard.preflight import preflight as run
+    from overheard.guard.preflight import preflight as rehearse
+    from overheard.guard.preflight import preflight_updates
 
-    limits = Limits(limit, entropy, certain)
+    limits = Limits(options.limit, options.entropy, options.certain)
+    config, rounds, targets = read_config(options.config), options.rounds, options.target
     with terminal.progress() as bar:
         task = bar.add_task("preflight", total=None)
 
         def show(what: str, done: int, total: int) -> None:
             bar.update(task, completed=done, total=total, description=what.partition("(")[0])
 
-        found = run(
-            read_config(config), client, limits, rounds, target or (), update or (), changes, show
-        )
+        asked = (options.client, limits, rounds, targets)
+        if options.update:
+            found = preflight_updates(config, options.update, *asked)
+        else:
+            found = rehearse(config, *asked, options.changes, show)
     content = asdict(found) | {"answer": found.answer, "passes": found.passes}
     terminal.emit(_plain(content))
     _show(found)
-    if out is not None:
-        write_durably(out, [(json.dumps(_plain(content), indent=1) + "\n").encode()])
-        terminal.wrote("figures", out)
+    if options.out is not None:
+        write_durably(options.out, [(json.dumps(_plain(content), indent=1) + "\n").encode()])
+        terminal.wrote("figures", options.out)
     for line in conclusion(found):
         terminal.say(line)
     if not found.passes:
