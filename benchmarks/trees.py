@@ -30,12 +30,12 @@ from numpy.typing import NDArray
 
 from overheard.attacks import attack_named
 from overheard.attacks.linear import stranger
+from overheard.code_digest import code_of, stands_on
 from overheard.data import adult, randhie
 from overheard.data.dataset import Dataset
 from overheard.federation.config import parse_config
 from overheard.federation.plan import plan
 from overheard.federation.simulate import simulate
-from overheard.own_code import code_of, stands_on
 from overheard.programs.families.xgboost import model_bytes
 from overheard.programs.records import Records, encode
 from overheard.programs.trees.model import read_model
