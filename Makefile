@@ -54,7 +54,7 @@ $(STAMP): pyproject.toml constraints.txt
 # Flower, NVIDIA FLARE and Ray, so that the tests of what records them run, Opacus and the privacy
 # accountant, what drives a browser and what builds the documentation; the demo needs none.
 $(EXTRAS): $(STAMP)
-	$(PIP) install --quiet --constraint constraints.txt --editable ".[dev,dp,flower,nvflare,ray,docs,browser]"
+	$(PIP) install --quiet --constraint constraints.txt --editable ".[dev,dp,flower,nvflare,ray,xgboost,docs,browser]"
 	@touch $@
 
 demo: $(STAMP)

@@ -31,7 +31,7 @@ RULES: dict[str, frozenset[str]] = {
     "plot": frozenset({"foreign"}),  # whoever draws: the report, sweeps, and what is outside
     # what a client does; a network is computed by the kernel of its architecture; what a program
     # releases is a measurement of its records
-    "programs": BASE | {"decoding.measurement"},
+    "programs": BASE | {"decoding.measurement", "decoding.sparse_equations"},
     "decoding": frozenset({"errors"}),
     "data": BASE | {"programs.recipe", "programs.records"},
     # and these without torch (how a seed becomes an order is a part of what is known of it); what

@@ -24,6 +24,7 @@ from comparisons import MEAN, Comparison, Shown, comparison_of, interval, shown
 from released import newton_table, released_table
 from screenshots import demo_audits, take_audits
 from speeds import growth_table, speed_table
+from trees import certain_table, curve_table, defence_table
 from trials import reliability_tables
 
 from overheard.attacks import all_attacks, equation, is_slow, words
@@ -248,8 +249,13 @@ MARKED = {
     "growth": growth_table,
     "released": released_table,
     "newton": newton_table,
+    "trees": curve_table,
+    "trees certain": certain_table,
+    "trees defences": defence_table,
 }
-FILLED = ("README.md", "docs/reliability.md", "docs/benchmarks.md", "docs/statistics.md")
+FILLED = (
+    "README.md", "docs/reliability.md", "docs/benchmarks.md", "docs/statistics.md", "docs/trees.md"
+)  # fmt: skip
 
 
 def filled(text: str) -> str:

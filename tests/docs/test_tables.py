@@ -29,6 +29,9 @@ def tables() -> Any:
         ("docs/benchmarks.md", "growth"),
         ("docs/statistics.md", "released"),
         ("docs/statistics.md", "newton"),
+        ("docs/trees.md", "trees"),
+        ("docs/trees.md", "trees certain"),
+        ("docs/trees.md", "trees defences"),
     ],
 )
 def test_pages_have_the_tables_of_today(tables: Any, page: str, table: str) -> None:

@@ -13,10 +13,10 @@ import pytest
 from overheard.errors import ChooseAnotherOutput, FixConfig, FixData
 from overheard.federation.config import parse_config
 from overheard.federation.plan import Plan, plan
+from overheard.federation.rounds import participants
 from overheard.federation.simulate import (
     CHUNK,
     client_shards,
-    participants,
     simulate,
     train_clients,
 )

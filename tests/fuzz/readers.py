@@ -216,6 +216,20 @@ def _idx(raw: bytes, place: Path) -> None:
     read_idx(place / "a.gz", (2, 2))
 
 
+def _trees(raw: bytes, place: Path) -> None:
+    """A model of trees, read, and records sent through it."""
+    import numpy as np
+
+    from overheard.programs.trees.model import read_growing, read_model
+
+    model = read_model(raw, "model")
+    inputs = np.full((4, max(model.features, 1)), np.nan, dtype=np.float32)
+    inputs[1:] = np.array([[-1.0], [0.0], [1e9]])
+    for tree in model.trees:
+        assert tree.leaf[tree.leaves(inputs)].all()
+    read_growing([b"", raw, raw], "model")
+
+
 def _command(raw: bytes, place: Path) -> None:
     """The whole command on a recording: it ends with a number, and prints nothing that steers."""
     from unittest import mock
@@ -263,5 +277,7 @@ READERS = {
         Reader("location", "bytes", _source("location30", "location30/dataset_location.tgz")),
         Reader("wages", "bytes", _source("wages", "wages_cps/CPSSW8.csv.gz")),
         Reader("idx", "bytes", _idx),
+        Reader("trees", "json", _trees),
+        Reader("trees_binary", "bytes", _trees),
     )
 }

@@ -50,7 +50,8 @@ def recorded(
             "audit": audit or {},
         }
     )
-    classify = "logistic" in (model["name"], model.get("likelihood"))
+    kind = (model["name"], model.get("likelihood"), model.get("objective"))
+    classify = bool({"logistic", "binary:logistic"} & set(kind))
     dataset = change(generated_people(clients, people, columns, seed, classify))
     return Recording.open(simulate(plan(config, dataset), path))
 

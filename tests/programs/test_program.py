@@ -201,7 +201,7 @@ def test_an_isolated_attack_receives_program_and_releases(tmp_path):
     recording = federated(tmp_path / "run")
     view = observe(recording, EAVESDROPPER, attribute("s"), "0")
     attack = attack_named("linear")
-    narrowed = view.narrowed(attack.needs | attack.uses)
+    narrowed = view.narrowed(attack.needs | attack.uses)  # type: ignore[attr-defined]
     there, received, rng = unpack_call(pack_call(attack, narrowed, np.random.default_rng(0)))
     assert there == attack
     assert received.kinds == narrowed.kinds

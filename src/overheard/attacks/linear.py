@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from overheard.attacks.attribute.max_entropy import flagged, prior_shares
 from overheard.decoding.counts import decode_tied, tie_diagnostics
 from overheard.decoding.max_entropy import Posterior
+from overheard.decoding.sparse_ladder import decode_sparse
 from overheard.decoding.whole_counts import WholeCounts, whole_counts
 from overheard.errors import ChooseAnotherAttack, FixData
 from overheard.programs.program import Candidates, Constraints, Program
@@ -157,13 +158,20 @@ def decoded(
     program: Program, releases: Releases, candidates: Candidates, ties: Groups, prior: Array
 ) -> tuple[Posterior, dict[str, float | int]]:
     """Probabilities of each record's candidates, and notes: ``misfit``, the mean square of what no
-    candidate explains, and of whole counts ``certified``, the records with one possible value.
+    candidate explains, of whole counts ``certified``, the records with one possible value, and of
+    sparse equations ``proven``, those that single cells decide.
 
     Where whole numbers are all that was released the posterior is exact, group by group, as far as
     their answers can be listed; the ladder answers for the rest.
     """
     sizes = np.bincount(ties)
     shared = np.stack([np.bincount(ties, p) for p in prior.T], axis=1) / sizes[:, None]
+    sparse = program.equations(releases.exchanges, candidates)
+    if sparse is not None:
+        found = decode_sparse(sparse, ties, shared[ties])
+        told = _as_told_apart(found.posterior.probabilities, ties, prior)
+        proven = {"misfit": found.misfit, "proven": int(found.proven.sum())}
+        return replace(found.posterior, probabilities=told), proven
     constraints = program.constraints(releases.exchanges, candidates)
     whole = None if constraints is None else _whole(constraints, ties, shared[ties])
     measurement = program.measure(releases.exchanges, candidates)

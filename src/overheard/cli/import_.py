@@ -82,10 +82,10 @@ def described(
     folder = work / "described"
     shutil.rmtree(folder, ignore_errors=True)  # of an audit that was stopped here
     description = read_description(file, given is None)
-    if trust_code and given is None and description.model.factory:
+    if trust_code and given is None and description.factory():
         raise GrantKnowledge(
             f"{file}: came with the recording and names code to import "
-            f"({short(description.model.factory)}); --trust-code does not cover a file that you "
+            f"({short(description.factory())}); --trust-code does not cover a file that you "
             f"did not give: if you wrote or checked it, say so with --with {file}"
         )
     for remark in describe(recording, description, folder, trust_code and given is not None):

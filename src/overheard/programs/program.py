@@ -31,6 +31,7 @@ from overheard.programs.records import Encoding, Records, Spec
 
 if TYPE_CHECKING:  # scipy: whoever only reads a description does without
     from overheard.decoding.measurement import Measurement
+    from overheard.decoding.sparse_equations import SparseEquations
 
 Array = NDArray[np.float64]
 Message = Mapping[str, NDArray[Any]]
@@ -155,6 +156,12 @@ class Program(Spec):
 
         The messages may be a stranger's: what does not fit the program is a `FixRecording`.
         """
+
+    def equations(
+        self, heard: Sequence[Exchange], candidates: Candidates
+    ) -> SparseEquations | None:
+        """The same as equations that few records enter each, where they are such."""
+        return None
 
     def constraints(self, heard: Sequence[Exchange], candidates: Candidates) -> Constraints | None:
         """What was heard of whole numbers, as exact bounds; None where there are none."""

@@ -146,10 +146,10 @@ def test_a_full_disk_ends_the_recording_and_not_the_federation(
 
     real = store.write_round  # type: ignore[attr-defined]
 
-    def full(folder: Path, number: int, messages: Any) -> Any:
+    def full(folder: Path, number: int, *message: Any) -> Any:
         if number == 3:
             raise OSError(28, "No space left on device")
-        return real(folder, number, messages)
+        return real(folder, number, *message)
 
     monkeypatch.setattr(store, "write_round", full)
     run, final = tmp_path / "run", tmp_path / "final.npz"

@@ -83,7 +83,7 @@ def candidates_of(records):
 
 def test_numbers_are_those_that_anybody_computes():
     records = some_records()
-    made = program([table for kind in TABLES.values() for table in kind])
+    made = program([table for kind in TABLES.values() for table in kind])  # type: ignore[attr-defined]
     (one,) = heard_from(made, records)
     said = {name: array for name, array in one.returned.items() if "shown" not in name}
     s, x, t, e = (records[c] for c in "sxte")

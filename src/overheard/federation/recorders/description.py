@@ -10,45 +10,32 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
-from pydantic import Field, ValidationError, field_validator
+from pydantic import ValidationError
 
-from overheard.data.dataset import MOST_VALUES, Dataset
+from overheard.data.dataset import Dataset
 from overheard.data.file import NOBODYS, Reading, read_table
 from overheard.errors import FixConfig, GrantKnowledge
-from overheard.federation.config import (
-    AnyDefence,
-    Attribute,
-    Config,
-    DataConfig,
-    checked,
-    parse_config,
-)
+from overheard.federation.config import Config, checked, parse_config
 from overheard.federation.defences.contract import chain, told
 from overheard.federation.disclosure import write_knowledge
 from overheard.federation.plan import Plan, load_data, plan
 from overheard.federation.properties import Properties, holding, misbehaving
+from overheard.federation.recorders.described import (
+    DescribedModel,
+    DescribedProperty,
+    Description,
+)
 from overheard.federation.recorders.factory import layout_words, model_of
 from overheard.federation.simulate import client_shards, trained_on
 from overheard.foreign.files import inside
 from overheard.foreign.notation import read_toml
 from overheard.foreign.shown import short
-from overheard.programs.recipe import (
-    MOST_REPEATS,
-    Dense,
-    Epochs,
-    Layout,
-    LearningRate,
-    Loss,
-    Module,
-    Optimiser,
-    Recipe,
-    Sgd,
-    Target,
-)
-from overheard.programs.records import Block, Encoding, Records, Scale, Spec, Value
+from overheard.programs.program import Program, family_named
+from overheard.programs.recipe import Dense, Layout, Module, Recipe, Target
+from overheard.programs.records import Encoding, Records
 from overheard.transcript.kind import write
 from overheard.transcript.knowledge import InTheClear
 from overheard.transcript.observe import in_the_clear
@@ -58,96 +45,6 @@ from overheard.transcript.store import Recording
 
 BESIDE = "audit.toml"
 Model = Dense | Module
-
-
-class DescribedModel(Spec):
-    """A model by name and sizes, or ``factory = "package.module:function"`` (needs --trust-code).
-
-    ``wire_names``: our name of a parameter (``layers.0.weight``) to its name in the messages; left
-    out, the parameters are taken in the order of the messages.
-    """
-
-    name: Literal["linear", "logistic", "mlp"] | None = None
-    hidden: tuple[int, ...] = ()
-    activation: Literal["relu", "tanh", "sigmoid"] = "relu"
-    factory: str = ""
-    wire_names: dict[str, str] = {}
-
-
-class DescribedTraining(Spec):
-    """A client's own training in a round; ``batch_size = 0`` is the full batch. ``optimiser`` and
-    ``clip_norm`` as in a simulation's config; ``loss``: by default squared error of a number and
-    cross-entropy of a class ("binary_cross_entropy": of a model that ends in a sigmoid)."""
-
-    algorithm: Literal["fedavg", "fedsgd", "fedprox"] = "fedavg"
-    learning_rate: LearningRate
-    epochs: Epochs = 1
-    batch_size: int = Field(default=0, ge=0)
-    steps: int = Field(default=0, ge=0, le=MOST_REPEATS)
-    proximal: float = Field(default=0.0, ge=0)
-    optimiser: Optimiser = Sgd()
-    clip_norm: float | None = Field(default=None, gt=0)
-    loss: Loss | None = None
-
-
-class DescribedTarget(Spec):
-    """How the label enters the loss: ``(value - shift) / scale``, or the index of its class."""
-
-    shift: float = 0.0
-    scale: Scale = 1.0
-    classes: tuple[Value, ...] = ()
-
-
-class DescribedAudit(Spec):
-    """The secrets to ask about; of a named source by default its own sensitive columns."""
-
-    attributes: tuple[Attribute, ...] | None = None
-    bins: int | None = Field(default=None, ge=2, le=MOST_VALUES)
-    label: bool = False
-    group: str = ""
-
-
-class DescribedProperty(Spec):
-    """What is looked for among the clients (kerkouche2023), and what its adversary holds.
-
-    ``record``: a table whose rows are the records whose holders are looked for; ``behaviour``: what
-    dishonest clients are thought to do. ``auxiliary``: a table of records like the clients' (by
-    default those of [data], if that has no client column). ``shard_size``: how many records each
-    client holds. ``positives``: who has the property, where that is known and to be scored.
-    """
-
-    shard_size: int = Field(ge=1)
-    record: str = ""
-    behaviour: Literal["", "inversion", "ascent", "free-rider"] = ""
-    auxiliary: str = ""
-    positives: tuple[str, ...] | None = None
-
-
-class Description(Spec):
-    """The whole file. ``clients``: a client's name in the messages to its name in the table.
-    ``defence``: what clients and server did to the updates, in this order, as they announced it.
-    """
-
-    data: DataConfig
-    clients: dict[str, str] = {}
-    model: DescribedModel
-    training: DescribedTraining
-    encoding: tuple[Block, ...] = ()
-    target: DescribedTarget | None = None
-    audit: DescribedAudit = DescribedAudit()
-    property: DescribedProperty | None = None
-    defence: tuple[AnyDefence, ...] = ()
-
-    @field_validator("encoding", mode="before")
-    @classmethod
-    def _blocks(cls, blocks: Any) -> Any:
-        """A block that lists values is one-hot, any other one scaled: TOML need not say so."""
-        if not isinstance(blocks, list):
-            return blocks
-        return [
-            {"block": "one_hot" if "values" in b else "scaled", **b} if isinstance(b, dict) else b
-            for b in blocks
-        ]
 
 
 def read_description(path: str | Path, confined: bool = False) -> Description:
@@ -192,18 +89,23 @@ def describe(
         raise FixConfig(f"{recording.path}: describes itself already; audit it without a TOML file")
     if not recording.rounds:
         raise FixConfig(f"{recording.path}: no round was recorded; there is nothing to describe")
-    if releases_arrays(recording.payload):
+    network = isinstance(description.model, DescribedModel)
+    if network == releases_arrays(recording.payload):
+        holds = "releases of a program that trains no network" if network else "models of a network"
         raise FixConfig(
-            f"{recording.path}: holds releases of a program that trains no network; a TOML file "
-            "describes networks only: record it with its description"
+            f"{recording.path}: holds {holds}, and [model] describes the other kind: name the "
+            "program (such as xgboost), or record with the payload that it is"
         )
-    given = _given_model(recording, description, trust_code)
+    given = _given_model(recording, description.model, trust_code) if network else None
     asked = description.property
     dataset = load_data(_config(description, given, "regression"), asked is not None)
     names, trained = _who_trained(recording, description, dataset)
     ready = plan(_config(description, given, dataset.task), trained)
-    ready = replace(ready, told=_recipe(recording, description, given, ready))
-    client_shards(ready.recipe, trained_on(ready))  # what does not fit the encoding is said here
+    if isinstance(ready.told, Program):
+        ready = replace(ready, told=_program(ready.told, description))
+    else:
+        ready = replace(ready, told=_recipe(recording, description, given, ready))
+        client_shards(ready.recipe, trained_on(ready))  # what does not fit the encoding is said
     if asked is not None:
         ready = replace(ready, properties=_properties(recording, description, asked, ready, names))
     if not names:
@@ -227,9 +129,19 @@ def describe(
     return remarks
 
 
-def _given_model(recording: Recording, description: Description, trust_code: bool) -> Model | None:
+def _program(planned: Program, description: Description) -> Program:
+    """The plan's program with the encoding and the target of the federation itself."""
+    content: dict[str, Any] = dict(planned)
+    if description.encoding:
+        content["encoding"] = Encoding(blocks=description.encoding)
+    if description.target is not None:
+        said = description.target.model_dump()
+        content["target"] = Target(column=planned.target.column, **said)
+    return family_named(planned.family).checked(content)
+
+
+def _given_model(recording: Recording, model: Any, trust_code: bool) -> Model | None:
     """The factory's model, if there is one."""
-    model = description.model
     if bool(model.factory) == (model.name is not None):
         raise FixConfig(
             "model: give either a name (linear, logistic, mlp) or a factory "
@@ -241,11 +153,9 @@ def _given_model(recording: Recording, description: Description, trust_code: boo
 
 
 def _config(description: Description, given: Model | None, task: str) -> Config:
-    model: dict[str, Any] = {
-        "name": description.model.name,
-        "hidden": description.model.hidden,
-        "activation": description.model.activation,
-    }
+    model: dict[str, Any] = description.model.model_dump(exclude={"factory", "wire_names"})
+    training = description.training
+    how = {} if training is None else training.model_dump(exclude={"loss"})
     if given is not None:
         # the task decides the loss; the model itself is put in later, by `_recipe`
         model = {"name": "logistic" if task == "classification" else "linear"}
@@ -253,7 +163,7 @@ def _config(description: Description, given: Model | None, task: str) -> Config:
         {
             "data": description.data.model_dump(),
             "model": model,
-            "training": {**description.training.model_dump(exclude={"loss"}), "rounds": 1},
+            "training": {**how, "rounds": 1},
             "audit": description.audit.model_dump(),
             "defence": [defence.model_dump() for defence in description.defence],
         },
@@ -358,7 +268,9 @@ def _recipe(
     recording: Recording, description: Description, given: Model | None, ready: Plan
 ) -> Recipe:
     """The plan's recipe with the encoding, target and names of the federation itself."""
-    base = ready.recipe
+    base, training, described = ready.recipe, description.training, description.model
+    assert training is not None  # both checked by the description
+    assert isinstance(described, DescribedModel)
     encoding = Encoding(blocks=description.encoding) if description.encoding else base.encoding
     target = base.target
     if description.target is not None:
@@ -379,12 +291,12 @@ def _recipe(
         if given is None:
             model["bias"] = any(len(shape) == 1 for _, shape in layout)
             plain = Dense.model_validate(model)
-            model["wire_names"] = description.model.wire_names or _in_order(plain, layout)
+            model["wire_names"] = described.wire_names or _in_order(plain, layout)
         return Recipe.model_validate(
             {
                 **base.model_dump(),
                 "model": model,
-                "loss": description.training.loss or base.loss,
+                "loss": training.loss or base.loss,
                 "encoding": encoding.model_dump(),
                 "target": target.model_dump(),
                 "wire": "float64" if wires == {"F64"} else "float32",

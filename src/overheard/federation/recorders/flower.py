@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from flwr.app import Context, Message, RecordDict
 from flwr.serverapp import Grid, ServerApp
-from flwr.serverapp.strategy import Result, Strategy
+from flwr.serverapp.strategy import FedXgbBagging, FedXgbCyclic, Result, Strategy
 from numpy.typing import NDArray
 
 from overheard.errors import ChooseAnotherOutput
@@ -35,17 +35,21 @@ Arrays = dict[str, NDArray[Any]]
 
 
 def record(
-    strategy: Strategy, path: str | Path, *, payload: str = "model", name_by: str = ""
+    strategy: Strategy, path: str | Path, *, payload: str = "", name_by: str = ""
 ) -> Strategy:
     """The strategy, whose `start` also writes a recording of every training round to ``path``.
 
     ``name_by``: a metric of the replies whose value names the client in place of its node id.
-    ``payload``: "gradient" if clients return gradients. ``path`` must not exist yet: a place that
-    cannot be written to is refused before anything is sent. What goes wrong later (a full disk)
-    ends the recording, is logged, and leaves the federation alone.
+    ``payload``: "gradient" if clients return gradients, "release" if they run a program that trains
+    no network, which Flower's own XGBoost strategies need not say; else "model". ``path`` must not
+    exist yet: a place that cannot be written to is refused before anything is sent. What goes wrong
+    later (a full disk) ends the recording, is logged, and leaves the federation alone.
     """
     _refuse_existing(path)
-    return RecordedStrategy(strategy, Path(path), payload, name_by)
+    trees = isinstance(strategy, FedXgbBagging | FedXgbCyclic)
+    return RecordedStrategy(
+        strategy, Path(path), payload or ("release" if trees else "model"), name_by
+    )
 
 
 def record_app(

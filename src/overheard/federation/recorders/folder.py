@@ -7,16 +7,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
 from overheard.errors import FixConfig, FixData
 from overheard.federation.config import checked
 from overheard.federation.recorders.live import EVERYBODY, Recorder
-from overheard.foreign.files import inside, opened
+from overheard.foreign.files import inside, opened, read_bounded
 from overheard.foreign.limits import check
 from overheard.foreign.notation import read_toml
 from overheard.programs.records import Spec
+from overheard.transcript.payload import releases_arrays
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -26,13 +28,14 @@ class Pattern(Spec):
 
     ``sent`` is the model that a round begins with; with ``sent_is = "after"`` the file holds the
     model that the round ended in, so each round begins with the file of the one before. ``weights``
-    are the clients' record counts, ``payload`` says what they return.
+    are the clients' record counts, ``payload`` says what they return. "release": models of boosted
+    trees, recorded as the bytes that they are; the first round may begin with none.
     """
 
     sent: str = "round_{round}/global.safetensors"
     returned: str = "round_{round}/{client}.safetensors"
     sent_is: Literal["before", "after"] = "before"
-    payload: Literal["model", "gradient"] = "model"
+    payload: Literal["model", "gradient", "release"] = "model"
     weights: dict[str, float] = Field(default={})
 
 
@@ -59,7 +62,8 @@ def import_folder(folder: str | Path, out: str | Path, pattern: Pattern | None =
         rounds = [number for number in rounds if number in models]
         if not rounds:
             raise FixData(f"{root}: no round comes after one with a file like {how.sent!r}")
-    lacking = [number for number in rounds if number not in models]
+    whole = releases_arrays(how.payload)
+    lacking = [number for number in rounds[int(whole) :] if number not in models]
     if lacking:
         raise FixData(
             f"{root}: round {lacking[0]} has no file like {how.sent!r}; it is the model that the "
@@ -68,10 +72,11 @@ def import_folder(folder: str | Path, out: str | Path, pattern: Pattern | None =
     about = {"framework": "checkpoints", "folder": root.name}
     with Recorder(out, how.payload, about) as recorder:
         for number in rounds:
-            recorder.sent(number, EVERYBODY, _read(models[number]))
+            begins = _read(models[number], whole) if number in models else _bytes(b"")
+            recorder.sent(number, EVERYBODY, begins)
             for client, file in sorted(returned[number].items()):
                 weight = how.weights.get(client, float("nan"))
-                recorder.returned(number, client, _read(file), weight)
+                recorder.returned(number, client, _read(file, whole), weight)
     return len(rounds)
 
 
@@ -113,10 +118,17 @@ def _expression(key: str, pattern: str) -> re.Pattern[str]:
     return re.compile(text.replace(re.escape("{client}"), r"(?P<client>[^/]+)"))
 
 
-def _read(file: Path) -> Arrays:
+def _bytes(raw: bytes) -> Arrays:
+    return {"model": np.frombuffer(raw, dtype=np.uint8)}
+
+
+def _read(file: Path, whole: bool = False) -> Arrays:
+    """The arrays of a file; ``whole``: one array, of its bytes."""
     from safetensors import SafetensorError
     from safetensors.numpy import load_file
 
+    if whole:
+        return _bytes(read_bounded(file, "message_bytes", True, FixData))
     with opened(file, True, FixData) as (_, size):
         check("message_bytes", size, file, FixData)
     try:

@@ -11,7 +11,16 @@ from overheard.federation.recorders.factory import dense_of
 from overheard.files import write_durably
 from overheard.foreign.shown import visible
 from overheard.programs.recipe import Layout
+from overheard.transcript.payload import releases_arrays
 from overheard.transcript.store import Recording
+
+_TREES = """\
+name = "xgboost"             # boosted trees, as bytes of XGBoost's JSON or UBJSON
+aggregation = "bagging"      # or cyclic
+objective = "binary:logistic"  # or multi:softprob, reg:squarederror, count:poisson, reg:gamma
+eta = 0.3                    # and reg_lambda, reg_alpha, max_delta_step, subsample,
+max_depth = 6                # num_parallel_tree, where they are not XGBoost's own
+local_rounds = 1"""
 
 
 def write_template(run: str | Path) -> Path:
@@ -23,9 +32,11 @@ def write_template(run: str | Path) -> Path:
         raise FixConfig(f"{run}: describes itself already: `overheard audit {run}`")
     layout = wire_layout(recording)
     file = recording.path / BESIDE
-    model, inputs = _likely(layout)
-    form = (resources.files(__package__) / "audit.toml.in").read_text("utf-8")
-    text = form.format(
+    network = not releases_arrays(recording.payload)
+    model, inputs = _likely(layout) if network else (_TREES, 0)
+    # every other part is about networks
+    parts = (resources.files(__package__) / "audit.toml.in").read_text("utf-8").split("%%\n")
+    text = "".join(parts if network else parts[::2]).format(
         run=visible(str(run)),
         file=visible(str(file)),
         rounds=len(recording.rounds),

@@ -1,0 +1,99 @@
+"""The tables of docs/trees.md, made from benchmarks/trees.json."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from statistics import fmean
+from typing import Any
+
+from released import results
+
+Rows = dict[int, list[dict[str, Any]]]
+DEFENDED = "Adult, sex, 1000 records, "
+
+
+def by_case() -> dict[str, Rows]:
+    """Every case: the number of rounds to the rows of all seeds."""
+    found: dict[str, Rows] = {}
+    for key, kept in results("trees").items():
+        case = found.setdefault(key.rpartition("; ")[0], {})
+        for row in kept["rows"]:
+            case.setdefault(row["rounds"], []).append(row)
+    return found
+
+
+def mean(rows: Iterable[dict[str, Any]], what: str) -> float:
+    return fmean(float(row[what]) for row in rows)
+
+
+def _plain(name: str) -> bool:
+    return "depth 3" not in name and ", depth " in name
+
+
+def curve_table() -> str:
+    """What is guessed right after so many rounds, and what no listening would get."""
+    cases = {name: rows for name, rows in by_case().items() if _plain(name)}
+    heard = sorted({rounds for rows in cases.values() for rounds in rows})
+    lines = []
+    for name, rows in cases.items():
+        some = next(iter(rows.values()))
+        cells = [f"{mean(rows[n], 'accuracy'):.3f}" if n in rows else "" for n in heard]
+        free = [f"{mean(some, what):.3f}" for what in ("ceiling", "stranger", "majority")]
+        lines.append((name, *cells, *free))
+    heads = ["", *(f"{n} rounds" for n in heard), "best possible", "stranger", "majority"]
+    return _table(heads, lines)
+
+
+def certain_table() -> str:
+    """How many records are called certain without any auxiliary record, and how many wrongly."""
+    cases = {name: rows for name, rows in by_case().items() if _plain(name)}
+    heard = sorted({rounds for rows in cases.values() for rounds in rows})
+    lines = []
+    for name, rows in cases.items():
+        cells = []
+        for n in heard:
+            if n not in rows:
+                cells.append("")
+                continue
+            people = sum(row["records"] for row in rows[n])
+            sure = sum(row["certain_without_auxiliary"] for row in rows[n])
+            wrong = sum(row["certain_wrong_without_auxiliary"] for row in rows[n])
+            cells.append(f"{100 * sure / people:.0f}%, {wrong} wrong")
+        slowest = max(row["seconds"] for each in rows.values() for row in each)
+        lines.append((name, *cells, f"{slowest:.1f}"))
+    heads = ["", *(f"{n} rounds" for n in heard), "slowest, CPU s"]
+    every = [row for rows in by_case().values() for each in rows.values() for row in each]
+    words = "Not run." if not every else (
+        f"With a stranger's prior, over all {len(every)} rows of the file: "
+        f"{sum(r['certain'] for r in every):,} certain, "
+        f"{sum(r['certain_wrong'] for r in every):,} of them wrong; mean calibration error "
+        f"{mean(every, 'calibration_error'):.3f}."
+    )  # fmt: skip
+    return "\n".join([_table(heads, lines), "", words])
+
+
+def defence_table() -> str:
+    """What sending less, coarser or sampled sums does to both sides."""
+    cases = by_case()
+    lines = []
+    for name, rows in cases.items():
+        if not name.startswith(DEFENDED) or "depth 8" in name:
+            continue
+        words = name.removeprefix(DEFENDED)
+        cells = []
+        for n in (10, 20, 50):
+            each = rows.get(n, [])
+            if not each:
+                cells += ["", ""]
+                continue
+            cells.append(f"{mean(each, 'accuracy'):.3f} ({mean(each, 'without_auxiliary'):.3f})")
+            cells.append(f"{mean(each, 'explained'):.3f}")
+        lines.append(("nothing" if words == "depth 6" else words, *cells))
+    heads = ["", *(h for n in (10, 20, 50) for h in (f"{n} rounds", "model"))]
+    return _table(heads, lines)
+
+
+def _table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    heads = list(heads)
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)

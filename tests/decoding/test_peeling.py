@@ -1,0 +1,172 @@
+"""Single cells: what every consistent combination agrees on, and nothing else."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from overheard.decoding.measurement import from_rows
+from overheard.decoding.peeling import HALF, TOLERANCE, Cells
+from overheard.decoding.sparse_equations import SparseEquations, joined
+from overheard.decoding.sparse_ladder import decode_sparse, given_counts
+
+
+def drawn(records, candidates, cells, size, rng, sd=1e-6, grid=None):
+    """Cells of two equations each over ``size`` records, and the truth."""
+    truth = rng.integers(candidates, size=records)
+    row, record, difference = [], [], []
+    for cell in range(cells):
+        who = rng.choice(records, size, replace=False)
+        for equation in range(2):
+            values = rng.normal(size=(size, candidates - 1))
+            if grid:
+                values = np.round(values * grid) / grid
+            row += [2 * cell + equation] * size
+            record += who.tolist()
+            difference.append(values)
+    made = SparseEquations(
+        records, candidates, np.array(row), np.array(record), np.concatenate(difference),
+        np.zeros(2 * cells), np.full(2 * cells, sd), np.arange(2 * cells) // 2,
+    )  # fmt: skip
+    residual = -made.fixed(truth).residual + rng.normal(size=2 * cells) * sd
+    return SparseEquations(
+        made.records, made.candidates, made.row, made.record, made.difference, residual, made.sd,
+        made.cell,
+    ), truth  # fmt: skip
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(st.integers(0, 10**6), st.sampled_from([2, 3]), st.sampled_from([None, 1.0, 2.0]))
+def test_one_cell_says_what_all_consistent_answers_share(seed, candidates, grid):
+    """Against brute force; a coarse grid of values makes many answers consistent."""
+    rng = np.random.default_rng(seed)
+    equations, truth = drawn(6, candidates, 1, 6, rng, grid=grid)
+    cells = Cells(equations)
+    cells.peel()
+    consistent = [
+        answer
+        for answer in product(range(candidates), repeat=6)
+        if np.abs(equations.residual_at(np.array(answer))).max() <= TOLERANCE
+    ]
+    assert tuple(truth) in consistent
+    alike = cells.alike
+    for person, value in enumerate(cells.values()):
+        mates = np.flatnonzero(alike == alike[person])
+        counts = {tuple(sorted(answer[m] for m in mates)) for answer in consistent}
+        assert (value >= 0) == (len(counts) == 1)
+        if len(mates) == 1 and value >= 0:
+            assert value == truth[person]
+
+
+def test_what_one_cell_decides_makes_others_small_enough():
+    """A chain: each cell holds a dozen new records and all those of the cell before."""
+    rng = np.random.default_rng(0)
+    truth = rng.integers(2, size=60)
+    parts = []
+    for cell in range(5):
+        who = np.arange(12 * (cell + 1))
+        values = rng.normal(size=(2, len(who)))
+        parts.append(
+            SparseEquations(
+                60, 2, np.repeat([0, 1], len(who)), np.tile(who, 2), values.reshape(-1, 1),
+                values @ truth[who], np.full(2, 1e-7), np.zeros(2, dtype=np.int64),
+            )
+        )  # fmt: skip
+    last = Cells(parts[-1])
+    last.peel()
+    assert (last.values() < 0).all()  # alone it has 2^60 combinations
+    assert 2**12 <= HALF**2 < 2**60
+    chain = Cells(joined(parts))
+    chain.peel()
+    np.testing.assert_array_equal(chain.values(), truth)
+    assert not chain.contradictions
+
+
+def test_a_cell_that_nothing_explains_is_a_contradiction():
+    equations, truth = drawn(8, 2, 3, 5, np.random.default_rng(3))
+    residual = equations.residual.copy()
+    residual[0] += 0.01
+    cells = Cells(SparseEquations(**{**vars(equations), "residual": residual}))
+    cells.peel()
+    assert len(cells.contradictions) == 1
+    known = cells.values() >= 0
+    assert (cells.values()[known] == truth[known]).all()
+
+
+def test_records_that_enter_every_equation_alike_are_counted():
+    values = np.array([[0.3, 0.3, 0.7], [1.1, 1.1, -0.2]])
+    equations = SparseEquations(
+        3, 2, np.repeat([0, 1], 3), np.tile(np.arange(3), 2), values.reshape(-1, 1),
+        values @ [1.0, 0.0, 1.0], np.full(2, 1e-6), np.zeros(2, dtype=np.int64),
+    )  # fmt: skip
+    found = decode_sparse(equations, np.array([0, 0, 1])).posterior
+    np.testing.assert_allclose(found.probabilities[:, 1], [0.5, 0.5, 1.0])
+    prior = np.array([[0.2, 0.8], [0.9, 0.1], [0.5, 0.5]])
+    told_apart = decode_sparse(equations, np.arange(3), prior).posterior.probabilities
+    odds = (0.8 / 0.2) / (0.1 / 0.9)
+    np.testing.assert_allclose(told_apart[0, 1], odds / (1 + odds))
+
+
+@pytest.mark.parametrize("candidates", [2, 3])
+def test_counts_are_shared_by_the_priors(candidates):
+    """Of two values against enumeration; of more, the sums are the counts."""
+    rng = np.random.default_rng(candidates)
+    prior = rng.dirichlet(np.ones(candidates), size=5)
+    counts = np.array([3, 2, 0])[:candidates].astype(float)
+    found = given_counts(prior, counts)
+    np.testing.assert_allclose(found.sum(axis=1), 1)
+    if candidates > 2:
+        np.testing.assert_allclose(found.sum(axis=0), counts, atol=1e-3)
+        return
+    chance = np.zeros((5, 2))
+    for answer in product(range(2), repeat=5):
+        if sum(answer) == 2:
+            weight = np.prod(prior[np.arange(5), answer])
+            chance[np.arange(5), answer] += weight
+    np.testing.assert_allclose(found, chance / chance.sum(axis=1, keepdims=True))
+
+
+def test_dense_and_sparse_are_one_measurement():
+    equations, _ = drawn(8, 3, 12, 5, np.random.default_rng(5), sd=0.1)
+    dense = np.zeros((8, 3, equations.rows))
+    for row, record, gap in zip(equations.row, equations.record, equations.difference, strict=True):
+        dense[record, 1:, row] += gap
+    wanted = from_rows(dense, equations.residual, equations.sd)
+    found = equations.measurement()
+    assert found.rank == wanted.rank
+    one, other = found.differences, wanted.differences
+    np.testing.assert_allclose(one @ one.T, other @ other.T, atol=1e-8)
+    np.testing.assert_allclose(one @ found.total, other @ wanted.total, atol=1e-8)
+    assert found.spare_rows == wanted.spare_rows > 0
+    np.testing.assert_allclose(found.spare_chi2, wanted.spare_chi2)
+
+
+def test_larger_cells_are_searched_around_the_ladders_answer():
+    """Too many combinations to list, too few equations to solve: decided all the same, rightly."""
+    right, decided, first = 0, 0, 0
+    for seed in range(3):
+        equations, truth = drawn(120, 2, 26, 34, np.random.default_rng([7, seed]))
+        cells = Cells(equations)
+        cells.peel()
+        first += int((cells.values() >= 0).sum())
+        found = decode_sparse(equations, np.arange(120))
+        sure = found.posterior.confidence > 0.99
+        right += int((found.posterior.guess == truth)[sure].sum())
+        decided += int(sure.sum())
+        assert not found.posterior.flag
+    assert first == 0
+    assert right == decided > 200
+
+
+def test_other_records_are_noticed():
+    equations, _ = drawn(40, 2, 30, 8, np.random.default_rng(11))
+    wrong = SparseEquations(
+        **{**vars(equations), "residual": np.random.default_rng(1).normal(size=60)}
+    )
+    found = decode_sparse(wrong, np.arange(40))
+    assert found.posterior.flag
+    assert not found.proven.any()

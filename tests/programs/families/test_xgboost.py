@@ -1,0 +1,217 @@
+"""Boosted trees: from the config to a finding; what others' answers, records and files do."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from federations import recorded
+
+from overheard.attacks import attack_named
+from overheard.errors import FixConfig, FixRecording, OverheardError
+from overheard.evaluation.audit import audit
+from overheard.programs.families.xgboost import MODEL, read_exchanges
+from overheard.programs.program import Candidates, Exchange, program_of
+from overheard.programs.records import Records
+from overheard.transcript.kind import program_in
+from overheard.transcript.knowledge import AuxiliaryData, ClientProgram, Labels, Releases
+from overheard.transcript.observe import observe
+from overheard.transcript.target import attribute, membership
+from overheard.transcript.threat import EAVESDROPPER
+from overheard.transcript.verify import verify
+from overheard.transcript.view import launch
+
+pytest.importorskip("xgboost", reason="needs overheard[xgboost]")
+
+TREES = {"name": "xgboost", "objective": "binary:logistic", "max_depth": 4}
+SQUARED = {**TREES, "objective": "reg:squarederror"}
+
+
+@pytest.fixture(scope="module")
+def federation(tmp_path_factory):
+    """Two clients of 80 people, sixteen rounds."""
+    path = tmp_path_factory.mktemp("trees") / "run"
+    return recorded(path, TREES, clients=2, people=80, rounds=16, participation=1.0)
+
+
+def decoded(recording, client="0", **known):
+    view = observe(recording, EAVESDROPPER, attribute("s"), client)
+    for piece in known.values():
+        view = view.knowing(piece)
+    return launch(attack_named("linear"), view, 0)
+
+
+def test_simulated_recorded_verified_audited(federation):
+    assert federation.payload == "release"
+    assert verify(federation.path).sound
+    record = audit(federation, EAVESDROPPER, ["linear"])
+    values = {f.client: f.value for f in record.findings if f.attack == "linear"}
+    assert min(values.values()) > 0.9
+    assert max(f.majority for f in record.findings) < 0.75
+    assert {r.outcome for r in record.replays} == {"fits"}
+    assert not record.failed
+
+
+def test_what_is_certain_is_right_and_grows_with_the_rounds(federation):
+    truth, certain = federation.truth()["0"]["s"], []
+    view = observe(federation, EAVESDROPPER, attribute("s"), "0")
+    for rounds in (1, 2, 4, 16):
+        heard = view.know(Releases).first(rounds)
+        guess = launch(attack_named("linear"), view.knowing(heard), 0)
+        sure = guess.probabilities.max(axis=1) > 0.99
+        assert (guess.choice() == truth)[sure].all()
+        certain.append(int(sure.sum()))
+    assert certain == sorted(certain)
+    assert certain[0] < 0.5 * len(truth)
+    assert certain[-1] > 0.9 * len(truth)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"objective": "reg:squarederror"},
+        {"num_parallel_tree": 2, "colsample_bytree": 0.7},
+        {"local_rounds": 2, "reg_alpha": 0.1, "reg_lambda": 2.0},
+        {"base_score": 0.3, "gamma": 0.1, "min_child_weight": 0.5},
+    ],
+    ids=str,
+)
+def test_other_settings(tmp_path, more):
+    path = tmp_path / "run"
+    made = recorded(path, {**TREES, **more}, clients=2, people=60, rounds=16, participation=1.0)
+    guess = decoded(made)
+    right = guess.choice() == made.truth()["0"]["s"]
+    sure = guess.probabilities.max(axis=1) > 0.99
+    assert right[sure].all()
+    assert sure.mean() > 0.5
+    assert right.mean() > 0.85
+    assert "flag" not in guess.diagnostics
+
+
+def test_one_client_after_the_other(tmp_path):
+    model = {**TREES, "aggregation": "cyclic"}
+    made = recorded(tmp_path / "run", model, clients=2, people=40, rounds=16, participation=0.5)
+    guess = decoded(made)
+    right = guess.choice() == made.truth()["0"]["s"]
+    assert right.mean() > 0.8
+    assert right[guess.probabilities.max(axis=1) > 0.99].all()
+    with pytest.raises(FixConfig, match=r"training\.participation"):
+        recorded(tmp_path / "all", model, clients=2, people=40, rounds=2, participation=1.0)
+
+
+def test_placebo_of_other_clients_trees(federation):
+    """The trees of other people say nothing, and the decoder says that it has been misled."""
+    mine = observe(federation, EAVESDROPPER, attribute("s"), "0")
+    theirs = observe(federation, EAVESDROPPER, attribute("s"), "1").know(Releases)
+    guess = launch(attack_named("linear"), mine.knowing(theirs), 0)
+    truth = federation.truth()["0"]["s"]
+    majority = max(truth.mean(), 1 - truth.mean())
+    assert (guess.choice() == truth).mean() < majority + 0.1
+    assert guess.diagnostics["flag"]
+
+
+def test_labels_in_another_order_are_noticed(federation):
+    labels = observe(federation, EAVESDROPPER, attribute("s"), "0").know(Labels)
+    shuffled = Labels(np.random.default_rng(0).permutation(labels.values))
+    assert decoded(federation, labels=shuffled).diagnostics["flag"]
+
+
+def test_other_settings_than_the_clients_are_noticed(federation):
+    program = program_in(federation)
+    wrong = program.model_copy(
+        update={"settings": program.settings.model_copy(update={"eta": 0.2})}
+    )
+    guess = decoded(federation, program=ClientProgram(wrong))
+    assert guess.diagnostics["flag"]
+
+
+def test_never_below_what_a_stranger_knows(tmp_path):
+    """One round tells little; with auxiliary records the answer is at least the stranger's."""
+    made = recorded(tmp_path / "run", TREES, clients=2, people=150, rounds=2, participation=1.0)
+    others = made.truth()["1"]
+    auxiliary = AuxiliaryData.split(others, "y")
+    truth = made.truth()["0"]["s"]
+    alone, aided = decoded(made), decoded(made, auxiliary=auxiliary)
+    assert (aided.choice() == truth).mean() >= (alone.choice() == truth).mean()
+    right = np.log(np.maximum(aided.probabilities[np.arange(150), truth.astype(int)], 1e-12))
+    before = np.log(np.maximum(alone.probabilities[np.arange(150), truth.astype(int)], 1e-12))
+    assert right.mean() > before.mean()
+
+
+def test_members_are_found_in_a_pool(tmp_path):
+    made = recorded(
+        tmp_path / "run", SQUARED, clients=2, people=40, rounds=10, participation=1.0,
+        audit={"membership": 30},
+    )  # fmt: skip
+    view = observe(made, EAVESDROPPER, membership("s"), "0")
+    guess = launch(attack_named("linear_membership"), view, 0)
+    member = made.truth("Membership", "membership.s")["0"]["__member__"] > 0.5
+    assert (guess.choice() == member).mean() > 0.9
+
+
+@pytest.mark.parametrize("step", [0.0, 0.02])
+def test_fewer_fields_on_the_wire(tmp_path, federation, step):
+    """What is left is used; rounded, it tells less, and the answer is no surer than right."""
+    model = {**TREES, "wire": "values", "leaf_step": step}
+    made = recorded(tmp_path / "run", model, clients=2, people=80, rounds=16, participation=1.0)
+    guess, whole = decoded(made), decoded(federation)
+    truth = made.truth()["0"]["s"]
+    right, confidence = guess.choice() == truth, guess.probabilities.max(axis=1)
+    assert right[confidence > 0.99].all()
+    sure = whole.probabilities.max(axis=1).mean()
+    assert confidence.mean() < sure - 0.02 if step else confidence.mean() <= sure
+    assert abs(confidence.mean() - right.mean()) < 0.15
+    assert "flag" not in guess.diagnostics
+
+
+def test_rounding_needs_the_sums_to_go(tmp_path):
+    with pytest.raises(FixConfig, match="leaf_step"):
+        recorded(tmp_path / "run", {**TREES, "leaf_step": 0.1}, clients=2, people=20, rounds=1)
+
+
+@pytest.mark.parametrize(
+    "returned",
+    [
+        {},
+        {MODEL: np.zeros(3)},
+        {MODEL: np.zeros((2, 2), dtype=np.uint8)},
+        {MODEL: np.frombuffer(b"{}", dtype=np.uint8)},
+        {MODEL: np.frombuffer(b"\x80\x04pickled", dtype=np.uint8)},
+        {"a": np.zeros(1, dtype=np.uint8), "b": np.zeros(1, dtype=np.uint8)},
+    ],
+    ids=["nothing", "floats", "a table", "no model", "a pickle", "two"],
+)
+def test_messages_of_another_program_are_refused_in_a_line(federation, returned):
+    program = program_in(federation)
+    sent = {MODEL: np.zeros(0, dtype=np.uint8)}
+    records = federation.truth()["0"]
+    with pytest.raises(FixRecording) as refused:
+        program.equations([Exchange(4, sent, returned)], Candidates((records, records)))
+    assert len(str(refused.value).splitlines()) == 1
+    assert "round 4" in str(refused.value)
+
+
+def test_descriptions_that_contradict_themselves_are_refused(federation):
+    content = program_in(federation).model_dump(mode="json")
+    for change in ({"objective": "multi:softprob"}, {"eta": 0}, {"objective": "rank:ndcg"}):
+        settings = {**content["settings"], **change}
+        if change == {"objective": "multi:softprob"}:
+            content["target"]["classes"] = []
+        with pytest.raises(FixRecording):
+            program_of({**content, "settings": settings}, "side")
+
+
+def test_labels_that_do_not_fit_the_objective(tmp_path):
+    with pytest.raises(OverheardError, match="not negative"):
+        recorded(
+            tmp_path / "run", {**TREES, "objective": "count:poisson"}, clients=2, people=20,
+            rounds=1, participation=1.0,
+        )  # fmt: skip
+
+
+def test_rounds_without_an_answer_are_left_out(federation):
+    heard = observe(federation, EAVESDROPPER, attribute("s"), "0").know(Releases).exchanges
+    nothing = dataclasses.replace(heard[1], returned={MODEL: np.zeros(0, dtype=np.uint8)})
+    assert len(read_exchanges([heard[0], nothing, heard[2]])) == 2
+    assert isinstance(federation.truth()["0"], Records)
