@@ -73,12 +73,13 @@ test: $(EXTRAS)
 QUICK_DECODING := $(filter-out %/test_mixed_model.py %/test_group_posterior.py %/test_surrogate.py, \
 	$(wildcard tests/decoding/test_*.py))
 QUICK := $(QUICK_DECODING) $(addprefix tests/, \
-	test_layers.py test_errors.py test_files.py test_own_code.py test_quick.py \
+	test_layers.py test_errors.py test_files.py test_code_digest.py test_quick.py test_size.py \
+	cli/test_options.py \
 	attacks/test_equations.py attacks/attribute/test_searches.py \
 	attacks/membership/test_bad_pools.py attacks/label/test_labels.py benchmarks/test_frame.py \
-	data/test_dataset.py data/test_file.py data/test_lookup.py data/test_leaf_synthetic.py \
+	data/test_dataset.py data/test_file.py data/test_source.py data/test_leaf_synthetic.py \
 	docs/test_citations.py docs/test_papers_pages.py \
-	$(addprefix evaluation/test_,baselines.py bounds.py evidence.py hits.py intervals.py kept.py \
+	$(addprefix evaluation/test_,baselines.py bounds.py evidence.py hits.py intervals.py resume.py \
 	metrics.py paired.py promised.py replay.py scoring.py) \
 	federation/test_config.py federation/test_plan.py foreign guard/test_limits.py \
 	guard/test_updates.py isolation programs questions report/test_charts.py report/test_verdict.py \
@@ -92,8 +93,8 @@ quick: $(STAMP)
 # All four write what they found into reliability/. Coverage takes the tests of the packages that
 # it is about and of what stands on them; the others add little and take long.
 COVERING := $(addprefix tests/,transcript decoding evaluation numbers foreign attacks/label \
-	attacks/membership reliability/test_damage.py reliability/test_resume.py test_detect.py \
-	test_cli.py contracts/test_answers.py federation/recorders/test_live.py)
+	attacks/membership reliability/test_damage.py reliability/test_resume.py cli/test_detect.py \
+	cli/test_commands.py contracts/test_answers.py federation/recorders/test_live.py)
 numbers processors coverage mutants: export OPENBLAS_NUM_THREADS := 1
 numbers processors coverage mutants: export OMP_NUM_THREADS := 1
 numbers: $(STAMP)

@@ -23,12 +23,12 @@ from typing import Any
 import numpy as np
 
 import overheard
+from overheard.code_digest import code_of, stands_on
 from overheard.data import adult
 from overheard.data.dataset import Dataset
 from overheard.federation.config import parse_config
 from overheard.federation.plan import plan
 from overheard.federation.simulate import simulate
-from overheard.own_code import code_of, stands_on
 from overheard.programs.records import Records
 from overheard.transcript.store import Recording
 from overheard.transcript.threat import EAVESDROPPER
@@ -80,10 +80,9 @@ def tried(training: dict[str, Any], records: int, seed: int) -> dict[str, Any]:
         ready = plan(parse_config(content), people(records, seed))
         recording = Recording.open(simulate(ready, Path(folder) / "run"))
         began = time.process_time()
-        record = overheard.audit(
-            recording, EAVESDROPPER, ["max_entropy"], ["client"], ["sex"], seed,
-            rounds=False, coverage=False,
-        )  # fmt: skip
+        asked = (["max_entropy"], ["client"], ["sex"])
+        alone = overheard.AuditOptions(seed=seed, rounds=False, coverage=False)
+        record = overheard.audit(recording, EAVESDROPPER, *asked, alone)
         spent = time.process_time() - began
     (found,) = record.findings
     return {

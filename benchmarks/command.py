@@ -45,8 +45,8 @@ def bench(
     from benchmarks.runner.results import lost, read_results
     from benchmarks.runner.run import compare, grow
     from benchmarks.runner.write import write_results
+    from overheard.code_digest import sources
     from overheard.errors import FixConfig
-    from overheard.own_code import sources
 
     for package in ("overheard", "benchmarks"):
         sources(package)  # the code that will run, not what somebody makes of it in the meantime

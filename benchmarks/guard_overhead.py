@@ -7,7 +7,7 @@ secret and for all three, which share the sample; medians of repetitions in one 
 thread. Must hold: the guard takes less than the local epoch.
 
 With ``--steps`` also the guard where the update is that of the mini-batches themselves: all
-records are decoded then, which takes longer; ``guard_mod(seconds=...)`` bounds it.
+records are decoded then, which takes longer; ``Guarding(seconds=...)`` bounds it.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def guarded(settled: Plan, columns: list[str]) -> Callable[[], list[Exposure]]:
     sent = initial(recipe.dense, 0).astype(recipe.wire)
     data = client_shards(recipe, {CLIENT: records})
     returned = local_training(recipe, sent, data, np.random.default_rng(0))[0]
-    secrets = [Secret(records, c, settled.attributes[c]) for c in columns]
+    secrets = [Secret(records, c, settled.attributes[c].values) for c in columns]
     each = max(MOST // len(secrets), LEAST)
     return lambda: exposures(recipe, secrets, sent, returned, most=each)
 

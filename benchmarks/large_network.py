@@ -65,8 +65,8 @@ def people(count: int, seed: int) -> Dataset:
         target="class",
         task="classification",
         sensitive=COLUMNS,
-        origin=f"{location30.ORIGIN}; drawn with replacement, {FLIPS:.0%} of the bits flipped",
-        licence=location30.LICENCE,
+        origin=f"{location30.SOURCE.origin}; drawn with replacement, {FLIPS:.0%} of bits flipped",
+        licence=location30.SOURCE.licence,
     )
 
 

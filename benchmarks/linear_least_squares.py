@@ -27,7 +27,7 @@ from overheard.evaluation.metrics import attribute_hits, excess_losses, local_op
 from overheard.federation.config import parse_config
 from overheard.federation.plan import plan
 from overheard.federation.simulate import simulate
-from overheard.transcript.knowledge import Labels, Link, PublicRecords
+from overheard.transcript.knowledge import AttributeDomain, Labels, Link, PublicRecords
 from overheard.transcript.observe import observe, recipe_of
 from overheard.transcript.store import Recording
 from overheard.transcript.target import LOCAL_MODEL, attribute
@@ -69,8 +69,7 @@ def measure(epochs: int, folder: Path) -> list[dict[str, Any]]:
                 recipe,
                 view.know(PublicRecords).records,
                 recipe.target.encode_values(view.know(Labels).values),
-                column,
-                (0.0, 1.0),
+                AttributeDomain(column, (0.0, 1.0)),
                 100,
             )
             error = np.abs(moments.estimate[0] - phi.T @ secret).max() / len(secret)

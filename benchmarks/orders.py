@@ -98,10 +98,8 @@ def heard(content: dict[str, Any], data: Dataset, attack: MaxEntropy, threat: Th
     with tempfile.TemporaryDirectory() as folder:
         recording = Recording.open(simulate(plan(parse_config(content), data), f"{folder}/run"))
         began = time.process_time()
-        record = overheard.audit(
-            recording, threat, [attack], ["client"], ["sex"], content["seed"],
-            rounds=False, coverage=False,
-        )  # fmt: skip
+        options = overheard.AuditOptions(content["seed"], rounds=False, coverage=False)
+        record = overheard.audit(recording, threat, [attack], ["client"], ["sex"], options)
         (found,) = record.findings
         return found, time.process_time() - began
 

@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # papers/ is besid
 from overheard.attacks.attribute.partial_decode import PartialDecode
 from overheard.data.victim import VICTIM
 from overheard.errors import FixData
-from overheard.evaluation.coverage import COVERAGES, accuracy_by_coverage
+from overheard.evaluation.complete import COVERAGES, accuracy_by_coverage
 from overheard.transcript.threat import EAVESDROPPER
 from papers.common.harness import recorded
 

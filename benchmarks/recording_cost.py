@@ -32,8 +32,8 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
 
-from overheard.federation.recorders.ear import Ear
 from overheard.federation.recorders.flower import ListeningGrid
+from overheard.federation.recorders.listener import Listener
 from overheard.federation.recorders.live import Recorder
 
 ROUNDS, CLIENTS = 20, 10
@@ -108,7 +108,7 @@ def simulate(width: int, path: Path | None) -> dict[str, float]:
             found["wall"] = time.perf_counter() - begin
             return
         inner = Clock(grid)
-        listening = ListeningGrid(inner, Ear(Recorder(path)))
+        listening = ListeningGrid(inner, Listener(Recorder(path)))
         outer = Clock(listening)
         before_end = time.perf_counter()
 

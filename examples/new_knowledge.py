@@ -17,7 +17,16 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from overheard import Audit, Recording, audit, parse_config, plan, simulate, threat_named
+from overheard import (
+    Audit,
+    AuditOptions,
+    Recording,
+    audit,
+    parse_config,
+    plan,
+    simulate,
+    threat_named,
+)
 from overheard.attacks.attribute.max_entropy import MaxEntropy
 from overheard.errors import ChooseAnotherAttack, FixData
 from overheard.transcript.guess import AttributeValues
@@ -84,7 +93,8 @@ def main(folder: str) -> Audit:
     """Simulate, audit with the new knowledge, and print what it was worth at each client."""
     recording = Recording.open(simulate(plan(parse_config(CONFIG)), f"{folder}/run"))
     knowing = threat_named("eavesdropper").granting(ColumnMean)
-    record = audit(recording, knowing, ["max_entropy", PublishedMean()], rounds=False)
+    attacks = ["max_entropy", PublishedMean()]
+    record = audit(recording, knowing, attacks, options=AuditOptions(rounds=False))
     for row in record.pooled:
         print(f"{row.attack}: {row.value:.1%} right ({row.low:.1%} to {row.high:.1%})")
     return record

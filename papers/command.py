@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from overheard import terminal
-from overheard.data_cli import DataDir
+from overheard.cli.options import DataDir
 
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 

@@ -50,19 +50,18 @@ TESTS = {
     "decoding/successive.py": ("test_successive", "test_ladder"),
     "evaluation/audit.py": ("test_audit", "test_properties", "../numbers/test_edges"),
     "evaluation/baselines.py": ("test_baselines", "test_audit"),
-    "evaluation/detection.py": ("test_properties", "../test_detect"),
-    "evaluation/kept.py": ("test_kept", "../reliability/test_resume"),
-    "evaluation/listening.py": ("test_listening",),
+    "evaluation/detection.py": ("test_properties", "../cli/test_detect"),
+    "evaluation/complete.py": ("test_complete", "test_listening", "test_coverage"),
+    "evaluation/resume.py": ("test_resume", "../reliability/test_resume"),
     "evaluation/record.py": ("test_record", "test_audit"),
     "evaluation/scoring.py": ("test_scoring", "test_audit", "test_properties"),
-    "evaluation/unfinished.py": ("../reliability/test_resume",),
 }
 # files whose tests take a second or two: a sample of these is judged while one waits
 QUICK = (
     "decoding/ridge.py", "decoding/measurement.py", "programs/gradient_rows.py",
     "decoding/certainty.py", "decoding/enumeration.py", "decoding/contribution.py",
     "decoding/moments.py", "decoding/label_solve.py", "decoding/update_scale.py",
-    "evaluation/metrics.py", "evaluation/bounds.py", "evaluation/sureness.py",
+    "evaluation/metrics.py", "evaluation/sureness.py",
 )  # fmt: skip
 # small files whose every mistake would be a wrong number in a report: all of theirs are tried
 SCORES = (

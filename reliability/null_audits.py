@@ -38,8 +38,7 @@ from overheard.federation.plan import plan
 from overheard.federation.simulate import simulate
 from overheard.programs.records import Records
 from overheard.questions import attribute as attributes
-from overheard.report.judging import EXPOSED
-from overheard.report.verdict import verdicts
+from overheard.report.verdict import EXPOSED, verdicts
 from overheard.transcript.observe import observe, recipe_of
 from overheard.transcript.store import Recording
 from overheard.transcript.target import attribute

@@ -26,7 +26,7 @@ import numpy as np
 import overheard
 from overheard.errors import FixConfig, FixData
 from overheard.evaluation.audit import audit
-from overheard.evaluation.kept import Kept
+from overheard.evaluation.resume import Kept
 from overheard.federation.config import parse_config
 from overheard.federation.plan import plan
 from overheard.federation.simulate import simulate

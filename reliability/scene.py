@@ -31,8 +31,8 @@ from overheard.programs.records import Records  # noqa: E402
 from overheard.transcript import store  # noqa: E402
 
 for _module in (
-    "overheard.data.file overheard.evaluation.unfinished overheard.evaluation.coverage "
-    "overheard.evaluation.listening overheard.federation.simulate overheard.report.html "
+    "overheard.data.file overheard.evaluation.resume overheard.evaluation.complete "
+    "overheard.evaluation.complete overheard.federation.simulate overheard.report.html "
     "overheard.report.markdown overheard.sweep.cell overheard.sweep.table "
     "overheard.transcript.salvage pyarrow.compute pyarrow.csv pyarrow.parquet "
     "rich.progress sklearn.ensemble sklearn.linear_model"

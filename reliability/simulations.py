@@ -32,8 +32,8 @@ from overheard.decoding.mixed_model import Evidence, Settings, grid_of, log_prio
 from overheard.decoding.noisy import noisy_posterior
 from overheard.decoding.noisy_gram import Sums, noisy_gram
 from overheard.evaluation.compare import compared_leaks
+from overheard.evaluation.detection import f1_interval
 from overheard.evaluation.intervals import clustered_interval, mean_interval, share_interval
-from overheard.evaluation.properties import f1_interval
 
 Array = NDArray[np.float64]
 Rng = np.random.Generator

@@ -132,7 +132,7 @@ def _headings(tokens: list[Any]) -> list[tuple[str, str]]:
 def test_pictures_hold_names_as_text() -> None:
     from overheard.report.suspects import draw as draw_suspects
     from overheard.sweep.frontier import Point
-    from overheard.sweep.picture import draw as draw_frontier
+    from overheard.sweep.frontier import draw as draw_frontier
 
     evil = visible("</text><script>owned=1</script>$\\frac{h}$ &lt;i \x1b[31m")
     suspect = Suspect(client=evil, probability=0.5, accused=True, rounds=1)

@@ -7,7 +7,7 @@ from typing import Any
 
 from benchmarks.runner.catalogue import entries, growths
 from benchmarks.runner.entry import Entry, Growth, Side
-from overheard.own_code import MAKES_NO_NUMBER, Age, age_of, code_of, seal, stands_on
+from overheard.code_digest import MAKES_NO_NUMBER, Age, age_of, code_of, seal, stands_on
 
 Row = dict[str, Any]
 MEASURES = ("benchmarks.runner.child", "benchmarks.runner.run")

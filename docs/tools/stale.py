@@ -20,9 +20,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from benchmarks import any_training
 from benchmarks.runner import provenance as benches
-from overheard.own_code import Age, age_of
-from overheard.sweep.code import cell_code
-from overheard.sweep.grid import parse_sweep
+from overheard.code_digest import Age, age_of
+from overheard.sweep.grid import cell_code, parse_sweep
 from papers.common import provenance
 from papers.common.catalogue import experiments
 from papers.common.rows import read_reproduction

@@ -17,12 +17,12 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from overheard.code_digest import code_of
 from overheard.errors import FixRecording
 from overheard.files import write_durably
 from overheard.foreign.archives import DAMAGE
 from overheard.foreign.files import opened
 from overheard.foreign.limits import check
-from overheard.own_code import code_of
 
 Made = TypeVar("Made")
 

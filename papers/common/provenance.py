@@ -13,8 +13,8 @@ from functools import cache
 from types import ModuleType
 
 from overheard.attacks import all_attacks
+from overheard.code_digest import MAKES_NO_NUMBER, Age, age_of, code_of, seal, sources, stands_on
 from overheard.errors import FixConfig
-from overheard.own_code import MAKES_NO_NUMBER, Age, age_of, code_of, seal, sources, stands_on
 from papers.common.harness import STRANGER
 from papers.common.rows import Choice, Experiment, Progress, Reproduction, Row, sparing
 

@@ -23,7 +23,7 @@ from overheard.attacks.local_model.exact_linear import affine_map
 from overheard.data import flights
 from overheard.data.dataset import Dataset
 from overheard.evaluation import metrics
-from overheard.evaluation.bounds import algorithm3_accuracy_bound, algorithm3_bound
+from overheard.evaluation.baselines import algorithm3_accuracy_bound, algorithm3_bound
 from overheard.programs.recipe import Recipe
 from overheard.programs.records import Records
 from overheard.randomness import stream
@@ -80,7 +80,7 @@ def fig3(quick: bool, seeds: int, progress: Progress) -> Reproduction:
                         Row(ratio, client, method, BOUND, least),
                     ]
     notes = (
-        flights.NOTE,
+        flights.SOURCE.note,
         NOT_THEIR_FARES,
         "The setting is E / theta_s^2 of the model attacked.",
         "The analytical model is computed from the client's records: a yardstick, not an attack.",

@@ -114,10 +114,10 @@ WORLDS = {
         "direct",
         "linear",
         {"rounds": 1000, "learning_rate": 0.1, "participation": 0.5},
-        (flights.NOTE, NOT_THEIR_FARES),
+        (flights.SOURCE.note, NOT_THEIR_FARES),
     ),
     "adult": World(
-        "adult", "sex", "logistic", {"rounds": 1000, "learning_rate": 0.1}, (adult.NOTE,)
+        "adult", "sex", "logistic", {"rounds": 1000, "learning_rate": 0.1}, (adult.SOURCE.note,)
     ),
 }
 

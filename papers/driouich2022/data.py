@@ -60,7 +60,7 @@ def table4(quick: bool, seeds: int, progress: Progress) -> Reproduction:
     rows = [mean_row("fares", c, DATA, measure, values) for (c, measure), values in found.items()]
     rows += [row for measure, text in FARES.items() for row in ends(measure, text, rows)]
     notes = (
-        flights.NOTE,
+        flights.SOURCE.note,
         NOT_THEIR_FARES,
         "The airlines are others, so only the ends of each range stand beside the paper's.",
     )
@@ -113,7 +113,7 @@ def table5(quick: bool, seeds: int, progress: Progress) -> Reproduction:
         for (client, measure), values in found.items()
     ]
     notes = (
-        adult.NOTE,
+        adult.SOURCE.note,
         "Figure 2 is given as each client's mean of ||theta_i - theta_j|| / ||theta_j|| over j.",
         AT_INFINITY,
         "s = y (a man above 50K, a woman below): all that Algorithm 4 can say of a logistic model "

@@ -88,7 +88,7 @@ def table1_adult(quick: bool, seeds: int, progress: Progress) -> Reproduction:
     ours = [s for s in scores if s.method == OURS]
     rows += calibration_rows("logistic regression, sex", ours) if ours else []
     notes = (
-        adult.NOTE,
+        adult.SOURCE.note,
         "Majority is each client's own commonest value: most claimed numbers lie below it.",
     )
     return Reproduction(
@@ -144,7 +144,7 @@ def table1_flights(quick: bool, seeds: int, progress: Progress) -> Reproduction:
         claimed = {(m, "mean"): v for m, v in FLIGHT_MEANS.items()} if column == "direct" else {}
         rows += summarise(f"{column}{', no duration' if hidden else ''}", scores, claimed)
     notes = (
-        flights.NOTE,
+        flights.SOURCE.note,
         NOT_THEIR_FARES,
         "Claimed means are the paper's, for the attribute journey type on its own airlines.",
         "`duration` all but gives `direct` away (direct flights are the short ones), as the "
@@ -204,7 +204,7 @@ def fig1(quick: bool, seeds: int, progress: Progress) -> Reproduction:
                     )
                 )
     notes = (
-        flights.NOTE,
+        flights.SOURCE.note,
         NOT_THEIR_FARES,
         "Claimed: the two ends of LBFGS named in the text.",
         "Records are drawn anew for every size; an interval is over airlines and repetitions.",

@@ -26,7 +26,7 @@ from overheard.attacks.property.matched_filter import MatchedFilter
 from overheard.attacks.property.readings import Collected, collect, readings
 from overheard.attacks.property.sums_heard import Adversary, Known, adversary_of
 from overheard.decoding import matched_filter as filters
-from overheard.evaluation.properties import answers_of, f1
+from overheard.evaluation.detection import answers_of, f1
 from overheard.randomness import stream
 from overheard.transcript.knowledge import Sums
 from overheard.transcript.observe import observe

@@ -33,7 +33,7 @@ def stranger_hits(setting: Setting, most: int, seed: int) -> Hits | None:
     if ready.auxiliary is None:
         return None
     truth = {VICTIM: ready.clients[VICTIM], "public": ready.auxiliary}
-    values = ready.attributes[setting.column]
+    values = ready.attributes[setting.column].values
     return imputation_hits(ready.recipe, truth, VICTIM, setting.column, values, seed)
 
 

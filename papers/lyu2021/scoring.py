@@ -18,7 +18,7 @@ from overheard.evaluation import metrics
 from overheard.evaluation.baselines import majority_share
 from overheard.evaluation.intervals import share_interval
 from overheard.programs.recipe import Recipe
-from overheard.programs.records import Records, encode
+from overheard.programs.records import Records, encode, positions
 from overheard.randomness import stream
 from overheard.transcript.guess import AttributeValues, Membership
 from overheard.transcript.knowledge import AttributePrior, Labels, Link
@@ -189,7 +189,7 @@ def exactly(number: float) -> Measured:
 
 def skewed(guess: AttributeValues, secret: NDArray[Any]) -> dict[str, Measured]:
     """Balanced accuracy and F1 of the rarest value; the intervals resample the records."""
-    truth, chosen = metrics.value_indices(secret, guess.values), guess.choice()
+    truth, chosen = positions(secret, guess.values), guess.choice()
     rare = rarest(truth)
     rng = stream(0, "lyu2021", "resampled records")
     draws = [rng.integers(0, len(truth), len(truth)) for _ in range(RESAMPLES)]

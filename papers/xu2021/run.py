@@ -223,7 +223,11 @@ def table1(quick: bool, seeds: int, progress: Progress) -> Reproduction:
         rows += compare(
             setting, config, min(seeds, 2) if quick else seeds, learned, claims(steps), progress
         )
-    notes = (leaf_synthetic.NOTE, STEPS_NOTE, "The paper does not state its rounds; here: 300.")
+    notes = (
+        leaf_synthetic.SOURCE.note,
+        STEPS_NOTE,
+        "The paper does not state its rounds; here: 300.",
+    )
     name = "xu2021-table1"
     return Reproduction(name, PAPER, tuple(rows), "leaf_synthetic", notes, quick, seeds)
 
@@ -249,7 +253,7 @@ def minibatch(quick: bool, seeds: int, progress: Progress) -> Reproduction:
             setting = f"{source}, batches of {batch}, {steps} local step{'s' if steps > 1 else ''}"
             rows += compare(setting, config, seeds, None, {}, progress, clients)
     notes = (
-        adult.NOTE,
+        adult.SOURCE.note,
         "Local steps are mini-batches here, the same number for every client.",
         "The learned map is not trained here: xu2021-table1 compares with it.",
     )
@@ -299,7 +303,7 @@ def fig1(quick: bool, seeds: int, progress: Progress) -> Reproduction:
             for (method, measure), found in values.items()
         ]
     notes = (
-        adult.NOTE,
+        adult.SOURCE.note,
         "The map's loss is equation (9)'s: the sum over the rounds of the squared distance between "
         "the update that the map says and the update heard.",
         AT_INFINITY,

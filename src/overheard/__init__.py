@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from overheard.attacks import all_attacks, attack_named
+    from overheard.evaluation.audit import AuditOptions
     from overheard.evaluation.complete import audit
     from overheard.evaluation.record import Audit, read_audit
     from overheard.federation.config import Config, parse_config, read_config
     from overheard.federation.plan import plan
     from overheard.federation.recorders.live import Recorder
     from overheard.federation.simulate import simulate
-    from overheard.guard.preflight import preflight
+    from overheard.guard.preflight import preflight, preflight_updates
     from overheard.isolation.launch import launch_isolated
     from overheard.report.html import write_report
     from overheard.transcript.observe import observe
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "Attack": "transcript.view",
     "Audit": "evaluation.record",
+    "AuditOptions": "evaluation.audit",
     "Config": "federation.config",
     "Recorder": "federation.recorders.live",
     "Recording": "transcript.store",
@@ -46,6 +48,7 @@ _HOMES = {
     "parse_config": "federation.config",
     "plan": "federation.plan",
     "preflight": "guard.preflight",
+    "preflight_updates": "guard.preflight",
     "read_audit": "evaluation.record",
     "read_config": "federation.config",
     "share": "transcript.share",
@@ -57,31 +60,11 @@ _HOMES = {
 
 __version__ = "0.1.0"
 __all__ = [
-    "Attack",
-    "Audit",
-    "Config",
-    "Recorder",
-    "Recording",
-    "Target",
-    "Threat",
-    "View",
-    "all_attacks",
-    "attack_named",
-    "audit",
-    "launch",
-    "launch_isolated",
-    "observe",
-    "parse_config",
-    "plan",
-    "preflight",
-    "read_audit",
-    "read_config",
-    "share",
-    "simulate",
-    "threat_named",
-    "verify",
-    "write_report",
-]
+    "Attack", "Audit", "AuditOptions", "Config", "Recorder", "Recording", "Target", "Threat",
+    "View", "all_attacks", "attack_named", "audit", "launch", "launch_isolated", "observe",
+    "parse_config", "plan", "preflight", "preflight_updates", "read_audit", "read_config",
+    "share", "simulate", "threat_named", "verify", "write_report",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

@@ -18,6 +18,6 @@ except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
         "overheard.flower needs Flower: pip install 'overheard[flower]'", name="flwr"
     ) from error
-from overheard.guard.flower_mod import guard_mod
+from overheard.guard.flower_mod import Guarding, guard_mod
 
-__all__ = ["guard_mod", "record", "record_app"]
+__all__ = ["Guarding", "guard_mod", "record", "record_app"]

@@ -94,10 +94,7 @@ def tag(name: str, *children: str, **attributes: str | float | None) -> Markup:
 
 
 def figure(
-    panels: Sequence[Panel],
-    title: str = "",
-    columns: int = 1,
-    size: tuple[int, int] = (620, 260),
+    panels: Sequence[Panel], title: str = "", columns: int = 1, size: tuple[int, int] = (620, 260)
 ) -> str:
     """The whole picture as the text of an SVG file; ``size`` is that of a panel's inside."""
     wide, high = size

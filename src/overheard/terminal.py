@@ -140,20 +140,21 @@ def _description() -> ProgressColumn:
     return Description()
 
 
+def _bar(*columns: ProgressColumn, transient: bool = False) -> Progress:
+    from rich.console import Console
+    from rich.progress import Progress
+
+    silent = _MODE.quiet or _MODE.json or not sys.stderr.isatty()
+    return Progress(*columns, console=Console(stderr=True), transient=transient, disable=silent)
+
+
 @contextmanager
 def progress() -> Iterator[Progress]:
     """A bar with the time left, on stderr and on a terminal only; an error wipes it."""
-    from rich import progress
-    from rich.console import Console
+    from rich import progress as rich
 
-    with progress.Progress(
-        _description(),
-        progress.BarColumn(),
-        progress.MofNCompleteColumn(),
-        progress.TimeRemainingColumn(),
-        console=Console(stderr=True),
-        disable=_MODE.quiet or _MODE.json or not sys.stderr.isatty(),
-    ) as bar:
+    columns = (rich.BarColumn(), rich.MofNCompleteColumn(), rich.TimeRemainingColumn())
+    with _bar(_description(), *columns) as bar:
         try:
             yield bar
         except BaseException:
@@ -188,16 +189,9 @@ def steps(title: str) -> Iterator[Callable[[str, int, int], None]]:
 @contextmanager
 def waiting(what: str) -> Iterator[None]:
     """A spinner for a step that cannot be counted, with the time it has taken."""
-    from rich import progress
-    from rich.console import Console
+    from rich import progress as rich
 
-    with progress.Progress(
-        progress.SpinnerColumn(),
-        _description(),
-        progress.TimeElapsedColumn(),
-        console=Console(stderr=True),
-        transient=True,
-        disable=_MODE.quiet or _MODE.json or not sys.stderr.isatty(),
-    ) as bar:
+    columns = (rich.SpinnerColumn(), _description(), rich.TimeElapsedColumn())
+    with _bar(*columns, transient=True) as bar:
         bar.add_task(what, total=None)
         yield

@@ -76,7 +76,8 @@ def test_a_seed_that_people_like_is_found(settings: dict[str, Any], federate: Fe
 
 def test_it_is_a_finding_with_a_remedy(federate: Federate) -> None:
     recording = federate(NETWORK, **SMALL, batch_size=8, shuffle={"seed": 7}, **ADAM)
-    record = overheard.audit(recording, EAVESDROPPER, [MaxEntropy()], rounds=False, coverage=False)
+    options = overheard.AuditOptions(rounds=False, coverage=False)
+    record = overheard.audit(recording, EAVESDROPPER, [MaxEntropy()], options=options)
     (note,) = [n for n in record.notes if "can be guessed" in n]
     assert all(client in note for client in recording.clients)
     assert "seed 7: torch's DataLoader" in note

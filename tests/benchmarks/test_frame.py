@@ -20,8 +20,8 @@ from benchmarks.runner.picture import draw
 from benchmarks.runner.provenance import age, today
 from benchmarks.runner.results import lost
 from overheard.cli import main
+from overheard.code_digest import seal
 from overheard.errors import FixConfig
-from overheard.own_code import seal
 
 
 def busy(seconds: float) -> None:

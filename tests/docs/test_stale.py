@@ -12,7 +12,7 @@ import stale
 
 from benchmarks.runner import provenance as benches
 from benchmarks.runner.catalogue import entries, growths
-from overheard.sweep.code import cell_code
+from overheard.sweep.grid import cell_code
 from papers.common import provenance
 from papers.common.catalogue import experiment_named
 from papers.common.rows import Reproduction, Row
@@ -72,7 +72,7 @@ def test_measured_times(tmp_path: Path, put: Any) -> None:
     assert ages(tmp_path) == wanted
     content = json.loads((tmp_path / "benchmarks" / "results.json").read_text())
     known = [entries()[name], growths()[curve], list(entries().values())[-1]]
-    assert benches.outdated(content, known) == {curve, known[-1].name}
+    assert benches.outdated(content, known) == {curve, known[-1].name}  # type: ignore[attr-defined]
 
 
 def test_points_of_a_sweep(tmp_path: Path, put: Any) -> None:

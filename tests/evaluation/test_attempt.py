@@ -16,11 +16,10 @@ from overheard.attacks.attribute.partial_decode import PartialDecode
 from overheard.errors import FixConfig, ListenLonger
 from overheard.evaluation import attempt as attempt_module
 from overheard.evaluation.attempt import attempt
-from overheard.evaluation.audit import audit
-from overheard.evaluation.coverage import COVERAGES, by_coverage
-from overheard.evaluation.kept import Kept
-from overheard.evaluation.listening import by_rounds
+from overheard.evaluation.audit import AuditOptions, audit
+from overheard.evaluation.complete import COVERAGES, by_coverage, by_rounds
 from overheard.evaluation.record import Failed, Skipped, read_audit
+from overheard.evaluation.resume import Kept
 from overheard.report.digest import digest
 from overheard.report.html import render
 from overheard.report.markdown import render_markdown
@@ -217,7 +216,7 @@ def test_what_cannot_be_interrupted_is_dropped_when_it_comes_too_late(where: str
 @pytest.mark.parametrize("budget", [0.0, -1.0, float("nan"), float("inf")])
 def test_a_budget_is_a_time(federate, budget: float) -> None:
     with pytest.raises(FixConfig, match="a budget of"):
-        audit(federate(), EAVESDROPPER, NAMES, budget=budget)
+        audit(federate(), EAVESDROPPER, NAMES, options=AuditOptions(budget=budget))
 
 
 def test_an_audit_within_a_budget(workplace, monkeypatch) -> None:

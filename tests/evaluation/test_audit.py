@@ -7,10 +7,10 @@ import pytest
 
 from overheard.attacks import all_attacks
 from overheard.errors import FixConfig, FixRecording
-from overheard.evaluation.audit import _pool, audit
-from overheard.evaluation.kept import Kept
+from overheard.evaluation.audit import AuditOptions, _pool, audit
 from overheard.evaluation.notes import flag_notes
 from overheard.evaluation.record import Audit, Finding, read_audit
+from overheard.evaluation.resume import Kept
 from overheard.evaluation.scoring import Scored
 from overheard.transcript.knowledge import Link
 from overheard.transcript.threat import EAVESDROPPER, SECURE_SERVER
@@ -110,7 +110,9 @@ def test_pooled_errors_are_set_against_a_stranger_s():
 
 def test_same_seed_same_record(federate):
     recording = federate()
-    first, second = (audit(recording, EAVESDROPPER, QUICK, seed=3) for _ in range(2))
+    first, second = (
+        audit(recording, EAVESDROPPER, QUICK, options=AuditOptions(seed=3)) for _ in range(2)
+    )
     assert without_seconds(first) == without_seconds(second)
     assert first.pooled == second.pooled
     assert first.skipped == second.skipped

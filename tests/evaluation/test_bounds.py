@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from overheard.evaluation.bounds import algorithm3_accuracy_bound, algorithm3_bound
+from overheard.evaluation.baselines import algorithm3_accuracy_bound, algorithm3_bound
 from overheard.programs.recipe import Dense, Recipe, Target
 from overheard.programs.records import Encoding, Records, Scaled
 

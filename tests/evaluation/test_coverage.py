@@ -6,7 +6,7 @@ import pytest
 
 from overheard.data import digits
 from overheard.evaluation.audit import audit
-from overheard.evaluation.coverage import COVERAGES, by_coverage
+from overheard.evaluation.complete import COVERAGES, by_coverage
 from overheard.federation.config import parse_config
 from overheard.federation.plan import plan
 from overheard.federation.simulate import simulate

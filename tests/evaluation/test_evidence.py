@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest, fisher_exact, ttest_rel
 
-from overheard.evaluation.evidence import (
+from overheard.evaluation.decision import (
     found_p_value,
     pooled_evidence,
     share_p_value,

@@ -7,9 +7,9 @@ import pytest
 
 from overheard.attacks import attack_named
 from overheard.errors import FixRecording
-from overheard.evaluation import listening
+from overheard.evaluation import complete
 from overheard.evaluation.audit import audit
-from overheard.evaluation.listening import by_rounds, first_rounds, prefixes
+from overheard.evaluation.complete import by_rounds, first_rounds, prefixes
 from overheard.evaluation.scoring import scorer_of
 from overheard.transcript.knowledge import Link
 from overheard.transcript.observe import observe, recipe_of
@@ -70,7 +70,7 @@ def test_slow_attacks_and_those_that_do_not_listen_are_left_out(federate, monkey
     recording = federate(participation=1.0, rounds=3)
     record = audit(recording, SERVER, ["model_based_last_returned"])
     assert by_rounds(recording, SERVER, record)
-    monkeypatch.setattr(listening, "is_slow", lambda attack: True)
+    monkeypatch.setattr(complete, "is_slow", lambda attack: True)
     assert by_rounds(recording, SERVER, record) == ()
     free = audit(recording, SERVER, ["majority"])
     assert by_rounds(recording, SERVER, free) == ()
@@ -79,6 +79,6 @@ def test_slow_attacks_and_those_that_do_not_listen_are_left_out(federate, monkey
 def test_without_a_recipe_nothing_is_scored(federate, monkeypatch):
     recording = federate(rounds=3)
     record = audit(recording, SERVER, ["majority"])
-    monkeypatch.setattr(listening, "recipe_of", lambda _: None)
+    monkeypatch.setattr(complete, "recipe_of", lambda _: None)
     with pytest.raises(FixRecording, match="no training recipe"):
         by_rounds(recording, SERVER, record)

@@ -12,8 +12,11 @@ from hypothesis import strategies as st
 from overheard.attacks.local_model.baseline import LastReturned
 from overheard.errors import FixData
 from overheard.evaluation import metrics
-from overheard.evaluation.baselines import imputation_hits, majority_share
-from overheard.evaluation.bounds import algorithm3_accuracy_bound
+from overheard.evaluation.baselines import (
+    algorithm3_accuracy_bound,
+    imputation_hits,
+    majority_share,
+)
 from overheard.evaluation.scoring import scorer_of
 from overheard.programs.records import Records, encode
 from overheard.transcript.guess import AttributeValues, LabelValues, LocalModel

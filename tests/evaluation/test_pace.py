@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from overheard.evaluation.audit import audit
-from overheard.evaluation.pace import Pace, estimate, scope
+from overheard.evaluation.attempt import Pace, estimate, scope
+from overheard.evaluation.audit import AuditOptions, audit
 from overheard.transcript.threat import EAVESDROPPER
 
 
@@ -44,7 +44,8 @@ def test_an_audit_says_what_is_left_after_its_first_client(federate, monkeypatch
     said: list[tuple[str, int, int]] = []
     recording = federate()
     names = ["max_entropy", "majority"]
-    audit(recording, EAVESDROPPER, names, progress=lambda *told: said.append(told))
+    options = AuditOptions(progress=lambda *told: said.append(told))
+    audit(recording, EAVESDROPPER, names, options=options)
     steps = [what for what, _, _ in said if what.startswith("attribute.s of ")]
     clients = [what for what in steps if ": " not in what]
     assert "left" not in clients[0]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from overheard.evaluation.paired import Changed, by_interval, by_record, by_share, mean_change
+from overheard.evaluation.intervals import Changed, by_interval, by_record, by_share, mean_change
 
 
 def test_records_guessed_right_once_count():

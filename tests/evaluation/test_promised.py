@@ -9,7 +9,7 @@ import pytest
 
 from overheard.errors import FixRecording
 from overheard.evaluation.audit import audit
-from overheard.evaluation.promised import promise_notes
+from overheard.evaluation.notes import promise_notes
 from overheard.federation.config import parse_config
 from overheard.federation.plan import plan
 from overheard.federation.simulate import simulate

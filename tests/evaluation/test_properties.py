@@ -14,7 +14,7 @@ from overheard.errors import ChooseAnotherAttack, FixConfig, FixData, FixRecordi
 from overheard.evaluation import audit as audit_module
 from overheard.evaluation import detection
 from overheard.evaluation.audit import audit
-from overheard.evaluation.properties import check_heard, f1, f1_interval, remarks
+from overheard.evaluation.detection import check_heard, f1, f1_interval, remarks
 from overheard.evaluation.scoring import ALL_CLIENTS, Scorer, scorer_of
 from overheard.federation.config import parse_config
 from overheard.federation.plan import plan

@@ -11,9 +11,9 @@ from federations import generated_people, recorded
 from scripts import load
 
 from overheard.evaluation.audit import audit
-from overheard.evaluation.kept import Kept
 from overheard.evaluation.record import Replay, unfit_clients
 from overheard.evaluation.replay import Chance, exactly, replays
+from overheard.evaluation.resume import Kept
 from overheard.federation.config import parse_config
 from overheard.federation.plan import plan
 from overheard.federation.simulate import named, simulate

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from overheard.evaluation.audit import audit
-from overheard.evaluation.listening import by_rounds, first_rounds, prefixes
+from overheard.evaluation.audit import AuditOptions, audit
+from overheard.evaluation.complete import by_rounds, first_rounds, prefixes
 from overheard.evaluation.record import Audit, read_audit
 from overheard.evaluation.sureness import Posterior, joined, sureness
 from overheard.transcript.knowledge import Link
@@ -65,7 +65,9 @@ def test_an_audit_carries_it_and_names_rows_only_when_asked(federate):
             assert sum(b.n for b in row.sure.bins) == row.n
     assert '"rows":[' not in record.model_dump_json().replace('"rows":[]', "")
     model = {"name": "mlp", "hidden": [60]}
-    sharp = audit(federate(model, rounds=1), EAVESDROPPER, ["max_entropy"], rows=True)
+    sharp = audit(
+        federate(model, rounds=1), EAVESDROPPER, ["max_entropy"], options=AuditOptions(rows=True)
+    )
     assert all(f.sure.rows for f in sharp.findings)
     assert all(r < f.n for f in sharp.findings for r in f.sure.rows)
 

@@ -10,7 +10,16 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from overheard import Recording, audit, launch, launch_isolated, observe, share, threat_named
+from overheard import (
+    AuditOptions,
+    Recording,
+    audit,
+    launch,
+    launch_isolated,
+    observe,
+    share,
+    threat_named,
+)
 from overheard.isolation.launch import means
 from overheard.transcript import kind as kinds_of
 from overheard.transcript.target import Target
@@ -50,7 +59,7 @@ def test_it_is_granted_to_an_attack_in_an_audit(
         Recording.open(tmp_path / "run"),
         poorer,
         [example.PublishedMean(), "majority"],
-        rounds=False,
+        options=AuditOptions(rounds=False),
     )
     assert {s.attack for s in without.skipped} == {"published_mean"}
     assert all("needs ColumnMean" in s.reason for s in without.skipped)

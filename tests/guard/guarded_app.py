@@ -23,9 +23,9 @@ from flwr.serverapp.strategy import FedAvg
 from overheard.federation.config import parse_config
 from overheard.federation.plan import Plan, plan
 from overheard.federation.simulate import client_shards, named
-from overheard.flower import guard_mod, record
+from overheard.flower import Guarding, guard_mod, record
 from overheard.guard.exposure import Secret
-from overheard.guard.limits import Exposure, Limits
+from overheard.guard.limits import USUAL, Exposure, Limits
 from overheard.programs.dense import initial
 from overheard.programs.training import local_training
 
@@ -58,13 +58,15 @@ def as_record(settled: Plan, flat: np.ndarray) -> ArrayRecord:
 def client_app(out: Path, settled: Plan) -> ClientApp:
     def guarded(message: Message, context: Context, call_next: Any) -> Message:
         number = int(context.node_config["partition-id"])
-        secret = Secret(settled.clients[SITES[number]], SECRET, settled.attributes[SECRET])
+        secret = Secret(settled.clients[SITES[number]], SECRET, settled.attributes[SECRET].values)
 
         def tell(_: Context, found: Exposure) -> None:
             (out / f"guard-{number}.json").write_text(json.dumps(asdict(found)))
 
-        options = {"seed": number, "tell": tell, **GUARDS[number]}
-        guard = guard_mod(settled.recipe, lambda _: [secret], **options)
+        options = dict(GUARDS[number])
+        limits = options.pop("limits", USUAL)
+        how = Guarding(seed=number, **options)
+        guard = guard_mod(settled.recipe, lambda _: [secret], limits, how, tell)
         return guard(message, context, call_next)
 
     app = ClientApp(mods=[guarded])

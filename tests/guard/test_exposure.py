@@ -12,8 +12,9 @@ from overheard.evaluation.audit import audit
 from overheard.federation.config import parse_config
 from overheard.federation.plan import Plan, plan
 from overheard.federation.simulate import simulate
-from overheard.guard.exposure import Secret, exposure
-from overheard.guard.limits import Limits
+from overheard.guard.exposure import Secret, exposures
+from overheard.guard.limits import Exposure, Limits
+from overheard.programs.recipe import Recipe
 from overheard.programs.records import Records
 from overheard.transcript.knowledge import AppliedDefence
 from overheard.transcript.store import Recording
@@ -36,6 +37,11 @@ def heard(tmp_path_factory: pytest.TempPathFactory) -> tuple[Plan, Recording]:
     return ready, Recording.open(path)
 
 
+def exposure(recipe: Recipe, secret: Secret, *heard: Any, **settings: Any) -> Exposure:
+    (found,) = exposures(recipe, [secret], *heard, **settings)
+    return found
+
+
 def messages(ready: Plan, run: Recording) -> tuple[Any, Any]:
     _, sent, returned, _ = run.link("victim")
     names = [name for name, _ in ready.recipe.model.layout()]
@@ -44,7 +50,7 @@ def messages(ready: Plan, run: Recording) -> tuple[Any, Any]:
 
 
 def secret_of(ready: Plan) -> Secret:
-    return Secret(ready.clients["victim"], "c043", ready.attributes["c043"])
+    return Secret(ready.clients["victim"], "c043", ready.attributes["c043"].values)
 
 
 def test_what_the_guard_sees_is_what_the_audit_finds(heard: tuple[Plan, Recording]) -> None:

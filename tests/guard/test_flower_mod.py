@@ -76,10 +76,11 @@ def sent_by(reply: Any, ready: Plan) -> Any:
 
 
 def guarded(ready: Plan, **options: Any) -> Callable[..., Any]:
-    from overheard.flower import guard_mod
+    from overheard.flower import Guarding, guard_mod
 
-    secret = Secret(ready.clients["victim"], "c043", ready.attributes["c043"])
-    return guard_mod(ready.recipe, lambda context: [secret], **options)
+    secret = Secret(ready.clients["victim"], "c043", ready.attributes["c043"].values)
+    told = {name: options.pop(name) for name in ("limits", "tell") if name in options}
+    return guard_mod(ready.recipe, lambda context: [secret], how=Guarding(**options), **told)
 
 
 def test_an_update_that_tells_is_refused_with_the_reason(
@@ -120,16 +121,16 @@ def test_noise_is_never_the_same_twice(ready: Plan) -> None:
 def test_a_recipe_that_is_not_the_clients_own_is_doubted(
     ready: Plan, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from overheard.flower import guard_mod
+    from overheard.flower import Guarding, guard_mod
 
     other = ready.recipe.model_copy(update={"learning_rate": 0.13})
-    secret = Secret(ready.clients["victim"], "c043", ready.attributes["c043"])
-    reply, trained = answered(
-        ready, guard_mod(other, lambda context: [secret], most=10, limits=LOOSE)
-    )
+    secret = Secret(ready.clients["victim"], "c043", ready.attributes["c043"].values)
+    mod = guard_mod(other, lambda context: [secret], LOOSE, Guarding(most=10))
+    reply, trained = answered(ready, mod)
     assert np.array_equal(sent_by(reply, ready), trained)
     assert "not how this client trained" in caplog.text
-    strict = guard_mod(other, lambda context: [secret], most=10, limits=LOOSE, unsure="refuse")
+    how = Guarding(most=10, unsure="refuse")
+    strict = guard_mod(other, lambda context: [secret], LOOSE, how)
     reply, _ = answered(ready, strict)
     assert "what it would leak is not known" in reply.error.reason
 
@@ -152,7 +153,7 @@ def test_what_no_decoder_reads_is_doubted(ready: Plan, caplog: pytest.LogCapture
     from overheard.flower import guard_mod
 
     other = ready.recipe.model_copy(update={"batch_size": 10, "steps": 2})
-    secret = Secret(ready.clients["victim"], "c043", ready.attributes["c043"])
+    secret = Secret(ready.clients["victim"], "c043", ready.attributes["c043"].values)
     reply, trained = answered(ready, guard_mod(other, lambda context: [secret]))
     assert np.array_equal(sent_by(reply, ready), trained)
     assert "is not known" in caplog.text

@@ -17,7 +17,7 @@ from overheard.cli import app
 from overheard.errors import FixData
 from overheard.federation.plan import Plan, plan
 from overheard.federation.simulate import client_shards, named
-from overheard.guard.preflight import preflight
+from overheard.guard.preflight import preflight_updates
 from overheard.guard.rehearsal import replayed
 from overheard.guard.updates import read_update
 from overheard.programs.dense import initial
@@ -63,7 +63,7 @@ def test_a_real_update_is_read_and_judged(people: str, tmp_path: Path, kind: str
         save_file(arrays, file)
     again = read_update(file, ready.recipe)
     assert all(np.array_equal(a, b) for a, b in zip(again, (sent, returned), strict=True))
-    found = preflight(asked, updates=[file])
+    found = preflight_updates(asked, [file])
     assert not found.simulated
     assert found.unasked == ()
     assert found.answer == "too much"
@@ -81,10 +81,10 @@ def test_fewer_updates_than_rounds_are_no_ok(people: str, tmp_path: Path) -> Non
     noise = np.random.default_rng(1).normal(0, 10.0, returned.shape)
     file = tmp_path / "update.npz"
     np.savez(file, **arrays_of(ready, sent, (returned + noise).astype(np.float32)))
-    found = preflight(asked, updates=[file])
+    found = preflight_updates(asked, [file])
     assert found.answer == "not known"
     assert "1 of 5 rounds were given" in found.unasked[0]
-    assert preflight(asked, updates=[file], rounds=1).answer == "ok"
+    assert preflight_updates(asked, [file], rounds=1).answer == "ok"
 
 
 @pytest.mark.parametrize("batch", [0, 8])

@@ -171,8 +171,8 @@ FAMILIES = {
 def quick(name: str) -> Any:
     """With fewer steps where a search is slow by design."""
     attack = attack_named(name)
-    if "detectors" in {f.name for f in dataclasses.fields(attack)}:  # type: ignore[arg-type]
-        return dataclasses.replace(attack, detectors=DetectorSettings(shadows=60, epochs=2))  # type: ignore[type-var]
+    if "detectors" in {f.name for f in dataclasses.fields(attack)}:
+        return dataclasses.replace(attack, detectors=DetectorSettings(shadows=60, epochs=2))
     return attack
 
 

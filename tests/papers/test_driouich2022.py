@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from overheard.attacks.attribute.model_based import infer
-from overheard.evaluation.bounds import algorithm3_accuracy_bound
+from overheard.evaluation.baselines import algorithm3_accuracy_bound
 from overheard.evaluation.metrics import attribute_hits, client_losses
 from overheard.transcript.observe import observe, recipe_of
 from overheard.transcript.target import attribute
@@ -61,9 +61,9 @@ def test_proposition_3_end_to_end(tmp_path):
 
 def test_settings_are_the_papers():
     lbfgs = choices.as_set("adult", 7, "client 4")["l2_lbfgs"]
-    assert (lbfgs.last, lbfgs.step, lbfgs.iterations, lbfgs.rate) == ((700,), (40,), 7, 1.0)
+    assert (lbfgs.last, lbfgs.step, lbfgs.iterations, lbfgs.rate) == ((700,), (40,), 7, 1.0)  # type: ignore[attr-defined]
     gumbel = choices.as_set("adult", 7, "client 2")["gumbel"]
-    assert (gumbel.last, gumbel.step, gumbel.steps, gumbel.rate) == ((900,), (50,), 7, 1000.0)
+    assert (gumbel.last, gumbel.step, gumbel.steps, gumbel.rate) == ((900,), (50,), 7, 1000.0)  # type: ignore[attr-defined]
     assert choices.rate("adult", "l2_lbfgs", "client 3") == 0.1
     assert choices.rate("flights", "l2_lbfgs", "Vistara") == 1.0
     assert choices.chosen("flights", "gumbel", "Vistara") == (600, 30)

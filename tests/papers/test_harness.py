@@ -91,7 +91,7 @@ def test_proposition_1_end_to_end(tmp_path):
 
 def test_local_accuracy_and_ratios(federate):
     recording = federate({"name": "logistic"}, rounds=30, learning_rate=0.5)
-    truth, recipe = recording.truth(), xu2021.truth_and_recipe(recording)[1]
+    truth, recipe = recording.truth(), xu2021.truth_and_recipe(recording)[1]  # type: ignore[attr-defined]
     theta = np.zeros(recipe.model.size)
     theta[-1] = 1.0  # predicts class 1 for everybody
     share = xu2021.local_accuracy(recipe, theta, truth["0"])

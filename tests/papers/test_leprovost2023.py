@@ -16,7 +16,7 @@ from papers.common.rows import Reproduction, Row, write_reproduction
 from papers.leprovost2023 import run as paper
 from papers.leprovost2023.world import evenly
 
-QUICK = paper.Protocol(train=2000, auxiliary=300, epochs=(0, 2, 5), per_training=8)
+QUICK = paper.Protocol(train=2000, auxiliary=300, epochs=(0, 2, 5), per_training=8)  # type: ignore[attr-defined]
 PLOTTED = ("epoch 2", "epoch 5")
 
 
@@ -46,7 +46,7 @@ def outcome() -> Reproduction:
     return Reproduction("leprovost2023-fig1", "leprovost2023", rows, "generated", (), True, 16)
 
 
-def value(outcome: Reproduction, method: str, setting: str, measure: str = paper.ERROR) -> float:
+def value(outcome: Reproduction, method: str, setting: str, measure: str = paper.ERROR) -> float:  # type: ignore[attr-defined]
     (row,) = [
         r for r in outcome.rows
         if (r.method, r.setting, r.measure) == (method, setting, measure)
@@ -94,7 +94,7 @@ def test_groups_are_as_even_as_the_table_allows() -> None:
 
 
 def test_the_same_numbers_again_and_a_picture(tmp_path: Path) -> None:
-    small = paper.Protocol(train=200, auxiliary=120, epochs=(0, 1), per_training=2)
+    small = paper.Protocol(train=200, auxiliary=120, epochs=(0, 1), per_training=2)  # type: ignore[attr-defined]
     first, second = (paper.figure1(wages(), small, 2) for _ in range(2))
     assert [r.measured for r in first] == [r.measured for r in second]
     experiment = experiment_named("leprovost2023-fig1")

@@ -87,7 +87,7 @@ def test_nucleotides_as_numbers_are_one_input() -> None:
     ready = plan(parse_config(first.config(0)))
     inside = ready.recipe.encoding.inputs_of("c001")
     assert inside.stop - inside.start == 1
-    assert ready.attributes["c001"] == (1.0, 2.0, 3.0, 4.0)
+    assert ready.attributes["c001"].values == (1.0, 2.0, 3.0, 4.0)
 
 
 def test_rows_depend_on_the_attacks_behind_them() -> None:

@@ -165,5 +165,10 @@ def test_encode_each_is_encode_for_each_value(rng: np.random.Generator) -> None:
     table = {"age": rng.normal(size=9), "height": rng.normal(size=9)}
     for column, values in (("job", ("a", "b", "c")), ("elsewhere", (1.0, 2.0))):
         records = Records(table | ({} if column == "job" else {"job": np.repeat("b", 9)}))
-        each = [encode(encoding, records, {column: value}) for value in values]
-        assert encode_each(encoding, records, column, values).tobytes() == np.stack(each).tobytes()
+        settings = [{column: value} for value in values]
+        each = [encode(encoding, records, setting) for setting in settings]
+        assert encode_each(encoding, records, settings).tobytes() == np.stack(each).tobytes()
+    both = [{"job": job, "height": height} for job in "abc" for height in (1.0, 2.0)]
+    records = Records({"age": table["age"]})
+    each = [encode(encoding, records, setting) for setting in both]
+    assert encode_each(encoding, records, both).tobytes() == np.stack(each).tobytes()

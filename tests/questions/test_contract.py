@@ -14,8 +14,8 @@ from federations import FAMILIES, heard
 
 from overheard.attacks import all_attacks, attack_named
 from overheard.errors import FixConfig, FixData
+from overheard.evaluation.detection import answers_of
 from overheard.evaluation.metrics import comparable_optimum
-from overheard.evaluation.properties import answers_of
 from overheard.evaluation.scoring import Scored, answers_in, scorer_of
 from overheard.programs.records import Records
 from overheard.questions import question as registry

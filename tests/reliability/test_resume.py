@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from overheard.evaluation import audit as audit_module
-from overheard.evaluation import kept as kept_module
-from overheard.evaluation import unfinished
+from overheard.evaluation import resume
 
 QUICK = "--attack exact_linear --attack majority --attack max_entropy --attack sum_decode".split()
 AUDIT = ["audit", "run", "--out", "out", *QUICK]
@@ -27,15 +26,16 @@ def without_seconds(path: Path) -> Any:
 def stop_after(pieces: int, error: BaseException) -> Any:
     """Let an audit keep so many pieces, and then end it."""
     patched = pytest.MonkeyPatch()
-    real, written = kept_module.write_durably, []
+    real, written = resume.write_durably, []  # type: ignore[attr-defined]
 
     def write(path: Path, content: Any) -> Any:
-        if len(written) == pieces:
-            raise error
-        written.append(path)
+        if path.parent.name == resume.PIECES:
+            if len(written) == pieces:
+                raise error
+            written.append(path)
         return real(path, content)
 
-    patched.setattr(kept_module, "write_durably", write)
+    patched.setattr(resume, "write_durably", write)
     return patched
 
 
@@ -49,7 +49,7 @@ def test_a_stopped_audit_goes_on_and_ends_the_same(
     assert whole["covered"]
     assert whole["skipped"]
     launched: list[tuple[str, str]] = []
-    real = audit_module.launch
+    real = audit_module.launch  # type: ignore[attr-defined]
 
     def launch(attack: Any, view: Any, seed: int) -> Any:
         launched.append((attack.name, view.client))
@@ -135,7 +135,7 @@ def test_another_recording_or_version_is_something_else(
     patched = stop_after(1, KeyboardInterrupt())
     workplace.overheard(*AUDIT)
     patched.undo()
-    monkeypatch.setattr("overheard.own_code.own_code", lambda: "another")
+    monkeypatch.setattr("overheard.code_digest.package_digest", lambda: "another")
     done = workplace.overheard(*AUDIT)
     assert "differs in version of overheard;" in done.stderr
     done = workplace.overheard("simulate", "federation.toml", "--out", "new", "--seed", "3")
@@ -152,7 +152,7 @@ def test_stopped_while_tidying_up_the_same_command_tidies_up(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(unfinished, "_remove", stopped)
+        patched.setattr(resume, "_remove", stopped)
         assert workplace.overheard(*AUDIT).returncode == 130
     whole = (workplace.path / "out" / "audit.json").read_bytes()
     other = workplace.overheard(*AUDIT, "--seed", "1")

@@ -6,14 +6,19 @@ from xml.etree import ElementTree
 
 import pytest
 
-from overheard.report import charts, picture
+from overheard.evaluation.record import Finding
+from overheard.report import charts
 from overheard.report.charts import Lane, Row, Scale
 
 EVIL = "</svg><script>\"'&"
 
 
 def lane(value: float = 0.7, attack: int = 0, bound: float | None = None) -> Lane:
-    return Lane(attack, attack, EVIL, value, value - 0.05, value + 0.05, f"{value:.0%}", bound)
+    found = Finding(
+        attack=EVIL, paper="", question="attribute", threat="", client="c", metric="accuracy",
+        value=value, low=value - 0.05, high=value + 0.05, bound=bound, n=10, seconds=0, seed=0,
+    )  # fmt: skip
+    return Lane(attack, attack, found, f"{value:.0%}")
 
 
 def test_a_row_is_well_formed_whatever_the_names() -> None:
@@ -79,11 +84,11 @@ def test_attacks_differ_by_shape_or_filling() -> None:
 
 @pytest.mark.parametrize("name", ["eavesdropper", "server", "isolating-server", "secure-server"])
 def test_threat_models_are_drawn(name: str) -> None:
-    root = ElementTree.fromstring(str(picture.threat(name)))
+    root = ElementTree.fromstring(str(charts.threat_picture(name)))
     assert root.findtext("title")
     assert root.findtext("desc")
     assert "listens here" in "".join(root.itertext())
 
 
 def test_an_unknown_threat_model_is_not_drawn() -> None:
-    assert picture.threat("ghost") is None
+    assert charts.threat_picture("ghost") is None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from overheard.evaluation.record import Audit, Finding, Pooled, Replay
-from overheard.report.judging import NO_SIGN, NOT_MEASURED, Judged, judge_pooled
+from overheard.report.verdict import NO_SIGN, NOT_MEASURED, Judged, judge_pooled
 
 
 def about(audit: Audit, attack: str, attribute: str) -> tuple[list[Finding], Pooled]:

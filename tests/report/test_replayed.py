@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from overheard import audit_cli
+from overheard.cli import audit as command
 from overheard.evaluation.record import Audit, Replay
 from overheard.report.digest import digest
 from overheard.report.html import render
@@ -64,9 +64,9 @@ def test_it_stands_in_the_section_of_the_verdict(audit: Audit) -> None:
 
 
 def test_the_terminal_says_it_and_warns(audit: Audit, capsys: pytest.CaptureFixture[str]) -> None:
-    audit_cli.summary(audit.model_copy(update={"replays": (FITS,)}))
+    command.summary(audit.model_copy(update={"replays": (FITS,)}))
     said = capsys.readouterr()
     assert "1 of 1 client returned what the recipe leads to" in " ".join(said.out.split())
-    audit_cli.summary(audit.model_copy(update={"replays": (UNFIT,)}))
+    command.summary(audit.model_copy(update={"replays": (UNFIT,)}))
     said = capsys.readouterr()
     assert "1 of 1 client did not train as declared" in said.err

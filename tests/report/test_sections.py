@@ -9,7 +9,7 @@ import pytest
 
 from overheard.evaluation.record import Audit, Bin, Heard, Sureness
 from overheard.report import render
-from overheard.report.helps import Measured, frontiers, ranked
+from overheard.report.advice import Measured, frontiers, ranked
 from overheard.report.markdown import render_markdown
 from overheard.report.references import bibtex, title
 from overheard.report.sections import listened

@@ -6,7 +6,7 @@ import pytest
 
 from overheard.evaluation.record import Audit, Failed, Finding, Replay, Skipped
 from overheard.report import headline
-from overheard.report.judging import (
+from overheard.report.verdict import (
     EXPOSED,
     NO_SIGN,
     NOT_MEASURED,
@@ -14,8 +14,9 @@ from overheard.report.judging import (
     Level,
     judge,
     judge_pooled,
+    overall,
+    verdicts,
 )
-from overheard.report.verdict import overall, verdicts
 
 
 def with_findings(audit: Audit, *findings: Finding) -> Audit:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from overheard.code_digest import seal
 from overheard.errors import FixConfig, FixData
-from overheard.own_code import seal
 from overheard.sweep.frontier import frontier
 from overheard.sweep.grid import cells, parse_sweep
 

@@ -20,9 +20,8 @@ from overheard.federation.plan import plan
 from overheard.federation.simulate import simulate
 from overheard.sweep import cell, run
 from overheard.sweep.cell import hold_out, run_cell
-from overheard.sweep.frontier import frontier
+from overheard.sweep.frontier import draw, frontier
 from overheard.sweep.grid import cells, parse_sweep
-from overheard.sweep.picture import draw
 from overheard.sweep.run import sweep
 from overheard.sweep.table import read_rows, write_table
 from overheard.sweep.utility import global_model, utility
@@ -114,7 +113,7 @@ def test_cells_of_another_version_are_not_mixed_with_this_ones(
 def test_a_full_disk_ends_the_sweep_and_keeps_what_is_finished(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, undisturbed: bytes
 ) -> None:
-    real, written = run.write_durably, []
+    real, written = run.write_durably, []  # type: ignore[attr-defined]
 
     def full(path: Path, pieces: Any) -> Any:
         if len(written) == 3:  # the description of the sweep and two cells
@@ -274,7 +273,7 @@ def test_nothing_is_recorded_outside_of_the_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """There a killed sweep would leave the clients' records behind."""
-    real, places = cell.simulate, []
+    real, places = cell.simulate, []  # type: ignore[attr-defined]
 
     def simulate(ready: Any, path: Path) -> Path:
         places.append(path)
@@ -302,7 +301,7 @@ def test_where_a_cell_was_recorded_is_in_no_result(tmp_path: Path) -> None:
 
 
 def test_a_picture_is_replaced_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from overheard.sweep_cli import frontier as command
+    from overheard.cli.sweep import frontier as command
 
     out = sweep(parse_sweep({**SWEEP, "seeds": [0]}), tmp_path / "s")
     command(out)
@@ -394,8 +393,8 @@ def test_a_setting_at_which_the_decoder_failed_is_not_recommended() -> None:
 
 def test_a_cell_is_of_the_code_of_its_own_attacks() -> None:
     """Another attack's change leaves it as it is; one that audits every attack depends on all."""
-    from overheard.own_code import stands_on
-    from overheard.sweep.code import cell_code
+    from overheard.code_digest import stands_on
+    from overheard.sweep.grid import cell_code
 
     codes = [cell_code(a) for a in (("majority",), ("gradient_variance_gmm",), ())]
     assert len(set(codes)) == 3

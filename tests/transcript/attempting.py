@@ -290,11 +290,12 @@ def _recording(place: Path) -> None:
 
 def _audited(place: Path) -> None:
     """The audit itself, with a guess and two attacks that take no time."""
-    from overheard.audit_cli import run_audit
+    from overheard.cli.audit import Options, run_audit
     from overheard.transcript.store import Recording
 
     chosen = ["majority", "max_entropy", "exact_linear"]
-    run_audit(Recording.open(place / "run"), "eavesdropper", chosen, [], [], 0, rounds=False)
+    asked = Options(place / "run", place / "audit", attack=chosen, rounds=False, coverage=False)
+    run_audit(Recording.open(place / "run"), asked)
 
 
 def _verify(place: Path) -> None:
@@ -361,9 +362,8 @@ def _audit(place: Path) -> None:
 
 
 def _cells(place: Path) -> None:
-    from overheard.sweep.frontier import frontier
+    from overheard.sweep.frontier import draw, frontier
     from overheard.sweep.grid import cells, parse_sweep
-    from overheard.sweep.picture import draw
     from overheard.sweep.table import read_rows
 
     folder = place / "sweep"

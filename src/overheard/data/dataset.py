@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -106,17 +106,22 @@ def is_binned(records: Records, column: str, bins: int | None) -> bool:
     return values.dtype.kind == "f" and len(np.unique(values)) > (bins or MOST_VALUES)
 
 
-def domain_of(records: Records, column: str, most: int = MOST_VALUES) -> tuple[Value, ...]:
+def domain_of(records: Records, column: str) -> tuple[Value, ...]:
     """The values that a column takes, sorted."""
-    found = sorted(set(records[column].tolist()))
-    if len(found) > most:
+    found = tuple(sorted(set(records[column].tolist())))
+    check_values(column, found)
+    return found
+
+
+def check_values(column: str, found: Sequence[Value]) -> None:
+    """Refuse an attribute of too many values, or of one only."""
+    if len(found) > MOST_VALUES:
         raise FixData(
             f"column {column!r} takes {len(found)} values; an attribute under audit may take at "
-            f"most {most}; bin it first"
+            f"most {MOST_VALUES}; bin it first"
         )
     if len(found) < 2:
         raise FixData(
             f"column {column!r} is constant ({found[0] if found else 'empty'}): there is nothing "
             "to infer; audit another column"
         )
-    return tuple(found)

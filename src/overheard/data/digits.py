@@ -8,36 +8,25 @@ How the records are split: `overheard.data.victim`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from overheard.data.dataset import Dataset
-from overheard.data.victim import Source, deal
+from overheard.data.source import sources
+from overheard.data.victim import Split, deal
 
-WHAT = "1,797 digits of 64 pixels, dark or not; which of 10? One victim; for tests"
-LICENCE = "CC BY 4.0"
-ORIGIN = "UCI Machine Learning Repository, Optical Recognition of Handwritten Digits, 1998"
-NOTE = "not a data set of any paper here: small, and always there"
-BUNDLED = "comes with scikit-learn"
+SOURCE = sources()["digits"]
 SENSITIVE = ("c043", "c005")
 HALF = 8
 
 
-def load(
-    folder: str | Path | None = None,
-    seed: int = 0,
-    victim: int = 100,
-    participants: int = 1,
-    public: int = 500,
-    attributes: Sequence[str] = SENSITIVE,
-) -> Dataset:
-    """A victim of so many digits; ``seed`` shuffles, ``attributes`` the sensitive columns."""
+def load(folder: str | Path | None = None, **split: Any) -> Dataset:
+    """A victim of 100 digits and 500 of nobody's, unless ``split`` says otherwise, see `Split`."""
     from sklearn.datasets import load_digits
 
     pixels, labels = load_digits(return_X_y=True)
     columns = list((np.asarray(pixels).T >= HALF).astype(np.float64))
-    source = Source("digits", ORIGIN, LICENCE)
-    classes = np.asarray(labels, dtype=np.float64)
-    return deal(source, columns, classes, attributes, victim, participants, public, seed)
+    how = Split(**{"victim": 100, "public": 500, "attributes": SENSITIVE, **split})
+    return deal(SOURCE, columns, np.asarray(labels, dtype=np.float64), how)

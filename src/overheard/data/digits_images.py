@@ -7,41 +7,25 @@ takes. How the images are split: `overheard.data.images`.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from overheard.data.dataset import Dataset
-from overheard.data.images import deal_images
-from overheard.data.victim import Source
+from overheard.data.images import Shares, deal_images
+from overheard.data.source import sources
 
-WHAT = "1,797 digits as images of 16 x 16; which of 10? Many equal clients; for tests"
-LICENCE = "CC BY 4.0"
-ORIGIN = "UCI Machine Learning Repository, Optical Recognition of Handwritten Digits, 1998"
-NOTE = "not a data set of any paper here: small, and always there"
-BUNDLED = "comes with scikit-learn"
+SOURCE = sources()["digits_images"]
 SIDE, DARKEST = 8, 16
 
 
-def load(
-    folder: str | Path | None = None,
-    seed: int = 0,
-    clients: int = 20,
-    records: int = 10,
-    auxiliary: int = 1000,
-) -> Dataset:
-    """Clients of so many digits each; ``seed`` shuffles."""
+def load(folder: str | Path | None = None, **shares: Any) -> Dataset:
+    """20 clients of 10 digits each, unless ``shares`` says otherwise, see `Shares`."""
     from sklearn.datasets import load_digits
 
     pixels, labels = load_digits(return_X_y=True)
     grey = np.round(np.asarray(pixels) * (255 / DARKEST)).astype(np.uint8)
     large = grey.reshape(-1, SIDE, SIDE).repeat(2, axis=1).repeat(2, axis=2)
-    return deal_images(
-        Source("digits_images", ORIGIN, LICENCE),
-        large.reshape(len(large), -1),
-        np.asarray(labels),
-        (1, 2 * SIDE, 2 * SIDE),
-        clients,
-        records,
-        auxiliary,
-        seed,
-    )
+    how = Shares(**{"clients": 20, "auxiliary": 1000, **shares})
+    shape = (1, 2 * SIDE, 2 * SIDE)
+    return deal_images(SOURCE, large.reshape(len(large), -1), labels, shape, how)

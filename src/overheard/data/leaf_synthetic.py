@@ -23,19 +23,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overheard.data.dataset import Dataset
+from overheard.data.source import sources
 from overheard.errors import FixConfig
 from overheard.foreign.limits import check
 from overheard.programs.records import Records
 from overheard.randomness import stream
 
-WHAT = "generated: 5 clients of 280, 184, 1536, 256, 208 records, 10 features, 2 classes"
-LICENCE = "generated here, no licence needed"
-ORIGIN = "generator of LEAF (Caldas et al. 2018, appendix A), written anew"
-NOTE = (
-    "xu2021's own draw of LEAF synthetic (its seed and cluster probabilities) is not public; "
-    "here: a draw of the same generator with the same sizes, clusters equally likely"
-)
-BUNDLED = "generated"
+SOURCE = sources()["leaf_synthetic"]
 SIZES = (280, 184, 1536, 256, 208)
 
 
@@ -69,9 +63,8 @@ def load(
     names = np.repeat(
         [f"client {c:0{len(str(len(sizes) - 1))}d}" for c in range(len(sizes))], sizes
     )
-    return Dataset(
-        name="leaf_synthetic",
-        records=Records(
+    return SOURCE.dataset(
+        Records(
             {
                 "client": names,
                 **{f"x{i}": inputs[:, i] for i in range(features)},
@@ -82,8 +75,6 @@ def load(
         target="label",
         task="classification",
         sensitive=(),
-        origin=ORIGIN,
-        licence=LICENCE,
     )
 
 

@@ -12,58 +12,38 @@ How the records are split: `overheard.data.victim`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from overheard.data import lookup
 from overheard.data.dataset import Dataset
-from overheard.data.victim import Source, deal
+from overheard.data.source import sources
+from overheard.data.victim import Split, deal
 from overheard.errors import FixData
-from overheard.foreign.archives import DAMAGE, tar_member
-from overheard.foreign.files import read_bounded
-from overheard.foreign.texts import read_csv, within
+from overheard.foreign.texts import CsvFormat, read_csv, read_member
 
-WHAT = "5,010 users, 446 places visited or not; which of 30 geosocial types? One victim"
-LICENCE = "not stated"
-ORIGIN = "Foursquare check-ins in Bangkok, as published with Shokri et al. 2017 (dataset_location)"
-NOTE = (
-    "lyu2021's Location; its 1-st and 69-th attributes are columns c001 (majority 0.822) and c069 "
-    "(majority 0.509) by the variances it prints; its split and learning rate are not published"
-)
+SOURCE = sources()["location30"]
 SENSITIVE = ("c001", "c069")
-FILES = (("location30/dataset_location.tgz",), ("location30/bangkok",))
-REMEDY = (
-    "its licence is not stated, so it is not fetched: take dataset_location.tgz from "
-    "privacytrustlab/datasets and set OVERHEARD_DATA to the folder that holds location30/"
-)
 
 COLUMNS, CLASSES = 446, 30
 LARGEST = 1 << 25  # bytes of the unpacked table that we are willing to read; it has 4.5 MB
 
 
-def load(
-    folder: str | Path | None = None,
-    seed: int = 0,
-    victim: int = 300,
-    participants: int = 1,
-    public: int = 1000,
-    attributes: Sequence[str] = SENSITIVE,
-) -> Dataset:
-    """A victim of so many users; ``seed`` shuffles, ``attributes`` the sensitive columns."""
-    (file,) = lookup.locate("location30", FILES, REMEDY, folder)
+def load(folder: str | Path | None = None, **split: Any) -> Dataset:
+    """A victim of 300 users, unless ``split`` says otherwise, see `Split`."""
+    (file,) = SOURCE.locate(folder)
     columns, labels = read_binary(file, "bangkok", COLUMNS, CLASSES, LARGEST)
-    source = Source("location30", ORIGIN, LICENCE)
-    return deal(source, list(columns.T), labels, attributes, victim, participants, public, seed)
+    how = Split(**{"victim": 300, "attributes": SENSITIVE, **split})
+    return deal(SOURCE, list(columns.T), labels, how)
 
 
 def read_binary(
     file: Path, member: str, columns: int, classes: int, largest: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Columns (n, d) of 0 and 1 and labels (n,) of a table ``label,0,1,...``, archived or not."""
-    table = read_csv(_content(file, member, largest), file, header=False)
+    table = read_csv(read_member(file, member, largest), file, how=CsvFormat(header=False))
     try:
         cells = np.column_stack([c.to_numpy() for c in table.columns]).astype(np.float64)
     except (ValueError, TypeError) as error:
@@ -76,14 +56,3 @@ def read_binary(
             f"{values.shape[1]} columns or other values"
         )
     return values, labels
-
-
-def _content(file: Path, member: str, largest: int) -> bytes:
-    """The table's bytes, out of its archive if it is in one."""
-    if file.suffix != ".tgz":
-        return read_bounded(file, "text_bytes", True, FixData)
-    try:
-        with tar_member(file, member) as opened:
-            return within(opened, f"{file}: {member}", largest)
-    except (*DAMAGE, KeyError) as error:
-        raise FixData(f"{file}: no {member} can be read from it: {error}") from error

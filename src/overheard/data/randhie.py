@@ -14,13 +14,10 @@ from pathlib import Path
 import numpy as np
 
 from overheard.data.dataset import Dataset
+from overheard.data.source import sources
 from overheard.programs.records import Records
 
-WHAT = "5,831 people of 6 sites (clients); predict the logarithm of medical spending"
-LICENCE = "public domain"
-ORIGIN = "RAND Health Insurance Experiment (Cameron & Trivedi 2005), bundled in statsmodels"
-NOTE = "no paper's own numbers stand on this table"
-BUNDLED = "comes with overheard"
+SOURCE = sources()["randhie"]
 FILE = resources.files("overheard.data") / "randhie.csv.gz"
 SENSITIVE = ("female", "black", "physlm")
 PUBLIC = "xage linc lfam educdec num disea ghindx mhi logc lpi fmde hlthg hlthf hlthp child".split()
@@ -50,13 +47,10 @@ def load(folder: Path | None = None) -> Dataset:
         **{name: kept[name] for name in (*PUBLIC, *SENSITIVE)},
         "log_spending": np.log1p(kept["meddol"]),
     }
-    return Dataset(
-        name="randhie",
-        records=Records(records),
+    return SOURCE.dataset(
+        Records(records),
         client="site",
         target="log_spending",
         task="regression",
         sensitive=SENSITIVE,
-        origin=ORIGIN,
-        licence=LICENCE,
     )

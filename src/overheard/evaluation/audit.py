@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from typing import Any
 
@@ -14,22 +14,20 @@ from numpy.typing import NDArray
 
 from overheard.attacks import all_attacks, attack_named, equation, is_slow, listens, words
 from overheard.errors import FixConfig, FixData, ListenLonger
-from overheard.evaluation.attempt import NOT_RUN, attempt, check_budget
-from overheard.evaluation.decision import topic_of
-from overheard.evaluation.evidence import pooled_evidence, share_p_value, smaller_p_value
-from overheard.evaluation.kept import NOTHING_KEPT, Kept
-from overheard.evaluation.notes import notes_of
-from overheard.evaluation.pace import Pace, scope
-from overheard.evaluation.record import (
-    AttackInfo,
-    Audit,
-    Failed,
-    Finding,
-    Pooled,
-    Run,
-    Skipped,
+from overheard.evaluation.attempt import (
+    NOT_RUN,
+    Pace,
+    Progress,
+    attempt,
+    check_budget,
+    scope,
+    silent,
 )
+from overheard.evaluation.decision import pooled_evidence, share_p_value, smaller_p_value
+from overheard.evaluation.notes import notes_of
+from overheard.evaluation.record import AttackInfo, Audit, Failed, Finding, Pooled, Run, Skipped
 from overheard.evaluation.replay import replays
+from overheard.evaluation.resume import NOTHING_KEPT, Kept
 from overheard.evaluation.scoring import ALL_CLIENTS, Scored, Scorer, answers_in, scorer_of
 from overheard.evaluation.sureness import joined, sureness
 from overheard.foreign.limits import check
@@ -42,9 +40,33 @@ from overheard.transcript.threat import Threat
 from overheard.transcript.view import Attack, View, launch
 
 Array = NDArray[np.float64]
-Progress = Callable[[str, int, int], None]
 UNSCORED = "truth/ has no records of this client, so a guess about it cannot be scored"
 SLOW = "a slow search, not run by default; name it with --attack, or run all with --slow"
+
+
+@dataclass(frozen=True)
+class AuditOptions:
+    """How an audit is done.
+
+    ``slow``: attacks that search for minutes run also when they are not named; otherwise they are
+    listed as skipped. ``budget``: seconds for each attack on each client, after which it is ended
+    and listed as skipped (`evaluation.attempt.within` says how). ``rows``: put the row numbers of
+    the records known beyond 99% into the record, a few per client; by default it holds nothing
+    about single records. ``progress``: told what begins, how many steps are done and how many there
+    are.
+
+    Of the whole audit only (`evaluation.complete`): ``rounds``, what the first rounds alone would
+    have told; ``coverage``, what is learned when only a share of the records is known, by default
+    of clients small enough for it to take seconds.
+    """
+
+    seed: int = 0
+    slow: bool = False
+    budget: float | None = None
+    rows: bool = False
+    progress: Progress = field(default_factory=lambda: silent)
+    rounds: bool = True
+    coverage: bool | None = None
 
 
 def audit(
@@ -53,29 +75,19 @@ def audit(
     attacks: Iterable[str | Attack] = (),
     clients: Iterable[str] = (),
     targets: Iterable[str] = (),
-    seed: int = 0,
-    slow: bool = False,
-    progress: Progress = lambda what, done, total: None,
-    rows: bool = False,
+    options: AuditOptions = AuditOptions(),
     kept: Kept = NOTHING_KEPT,
-    budget: float | None = None,
 ) -> Audit:
     """Audit a recording under a threat model; empty selections mean everything there is.
 
-    ``attacks``: names, or attacks with settings of their own (``LearnedMap(epochs=50)``).
-    Attacks that search for minutes (``slow``) run when named or with ``slow=True``; otherwise they
-    are listed as skipped. One that ends in an error is listed as failed, and the others run.
-    ``budget``: seconds for each attack on each client, after which it is ended and listed as
-    skipped (`evaluation.attempt.within` says how). ``rows``: put the row numbers of the records
-    known beyond 99% into the record, a few per client; by default it holds nothing about single
-    records. ``progress``: told what begins, how many steps are done and how many there are.
-
-    ``kept``: what an audit with the same arguments found before it was stopped, and where this one
-    keeps what it finds.
+    ``attacks``: names, or attacks with settings of their own (``LearnedMap(epochs=50)``). One that
+    ends in an error is listed as failed, and the others run. ``kept``: what an audit with the same
+    arguments found before it was stopped, and where this one keeps what it finds.
 
     Same recording, selection and seed: the same record, the measured seconds aside, and what a
     budget ends.
     """
+    seed, budget, progress = options.seed, options.budget, options.progress
     check_budget(budget)
     if not recording.rounds:
         raise FixConfig(f"{recording.path}: no round was recorded; there is nothing to audit")
@@ -91,9 +103,7 @@ def audit(
     names = _clients(recording, tuple(clients))
     asked = _targets(recording, tuple(targets))
     whole = {t for t in asked if t.asked.together}
-    scored: list[Scored] = []
-    skipped: list[Skipped] = []
-    failed: list[Failed] = []
+    outcomes: list[Scored | Skipped | Failed] = []
     steps = [(t, c) for t in asked for c in ((EVERYBODY,) if t in whole else names)]
     attacking = by_question(chosen)
     about = {t: attacking.get(t.question, []) for t in asked}
@@ -109,36 +119,37 @@ def audit(
         left.subtract(dict.fromkeys((a.name for a in matching), records))
         if not matching:
             continue
-        known = {a.name: kept.outcome(target.key, client, key_of(a)) for a in matching}
-        if all(known.values()):
-            _sort([known[a.name] for a in matching], scored, skipped, failed)
+        known = [kept.outcome(target.key, client, key_of(a)) for a in matching]
+        there = [outcome for outcome in known if outcome]
+        if len(there) == len(known):
+            outcomes += there
             continue
         if client in recording.clients and client not in truth:
-            skipped += [_skip(a, client, target, UNSCORED) for a in matching]
+            outcomes += [_skip(a, client, target, UNSCORED) for a in matching]
             continue
         try:
             view = observe(recording, threat, target, client)
             target.asked.check(view)
             answers = answers_in(recording, target)
-            scorer = scorer_of(recipe, truth, target, view, seed, answers, rows)
+            scorer = scorer_of(recipe, truth, target, view, seed, answers, options.rows)
         except (ListenLonger, FixData) as error:
-            skipped += [_skip(a, client, target, str(error)) for a in matching]
+            outcomes += [_skip(a, client, target, str(error)) for a in matching]
             continue
-        for attack in matching:
-            outcome = known[attack.name]
+        for attack, outcome in zip(matching, known, strict=True):
             if outcome is None:
-                run = slow or attack.name in named or not is_slow(attack)
+                run = options.slow or attack.name in named or not is_slow(attack)
                 if run and pace.worth_saying(attack.name, records):
                     progress(f"{step}: {attack.name}", done, len(steps))
                 begin = time.perf_counter()
                 outcome = _outcome(attack, view, scorer, target, seed, run, budget)
                 pace.note(attack.name, records, time.perf_counter() - begin)
                 kept.keep(outcome, target.key, client, key_of(attack))
-                known[attack.name] = outcome
-            _sort([outcome], scored, skipped, failed)
+            outcomes.append(outcome)
     progress("done", len(steps), len(steps))
-    heard_of = {s.finding.attack for s in scored} | {s.attack for s in (*skipped, *failed)}
-    used = [a for a in chosen if a.name in heard_of]
+    scored = [outcome for outcome in outcomes if isinstance(outcome, Scored)]
+    unscored = [outcome for outcome in outcomes if not isinstance(outcome, Scored)]
+    asked_of = {s.finding.attack for s in scored} | {u.attack for u in unscored}
+    used = [a for a in chosen if a.name in asked_of]
     listening = frozenset(a.name for a in used if listens(a))
     findings, pooled = together(scored, listening)
     return Audit(
@@ -146,8 +157,8 @@ def audit(
         attacks=tuple(_info(a) for a in used),
         findings=findings,
         pooled=pooled,
-        skipped=tuple(skipped),
-        failed=tuple(failed),
+        skipped=tuple(u for u in unscored if isinstance(u, Skipped)),
+        failed=tuple(u for u in unscored if isinstance(u, Failed)),
         replays=replays(recording, recipe, truth, names, seed, kept) if whole < {*asked} else (),
         notes=notes_of(recording, findings),
     )
@@ -203,21 +214,6 @@ def _work(
     return work
 
 
-def _sort(
-    outcomes: Iterable[Scored | Skipped | Failed | None],
-    scored: list[Scored],
-    skipped: list[Skipped],
-    failed: list[Failed],
-) -> None:
-    for outcome in outcomes:
-        if isinstance(outcome, Scored):
-            scored.append(outcome)
-        elif isinstance(outcome, Failed):
-            failed.append(outcome)
-        elif outcome is not None:
-            skipped.append(outcome)
-
-
 def _clients(recording: Recording, names: tuple[str, ...]) -> tuple[str, ...]:
     if unknown := [name for name in names if name not in recording.clients]:
         raise FixConfig(f"no client {unknown[0]!r}; the clients are {', '.join(recording.clients)}")
@@ -246,8 +242,8 @@ def _tested(scored: Sequence[Scored], listening: frozenset[str]) -> list[Scored]
     free: dict[tuple[Topic, str], list[Array]] = {}
     for s in scored:
         if s.finding.attack not in listening:
-            free.setdefault((topic_of(s.finding), s.finding.client), []).append(s.units)
-    return [_with_p_value(s, free.get((topic_of(s.finding), s.finding.client), [])) for s in scored]
+            free.setdefault((s.finding.topic, s.finding.client), []).append(s.units)
+    return [_with_p_value(s, free.get((s.finding.topic, s.finding.client), [])) for s in scored]
 
 
 def _with_p_value(scored: Scored, free: Sequence[Array]) -> Scored:
@@ -271,7 +267,7 @@ def _p_value(
 def _pool(scored: Sequence[Scored], listening: frozenset[str]) -> Iterable[Pooled]:
     groups: dict[tuple[Topic, str], list[Scored]] = {}
     for s in scored:
-        groups.setdefault((topic_of(s.finding), s.finding.attack), []).append(s)
+        groups.setdefault((s.finding.topic, s.finding.attack), []).append(s)
     free: dict[Topic, list[dict[str, Array]]] = {}
     for (topic, attack), members in groups.items():
         if attack not in listening:
@@ -285,9 +281,8 @@ def _pool(scored: Sequence[Scored], listening: frozenset[str]) -> Iterable[Poole
 
 
 def _pooled(attack: str, members: Sequence[Scored], free: Sequence[Mapping[str, Array]]) -> Pooled:
-    """One attack's findings about several clients as one."""
     first, metric = members[0].finding, members[0].finding.measure
-    if topic_of(first).together:  # there is nothing to pool
+    if first.topic.together:  # there is nothing to pool
         own = first.model_dump(include=set(Pooled.model_fields) - {"flag", "oversure"})
         return Pooled(**own, clients=first.n)
     units = np.concatenate([m.units for m in members])
@@ -356,20 +351,10 @@ def _run(recording: Recording, threat: Threat, recipe: Recipe, seed: int) -> Run
 
 def _info(attack: Attack) -> AttackInfo:
     needs = tuple(sorted(kind.name for kind in attack.needs))
-    return AttackInfo(
-        name=attack.name,
-        question=attack.question,
-        paper=attack.paper,
-        needs=needs,
-        words=words(attack),
-        equation=equation(attack),
-    )
+    shared = {name: getattr(attack, name) for name in ("name", "question", "paper")}
+    return AttackInfo(**shared, needs=needs, words=words(attack), equation=equation(attack))
 
 
 def _skip(attack: Attack, client: str, target: Target, reason: str) -> Skipped:
-    return Skipped(
-        attack=attack.name,
-        client=client or ALL_CLIENTS,
-        attribute=target.column or None,
-        reason=reason,
-    )
+    whom, what = client or ALL_CLIENTS, target.column or None
+    return Skipped(attack=attack.name, client=whom, attribute=what, reason=reason)

@@ -1,4 +1,6 @@
-"""What would be known without listening: the majority guess and a stranger's imputation."""
+"""What would be known without listening: the majority guess and a stranger's imputation; and what
+theory promises an attack at least.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from overheard.evaluation.metrics import value_indices
+from overheard.evaluation.metrics import client_losses, local_optimum
 from overheard.programs.recipe import Recipe
-from overheard.programs.records import Records, Value, encode
+from overheard.programs.records import Records, Value, encode, positions
 from overheard.randomness import stream
 
 Array = NDArray[np.float64]
@@ -20,7 +22,7 @@ MOST_RECORDS = 20_000
 
 def majority_share(column: NDArray[Any], values: tuple[Value, ...]) -> float:
     """Accuracy of always guessing the client's own commonest value."""
-    counts = np.bincount(value_indices(column, values), minlength=len(values))
+    counts = np.bincount(positions(column, values), minlength=len(values))
     return float(counts.max() / counts.sum())
 
 
@@ -72,7 +74,7 @@ def imputation(
     if not others:
         return None
     x = np.concatenate([_public(recipe, truth[o], parts or (column,)) for o in others])
-    s = np.concatenate([value_indices(truth[o][column], values) for o in others])
+    s = np.concatenate([positions(truth[o][column], values) for o in others])
     rng = stream(seed, "imputation", column)  # not in the client's name: that must not matter
     if len(s) > MOST_RECORDS:
         kept = rng.choice(len(s), MOST_RECORDS, replace=False)
@@ -96,7 +98,7 @@ def imputation(
         best = models[int(np.argmax(scores))]
     best.fit(x, s)
     mine = _public(recipe, truth[client], parts or (column,))
-    wanted = value_indices(truth[client][column], values)
+    wanted = positions(truth[client][column], values)
     hits = np.asarray(best.predict(mine) == wanted, dtype=np.float64)
     p = np.zeros((len(wanted), len(values)))
     p[:, best.classes_] = best.predict_proba(mine)
@@ -107,8 +109,7 @@ def imputation(
 
 def _public(recipe: Recipe, records: Records, secret: tuple[str, ...]) -> Array:
     """Public inputs and the label; the secret's inputs, if it has any, are left out."""
-    blocks = [recipe.encoding.inputs_of(c) for c in secret if c in recipe.encoding.columns()]
-    inside = [i for block in blocks for i in range(block.start, block.stop)]
+    inside = recipe.encoding.inputs_of_all(secret)
     public = np.delete(encode(recipe.encoding, records), inside, axis=1)
     return np.column_stack([public, recipe.target.encode(records)])
 
@@ -166,8 +167,47 @@ def strange_group_means(
     others = [records for name, records in truth.items() if name != client]
     if not others:
         return None
-    groups = np.concatenate([value_indices(r[column], values) for r in others])
+    groups = np.concatenate([positions(r[column], values) for r in others])
     labels = np.concatenate([r[recipe.target.column] for r in others])
     counts = np.bincount(groups, minlength=len(values))
     sums = np.bincount(groups, labels, minlength=len(values))
     return np.where(counts > 0, sums / np.maximum(counts, 1), labels.mean())
+
+
+def algorithm3_accuracy_bound(
+    mean_squared_error: float, weight: float, share_of_ones: float
+) -> float:
+    """driouich2022 Proposition 3: Algorithm 3's accuracy is at least this.
+
+    max(|1 - 2 rho|, 1 - 4 MSE / theta_s^2), for a binary attribute with values 0 and 1, one local
+    full-batch step and the exact local model. (The paper rounds rho m up; so do we.)
+    """
+    fit = 1 - 4 * mean_squared_error / weight**2 if weight else -np.inf
+    return float(max(abs(1 - 2 * share_of_ones), fit, 0.0))
+
+
+def algorithm3_bound(
+    recipe: Recipe, records: Records, column: str, values: tuple[Value, ...]
+) -> float | None:
+    """Proposition 3 for a client's records; None where its assumptions do not hold."""
+    if column not in recipe.encoding.columns():
+        return None
+    inside = recipe.encoding.inputs_of(column)
+    if not (
+        recipe.linear_least_squares
+        and recipe.one_step
+        and not recipe.pull
+        and len(values) == 2
+        and inside.stop - inside.start == 1
+    ):
+        return None
+    optimum: NDArray[np.float64] = local_optimum(recipe, records)
+    low, high = (
+        encode(recipe.encoding, records.take(np.arange(1)), {column: v})[0, inside.start]
+        for v in values
+    )
+    share = float(positions(records[column], values).mean())
+    weight = float(optimum[inside.start] * (high - low))
+    return algorithm3_accuracy_bound(
+        float(client_losses(recipe, optimum, records).mean()), weight, share
+    )

@@ -18,7 +18,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from overheard.evaluation.hits import Hits, about
-from overheard.evaluation.paired import Changed, by_interval, by_record, by_share, mean_change
+from overheard.evaluation.intervals import Changed, by_interval, by_record, by_share, mean_change
 from overheard.evaluation.record import Audit, Failed, Finding, Pooled, Skipped, unfit_clients
 from overheard.questions.question import Topic
 
@@ -31,8 +31,6 @@ By = Literal["records", "clients", "nothing"]
 
 @dataclass(frozen=True)
 class Side:
-    """One audit's strongest attack on a secret."""
-
     attack: str
     value: float
     low: float
@@ -82,16 +80,12 @@ class Comparison:
         return any(row.change == "rose" for row in self.rows)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON."""
         rows = [asdict(row) | {"change": row.change} for row in self.rows]
         return asdict(self) | {"rows": rows, "rose": self.rose}
 
 
 def compare(
-    before: Audit,
-    after: Audit,
-    clients: bool = False,
-    hits: tuple[Hits, Hits] | None = None,
+    before: Audit, after: Audit, clients: bool = False, hits: tuple[Hits, Hits] | None = None
 ) -> Comparison:
     """What leaks more or less in ``after``; with ``clients`` for each client alone as well.
 

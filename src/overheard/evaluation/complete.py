@@ -1,23 +1,252 @@
-"""The whole audit: every attack, and how much more a longer ear or fewer known records would tell.
+"""The whole audit: every attack, and what fewer rounds or fewer known records would have told.
 
-What ``overheard audit`` runs and `overheard.audit` returns are the same.
+What ``overheard audit`` runs and `overheard.audit` returns are the same. Of every secret the attack
+that learned most over all clients is asked again, on the client where it learned most: with the
+rounds heard cut to 1, 2, 5, 10, ..., the rest of the adversary's knowledge as it is; and of an
+attribute with a share of the records known, the others being in the client's updates all the same.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from functools import partial
 
+import numpy as np
+
+from overheard.attacks import is_slow
+from overheard.attacks.attribute.partial_decode import PartialDecode
+from overheard.attacks.wire import only
+from overheard.errors import FixConfig, FixRecording, ListenLonger
+from overheard.evaluation.attempt import NOT_RUN, Progress, attempt, check_budget, estimate, silent
+from overheard.evaluation.audit import AuditOptions, chosen_attacks, key_of
 from overheard.evaluation.audit import audit as run_attacks
-from overheard.evaluation.coverage import QUICK_RECORDS, by_coverage
-from overheard.evaluation.kept import NOTHING_KEPT, Kept
-from overheard.evaluation.listening import by_rounds
-from overheard.evaluation.record import Audit
+from overheard.evaluation.baselines import majority_share
+from overheard.evaluation.intervals import share_interval
+from overheard.evaluation.metrics import attribute_hits
+from overheard.evaluation.record import Audit, Failed, Finding, Heard, KnownShare, Skipped
+from overheard.evaluation.resume import NOTHING_KEPT, Kept
+from overheard.evaluation.scoring import Scorer, answers_in, scorer_of
+from overheard.questions.question import Topic, by_question
+from overheard.randomness import stream
+from overheard.transcript.knowledge import AttributeDomain, Labels, Link, PublicRecords, Sums
+from overheard.transcript.observe import observe, recipe_of
 from overheard.transcript.store import Recording
+from overheard.transcript.target import Target, attribute, targets_in
 from overheard.transcript.threat import Threat
-from overheard.transcript.view import Attack
+from overheard.transcript.view import Attack, View, launch
 
-Progress = Callable[[str, int, int], None]
+
+def prefixes(rounds: int) -> tuple[int, ...]:
+    """1, 2, 5, 10, 20, 50, ... below ``rounds``."""
+    steps = (digit * 10**decade for decade in range(9) for digit in (1, 2, 5))
+    return tuple(step for step in steps if step < rounds)
+
+
+def first_rounds(view: View, rounds: int) -> View:
+    """The same adversary, who stopped listening after so many rounds with the client."""
+    if Link in view.kinds:
+        return view.knowing(only(view.know(Link), np.arange(rounds)))
+    return view.knowing(view.know(Sums).first(rounds))
+
+
+def by_rounds(
+    recording: Recording,
+    threat: Threat,
+    audit: Audit,
+    progress: Progress = silent,
+    kept: Kept = NOTHING_KEPT,
+    budget: float | None = None,
+    attacks: Iterable[str | Attack] = (),
+) -> tuple[Heard | Failed | Skipped, ...]:
+    """What the strongest attack on each secret learns from ever more rounds, the last: all of them.
+
+    ``attacks``: as given to the audit.
+
+    A number of rounds with which the attack cannot run is left out, and so are attacks that search
+    for minutes; one with which it fails, or takes more than ``budget`` seconds, is listed as such.
+    """
+    check_budget(budget)
+    recipe = recipe_of(recording)
+    if recipe is None:
+        raise FixRecording(f"{recording.path}: has no training recipe; nothing is scored")
+    chosen = _strongest(audit)
+    truth = recording.truth()
+    known = {attack.name: attack for attack in chosen_attacks(tuple(attacks))}
+    found: list[Heard | Failed | Skipped] = []
+    for done, best in enumerate(chosen):
+        target = _target(recording, best)
+        if target is None or target.asked.together:  # its guess has evidence by round
+            continue
+        cost = estimate(len(prefixes(len(recording.rounds))) * best.seconds)
+        progress(f"{target.key}, round by round: {best.attack}{cost}", done, len(chosen))
+
+        def line(best: Finding = best, target: Target = target) -> list[Heard | Failed | Skipped]:
+            view = observe(recording, threat, target, best.client)
+            answers = answers_in(recording, target)
+            scorer = scorer_of(recipe, truth, target, view, best.seed, answers)
+            return _rounds_line(view, scorer, best, known[best.attack], budget)
+
+        found += kept.parts(Heard, line, target.key, best.client, key_of(known[best.attack]))
+    progress("rounds", len(chosen), len(chosen))
+    return tuple(found)
+
+
+def _rounds_line(
+    view: View, scorer: Scorer, best: Finding, attack: Attack, budget: float | None
+) -> list[Heard | Failed | Skipped]:
+    """One attack on one client, with ever more rounds, where its answer does not flag itself."""
+    listens = [kind for kind in (Link, Sums) if kind in attack.needs & view.kinds]
+    if is_slow(attack) or not listens:
+        return []
+    heard = len(view.know(listens[0]))
+    found: list[Heard | Failed | Skipped] = []
+    for rounds in prefixes(heard):
+
+        def run(rounds: int = rounds) -> Heard:
+            guess = launch(attack, first_rounds(view, rounds), best.seed)
+            found = scorer(attack, guess, 0.0).finding
+            if found.flag:
+                raise ListenLonger(found.flag)
+            return _heard(found, rounds)
+
+        doing = f"with the first {rounds} rounds alone"
+        try:
+            found.append(attempt(run, attack.name, best.client, best.attribute, doing, budget))
+        except NOT_RUN:
+            continue
+    return [*found, _heard(best, heard)]
+
+
+def _heard(finding: Finding, rounds: int) -> Heard:
+    shared = ("attack", "question", "client", "attribute", "metric", "value", "low", "high")
+    return Heard(rounds=rounds, **{name: getattr(finding, name) for name in shared})
+
+
+def _strongest(audit: Audit) -> list[Finding]:
+    """Per secret: the attack best over all clients, where it is best over them."""
+    attacks = audit.listening
+    best: dict[Topic, tuple[float, str]] = {}
+    for row in audit.pooled:
+        score = row.measure.sign * row.value
+        if row.attack in attacks and not row.flag and score > best.get(row.topic, (-np.inf, ""))[0]:
+            best[row.topic] = (score, row.attack)
+    chosen = []
+    for topic, (_, attack) in best.items():
+        of = [f for f in audit.findings if (f.topic, f.attack, f.flag) == (topic, attack, "")]
+        chosen.append(max(of, key=_gain))
+    return chosen
+
+
+def _gain(found: Finding) -> float:
+    return found.measure.sign * found.value if found.lift is None else found.lift
+
+
+def _target(recording: Recording, found: Finding) -> Target | None:
+    asked = by_question(targets_in(recording.targets)).get(found.question, [])
+    same = [t for t in asked if (t.column or None) == found.attribute]
+    return next(iter(same or asked), None)
+
+
+COVERAGES = (0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
+QUICK_RECORDS = 400
+"""Up to so many records of a client it takes seconds, and is asked without being told to."""
+
+
+def accuracy_by_coverage(
+    recording: Recording,
+    threat: Threat,
+    column: str,
+    client: str,
+    coverages: Iterable[float] = COVERAGES,
+    attack: Attack | None = None,
+    seed: int = 0,
+) -> tuple[KnownShare, ...]:
+    """Run the attack (by default ``partial_decode``) with random shares of the records known.
+
+    Smaller shares are parts of larger ones, so that the curve is about coverage and not about luck.
+    """
+    view = observe(recording, threat, attribute(column), client)
+    records, labels = view.know(PublicRecords).records, view.know(Labels).values
+    truth = recording.truth()[client].take(np.arange(len(labels)))[column]
+    values = view.know(AttributeDomain).values
+    order = stream(seed, "coverage", client, column).permutation(len(labels))
+    attacker = attack or PartialDecode()
+    found = []
+    for coverage in coverages:
+        if not 0 < coverage <= 1:
+            raise FixConfig(f"coverage {coverage!r}; give shares above 0 and at most 1")
+        known = np.sort(order[: max(2, round(coverage * len(labels)))])
+        thinned = view.knowing(PublicRecords(records.take(known)), Labels(labels[known]))
+        hits = attribute_hits(launch(attacker, thinned, seed), truth[known])
+        low, high = share_interval(hits)
+        majority = majority_share(truth[known], values)
+        found.append(
+            KnownShare(
+                attack=attacker.name,
+                client=client,
+                attribute=column,
+                coverage=coverage,
+                known=len(known),
+                value=float(hits.mean()),
+                low=low,
+                high=high,
+                majority=majority,
+            )
+        )
+    return tuple(found)
+
+
+def by_coverage(
+    recording: Recording,
+    threat: Threat,
+    audit: Audit,
+    progress: Progress = silent,
+    most: int = QUICK_RECORDS,
+    kept: Kept = NOTHING_KEPT,
+    budget: float | None = None,
+) -> tuple[KnownShare | Failed | Skipped, ...]:
+    """For every attribute of an audit, on the client of at most so many records where most was
+    learned: accuracy with 10% to all of its records known. Attributes for which partial knowledge
+    cannot be decoded are left out."""
+    best: dict[str, Finding] = {}
+    attacks = audit.listening
+    for found in by_question(audit.findings).get(PartialDecode.question, []):
+        if found.attribute is not None and found.n <= most and found.attack in attacks:
+            known = best.get(found.attribute)
+            if known is None or (found.lift or 0.0) > (known.lift or 0.0):
+                best[found.attribute] = found
+    check_budget(budget)
+    lines: list[KnownShare | Failed | Skipped] = []
+    for done, (column, found) in enumerate(best.items()):
+        progress(f"{column}, by share of records known: {PartialDecode.name}", done, len(best))
+        line = partial(
+            _coverage_line, recording, threat, column, found.client, audit.run.seed, budget
+        )
+        lines += kept.parts(KnownShare, line, column, found.client)
+    progress("coverage", len(best), len(best))
+    return tuple(lines)
+
+
+def _coverage_line(
+    recording: Recording, threat: Threat, column: str, client: str, seed: int, budget: float | None
+) -> list[KnownShare | Failed | Skipped]:
+    """One attribute of one client, with ever more of its records known."""
+    line: list[KnownShare | Failed | Skipped] = []
+    for coverage in COVERAGES:
+
+        def point(coverage: float = coverage) -> KnownShare:
+            (found,) = accuracy_by_coverage(
+                recording, threat, column, client, (coverage,), seed=seed
+            )
+            return found
+
+        doing = f"with {coverage:.0%} of the records known"
+        try:
+            line.append(attempt(point, PartialDecode.name, client, column, doing, budget))
+        except NOT_RUN:
+            return []
+    return line
 
 
 def audit(
@@ -26,27 +255,15 @@ def audit(
     attacks: Iterable[str | Attack] = (),
     clients: Iterable[str] = (),
     targets: Iterable[str] = (),
-    seed: int = 0,
-    slow: bool = False,
-    rounds: bool = True,
-    coverage: bool | None = None,
-    progress: Progress = lambda what, done, total: None,
-    rows: bool = False,
+    options: AuditOptions = AuditOptions(),
     kept: Kept = NOTHING_KEPT,
-    budget: float | None = None,
 ) -> Audit:
-    """As `overheard.evaluation.audit.audit`, and two curves for what was learned most.
-
-    ``rounds``: what the first rounds alone would have told. ``coverage``: what is learned when only
-    a share of the records is known; by default of clients small enough for it to take seconds.
-    """
-    given = tuple(attacks)
-    record = run_attacks(
-        recording, threat, given, clients, targets, seed, slow, progress, rows, kept, budget
-    )
-    if rounds and record.findings:
+    """As `overheard.evaluation.audit.audit`, and two curves for what was learned most."""
+    given, progress, budget = tuple(attacks), options.progress, options.budget
+    record = run_attacks(recording, threat, given, clients, targets, options, kept)
+    if options.rounds and record.findings:
         record = record.adding(by_rounds(recording, threat, record, progress, kept, budget, given))
-    if coverage is not False and record.findings:
-        most = sys.maxsize if coverage else QUICK_RECORDS
+    if options.coverage is not False and record.findings:
+        most = sys.maxsize if options.coverage else QUICK_RECORDS
         record = record.adding(by_coverage(recording, threat, record, progress, most, kept, budget))
     return record

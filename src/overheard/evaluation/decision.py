@@ -14,27 +14,27 @@ Only what listened counts, and only where it may be relied on: an answer that fl
 nothing. A client whose messages the declared recipe does not reproduce may be exposed all the same:
 answers are held against the truth, and a wrong recipe only makes them worse. Simulated audits in
 which there is nothing to learn: ``reliability/null_audits.py``.
+
+Each look has one p-value (`share_p_value` and the three after it). The null hypothesis is always
+that the answer is no better than guessing without listening.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from scipy.stats import norm
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import binom, hypergeom, norm
+from scipy.stats import t as student_t
 
-from overheard.evaluation.evidence import share_p_value
-from overheard.evaluation.record import Audit, Finding, Heard, Pooled
+from overheard.evaluation.record import Audit, Finding, Pooled
 from overheard.questions.question import Topic
 
 ERROR = 0.05
 """Probability that an audit calls anything exposed that is not."""
-
-
-def topic_of(found: Finding | Pooled | Heard) -> Topic:
-    """What a finding is about."""
-    return Topic(found.question, found.attribute, found.metric)
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Decision:
 
     def exposed(self, found: Finding | Pooled, p_value: float | None) -> bool:
         """Is this finding one of those that show exposure?"""
-        topic = topic_of(found)
+        topic = found.topic
         if isinstance(found, Pooled):
             level = self.topics.get(topic)
         else:
@@ -62,14 +62,14 @@ def decide(audit: Audit) -> Decision:
     leaves: dict[Topic, dict[str, list[float]]] = {}
     for found in audit.findings:
         if not supports(found, listening):
-            doubted[topic_of(found), found.attack] += 1
+            doubted[found.topic, found.attack] += 1
             continue
         p = p_value_of(found, references)
         if p is not None:
-            leaves.setdefault(topic_of(found), {}).setdefault(found.client, []).append(p)
+            leaves.setdefault(found.topic, {}).setdefault(found.client, []).append(p)
     attacks: dict[Topic, list[float]] = {topic: [] for topic in leaves}
     for row in audit.pooled:
-        topic, p = topic_of(row), p_value_of(row, references)
+        topic, p = row.topic, p_value_of(row, references)
         whole = row.attack in listening and doubted[topic, row.attack] <= row.flagged
         if whole and not row.flag and p is not None and topic in attacks:
             attacks[topic].append(p)
@@ -78,10 +78,7 @@ def decide(audit: Audit) -> Decision:
     clients: dict[tuple[Topic, str], float] = {}
     waiting = list(leaves)
     while True:
-        found_one = next(
-            (t for t in waiting if _whole(leaves[t], attacks[t]) <= level[t]),
-            None,
-        )
+        found_one = next((t for t in waiting if _whole(leaves[t], attacks[t]) <= level[t]), None)
         if found_one is None:
             return Decision(topics, clients)
         waiting.remove(found_one)
@@ -136,7 +133,7 @@ def references_of(audit: Audit) -> dict[Key, float]:
 
 
 def key_of(found: Finding | Pooled) -> Key:
-    return topic_of(found), found.client if isinstance(found, Finding) else ""
+    return found.topic, found.client if isinstance(found, Finding) else ""
 
 
 def reference_of(found: Finding | Pooled, references: Mapping[Key, float]) -> float | None:
@@ -160,3 +157,61 @@ def p_value_of(found: Finding | Pooled, references: Mapping[Key, float]) -> floa
     margin = metric.gain(found.value, reference)
     reach = found.value - found.low if metric.larger_leaks else found.high - found.value
     return float(norm.sf(margin / max(reach / norm.ppf(0.975), 1e-300)))
+
+
+Array = NDArray[np.float64]
+HEDGE = 0.1
+"""Part of the stake of a pooled test that does not depend on every client's probabilities."""
+
+
+def share_p_value(hits: int, n: int, reference: float | None, evidence: float | None) -> float:
+    """That a share guessed right, or the probabilities behind it, beat guessing.
+
+    Two tests, each paid for by doubling. The first: that many hits by someone who is right with
+    probability ``reference``, the better of the client's commonest value and a stranger (exact).
+    Accuracy is blind to rare values: finding the only positive among 300 moves it by a third of a
+    per cent. The second therefore asks the probabilities. ``evidence`` bits are by how much they
+    beat the better of the client's own shares and the stranger's probabilities, as log2 of a
+    likelihood ratio. Where the records' values are independent draws of which the adversary heard
+    nothing, such a ratio has an expectation of at most 1 (the client's shares are the likeliest
+    ones, which only makes it smaller: universal inference, Wasserman, Ramdas and Balakrishnan
+    2020), so that it exceeds 1/p with probability at most p.
+    """
+    by_hits = 1.0 if reference is None else float(binom.sf(hits - 1, n, min(reference, 1.0)))
+    if evidence is None:
+        return by_hits
+    by_bits = float(2.0 ** -min(max(evidence, 0.0), 1000.0))
+    return min(1.0, 2 * min(by_hits, by_bits))
+
+
+def pooled_evidence(gains: Sequence[float | None]) -> float:
+    """Bits of all clients together, on which a test may rest; None: the client's probabilities were
+    set aside because the truth contradicts them.
+
+    To leave such clients out would be to choose by the truth. Ratios whose expectations are at most
+    1 may be multiplied, and averaged with a stake that is not bet: here most is bet on the product
+    of all, lost if a client's probabilities fail, and the rest on the product of (1 + ratio) / 2,
+    of which a client that fails takes half.
+    """
+    known = [gain for gain in gains if gain is not None]
+    failed = len(gains) - len(known)
+    hedged = float(sum(np.logaddexp2(0.0, gain) - 1 for gain in known)) - failed
+    whole = -np.inf if failed else float(sum(known))
+    return float(np.logaddexp2(whole + np.log2(1 - HEDGE), hedged + np.log2(HEDGE)))
+
+
+def smaller_p_value(values: Array, than: Array | float) -> float:
+    """That the mean of ``values`` is below that of ``than`` (paired, or a constant): Student's t,
+    one-sided. With fewer than two values nothing is known of the spread, and it is 1."""
+    difference = np.asarray(values - than, dtype=np.float64)
+    n, mean = len(difference), float(difference.mean())
+    spread = float(difference.std(ddof=1)) if n > 1 else np.inf
+    if spread == 0.0:
+        return 0.0 if mean < 0 else 1.0
+    return float(student_t.cdf(mean / spread * np.sqrt(n), n - 1)) if n > 1 else 1.0
+
+
+def found_p_value(found: int, accused: int, positives: int, clients: int) -> float:
+    """That accusing so many clients at random finds so many of those that have the property:
+    Fisher's exact test."""
+    return float(hypergeom.sf(found - 1, clients, positives, accused))

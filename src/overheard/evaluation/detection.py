@@ -1,34 +1,143 @@
-"""Which clients have a property? One attack on the whole federation, as a ranked list.
+"""Which clients have a property, as a ranked list; and how well does a guess tell them apart?
 
-Works without ``truth/``: that is what an operator has. Whether it was right is said only when asked
-for, and only where the truth is there.
+One attack on the whole federation. It works without ``truth/``: that is what an operator has.
+Whether it was right is said only when asked for, and only where the truth is there.
+
+The score is F1: of those accused and those that have the property, how many are both. It is set
+against accusing nobody and accusing everybody, which need no listening; where nobody has the
+property there is nothing to find, and any accusation is a false alarm.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import binomtest
 
 from overheard.attacks import all_attacks, attack_named, is_slow, listens
-from overheard.errors import ChooseAnotherAttack, FixConfig
-from overheard.evaluation.attempt import NOT_RUN
-from overheard.evaluation.properties import answers_of, f1, remarks, scores_of
+from overheard.errors import ChooseAnotherAttack, FixConfig, FixData, FixRecording, ListenLonger
+from overheard.evaluation.attempt import NOT_RUN, Progress, silent
+from overheard.evaluation.intervals import RESAMPLES
 from overheard.evaluation.record import Detection, Suspect
 from overheard.evaluation.scoring import finite
+from overheard.programs.records import Records, encode
 from overheard.questions.question import by_question
 from overheard.transcript.guess import ClientProperty
-from overheard.transcript.knowledge import Sums
-from overheard.transcript.observe import EVERYBODY, observe
+from overheard.transcript.knowledge import AuxiliaryData, LocalTraining, Sums, TargetRecord
+from overheard.transcript.observe import EVERYBODY, POSITIVE_COLUMN, observe
 from overheard.transcript.store import Recording
 from overheard.transcript.tape import Array, Tape
 from overheard.transcript.target import Target, client_property
 from overheard.transcript.threat import SECURE_SERVER
 from overheard.transcript.view import Attack, View, launch
 
-Progress = Callable[[str, int, int], None]
+Flags = NDArray[np.bool_]
+
+
+def f1(chosen: Flags, positive: Flags) -> float:
+    """2 hits / (accused + positives); 1 where nobody is accused and nobody has the property."""
+    together = int(chosen.sum() + positive.sum())
+    return 2 * int((chosen & positive).sum()) / together if together else 1.0
+
+
+def f1_interval(
+    chosen: Flags, positive: Flags, rng: np.random.Generator, level: float = 0.95
+) -> tuple[float, float]:
+    """Bootstrap over clients, widened where it collapses.
+
+    A guess without a mistake has no spread to resample. But F1 = 2J / (1 + J) for the share J of
+    clients that are both among those that are either, and Wilson's interval of that share does not
+    collapse; the interval covers both. Where nobody is accused and nobody has the property there
+    is nothing to tell a good guess by, and the interval is all of [0, 1].
+    """
+    hit, either = chosen & positive, chosen | positive
+    if not either.any():
+        return 0.0, 1.0
+    picks = rng.integers(0, len(chosen), (RESAMPLES, len(chosen)))
+    both = hit[picks].sum(axis=1)
+    total = chosen[picks].sum(axis=1) + positive[picks].sum(axis=1)
+    usable = total > 0  # one of the resamples is, as good as surely
+    scores = 2 * both[usable] / total[usable]
+    ends = np.quantile(scores, [(1 - level) / 2, (1 + level) / 2]).tolist()
+    share = binomtest(int(hit.sum()), int(either.sum())).proportion_ci(level, method="wilson")
+    ends += [2 * j / (1 + j) for j in (float(share.low), float(share.high))]
+    value = f1(chosen, positive)
+    return float(min([*ends, value])), float(max([*ends, value]))
+
+
+def answers_of(truth: Mapping[str, Records], clients: tuple[str, ...]) -> Flags:
+    """Who has the property (N,), from ``truth/``."""
+    missing = [c for c in clients if c not in truth]
+    if missing:
+        raise FixRecording(
+            f"truth/ does not say whether {missing[0]!r} has the property; record again"
+        )
+    return np.array([truth[c][POSITIVE_COLUMN][0] > 0.5 for c in clients])
+
+
+def scores_of(guess: ClientProperty, answers: Flags) -> dict[str, float | int]:
+    """What stands beside F1: precision and recall (left out where undefined), Brier's score."""
+    chosen = guess.choice()
+    hits, accused, positives = (int(s.sum()) for s in (chosen & answers, chosen, answers))
+    made: dict[str, float | int] = {
+        "positives": positives,
+        "accused": accused,
+        "found": hits,
+        "false_alarms": accused - hits,
+        "brier": float(np.mean((guess.probabilities - answers) ** 2)),
+    }
+    if accused:
+        made["precision"] = hits / accused
+    if positives:
+        made["recall"] = hits / positives
+    return made
+
+
+def check_heard(view: View) -> None:
+    """Refuse what no attack on a property can work with, and say what is missing."""
+    sums = view.know(Sums)
+    sums.require(2, "telling clients apart")
+    if (sums.participation == sums.participation[:, :1]).all():
+        raise ListenLonger(
+            f"all {len(sums.clients)} clients took part in the same {len(sums)} rounds, so their "
+            "updates are only ever heard together and cannot be told apart; record a federation "
+            "with participation below 1"
+        )
+    if LocalTraining not in view.kinds:
+        return
+    encoding = view.know(LocalTraining).recipe.encoding
+    for kind in (AuxiliaryData, TargetRecord):
+        if kind in view.kinds:
+            records = view.know(kind).records
+            try:
+                encode(encoding, records.take(np.arange(min(1, len(records)))))
+            except FixData as error:
+                raise FixData(
+                    f"the {kind.name} does not fit the model of this federation: {error}"
+                ) from error
+
+
+def remarks(sums: Sums) -> dict[str, str]:
+    """Clients about whom the participation says little, each with the reason."""
+    columns = sums.participation.T
+    seen: dict[bytes, str] = {}
+    said: dict[str, str] = {}
+    for name, column in zip(sums.clients, columns, strict=True):
+        if not column.any():
+            said[name] = "never took part: nothing was heard of it"
+        elif column.all():
+            said[name] = "took part in every round: never heard apart from the rest"
+        elif column.tobytes() in seen:
+            said[name] = f"took part in the same rounds as {seen[column.tobytes()]}"
+        else:
+            seen[column.tobytes()] = name
+    return said
+
+
 PREFERRED = ("matched_filter",)
 """Tried first where no attack is named."""
 
@@ -39,7 +148,7 @@ def detect(
     attack: str = "",
     seed: int = 0,
     score: bool = False,
-    progress: Progress = lambda what, done, total: None,
+    progress: Progress = silent,
 ) -> Detection:
     """Rank the clients of a recording by the probability that they have the property."""
     target = _target(recording, property_)

@@ -67,7 +67,6 @@ class _File(_Spec):
 
 
 def about(found: Finding) -> About:
-    """What a finding's hits are filed under."""
     return About(found.attack, found.question, found.attribute, found.client)
 
 

@@ -1,14 +1,19 @@
-"""95% confidence intervals for means of per-unit scores.
+"""95% confidence intervals for means of per-unit scores, and for differences of two audits.
 
 Shares of one client's records: Wilson's score interval, which keeps its coverage near 0 and 1
 where a bootstrap collapses to a point. Other means: bootstrap over records. Several clients: a
 random effect per client, because records of one client err together. How often each contains the
 truth is measured by ``reliability/simulations.py``.
+
+The same clients in two audits: a client that gives much away gives it away in both, so that the
+difference of each client says far more than the two means do; and a record that is guessed right in
+both says nothing at all.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,16 +75,9 @@ def clustered_interval(
     With one client this is the interval of its records, by Student or, for shares, Wilson.
     """
     records = np.concatenate(clients)
+    facts = [(v.mean(), v.var(ddof=1) / len(v) if len(v) > 1 else 0.0, len(v)) for v in clients]
+    _, reach = _random_effect(np.array(facts, dtype=np.float64), level)
     mean = float(records.mean())
-    sizes = np.array([len(values) for values in clients], dtype=np.float64)
-    inside = np.array([_variance_of_mean(values) for values in clients])
-    weights = sizes / sizes.sum()
-    between, freedom = 0.0, len(clients) - 1 if len(clients) > 1 else len(records) - 1
-    if len(clients) > 1:
-        spread = float(np.var([values.mean() for values in clients], ddof=1))
-        between = max(spread - float(inside.mean()), 0.0)
-    sd = float(np.sqrt(weights**2 @ (between + inside)))
-    reach = float(student_t.ppf((1 + level) / 2, max(freedom, 1))) * sd
     if not share:
         return mean - reach, mean + reach
     least, most = share_interval(records, level)
@@ -89,5 +87,64 @@ def clustered_interval(
     return float(min(low, least)), float(max(high, most))
 
 
-def _variance_of_mean(values: Array) -> float:
-    return float(values.var(ddof=1)) / len(values) if len(values) > 1 else 0.0
+def _random_effect(facts: Array, level: float) -> tuple[float, float]:
+    """Of clients' values, the variances that their records explain and their sizes (C, 3): the mean
+    by size, and how far its interval reaches."""
+    values, inside, sizes = np.ascontiguousarray(facts.T)
+    weights = sizes / sizes.sum()
+    between, freedom = 0.0, int(sizes.sum()) - 1
+    if len(values) > 1:
+        between = max(float(values.var(ddof=1)) - float(inside.mean()), 0.0)
+        freedom = len(values) - 1
+    sd = float(np.sqrt(weights**2 @ (between + inside)))
+    return float(weights @ values), float(student_t.ppf((1 + level) / 2, max(freedom, 1))) * sd
+
+
+@dataclass(frozen=True)
+class Changed:
+    """One client: how much more leaks after, the variance of that given the client, and how many
+    records it counts for."""
+
+    difference: float
+    variance: float
+    n: int
+
+
+def by_record(before: NDArray[np.bool_], after: NDArray[np.bool_]) -> Changed:
+    """The same records guessed twice: only those guessed right once count.
+
+    The variance is Bonett and Price's (2012), with one more record guessed right once on either
+    side: of a few such records, none in the other direction, the plain one knows too much.
+    """
+    n = len(before)
+    more, less = int((after & ~before).sum()), int((before & ~after).sum())
+    up, down = (more + 1) / (n + 2), (less + 1) / (n + 2)
+    return Changed((more - less) / n, (up + down - (up - down) ** 2) / (n + 2), n)
+
+
+def by_share(before: float, after: float, n_before: int, n_after: int) -> Changed:
+    """Two shares of records that are not known to be the same."""
+    variance = 0.0
+    for share, n in ((before, n_before), (after, n_after)):
+        near = (share * n + 1) / (n + 2)
+        variance += near * (1 - near) / (n + 2)
+    return Changed(after - before, variance, n_after)
+
+
+def by_interval(
+    before: tuple[float, float, float], after: tuple[float, float, float], n: int
+) -> Changed:
+    """Two (value, low, high) whose 95% intervals tell their variance."""
+    spreads = [(high - low) / (2 * float(ndtri(0.975))) for _, low, high in (before, after)]
+    return Changed(after[0] - before[0], sum(s**2 for s in spreads), n)
+
+
+def mean_change(clients: Sequence[Changed], level: float) -> tuple[float, float, float]:
+    """The mean over all records of how much more leaks after, with its interval.
+
+    Clustered as in `clustered_interval`. With one client there is no telling what is its own, and
+    the interval is about its records alone.
+    """
+    facts = [(c.difference, c.variance, c.n) for c in clients]
+    mean, reach = _random_effect(np.array(facts, dtype=np.float64), level)
+    return mean, mean - reach, mean + reach

@@ -21,14 +21,9 @@ from overheard.transcript.guess import AttributeValues, LabelValues, LocalModel
 Array = NDArray[np.float64]
 
 
-def value_indices(column: NDArray[Any], values: tuple[Value, ...]) -> NDArray[np.int64]:
-    """Position of each record's value in the domain."""
-    return positions(column, values)
-
-
 def attribute_hits(guess: AttributeValues, column: NDArray[Any]) -> Array:
     """1 where the most probable value is the true one, else 0."""
-    return np.asarray(guess.choice() == value_indices(column, guess.values), dtype=np.float64)
+    return np.asarray(guess.choice() == positions(column, guess.values), dtype=np.float64)
 
 
 def attribute_bits(guess: AttributeValues, column: NDArray[Any]) -> Array:
@@ -37,7 +32,7 @@ def attribute_bits(guess: AttributeValues, column: NDArray[Any]) -> Array:
     log2 p(true value) - log2 share(true value), with p floored at 1e-6: an attack that is sure
     and wrong loses bits.
     """
-    truth = value_indices(column, guess.values)
+    truth = positions(column, guess.values)
     p = guess.probabilities[np.arange(len(truth)), truth]
     return np.asarray(np.log2(np.maximum(p, 1e-6))) - log2_shares(column, guess.values)
 
@@ -53,13 +48,13 @@ def calibration_error(guess: AttributeValues, column: NDArray[Any], bins: int = 
 
 def balanced_accuracy(guess: AttributeValues, column: NDArray[Any]) -> float:
     """Mean over the values that occur of the share guessed right."""
-    truth, hits = value_indices(column, guess.values), attribute_hits(guess, column)
+    truth, hits = positions(column, guess.values), attribute_hits(guess, column)
     return float(np.mean([hits[truth == k].mean() for k in np.unique(truth)]))
 
 
 def log2_shares(column: NDArray[Any], values: tuple[Value, ...]) -> Array:
     """log2 of the client's own share of each record's value."""
-    truth = value_indices(column, values)
+    truth = positions(column, values)
     share = np.bincount(truth, minlength=len(values)) / len(truth)
     return np.asarray(np.log2(share[truth]))
 
@@ -70,7 +65,7 @@ def rare_value(guess: AttributeValues, column: NDArray[Any]) -> dict[str, float 
 
     Beside accuracy for skewed attributes, of which always guessing the commonest value gets most.
     """
-    truth, chosen = value_indices(column, guess.values), guess.choice()
+    truth, chosen = positions(column, guess.values), guess.choice()
     counts = np.bincount(truth, minlength=len(guess.values))
     rarest = int(np.where(counts > 0, counts, counts.max() + 1).argmin())
     value, there, said = guess.values[rarest], int(counts[rarest]), int((chosen == rarest).sum())
@@ -85,7 +80,6 @@ def rare_value(guess: AttributeValues, column: NDArray[Any]) -> dict[str, float 
 
 
 def client_losses(recipe: Recipe, theta: Array, records: Records) -> Array:
-    """Each record's loss under a model."""
     inputs, labels = encode(recipe.encoding, records), recipe.target.encode(records)
     return np.asarray(
         loss_named(recipe.loss).values(network(recipe).predict(theta, inputs), labels)

@@ -16,7 +16,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from overheard.errors import FixRecording
 from overheard.foreign.files import read_bounded
 from overheard.foreign.limits import check
-from overheard.questions.question import Metric, all_metrics, metric_named
+from overheard.questions.question import Metric, Topic, all_metrics, metric_named
 from overheard.transcript.knowledge import LISTENING
 
 VERSION = 3
@@ -48,6 +48,10 @@ class _Part(BaseModel):
             if any(isinstance(n, int | float) and abs(n) > LARGEST for n in numbers):
                 raise ValueError(f"{name}: a number beyond {LARGEST:g}")
         return self
+
+    def to_json(self) -> str:
+        """What ``audit.json`` or a list of suspects holds."""
+        return self.model_dump_json(indent=1) + "\n"
 
 
 class _Measured(_Part):
@@ -115,42 +119,56 @@ class Sureness(_Part):
         return self
 
 
-class Finding(_Measured):
+class _About(_Measured):
+    """What an attack learned of a secret: ``metric`` says what ``value`` is."""
+
+    attack: str
+    question: str
+    attribute: str | None = None
+    metric: MetricName
+    value: float
+    low: float
+    high: float
+
+    @property
+    def topic(self) -> Topic:
+        return Topic(self.question, self.attribute, self.metric)
+
+
+class _Compared(_About):
+    """Beside what is got without listening, and how sure that is; see `Finding`."""
+
+    majority: float | None = None
+    imputation: float | None = None
+    lift: float | None = None
+    n: Count
+    sure: Sureness | None = None
+    evidence: float | None = None
+    p_value: Probability | None = None
+
+
+class Finding(_Compared):
     """What one attack learned about one client.
 
-    ``metric`` says what ``value`` is; the files in `questions` say how each is made. Of shares,
-    ``majority`` is the best constant guess. ``imputation``: what a stranger with the other clients'
-    records gets without listening; ``lift``: how much more the attack tells than the better of the
-    two; ``bound``: what theory promises it at least. ``details`` holds the attack's own diagnostics
-    and secondary metrics; ``flag`` in it says why the answer must not be relied on, ``oversure``
-    that its probabilities do not hold against the truth.
+    The files in `questions` say how each metric is made. Of shares, ``majority`` is the best
+    constant guess. ``imputation``: what a stranger with the other clients' records gets without
+    listening; ``lift``: how much more the attack tells than the better of the two; ``bound``: what
+    theory promises it at least. ``details`` holds the attack's own diagnostics and secondary
+    metrics; ``flag`` in it says why the answer must not be relied on, ``oversure`` that its
+    probabilities do not hold against the truth.
 
     ``evidence``: bits by which its probabilities beat the best guess without listening, over all
     records. ``p_value``: of one test that nothing was learned beyond such guesses, not corrected
     for how many tests there are (see `overheard.evaluation.decision`).
     """
 
-    attack: str
     paper: str
-    question: str
     threat: str
     client: str
-    attribute: str | None = None
-    metric: MetricName
-    value: float
-    low: float
-    high: float
-    majority: float | None = None
-    imputation: float | None = None
-    lift: float | None = None
     bound: float | None = None
-    n: Count
     seconds: Seconds
     seed: int
     details: dict[str, float | int | str] = {}
-    sure: Sureness | None = None
-    evidence: float | None = None
-    p_value: Probability | None = None
 
     @property
     def flag(self) -> str:
@@ -163,45 +181,24 @@ class Finding(_Measured):
         return str(self.details.get("oversure", ""))
 
 
-class Pooled(_Measured):
+class Pooled(_Compared):
     """One attack over all clients whose answers it does not flag, the interval clustered by client.
 
     ``flagged``: clients left out because their answer is flagged; where all are, the numbers are
     of all, and ``flag`` says why they must not be relied on.
     """
 
-    attack: str
-    question: str
-    attribute: str | None = None
-    metric: MetricName
-    value: float
-    low: float
-    high: float
-    majority: float | None = None
-    imputation: float | None = None
-    lift: float | None = None
     clients: Count
-    n: Count
-    sure: Sureness | None = None
-    evidence: float | None = None
-    p_value: Probability | None = None
     flagged: Count = 0
     flag: str = ""
     oversure: str = ""
 
 
-class Heard(_Measured):
+class Heard(_About):
     """What an attack learned about one client from its first ``rounds`` rounds alone."""
 
-    attack: str
-    question: str
     client: str
-    attribute: str | None = None
-    metric: MetricName
     rounds: Annotated[int, Field(ge=1)]
-    value: float
-    low: float
-    high: float
 
 
 class KnownShare(_Measured):
@@ -261,10 +258,6 @@ class Detection(_Part):
     score: dict[str, float | int | str] | None = None
     notes: tuple[str, ...] = ()
 
-    def to_json(self) -> str:
-        """What ``audit.json`` or a list of suspects holds."""
-        return self.model_dump_json(indent=1) + "\n"
-
 
 class _Unanswered(_Part):
     """An attack of which there is no answer about a client."""
@@ -294,7 +287,6 @@ class Failed(_Unanswered):
 
     @property
     def reason(self) -> str:
-        """In one line."""
         doing = f"{self.doing}: " if self.doing else ""
         place = f" ({self.where})" if self.where else ""
         return f"{doing}{self.error}{': ' if self.message else ''}{self.message}{place}"
@@ -318,8 +310,6 @@ class Replay(_Part):
 
 
 class AttackInfo(_Part):
-    """What a reader should know about an attack."""
-
     name: str
     question: str
     paper: str
@@ -375,6 +365,11 @@ class Audit(_Part):
         """Names of what listened; the other findings are guesses to compare them with."""
         return frozenset(info.name for info in self.attacks if info.listens)
 
+    @property
+    def questions(self) -> dict[str, str]:
+        """Which question each attack answers."""
+        return {info.name: info.question for info in self.attacks}
+
     def adding(self, parts: Iterable[Heard | KnownShare | Skipped | Failed]) -> Audit:
         """The same record and these parts, each where its kind belongs."""
         places = {Heard: "heard", KnownShare: "covered", Skipped: "skipped", Failed: "failed"}
@@ -382,10 +377,6 @@ class Audit(_Part):
         for part in parts:
             more[places[type(part)]].append(part)
         return self.model_copy(update={n: (*getattr(self, n), *new) for n, new in more.items()})
-
-    def to_json(self) -> str:
-        """What ``audit.json`` or a list of suspects holds."""
-        return self.model_dump_json(indent=1) + "\n"
 
 
 def unfit_clients(audit: Audit) -> set[str]:

@@ -21,8 +21,8 @@ from scipy.stats import t as student_t
 from overheard.attacks.wire import rounding, spread
 from overheard.errors import OverheardError
 from overheard.evaluation.attempt import attempt
-from overheard.evaluation.kept import NOTHING_KEPT, Kept
 from overheard.evaluation.record import Failed, Replay, Skipped
+from overheard.evaluation.resume import NOTHING_KEPT, Kept
 from overheard.programs.networks import network
 from overheard.programs.recipe import Recipe
 from overheard.programs.records import Records, encode

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overheard.errors import FixData
-from overheard.evaluation.evidence import share_p_value
+from overheard.evaluation.decision import share_p_value
 from overheard.evaluation.record import Finding
 from overheard.evaluation.sureness import Posterior, oversure, sureness
 from overheard.programs.recipe import Recipe
@@ -181,7 +181,6 @@ class Case:
         return Scored(found, units, imputed)
 
     def mean_of(self, units: Array, attack: Attack) -> dict[str, float]:
-        """The mean of per-unit scores with its interval."""
         rng = stream(self.seed, "interval", attack.name, self.view.client)
         low, high = self.question.metric.interval(units, rng)
         value = float(units.mean())
@@ -197,7 +196,6 @@ def scorer_of(
     answers: Mapping[str, Records] | None = None,
     rows: bool = False,
 ) -> Scorer:
-    """What scores guesses about this client, or about all of them, and this target."""
     asked = question_named(target.question)
     if not asked.together and view.client not in truth:
         raise FixData(f"truth/ has no records of client {view.client!r}, so nothing is scored")

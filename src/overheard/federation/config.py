@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar, get_args
 
 from pydantic import (
+    AfterValidator,
     BeforeValidator,
     Field,
     PositiveInt,
@@ -27,6 +28,7 @@ from overheard.foreign.shown import short
 from overheard.programs.orders import Shuffle
 from overheard.programs.recipe import MOST_REPEATS, Epochs, LearningRate, Optimiser, Sgd
 from overheard.programs.records import Spec
+from overheard.transcript.target import JOINT
 
 
 def _several(value: Any) -> Any:
@@ -119,8 +121,23 @@ class TrainingConfig(Spec):
         return content
 
 
+def _distinct(secret: str | tuple[str, ...]) -> str | tuple[str, ...]:
+    if not isinstance(secret, str) and (len({*secret}) < 2 or any(JOINT in c for c in secret)):
+        raise ValueError(
+            f"several columns that are one secret are two or more, without a {JOINT!r} in a name"
+        )
+    return secret
+
+
+Attribute = Annotated[str | tuple[str, ...], AfterValidator(_distinct)]
+"""A secret: one column, or several that are asked about at once."""
+
+
 class AuditConfig(Spec):
     """The secrets to ask about; by default the source's own sensitive columns.
+
+    ``attributes``: a column, or a list of columns whose values are one secret together (about
+    which no pool asks).
 
     ``bins``: into how many ranges those are cut that are numbers with more values than that. If it
     is left out, numbers with more than 32 values are cut into 4.
@@ -134,7 +151,7 @@ class AuditConfig(Spec):
     adversary who asks about an attribute knows.
     """
 
-    attributes: tuple[str, ...] | None = None
+    attributes: tuple[Attribute, ...] | None = None
     bins: int | None = Field(default=None, ge=2, le=MOST_VALUES)
     label: bool = False
     group: str = ""

@@ -11,12 +11,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from overheard.data.dataset import is_binned
 from overheard.errors import FixConfig
 from overheard.federation.plan import Plan
 from overheard.federation.pool import Pool, known_count, pool_of
-from overheard.federation.properties import Secret
-from overheard.programs.records import OneHot, Records, positions
+from overheard.federation.properties import PropertySecret
+from overheard.programs.records import OneHot, Records
 from overheard.transcript.kind import Disclosure, Piece, kinds, write
 from overheard.transcript.knowledge import (
     AttributeDomain,
@@ -66,19 +65,20 @@ def _disclosures(plan: Plan, pools: tuple[Pools, ...]) -> Iterator[Disclosure]:
     label, coverage = plan.recipe.target.column, plan.config.audit.coverage
     base = Disclosure(LABEL, plan.recipe, plan.clients, plan.dataset.records)
     known = {c: r.take(np.arange(known_count(len(r), coverage))) for c, r in plan.clients.items()}
-    for column in plan.attributes:
+    for domain in plan.attributes.values():
+        _check_encoded(plan, domain)
         yield replace(
             base,
-            target=attribute(column),
+            target=attribute(*domain.columns),
             known=known,
-            hidden=frozenset({column}),
-            given=(_domain(plan, column), *_strangers(plan.auxiliary, label)),
+            hidden=frozenset(domain.columns),
+            given=(domain, *_strangers(plan.auxiliary, label)),
         )
     for column, among in pools:
         candidates = {
             c: CandidatePool.split(p.records.without(column), label) for c, p in among.items()
         }
-        given = (candidates, _domain(plan, column)) if column else (candidates,)
+        given = (candidates, plan.attributes[column]) if column else (candidates,)
         yield replace(base, target=membership(column), given=given)
     if (asked := plan.label) is not None:
         groups = (Groups(asked.group, asked.values),) if asked.group else ()
@@ -95,7 +95,7 @@ def _disclosures(plan: Plan, pools: tuple[Pools, ...]) -> Iterator[Disclosure]:
             yield replace(base, target=target, given=(*common, *_sought(secret, label)))
 
 
-def _sought(secret: Secret, label: str) -> Iterator[Piece]:
+def _sought(secret: PropertySecret, label: str) -> Iterator[Piece]:
     """What the adversary looks for among the clients."""
     if secret.record is not None:
         yield TargetRecord.split(secret.record, label)
@@ -113,7 +113,7 @@ def _pools(plan: Plan) -> Iterator[Pools]:
         return
     seed, others = plan.config.seed, plan.strangers
     pools = {c: pool_of(r, others, c, seed) for c, r in plan.clients.items()}
-    for column in plan.attributes or ("",):
+    for column in [d.column for d in plan.attributes.values() if not d.parts] or [""]:
         yield column, pools
 
 
@@ -123,17 +123,10 @@ def _members(pool: Pool, column: str) -> Records:
     return Records({MEMBER_COLUMN: pool.member.astype(np.float64)} | unknown)
 
 
-def _domain(plan: Plan, column: str) -> AttributeDomain:
-    """The values of an attribute; of numbers cut into bins, also their spread within each."""
-    values, pooled = plan.attributes[column], plan.dataset.records[column]
-    if not is_binned(plan.dataset.records, column, plan.config.audit.bins):
-        return AttributeDomain(column, values)
-    if any(isinstance(b, OneHot) and b.column == column for b in plan.recipe.encoding.blocks):
+def _check_encoded(plan: Plan, domain: AttributeDomain) -> None:
+    listed = [block.column for block in plan.recipe.encoding.blocks if isinstance(block, OneHot)]
+    if domain.spread and domain.column in listed:
         raise FixConfig(
-            f"attribute {column!r} is cut into bins, but the encoding lists its values one by one; "
-            "give it as one scaled number, or leave audit.bins out if it has few values"
+            f"attribute {domain.column!r} is cut into bins, but the encoding lists its values one "
+            "by one; give it as one scaled number, or leave audit.bins out if it has few values"
         )
-    which, middles = positions(pooled, values), np.asarray(values, dtype=np.float64)
-    left = (pooled - middles[which]) ** 2
-    spread = tuple(float(np.sqrt(left[which == k].mean())) for k in range(len(values)))
-    return AttributeDomain(column, values, spread)

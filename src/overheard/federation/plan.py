@@ -10,16 +10,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overheard.data import catalogue
-from overheard.data.dataset import Dataset, bins_of, domain_of, is_binned
+from overheard.data.dataset import Dataset, domain_of
+from overheard.data.source import sources
 from overheard.errors import FixConfig, FixData
+from overheard.federation.attributes import columns_of, domains, refuse_function_of_public
 from overheard.federation.config import Config, ModelConfig
 from overheard.federation.defences.contract import Chain, chain
 from overheard.federation.pool import known_first, strangers
 from overheard.federation.properties import Properties, settle
 from overheard.foreign.limits import check
 from overheard.programs.recipe import Dense, LeNet, Loss, Module, PrivateSteps, Recipe, Target
-from overheard.programs.records import Encoding, OneHot, Pixels, Records, Scaled, Value, encode
+from overheard.programs.records import Encoding, OneHot, Pixels, Records, Scaled, Value
 from overheard.randomness import stream
+from overheard.transcript.knowledge import AttributeDomain
 from overheard.transcript.messages import check_client
 
 
@@ -34,7 +37,7 @@ class LabelSecret:
 
 @dataclass(frozen=True)
 class Plan:
-    """A federation that is ready to run. ``attributes``: sensitive column to its values.
+    """A federation that is ready to run. ``attributes``: what each secret is called, to its values.
 
     ``auxiliary``: records that no client holds, for who asks about an attribute.
     ``properties``: what is asked of each client as a whole, and who has it.
@@ -44,7 +47,7 @@ class Plan:
     dataset: Dataset
     recipe: Recipe
     clients: dict[str, Records]
-    attributes: dict[str, tuple[Value, ...]]
+    attributes: dict[str, AttributeDomain]
     label: LabelSecret | None = None
     strangers: Records | None = None
     auxiliary: Records | None = None
@@ -60,14 +63,15 @@ def plan(config: Config, dataset: Dataset | None = None) -> Plan:
     check("rounds", config.training.rounds, "training.rounds", FixConfig)
     dataset = dataset or load_data(config)
     wanted = config.audit.attributes
-    sensitive = dataset.sensitive if wanted is None else wanted
-    for column in sensitive:
+    secrets = dataset.sensitive if wanted is None else wanted
+    for column in columns_of(secrets):
         if column not in dataset.inputs():
             raise FixConfig(
                 f"attribute {column!r} is not an input; choose from {', '.join(dataset.inputs())}"
             )
     label, trained = _label_secret(config, dataset)
-    outsiders, trained = strangers(trained, sensitive, config.audit.membership, config.seed)
+    alone = [secret for secret in secrets if isinstance(secret, str)]
+    outsiders, trained = strangers(trained, alone, config.audit.membership, config.seed)
     clients = known_first(trained.by_client(), config.audit.coverage, config.seed)
     check("clients", len(clients), "the data", FixConfig)
     check("participations", len(clients) * config.training.rounds, "the federation", FixConfig)
@@ -77,15 +81,15 @@ def plan(config: Config, dataset: Dataset | None = None) -> Plan:
     properties = None
     if config.property is not None:
         properties, clients = settle(config.property, clients, auxiliary, config.seed)
-    attributes = _values(dataset, sensitive, config.audit.bins)
+    attributes = domains(dataset.records, secrets, config.audit.bins)
     scaled = config.data.scale == "records"
-    cut = {c for c in sensitive if is_binned(dataset.records, c, config.audit.bins)}
-    whole = {c: values for c, values in attributes.items() if c not in cut}
+    listed = [c for c in columns_of(secrets) if c not in attributes or not attributes[c].spread]
+    whole = {c: domain_of(dataset.records, c) for c in listed}
     defence = chain(*config.defence)
     seen = _seen(defence, dataset, config.seed)
     encoding = encoding_for(seen, whole, scaled)
-    for column in set(attributes) & set(encoding.columns()):
-        _refuse_function_of_public(seen, encoding, column)
+    for domain in attributes.values():
+        refuse_function_of_public(seen, encoding, domain)
     target = _target(dataset, scaled)
     loss, outputs = _loss(config, target)
     training = config.training
@@ -125,8 +129,8 @@ def plan(config: Config, dataset: Dataset | None = None) -> Plan:
             "training.optimiser and training.clip_norm are about a client's own steps; leave them "
             "out where clients send one gradient (fedsgd) or take private steps (dp_sgd)"
         )
-    secrets = (label, outsiders, auxiliary, properties)
-    return Plan(config, dataset, recipe, clients, attributes, *secrets)
+    others = (label, outsiders, auxiliary, properties)
+    return Plan(config, dataset, recipe, clients, attributes, *others)
 
 
 def _seen(defence: Chain, dataset: Dataset, seed: int) -> Dataset:
@@ -235,50 +239,14 @@ def load_data(config: Config, nobodys: bool = False) -> Dataset:
         if not (data.path and data.target and (data.client or nobodys)):
             raise FixConfig("data source 'file' needs path, client and target in [data]")
         options |= {key: getattr(data, key) for key in FILE_ONLY}
-        options["sensitive"] = config.audit.attributes or ()
-    elif data.source in catalogue.SOURCES:
+        options["sensitive"] = columns_of(config.audit.attributes or ())
+    elif data.source in sources():
         for key in FILE_ONLY:
             if getattr(data, key):
                 raise FixConfig(
                     f"data.{key} belongs to source = 'file'; {data.source!r} settles it by itself"
                 )
     return catalogue.load(data.source, **options)
-
-
-def _values(
-    dataset: Dataset, columns: tuple[str, ...], bins: int | None
-) -> dict[str, tuple[Value, ...]]:
-    """The values that attributes may take; of numbers that are cut, the middles of the bins."""
-    records = dataset.records
-    cut = [column for column in columns if is_binned(records, column, bins)]
-    if bins and not cut:
-        raise FixConfig(
-            f"audit.bins = {bins} has no effect: no attribute under audit "
-            f"({', '.join(columns) or 'there is none'}) is a number with more than {bins} values; "
-            "leave it out, or ask for fewer bins"
-        )
-    return {
-        column: bins_of(records, column, bins) if column in cut else domain_of(records, column)
-        for column in columns
-    }
-
-
-def _refuse_function_of_public(dataset: Dataset, encoding: Encoding, column: str) -> None:
-    """Refuse an attribute that anybody can compute from the public inputs."""
-    inputs = encode(encoding, dataset.records)
-    inside = encoding.inputs_of(column)
-    secret = inputs[:, inside]
-    public = np.delete(inputs, np.arange(inside.start, inside.stop), axis=1)
-    design = np.column_stack([public, np.ones(len(public))])
-    if len(design) <= design.shape[1]:
-        return
-    left = secret - design @ np.linalg.lstsq(design, secret, rcond=None)[0]
-    if np.abs(left).max() <= 1e-8 * max(float(np.abs(secret).max()), 1e-300):
-        raise FixData(
-            f"attribute {column!r} is a linear function of the public columns: anybody who has "
-            "those can compute it, so there is nothing to infer; audit another column or drop "
-            "the columns that give it away"
-        )
 
 
 def encoding_for(

@@ -18,7 +18,7 @@ from overheard.randomness import stream
 
 
 @dataclass(frozen=True)
-class Secret:
+class PropertySecret:
     """The clients that have one property, if it is known who they are.
 
     ``record``: for membership, the one that they hold; ``behaviour``: else, what they do.
@@ -36,7 +36,7 @@ class Properties:
     like theirs, and how many each of them holds."""
 
     clients: tuple[str, ...]
-    secrets: tuple[Secret, ...]
+    secrets: tuple[PropertySecret, ...]
     auxiliary: Records
     shard: int
 
@@ -95,16 +95,16 @@ def settle(
     return Properties(tuple(names), tuple(secrets), auxiliary, shard), clients
 
 
-def misbehaving(behaviour: str, positives: tuple[str, ...] | None) -> Secret:
+def misbehaving(behaviour: str, positives: tuple[str, ...] | None) -> PropertySecret:
     """The property of doing something else than training."""
     column = "free-rider" if behaviour == "free-rider" else "poisoning"
-    return Secret(column, positives, behaviour=behaviour)
+    return PropertySecret(column, positives, behaviour=behaviour)
 
 
-def holding(record: Records, number: int, positives: tuple[str, ...] | None) -> Secret:
+def holding(record: Records, number: int, positives: tuple[str, ...] | None) -> PropertySecret:
     """The property of holding a target record, the ``number``-th that is asked about."""
     column = "membership" if number == 0 else f"membership-{number + 1}"
-    return Secret(column, positives, record)
+    return PropertySecret(column, positives, record)
 
 
 def _with(records: Records, row: int, record: Records) -> Records:

@@ -48,38 +48,34 @@ class Readable(Protocol):
 
 
 @contextmanager
-def zip_member(archive: Path, name: str) -> Iterator[Readable]:
-    """A member of a zip archive, for reading; KeyError if there is none."""
-    with opened(archive, True, FixData) as (_, size):
-        check("archive_bytes", size, archive, FixData)
-    if size:
-        with archive.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as raw:
-            check("archive_entries", _count(raw, _CENTRAL), archive, FixData)
-    with zipfile.ZipFile(archive) as content, content.open(name) as member:
-        yield member
+def member_of(archive: Path, name: str, kind: str = "") -> Iterator[Readable]:
+    """A member of an archive, for reading; KeyError if there is none.
 
-
-def _count(raw: mmap.mmap, word: bytes) -> int:
-    """How often the word is there; beyond the limit it is enough to know that."""
-    most, found, at = limit("archive_entries"), 0, raw.find(word)
-    while at >= 0 and found <= most:
-        found, at = found + 1, raw.find(word, at + len(word))
-    return found
-
-
-@contextmanager
-def tar_member(archive: Path, name: str, debian: bool = False) -> Iterator[Readable]:
-    """A member of a tar archive, packed in any of the usual ways; KeyError if there is none.
-
-    ``debian``: the archive is the data of a Debian package.
+    ``kind``: of a package from a registry (a wheel, an npm tarball, the data of a Debian package);
+    left out, by the file's name a zip archive or a tar archive, packed in any of the usual ways.
     """
     with opened(archive, True, FixData) as (_, size):
         check("archive_bytes", size, archive, FixData)
+    if kind == "pypi" or (not kind and archive.suffix == ".zip"):
+        if size:
+            check("archive_entries", _count(archive, _CENTRAL), archive, FixData)
+        with zipfile.ZipFile(archive) as content, content.open(name) as member:
+            yield member
+        return
     with archive.open("rb") as file:
-        if debian:
+        if kind == "debian":
             _seek_data(file, archive)
         with _unpacked(file) as stream:
             yield _Member(stream, _find(stream, name, archive))
+
+
+def _count(archive: Path, word: bytes) -> int:
+    """How often the word is there; beyond the limit it is enough to know that."""
+    with archive.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as raw:
+        most, found, at = limit("archive_entries"), 0, raw.find(word)
+        while at >= 0 and found <= most:
+            found, at = found + 1, raw.find(word, at + len(word))
+    return found
 
 
 class _Member:

@@ -22,6 +22,7 @@ from overheard.foreign.notation import parse_json
 
 Column = NDArray[Any]
 _IMAGES = (np.uint8, np.float32, np.float64)
+_WIDE: dict[str, type[Any]] = {"i": np.int64, "u": np.uint64}
 _NUMBERS = (np.float64, np.int64, np.uint64, np.bool_)
 MAX_IMAGE_NUMBERS = 1 << 20  # in one image
 MAX_TABLE_NUMBERS = 1 << 30  # in one column of images
@@ -49,14 +50,10 @@ def pack_columns(columns: Mapping[str, Column]) -> bytes:
                 )
             arrays[key] = np.ascontiguousarray(values)
         else:
-            wide = values if values.dtype in _NUMBERS else values.astype(_wide(values))
-            arrays[key] = np.ascontiguousarray(wide)
+            wide = _WIDE.get(values.dtype.kind, np.float64)
+            kept = values.dtype in _NUMBERS
+            arrays[key] = np.ascontiguousarray(values if kept else values.astype(wide))
     return save(arrays)
-
-
-def _wide(values: Column) -> type[Any]:
-    wide: dict[str, type[Any]] = {"i": np.int64, "u": np.uint64}
-    return wide.get(values.dtype.kind, np.float64)
 
 
 def unpack_columns(

@@ -122,17 +122,13 @@ def _columns_of(raw: Any, where: str, images: bool, drop: tuple[str, ...]) -> di
         twice = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"column {twice!r} stands twice; rename one")
     check("table_bytes", 8 * rows * len(names), where)
-    texts = [f.name for f in schema if f.name in names and _is_text(f.type)]
+    texts = [
+        f.name for f in schema if f.name in names and f.type in (pa.string(), pa.large_string())
+    ]
     file = pq.ParquetFile(
         pa.BufferReader(raw), metadata=about, read_dictionary=texts, pre_buffer=False
     )
     return _converted(file.read(columns=names, use_threads=False), where, images)
-
-
-def _is_text(kind: Any) -> bool:
-    import pyarrow as pa
-
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
 def _converted(table: Any, where: str, images: bool) -> dict[str, Column]:

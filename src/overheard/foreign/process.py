@@ -9,7 +9,6 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO
 
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 OUT_OF_TIME = (-signal.SIGXCPU, -signal.SIGKILL)
@@ -60,9 +59,5 @@ def run_child(
                 child.kill()
                 child.wait()
         answer.seek(0)
-        return code, answer.read(most), _end_of(said)
-
-
-def _end_of(said: IO[bytes]) -> str:
-    said.seek(max(said.seek(0, os.SEEK_END) - 4000, 0))
-    return said.read().decode("utf-8", "replace").strip()
+        said.seek(max(said.seek(0, os.SEEK_END) - 4000, 0))
+        return code, answer.read(most), said.read().decode("utf-8", "replace").strip()

@@ -21,7 +21,15 @@ from overheard.attacks.membership.candidate_decode import CandidateDecode
 from overheard.errors import FixConfig, FixData
 from overheard.evaluation.scoring import Scored, scorer_of
 from overheard.federation.pool import pool_of
-from overheard.guard.limits import MISLED, WRONG, Exposure, entropy_of, made_certain, shares_of
+from overheard.guard.limits import (
+    MISLED,
+    WRONG,
+    Exposure,
+    entropy_of,
+    found_by,
+    made_certain,
+    shares_of,
+)
 from overheard.programs.networks import network
 from overheard.programs.recipe import Recipe
 from overheard.programs.records import Records, Value, encode, positions
@@ -72,7 +80,6 @@ class Secret:
             raise FixConfig("a secret is a column, or who is there among given strangers")
 
     def target(self, recipe: Recipe) -> Target:
-        """Which question it is."""
         if self.strangers is not None:
             return membership()
         if self.values:
@@ -83,30 +90,9 @@ class Secret:
 
     @property
     def decoder(self) -> Attack:
-        """What reads it off the updates."""
         if self.strangers is not None:
             return CandidateDecode()
         return MaxEntropy() if self.values else LinearDecode()
-
-
-def exposure(
-    recipe: Recipe,
-    secret: Secret,
-    sent: Array,
-    returned: Array,
-    defence: AppliedDefence | None = None,
-    most: int = 2000,
-    seed: int = 0,
-) -> Exposure:
-    """What messages ``sent`` and ``returned`` ((P,), or one row a round) reveal.
-
-    With more than ``most`` records and one full-batch step a round, the attribute of a sample of
-    that size is decoded and that of the others is taken as known to the listener. Several local
-    steps are not linear in the records, and neither are clipped or compressed updates: there all
-    records are decoded, which takes seconds.
-    """
-    (found,) = exposures(recipe, [secret], sent, returned, defence, most, seed)
-    return found
 
 
 def exposures(
@@ -118,7 +104,13 @@ def exposures(
     most: int = 2000,
     seed: int = 0,
 ) -> list[Exposure]:
-    """As `exposure`, for several columns of the same records; the work they share is done once."""
+    """What messages ``sent`` and ``returned`` ((P,), or one row a round) reveal of each secret.
+
+    With more than ``most`` records and one full-batch step a round, the attribute of a sample of
+    that size is decoded and that of the others is taken as known to the listener. Several local
+    steps are not linear in the records, and neither are clipped or compressed updates: there all
+    records are decoded, which takes seconds. What several secrets share is done once.
+    """
     sent, returned = np.atleast_2d(sent), np.atleast_2d(returned)
     if sent.shape != returned.shape or sent.shape[1] != recipe.model.size:
         raise FixData(
@@ -195,20 +187,7 @@ def _exposure(
         doubt = doubt or (WRONG if bits < MISLED else "")
     elif alone is not None:
         guess, share = alone, max(0.0, 1 - found.value / alone) if alone else 0.0
-    return Exposure(
-        attribute=found.attribute or "",
-        records=found.n,
-        value=found.value,
-        low=found.low,
-        high=found.high,
-        guess=guess,
-        certain=certain,
-        bits=bits,
-        share=share,
-        question=found.question,
-        attack=found.attack,
-        doubt=doubt,
-    )
+    return found_by(found, guess=guess, certain=certain, bits=bits, share=share, doubt=doubt)
 
 
 def _view(

@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from secrets import randbits
 from typing import Any, Literal
 
@@ -41,26 +42,14 @@ Array = NDArray[np.floating[Any]]
 Mod = Callable[[Message, Context, Callable[[Message, Context], Message]], Message]
 
 
-def guard_mod(
-    recipe: Recipe,
-    secrets: Callable[[Context], Sequence[Secret]],
-    limits: Limits = USUAL,
-    noise_sd: float = 0.0,
-    most: int = 64,
-    remember: int = 20,
-    seconds: float | None = None,
-    unsure: Literal["pass", "refuse"] = "pass",
-    tell: Callable[[Context, Exposure], None] = lambda context, found: None,
-    seed: int | None = None,
-) -> Mod:
-    """Stops updates that leak more than the limits allow of any of the secrets.
+@dataclass(frozen=True)
+class Guarding:
+    """How closely the guard looks, and what it does about what it sees.
 
-    ``secrets(context)`` gives the client's own records and what to protect of them: columns, the
-    labels, who is there. ``limits``: as of `overheard preflight`. ``noise_sd``: an update over a
-    limit gets Gaussian noise of this standard deviation on every coordinate, and is refused if that
-    is not enough; 0: it is refused. ``most``: with more records than this a sample is decoded (of
-    several secrets each gets its part of it), the others' secrets being taken as known to the
-    listener: what is reported is then rather too much than too little.
+    ``noise_sd``: an update over a limit gets Gaussian noise of this standard deviation on every
+    coordinate, and is refused if that is not enough; 0: it is refused. ``most``: with more records
+    than this a sample is decoded (of several secrets each gets its part of it), the others' secrets
+    being taken as known to the listener: what is reported is then rather too much than too little.
 
     What rounds reveal adds up, so an update is judged together with the last ``remember`` ones that
     have left (0: by itself); those with noise on them and those without, each for themselves. What
@@ -74,17 +63,45 @@ def guard_mod(
     doubts its own answer, proves no privacy: it passes with a warning in the log, or is refused
     with ``unsure="refuse"``. ``seed``: of sample and noise, for tests; by default both are drawn
     anew each time, so that nobody can take the noise off again.
+    """
+
+    noise_sd: float = 0.0
+    most: int = 64
+    remember: int = 20
+    seconds: float | None = None
+    unsure: Literal["pass", "refuse"] = "pass"
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.noise_sd < 0 or self.remember < 0:
+            raise FixConfig(
+                f"noise_sd {self.noise_sd} and remember {self.remember} must not be negative"
+            )
+        if self.seconds is not None and self.seconds <= 0:
+            raise FixConfig(
+                f"seconds = {self.seconds}: no time for the guard; give more, or leave it out"
+            )
+        if self.unsure not in ("pass", "refuse"):
+            raise FixConfig(f"unsure = {self.unsure!r} is neither 'pass' nor 'refuse'")
+
+
+def guard_mod(
+    recipe: Recipe,
+    secrets: Callable[[Context], Sequence[Secret]],
+    limits: Limits = USUAL,
+    how: Guarding = Guarding(),
+    tell: Callable[[Context, Exposure], None] = lambda context, found: None,
+) -> Mod:
+    """Stops updates that leak more than the limits allow of any of the secrets.
+
+    ``secrets(context)`` gives the client's own records and what to protect of them: columns, the
+    labels, who is there. ``limits``: as of `overheard preflight`.
 
     ``tell`` is given what was measured of each secret, before an update leaves or is refused. The
     figures stay with the client, there and in its log (``overheard.guard``): an error that told
     the server how many bits leak would tell it how common the secret is.
     """
-    if noise_sd < 0 or remember < 0:
-        raise FixConfig(f"noise_sd {noise_sd} and remember {remember} must not be negative")
-    if seconds is not None and seconds <= 0:
-        raise FixConfig(f"seconds = {seconds}: no time for the guard; give more, or leave it out")
-    if unsure not in ("pass", "refuse"):
-        raise FixConfig(f"unsure = {unsure!r} is neither 'pass' nor 'refuse'")
+    seconds, remember = how.seconds, how.remember
 
     def mod(
         message: Message, context: Context, call_next: Callable[[Message, Context], Message]
@@ -95,7 +112,7 @@ def guard_mod(
         name, arrays = _arrays(reply)
         sent = _flat(_arrays(message)[1], recipe)
         returned = _flat(arrays, recipe)
-        begin, draw = time.perf_counter(), randbits(64) if seed is None else seed
+        begin, draw = time.perf_counter(), randbits(64) if how.seed is None else how.seed
         spent, rounds = _past(context)
         if seconds is not None and spent > seconds * rounds:
             _spend(context, 0.0)
@@ -104,7 +121,7 @@ def guard_mod(
         owned = secrets(context)
 
         def measured(update: Array, sd: float) -> list[Exposure]:
-            each = max(most // max(len(owned), 1), min(most, LEAST))
+            each = max(how.most // max(len(owned), 1), min(how.most, LEAST))
             past = _left(context, sd, recipe.model.size)[-remember:] if remember else ()
             rounds = [*past, (sent, update)]
             told = AppliedDefence(("gaussian",), noise_sd=sd) if sd else None
@@ -114,8 +131,8 @@ def guard_mod(
         sd = 0.0
         try:
             found = measured(returned, sd)
-            if noise_sd > 0 and any(e.answer(limits) != "ok" for e in found):
-                sd = noise_sd
+            if how.noise_sd > 0 and any(e.answer(limits) != "ok" for e in found):
+                sd = how.noise_sd
                 noise = stream(draw, "guard noise").normal(0.0, sd, returned.shape)
                 returned = (returned + noise).astype(returned.dtype)
                 reply.content[name] = _record(returned, recipe.model.layout(), arrays)
@@ -148,7 +165,7 @@ def guard_mod(
             _remember(context, sd, sent, returned, remember)
 
     def doubted(message: Message, reply: Message, why: str, leaves: Callable[[], None]) -> Message:
-        if unsure == "refuse":
+        if how.unsure == "refuse":
             return refused(message, f"what it would leak is not known ({why})")
         leaves()
         logger.warning("what the update leaks is not known (%s); it is sent as it is", why)

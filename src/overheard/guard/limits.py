@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import norm
 
 from overheard.errors import FixConfig
+from overheard.evaluation.record import Finding
 from overheard.questions.question import question_named
 
 SURE = 0.99
@@ -104,13 +105,11 @@ class Exposure:
 
     @property
     def name(self) -> str:
-        """The secret in a word or two."""
         noun = question_named(self.question).noun
         return f"{noun} ({self.attribute})" if noun and self.attribute else noun or self.attribute
 
     @property
     def target(self) -> str:
-        """How an audit names the question."""
         asked = self.attribute if question_named(self.question).column != "no" else ""
         return f"{self.question}.{asked}" if asked else self.question
 
@@ -128,7 +127,6 @@ class Exposure:
         return found
 
     def answer(self, limits: Limits) -> Answer:
-        """May this be sent?"""
         if self.beyond(limits):
             return "too much"
         return "not known" if self.doubt or self.hint else "ok"
@@ -143,6 +141,12 @@ class Exposure:
         for value, limit in ((self.bits, limits.bits), (self.share, limits.entropy)):
             parts.append(0.0 if value is None else value / max(limit, 1e-3))
         return max(parts)
+
+
+def found_by(found: Finding, **more: Any) -> Exposure:
+    """The exposure that a finding shows; ``more``: its other fields."""
+    shared = {name: getattr(found, name) for name in ("value", "low", "high", "question", "attack")}
+    return Exposure(attribute=found.attribute or "", records=found.n, **shared, **more)
 
 
 def combined(p_values: Sequence[float]) -> float:
@@ -186,7 +190,6 @@ def made_certain(confidence: Array, hits: Array, bits: Array) -> int:
 
 
 def shares_of(which: NDArray[np.int64], values: int) -> Array:
-    """How common each value is."""
     return np.bincount(which, minlength=values) / len(which)
 
 

@@ -5,26 +5,29 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import norm
 
 from overheard.evaluation.audit import audit
-from overheard.evaluation.decision import (
-    decide,
-    p_value_of,
-    references_of,
-    topic_of,
-)
-from overheard.evaluation.kept import Kept
+from overheard.evaluation.decision import decide, p_value_of, references_of
 from overheard.evaluation.record import Audit, Finding
+from overheard.evaluation.resume import Kept
 from overheard.evaluation.scoring import Scored
 from overheard.federation.plan import Plan
 from overheard.federation.pool import known_count
-from overheard.guard.limits import MISLED, WRONG, Exposure, entropy_of, made_certain, shares_of
+from overheard.guard.limits import (
+    MISLED,
+    WRONG,
+    Exposure,
+    entropy_of,
+    found_by,
+    made_certain,
+    shares_of,
+)
 from overheard.guard.rehearsal import Messages, record_client
-from overheard.programs.records import positions
 from overheard.questions.question import SKIPPED, Topic, question_named
 from overheard.transcript.store import Recording
 from overheard.transcript.target import Target
@@ -64,7 +67,7 @@ def _exposures(
 ) -> Iterable[Exposure]:
     decision, references = decide(found), references_of(found)
     for topic in _topics(found):
-        about = [f for f in found.findings if topic_of(f) == topic]
+        about = [f for f in found.findings if f.topic == topic]
         heard = [f for f in about if f.attack in found.listening]
         if not heard or _unseen(ready, topic):
             yield from _unheard(ready, client, found, topic)
@@ -78,11 +81,10 @@ def _exposures(
 
 def _topics(found: Audit) -> list[Topic]:
     """What was asked, whether or not anything could run."""
-    questions = {info.name: info.question for info in found.attacks}
-    heard = [topic_of(f) for f in found.findings if f.attack in found.listening]
+    heard = [f.topic for f in found.findings if f.attack in found.listening]
     known = {(t.question, t.attribute) for t in heard}
     skipped = [
-        Topic(questions[s.attack], s.attribute, SKIPPED)
+        Topic(found.questions[s.attack], s.attribute, SKIPPED)
         for s in found.skipped
         if s.attack in found.listening
     ]
@@ -96,42 +98,29 @@ def _unheard(ready: Plan, client: str, found: Audit, topic: Topic) -> Iterable[E
     records, asked = ready.clients[client], topic.asked
     if asked is not None and asked.refuses(ready.recipe, records):
         return
-    questions = {info.name: info.question for info in found.attacks}
-    reasons = [
-        s.reason
-        for s in found.skipped
-        if (questions[s.attack], s.attribute) == (topic.question, topic.attribute)
-    ]
+    secret, questions = (topic.question, topic.attribute), found.questions
+    reasons = [s.reason for s in found.skipped if (questions[s.attack], s.attribute) == secret]
     doubt = f"no attack could run: {'; '.join(dict.fromkeys(reasons)) or 'none fits'}"
     column, value = topic.attribute or "", float("nan")
     bits = None
     if _unseen(ready, topic):
         value = float(shares_of(*_own(ready, client, column)).max())
         bits, doubt = 0.0, ""
-    yield Exposure(
-        column,
-        len(records),
-        value,
-        value,
-        value,
-        None,
-        bits=bits,
-        share=bits,
-        question=topic.question,
-        doubt=doubt,
-    )
+    told: dict[str, Any] = {"bits": bits, "share": bits, "doubt": doubt}
+    yield Exposure(column, len(records), value, value, value, None, question=topic.question, **told)
 
 
 def _unseen(ready: Plan, topic: Topic) -> bool:
-    seen = ready.recipe.encoding.columns()
-    return topic.asked is not None and topic.asked.removable and topic.attribute not in seen
+    if topic.asked is None or not topic.asked.removable:
+        return False
+    return not ready.recipe.encoding.inputs_of_all(ready.attributes[topic.attribute or ""].columns)
 
 
 def _own(ready: Plan, client: str, column: str) -> tuple[NDArray[np.int64], int]:
     """Which of its values each record has that the audit asks of; and how many values there are."""
-    values, records = ready.attributes[column], ready.clients[client]
+    domain, records = ready.attributes[column], ready.clients[client]
     known = known_count(len(records), ready.config.audit.coverage)
-    return positions(records[column][:known], values), len(values)
+    return domain.positions(records)[:known], len(domain.values)
 
 
 def _scored(kept: Kept, finding: Finding, asked: Sequence[Target]) -> Scored | None:
@@ -166,18 +155,12 @@ def _exposure(
             doubts.append(f"nearly {metric.reached}")
     if bits is not None and bits < _prior_bits(ready, client, best) + MISLED:
         doubts.append(WRONG)
-    return Exposure(
-        attribute=best.attribute or "",
-        records=best.n,
-        value=best.value,
-        low=best.low,
-        high=best.high,
+    return found_by(
+        best,
         guess=guess,
         certain=certain,
         bits=bits,
         share=_share(ready, client, best, bits, guess),
-        question=best.question,
-        attack=best.attack,
         exposed=told,
         doubt="; ".join(doubts),
         p_values=_chances(heard, guess, p_values),
@@ -208,7 +191,6 @@ def _reach(finding: Finding) -> float:
 
 
 def _guess(ready: Plan, client: str, finding: Finding, free: Sequence[float]) -> float | None:
-    """What is got without listening."""
     asked, metric = question_named(finding.question), finding.measure
     alone = asked.alone(ready.recipe, ready.clients[client], finding.attribute)
     there = [finding.majority, finding.imputation, alone, *([] if metric.share else free)]
@@ -218,7 +200,6 @@ def _guess(ready: Plan, client: str, finding: Finding, free: Sequence[float]) ->
 def _share(
     ready: Plan, client: str, finding: Finding, bits: float | None, guess: float | None
 ) -> float | None:
-    """Of what there is to learn."""
     if finding.measure.relative:
         return None if not guess else max(0.0, 1 - finding.value / guess)
     if bits is None:
@@ -238,7 +219,6 @@ def _prior_bits(ready: Plan, client: str, finding: Finding) -> float:
     if question_named(finding.question).chances(finding) is not None:
         return 0.0
     shares = _shares(ready, client, finding)
-    column = finding.attribute or ""
-    values = ready.attributes[column]
-    pooled = shares_of(positions(ready.dataset.records[column], values), len(values))
+    domain = ready.attributes[finding.attribute or ""]
+    pooled = shares_of(domain.positions(ready.dataset.records), len(domain.values))
     return entropy_of(shares) - entropy_of(shares, pooled)

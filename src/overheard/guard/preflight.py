@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from overheard.errors import ChooseAnotherAttack, FixConfig, FixData
+from overheard.evaluation.attempt import Progress, silent
 from overheard.federation.config import Config
 from overheard.federation.defences.contract import chain
 from overheard.federation.defences.drop_column import DropColumn
@@ -29,7 +30,6 @@ from overheard.guard.rehearsal import heard_alone, rehearsed, replayed
 from overheard.guard.updates import read_update
 from overheard.questions.question import question_named
 
-Progress = Callable[[str, int, int], None]
 NOISES = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 EPOCHS = (2, 5, 10)
 BATCHES = (64, 32, 8)
@@ -51,7 +51,6 @@ class Change:
     found: tuple[Exposure, ...]
 
     def answer(self, limits: Limits) -> Answer:
-        """Would it do?"""
         return answer_of(self.found, limits)
 
 
@@ -86,17 +85,13 @@ class Preflight:
 
     @property
     def worst(self) -> Exposure:
-        """The secret that leaks most."""
         return max(self.found, key=lambda e: e.severity(self.limits))
 
     def smallest(self) -> list[Change]:
         """Of each kind of change the smallest that gets below the limits."""
         kinds = dict.fromkeys(change.kind for change in self.changes)
         enough = [
-            next(
-                (c for c in self.changes if c.kind == k and c.answer(self.limits) == "ok"),
-                None,
-            )
+            next((c for c in self.changes if c.kind == k and c.answer(self.limits) == "ok"), None)
             for k in kinds
         ]
         return [change for change in enough if change is not None]
@@ -118,34 +113,24 @@ def preflight(
     limits: Limits = USUAL,
     rounds: int | None = None,
     targets: Sequence[str] = (),
-    updates: Sequence[Path] = (),
     changes: bool = True,
-    progress: Progress = lambda what, done, total: None,
+    progress: Progress = silent,
 ) -> Preflight:
     """Audit a client's own updates, and look for what would bring them below the limits.
 
     Without a name it is the config's only client. ``rounds``: how many are listened to, by default
     as many as the config trains. ``targets``: secrets to ask about, by default all that the audit
-    would. ``updates``: files of real rounds (see `overheard.guard.updates`) in place of rehearsed
-    ones.
+    would.
 
     Of each kind of change (noise, smaller batches, more local epochs, columns left out) the
     smallest that helps is looked for by halving, which takes for granted that more of it never
     leaks more. What is named is measured whole; a change is given up at the first secret that
     still leaks too much, or is not known.
     """
-    ready = plan(config)
-    name = _only(ready, client)
-    configured = config.training.rounds
-    wanted = configured if rounds is None else rounds
-    check("rounds", wanted, "rounds", FixConfig)
-    notes, unasked = _left_out(ready, targets)
-    ready = heard_alone(ready)
+    ready, asked = _asked(config, client, limits, rounds, targets)
     progress("as configured", 0, 1)
-    if updates:
-        return _of_files(ready, name, limits, wanted, targets, updates, notes, unasked)
-    found, typical = _rehearse(ready, name, wanted, limits, targets=targets)
-    made = Preflight(name, wanted, configured, limits, found, (), True, notes, unasked)
+    found, typical = _rehearse(ready, asked.client, asked.rounds, limits, targets=targets)
+    made = replace(asked, found=found)
     _refuse_nothing(found)
     if made.answer == "ok" or not changes or answer_of(found, limits) == "ok":
         return made
@@ -174,32 +159,44 @@ def _rehearse(
     return tuple(worse(same) for same in draws.values()), typical
 
 
-def _of_files(
-    ready: Plan,
-    client: str,
-    limits: Limits,
-    wanted: int,
-    targets: Sequence[str],
+def preflight_updates(
+    config: Config,
     updates: Sequence[Path],
-    notes: tuple[str, ...],
-    unasked: tuple[str, ...],
+    client: str = "",
+    limits: Limits = USUAL,
+    rounds: int | None = None,
+    targets: Sequence[str] = (),
 ) -> Preflight:
-    """The real updates, and whether they are this config's."""
+    """Audit real updates, from files (see `overheard.guard.updates`), and whether they are this
+    config's; the rest as `preflight` has it."""
+    ready, asked = _asked(config, client, limits, rounds, targets)
     messages = [read_update(Path(file), ready.recipe) for file in updates]
-    found, _ = measured(ready, client, messages, targets=targets)
+    found, _ = measured(ready, asked.client, messages, targets=targets)
     _refuse_nothing(found)
-    strange = [replayed(ready, client, sent, returned) for sent, returned in messages]
-    for file, why in zip(updates, strange, strict=True):
-        if why:
-            unasked = (*unasked, f"{file}: {why}")
-    if len(messages) < wanted:
-        unasked = (
-            *unasked,
-            f"{len(messages)} of {wanted} rounds were given, and what rounds reveal adds up; "
-            f"--rounds {len(messages)} judges these alone",
+    strange = [replayed(ready, asked.client, sent, returned) for sent, returned in messages]
+    unasked = [f"{file}: {why}" for file, why in zip(updates, strange, strict=True) if why]
+    given = len(messages)
+    if given < asked.rounds:
+        unasked.append(
+            f"{given} of {asked.rounds} rounds were given, and what rounds reveal adds up; "
+            f"--rounds {given} judges these alone"
         )
-    configured = ready.config.training.rounds
-    return Preflight(client, len(messages), configured, limits, found, (), False, notes, unasked)
+    unasked = [*asked.unasked, *unasked]
+    return replace(asked, rounds=given, found=found, simulated=False, unasked=tuple(unasked))
+
+
+def _asked(
+    config: Config, client: str, limits: Limits, rounds: int | None, targets: Sequence[str]
+) -> tuple[Plan, Preflight]:
+    """The client's plan, as it is heard by itself, and the answer before anything was measured."""
+    ready = plan(config)
+    name = _only(ready, client)
+    configured = config.training.rounds
+    wanted = configured if rounds is None else rounds
+    check("rounds", wanted, "rounds", FixConfig)
+    notes, unasked = _left_out(ready, targets)
+    made = Preflight(name, wanted, configured, limits, (), notes=notes, unasked=unasked)
+    return heard_alone(ready), made
 
 
 def _refuse_nothing(found: Sequence[Exposure]) -> None:
@@ -332,7 +329,8 @@ def _kinds(
         ]
         yield _Kind("epochs", tuple(longer))
     seen = recipe.encoding.columns()
-    leaks = [e.attribute for e in leaking if question_named(e.question).removable]
+    removable = [e.attribute for e in leaking if question_named(e.question).removable]
+    leaks = [column for name in removable for column in ready.attributes[name].columns]
     columns = [column for column in dict.fromkeys(leaks) if column in seen]
     if columns and len(columns) < len(seen):
         words = f"leaving {', '.join(columns)} out of the model"

@@ -53,7 +53,8 @@ def launch_isolated(
     it that is an error. Raises what the attack raises if that says that it does not apply, else
     `AttackFailed`: for a crash, for going beyond a limit, for an answer that is no guess.
     """
-    return launch(Isolated(attack, tuple(hidden), partial), view, seed)
+    isolated: Any = Isolated(attack, tuple(hidden), partial)
+    return launch(isolated, view, seed)
 
 
 def from_outside(attack: Attack) -> bool:
@@ -73,7 +74,8 @@ def isolating(every: bool | None = None, hidden: Iterable[Path] = ()) -> Iterato
     def held(attack: Attack) -> Attack:
         if isinstance(attack, Isolated) or not (from_outside(attack) if every is None else every):
             return attack
-        return Isolated(attack, paths)
+        isolated: Any = Isolated(attack, paths)
+        return isolated  # type: ignore[no-any-return]
 
     with launched_as(held):
         yield
@@ -95,22 +97,6 @@ class Isolated:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "__doc__", self.attack.__doc__)
-
-    @property
-    def name(self) -> str:
-        return self.attack.name
-
-    @property
-    def paper(self) -> str:
-        return self.attack.paper
-
-    @property
-    def question(self) -> str:
-        return self.attack.question
-
-    @property
-    def needs(self) -> frozenset[type[Any]]:
-        return self.attack.needs
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):

@@ -149,6 +149,11 @@ class Encoding(Spec):
     def columns(self) -> tuple[str, ...]:
         return tuple(block.column for block in self.blocks)
 
+    def inputs_of_all(self, columns: Iterable[str]) -> list[int]:
+        """Where the inputs stand of those of the columns that are inputs."""
+        seen = [self.inputs_of(c) for c in columns if c in self.columns()]
+        return [place for inside in seen for place in range(inside.start, inside.stop)]
+
     def inputs_of(self, column: str) -> slice:
         """Where the inputs of a column stand."""
         start = 0
@@ -181,22 +186,21 @@ def encode(
 
 
 def encode_each(
-    encoding: Encoding, records: Records, column: str, values: Sequence[Value]
+    encoding: Encoding, records: Records, settings: Sequence[Mapping[str, Value]]
 ) -> NDArray[np.float64]:
-    """Inputs (K, m, width) of the records under each of K values of one column.
+    """Inputs (K, m, width) of the records under each of K settings of some columns.
 
-    The same as `encode` for each value, but what the column does not touch is encoded once.
+    The same as `encode` for each setting, but what these columns do not touch is encoded once.
     """
-    size = len(values) * len(records) * encoding.width * 8
-    check("candidate_bytes", size, f"column {column!r} of {len(records)} records", FixData)
-    base = encode(encoding, records, {column: values[0]})
-    made = np.empty((len(values), *base.shape))
-    made[:] = base
+    size, columns = len(settings) * len(records) * encoding.width * 8, tuple(settings[0])
+    check("candidate_bytes", size, f"{columns} of {len(records)} records", FixData)
+    made = np.repeat(encode(encoding, records, settings[0])[None], len(settings), axis=0)
     start = 0
     for block in encoding.blocks:
-        if block.column == column:
-            for inputs, value in zip(made[1:], values[1:], strict=True):
-                inputs[:, start : start + block.width] = _encode_block(block, np.full(1, value))
+        if block.column in columns:
+            for inputs, setting in zip(made[1:], settings[1:], strict=True):
+                value = np.full(1, setting[block.column])
+                inputs[:, start : start + block.width] = _encode_block(block, value)
         start += block.width
     return made
 

@@ -155,7 +155,7 @@ def simulate(
 
     data = candidates.shards(chosen, sent.dtype)
     ends = local_training(recipe, sent, data, rng, trace=trace)
-    slopes = np.stack(gradients) if curved else np.zeros((times.steps, 1, 1))
+    slopes = np.stack(gradients).astype(np.float64) if curved else np.zeros((times.steps, 1, 1))
     steps = responses(recipe, sent, slopes)
     response = np.stack([steps[group].sum(axis=0) for group in times.groups])
     return Simulated(chosen, ends, path, np.broadcast_to(response, path.shape))

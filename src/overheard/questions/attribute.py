@@ -7,8 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from overheard.evaluation import metrics
-from overheard.evaluation.baselines import imputation, majority_share
-from overheard.evaluation.bounds import algorithm3_bound
+from overheard.evaluation.baselines import algorithm3_bound, imputation, majority_share
 from overheard.evaluation.scoring import Case, Scored, Scorer
 from overheard.evaluation.sureness import Posterior
 from overheard.questions.metrics import ACCURACY

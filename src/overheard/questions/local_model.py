@@ -16,7 +16,7 @@ from overheard.programs.records import Records
 from overheard.questions.metrics import Found, errors
 from overheard.questions.question import Column, Question
 from overheard.report import words
-from overheard.report.judging import Judged
+from overheard.report.verdict import Judged
 from overheard.transcript.guess import LocalModel
 from overheard.transcript.view import Attack
 

@@ -12,7 +12,7 @@ from overheard.evaluation.intervals import clustered_interval, mean_interval, sh
 from overheard.evaluation.record import Finding, Pooled
 from overheard.questions.question import Column, Ends, Metric
 from overheard.report import words
-from overheard.report.judging import EXPOSED, NO_SIGN, UNCLEAR, Judged
+from overheard.report.verdict import EXPOSED, NO_SIGN, UNCLEAR, Judged
 
 Found = Finding | Pooled
 SKEWED = 0.9

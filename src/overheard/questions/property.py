@@ -13,16 +13,16 @@ import numpy as np
 from markupsafe import Markup
 
 from overheard.errors import FixData, ListenLonger
-from overheard.evaluation.evidence import found_p_value
-from overheard.evaluation.properties import answers_of, check_heard, f1, f1_interval, scores_of
+from overheard.evaluation.decision import found_p_value
+from overheard.evaluation.detection import answers_of, check_heard, f1, f1_interval, scores_of
 from overheard.evaluation.record import Finding
 from overheard.evaluation.scoring import Case, Scored, Scorer, finite
 from overheard.questions.metrics import share_strength
 from overheard.questions.question import Column, Metric, Question
 from overheard.randomness import stream
 from overheard.report import words
-from overheard.report.judging import Judged
 from overheard.report.suspects import what_of
+from overheard.report.verdict import Judged
 from overheard.transcript.guess import ClientProperty
 from overheard.transcript.knowledge import Sums
 from overheard.transcript.view import Attack, View
@@ -97,7 +97,6 @@ F1 = Metric(
 
 
 def score(case: Case) -> Scorer:
-    """F1 of the clients said to have the property."""
     clients = case.view.know(Sums).clients
     if case.answers is None:
         raise FixData(

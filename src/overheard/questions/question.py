@@ -203,7 +203,6 @@ def all_questions() -> dict[str, Question]:
 
 
 def question_named(name: str) -> Question:
-    """The question of this name."""
     known = all_questions()
     if name not in known:
         raise FixConfig(
@@ -214,12 +213,10 @@ def question_named(name: str) -> Question:
 
 
 def all_metrics() -> dict[str, Metric]:
-    """The metrics of all questions by their names."""
     return {q.metric.name: q.metric for q in all_questions().values()}
 
 
 def metric_named(name: str) -> Metric:
-    """The metric of this name."""
     known = all_metrics()
     if name not in known:
         raise FixConfig(
@@ -248,27 +245,22 @@ class Topic(NamedTuple):
 
     @property
     def together(self) -> bool:
-        """Whether it was asked of all clients at once."""
         return self.asked is not None and self.asked.together
 
     @property
     def measure(self) -> Metric:
-        """In which units it was scored."""
         return metric_named(self.metric)
 
     @property
     def unit(self) -> str:
-        """What is counted."""
         return self.asked.unit if self.asked else "record"
 
     @property
     def skipped(self) -> bool:
-        """Whether nothing was measured."""
         return self.metric == SKIPPED
 
     @property
     def name(self) -> str:
-        """The secret's name, as short as a column heading."""
         if self.asked is None:
             return self.attribute or self.question.replace("_", " ")
         return self.asked.heading(self.attribute)

@@ -1,7 +1,7 @@
-"""What does a finding look like? Dots with intervals, drawn as inline SVG.
+"""What does a finding look like, and who sees which arrow? Drawings as inline SVG.
 
-A chart is a list of rows, one per client, each a small SVG whose horizontal positions are
-percentages: it fits a phone and a wide screen at the same letter size. Attacks differ by shape,
+A chart of findings is a list of rows, one per client, each a small SVG whose horizontal positions
+are percentages: it fits a phone and a wide screen at the same letter size. Attacks differ by shape,
 place and colour, never by colour alone. Every text goes through `markupsafe`; there is no style
 attribute, because the page's Content-Security-Policy allows none.
 """
@@ -14,6 +14,7 @@ from math import ceil, floor, log10
 
 from markupsafe import Markup
 
+from overheard.evaluation.record import Finding, Pooled
 from overheard.plot import SHAPES, tag
 from overheard.report import words
 
@@ -53,16 +54,17 @@ class Scale:
 
 @dataclass(frozen=True)
 class Lane:
-    """One attack in one row: its number in the page, its look in the chart, its values."""
+    """One attack in one row: its number in the page, its look in the chart, what it found."""
 
     attack: int
     look: int
-    name: str
-    value: float
-    low: float
-    high: float
+    found: Finding | Pooled
     text: str
-    bound: float | None = None
+
+    @property
+    def bound(self) -> float | None:
+        """What theory promises it, where it does."""
+        return self.found.bound if isinstance(self.found, Finding) else None
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,7 @@ class Row:
     @property
     def words(self) -> str:
         """What the row shows, for those who do not see it."""
-        parts = [f"{lane.name} {lane.text}" for lane in self.lanes]
+        parts = [f"{lane.found.attack} {lane.text}" for lane in self.lanes]
         if self.majority is not None:
             parts.append(f"always guessing the commonest value {words.percent(self.majority, 1)}")
         if self.imputation is not None:
@@ -170,7 +172,7 @@ def shape(number: int) -> Markup:
 
 def _told(lane: Lane, row: Row) -> list[str]:
     """What hovering over a lane says: the client, the attack, the guesses and the bound."""
-    told = [f"{row.label}, {lane.name}: {lane.text}"]
+    told = [f"{row.label}, {lane.found.attack}: {lane.text}"]
     if row.majority is not None:
         told.append(f"commonest value {words.percent(row.majority, 1)}")
     if row.imputation is not None:
@@ -185,7 +187,7 @@ def _vertical(place: float, height: int, kind: str) -> Markup:
 
 
 def _lane(lane: Lane, scale: Scale, y: int, row: Row) -> Markup:
-    low, high = f"{scale.at(lane.low)}%", f"{scale.at(lane.high)}%"
+    low, high = f"{scale.at(lane.found.low)}%", f"{scale.at(lane.found.high)}%"
     parts = [
         tag("title", "; ".join(_told(lane, row))),
         tag("line", x1=low, x2=high, y1=y, y2=y, class_="interval"),
@@ -195,5 +197,69 @@ def _lane(lane: Lane, scale: Scale, y: int, row: Row) -> Markup:
         place = f"{scale.at(lane.bound)}%"
         bracket = tag("path", d="M4,-7H0V7H4", class_="bound")
         parts.append(tag("svg", bracket, x=place, y=y))
-    parts.append(tag("svg", shape(lane.look), x=f"{scale.at(lane.value)}%", y=y))
+    parts.append(tag("svg", shape(lane.look), x=f"{scale.at(lane.found.value)}%", y=y))
     return tag("g", *parts, class_=f"lane {look(lane.look)}", data_a=str(lane.attack))
+
+
+_CAPTIONS = {
+    "eavesdropper": "The adversary sits on one client's link and reads both directions.",
+    "server": "The adversary is the server, or reads every link: each client's own update.",
+    "isolating-server": "The adversary is the server and feeds the client its own model back.",
+    "secure-server": "The adversary is the server; it sees the sum of the updates, not one alone.",
+}
+
+
+def threat_picture(name: str) -> Markup | None:
+    """The drawing of a shipped threat_picture model; none for one that we do not know."""
+    if name not in _CAPTIONS:
+        return None
+    at_server = name != "eavesdropper"
+    secure = name == "secure-server"
+    parts = [tag("title", f"Threat model: {name}"), tag("desc", _CAPTIONS[name])]
+    for i, label in enumerate(("client A", "client B", "client C")):
+        y = 16 + 52 * i
+        heard = at_server or i == 0
+        link = "link" if secure or not heard else "link heard"
+        end = (142 if secure else 238, 86 if secure else 62 + 24 * i)
+        parts.append(_box(8, y - 2, 84, label, "node"))
+        for offset in (-4, 4):
+            start, finish = (94, y + 16 + offset), (end[0], end[1] + offset)
+            if offset < 0:
+                start, finish = finish, start
+            parts.append(_arrow(start, finish, link))
+    if secure:
+        parts += [_box(144, 68, 50, "sum", "node"), _arrow((196, 86), (238, 86), "link heard")]
+    parts.append(_box(240, 40, 92, "server", "node tapped" if at_server else "node", 92))
+    x, y = (286, 40) if at_server else (166, 45)
+    parts += [tag("circle", cx=x, cy=y, r="11", class_="ear"), _ear(x, y)]
+    parts.append(_text("listens here", x, y - 19, "heard-label"))
+    return tag("svg", *parts, class_="picture", viewBox="0 0 340 160", role="img",
+               aria_label=f"Threat model {name}: {_CAPTIONS[name]}")  # fmt: skip
+
+
+def _box(x: int, y: int, width: int, label: str, kind: str, height: int = 36) -> Markup:
+    box = tag("rect", x=x, y=y, width=width, height=height, rx=6, class_=kind)
+    return tag("g", box, _text(label, x + width // 2, y + height // 2 + 4, "label"))
+
+
+def _text(words: str, x: int, y: int, kind: str) -> Markup:
+    return tag("text", words, x=x, y=y, class_=kind, text_anchor="middle")
+
+
+def _arrow(start: tuple[int, int], end: tuple[int, int], kind: str) -> Markup:
+    """A line with a head at its end, made of shapes (a marker would need an id)."""
+    (x1, y1), (x2, y2) = start, end
+    length = ((x2 - x1) ** 2 + (y2 - y1) ** 2) ** 0.5
+    ux, uy = 7 * (x2 - x1) / length, 7 * (y2 - y1) / length
+    head = " ".join(
+        f"{x2 - ux + side * uy / 2:.1f},{y2 - uy - side * ux / 2:.1f}" for side in (-1, 1)
+    )
+    line = tag("line", x1=x1, y1=y1, x2=x2, y2=y2)
+    return tag("g", line, tag("polygon", points=f"{x2},{y2} {head}"), class_=kind)
+
+
+def _ear(x: int, y: int) -> Markup:
+    outline = "M-3.5,2.5C-6,-7 5,-7.5 4,-0.5C3.6,2.2 1.5,2.4 1.2,4.4C0.9,6.4 -1.8,6.4 -2.4,4.4"
+    inner = "M-1.2,0C-1.8,-4 2,-3.8 1.6,-0.8"
+    shape = tag("path", d=outline), tag("path", d=inner)
+    return tag("g", *shape, transform=f"translate({x},{y})", class_="ear-shape")

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from overheard.evaluation.decision import topic_of
 from overheard.evaluation.record import Audit
 from overheard.questions.question import Topic
-from overheard.report import helps, judging, verdict, words
+from overheard.report import advice, verdict, words
 from overheard.report.replayed import replay_words
 
 DIGEST_VERSION = 1
@@ -20,7 +19,7 @@ def digest(audit: Audit, show_records: bool = False) -> dict[str, Any]:
     numbers of records only with ``show_records``.
     """
     answers = verdict.verdicts(audit)
-    pooled, judged = judging.judge_pooled(audit), judging.judge(audit)
+    pooled, judged = verdict.judge_pooled(audit), verdict.judge(audit)
     return {
         "digest": DIGEST_VERSION,
         "level": verdict.overall(answers).name,
@@ -31,7 +30,7 @@ def digest(audit: Audit, show_records: bool = False) -> dict[str, Any]:
         "missing": list(audit.run.damage),
         "seed": audit.run.seed,
         "software": audit.run.software,
-        "rules": {level.name: rule for level, rule in judging.rules().items()},
+        "rules": {level.name: rule for level, rule in verdict.rules().items()},
         "secrets": [
             {
                 "secret": v.topic.name,
@@ -43,7 +42,7 @@ def digest(audit: Audit, show_records: bool = False) -> dict[str, Any]:
                 "by_client": {
                     client: _best(judged, v.topic, client, show_records)
                     for client in words.unique(
-                        f.client for f in audit.findings if topic_of(f) == v.topic
+                        f.client for f in audit.findings if f.topic == v.topic
                     )
                 },
             }
@@ -56,14 +55,14 @@ def digest(audit: Audit, show_records: bool = False) -> dict[str, Any]:
         "heard": [h.model_dump() for h in audit.heard],
         "skipped": len(audit.skipped),
         "failed": [one.model_dump() for one in audit.failed],
-        "try": [{"what": a.name, "command": a.command} for a in helps.ranked(audit)],
+        "try": [{"what": a.name, "command": a.command} for a in advice.ranked(audit)],
     }
 
 
 def _best(
-    judged: list[judging.Judged], topic: Topic, client: str | None, show_records: bool
+    judged: list[verdict.Judged], topic: Topic, client: str | None, show_records: bool
 ) -> dict[str, Any] | None:
-    best = judging.strongest(j for j in judged if j.topic == topic and j.client == client)
+    best = verdict.strongest(j for j in judged if j.topic == topic and j.client == client)
     if best is None:
         return None
     found = best.finding

@@ -21,9 +21,9 @@ from overheard.errors import ChooseAnotherOutput
 from overheard.evaluation.record import Audit
 from overheard.files import write_durably
 from overheard.foreign.shown import visible
-from overheard.report import charts, helps, judging, picture, references, sections, words
-from overheard.report.beside import compared
-from overheard.report.helps import Measured
+from overheard.report import advice, charts, references, sections, verdict, words
+from overheard.report.advice import Measured
+from overheard.report.federations import compared
 from overheard.report.page import Page
 from overheard.report.replayed import replay_lines, replay_words
 
@@ -71,20 +71,20 @@ def _render(
         page=page,
         run=audit.run,
         words=words,
-        levels=judging.LEVELS,
-        rules=judging.rules(),
+        levels=verdict.LEVELS,
+        rules=verdict.rules(),
         style=Markup(style),  # nosec B704  # a file of this package
         script=Markup(script),  # nosec B704  # a file of this package
         policy=_policy(style, script),
-        picture=picture.threat(audit.run.threat),
+        picture=charts.threat_picture(audit.run.threat),
         reference_key=charts.reference_key,
         compared=compared([*beside, audit]),
         replayed=replay_words(audit),
         replays=replay_lines(audit)[:rows],
         listened=sections.listened(audit),
         covered=sections.covered(audit),
-        frontiers=helps.frontiers(measured),
-        advice=helps.ranked(audit),
+        frontiers=advice.frontiers(measured),
+        advice=advice.ranked(audit),
         paper=references.title,
         bibtex=references.bibtex(audit),
     )

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 
 from overheard.evaluation.record import Audit, Finding, Pooled
 from overheard.foreign.shown import visible
-from overheard.report import curves, helps, judging, references, sections, verdict, words
-from overheard.report.helps import Measured
+from overheard.report import advice, references, sections, verdict, words
+from overheard.report.advice import Measured
 from overheard.report.replayed import replay_words
 
 _BY_ITSELF = re.compile(
@@ -38,7 +38,7 @@ def render_markdown(
     if not answers:
         lines += ["Nothing was measured: no attack was run."]
     lines += ["", _text(replay_words(audit))]
-    rules = judging.rules().items()
+    rules = verdict.rules().items()
     lines += ["", *(f"> {level.sign} {level.name}: {rule}" for level, rule in rules), ""]
     lines += [*_exposed(audit), *_sure(audit, show_records), *_learned(audit)]
     lines += [*_helps(audit, measured), *_method(audit)]
@@ -46,7 +46,7 @@ def render_markdown(
 
 
 def _exposed(audit: Audit) -> list[str]:
-    best = judging.best_of(judging.judge(audit))
+    best = verdict.best_of(verdict.judge(audit))
     order = sorted(best.values(), key=lambda j: j.strength, reverse=True)
     rows = [
         (
@@ -69,7 +69,7 @@ def _exposed(audit: Audit) -> list[str]:
 
 def _sure(audit: Audit, show_records: bool) -> list[str]:
     numbers = {name: i for i, name in enumerate({f.client: None for f in audit.findings})}
-    found = sections.sure(audit, judging.judge_pooled(audit), numbers, show_records, 10**6)
+    found = sections.sure(audit, verdict.judge_pooled(audit), numbers, show_records, 10**6)
     lines: list[str] = []
     for one in found:
         lines += [
@@ -101,7 +101,7 @@ def _learned(audit: Audit) -> list[str]:
         source = references.title(info.paper)
         lines += [f"- **{_text(info.name)}** ({_text(source)}). {_text(info.words)}{equation}"]
     for one in sections.listened(audit):
-        rows = [(words.count(h.rounds), curves.text(h)) for h, _ in one.line]
+        rows = [(words.count(h.rounds), sections.text(h)) for h, _ in one.line]
         lines += [
             "",
             f"{_text(one.topic.name)} of {_text(one.client)}, by {_text(one.attack)}:",
@@ -113,7 +113,7 @@ def _learned(audit: Audit) -> list[str]:
 
 def _helps(audit: Audit, measured: Sequence[Measured]) -> list[str]:
     lines = ["## What would help", ""]
-    for one in helps.frontiers(measured):
+    for one in advice.frontiers(measured):
         rows = [
             (_text(p.name), words.points(p.leakage), words.scientific(p.utility),
              "yes" if p.best else "no") for p in one.points
@@ -123,7 +123,7 @@ def _helps(audit: Audit, measured: Sequence[Measured]) -> list[str]:
         lines += [*_table(heads, rows), ""]
     if not measured:
         lines += ["Not measured. To try, in this order:", ""]
-        for number, a in enumerate(helps.ranked(audit), 1):
+        for number, a in enumerate(advice.ranked(audit), 1):
             how = f" `{_code(a.command)}`" if a.command else ""
             lines += [f"{number}. **{a.name}.** {_text(a.why)}{how}"]
     return [*lines, ""]

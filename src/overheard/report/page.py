@@ -9,8 +9,8 @@ from markupsafe import Markup
 
 from overheard.evaluation.record import Audit, Finding, Pooled, Skipped
 from overheard.questions.question import Topic
-from overheard.report import charts, judging, sections, verdict, words
-from overheard.report.judging import Judged, Level
+from overheard.report import charts, sections, verdict, words
+from overheard.report.verdict import Judged, Level
 
 CHART_CLIENTS = 30
 """Up to this many clients a chart shows them all; beyond, the pooled row and the worst ones."""
@@ -56,8 +56,8 @@ class Page:
 
     def __init__(self, audit: Audit, most_rows: int, show_records: bool = False) -> None:
         self.audit = audit
-        self.judged = judging.judge(audit)
-        self.pooled = judging.judge_pooled(audit)
+        self.judged = verdict.judge(audit)
+        self.pooled = verdict.judge_pooled(audit)
         self.topics = verdict.topics(audit)
         self.verdicts = verdict.verdicts(audit)
         self.attacks = words.unique(
@@ -69,7 +69,7 @@ class Page:
         self.look = self._looks()
         self.clients = words.unique([*audit.run.clients, *(f.client for f in audit.findings)])
         self.client_number = {name: i for i, name in enumerate(self.clients)}
-        self.best = judging.best_of(self.judged)
+        self.best = verdict.best_of(self.judged)
         self.bounds: dict[tuple[str | None, Topic], float] = {}
         for j in self.judged:
             if isinstance(j.finding, Finding) and j.finding.bound is not None:
@@ -117,7 +117,6 @@ class Page:
         return sum(j.level is level for (_, t), j in self.best.items() if t == topic)
 
     def asked(self, topic: Topic) -> int:
-        """Clients with a finding on the topic."""
         return sum(t == topic for _, t in self.best)
 
     def rounds(self, attack: str) -> str:
@@ -131,21 +130,19 @@ class Page:
         return f"{span} of {words.count(self.audit.run.rounds)}"
 
     def pooled_about(self, topic: Topic) -> Judged | None:
-        """The strongest attack over all clients together."""
-        return judging.strongest(j for j in self.pooled if j.topic == topic)
+        return verdict.strongest(j for j in self.pooled if j.topic == topic)
 
     def value(self, found: Finding | Pooled) -> str:
-        """The measured value with its interval, as its metric is written."""
         return found.measure.text(found.value, found.low, found.high, 1)
 
     def lead(self) -> str:
         """The answer of the whole page in one sentence."""
         who = words.capital(words.actor(self.audit.run.threat))
-        asked = [v for v in self.verdicts if v.level is not judging.NOT_MEASURED]
+        asked = [v for v in self.verdicts if v.level is not verdict.NOT_MEASURED]
         if not asked:
             return "Nothing was measured: no attack ran whose answer may be relied on."
-        exposed = sum(v.level is judging.EXPOSED for v in asked)
-        clients = len({j.client for j in self.judged if j.level is judging.EXPOSED})
+        exposed = sum(v.level is verdict.EXPOSED for v in asked)
+        clients = len({j.client for j in self.judged if j.level is verdict.EXPOSED})
         unmeasured = len(self.verdicts) - len(asked)
         rest = f"; {unmeasured:,} more could not be measured" if unmeasured else ""
         if not exposed:
@@ -155,7 +152,7 @@ class Page:
         some = f"{exposed} of the" if exposed < len(asked) else "all"
         many = {1: "the one secret", 2: "both secrets" if exposed == 2 else "one of the 2 secrets"}
         secrets = many.get(len(asked), f"{some} {len(asked)} secrets")
-        if all(v.topic.together for v in asked if v.level is judging.EXPOSED):
+        if all(v.topic.together for v in asked if v.level is verdict.EXPOSED):
             together = f"of {self.population:,} clients together"
             return f"{who} learns {secrets} asked about, {together}{rest}."
         if not clients:
@@ -170,7 +167,7 @@ class Page:
     def _looks(self) -> dict[str, int]:
         """A look per attack, distinct among those on the same question; attacks before guesses."""
         asked = {f.attack: f.question for f in verdict.everything(self.audit)}
-        asked |= {info.name: info.question for info in self.audit.attacks}
+        asked |= self.audit.questions
         taken: dict[str, int] = {}
         looks = {}
         for name in sorted(self.attacks, key=lambda name: name not in self.audit.listening):
@@ -210,7 +207,7 @@ class Page:
             if rows > most:
                 break
             about = sorted(by_client[name], key=lambda j: self.topics.index(j.topic))
-            worst = judging.strongest(about)
+            worst = verdict.strongest(about)
             tables.append(_Client(self.client_number[name], name, tuple(about), worst))
         return tables
 
@@ -257,16 +254,8 @@ class Page:
         )
 
     def _lane(self, found: Finding | Pooled) -> charts.Lane:
-        return charts.Lane(
-            attack=self.number[found.attack],
-            look=self.look[found.attack],
-            name=found.attack,
-            value=found.value,
-            low=found.low,
-            high=found.high,
-            text=found.measure.mark(found) + (", flagged" if found.flag else ""),
-            bound=found.bound if isinstance(found, Finding) else None,
-        )
+        text = found.measure.mark(found) + (", flagged" if found.flag else "")
+        return charts.Lane(self.number[found.attack], self.look[found.attack], found, text)
 
     def _scale(self, topic: Topic) -> charts.Scale:
         """One axis for all charts of a metric, so that they can be compared."""

@@ -1,25 +1,214 @@
-"""How sure is the adversary, and how long did it have to listen? The record's fields, in order."""
+"""How sure is the adversary, and how long did it have to listen? The record's fields, in order, and
+small charts of points joined by lines.
+
+Drawn as in `charts`: horizontal places are percentages, vertical ones pixels, so that letters keep
+their size on any screen. Every chart has a table beside it for those who do not see it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from math import log10
 
 from markupsafe import Markup
 
-from overheard.evaluation.decision import topic_of
-from overheard.evaluation.record import (
-    Audit,
-    Bin,
-    Finding,
-    Heard,
-    KnownShare,
-    Pooled,
-    Sureness,
-)
+from overheard.evaluation.record import Audit, Bin, Finding, Heard, KnownShare, Pooled, Sureness
+from overheard.plot import tag
 from overheard.questions.question import Topic
-from overheard.report import curves, judging, verdict, words
-from overheard.report.judging import Judged
+from overheard.report import charts, verdict, words
+from overheard.report.verdict import Judged
+
+HEIGHT = 190
+_TOP, _BOTTOM = 12, 164
+_LEFT, _RIGHT = 9.0, 97.0
+
+
+@dataclass(frozen=True)
+class Frame:
+    """The plane of a chart: where a pair of values stands."""
+
+    x_least: float
+    x_most: float
+    y_least: float
+    y_most: float
+    log: bool = False
+    log_y: bool = False
+
+    def x(self, value: float) -> float:
+        """In per cent of the width."""
+        value = log10(value) if self.log else value
+        place = (value - self.x_least) / (self.x_most - self.x_least)
+        return round(_LEFT + min(max(place, 0), 1) * (_RIGHT - _LEFT), 2)
+
+    def y(self, value: float) -> float:
+        """In pixels from the top."""
+        if self.log_y:
+            value = log10(value) if value > 0 else self.y_least
+        place = (value - self.y_least) / (self.y_most - self.y_least)
+        return round(_BOTTOM - min(max(place, 0), 1) * (_BOTTOM - _TOP), 1)
+
+
+@dataclass(frozen=True)
+class Mark:
+    x: float
+    y: float
+    low: float
+    high: float
+    text: str
+    look: int = 0
+
+
+def share_bar(part: int, whole: int) -> Markup:
+    """A bar as long as the part is of the whole."""
+    width = 100 * part / whole if whole else 0.0
+    bar = tag("rect", x="0", y="2", width=f"{max(width, 0.4):.2f}%", height="12", class_="bar")
+    return tag("svg", bar, class_="plot", height=16, aria_hidden="true")
+
+
+def reliability(bins: Sequence[Bin], name: str) -> Markup:
+    """Share guessed right against the probability claimed; on the diagonal they agree."""
+    # at least the upper half: the chosen one of two values never has less than one half
+    least = min([0.5, *(b.least for b in bins), *(b.low for b in bins)])
+    least = int(10 * least) / 10
+    frame = Frame(least, 1.0, least, 1.0)
+    ticks = [
+        t / 10 for t in range(round(10 * least), 11) if (10 - t) % (2 if least < 0.5 else 1) == 0
+    ]
+    diagonal = _segment(frame, (least, least), (1.0, 1.0), "limit")
+    marks = [
+        Mark(
+            b.confidence,
+            b.right,
+            b.low,
+            b.high,
+            f"claimed {words.percent(b.confidence, 1)}, right "
+            f"{words.interval(b.right, b.low, b.high, 1)}, {words.count(b.n, 'record')}",
+        )
+        for b in bins
+    ]
+    labels = [(t, words.percent(t)) for t in ticks]
+    return _plane(frame, labels, labels, marks, f"Reliability of {name}", [diagonal], join=False)
+
+
+def by_rounds(line: Sequence[Heard], references: Sequence[tuple[float, str]], name: str) -> Markup:
+    """What was learned against the number of rounds heard, which is logarithmic."""
+    most = max(h.rounds for h in line)
+    loss = not line[0].measure.share
+    values = [v for h in line for v in (h.value, h.low, h.high)] + [v for v, _ in references]
+    scale = charts.loss_scale(values) if loss else charts.share_scale(values)
+    frame = Frame(0.0, max(log10(most), 0.3), scale.least, scale.most, log=True, log_y=loss)
+    rounds = [10**d for d in range(9) if 10**d <= most]
+    ticks = [(float(r), words.count(r)) for r in rounds]
+    if frame.x(most) - frame.x(rounds[-1]) > 12:
+        ticks.append((float(most), words.count(most)))
+    lines = [_level(frame, value, kind) for value, kind in references]
+    marks = [
+        Mark(
+            float(h.rounds), h.value, h.low, h.high, f"{words.count(h.rounds, 'round')}: {text(h)}"
+        )
+        for h in line
+    ]
+    heights = [(value, label.partition(" ")[0]) for value, label in scale.ticks()]
+    return _plane(frame, ticks, heights, marks, f"{name} by rounds heard", lines)
+
+
+def by_coverage(line: Sequence[KnownShare], name: str) -> Markup:
+    """Accuracy on the records known against the share of the client's records that is known."""
+    values = [v for c in line for v in (c.value, c.low, c.high, c.majority)]
+    scale = charts.share_scale(values)
+    frame = Frame(0.0, 1.0, scale.least, scale.most)
+    lines = [
+        _segment(frame, (a.coverage, a.majority), (b.coverage, b.majority), "majority")
+        for a, b in pairwise(line)
+    ]
+    marks = [
+        Mark(
+            c.coverage,
+            c.value,
+            c.low,
+            c.high,
+            f"{words.percent(c.coverage)} known ({words.count(c.known, 'record')}): "
+            f"{words.interval(c.value, c.low, c.high, 1)}",
+        )
+        for c in line
+    ]
+    ticks = [(share, words.percent(share)) for share in (0.0, 0.25, 0.5, 0.75, 1.0)]
+    heights = [(value, label.partition(" ")[0]) for value, label in scale.ticks()]
+    return _plane(frame, ticks, heights, marks, f"{name} by share of records known", lines)
+
+
+def text(heard: Heard) -> str:
+    return heard.measure.text(heard.value, heard.low, heard.high, 1)
+
+
+def scatter(marks: Sequence[Mark], y_name: str) -> Markup:
+    """Leakage (horizontal, a share) against utility (vertical)."""
+    values = [v for m in marks for v in (m.low, m.y, m.high)]
+    low, high = min(values), max(values)
+    pad = max(0.02, 0.1 * (high - low))
+    most = max([0.1, *(m.x for m in marks)])
+    frame = Frame(0.0, 1.05 * most, low - pad, high + pad)
+    steps = [most * k / 4 for k in range(5)]
+    heights = [low + (high - low) * k / 3 for k in range(4)] if high > low else [low]
+    return _plane(
+        frame,
+        [(s, words.percent(s)) for s in steps],
+        [(h, f"{h:.2f}".replace("-", "−")) for h in heights],
+        marks,
+        f"Leakage against {y_name}",
+        join=False,
+    )
+
+
+def _plane(
+    frame: Frame,
+    across: Sequence[tuple[float, str]],
+    upward: Sequence[tuple[float, str]],
+    marks: Sequence[Mark],
+    name: str,
+    lines: Sequence[Markup] = (),
+    join: bool = True,
+) -> Markup:
+    parts = [tag("title", name), tag("desc", "; ".join(m.text for m in marks))]
+    for value, label in upward:
+        y = frame.y(value)
+        parts.append(_rule(f"{_LEFT}%", f"{_RIGHT}%", y, y, "grid"))
+        parts.append(tag("text", label, x=f"{_LEFT - 1}%", y=y + 4, text_anchor="end"))
+    for value, label in across:
+        x = f"{frame.x(value)}%"
+        parts.append(_rule(x, x, _TOP, _BOTTOM, "grid"))
+        parts.append(tag("text", label, x=x, y=_BOTTOM + 18, text_anchor="middle"))
+    parts += lines
+    if join:
+        parts += [_segment(frame, (a.x, a.y), (b.x, b.y), "join") for a, b in pairwise(marks)]
+    parts += [_point(frame, mark) for mark in marks]
+    return tag("svg", *parts, class_="plot plane", height=HEIGHT, role="img", aria_label=name)
+
+
+def _point(frame: Frame, mark: Mark) -> Markup:
+    x, y = f"{frame.x(mark.x)}%", frame.y(mark.y)
+    low, high = frame.y(mark.low), frame.y(mark.high)
+    shape = tag("svg", charts.shape(mark.look), x=x, y=y)
+    line = _rule(x, x, low, high, "interval")
+    return tag("g", tag("title", mark.text), line, shape, class_=f"lane {charts.look(mark.look)}")
+
+
+def _level(frame: Frame, value: float, kind: str) -> Markup:
+    y = frame.y(value)
+    return _rule(f"{_LEFT}%", f"{_RIGHT}%", y, y, kind)
+
+
+def _segment(
+    frame: Frame, start: tuple[float, float], end: tuple[float, float], kind: str
+) -> Markup:
+    (x1, y1), (x2, y2) = start, end
+    return _rule(f"{frame.x(x1)}%", f"{frame.x(x2)}%", frame.y(y1), frame.y(y2), kind)
+
+
+def _rule(x1: str, x2: str, y1: float, y2: float, kind: str) -> Markup:
+    return tag("line", x1=x1, x2=x2, y1=y1, y2=y2, class_=kind)
 
 
 @dataclass(frozen=True)
@@ -82,7 +271,7 @@ def covered(audit: Audit) -> list[Covered]:
         if len(line) > 1:
             line.sort(key=lambda c: c.coverage)
             rows = tuple((c, words.interval(c.value, c.low, c.high, 1)) for c in line)
-            figure = curves.by_coverage(line, f"{attack} on {attribute}")
+            figure = by_coverage(line, f"{attack} on {attribute}")
             found.append(Covered(attribute, attack, client, rows, figure))
     return found
 
@@ -101,7 +290,7 @@ def sure(
             and j.finding.sure is not None
             and not j.finding.flag
         ]
-        best = judging.strongest(about)
+        best = verdict.strongest(about)
         if best is None or best.finding.sure is None or not isinstance(best.finding, Pooled):
             continue
         row, sureness = best.finding, best.finding.sure
@@ -110,7 +299,7 @@ def sure(
         clients = [
             _client(f, f.sure, numbers, show_records)
             for f in audit.findings
-            if f.attack == row.attack and topic_of(f) == topic and f.sure is not None and not f.flag
+            if f.attack == row.attack and f.topic == topic and f.sure is not None and not f.flag
         ]
         clients.sort(key=lambda c: -c.sure.certain / max(c.n, 1))
         found.append(
@@ -119,8 +308,8 @@ def sure(
                 row,
                 sureness,
                 asked,
-                tuple((_between(b), b, curves.share_bar(b.n, asked)) for b in sureness.bins),
-                curves.reliability(sureness.bins, name),
+                tuple((_between(b), b, share_bar(b.n, asked)) for b in sureness.bins),
+                reliability(sureness.bins, name),
                 tuple(clients[:most]),
                 show_records,
             )
@@ -132,10 +321,10 @@ def listened(audit: Audit) -> list[Listened]:
     """The secrets for which the record has more than one number of rounds."""
     lines: dict[tuple[Topic, str, str], list[Heard]] = {}
     for h in audit.heard:
-        lines.setdefault((topic_of(h), h.attack, h.client), []).append(h)
+        lines.setdefault((h.topic, h.attack, h.client), []).append(h)
     first: dict[tuple[Topic, str, str], Finding] = {}
     for f in audit.findings:
-        first.setdefault((topic_of(f), f.attack, f.client), f)
+        first.setdefault((f.topic, f.attack, f.client), f)
     found = []
     for (topic, attack, client), line in lines.items():
         if len(line) < 2:
@@ -152,8 +341,8 @@ def listened(audit: Audit) -> list[Listened]:
                 topic,
                 attack,
                 client,
-                tuple((h, curves.text(h)) for h in line),
-                curves.by_rounds(line, known, f"{attack} on {topic.name}"),
+                tuple((h, text(h)) for h in line),
+                by_rounds(line, known, f"{attack} on {topic.name}"),
                 "" if majority is None else words.percent(majority, 1),
                 "" if imputation is None else words.percent(imputation, 1),
             )

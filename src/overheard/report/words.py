@@ -27,18 +27,15 @@ _ACTORS = {
 
 
 def actor(threat: str) -> str:
-    """The adversary as the subject of a sentence."""
     return _ACTORS.get(threat, f"the adversary “{threat}”")
 
 
 def question_title(question: str) -> str:
-    """A heading for a question of the audit."""
     known = all_questions().get(question)
     return known.title if known else question.replace("_", " ").capitalize()
 
 
 def capital(text: str) -> str:
-    """The text with its first letter raised and the rest left alone."""
     return text[:1].upper() + text[1:]
 
 
@@ -80,7 +77,6 @@ def points(difference: float | None) -> str:
 
 
 def share(value: float | None) -> str:
-    """A share for a table cell."""
     return NOTHING if value is None else percent(value, 1)
 
 
@@ -114,7 +110,6 @@ def scientific(value: float) -> str:
 
 
 def seconds(value: float) -> str:
-    """A duration in seconds, two digits."""
     return f"{value:.2g}" if value < 1 else f"{value:.1f}"
 
 
@@ -129,7 +124,6 @@ def loss(value: float) -> str:
 
 
 def loss_interval(value: float, low: float, high: float) -> str:
-    """The same with its interval."""
     return f"{loss(value)} ({loss(low)} to {loss(high)})"
 
 
@@ -165,7 +159,6 @@ def settings(recipe: Mapping[str, Any], longest: int = 300) -> list[tuple[str, s
 
 
 def unique(names: Iterable[str]) -> list[str]:
-    """The names in order of appearance, each once."""
     return list(dict.fromkeys(names))
 
 

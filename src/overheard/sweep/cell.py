@@ -14,15 +14,14 @@ from numpy.typing import NDArray
 
 from overheard.data.dataset import Dataset
 from overheard.errors import FixData, OverheardError
-from overheard.evaluation.audit import audit
+from overheard.evaluation.audit import AuditOptions, audit
 from overheard.evaluation.record import Audit
 from overheard.federation.config import parse_config
 from overheard.federation.plan import load_data, plan
 from overheard.federation.simulate import simulate
 from overheard.programs.records import Records
 from overheard.randomness import stream
-from overheard.sweep.code import cell_code
-from overheard.sweep.grid import Cell
+from overheard.sweep.grid import Cell, cell_code
 from overheard.sweep.utility import global_model, utility
 from overheard.transcript.observe import recipe_of
 from overheard.transcript.store import Recording
@@ -63,9 +62,8 @@ def _measure(cell: Cell, folder: Path) -> Result:
     recipe = recipe_of(recording)
     assert recipe is not None, "the simulator always writes the recipe"
     worth, name = utility(recipe, global_model(recording, recipe, config.server_rule()), held)
-    record = audit(
-        recording, threat_named(cell.threat), cell.attacks, cell.clients, cell.targets, cell.seed
-    )
+    threat, options = threat_named(cell.threat), AuditOptions(seed=cell.seed)
+    record = audit(recording, threat, cell.attacks, cell.clients, cell.targets, options)
     broken = [f"{f.attack} on {f.client}: {f.reason}" for f in record.failed]
     return {
         **({"error": "; ".join(broken)} if broken else {}),

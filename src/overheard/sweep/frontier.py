@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 from typing import Any
 
 from overheard.errors import FixConfig, FixData
+from overheard.plot import COLOURS, Axis, Panel, Series, figure
 from overheard.questions.question import all_metrics
 from overheard.sweep.cell import DETAILS, POOLED
 from overheard.sweep.table import Row
@@ -19,7 +20,7 @@ class Point:
 
     ``leakage`` is the lift over the best guess of somebody who does not listen (never below 0),
     ``bits`` what the adversary learned per record. ``spread`` are standard deviations over seeds.
-    ``code``: the digest of the code that all its cells were measured by (`sweep.code`).
+    ``code``: the digest of the code that all its cells were measured by (`sweep.grid.cell_code`).
     """
 
     defence: str
@@ -45,7 +46,6 @@ class Point:
 
     @property
     def name(self) -> str:
-        """How the setting is called."""
         strength = f" {self.strength:g}" if self.strength else ""
         return ", ".join([f"{self.defence}{strength}", *(f"{k}={v}" for k, v in self.varied)])
 
@@ -91,7 +91,6 @@ def _point(
     attribute: str,
     attacks: Mapping[str, list[Row]],
 ) -> Point:
-    """The worst attack on one secret under one setting."""
     worst = max(attacks, key=lambda a: fmean(r["lift"] for r in attacks[a]))
     mine = attacks[worst]
     lifts, worths = [max(r["lift"], 0.0) for r in mine], [r["utility"] for r in mine]
@@ -140,3 +139,44 @@ def _marked(point: Point, points: list[Point]) -> Point:
         for p in rivals
     )
     return replace(point, best=not beaten)
+
+
+def draw(points: Sequence[Point], title: str = "") -> str:
+    """An SVG; defences differ by mark and colour, the frontier is the line."""
+    secrets = list(dict.fromkeys(p.attribute for p in points))
+    defences = list(dict.fromkeys(p.defence for p in points))
+    panels = [_panel([p for p in points if p.attribute == secret], defences) for secret in secrets]
+    return figure(panels, title, columns=max(len(panels), 1), size=(340, 280))
+
+
+def _panel(mine: Sequence[Point], defences: Sequence[str]) -> Panel:
+    best = sorted((p for p in mine if p.best), key=lambda p: p.leakage)
+    series = [
+        Series(
+            [p.leakage for p in best],
+            [p.utility for p in best],
+            colour="#000000",
+            line="solid",
+            width=0.8,
+        )
+    ]
+    for number, defence in enumerate(defences):
+        these = [p for p in mine if p.defence == defence]
+        series.append(
+            Series(
+                [p.leakage for p in these],
+                [p.utility for p in these],
+                defence,
+                COLOURS[number % 7],
+                mark=number,
+                hollow=number % 12 >= 6,  # the shapes begin again
+                x_spread=[p.leakage_spread for p in these],
+                y_spread=[p.utility_spread for p in these],
+            )
+        )
+    return Panel(
+        series,
+        Axis("leakage: lift over the best guess"),
+        Axis(f"utility: {mine[0].utility_is} of the global model"),
+        mine[0].attribute or "membership",
+    )

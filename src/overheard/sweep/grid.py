@@ -27,6 +27,7 @@ import copy
 import hashlib
 import json
 from dataclasses import dataclass
+from functools import cache
 from itertools import product
 from math import prod
 from pathlib import Path
@@ -34,6 +35,7 @@ from typing import Any
 
 from pydantic import Field, field_validator
 
+from overheard.code_digest import MAKES_NO_NUMBER, code_of, stands_on
 from overheard.errors import FixConfig
 from overheard.federation.config import checked, parse_config
 from overheard.foreign.limits import check
@@ -113,13 +115,11 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """How the cell is called in progress and errors."""
         parts = [f"{key}={value}" for key, value in self.varied.items()]
         return ", ".join([f"{self.defence} {self.strength:g}", *parts, f"seed {self.seed}"])
 
 
 def read_sweep(path: str | Path) -> SweepConfig:
-    """Read and check a sweep's config file."""
     return parse_sweep(read_toml(path), str(path))
 
 
@@ -163,3 +163,13 @@ def _put(config: dict[str, Any], key: str, value: Any) -> None:
         if not isinstance(config, dict):
             raise FixConfig(f"{key!r}: {part!r} is a value, not a table; correct the key")
     config[last] = value
+
+
+@cache
+def cell_code(attacks: tuple[str, ...]) -> str:
+    """The digest for a cell that runs these attacks; none are all of them, as an audit has it."""
+    from overheard.attacks import all_attacks
+
+    known = all_attacks()
+    named = [known[name].__module__ for name in attacks or known if name in known]
+    return code_of(stands_on("overheard.sweep.cell", *named, without=MAKES_NO_NUMBER))

@@ -32,8 +32,7 @@ from overheard.errors import ChooseAnotherOutput, FixConfig, FixRecording
 from overheard.files import sole_writer, write_durably
 from overheard.foreign.files import read_bounded
 from overheard.foreign.notation import read_json
-from overheard.sweep.code import cell_code
-from overheard.sweep.grid import Cell, SweepConfig, cells
+from overheard.sweep.grid import Cell, SweepConfig, cell_code, cells
 
 Result = dict[str, Any]
 Scalar = float | int | str | None
@@ -85,9 +84,9 @@ def sweep(
     """Run every cell that ``out`` does not hold yet; returns ``out``.
 
     ``workers`` processes on this machine, or a Ray cluster at the address ``ray``. ``again``: run
-    cells once more that failed before, or that other code than today's ran (`sweep.code`); without
-    it such cells are not mixed with new ones. A disk that is full ends the sweep; what is finished
-    is kept, and the next call goes on from there.
+    cells once more that failed before, or that other code than today's ran (`grid.cell_code`);
+    without it such cells are not mixed with new ones. A disk that is full ends the sweep; what is
+    finished is kept, and the next call goes on from there.
     """
     folder = Path(out)
     wanted = cells(config)
@@ -286,7 +285,6 @@ def _keep(folder: Path, result: Result) -> None:
 
 
 def read_result(path: Path) -> dict[str, Any]:
-    """A finished cell."""
     content = read_json(path)
     try:
         return CellResult.model_validate(content).model_dump(exclude_unset=True)

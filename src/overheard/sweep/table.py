@@ -69,7 +69,6 @@ def write_table(folder: str | Path) -> Path:
 
 
 def read_described(root: Path) -> SweepConfig:
-    """What the folder's sweep is of."""
     path = root / "sweep.json"
     try:
         content = read_json(path)

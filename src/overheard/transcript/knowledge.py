@@ -19,6 +19,7 @@ from overheard.errors import FixData
 from overheard.foreign.limits import check
 from overheard.programs.recipe import Recipe
 from overheard.programs.records import Records, Value, positions
+from overheard.transcript.announced import AppliedDefence, InTheClear
 from overheard.transcript.batch_order import BatchOrder
 from overheard.transcript.kind import (
     LABEL_COLUMN,
@@ -30,6 +31,7 @@ from overheard.transcript.kind import (
     registered,
     sealed,
 )
+from overheard.transcript.target import JOINT, attribute, joined
 from overheard.transcript.traffic import Broadcast, Link, RoundSum, Sums
 
 __all__ = [
@@ -138,15 +140,55 @@ class AttributeDomain(Knowledge):
     """The sensitive column's name and the values it may take.
 
     Of a numeric column ``values`` are the middles of bins, and ``spread`` is the standard
-    deviation of its values within each bin (empty for a column of few values).
+    deviation of its values within each bin (empty for a column of few values). Of several columns
+    at once (see `Target`), ``parts`` are these columns and ``combinations`` what each value says
+    of them; both are empty of one.
     """
 
     name: ClassVar[str] = "attribute domain"
     column: str
     values: tuple[int | Value, ...]
     spread: tuple[float, ...] = ()
+    parts: tuple[str, ...] = ()
+    combinations: tuple[tuple[int | Value, ...], ...] = ()
+
+    @classmethod
+    def of_several(cls, parts: tuple[str, ...], records: Records) -> Self:
+        """Of several columns at once: the combinations that occur in the records."""
+        rows = sorted(set(zip(*(records[part].tolist() for part in parts), strict=True)))
+        values = tuple(JOINT.join(map(str, row)) for row in rows)
+        return cls(JOINT.join(parts), values, (), parts, tuple(rows))
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns of the records that are the secret."""
+        return self.parts or (self.column,)
+
+    @property
+    def settings(self) -> tuple[Mapping[str, Value], ...]:
+        """What each value sets the columns to."""
+        rows = self.combinations or tuple((value,) for value in self.values)
+        return tuple(dict(zip(self.columns, row, strict=True)) for row in rows)
+
+    def positions(self, records: Records) -> NDArray[np.int64]:
+        """Which of the values each record has."""
+        table = joined(records, attribute(*self.columns))
+        return positions(table[self.column], self.values)
+
+    def content(self) -> Any:
+        """Of one column without what only several have: older readers read on."""
+        several = () if self.parts else ("parts", "combinations")
+        return {k: v for k, v in super().content().items() if k not in several}
 
     def __post_init__(self) -> None:
+        widths = {len(row) for row in self.combinations}
+        if (self.parts or widths) and (
+            len(self.combinations) != len(self.values) or widths != {len(self.parts)}
+        ):
+            raise FixData(
+                f"{self.column!r} has {len(self.values)} values of the columns {self.parts} and "
+                f"{len(self.combinations)} combinations; give each value one value of each column"
+            )
         if len(set(self.values)) != len(self.values) or len(self.values) < 2:
             given = ", ".join(map(str, self.values)) or "none"
             raise FixData(
@@ -177,7 +219,7 @@ class AttributeDomain(Knowledge):
     def of(cls, content: Any, held: Held) -> Self:
         check("domain_values", len(content["values"]), held.recording.side_folder)
         read = super().of(content, held)
-        if read.column != held.target.column:
+        if read.column != held.target.column or read.columns != held.target.columns:
             raise ValueError(f"it is about {read.column!r}")
         return read
 
@@ -203,7 +245,7 @@ class AttributePrior(Knowledge):
         domain = world.settled(AttributeDomain)
         if not isinstance(domain, AttributeDomain):
             return None
-        which = positions(world.population[domain.column], domain.values)
+        which = domain.positions(world.population)
         return cls(tuple(float(np.mean(which == k)) for k in range(len(domain.values))))
 
 
@@ -352,104 +394,6 @@ class GroupCounts(Knowledge):
     @classmethod
     def of(cls, content: Any, held: Held) -> Self:
         return cls(tuple(map(int, content)))
-
-
-EFFECTS: dict[str, tuple[str, ...]] = {
-    "clip": ("repeatable",),
-    "gaussian": ("additive", "repeatable"),
-    "drop_column": ("additive", "repeatable"),
-    "dp_sgd": ("repeatable",),
-    "top_k": ("sparse", "repeatable"),
-    "quantise": (),
-    "secure_sum": (),
-}
-"""What recordings that name these defences mean by it. Any other defence says it itself."""
-
-
-@kind
-@dataclass(frozen=True)
-class AppliedDefence(Knowledge):
-    """What clients and server do against listeners, as every participant is told.
-
-    ``clip_norm``: updates longer than this were scaled down to it (None: none were). ``noise_sd``:
-    standard deviation of the Gaussian noise on each coordinate of an update (0: none), in the
-    update's own units; ``server_noise_sd``: of the model that is sent. ``promises``: the same in
-    words. Which updates were clipped, and by how much, is not told.
-
-    ``effects``, of each name (by default, see `EFFECTS`): ``additive``, an update is still a sum
-    over records, and the noise; ``sparse``, a coordinate of 0 was not sent; ``repeatable``, who
-    trains again can do the same to the update, knowing what is told here.
-    """
-
-    name: ClassVar[str] = "applied defence"
-    names: tuple[str, ...]
-    clip_norm: float | None = None
-    noise_sd: float = 0.0
-    promises: tuple[str, ...] = ()
-    server_noise_sd: float = 0.0
-    effects: tuple[tuple[str, ...], ...] = ()
-
-    def having(self, effect: str) -> tuple[str, ...]:
-        """The names of those that have this effect."""
-        each = self.effects or [EFFECTS.get(name, ()) for name in self.names]
-        return tuple(name for name, has in zip(self.names, each, strict=True) if effect in has)
-
-    def content(self) -> Any:
-        """Without effects where the names say them: older readers read on."""
-        said = super().content()
-        return said if self.effects else {k: v for k, v in said.items() if k != "effects"}
-
-    def __post_init__(self) -> None:
-        if self.effects and len(self.effects) != len(self.names):
-            raise FixData(
-                f"the applied defence has effects of {len(self.effects)} defences and names "
-                f"{len(self.names)}; give those of each, or none"
-            )
-        if not 0 <= self.noise_sd < np.inf or not (self.clip_norm is None or self.clip_norm > 0):
-            raise FixData(
-                f"the applied defence has noise_sd {self.noise_sd} and clip_norm {self.clip_norm}; "
-                "give a noise that is not negative and a norm that is positive, or leave them out"
-            )
-
-
-@kind
-@dataclass(frozen=True)
-class InTheClear(Knowledge):
-    """What the messages said besides the models, as the recorder noticed it: no attack is needed.
-
-    ``notes`` are sentences; ``values``, by name and client, what each message said (a metric, a
-    record count).
-    """
-
-    name: ClassVar[str] = "what was sent in the clear"
-    notes: tuple[str, ...]
-    values: Mapping[str, Mapping[str, tuple[int | Value, ...]]]
-
-    def sentences(self) -> tuple[str, ...]:
-        """The findings in words, for an audit's notes."""
-        said = list(self.notes)
-        for what, clients in self.values.items():
-            spans = [f"{client}: {_span(values)}" for client, values in clients.items()]
-            more = f" and {len(spans) - _SHOWN} more" if len(spans) > _SHOWN else ""
-            said.append(
-                f"Sent in the clear besides the models: {what!r} of {len(spans)} client(s) "
-                f"({'; '.join(spans[:_SHOWN])}{more})."
-            )
-        return tuple(said)
-
-
-_SHOWN = 5  # clients in a sentence
-
-
-def _span(said: tuple[int | Value, ...]) -> str:
-    """One value as it is; several numbers as their range."""
-    different = list(dict.fromkeys(said))
-    if len(different) == 1:
-        return str(different[0])
-    numbers = [value for value in different if not isinstance(value, str)]
-    if len(numbers) == len(different):
-        return f"{min(numbers):.6g} to {max(numbers):.6g}"
-    return ", ".join(map(str, different[:3]))
 
 
 LISTENING: frozenset[type[Any]] = frozenset({Link, Sums})

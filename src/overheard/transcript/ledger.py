@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from io import FileIO
@@ -20,12 +20,13 @@ from typing import Any
 
 from overheard.errors import FixData, FixRecording
 from overheard.files import OPEN, PRIVATE, new_folder, sync_folder, write_durably
-from overheard.foreign.files import read_bounded
+from overheard.foreign.files import opened, read_bounded
 from overheard.foreign.limits import check
 from overheard.foreign.notation import parse_json
 from overheard.foreign.shown import short
 
 INDEX = "index.jsonl"
+FOLDERS = ("wire", "side", "truth")
 _FILE_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,99}")
 Entry = dict[str, Any]
 
@@ -74,9 +75,8 @@ def read_ledger(folder: Path) -> Ledger:
     *whole, rest = raw.split(b"\n")
     previous = ""
     entries: list[Entry] = []
-    for number, line in enumerate(whole, 1):
-        digest, _, text = line.decode("utf-8", "replace").partition(" ")
-        if digest != digest_line(previous, text):
+    for number, (digest, text, sound) in enumerate(chained(whole), 1):
+        if not sound:
             raise FixRecording(f"{path}: line {number} is damaged; restore the file from a copy")
         entry = parse_json(text, f"{path}: line {number}")
         if not isinstance(entry, dict) or not isinstance(entry.get("kind"), str):
@@ -86,6 +86,15 @@ def read_ledger(folder: Path) -> Ledger:
         entries.append(entry)
         previous = digest
     return Ledger(tuple(entries), previous, torn=bool(rest), rest=rest)
+
+
+def chained(lines: Iterable[bytes]) -> Iterator[tuple[str, str, bool]]:
+    """Each line's digest and text, and whether the digest is right, given the line before."""
+    previous = ""
+    for line in lines:
+        digest, _, text = line.decode("utf-8", "replace").partition(" ")
+        yield digest, text, digest == digest_line(previous, text)
+        previous = digest
 
 
 class LedgerWriter:
@@ -164,6 +173,15 @@ def listed_file(folder: Path, entry: Entry) -> Path:
             f"{short(entry.get('size'))}; it is truncated or was changed; restore it from a copy"
         )
     check("file_bytes", path.stat().st_size, path)
+    return path
+
+
+def sound_file(folder: Path, entry: Entry) -> Path:
+    """The path of a listed file, if its bytes are those that the index tells of."""
+    path = listed_file(folder, entry)
+    with opened(path) as (file, _):
+        if hashlib.file_digest(file, "sha256").hexdigest() != entry.get("sha256"):
+            raise FixRecording(f"{path}: its bytes do not match the index; restore it from a copy")
     return path
 
 

@@ -6,7 +6,6 @@ so is what only it could have described. Without a whole header nothing can be m
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 from pathlib import Path
@@ -15,16 +14,8 @@ from overheard.errors import FixRecording
 from overheard.files import OPEN, PRIVATE
 from overheard.foreign.files import read_bounded
 from overheard.foreign.notation import parse_json
-from overheard.transcript.ledger import (
-    INDEX,
-    Entry,
-    LedgerWriter,
-    digest_line,
-    listed_file,
-)
+from overheard.transcript.ledger import FOLDERS, INDEX, Entry, LedgerWriter, chained, sound_file
 from overheard.transcript.messages import parse_round
-
-FOLDERS = ("wire", "side", "truth")
 
 
 def salvage(run: Path, out: Path) -> tuple[str, ...]:
@@ -67,21 +58,16 @@ def _sound_lines(folder: Path, missing: list[str]) -> list[Entry]:
     *whole, rest = raw.split(b"\n")
     if rest:
         missing.append(f"{where}: its last line is not whole; what it listed is left out")
-    previous = ""
     entries: list[Entry] = []
-    for number, line in enumerate(whole, 1):
-        digest, _, text = line.decode("utf-8", "replace").partition(" ")
-        entry = None
-        if digest == digest_line(previous, text):
-            try:
-                entry = parse_json(text, f"{where}: line {number}")
-            except FixRecording:
-                entry = None
+    for number, (_, text, sound) in enumerate(chained(whole), 1):
+        try:
+            entry = parse_json(text, f"{where}: line {number}") if sound else None
+        except FixRecording:
+            entry = None
         if isinstance(entry, dict) and isinstance(entry.get("kind"), str):
             entries.append(entry)
         else:
             missing.append(f"{where}: line {number} is damaged; what it listed is left out")
-        previous = digest
     return entries
 
 
@@ -92,9 +78,9 @@ def _copy(folder: Path, entries: list[Entry], out: Path, closed: bool, missing: 
             if entry["kind"] == "round":
                 parse_round(folder, entry)
             if "file" in entry:
-                _take(listed_file(folder, entry), entry, out)
+                _take(sound_file(folder, entry), out)
         except (FixRecording, OSError) as error:
-            why = str(error).removeprefix(f"{folder}/")
+            why = str(error).removeprefix(f"{folder}/").removesuffix("; restore it from a copy")
             missing.append(f"{folder.name}/{why}; {_lost(entry)}")
             continue
         writer.append(entry)
@@ -104,10 +90,7 @@ def _copy(folder: Path, entries: list[Entry], out: Path, closed: bool, missing: 
         writer.release()
 
 
-def _take(path: Path, entry: Entry, out: Path) -> None:
-    with path.open("rb") as file:
-        if hashlib.file_digest(file, "sha256").hexdigest() != entry.get("sha256"):
-            raise FixRecording(f"{path}: its bytes do not match the index")
+def _take(path: Path, out: Path) -> None:
     new = out / path.name
     private = out.name != "wire"
     if not private or not path.stat().st_mode & 0o077:

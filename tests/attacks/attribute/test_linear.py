@@ -19,8 +19,7 @@ from overheard.attacks.attribute.model_based import (
 )
 from overheard.attacks.attribute.model_based_linear import ModelBasedLinear
 from overheard.errors import ChooseAnotherAttack, FixData
-from overheard.evaluation.baselines import majority_share
-from overheard.evaluation.bounds import algorithm3_bound
+from overheard.evaluation.baselines import algorithm3_bound, majority_share
 from overheard.evaluation.metrics import attribute_hits
 from overheard.federation.config import parse_config
 from overheard.federation.plan import plan
@@ -83,7 +82,8 @@ def test_two_messages_give_the_moments(demo, epochs, column):
         )
         labels = recipe.target.encode_values(view.know(Labels).values)
         records = view.know(PublicRecords).records
-        moments, phi = linear_moments(link, recipe, records, labels, column, (0.0, 1.0), 100)
+        domain = AttributeDomain(column, (0.0, 1.0))
+        moments, phi = linear_moments(link, recipe, records, labels, domain, 100)
         s = truth[client][column]
         assert moments.estimate[0] / len(s) == pytest.approx(phi.T @ s / len(s), abs=1e-3)
 

@@ -13,7 +13,7 @@ from overheard.attacks.attribute.max_entropy import MaxEntropy
 from overheard.attacks.attribute.partial_decode import PartialDecode
 from overheard.errors import ChooseAnotherAttack, FixConfig, FixData, FixRecording
 from overheard.evaluation.audit import audit
-from overheard.evaluation.coverage import accuracy_by_coverage
+from overheard.evaluation.complete import accuracy_by_coverage
 from overheard.evaluation.metrics import attribute_hits
 from overheard.programs.records import Records
 from overheard.transcript.knowledge import (

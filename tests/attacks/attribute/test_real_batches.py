@@ -18,9 +18,8 @@ from overheard.transcript.threat import EAVESDROPPER
 
 def found(path: Path, content: dict[str, Any], client: str, target: str) -> Any:
     recording = Recording.open(simulate(plan(parse_config(content)), path))
-    record = overheard.audit(
-        recording, EAVESDROPPER, ["max_entropy"], [client], [target], rounds=False, coverage=False
-    )
+    alone = overheard.AuditOptions(rounds=False, coverage=False)
+    record = overheard.audit(recording, EAVESDROPPER, ["max_entropy"], [client], [target], alone)
     assert {replay.outcome for replay in record.replays} == {"fits"}
     (finding,) = record.findings
     return finding

@@ -28,6 +28,6 @@ def test_the_loss_is_equation_9(rng):
 
 def test_more_noise_is_a_higher_loss(rng):
     """Smaller batches, noisier updates: as a share of the updates' variance the loss would stay."""
-    losses = [learn_maps(*messages(rng, noise), SHORT, 0)[1][0] for noise in (0.2, 1.0, 5.0)]
+    losses = [learn_maps(*messages(rng, noise), SHORT, 0)[1][0] for noise in (0.2, 1.0, 5.0)]  # type: ignore[call-arg]
     assert losses == sorted(losses)
     assert losses[2] > 20 * losses[0]

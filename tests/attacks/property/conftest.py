@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from overheard.evaluation.properties import answers_of
+from overheard.evaluation.detection import answers_of
 from overheard.federation.config import parse_config
 from overheard.federation.plan import plan
 from overheard.federation.simulate import simulate

@@ -30,7 +30,7 @@ from overheard.attacks.property.linear_features import (
 )
 from overheard.attacks.property.sums_heard import adversary_of
 from overheard.errors import ChooseAnotherAttack
-from overheard.evaluation.properties import f1
+from overheard.evaluation.detection import f1
 from overheard.programs.dense import record_gradients
 from overheard.transcript.knowledge import Sums
 from overheard.transcript.view import View, launch

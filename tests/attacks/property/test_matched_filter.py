@@ -17,7 +17,7 @@ from overheard.attacks.property.sums_heard import adversary_of
 from overheard.decoding.mixed_chains import Posterior
 from overheard.decoding.mixed_model import Settings
 from overheard.errors import ChooseAnotherAttack, FixData, GrantKnowledge, ListenLonger
-from overheard.evaluation.properties import f1
+from overheard.evaluation.detection import f1
 from overheard.programs.records import Records
 from overheard.programs.training import Schedule, shards
 from overheard.transcript.knowledge import AuxiliaryData, RoundSum, ShardSize, Sums

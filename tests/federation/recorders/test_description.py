@@ -320,6 +320,7 @@ def test_a_client_without_records_is_said_and_not_scored(federation: Path) -> No
         ("[training]", "[training]\nrate = 1", "training.rate: Extra inputs"),
         ('path = "people.csv"', 'path = "nowhere.csv"', "no such file"),
         ('attributes = ["s"]', 'attributes = ["t"]', "no column 't'"),
+        ('attributes = ["s"]', 'attributes = [["s", "x0"]]', "'x0' is a number that is cut into"),
         ('"site 1"\n', '"site 0"\n', "two clients of the recording have one name"),
     ],
 )

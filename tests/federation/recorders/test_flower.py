@@ -133,9 +133,9 @@ def test_the_wrapped_strategy_is_still_itself() -> None:
 
     wrapped = record(FedAvg(fraction_train=0.25), "nowhere")
     assert isinstance(wrapped, Strategy)
-    assert wrapped.fraction_train == 0.25
+    assert wrapped.fraction_train == 0.25  # type: ignore[attr-defined]
     with pytest.raises(AttributeError):
-        _ = wrapped.nonsense
+        _ = wrapped.nonsense  # type: ignore[attr-defined]
 
 
 def test_a_full_disk_ends_the_recording_and_not_the_federation(
@@ -144,7 +144,7 @@ def test_a_full_disk_ends_the_recording_and_not_the_federation(
     from overheard.flower import record
     from overheard.transcript import store
 
-    real = store.write_round
+    real = store.write_round  # type: ignore[attr-defined]
 
     def full(folder: Path, number: int, messages: Any) -> Any:
         if number == 3:

@@ -8,8 +8,7 @@ import pytest
 
 import overheard
 from overheard.errors import ChooseAnotherOutput, FixData
-from overheard.federation.recorders.ear import Ear
-from overheard.federation.recorders.late import Rounds
+from overheard.federation.recorders.listener import Listener, Replies
 from overheard.transcript.observe import in_the_clear
 from overheard.transcript.store import Recording
 from overheard.transcript.verify import verify
@@ -161,11 +160,11 @@ def test_a_file_that_may_not_grow_keeps_the_rounds_before(tmp_path: Path) -> Non
     import signal
 
     large = {"w": np.ones(200_000)}
-    ear = Ear(overheard.Recorder(tmp_path / "run"))
+    listener = Listener(overheard.Recorder(tmp_path / "run"))
 
     def one_round(number: int) -> None:
-        ear.hear(lambda r: r.sent(number, "", large))
-        ear.hear(lambda r: r.returned(number, "a", large))
+        listener.hear(lambda r: r.sent(number, "", large))
+        listener.hear(lambda r: r.returned(number, "a", large))
 
     one_round(0)
     one_round(1)
@@ -175,7 +174,7 @@ def test_a_file_that_may_not_grow_keeps_the_rounds_before(tmp_path: Path) -> Non
         resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
         one_round(2)
         one_round(3)
-        ear.end()
+        listener.end()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
         signal.signal(signal.SIGXFSZ, handler)
@@ -185,6 +184,6 @@ def test_a_file_that_may_not_grow_keeps_the_rounds_before(tmp_path: Path) -> Non
 
 
 def test_rounds_go_forward_and_hear_each_client_once() -> None:
-    rounds = Rounds()
+    rounds = Replies()
     asked = [(1, "a"), (1, "b"), (2, "a"), (1, "c"), (2, "b"), (2, "a"), (2, "c"), (7, "a")]
     assert [rounds.place(*one) for one in asked] == [1, 1, 2, 2, 2, 3, 3, 7]

@@ -7,6 +7,8 @@ let go (decoders.md section 4: 20,000 records, 1.5 million parameters).
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -40,8 +42,7 @@ def decode_first_layer(
     recipe: Recipe,
     records: Records,
     labels: Array,
-    column: str,
-    values: tuple[Value, ...],
+    settings: Sequence[Mapping[str, Value]],
 ) -> tuple[Posterior, NDArray[np.intp]]:
     """The posterior from the first round's first layer, and the numbers of records alike."""
     people, first = len(labels), _first(recipe)
@@ -49,14 +50,12 @@ def decode_first_layer(
     scale = people / rate_of(link, recipe)
     residual: Array = first.block(link.updates()[0, : first.width] * scale).astype(np.float64)
     noise = float(np.sqrt(np.mean((rounding(link)[0, : first.width] * scale) ** 2)))
-    base = encode(recipe.encoding, records, {column: values[0]})
-    own = recipe.encoding.inputs_of(column)
+    base = encode(recipe.encoding, records, settings[0])
+    own = recipe.encoding.inputs_of_all(settings[0])
     ends = np.ones((people, 1 if first.bias else 0))
     delta0 = np.empty((people, first.errors.shape[1]))
-    deltas = [np.empty_like(delta0) for _ in values[1:]]
-    others = [
-        encode(recipe.encoding, records.take(np.arange(1)), {column: v})[0, own] for v in values
-    ]
+    deltas = [np.empty_like(delta0) for _ in settings[1:]]
+    others = [encode(recipe.encoding, records.take(np.arange(1)), s)[0, own] for s in settings]
     for start in range(0, people, _CHUNK):
         rows = slice(start, start + _CHUNK)
         x, y = base[rows].copy(), labels[rows]
@@ -67,7 +66,7 @@ def decode_first_layer(
             x[:, own] = inputs
             delta[rows] = _errors(recipe, theta, x, y)
             delta[rows] -= delta0[rows]
-    inside = np.arange(own.start, own.stop)
+    inside = np.array(own)
     design = np.column_stack([base, ends])
     features = []
     for delta, inputs in zip(deltas, others[1:], strict=True):

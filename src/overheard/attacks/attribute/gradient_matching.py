@@ -76,7 +76,7 @@ def matching(view: View) -> Matching:
 
     recipe, link = view.know(LocalTraining).recipe, view.know(Link)
     domain, records = view.know(AttributeDomain), view.know(PublicRecords).records
-    candidates = encode_each(recipe.encoding, records, domain.column, domain.values)
+    candidates = encode_each(recipe.encoding, records, domain.settings)
     steps = 1.0 if link.gradients else recipe.learning_rate * recipe.local_steps(len(records))
     labels = None
     if Labels in view.kinds:

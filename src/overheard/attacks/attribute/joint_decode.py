@@ -73,7 +73,7 @@ class JointDecode:
                 f"{people} records with {pairs} pairs of value and class are more than "
                 f"{MOST_UNKNOWNS} unknowns; audit a smaller client or grant the labels"
             )
-        inputs = [encode(recipe.encoding, records, {domain.column: v}) for v in domain.values]
+        inputs = [encode(recipe.encoding, records, s) for s in domain.settings]
         # value-major: all classes of the first value, then of the next
         candidates = np.repeat(np.stack(inputs), len(classes), axis=0)
         labels = np.tile(np.arange(len(classes), dtype=np.float64), values)

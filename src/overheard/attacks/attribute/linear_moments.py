@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 from overheard.attacks.wire import rate_of, rounding, spread
 from overheard.decoding.moments import Moments, moments_of_secret, statistics
 from overheard.programs.recipe import Recipe
-from overheard.programs.records import Records, Scaled, Value, encode
-from overheard.transcript.knowledge import Link
+from overheard.programs.records import Records, Scaled, encode
+from overheard.transcript.knowledge import AttributeDomain, Link
 
 
 def linear_moments(
@@ -17,25 +17,20 @@ def linear_moments(
     recipe: Recipe,
     records: Records,
     labels: NDArray[np.float64],
-    column: str,
-    values: tuple[Value, ...],
+    domain: AttributeDomain,
     most: int,
-    within: tuple[float, ...] = (),
 ) -> tuple[Moments, NDArray[np.float64]]:
-    """The secret column's moments and each record's statistics (decoders.md section 2.1).
-
-    ``within``: standard deviation of the column within each bin, if it is a binned number.
-    """
-    inputs = recipe.encoding.inputs_of(column)
-    public = encode(recipe.encoding, records, {column: values[0]})
-    blocks = np.zeros((len(values), recipe.encoding.width))
-    for k, value in enumerate(values):
-        one = encode(recipe.encoding, records.take(np.arange(1)), {column: value})
+    """The secret's moments and each record's statistics (decoders.md section 2.1)."""
+    inputs = recipe.encoding.inputs_of_all(domain.columns)
+    public = encode(recipe.encoding, records, domain.settings[0])
+    blocks = np.zeros((len(domain.values), recipe.encoding.width))
+    for k, setting in enumerate(domain.settings):
+        one = encode(recipe.encoding, records.take(np.arange(1)), setting)
         blocks[k, inputs] = one[0, inputs]
     public[:, inputs] = 0.0
     variance = np.zeros_like(blocks)
-    for k, deviation in enumerate(within):
-        variance[k, inputs] = (deviation / scale_of(recipe, column)) ** 2
+    for k, deviation in enumerate(domain.spread):
+        variance[k, inputs] = (deviation / scale_of(recipe, domain.column)) ** 2
     phi = statistics(public, labels)
     used = spread(len(link), most)
     # the solver's own float64 arithmetic, which matters where the wire is as precise

@@ -174,7 +174,7 @@ def _guess(view: View, found: Answer, ties: NDArray[np.intp]) -> AttributeValues
 def is_input(view: View) -> bool:
     """Does the model see the attribute at all?"""
     columns = view.know(LocalTraining).recipe.encoding.columns()
-    return view.know(AttributeDomain).column in columns
+    return any(column in columns for column in view.know(AttributeDomain).columns)
 
 
 def refuse_unseen(view: View) -> None:
@@ -299,7 +299,7 @@ def candidate_inputs(view: View) -> NDArray[np.float64]:
     """Inputs (K, m, d) of the public records under each value of the attribute."""
     recipe, domain = view.know(LocalTraining).recipe, view.know(AttributeDomain)
     records = view.know(PublicRecords).records
-    return encode_each(recipe.encoding, records, domain.column, domain.values)
+    return encode_each(recipe.encoding, records, domain.settings)
 
 
 def all_known(link: Link, known: int) -> None:
@@ -392,9 +392,7 @@ def _very_many(view: View) -> AttributeValues | None:
     if not applies(link, recipe, len(labels) * (len(domain.values) - 1)):
         return None
     records = view.know(PublicRecords).records
-    posterior, ties = decode_first_layer(
-        link, recipe, records, labels, domain.column, domain.values
-    )
+    posterior, ties = decode_first_layer(link, recipe, records, labels, domain.settings)
     return AttributeValues(
         posterior.probabilities,
         domain.values,
@@ -414,9 +412,7 @@ def _very_many(view: View) -> AttributeValues | None:
 def public_ties(view: View) -> NDArray[np.intp]:
     """Numbers of records that agree in everything public and in the label."""
     recipe, domain = view.know(LocalTraining).recipe, view.know(AttributeDomain)
-    public = encode(
-        recipe.encoding, view.know(PublicRecords).records, {domain.column: domain.values[0]}
-    )
+    public = encode(recipe.encoding, view.know(PublicRecords).records, domain.settings[0])
     labels = recipe.target.encode_values(view.know(Labels).values)
     return same_rows(np.column_stack([public, labels]))
 
@@ -431,9 +427,7 @@ def measure(view: View, most: int) -> tuple[Measurement, float]:
     domain, records = view.know(AttributeDomain), view.know(PublicRecords).records
     labels = recipe.target.encode_values(view.know(Labels).values)
     if recipe.linear_least_squares and recipe.full_batch and recipe.private is None:
-        moments, phi = linear_moments(
-            link, recipe, records, labels, domain.column, domain.values, most, domain.spread
-        )
+        moments, phi = linear_moments(link, recipe, records, labels, domain, most)
         width = phi.shape[1]
         features = np.zeros((len(phi), len(domain.values), len(moments.total)))
         for k in range(1, len(domain.values)):

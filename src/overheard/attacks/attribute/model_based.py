@@ -53,7 +53,7 @@ def best_values(view: View, parameters: Array) -> AttributeValues:
     recipe, domain = view.know(LocalTraining).recipe, view.know(AttributeDomain)
     records = view.know(PublicRecords).records
     labels = recipe.target.encode_values(view.know(Labels).values)
-    candidates = encode_each(recipe.encoding, records, domain.column, domain.values)
+    candidates = encode_each(recipe.encoding, records, domain.settings)
     errors = squared_errors(recipe, parameters, candidates, labels)
     choice = certain(errors.argmin(axis=0), domain.values)
     return AttributeValues(choice, domain.values, claims=False)

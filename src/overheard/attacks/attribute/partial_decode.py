@@ -82,9 +82,7 @@ class PartialDecode:
                 f"{len(labels)} known records are too many to weigh against an unknown rest "
                 f"(at most {MOST_UNKNOWNS // (values - 1)}); give fewer, or all: max_entropy"
             )
-        inputs = np.stack(
-            [encode(recipe.encoding, records, {domain.column: v}) for v in domain.values]
-        )
+        inputs = np.stack([encode(recipe.encoding, records, s) for s in domain.settings])
         ties = public_ties(view)
         shares = np.tile(prior_shares(view), (len(labels), 1))
         equations = _measure(link, recipe, inputs, labels, unknown, shares, self.product)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from overheard.errors import ChooseAnotherAttack
-from overheard.programs.records import encode, positions
+from overheard.programs.records import encode
 from overheard.transcript.guess import AttributeValues
 from overheard.transcript.knowledge import (
     AttributeDomain,
@@ -41,21 +41,19 @@ class PublicModel:
 
         recipe, domain = view.know(LocalTraining).recipe, view.know(AttributeDomain)
         known = view.know(AuxiliaryData).records
-        if domain.column not in known.columns:
+        if not set(domain.columns) <= set(known.columns):
             raise ChooseAnotherAttack(f"the auxiliary records do not tell {domain.column!r}")
         known = known.take(np.arange(min(self.records, len(known))))
-        secret = positions(known[domain.column], domain.values)
+        secret = domain.positions(known)
         shown = np.unique(secret)
         if len(shown) < 2:
             raise ChooseAnotherAttack("the auxiliary records show one value only: nothing to learn")
         others, mine = (
-            encode(recipe.encoding, records, {domain.column: domain.values[0]})
+            encode(recipe.encoding, records, domain.settings[0])
             for records in (known, view.know(PublicRecords).records)
         )
-        if domain.column in recipe.encoding.columns():
-            inside = recipe.encoding.inputs_of(domain.column)
-            own = np.arange(inside.start, inside.stop)
-            others, mine = np.delete(others, own, axis=1), np.delete(mine, own, axis=1)
+        own = recipe.encoding.inputs_of_all(domain.columns)
+        others, mine = np.delete(others, own, axis=1), np.delete(mine, own, axis=1)
         model = LogisticRegression(max_iter=2000).fit(others, secret)
         probabilities = np.zeros((len(mine), len(domain.values)))
         probabilities[:, shown] = model.predict_proba(mine)

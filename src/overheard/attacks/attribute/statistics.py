@@ -127,9 +127,7 @@ def matrices_of(view: View, epochs: int) -> Array:
             "counts predicted classes and their probabilities; here the label is a number"
         )
     records = view.know(PublicRecords).records
-    candidates = np.stack(
-        [encode(recipe.encoding, records, {domain.column: v}) for v in domain.values]
-    )
+    candidates = np.stack([encode(recipe.encoding, records, s) for s in domain.settings])
     used = spread(len(link), epochs)
     models = link.returned[used].astype(np.float64)
     if link.gradients:

@@ -71,10 +71,7 @@ class SumDecode:
         candidates = np.concatenate(
             [
                 np.stack(
-                    [
-                        encode(recipe.encoding, everybody.records[name], {domain.column: v})
-                        for v in domain.values
-                    ]
+                    [encode(recipe.encoding, everybody.records[name], s) for s in domain.settings]
                 )
                 for name in names
             ],

@@ -43,7 +43,7 @@ def candidates_of(view: View) -> Candidates:
     if AttributeDomain not in view.kinds:
         return Candidates(encode(recipe.encoding, pool.records)[None], labels, None)
     domain = view.know(AttributeDomain)
-    inputs = [encode(recipe.encoding, pool.records, {domain.column: v}) for v in domain.values]
+    inputs = [encode(recipe.encoding, pool.records, setting) for setting in domain.settings]
     return Candidates(np.stack(inputs), labels, domain)
 
 

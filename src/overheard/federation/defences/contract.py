@@ -28,7 +28,7 @@ from pydantic import model_validator
 from overheard.errors import FixConfig
 from overheard.programs.records import Records, Spec
 from overheard.programs.step import LocalStep
-from overheard.transcript.knowledge import EFFECTS, AppliedDefence
+from overheard.transcript.announced import EFFECTS, AppliedDefence
 
 Array = NDArray[np.float64]
 Who = NDArray[np.int64]

@@ -20,6 +20,7 @@ from overheard.data.file import NOBODYS, Reading, read_table
 from overheard.errors import FixConfig, GrantKnowledge
 from overheard.federation.config import (
     AnyDefence,
+    Attribute,
     Config,
     DataConfig,
     checked,
@@ -29,7 +30,7 @@ from overheard.federation.defences.contract import chain, told
 from overheard.federation.disclosure import write_knowledge
 from overheard.federation.plan import Plan, load_data, plan
 from overheard.federation.properties import Properties, holding, misbehaving
-from overheard.federation.recorders.factory import model_of
+from overheard.federation.recorders.factory import layout_words, model_of
 from overheard.federation.simulate import client_shards, trained_on
 from overheard.foreign.files import inside
 from overheard.foreign.notation import read_toml
@@ -99,7 +100,7 @@ class DescribedTarget(Spec):
 class DescribedAudit(Spec):
     """The secrets to ask about; of a named source by default its own sensitive columns."""
 
-    attributes: tuple[str, ...] | None = None
+    attributes: tuple[Attribute, ...] | None = None
     bins: int | None = Field(default=None, ge=2, le=MOST_VALUES)
     label: bool = False
     group: str = ""
@@ -370,7 +371,7 @@ def _recipe(
     model |= {"inputs": encoding.width, "outputs": outputs}
     try:
         if given is None:
-            model["bias"] = _has_biases(layout)
+            model["bias"] = any(len(shape) == 1 for _, shape in layout)
             plain = Dense.model_validate(model)
             model["wire_names"] = description.model.wire_names or _in_order(plain, layout)
         return Recipe.model_validate(
@@ -385,10 +386,6 @@ def _recipe(
         )
     except ValidationError as error:
         raise FixConfig(f"description: {error.errors()[0]['msg']}") from error
-
-
-def _has_biases(layout: Layout) -> bool:
-    return any(len(shape) == 1 for _, shape in layout)
 
 
 def _in_order(model: Dense, layout: Layout) -> dict[str, str]:
@@ -409,14 +406,10 @@ def _in_order(model: Dense, layout: Layout) -> dict[str, str]:
     if len(names) == len(layout):
         return names
     raise FixConfig(
-        f"the model described has {_words(wanted)}; the messages hold {_words(layout)}: mend the "
-        "encoding (columns, or values of a one-hot block) or hidden, or name the arrays in "
-        "model.wire_names"
+        f"the model described has {layout_words(wanted)}; the messages hold "
+        f"{layout_words(layout)}: mend the encoding (columns, or values of a one-hot block) or "
+        "hidden, or name the arrays in model.wire_names"
     )
-
-
-def _words(layout: Layout) -> str:
-    return ", ".join(f"{name} {'x'.join(map(str, shape))}" for name, shape in layout)
 
 
 def _silent(recording: Recording, names: Mapping[str, str]) -> tuple[str, ...]:

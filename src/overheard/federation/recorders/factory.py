@@ -6,6 +6,7 @@ parameters must then give the same outputs.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import pairwise
 from typing import Any
 
@@ -40,8 +41,8 @@ def model_of(factory: str, layout: Layout, trust_code: bool) -> Dense | Module:
     shapes = [shape for _, shape in parameters]
     if not wire or [theirs[name] for name in wire] != shapes:
         raise FixConfig(
-            f"model.factory {factory!r} makes {_words(parameters)}, but the messages hold "
-            f"{_words(list(layout))}: this is not the model that was trained"
+            f"model.factory {factory!r} makes {layout_words(parameters)}, but the messages hold "
+            f"{layout_words(layout)}: this is not the model that was trained"
         )
     plain = _dense(module, parameters)
     if plain is None:
@@ -53,16 +54,26 @@ def model_of(factory: str, layout: Layout, trust_code: bool) -> Dense | Module:
 
 def _dense(module: Any, parameters: list[tuple[str, tuple[int, ...]]]) -> Dense | None:
     """Dense layers that give what the module gives, where there are such."""
-    weights = [shape for _, shape in parameters if len(shape) == 2]
-    biases = [shape for _, shape in parameters if len(shape) == 1]
-    chained = all(a[0] == b[1] for a, b in pairwise(weights))
-    expected = [s for w in weights for s in ((w, (w[0],)) if biases else (w,))]
-    if not weights or not chained or expected != [shape for _, shape in parameters]:
+    plain = dense_of([shape for _, shape in parameters])
+    if plain is None or [s for _, s in plain.layout()] != [shape for _, shape in parameters]:
         return None
-    sizes = (weights[0][1], *(w[0] for w in weights))
-    plain = Dense(inputs=sizes[0], hidden=sizes[1:-1], outputs=sizes[-1], bias=bool(biases))
     activation = _activation(module, plain)
     return None if activation is None else plain.model_copy(update={"activation": activation})
+
+
+def dense_of(shapes: list[tuple[int, ...]]) -> Dense | None:
+    """Dense layers one after the other with arrays of these shapes, whatever their order within a
+    layer; None if they are not that."""
+    weights = [shape for shape in shapes if len(shape) == 2]
+    biases = [shape for shape in shapes if len(shape) == 1]
+    chained = all(a[0] == b[1] for a, b in pairwise(weights))
+    whole = len(weights) + len(biases) == len(shapes)
+    if not weights or not chained or not whole or biases not in ([], [(w[0],) for w in weights]):
+        return None
+    sizes = (weights[0][1], *(w[0] for w in weights))
+    if min(sizes) < 1:
+        return None
+    return Dense(inputs=sizes[0], hidden=sizes[1:-1], outputs=sizes[-1], bias=bool(biases))
 
 
 def _activation(module: Any, plain: Dense) -> str | None:
@@ -86,5 +97,6 @@ def _activation(module: Any, plain: Dense) -> str | None:
     return None
 
 
-def _words(layout: list[tuple[str, tuple[int, ...]]]) -> str:
+def layout_words(layout: Iterable[tuple[str, tuple[int, ...]]]) -> str:
+    """Names and shapes, for an error."""
     return ", ".join(f"{name} {'x'.join(map(str, shape))}" for name, shape in layout)

@@ -24,8 +24,7 @@ from flwr.serverapp.strategy import Result, Strategy
 from numpy.typing import NDArray
 
 from overheard.errors import ChooseAnotherOutput
-from overheard.federation.recorders.ear import Ear
-from overheard.federation.recorders.late import KEEP, LATE, Rounds
+from overheard.federation.recorders.listener import Listener, Replies
 from overheard.federation.recorders.live import Recorder, same_arrays
 
 WEIGHTS = ("num-examples", "num_examples")
@@ -109,7 +108,7 @@ def _open(
 ) -> ListeningGrid:
     about = {"framework": "flower", "version": version("flwr")}
     _refuse_existing(path)
-    return ListeningGrid(grid, Ear(Recorder(path, payload, about)), name_by, weights)
+    return ListeningGrid(grid, Listener(Recorder(path, payload, about)), name_by, weights)
 
 
 def _refuse_existing(path: str | Path) -> None:
@@ -130,29 +129,28 @@ class ListeningGrid(Grid):
     """Passes everything on to another grid and records the training messages that go by."""
 
     def __init__(
-        self, grid: Grid, ear: Ear, name_by: str = "", weights: tuple[str, ...] = WEIGHTS
+        self, grid: Grid, listener: Listener, name_by: str = "", weights: tuple[str, ...] = WEIGHTS
     ) -> None:
         self._grid = grid
-        self._ear = ear
+        self._listener = listener
         self._name_by = name_by
         self._weights = weights
         self._lock = RLock()
-        self._waiting: dict[str, tuple[int, Arrays]] = {}  # message id -> round and model sent
+        self._replies = Replies()
         self._counted = 0
         self._reached: set[int] = set()  # by the round that is counted, where nobody numbers them
         self._decoded: tuple[tuple[Any, ...], Arrays] = ((), {})
         self._sum: _Sum | None = None
-        self._rounds = Rounds()
 
     def during(self, run: Callable[[], Any]) -> Any:
         """Run, then finish the recording; an error of the run leaves it unfinished."""
         try:
             outcome = run()
         except BaseException as error:
-            self._ear.end(error)
+            self._listener.end(error)
             raise
-        self._ear.hear(self._note_lost_sum)
-        self._ear.end()
+        self._listener.hear(self._note_lost_sum)
+        self._listener.end()
         return outcome
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
@@ -164,7 +162,7 @@ class ListeningGrid(Grid):
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
         replies = _at_hand(self._grid.pull_messages(message_ids))
-        self._ear.hear(lambda recorder: self._hear_replies(recorder, replies))
+        self._listener.hear(lambda recorder: self._hear_replies(recorder, replies))
         return replies
 
     def send_and_receive(
@@ -174,7 +172,7 @@ class ListeningGrid(Grid):
         heard = self._before(messages)
         replies = _at_hand(self._grid.send_and_receive(messages, timeout=timeout))
         self._after(messages, heard)
-        self._ear.hear(lambda recorder: self._hear_replies(recorder, replies))
+        self._listener.hear(lambda recorder: self._hear_replies(recorder, replies))
         return replies
 
     def _before(self, messages: list[Message]) -> list[tuple[int, Arrays] | None]:
@@ -185,17 +183,15 @@ class ListeningGrid(Grid):
             with self._lock:
                 heard.extend(self._hear_sending(recorder, m) for m in messages)
 
-        self._ear.hear(read)
+        self._listener.hear(read)
         return heard
 
     def _after(self, messages: list[Message], heard: list[tuple[int, Arrays] | None]) -> None:
         """Keep each model under the id that the grid has given its message by now."""
         with self._lock:
-            for message, sent in zip(messages, heard, strict=False):  # none heard: a deaf ear
+            for message, sent in zip(messages, heard, strict=False):  # none heard: it failed before
                 if sent is not None:
-                    self._waiting[message.metadata.message_id] = sent
-            latest = max((number for number, _ in self._waiting.values()), default=0)
-            self._waiting = {i: s for i, s in self._waiting.items() if s[0] > latest - KEEP}
+                    self._replies.asked(message.metadata.message_id, *sent)
 
     def _hear_sending(self, recorder: Recorder, message: Message) -> tuple[int, Arrays] | None:
         content = message.content if message.has_content() else RecordDict()
@@ -214,11 +210,13 @@ class ListeningGrid(Grid):
     def _hear_replies(self, recorder: Recorder, replies: Sequence[Message]) -> None:
         with self._lock:
             for reply in replies:
-                sent = self._waiting.pop(reply.metadata.reply_to_message_id, None)
+                sent = self._replies.answered(reply.metadata.reply_to_message_id)
                 if sent is not None and reply.has_content() and _is_training(reply):
-                    self._hear_reply(recorder, reply, *sent)
+                    self._hear_reply(recorder, reply, sent)
 
-    def _hear_reply(self, recorder: Recorder, reply: Message, number: int, model: Arrays) -> None:
+    def _hear_reply(
+        self, recorder: Recorder, reply: Message, sent: tuple[int, Mapping[str, NDArray[Any]]]
+    ) -> None:
         content = reply.content
         metrics = _metrics(content)
         client = str(metrics.get(self._name_by, reply.metadata.src_node_id))
@@ -235,11 +233,7 @@ class ListeningGrid(Grid):
                 )
             return
         if any(content.array_records.values()):
-            place = self._rounds.place(number, client)
-            if place != number:
-                recorder.note(LATE)
-            recorder.sent(place, client, model)
-            recorder.returned(place, client, _arrays(content), float(weight))
+            self._replies.record(recorder, sent, client, _arrays(content), float(weight))
 
     def _hear_sum(self, recorder: Recorder, after: Arrays) -> None:
         """The next model that is sent is what the server made of the sum."""

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import RLock
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -64,12 +63,7 @@ class Recorder:
     def __enter__(self) -> Recorder:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if error is None:
             self.close()
         else:
@@ -124,23 +118,16 @@ class Recorder:
 
     def close(self) -> None:
         """Write the last round and mark the recording as finished."""
-        with self._lock:
-            if self._closed:
-                return
-            self._closed = True
-            try:
-                self._write()
-                self._write_clear()
-            except BaseException as error:
-                self._store.__exit__(type(error), error, None)
-                raise
-            self._store.close()
+        self._end(finished=True)
 
     def abandon(self, error: BaseException) -> None:
         """Write the last round and leave the recording unfinished, as `overheard verify` will say.
 
         If not even that can be written (a full disk), the earlier rounds stand as they are.
         """
+        self._end(finished=False)
+
+    def _end(self, finished: bool) -> None:
         with self._lock:
             if self._closed:
                 return
@@ -148,8 +135,13 @@ class Recorder:
             try:
                 self._write()
                 self._write_clear()
-            finally:
-                self._store.__exit__(type(error), error, None)
+            except BaseException:
+                self._store.release()
+                raise
+            if finished:
+                self._store.close()
+            else:
+                self._store.release()
 
     def drop(self, error: BaseException) -> None:
         """Leave the recording as it stands on the disk, without the round that is going on."""

@@ -22,8 +22,7 @@ from nvflare.apis.shareable import Shareable
 from nvflare.app_common.app_constant import AppConstants
 from nvflare.widgets.widget import Widget
 
-from overheard.federation.recorders.ear import Ear
-from overheard.federation.recorders.late import KEEP, LATE, Rounds
+from overheard.federation.recorders.listener import Listener, Replies
 from overheard.federation.recorders.live import Recorder
 
 Arrays = dict[str, NDArray[Any]]
@@ -39,25 +38,24 @@ class RecordingWidget(Widget):  # type: ignore[misc]  # nvflare has no types
         super().__init__()
         self.path = path
         self.task = task
-        self._ear: Ear | None = None
-        self._sent: dict[tuple[str, str], tuple[int, Arrays]] = {}
-        self._rounds = Rounds()
+        self._listener: Listener | None = None
+        self._replies = Replies()
         self._failure: BaseException | None = None
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
         if event_type == EventType.START_RUN:
             about = {"framework": "nvflare", "version": version("nvflare")}
-            self._ear = Ear(Recorder(self.path, "model", about))
-        elif self._ear is None:
+            self._listener = Listener(Recorder(self.path, "model", about))
+        elif self._listener is None:
             return
         elif event_type == EventType.AFTER_TASK_DATA_FILTER and self._mine(fl_ctx):
-            self._ear.hear(lambda recorder: self._hear_task(recorder, fl_ctx))
+            self._listener.hear(lambda recorder: self._hear_task(recorder, fl_ctx))
         elif event_type == EventType.BEFORE_TASK_RESULT_FILTER and self._mine(fl_ctx):
-            self._ear.hear(lambda recorder: self._hear_result(recorder, fl_ctx))
+            self._listener.hear(lambda recorder: self._hear_result(recorder, fl_ctx))
         elif event_type in (EventType.FATAL_SYSTEM_ERROR, EventType.JOB_ABORTED):
             self._failure = RuntimeError(event_type)
         elif event_type == EventType.END_RUN:
-            self._ear.end(self._failure)
+            self._listener.end(self._failure)
 
     def _mine(self, fl_ctx: FLContext) -> bool:
         return bool(fl_ctx.get_prop(FLContextKey.TASK_NAME) == self.task)
@@ -68,29 +66,26 @@ class RecordingWidget(Widget):  # type: ignore[misc]  # nvflare has no types
         number = data.get_header(AppConstants.CURRENT_ROUND)
         if message.data_kind != DataKind.WEIGHTS or number is None:
             return
-        self._sent[_conversation(fl_ctx)] = (int(number), _arrays(message.data))
-        self._sent = {talk: s for talk, s in self._sent.items() if s[0] > int(number) - KEEP}
+        self._replies.asked(_conversation(fl_ctx), int(number), _arrays(message.data))
         _note_weights(recorder, message)
 
     def _hear_result(self, recorder: Recorder, fl_ctx: FLContext) -> None:
         talk = _conversation(fl_ctx)
-        if talk not in self._sent:
+        sent = self._replies.answered(talk)
+        if sent is None:
             return
-        number, model = self._sent.pop(talk)
         message = from_shareable(fl_ctx.get_prop(FLContextKey.TASK_RESULT))
         returned = _arrays(message.data)
         if message.data_kind == DataKind.WEIGHT_DIFF:
+            _, model = sent
             returned = {n: model[n] + d for n, d in returned.items() if n in model}
             recorder.note("The sites return differences; they are recorded as sent + difference.")
         elif message.data_kind != DataKind.WEIGHTS:
             return
         _, client = talk
         weight = message.get_meta_prop(FLMetaKey.NUM_STEPS_CURRENT_ROUND)
-        place = self._rounds.place(number, client)
-        if place != number:
-            recorder.note(LATE)
-        recorder.sent(place, client, model)
-        recorder.returned(place, client, returned, np.nan if weight is None else float(weight))
+        count = np.nan if weight is None else float(weight)
+        self._replies.record(recorder, sent, client, returned, count)
         for name, value in _told(message.meta).items():
             recorder.clear(name, client, value)
 

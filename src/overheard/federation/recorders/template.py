@@ -2,82 +2,16 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from importlib import resources
 from pathlib import Path
 
 from overheard.errors import FixConfig
 from overheard.federation.recorders.description import BESIDE, wire_layout
+from overheard.federation.recorders.factory import dense_of
 from overheard.files import write_durably
 from overheard.foreign.shown import visible
 from overheard.programs.recipe import Layout
 from overheard.transcript.store import Recording
-
-_TEXT = """\
-# What an audit of this recording needs and no listener hears. Fill in, then:
-#     overheard audit {run} --with {file} --out audit
-#
-# Recorded: {rounds} rounds, {clients} clients. The messages hold, in this order:
-{arrays}
-
-[data]                       # the clients' records: all of them, or those you hold
-source = "file"
-path = "records.csv"         # CSV or Parquet; a relative path starts at this file's folder
-client = "client"            # the column that says whose record it is
-target = "label"             # the column that the model predicts
-# task = "classification"    # default: classification if the target is text
-# drop = ["id"]              # columns that are not inputs of the model
-# missing = "?"              # what stands for no value; rows that hold it are left out
-
-[clients]                    # name in the recording = name in the client column, where they differ
-{names}
-
-[model]
-{model}
-
-[training]                   # what a client does in a round
-algorithm = "fedavg"         # fedavg, fedsgd (returns a gradient) or fedprox
-learning_rate = 0.1
-epochs = 1
-batch_size = 0               # 0: the full batch
-# optimiser = {{ name = "adam", weight_decay = 0.0 }}   # or {{ name = "sgd", momentum = 0.9 }}
-# clip_norm = 1.0            # gradients are clipped to this norm
-# loss = "binary_cross_entropy"  # of a model that ends in a sigmoid; or huber, poisson
-
-# How a record becomes the model's inputs, in the order of the inputs{width}.
-# Left out: every number is scaled to mean 0 and deviation 1 over all records of the table, columns
-# of 0 and 1 stay as they are, text becomes one input for each value.
-# [[encoding]]
-# column = "age"
-# shift = 40.0               # (value - shift) / scale
-# scale = 12.0
-# [[encoding]]
-# column = "region"
-# values = ["north", "south"]  # one input for each
-
-# How the label enters the loss (squared error of a number, cross-entropy of a class).
-# Left out: scaled as above, or the index among the sorted classes.
-# [target]
-# shift = 0.0
-# scale = 1.0
-# classes = ["no", "yes"]
-
-# What clients or server did to the updates, if they announced it; in the order in which they did.
-# [[defence]]
-# name = "gaussian"          # or clip, dp_sgd, drop_column, quantise, top_k
-# sd = 0.01
-
-# What `overheard detect --with {file}` looks for among the clients, from sums of updates. For that
-# alone [data] may be records like the clients', and then names no client column.
-# [property]
-# shard_size = 100           # how many records each client holds
-# auxiliary = "like_them.csv"  # records like the clients'; default: [data], if they are nobody's
-# record = "wanted.csv"      # the record (or records, one a row) whose holders are looked for
-# behaviour = "inversion"    # or ascent, free-rider: what dishonest clients are thought to do
-
-[audit]
-attributes = []              # the sensitive columns to ask about, e.g. ["sex", "illness"]
-# label = true               # ask about the labels, too
-"""
 
 
 def write_template(run: str | Path) -> Path:
@@ -90,7 +24,8 @@ def write_template(run: str | Path) -> Path:
     layout = wire_layout(recording)
     file = recording.path / BESIDE
     model, inputs = _likely(layout)
-    text = _TEXT.format(
+    form = (resources.files(__package__) / "audit.toml.in").read_text("utf-8")
+    text = form.format(
         run=visible(str(run)),
         file=visible(str(file)),
         rounds=len(recording.rounds),
@@ -109,18 +44,11 @@ def write_template(run: str | Path) -> Path:
 def _likely(layout: Layout) -> tuple[str, int]:
     """The lines of [model] that the shapes suggest, and the number of inputs."""
     own = '# factory = "package.module:function"   # your own torch module; needs --trust-code'
-    weights = [shape for _, shape in layout if len(shape) == 2]
-    biases = [shape for _, shape in layout if len(shape) == 1]
-    chained = all(a[0] == b[1] for a, b in pairwise(weights))
-    known = len(weights) + len(biases) == len(layout)
-    if not weights or not chained or not known or biases not in ([], [(w[0],) for w in weights]):
+    dense = dense_of([shape for _, shape in layout])
+    if dense is None:
         return f"# The arrays are not those of dense layers, one after the other.\n{own}", 0
-    hidden = [w[0] for w in weights[:-1]]
-    if not hidden:
-        names = 'name = "linear"              # or "logistic", if the target is a class'
-        return f"{names}\n{own}", weights[0][1]
-    return (
-        f'name = "mlp"\nhidden = {hidden}\nactivation = "relu"          # relu, tanh or sigmoid\n'
-        f"{own}",
-        weights[0][1],
-    )
+    names = 'name = "linear"              # or "logistic", if the target is a class'
+    if dense.hidden:
+        hidden = f'name = "mlp"\nhidden = {list(dense.hidden)}'
+        names = f'{hidden}\nactivation = "relu"          # relu, tanh or sigmoid'
+    return f"{names}\n{own}", dense.inputs

@@ -1,0 +1,143 @@
+"""The command line: a file a command, no logic. Every import that costs time happens inside."""
+
+from __future__ import annotations
+
+import errno
+import gc
+import os
+import sys
+import warnings
+from typing import Annotated, Any
+
+# One thread per process: on small problems more threads only wait for each other. Must be set
+# before numpy is first imported; a value that the user has set is kept.
+for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(_variable, "1")
+
+import typer  # noqa: E402  (after the threads are settled)
+
+from overheard import terminal  # noqa: E402
+from overheard.cli import (  # noqa: E402
+    attacks,
+    audit,
+    compare,
+    data,
+    demo,
+    detect,
+    doctor,
+    import_,
+    outside,
+    preflight,
+    report,
+    share,
+    simulate,
+    sweep,
+    verify,
+)
+
+app = typer.Typer(
+    name="overheard",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+    help="What can somebody who only listens learn about each client's data in federated learning?",
+)
+app.add_typer(data.app, name="data")
+
+
+@app.callback()
+def _options(
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show the traceback of an error (anywhere).")
+    ] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Print only the paths written (anywhere).")
+    ] = False,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object and nothing else (anywhere).")
+    ] = False,
+    trust: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="MODULE:FUNCTION",
+            help="Code that a config or recording names as its model's factory and that may be "
+            "imported and run (repeat; before the command).",
+        ),
+    ] = None,
+) -> None:
+    gc.enable()  # see main: help is printed without coming here
+    for factory in trust or ():
+        from overheard.programs import trusted
+
+        trusted.trust(factory)
+
+
+# Each with an example, whose first word is its name; the two outside have a help of their own.
+for _example, _command in (
+    ("preflight client.toml --limit 0.1", preflight.preflight),
+    ("sweep sweep.toml --out sweep --workers 2", sweep.sweep),
+    ("frontier sweep", sweep.frontier),
+    ("bench", outside.bench),
+    ("reproduce", outside.reproduce),
+    ("import checkpoints --out run", import_.import_checkpoints),
+    ("init run", import_.init),
+    ("demo --out demo-out", demo.demo),
+    ("simulate federation.toml --out run", simulate.simulate),
+    ("audit run --threat eavesdropper --out audit", audit.audit),
+    ("share run --target attribute.sex --out shared", share.share),
+    ("report audit/audit.json --out report.html", report.report),
+    ("compare before/audit.json after/audit.json", compare.compare),
+    ("detect run --property poisoning --chart who.svg", detect.detect),
+    ("verify run", verify.verify),
+    ("attacks max_entropy", attacks.attacks),
+    ("doctor", doctor.doctor),
+):
+    _help: dict[str, Any] = {"epilog": f"Example: `overheard {_example}`"}
+    if _command in (outside.bench, outside.reproduce):
+        _help = outside.OPTIONS
+    app.command(_example.partition(" ")[0], **_help)(_command)
+
+
+def main() -> None:
+    """Entry point: one clear line on a user's error, the traceback only with ``--debug``."""
+    from overheard.errors import OverheardError
+
+    # typer raises click's errors up to 0.20 or so, and later those of a copy of its own
+    usage = sys.modules[typer.BadParameter.__module__]
+    debug = "--debug" in sys.argv
+    sys.excepthook = terminal.show_error
+    warnings.showwarning = terminal.show_warning
+    sys.argv = terminal.take_flags([word for word in sys.argv if word != "--debug"])
+    gc.disable()  # until a command begins: what is imported stays, and looking it over takes time
+    try:
+        code = app(prog_name="overheard", standalone_mode=False)
+    except usage.NoArgsIsHelpError as help_text:
+        help_text.show()
+        sys.exit(2)
+    except (OverheardError, OSError, usage.ClickException) as error:
+        if debug:
+            raise
+        words, code = _of_the_system(error) if isinstance(error, OSError) else str(error), 1
+        if isinstance(error, usage.UsageError):
+            path = error.ctx.command_path if error.ctx else "overheard"
+            words, code = f"{error.format_message()} See `{path} --help`.", 2
+        terminal.complain(f"error: {words}")
+    finally:
+        gc.enable()
+    if code == 130:
+        typer.echo("stopped; what was finished is kept", err=True)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _of_the_system(error: OSError) -> str:
+    """An error of the disk or the system: where, what, and what to do about it."""
+    remedy = {
+        errno.ENOSPC: "; make room: what was finished is kept",
+        errno.EDQUOT: "; make room: what was finished is kept",
+        errno.EFBIG: "; make room: what was finished is kept",
+        errno.EROFS: "; choose a folder that may be written",
+        errno.EACCES: "; choose a file that may be read, or a folder that may be written",
+        errno.EPERM: "; choose a file that may be read, or a folder that may be written",
+    }.get(error.errno or 0, "")
+    where = f"{error.filename}: " if error.filename else ""
+    return f"{where}{error.strerror or error}{remedy}"

@@ -1,0 +1,222 @@
+"""``overheard audit``: let an adversary loose on a recording, and go on where one was stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from overheard import terminal
+from overheard.cli.import_ import described
+from overheard.cli.options import Describing, Grant, Run, Seed, TrustCode, option, taking
+
+if TYPE_CHECKING:
+    from overheard.evaluation.record import Audit
+    from overheard.evaluation.resume import Kept
+    from overheard.transcript.store import Recording
+
+ATTACK_FAILED = 3
+"""The command's exit code when everything was written and an attack had ended in an error."""
+
+
+@dataclass(frozen=True)
+class Options:
+    run: Run
+    out: Path = option("Where to write; must not exist yet, but an unfinished audit goes on.")
+    threat: str = option(
+        "Threat model: eavesdropper, server, isolating-server, secure-server.", "eavesdropper"
+    )
+    attack: list[str] = option("Attack to run (repeat); default: all that apply.", list)
+    client: list[str] = option("Client to attack (repeat); default: all.", list)
+    target: list[str] = option("Secret to ask about (repeat); default: all.", list)
+    grant: Grant = field(default_factory=list)
+    slow: bool = option("Run slow searches as well.", False, "--slow")
+    rounds: bool = option("Ask also what the first rounds alone would have told.", True)
+    coverage: bool | None = option(
+        "Ask also what is learned when only a share of the records is known; by default of small "
+        "clients.",
+        None,
+    )
+    budget: float | None = option(
+        "Seconds for each attack on each client; what takes longer is ended and listed as skipped.",
+        None,
+        show_default="no limit",
+    )
+    show_records: bool = option(
+        "Note the row numbers of records known beyond 99%.", False, "--show-records"
+    )
+    keep_hits: bool = option(
+        "Keep in OUT/hits.json which records were guessed right, so that `compare` can pair them; "
+        "as secret as truth/.",
+        False,
+        "--keep-hits",
+    )
+    isolate: bool | None = option(
+        "Run every attack in a process that holds its view and can reach nothing else; by default "
+        "those that are not overheard's own.",
+        None,
+    )
+    ignore_damage: bool = option(
+        "Audit what is left of a damaged recording; the report says what is missing.",
+        False,
+        "--ignore-damage",
+    )
+    description: Describing = None
+    trust_code: TrustCode = False
+    seed: Seed = None
+
+
+@taking(Options)
+def audit(options: Options) -> None:
+    """Let an adversary loose on a recording and score what it learns.
+
+    Stopped at any moment, the same command goes on and ends the same. Exits 3 where an attack
+    failed: the others are written, and the report lists which one and how.
+    """
+    from overheard.evaluation.hits import HITS
+    from overheard.evaluation.resume import AUDIT, asking, finish, finished, unfinished
+    from overheard.isolation.launch import isolating, means
+
+    run, out = options.run, options.out
+    with unfinished(out) as work, _sound(run, options.ignore_damage, work) as (left, damage):
+        with described(left, options.description, options.trust_code, work, run) as recording:
+            kept = asking(work, _asked(options, recording, damage))
+            record = finished(work)
+            if record is None:
+                with isolating(options.isolate, [run, recording.path, recording.beside]):
+                    record = run_audit(recording, options, kept)
+                run_ = record.run.model_copy(update={"damage": damage})
+                record = record.model_copy(update={"run": run_})
+                if options.isolate:
+                    how = "; ".join(f"{what}: {by}" for what, by in means().items())
+                    said = f"Every attack ran in a process of its own, kept from the {how}."
+                    record = record.model_copy(update={"notes": (*record.notes, said)})
+        finish(work, record, options.keep_hits)
+    summary(record)
+    terminal.wrote("audit", out / AUDIT)
+    if options.keep_hits:
+        terminal.say(f"secret     {out / HITS}: which records were guessed right")
+    terminal.say(f"next       overheard report {out / AUDIT} --out {out / 'report.html'}")
+    if terminal.wants_json():
+        from overheard.report.digest import digest
+
+        terminal.emit({"audit": str(out / AUDIT)} | digest(record, options.show_records))
+    if record.failed:
+        raise typer.Exit(ATTACK_FAILED)
+
+
+def _asked(options: Options, recording: Recording, damage: tuple[str, ...]) -> dict[str, object]:
+    """What the answer depends on: an unfinished audit goes on if it was asked the same."""
+    from overheard.code_digest import package_digest
+    from overheard.evaluation.resume import fingerprint
+
+    given = asdict(options) | {"seed": options.seed or 0}
+    for name in ("run", "out", "ignore_damage", "description", "trust_code"):
+        del given[name]
+    asked: dict[str, object] = {"recording": fingerprint(recording), "damage": list(damage)}
+    return asked | given | {"version of overheard": package_digest()}
+
+
+@contextmanager
+def _sound(run: Path, ignore_damage: bool, work: Path) -> Iterator[tuple[Path, tuple[str, ...]]]:
+    """The recording, or what is left of a damaged one, and what is missing from it."""
+    import shutil
+
+    from overheard.errors import FixRecording
+    from overheard.transcript.salvage import salvage
+    from overheard.transcript.verify import verify
+
+    with terminal.waiting("checking every byte"):
+        problems = verify(run).problems
+    if not problems:
+        yield run, ()
+        return
+    if not ignore_damage:
+        more = f" (and {len(problems) - 1} more: overheard verify {run})" if problems[1:] else ""
+        raise FixRecording(
+            f"{problems[0]}{more}; --ignore-damage audits what is left of a damaged recording"
+        )
+    folder = work / "left"
+    shutil.rmtree(folder, ignore_errors=True)
+    missing = salvage(run, folder / run.resolve().name)
+    for line in missing:
+        terminal.complain(f"damaged: {line}")
+    yield folder / run.resolve().name, missing
+
+
+def run_audit(recording: Recording, options: Options, kept: Kept | None = None) -> Audit:
+    """The audit itself, behind a bar."""
+    from overheard.errors import ChooseAnotherAttack
+    from overheard.evaluation.audit import AuditOptions
+    from overheard.evaluation.complete import audit as whole_audit
+    from overheard.evaluation.resume import NOTHING_KEPT
+    from overheard.transcript.threat import granting_named, threat_named
+
+    adversary = granting_named(threat_named(options.threat), options.grant)
+    chosen = (options.attack, options.client, options.target)
+    with terminal.steps("auditing") as show:
+        how = AuditOptions(
+            seed=options.seed or 0,
+            slow=options.slow,
+            budget=options.budget,
+            rows=options.show_records,
+            progress=show,
+            rounds=options.rounds,
+            coverage=options.coverage,
+        )
+        record = whole_audit(recording, adversary, *chosen, how, kept or NOTHING_KEPT)
+    if not record.findings and not record.failed:
+        reasons = "; ".join(dict.fromkeys(s.reason for s in record.skipped))
+        raise ChooseAnotherAttack(
+            f"{recording.path}: no attack could run: {reasons or 'none fits'}"
+        )
+    return record
+
+
+def summary(record: Audit, title: str = "") -> None:
+    """The pooled findings as a table, then the verdicts in words."""
+    from overheard.evaluation.record import unfit_clients
+    from overheard.report.replayed import replay_words
+    from overheard.report.verdict import headline
+    from overheard.report.words import failures
+
+    def percent(share: float | None) -> str:
+        return "" if share is None else f"{share:.1%}"
+
+    rows = []
+    for row in record.pooled:
+        share, unit = row.measure.share, row.measure.suffix
+        number = percent if share else (lambda x: "" if x is None else f"{x:.1e}")
+        rows.append(
+            (
+                row.attribute or row.question,
+                row.attack,
+                number(row.value) + unit + (", flagged" if row.flag else ""),
+                f"{number(row.low)} - {number(row.high)}",
+                number(row.majority),
+                number(row.imputation),
+                "" if row.lift is None else f"{row.lift:+.1%}" if share else f"{row.lift:+.1e}",
+            )
+        )
+    numbers = ["measured", "95% interval", "commonest value", "stranger", "lift"]
+    usual = f"what the {record.run.threat} learns, all clients together"
+    terminal.table(["question", "attack", *numbers], rows, title or usual, right=numbers)
+    for sentence in headline(record):
+        terminal.say(f"- {sentence}")
+    say = terminal.complain if unfit_clients(record) else terminal.say
+    say(f"- {replay_words(record)}")
+    if record.run.damage:
+        left_out = len(record.run.damage)
+        terminal.say(f"- The recording is damaged; {left_out} part(s) of it were left out.")
+    for note in record.notes:
+        terminal.say(f"- {note}")
+    if record.skipped:
+        terminal.say(f"{len(record.skipped)} attack runs were skipped:")
+        for reason in dict.fromkeys(s.reason for s in record.skipped):
+            terminal.say(f"- {reason}")
+    for line in failures(record):
+        terminal.complain(f"failed: {line}")

@@ -1,0 +1,93 @@
+"""``overheard doctor``: is everything there that this program needs?"""
+
+from __future__ import annotations
+
+import typer
+
+from overheard import terminal
+from overheard.cli.options import NoSeed
+
+EXTRAS = {
+    "flower": ("flwr",),
+    "nvflare": ("nvflare",),
+    "dp": ("opacus", "dp-accounting"),
+    "ray": ("ray",),
+    "browser": ("playwright", "axe-playwright-python"),
+    "docs": ("mkdocs", "mkdocs-material", "mkdocstrings"),
+    "dev": ("pytest", "hypothesis", "ruff", "mypy", "bandit"),
+}
+CORE = ("overheard", "numpy", "scipy", "scikit-learn", "torch", "pydantic")
+
+
+def doctor(seed: NoSeed = None) -> None:
+    """Print what is installed and which data are found; exit 1 if something needed is missing."""
+    import os
+    import platform
+    import sys
+
+    from overheard.attacks import all_attacks
+    from overheard.data.catalogue import about
+    from overheard.data.source import sources
+    from overheard.foreign.limits import LIMITS, limit, variable
+    from overheard.isolation.launch import means
+
+    core = {name: _version(name) for name in CORE}
+    extras = {extra: {name: _version(name) for name in names} for extra, names in EXTRAS.items()}
+    data = {name: about(name) for name in sources()}
+    terminal.emit(
+        {
+            "python": platform.python_version(),
+            "platform": platform.platform(),
+            "packages": core,
+            "extras": extras,
+            "data": {name: known.found or None for name, known in data.items()},
+            "attacks": len(all_attacks()),
+            "isolation": means(),
+            "limits": {name: limit(name) for name in LIMITS},
+        }
+    )
+    rows = [
+        ("python", f"{platform.python_version()} ({sys.executable})"),
+        ("platform", f"{platform.platform()}, {os.cpu_count()} cores"),
+        ("attacks", f"{len(all_attacks())} found"),
+        ("OVERHEARD_DATA", os.environ.get("OVERHEARD_DATA", "not set")),
+    ]
+    rows += [(name, version or "MISSING") for name, version in core.items()]
+    terminal.table(["this machine", ""], rows)
+    terminal.table(
+        ["extra", "state", "packages"],
+        [
+            (
+                extra,
+                "installed" if all(found.values()) else f"pip install 'overheard[{extra}]'",
+                ", ".join(f"{name} {version or 'missing'}" for name, version in found.items()),
+            )
+            for extra, found in extras.items()
+        ],
+    )
+    terminal.table(
+        ["data", "where"],
+        [(name, known.found or f"missing: {known.remedy}") for name, known in data.items()],
+    )
+    terminal.table(
+        ["limit on strangers' files", "at most", "of", "set by"],
+        [
+            (name, f"{limit(name)} {known.unit}", known.about, variable(name))
+            for name, known in LIMITS.items()
+        ],
+    )
+    terminal.table(
+        ["isolated attacks are kept from the", "by"],
+        [(what, how or "nothing: this system has no means") for what, how in means().items()],
+    )
+    if not all(core.values()):
+        raise typer.Exit(1)
+
+
+def _version(name: str) -> str | None:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None

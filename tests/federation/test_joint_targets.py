@@ -1,0 +1,152 @@
+"""Several columns that are one secret: asked in a config, recorded, decoded and scored."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from federations import generated_people, recorded
+
+from overheard.data.dataset import Dataset
+from overheard.errors import FixConfig, FixData
+from overheard.evaluation.audit import audit
+from overheard.federation.config import parse_config
+from overheard.federation.plan import plan
+from overheard.guard.preflight import preflight
+from overheard.programs.records import Records
+from overheard.transcript.kind import Held
+from overheard.transcript.knowledge import AttributeDomain, AttributePrior, PublicRecords
+from overheard.transcript.observe import observe
+from overheard.transcript.store import Recording
+from overheard.transcript.target import attribute, joined
+from overheard.transcript.threat import SERVER
+
+JOINT = {"attributes": [["s", "t"]]}
+KEY = "attribute+.s+t"
+LINEAR: dict[str, Any] = {"name": "linear"}
+NETWORK: dict[str, Any] = {"name": "mlp", "hidden": (48,), "activation": "tanh"}
+
+
+def _with_second(dataset: Dataset) -> Dataset:
+    """A second secret of three words, which moves the label as well."""
+    records, rng = dataset.records, np.random.default_rng(7)
+    words = rng.choice(["never", "often", "once"], len(records), p=[0.5, 0.3, 0.2])
+    columns = {**records.columns, "t": words, "y": records["y"] + 1.0 * (words == "often")}
+    return replace(dataset, records=Records(columns))
+
+
+def _classes(dataset: Dataset) -> Dataset:
+    made = _with_second(dataset)
+    columns = {**made.records.columns, "y": (made.records["y"] > 0).astype(np.float64)}
+    return replace(made, records=Records(columns), task="classification")
+
+
+def _recorded(path: Path, model: dict[str, Any], people: int, **training: Any) -> Recording:
+    settings: dict[str, Any] = {"audit": JOINT, "clients": 2, "participation": 1.0}
+    settings |= {"change": _with_second, "people": people, **training}
+    return recorded(path, model, **settings)
+
+
+def test_what_is_written_has_neither_column(tmp_path: Path) -> None:
+    recording = _recorded(tmp_path / "run", LINEAR, 30, rounds=2)
+    assert recording.targets == (KEY,)
+    view = observe(recording, SERVER, attribute("s", "t"), "0")
+    assert set(view.know(PublicRecords).records.columns) == {"x0", "x1", "x2"}
+    domain = view.know(AttributeDomain)
+    assert domain.columns == ("s", "t")
+    assert domain.values[:2] == ("0.0+never", "0.0+often")
+    assert domain.settings[-1] == {"s": 1.0, "t": "once"}
+    assert len(domain.values) == 6
+    everybody = [joined(r, attribute("s", "t"))["s+t"] for r in recording.truth().values()]
+    shares = [np.mean(np.concatenate(everybody) == value) for value in domain.values]
+    assert view.know(AttributePrior).shares == pytest.approx(shares)
+
+
+@pytest.mark.parametrize(
+    ("model", "training", "attack", "least"),
+    [
+        (NETWORK, {"rounds": 1, "wire": "float64"}, "max_entropy", 0.99),
+        (LINEAR, {"rounds": 3, "epochs": 2}, "max_entropy", 0.0),
+        (NETWORK, {"rounds": 1, "wire": "float64", "change": _classes}, "joint_decode", 0.99),
+    ],
+)
+def test_an_audit_decodes_the_combinations(
+    tmp_path: Path, model: dict[str, Any], training: dict[str, Any], attack: str, least: float
+) -> None:
+    """A network tells all of them; few numbers tell more than who guesses knows beforehand."""
+    recording = _recorded(tmp_path / "run", model, 25, **training)
+    found = audit(recording, SERVER, [attack, "majority"], targets=[KEY])
+    assert not found.skipped
+    assert {(f.attribute, f.question) for f in found.findings} == {("s+t", "attribute")}
+    by_attack = {(f.attack, f.client): f for f in found.findings}
+    for client in recording.clients:
+        listened, guessed = by_attack[attack, client], by_attack["majority", client]
+        assert listened.value >= max(least, guessed.value)
+        assert listened.details["unknowns"] >= 25 * 5
+        truth = joined(recording.truth()[client], attribute("s", "t"))["s+t"].tolist()
+        assert guessed.majority == max(map(truth.count, truth)) / 25
+        if not least:  # what is claimed is what is right
+            assert listened.details["calibration_error"] < 0.2
+
+
+def test_a_column_may_be_asked_alone_and_with_another(tmp_path: Path) -> None:
+    asked = {"attributes": ["s", ["s", "t"]], "membership": 5}
+    recording = _recorded(tmp_path / "run", LINEAR, 30, rounds=1, audit=asked)
+    assert recording.targets == ("attribute.s", KEY, "membership.s")
+
+
+def test_a_client_measures_its_own_combinations(tmp_path: Path) -> None:
+    dataset = _with_second(generated_people(1, 25, 3, 0))
+    columns = {n: v.tolist() for n, v in dataset.records.columns.items()}
+    rows = [",".join(map(str, row)) for row in zip(*columns.values(), strict=True)]
+    (tmp_path / "people.csv").write_text("\n".join([",".join(columns), *rows]))
+    where = {"path": str(tmp_path / "people.csv"), "client": "at", "target": "y"}
+    content = {
+        "data": {"source": "file", **where},
+        "model": NETWORK,
+        "training": {"rounds": 1, "learning_rate": 0.1, "wire": "float64"},
+        "audit": JOINT,
+    }
+    (found,) = preflight(parse_config(content), targets=["s+t"], changes=False).found
+    assert found.attribute == "s+t"
+    assert found.value == 1.0
+    assert found.bits == pytest.approx(_entropy(dataset.records), rel=0.1)
+
+
+def _entropy(records: Records) -> float:
+    counts = np.unique(joined(records, attribute("s", "t"))["s+t"], return_counts=True)[1]
+    shares = counts / counts.sum()
+    return float(-(shares * np.log2(shares)).sum())
+
+
+@pytest.mark.parametrize(
+    ("secret", "complaint"),
+    [
+        (["s", "s"], "two or more"),
+        (["s"], "two or more"),
+        (["s", "a+b"], r"without a '\+' in a name"),
+        (["s", "z"], "'z' is not an input"),
+        (["s", "x0"], "'x0' is a number that is cut into bins"),
+    ],
+)
+def test_what_cannot_be_asked_at_once_is_named(secret: list[str], complaint: str) -> None:
+    content = {
+        "data": {"source": "file"},
+        "model": LINEAR,
+        "training": {"rounds": 1, "learning_rate": 0.1},
+        "audit": {"attributes": [secret]},
+    }
+    with pytest.raises(FixConfig, match=complaint):
+        plan(parse_config(content), _with_second(generated_people(2, 30, 3, 0)))
+
+
+def test_a_strangers_combinations_are_checked(tmp_path: Path) -> None:
+    with pytest.raises(FixData, match="give each value one value of each column"):
+        AttributeDomain("s+t", ("0+a", "1+a"), (), ("s", "t"), ((0, "a"), (1,)))
+    recording = _recorded(tmp_path / "run", LINEAR, 30, rounds=1)
+    content = AttributeDomain("s+t", ("0+a", "1+a"), (), ("s", "u"), ((0, "a"), (1, "a"))).content()
+    with pytest.raises(ValueError, match=r"it is about 's\+t'"):
+        AttributeDomain.of(content, Held(recording, attribute("s", "t"), "0"))
