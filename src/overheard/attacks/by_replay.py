@@ -37,6 +37,7 @@ _FEW = 0.03  # prior variance of a change at the hard answer
 _PROVEN, _NEARLY_ALL = 8.0, 0.9  # units in the last place within which a proven answer's replay
 # must be, at nearly all coordinates: where a gradient is as small as its rounding, a step of Adam
 # does not repeat in another order of additions
+_ONES = 400  # single changes that are tried where several at once do not help
 _LOOKED_AT = 5000  # pairs of changes
 _MOVED = 0.02  # share of the coordinates, beyond those that differ, that a change must move
 
@@ -216,6 +217,23 @@ class Replay:
             if now < left * (1 - 1e-9) and made.tobytes() not in seen:
                 return made, now
             count //= 2
+        every = np.argsort(-size, kind="stable")
+        return self._single(choice, left, (record, other, every[:_ONES]))
+
+    def _single(
+        self,
+        choice: Choice,
+        left: float,
+        changes: tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp]],
+    ) -> tuple[Choice, float] | None:
+        """The first single change that lowers the residual: what a change does to units that are
+        switched off is in no column."""
+        record, other, order = changes
+        for at in range(len(order)):
+            made = self._with(choice, record, other, order[at:], 1)
+            now = self._left(made)
+            if now < left * (1 - 1e-9):
+                return made, now
         return None
 
     def _with(

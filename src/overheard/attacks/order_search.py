@@ -25,7 +25,7 @@ from overheard.attacks.by_simulation import Answer
 from overheard.attacks.wire import only
 from overheard.programs.course import batches_of
 from overheard.programs.networks import network
-from overheard.programs.orders import CONVENTIONS, Convention, Place, distinct, orders
+from overheard.programs.orders import Convention, Place, distinct, orders
 from overheard.programs.recipe import Recipe
 from overheard.programs.rules import rule_of
 from overheard.programs.simulated import Candidates
@@ -230,7 +230,7 @@ def _words(
     candidates: Candidates,
 ) -> str:
     """Seed and convention; when it is seeded only where a second round tells."""
-    same = [c for c in (order.tried() or CONVENTIONS) if c.source == tried.convention.source]
+    same = [c for c in order.tried() if c.source == tried.convention.source]
     n = len(found.probabilities)
     place = Place(int(link.rounds[0]), recipe.epochs, n, recipe.model.size)
     made = orders(tried.convention, tried.seed, place)

@@ -161,12 +161,12 @@ def simulate(
     return Simulated(chosen, ends, path, np.broadcast_to(response, path.shape))
 
 
-def responses(recipe: Recipe, sent: Wire, slopes: Array) -> Array:
+def responses(recipe: Recipe, sent: Wire, slopes: Wire) -> Array:
     """Derivatives of the returned model by each step's gradient, mean over clients: (T, P), or
     (T, 1) of a rule that answers alike at every coordinate. slopes: (T, S, P)."""
     if is_linear(recipe):
         return _curved(recipe, np.zeros(1), np.zeros((len(slopes), 1, 1)))
-    return _curved(recipe, sent, slopes)
+    return _curved(recipe, sent, slopes.astype(np.float64))
 
 
 def _curved(recipe: Recipe, sent: Wire, gradients: Array) -> Array:
