@@ -33,8 +33,10 @@ RULES: dict[str, frozenset[str]] = {
     "programs": BASE,
     "decoding": frozenset({"errors"}),
     "data": BASE | {"programs.recipe", "programs.records"},
-    # and these two without torch; what may be asked is found by its name, not imported
-    "transcript": BASE | {"programs.recipe", "programs.records", "questions.question"},
+    # and these without torch (how a seed becomes an order is a part of what is known of it); what
+    # may be asked is found by its name, not imported
+    "transcript": BASE
+    | {"programs.recipe", "programs.records", "programs.orders", "questions.question"},
     # strangers' attacks, in a process of their own: it knows views and guesses, and no attack
     "isolation": BASE | {"programs.recipe", "programs.records", "transcript"},
     # the types of questions and metrics, and how their files are found: asked by everybody

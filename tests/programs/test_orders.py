@@ -94,9 +94,10 @@ def test_distributed_sampler():
 def test_numpy_and_legacy():
     shuffled = np.arange(RECORDS)
     np.random.RandomState(5).shuffle(shuffled)
-    assert orders(Convention("legacy", "epoch"), 5, Place(0, 2, RECORDS)).tolist() == [
-        shuffled.tolist()
-    ] * 2
+    assert (
+        orders(Convention("legacy", "epoch"), 5, Place(0, 2, RECORDS)).tolist()
+        == [shuffled.tolist()] * 2
+    )
     again = np.arange(RECORDS)
     np.random.default_rng(8).shuffle(again)
     made = orders(Convention("numpy", "round_number"), 5, Place(3, 1, RECORDS))

@@ -8,24 +8,31 @@ where no change of one record or of two together could go unnoticed, is *proven*
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 
-from overheard.attacks.by_simulation import WEAK, Answer
-from overheard.decoding.measurement import from_gram
-from overheard.decoding.noisy import noisy_posterior
-from overheard.programs.networks import network
+from overheard.attacks.by_simulation import Answer
+from overheard.decoding.ridge import moment_sites, tilt
+from overheard.programs.course import Batches, Course, Part, batches_of
 from overheard.programs.recipe import Recipe
-from overheard.programs.response import Parts, telling
-from overheard.programs.simulated import Candidates, Simulated, replay, stretches
+from overheard.programs.simulated import Candidates
 from overheard.transcript.knowledge import Link
 
 Array = NDArray[np.float64]
 Choice = NDArray[np.int64]
+Single = NDArray[np.float32]
 
-_NEWTON, _POLISH = 8, 12  # passes of each kind at most
+EQUATIONS = 8
+"""Coordinates an unknown that are used at least, those that say most."""
+MOST_NUMBERS = 60_000_000
+"""Of all columns together, beyond which no more coordinates are used."""
+_NEWTON, _POLISH = 8, 100  # passes of each kind at most
 _TAILS = 4.0  # degrees of freedom of the residual's Student distribution
+_SINGLE = 1e-6  # what single precision leaves of a sum of squares, relative to the largest
+_MISTAKEN = 0.1, 0.3  # share of mistakes among the changes that are made at once
 _FEW = 0.03  # prior variance of a change at the hard answer
 _PROVEN, _NEARLY_ALL = 8.0, 0.9  # units in the last place within which a proven answer's replay
 # must be, at nearly all coordinates: where a gradient is as small as its rounding, a step of Adam
@@ -34,7 +41,10 @@ _MOVED = 0.02  # share of the coordinates, beyond those that differ, that a chan
 
 
 class Replay:
-    """Full-batch training: replays tell whether an answer is right."""
+    """Training on known batches: replays tell whether an answer is right.
+
+    orders: (epochs, n) for every round of the link; none of full batches.
+    """
 
     def __init__(
         self,
@@ -43,37 +53,58 @@ class Replay:
         candidates: Candidates,
         prior: Array,
         ties: NDArray[np.intp],
+        orders: Sequence[Choice] = (),
     ) -> None:
-        self.link, self.recipe, self.prior, self.ties = link, recipe, prior, ties
-        self.candidates, self.net = candidates, network(recipe)
-        self.times = stretches(recipe, candidates.members)
+        self.link, self.prior, self.candidates = link, prior, candidates
+        known: Sequence[Choice | None] = orders or [None] * len(link)
+        self.courses = [
+            Course(recipe, sent, candidates, batches_of(recipe, len(prior), order))
+            for sent, order in zip(link.sent, known, strict=True)
+        ]
+        self.ties = _told_apart(ties, [course.batches for course in self.courses])
         self.place = [np.spacing(np.abs(r)).astype(np.float64) for r in link.returned]
         self.values = prior.shape[1]
         self.which: list[Choice] = []
 
     def answer(self) -> Answer | None:
         """The proven answer, or None."""
-        belief, best, least = self.prior, None, np.inf
+        belief, best, least, worse = self.prior, self._hard(self.prior), np.inf, 0
         for number in range(_NEWTON):
-            columns, residual, sd = self._linearised(belief)
-            white = columns / sd
-            gram, told = white @ white.T, white @ (residual / sd)
-            expected = belief[:, 1:].ravel()
-            measured = from_gram(
-                gram, told + gram @ expected, 1.0, candidates=self.values, floor=WEAK
-            )
-            found = noisy_posterior(measured, self.prior)[0].probabilities
+            found = self._posterior(belief)
             choice = self._hard(found)
             left = self._left(choice)
+            worse = 0 if left < least else worse + 1
             if left < least:
                 best, least = choice, left
-            if least == 0:
+            if not least or worse > 1:
                 break
             belief = np.clip(found, 0.02, 0.98) if number >= 3 else (belief + found) / 2
             belief = belief / belief.sum(axis=1, keepdims=True)
-        assert best is not None
-        best = self._polished(best, least)
-        return self._proven(best)
+        return self._proven(self._polished(best, least))
+
+    def first_left(self) -> float:
+        """What the first step's answer leaves: by far the least under the right order."""
+        return self._left(self._hard(self._posterior(self.prior)))
+
+    def repeats(self, choice: Choice) -> bool:
+        """Does the replay of an answer agree with the message to rounding?"""
+        self._linearised(np.eye(self.values)[choice])  # settles the coordinates
+        return not self._left(choice)
+
+    def _posterior(self, belief: Array) -> Array:
+        """Probabilities by one robust Gauss-Newton step: a Gaussian solve with the prior's moments,
+        in which each record's own is then replaced by the discrete prior (as rung 1 does it)."""
+        gram, told = _products(*self._linearised(belief))
+        told = told + gram @ belief[:, 1:].ravel()
+        precision, shift = moment_sites(self.prior)
+        n, free = shift.shape
+        blocks = gram.reshape(n, free, n, free)
+        blocks[np.arange(n), :, np.arange(n)] += precision
+        inverse, _ = linalg.lapack.dpotri(linalg.lapack.dpotrf(gram, lower=1)[0], lower=1)
+        inverse = np.tril(inverse) + np.tril(inverse, -1).T
+        mean = (inverse @ (told + shift.ravel())).reshape(n, free)
+        own = np.linalg.inv(inverse.reshape(n, free, n, free)[np.arange(n), :, np.arange(n)])
+        return tilt(self.prior, own - precision, np.einsum("nkl,nl->nk", own, mean) - shift)
 
     def _hard(self, probabilities: Array) -> Choice:
         """One candidate a record; as many members as there are."""
@@ -90,33 +121,31 @@ class Replay:
     def _apart(self, choice: Choice) -> Array:
         """What the replay of an answer leaves where records tell, in units of the last place."""
         each, made = np.eye(self.values)[choice], []
-        for number, (sent, returned) in enumerate(
-            zip(self.link.sent, self.link.returned, strict=True)
+        for number, (course, returned) in enumerate(
+            zip(self.courses, self.link.returned, strict=True)
         ):
-            end, _, _ = replay(self.recipe, sent, self.candidates, each)
             which = self.which[number]
-            left = returned[which].astype(np.float64) - end[which]
+            left = returned[which].astype(np.float64) - course.run(each)[which]
             made.append(left / self.place[number][which])
         return np.concatenate(made)
 
     def _left(self, choice: Choice) -> float:
-        """How much that is, a few coordinates that are far off counting little more than others."""
-        return float(np.mean(np.log1p(self._apart(choice) ** 2)))
+        """How much that is, a few coordinates that are far off counting little more than others;
+        0 where it is rounding."""
+        apart = np.abs(self._apart(choice))
+        return 0.0 if _agrees(apart) else float(np.mean(np.log1p(apart**2)))
 
     def _linearised(self, belief: Array) -> tuple[NDArray[np.float32], Array, Array]:
         """Columns (n (K - 1), R), what the replay of the belief leaves (R,) and its robust sd."""
         made, left, places = [], [], []
-        for number, (sent, returned) in enumerate(
-            zip(self.link.sent, self.link.returned, strict=True)
+        for number, (course, returned) in enumerate(
+            zip(self.courses, self.link.returned, strict=True)
         ):
-            end, path, response = replay(self.recipe, sent, self.candidates, belief)
-            nobody = np.zeros((0, len(belief)), dtype=np.int64)
-            done = Simulated(nobody, end[None], path, response)
-            parts = Parts(self.net, done, self.times, self.candidates, belief)
+            end, parts = course.linearised(belief)
             if len(self.which) <= number:
-                self.which.append(telling(parts, np.ones(len(end)), np.random.default_rng(0)))
+                self.which.append(_telling(course, parts))
             which = self.which[number]
-            made.append(parts.made(which, np.random.default_rng(0))[0])
+            made.append(course.columns(parts, which).reshape(-1, len(which)))
             left.append(returned[which].astype(np.float64) - end[which])
             places.append(self.place[number][which])
         columns, residual = np.concatenate(made, axis=1), np.concatenate(left)
@@ -131,15 +160,20 @@ class Replay:
         return columns, residual, sd
 
     def _polished(self, choice: Choice, least: float) -> Choice:
-        """The few changes that lower the residual of a real replay, again and again."""
+        """The changes that the linearised residual at the hard answer asks for, again and again:
+        those that stand out, even where the residual grows for now; else those that lower it."""
+        best, left, seen = choice, least, {choice.tobytes()}
         for _ in range(_POLISH):
-            if least == 0:
+            if not least:
                 break
-            changed = self._better(choice, least)
+            changed = self._better(choice, left, seen)
             if changed is None:
                 break
-            choice, least = changed
-        return choice
+            choice, left = changed
+            seen.add(choice.tobytes())
+            if left < least:
+                best, least = choice, left
+        return best
 
     def _changes(
         self, choice: Choice, columns: NDArray[np.float32]
@@ -151,22 +185,30 @@ class Replay:
         record, other = np.nonzero(np.arange(self.values) != choice[:, None])
         return record, other, full[record, other] - full[record, choice[record]]
 
-    def _better(self, choice: Choice, least: float) -> tuple[Choice, float] | None:
+    def _better(self, choice: Choice, left: float, seen: set[bytes]) -> tuple[Choice, float] | None:
         columns, residual, sd = self._linearised(np.eye(self.values)[choice])
         record, other, change = self._changes(choice, columns)
-        white = change / sd
-        gram, told = white @ white.T, white @ (residual / sd)
+        gram, told = _products(change, residual, sd)
         gram[np.diag_indices(len(gram))] += 1 / _FEW
         size = linalg.solve(gram, told, assume_a="pos", check_finite=False)
         order = np.argsort(-size, kind="stable")
         order = order[size[order] > 0]
         order = order[np.sort(np.unique(record[order], return_index=True)[1])]
+        # noise asks for changes and against them alike: how many stand out is read off those that
+        # are asked against
+        wrong = np.searchsorted(np.sort(size), -size[order], side="right")
+        for share in _MISTAKEN:
+            outstanding = np.flatnonzero(wrong <= share * np.arange(1, len(order) + 1))
+            if len(outstanding):
+                made = self._with(choice, record, other, order, int(outstanding[-1]) + 1)
+                if made.tobytes() not in seen:
+                    return made, self._left(made)
         count = 1 << max(int(np.log2(max(len(order), 1))), 0)
         while count >= 1 and len(order):
             made = self._with(choice, record, other, order, count)
-            left = self._left(made)
-            if left < least * (1 - 1e-9):
-                return made, left
+            now = self._left(made)
+            if now < left * (1 - 1e-9) and made.tobytes() not in seen:
+                return made, now
             count //= 2
         return None
 
@@ -194,26 +236,32 @@ class Replay:
         """The answer, where its replay agrees to rounding. Records of which a change would go
         unnoticed keep their prior."""
         apart = np.abs(self._apart(choice))
-        if not len(apart) or float((apart <= _PROVEN).mean()) < _NEARLY_ALL:
+        if not _agrees(apart):
             return None
         columns, _, _ = self._linearised(np.eye(self.values)[choice])
         record, _, change = self._changes(choice, columns)
         place = np.concatenate([p[w] for p, w in zip(self.place, self.which, strict=True)])
         # how many coordinates a change moves, not how far: where Adam divides by almost nothing a
         # few go very far, and as many may differ in a proven answer
-        white = np.clip(change / place, -2 * _PROVEN, 2 * _PROVEN)
+        far = 2 * _PROVEN
+        moves = (change / place).astype(np.float32)
+        white = np.clip(moves, -far, far)
         both = white @ white.T
         alone = np.diagonal(both).copy()
         both = 2 * both + alone[:, None] + alone[None, :]
         alike = self.ties[record]  # swapping records alike changes nothing, and is not asked
         both[alike[:, None] == alike[None, :]] = np.inf
-        differ = float((apart > _PROVEN).sum()) + _MOVED * len(apart)
-        noticed = np.minimum(alone, both.min(axis=1)) > differ * (2 * _PROVEN) ** 2
+        least = (float((apart > _PROVEN).sum()) + _MOVED * len(apart)) * far**2
+        # what is cut off on both sides seems to cancel: of such pairs the sum itself is looked at
+        for one, two in np.argwhere(np.triu(both <= least, 1)):
+            sum_of = np.clip(moves[one] + moves[two], -far, far)
+            both[one, two] = both[two, one] = sum_of @ sum_of
+        noticed = np.minimum(alone, both.min(axis=1)) > least
         seen = np.ones(len(choice), dtype=bool)
         np.logical_and.at(seen, record, noticed)
         probabilities = np.where(seen[:, None], np.eye(self.values)[choice], self.prior)
         return Answer(
-            probabilities,
+            tied(probabilities, self.ties),
             "replay",
             "",
             {
@@ -226,3 +274,47 @@ class Replay:
                 "rank": self.prior.size - len(self.prior),
             },
         )
+
+
+def tied(probabilities: Array, ties: NDArray[np.intp]) -> Array:
+    """Records alike share their probabilities."""
+    sizes = np.bincount(ties)
+    sums = np.stack([np.bincount(ties, p) for p in probabilities.T], axis=1)
+    return np.asarray((sums / sizes[:, None])[ties])
+
+
+def _told_apart(ties: NDArray[np.intp], rounds: Sequence[Batches]) -> NDArray[np.intp]:
+    """Records alike that are never in different batches: an order tells others apart."""
+    for batches in rounds:
+        for batch in batches:
+            inside = np.zeros(len(ties), dtype=np.intp)
+            inside[batch] = 1
+            ties = np.unique(ties * 2 + inside, return_inverse=True)[1].astype(np.intp)
+    return ties
+
+
+def _products(columns: Single, residual: Array, sd: Array) -> tuple[Array, Array]:
+    """Inner products of the whitened columns with each other and with the residual."""
+    white = columns / sd.astype(np.float32)
+    gram = (white @ white.T).astype(np.float64)
+    gram[np.diag_indices(len(gram))] += _SINGLE * float(np.diagonal(gram).max(initial=0.0))
+    return gram, (white @ (residual / sd).astype(np.float32)).astype(np.float64)
+
+
+def _agrees(apart: Array) -> bool:
+    """Is that rounding, nearly everywhere?"""
+    return bool(len(apart)) and float((apart <= _PROVEN).mean()) >= _NEARLY_ALL
+
+
+def _telling(course: Course, parts: Sequence[Part]) -> Choice:
+    """The coordinates in which the candidates of some records differ most."""
+    n = course.candidates.inputs.shape[1]
+    some = np.sort(np.random.default_rng(0).permutation(n)[:64])
+    made = course.columns(parts, np.arange(len(course.sent)), some)
+    power = np.einsum("nkr,nkr->r", made[some], made[some])
+    live = np.flatnonzero(power > 0)
+    unknowns = n * made.shape[1]
+    most = max(EQUATIONS * unknowns, MOST_NUMBERS // unknowns)
+    if len(live) > most:
+        live = np.sort(live[np.argsort(-power[live], kind="stable")[:most]])
+    return np.asarray(live)

@@ -47,9 +47,14 @@ class Convention(NamedTuple):
     restart: Restart
 
     @property
+    def source_words(self) -> str:
+        """The source, for a report."""
+        return SOURCES[self.source].words
+
+    @property
     def words(self) -> str:
-        """For a report."""
-        return f"{SOURCES[self.source].words}, {_RESTARTS[self.restart]}"
+        """Source and restart, for a report."""
+        return f"{self.source_words}, {_RESTARTS[self.restart]}"
 
 
 class Shuffle(Spec):
@@ -161,7 +166,7 @@ def orders(convention: Convention, seed: int, place: Place) -> Indices:
     source = SOURCES[convention.source]
 
     def seeded(start: int) -> Stream:
-        return source.seeded(start, size if source.skips else 0)
+        return source.seeded(start % 2**32, size if source.skips else 0)
 
     match convention.restart:
         case "run":

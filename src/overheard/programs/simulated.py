@@ -1,4 +1,4 @@
-"""Clients that are simulated to learn what a client's training does, and clients that are replayed.
+"""Clients that are simulated to learn what a client's training does.
 
 The listener knows the recipe and every candidate of a record (docs/decoders.md section 8). It
 trains clients of its own from the model that was sent, on records drawn from what it believes: the
@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from overheard.programs.networks import network
 from overheard.programs.recipe import Recipe
 from overheard.programs.rules import is_linear, rule_of
 from overheard.programs.training import Shards, batch_order, local_training
@@ -166,56 +165,18 @@ def simulate(
         data, orders=tuple(batch_order(data.sizes, longest, rng) for _ in range(epochs))
     )
     ends = local_training(recipe, sent, data, rng, trace=trace)
-    if curved:
-        steps = _curved(recipe, sent, np.stack(gradients))
-    else:
-        # a rule that is linear answers alike at every coordinate and on every path
-        steps = _curved(recipe, np.zeros(1), np.zeros((times.steps, 1, 1)))
+    slopes = np.stack(gradients) if curved else np.zeros((times.steps, 1, 1))
+    steps = responses(recipe, sent, slopes)
     response = np.stack([steps[group].sum(axis=0) for group in times.groups])
     return Simulated(chosen, ends, path, np.broadcast_to(response, path.shape), data)
 
 
-def replay(
-    recipe: Recipe, sent: Wire, candidates: Candidates, weights: Array
-) -> tuple[Wire, Array, Array]:
-    """Full-batch training on records that are partly each of their candidates: weights (n, K).
-
-    Its end (P,), the mean model (Q, P) and the response (Q, P) of each stretch, as of `Simulated`.
-    Weights of zero and one replay the client itself, bit for bit where the records stand in its
-    own order.
-    """
-    n = len(weights)
-    hard = weights.max(axis=1) == 1
-    times = stretches(recipe, candidates.members)
-    if hard.all() and candidates.present.all():
-        data = candidates.shards(weights.argmax(axis=1)[None], sent.dtype)
-        inputs, labels = data.inputs, data.labels
-        share = np.full((1, n), 1 / n, sent.dtype)
-    else:
-        inside = np.flatnonzero(candidates.present)
-        inputs = candidates.inputs[inside].reshape(1, -1, candidates.inputs.shape[2])
-        inputs = inputs.astype(sent.dtype)
-        labels = candidates.labels[inside].reshape(1, -1).astype(sent.dtype)
-        share = (weights.T[inside].reshape(1, -1) / candidates.members).astype(sent.dtype)
-    net, rule = network(recipe), rule_of(recipe)
-    theta = np.array(sent[None])
-    gradient, state = net.gradient(theta, np.random.default_rng(0)), rule.init(theta)
-    path, slopes = [], []
-    for _ in range(times.steps):
-        slope = gradient(inputs, labels, share)
-        path.append(theta[0].astype(np.float64))
-        slopes.append(slope.astype(np.float64))
-        step, state = rule.update(slope, state, theta)
-        theta += step
-    curved = not is_linear(recipe)
-    steps = _curved(
-        recipe,
-        sent if curved else np.zeros(1),
-        np.stack(slopes) if curved else np.zeros((times.steps, 1, 1)),
-    )
-    response = np.stack([steps[group].sum(axis=0) for group in times.groups])
-    middle = np.stack([np.mean([path[t] for t in group], axis=0) for group in times.groups])
-    return theta[0], middle, np.broadcast_to(response, middle.shape)
+def responses(recipe: Recipe, sent: Wire, slopes: Array) -> Array:
+    """Derivatives of the returned model by each step's gradient, mean over clients: (T, P), or
+    (T, 1) of a rule that answers alike at every coordinate. slopes: (T, S, P)."""
+    if is_linear(recipe):
+        return _curved(recipe, np.zeros(1), np.zeros((len(slopes), 1, 1)))
+    return _curved(recipe, sent, slopes)
 
 
 def _curved(recipe: Recipe, sent: Wire, gradients: Array) -> Array:

@@ -52,7 +52,8 @@ class Shards:
         first, last = int(clients[0]), int(clients[-1]) + 1
         if longest == self.inputs.shape[1] and np.array_equal(clients, np.arange(first, last)):
             orders = tuple(order[first:last] for order in self.orders)
-            return Shards(self.inputs[first:last], self.labels[first:last], sizes, orders)  # no copy
+            # no copy
+            return Shards(self.inputs[first:last], self.labels[first:last], sizes, orders)
         orders = tuple(order[clients, :longest] for order in self.orders)
         return Shards(self.inputs[clients, :longest], self.labels[clients, :longest], sizes, orders)
 

@@ -35,9 +35,9 @@ from overheard.transcript.traffic import Broadcast, Link, RoundSum, Sums
 __all__ = [
     "BEHAVIOURS", "KINDS", "LISTENING",
     "AppliedDefence", "AttributeDomain", "AttributePrior", "AuxiliaryData", "BatchOrder",
-    "Broadcast", "CandidatePool", "EverybodysRecords", "GroupCounts", "Groups", "InTheClear", "Labels", "Link",
-    "LocalTraining", "PublicRecords", "RoundSum", "ShardSize", "Sums", "SuspectedBehaviour",
-    "TargetRecord",
+    "Broadcast", "CandidatePool", "EverybodysRecords", "GroupCounts", "Groups", "InTheClear",
+    "Labels", "Link", "LocalTraining", "PublicRecords", "RoundSum", "ShardSize", "Sums",
+    "SuspectedBehaviour", "TargetRecord",
 ]  # fmt: skip
 
 

@@ -24,6 +24,7 @@ from overheard.attacks.attribute.local_epochs import (
 )
 from overheard.attacks.attribute.numbers import number_play, within_bins
 from overheard.attacks.by_simulation import Answer
+from overheard.attacks.order_search import dictionary
 from overheard.attacks.rehearsal import (
     UNLIKE,
     Attempt,
@@ -46,6 +47,7 @@ from overheard.transcript.knowledge import (
     AppliedDefence,
     AttributeDomain,
     AttributePrior,
+    BatchOrder,
     Labels,
     Link,
     LocalTraining,
@@ -70,7 +72,9 @@ class MaxEntropy:
     a value is at large, where known, is its prior. What it cannot explain or decide is flagged.
 
     Settings: ``rounds``, how many of the rounds heard are used (spread evenly); of models
-    without hidden layers all are.
+    without hidden layers all are. ``seeds``: how many seeds, from 0, clients may have shuffled
+    their mini-batches with are tried besides those that people like (0: none at all); where the
+    batch order is granted, that counts.
     """
 
     name: ClassVar[str] = "max_entropy"
@@ -80,10 +84,11 @@ class MaxEntropy:
         {Link, LocalTraining, PublicRecords, Labels, AttributeDomain}
     )
 
-    uses: ClassVar[frozenset[type[Any]]] = frozenset({AppliedDefence, AttributePrior})
+    uses: ClassVar[frozenset[type[Any]]] = frozenset({AppliedDefence, AttributePrior, BatchOrder})
     any_training: ClassVar[bool] = True
 
     rounds: int = 100
+    seeds: int = 256
 
     def __call__(self, view: View, rng: np.random.Generator) -> AttributeValues:
         if view.know(LocalTraining).recipe.steps is not None:
@@ -96,29 +101,37 @@ class MaxEntropy:
             return _not_an_input(view)
         several = not one_step(heard(view), recipe)
         if not recipe.plain or (several and not network(recipe).factored):
-            return _any_training(view, rng)
+            return _any_training(view, self.seeds, rng)
         very_many = _very_many(view)
         if very_many is not None:
             return very_many
         if takes_several_steps(heard(view), recipe):
-            return _replayed(view) or _several_steps(view, self.rounds, rng)
+            return _replayed(view, self.seeds) or _several_steps(view, self.rounds, rng)
         return _one_step(view, self.rounds, rng)
 
 
-def _replayed(view: View) -> AttributeValues | None:
-    """Several full-batch steps: the answer whose replay is the message, if one is found."""
+def _order(view: View, seeds: int) -> BatchOrder | None:
+    """What is known of the order of the batches; else a dictionary of seeds."""
+    if BatchOrder in view.kinds:
+        return view.know(BatchOrder)
+    return dictionary(seeds) if seeds else None
+
+
+def _replayed(view: View, seeds: int) -> AttributeValues | None:
+    """Several steps of which nothing is random, or no more than can be guessed: the answer whose
+    replay is the message, if one is found."""
     recipe, link = view.know(LocalTraining).recipe, heard(view)
     changed = AppliedDefence in view.kinds and view.know(AppliedDefence).names
-    if not recipe.full_batch or recipe.private is not None or link.noise_sd or changed:
+    if recipe.private is not None or link.noise_sd or changed:
         return None
     if view.know(AttributeDomain).spread:
         return None
     candidates, prior, ties = _candidates(view)
-    found = replayed(link, recipe, candidates, prior, ties)
+    found = replayed(link, recipe, candidates, prior, ties, _order(view, seeds))
     return None if found is None else _guess(view, found, ties)
 
 
-def _any_training(view: View, rng: np.random.Generator) -> AttributeValues:
+def _any_training(view: View, seeds: int, rng: np.random.Generator) -> AttributeValues:
     """Momentum, Adam, any layers: the client's own training, relaxed and linearised."""
     domain = view.know(AttributeDomain)
     if domain.spread:
@@ -126,8 +139,9 @@ def _any_training(view: View, rng: np.random.Generator) -> AttributeValues:
             f"{domain.column!r} is a number; numbers are decoded for linear least squares only"
         )
     candidates, prior, ties = _candidates(view)
-    recipe = view.know(LocalTraining).recipe
-    return _guess(view, decode_training(heard(view), recipe, candidates, prior, ties, rng), ties)
+    recipe, order = view.know(LocalTraining).recipe, _order(view, seeds)
+    found = decode_training(heard(view), recipe, candidates, prior, ties, rng, order)
+    return _guess(view, found, ties)
 
 
 def _candidates(

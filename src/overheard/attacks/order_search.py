@@ -1,0 +1,246 @@
+"""With which seed did a client shuffle its records?
+
+Seeds are few and conventions are fewer, so all orders that they give can be compared with one
+message, before anything is known of the secrets (docs/decoders.md section 8.1). On the mean path
+of simulated clients the gradient of every record is a table; under an order the batches' gradients
+are sums of its rows, and the update rule, entry by entry, predicts some coordinates of the returned
+model. How far such predictions are off under the right order simulated clients say: their orders
+are known. The few orders that fit best are then decoded, and only an answer whose replay is the
+message makes a claim.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from overheard.attacks.by_replay import Replay
+from overheard.attacks.by_simulation import Answer
+from overheard.attacks.wire import only
+from overheard.programs.course import batches_of
+from overheard.programs.networks import network
+from overheard.programs.orders import CONVENTIONS, Convention, Place, distinct, orders
+from overheard.programs.recipe import Recipe
+from overheard.programs.rules import rule_of
+from overheard.programs.simulated import Candidates
+from overheard.programs.training import batch_order, local_training
+from overheard.transcript.batch_order import BatchOrder
+from overheard.transcript.knowledge import Link
+
+Array = NDArray[np.float64]
+Wire = NDArray[np.floating[Any]]
+Indices = NDArray[np.int64]
+
+WELL_KNOWN = (
+    314, 333, 365, 404, 420, 444, 512, 555, 666, 777, 888, 999, 1000, 1024, 1111, 1234, 1337, 2000,
+    *range(2010, 2031), 2048, 3407, 4242, 5678, 9999, 12345, 31337, 54321, 65535, 99999, 123123,
+    123456, 1234567, 12345678, 42424242, 123456789, 3735928559, 4294967295,
+)  # fmt: skip
+"""Seeds that people like, besides small ones."""
+CLIENTS = 64
+"""Simulated clients, whose orders are known."""
+WIDTHS, KEPT = (64, 256, 1024), (400, 40, 4)
+"""Coordinates that are predicted, more of them for fewer orders; and how many orders go on."""
+
+_STANDS_OUT = 0.5  # by how much less the best order must leave than others to be decoded further
+_MOST_PARTS = 8  # stretches of training in which a record's gradient is taken as constant
+_CLEAR = 30.0  # variance by the order, relative to the rest, beyond which none is preferred
+_LIKE_EACH = 0.3  # of the covariance of what predictions miss, how much is taken as uncorrelated
+_AT_ONCE = 4_000_000  # numbers that are gathered at a time
+
+
+def dictionary(seeds: int) -> BatchOrder:
+    """The seeds from 0, and those that people like, under every convention."""
+    return BatchOrder(tuple(dict.fromkeys((*range(seeds), *WELL_KNOWN))))
+
+
+class Screen:
+    """How well orders explain one message; see the module."""
+
+    def __init__(
+        self,
+        messages: tuple[Wire, Wire],
+        recipe: Recipe,
+        candidates: Candidates,
+        prior: Array,
+        rng: np.random.Generator,
+    ) -> None:
+        self.sent, self.returned = messages
+        self.recipe, self.prior, self.candidates = recipe, prior, candidates
+        n = len(prior)
+        unshuffled = np.tile(np.arange(n), (recipe.epochs, 1))
+        steps = batches_of(recipe, n, unshuffled)
+        self.sizes = np.array([len(b) for b in steps[: len(steps) // recipe.epochs]])
+        self.begins = np.cumsum(self.sizes) - self.sizes
+        per = max(1, min(len(self.sizes), _MOST_PARTS // recipe.epochs))
+        self.pieces = np.array_split(np.arange(len(self.sizes)), per)
+        stretch = np.concatenate([np.full(len(p), j) for j, p in enumerate(self.pieces)])
+        self.stretch = np.repeat(stretch, self.sizes)
+        self._fit(rng)
+
+    def _fit(self, rng: np.random.Generator) -> None:
+        """Tables, and what predictions under the right order miss, by simulated clients."""
+        n, epochs = len(self.prior), self.recipe.epochs
+        chosen = self.candidates.drawn(self.prior, CLIENTS, rng)
+        drawn = [batch_order(np.full(CLIENTS, n), n, rng) for _ in range(epochs)]
+        path: list[Array] = []
+        data = replace(self.candidates.shards(chosen, self.sent.dtype), orders=tuple(drawn))
+        ends = local_training(
+            self.recipe, self.sent, data, rng,
+            trace=lambda step, theta, slope: path.append(theta.mean(axis=0, dtype=np.float64)),
+        )  # fmt: skip
+        live = np.flatnonzero(ends.var(axis=0) > 0)
+        self.which = np.sort(rng.permutation(live)[: 2 * WIDTHS[-1]])
+        self.table = self._tables(path)
+        theirs = np.stack(drawn, axis=1)
+        predicted = self.predicted(theirs, slice(None))
+        missed = ends[:, self.which].astype(np.float64) - predicted
+        by_order = predicted.var(axis=0)
+        spread = np.maximum(missed.var(axis=0, ddof=1), 1e-4 * by_order) + 1e-30
+        clear = np.argsort(-np.minimum(by_order / spread, _CLEAR), kind="stable")[: WIDTHS[-1]]
+        # the clearest stand first, in random order within: fewer are taken first
+        self.which = self.which[clear]
+        self.table = np.ascontiguousarray(self.table[..., clear])
+        self.centre, self.sd = missed.mean(axis=0)[clear], np.sqrt(spread[clear])
+        self.missed = (missed[:, clear] - self.centre) / self.sd
+
+    def _tables(self, path: Sequence[Array]) -> NDArray[np.float32]:
+        """Expected gradients (epochs, stretches, n, coordinates) on the mean path."""
+        net, c, each = network(self.recipe), self.candidates, len(self.sizes)
+        made = np.zeros(
+            (self.recipe.epochs, len(self.pieces), len(self.prior), len(self.which)), np.float32
+        )
+        for epoch, stretch in np.ndindex(made.shape[:2]):
+            steps = epoch * each + self.pieces[stretch]
+            theta = np.mean([path[t] for t in steps], axis=0)
+            for k, share in enumerate(self.prior.T):
+                rows = net.rows(theta, c.inputs[k].astype(np.float64), c.labels[k])
+                made[epoch, stretch] += share[:, None] * rows.columns(self.which)
+        return made
+
+    def predicted(self, some: Indices, width: slice) -> Array:
+        """The coordinates under these orders (m, epochs, n), on the mean path."""
+        rule, used = rule_of(self.recipe), int(self.sizes.sum())
+        start = self.sent[self.which[width]].astype(np.float32)
+        theta = np.repeat(start[None], len(some), axis=0)
+        state = rule.init(theta)
+        for epoch in range(some.shape[1]):
+            table = self.table[epoch][..., width]
+            slopes = np.empty((len(some), len(self.sizes), len(start)), np.float32)
+            for row, order in enumerate(some[:, epoch, :used]):
+                np.add.reduceat(table[self.stretch, order], self.begins, axis=0, out=slopes[row])
+            slopes /= self.sizes[:, None].astype(np.float32)
+            for step in range(len(self.sizes)):
+                moved, state = rule.update(slopes[:, step], state, theta)
+                theta = theta + moved
+        return theta.astype(np.float64)
+
+    def scores(self, some: Indices, width: int) -> Array:
+        """What the best of so many predictions leave of the message: less is better."""
+        part = slice(width)
+        common = self.missed[:, part] * np.sqrt((1 - _LIKE_EACH) / (CLIENTS - 1))
+        _, size, basis = np.linalg.svd(common, full_matrices=False)
+        shrunk = 1 - np.sqrt(_LIKE_EACH / (_LIKE_EACH + size**2))
+        left = self.returned[self.which[part]] - self.predicted(some, part) - self.centre[part]
+        left /= self.sd[part]
+        left -= ((left @ basis.T) * shrunk) @ basis
+        return np.asarray(np.log1p(left**2 / (4 * _LIKE_EACH)).mean(axis=1))
+
+
+@dataclass(frozen=True)
+class Tried:
+    """One seed under one convention."""
+
+    convention: Convention
+    seed: int
+
+
+def guessed(
+    link: Link,
+    recipe: Recipe,
+    candidates: Candidates,
+    prior: Array,
+    ties: NDArray[np.intp],
+    order: BatchOrder,
+    rng: np.random.Generator,
+) -> Answer | None:
+    """The proven answer under one of the orders that may be, if there is one."""
+    if recipe.clip_norm is not None or not recipe.local_steps(len(prior)):
+        return None  # coordinates of a clipped gradient cannot be predicted by themselves
+    place = Place(int(link.rounds[0]), recipe.epochs, len(prior), recipe.model.size)
+    every = [
+        Tried(convention, seed)
+        for convention in distinct(order.tried(), place)
+        for seed in order.seeds
+    ]
+    first = only(link, np.arange(1))
+    screen = Screen((first.sent[0], first.returned[0]), recipe, candidates, prior, rng)
+    best = ranked(screen, every, place)
+    under = [(t, orders(t.convention, t.seed, place)) for t in best]
+    replays = [Replay(first, recipe, candidates, prior, ties, [made]) for _, made in under]
+    left = [replay.first_left() for replay in replays]
+    at = int(np.argmin(left))
+    others = np.delete(left, at)
+    if len(others) and left[at] > others.min() - _STANDS_OUT:
+        return None
+    found = replays[at].answer()
+    if found is None:
+        return None
+    said = _words(best[at], order, found, link, recipe, candidates)
+    return replace(found, notes={**found.notes, "order_guessed": said, "seeds_tried": len(every)})
+
+
+def ranked(screen: Screen, every: Sequence[Tried], place: Place) -> list[Tried]:
+    """The orders that explain the message best, by ever more of it."""
+    some = list(every)
+    for width, kept in zip(WIDTHS, KEPT, strict=True):
+        if len(some) <= KEPT[-1]:
+            break
+        chunk = max(1, _AT_ONCE // (place.records * place.epochs * 64))
+        scores = [
+            screen.scores(np.stack([orders(t.convention, t.seed, place) for t in part]), width)
+            for part in _chunks(some, chunk)
+        ]
+        some = [some[i] for i in np.argsort(np.concatenate(scores), kind="stable")[:kept]]
+    return some
+
+
+def _chunks(items: Iterable[Tried], size: int) -> Iterator[list[Tried]]:
+    rest = iter(items)
+    while part := list(islice(rest, size)):
+        yield part
+
+
+def _words(
+    tried: Tried,
+    order: BatchOrder,
+    found: Answer,
+    link: Link,
+    recipe: Recipe,
+    candidates: Candidates,
+) -> str:
+    """Seed and convention; when it is seeded only where a second round tells."""
+    same = [c for c in (order.tried() or CONVENTIONS) if c.source == tried.convention.source]
+    n = len(found.probabilities)
+    place = Place(int(link.rounds[0]), recipe.epochs, n, recipe.model.size)
+    made = orders(tried.convention, tried.seed, place)
+    same = [c for c in same if np.array_equal(orders(c, tried.seed, place), made)]
+    if len(link) > 1 and len(same) > 1:
+        later = only(link, np.array([1]))
+        place = place._replace(number=int(link.rounds[1]), before=1)
+        choice = found.probabilities.argmax(axis=1)
+        same = [
+            c
+            for c in same
+            if Replay(
+                later, recipe, candidates, found.probabilities, choice,
+                [orders(c, tried.seed, place)],
+            ).repeats(choice)
+        ] or same  # fmt: skip
+    words = same[0].words if len(same) == 1 else same[0].source_words
+    return f"seed {tried.seed}: {words}"

@@ -1,0 +1,137 @@
+"""What does a client return whose training has nothing random in it, and what do its records do?
+
+The batches are known: full ones, or those of an order that is known. Records may be partly each of
+their candidates, so that a belief can be replayed as well as an answer, and the returned model is
+differentiated by what each record is, step by step (docs/decoders.md sections 8 and 8.1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from overheard.programs.networks import Network, network
+from overheard.programs.recipe import Recipe
+from overheard.programs.rules import rule_of
+from overheard.programs.simulated import MOST_STRETCHES, Candidates, responses
+
+Array = NDArray[np.float64]
+Wire = NDArray[np.floating[Any]]
+Single = NDArray[np.float32]
+Indices = NDArray[np.int64]
+Batches = Sequence[Indices]
+"""The records of every local step."""
+
+
+def batches_of(recipe: Recipe, records: int, order: Indices | None = None) -> Batches:
+    """The batches of a client with so many records, visited in this order (epochs, records)."""
+    if recipe.batch_size is None:
+        return [np.arange(records)] * recipe.epochs
+    assert order is not None
+    each = int(recipe.batches(np.array([records]))[0])
+    cuts = [slice(b * recipe.batch_size, (b + 1) * recipe.batch_size) for b in range(each)]
+    return [epoch[cut] for epoch in order for cut in cuts]
+
+
+@dataclass(frozen=True)
+class Part:
+    """Steps on the same records: their mean model (P,), and what a unit of gradient of one of the
+    records does to the returned model (P,)."""
+
+    records: Indices
+    theta: Single
+    scale: Single
+
+
+class Course:
+    """Local training from the model that was sent, on known batches."""
+
+    def __init__(
+        self, recipe: Recipe, sent: Wire, candidates: Candidates, batches: Batches
+    ) -> None:
+        self.recipe, self.sent, self.candidates, self.batches = recipe, sent, candidates, batches
+        self.net: Network = network(recipe)
+
+    def _batch(self, weights: Array, which: Indices) -> tuple[Wire, Wire, Wire]:
+        """Inputs (1, b, d), labels and weights (1, b) of a step on these records."""
+        c, dtype = self.candidates, self.sent.dtype
+        some = weights[which]
+        if c.present.all() and (some.max(axis=1) == 1).all():
+            chosen = some.argmax(axis=1)
+            share = np.full(len(which), 1 / len(which))
+            x, y = c.inputs[chosen, which], c.labels[chosen, which]
+        else:
+            inside = np.flatnonzero(c.present)
+            members = len(which) if c.present.all() else c.members
+            share = some.T[inside].ravel() / members
+            x = c.inputs[inside][:, which].reshape(-1, c.inputs.shape[2])
+            y = c.labels[inside][:, which].ravel()
+        return x[None].astype(dtype), y[None].astype(dtype), share[None].astype(dtype)
+
+    def run(
+        self, weights: Array, path: list[Wire] | None = None, slopes: list[Array] | None = None
+    ) -> Wire:
+        """The returned model (P,) for weights (n, K) of every record's candidates.
+
+        Weights of zero and one are the client itself, bit for bit where its library adds in the
+        same order. ``path`` and ``slopes``: where to note every step's model and gradient.
+        """
+        theta, rule = np.array(self.sent[None]), rule_of(self.recipe)
+        gradient, state = self.net.gradient(theta, np.random.default_rng(0)), rule.init(theta)
+        for which in self.batches:
+            slope = gradient(*self._batch(weights, which))
+            if path is not None:
+                path.append(theta[0].copy())
+            if slopes is not None:
+                slopes.append(slope.astype(np.float64))
+            step, state = rule.update(slope, state, theta)
+            theta += step
+        return np.asarray(theta[0])
+
+    def linearised(self, weights: Array) -> tuple[Wire, list[Part]]:
+        """The returned model, and the parts of the training in which records act."""
+        path: list[Wire] = []
+        slopes: list[Array] = []
+        end = self.run(weights, path, slopes)
+        response = responses(self.recipe, self.sent, np.stack(slopes))
+        full = self.recipe.full_batch
+        pieces = MOST_STRETCHES if full else len(path)
+        made = []
+        for group in np.array_split(np.arange(len(path)), min(pieces, len(path))):
+            records = self.batches[int(group[0])]
+            share = 1 / (self.candidates.members if full else len(records))
+            scale = (response[group].sum(axis=0) * share).astype(np.float32)
+            middle = np.mean([path[t] for t in group], axis=0).astype(np.float32)
+            made.append(Part(records, middle, np.broadcast_to(scale, middle.shape)))
+        return end, made
+
+    def columns(
+        self, parts: Sequence[Part], which: Indices, records: Indices | None = None
+    ) -> Single:
+        """What each candidate of each record adds beyond the first: (n, K - 1, len(which)); of some
+        records only, where these are named (the others are 0)."""
+        c = self.candidates
+        values, n, _ = c.inputs.shape
+        made = np.zeros((n, values - 1, len(which)), np.float32)
+        wanted = np.ones(n, dtype=bool) if records is None else np.isin(np.arange(n), records)
+        for part in parts:
+            used = part.records[wanted[part.records]]
+            if not len(used):
+                continue
+            scale = part.scale[which]
+            first = self._rows(part, 0, used, which)
+            for k in range(1, values):
+                made[used, k - 1] += (self._rows(part, k, used, which) - first) * scale
+        return made
+
+    def _rows(self, part: Part, k: int, used: Indices, which: Indices) -> Single:
+        c = self.candidates
+        if not c.present[k]:
+            return np.zeros((len(used), len(which)), np.float32)
+        x = c.inputs[k][used].astype(np.float32)
+        rows = self.net.rows(part.theta, x, c.labels[k][used].astype(np.float32))
+        return np.asarray(rows.columns(which), dtype=np.float32)

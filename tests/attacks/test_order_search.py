@@ -1,0 +1,129 @@
+"""Clients that fix their seed: the order is known or found, and nothing wrong is claimed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from federations import FAMILIES, heard, score
+
+import overheard
+from overheard.attacks.attribute.max_entropy import MaxEntropy
+from overheard.attacks.order_search import dictionary
+from overheard.errors import FixData
+from overheard.programs.orders import Place, orders
+from overheard.transcript.knowledge import BatchOrder
+from overheard.transcript.store import Recording
+from overheard.transcript.threat import EAVESDROPPER
+from overheard.transcript.view import launch
+
+NETWORK = {"name": "mlp", "hidden": [48]}
+SMALL = {"clients": 2, "people": 60, "columns": 8, "rounds": 2, "participation": 1.0}
+MOMENTUM = {"optimiser": {"name": "sgd", "momentum": 0.9}, "learning_rate": 0.02}
+ADAM = {"optimiser": {"name": "adam"}, "learning_rate": 0.005}
+ATTRIBUTE = FAMILIES["attributes, linear"]
+Federate = Callable[..., Recording]
+
+
+def right(recording: Recording, view: Any, guess: Any) -> float:
+    return float(score(recording, view, MaxEntropy(), guess).value)
+
+
+def granted(recording: Recording) -> Any:
+    from overheard.transcript.observe import observe
+    from overheard.transcript.target import attribute
+
+    client = recording.clients[0]
+    return observe(recording, EAVESDROPPER.granting(BatchOrder), attribute("s"), client)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {**ADAM, "epochs": 3},
+        {**MOMENTUM, "epochs": 3},
+        {"learning_rate": 0.1, "epochs": 2, "drop_last": True},
+    ],
+    ids=str,
+)
+def test_a_known_order_is_as_good_as_none(settings: dict[str, Any], federate: Federate) -> None:
+    shuffle = {"seed": 4_000_000_000, "source": "numpy", "restart": "epoch_number"}
+    recording = federate(NETWORK, **SMALL, batch_size=8, shuffle=shuffle, **settings)
+    view = granted(recording)
+    guess = launch(MaxEntropy(), view, 0)
+    assert guess.diagnostics["method"] == "replay"
+    if not settings.get("drop_last"):  # whoever is dropped in every epoch is in no message
+        assert guess.diagnostics["proven"] == "True"
+        assert right(recording, view, guess) == 1.0
+    sure = guess.probabilities.max(axis=1) > 0.99
+    assert sure.mean() > 0.9
+    assert (guess.choice() == recording.truth()[view.client]["s"])[sure].all()
+
+
+@pytest.mark.parametrize("settings", [ADAM, {"learning_rate": 0.1}], ids=str)
+def test_a_seed_that_people_like_is_found(settings: dict[str, Any], federate: Federate) -> None:
+    """Granted nothing: seed and source by the first message, when it is seeded by the second."""
+    shuffle = {"seed": 42, "restart": "run"}
+    recording = federate(NETWORK, **SMALL, batch_size=8, shuffle=shuffle, **settings)
+    view = heard(ATTRIBUTE, recording)
+    guess = launch(MaxEntropy(), view, 0)
+    said = guess.diagnostics["order_guessed"]
+    assert said == "seed 42: torch's DataLoader after torch.manual_seed, seeded once"
+    assert right(recording, view, guess) == 1.0
+
+
+def test_it_is_a_finding_with_a_remedy(federate: Federate) -> None:
+    recording = federate(NETWORK, **SMALL, batch_size=8, shuffle={"seed": 7}, **ADAM)
+    record = overheard.audit(recording, EAVESDROPPER, [MaxEntropy()], rounds=False, coverage=False)
+    (note,) = [n for n in record.notes if "can be guessed" in n]
+    assert all(client in note for client in recording.clients)
+    assert "seed 7: torch's DataLoader" in note
+    assert "Do not seed" in note
+
+
+def test_orders_that_nobody_seeded_are_not_claimed(federate: Federate) -> None:
+    recording = federate(NETWORK, **SMALL, batch_size=8, **ADAM)
+    guess = launch(MaxEntropy(), heard(ATTRIBUTE, recording), 0)
+    assert "order_guessed" not in guess.diagnostics
+    assert guess.diagnostics["method"] != "replay"
+
+
+def test_one_of_these_seeds(federate: Federate) -> None:
+    """A list of one's own, and the right one is not the first; without it nothing is found."""
+    recording = federate(NETWORK, **SMALL, batch_size=8, shuffle={"seed": 77_777}, **MOMENTUM)
+    view = granted(recording)
+    several = view.knowing(BatchOrder((5, 77_777, 6, 7, 8, 9)))
+    guess = launch(MaxEntropy(), several, 0)
+    assert str(guess.diagnostics["order_guessed"]).startswith("seed 77777:")
+    others = view.knowing(BatchOrder((5, 6, 7, 8, 9)))
+    assert "order_guessed" not in launch(MaxEntropy(), others, 0).diagnostics
+
+
+def test_orders_that_are_written_out(federate: Federate) -> None:
+    recording = federate(NETWORK, **SMALL, batch_size=8, shuffle={"seed": 3}, **ADAM)
+    view = granted(recording)
+    people = len(recording.truth()[view.client]["s"])
+    made = orders(view.know(BatchOrder).tried()[0], 3, Place(0, 1, people))
+    written = BatchOrder(orders={"0": tuple(map(tuple, made.tolist()))})
+    guess = launch(MaxEntropy(), view.knowing(written), 0)
+    assert guess.diagnostics["proven"] == "True"
+    short = BatchOrder(orders={"0": (tuple(range(people - 1)),)})
+    with pytest.raises(FixData, match="shape"):
+        launch(MaxEntropy(), view.knowing(short), 0)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{}, {"seeds": (-1,)}, {"seeds": (2**32,)}, {"orders": {"0": ((0, 0, 1),)}}], ids=str
+)
+def test_what_is_no_batch_order(wrong: dict[str, Any]) -> None:
+    with pytest.raises(FixData):
+        BatchOrder(**wrong)
+
+
+def test_the_dictionary_has_no_seed_twice() -> None:
+    seeds = dictionary(1000).seeds
+    assert len(set(seeds)) == len(seeds)
+    assert {0, 42, 999, 1234, 2024} <= set(seeds)
+    assert np.array_equal(seeds[:1000], np.arange(1000))
