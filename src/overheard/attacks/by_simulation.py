@@ -16,7 +16,7 @@ from scipy import linalg
 from overheard.attacks.rehearsal import tempered
 from overheard.attacks.wire import rounding
 from overheard.decoding.ladder import POOR_FIT, UNSOLVED
-from overheard.decoding.measurement import from_gram
+from overheard.decoding.measurement import Measurement, from_gram
 from overheard.decoding.noisy import noisy_posterior
 from overheard.programs.recipe import Recipe
 from overheard.programs.response import (
@@ -68,6 +68,8 @@ def by_simulation(
     tried = _Tried(link, recipe, candidates, prior, rng)
     ways = kinds_of_states(recipe, candidates)
     found = [tried.decoded(prior, states) for states in ways]
+    # with the order as noise simulated clients know how far messages stray from a belief
+    fit = found[0]
     which = int(np.argmax([one.score for one in found]))
     best, states, belief = found[which], ways[which], found[which].probabilities
     for number in range(1, PASSES):
@@ -77,7 +79,7 @@ def by_simulation(
         belief = again.probabilities
     confidence = float(best.probabilities.max(axis=1).mean())
     flag = ""
-    if best.misfit > best.allowed:
+    if fit.misfit > fit.allowed:
         # of full batches simulated clients know no noise, and what is not proven is not known
         flag = UNSOLVED if recipe.full_batch else POOR_FIT
     elif confidence > best.accuracy + _LOUDER:
@@ -87,9 +89,9 @@ def by_simulation(
         "direct_response",
         flag,
         {
-            "fit": "good" if best.misfit <= best.allowed else "poor",
-            "misfit": best.misfit,
-            "misfit_allowed": best.allowed,
+            "fit": "good" if fit.misfit <= fit.allowed else "poor",
+            "misfit": fit.misfit,
+            "misfit_allowed": fit.allowed,
             "rank": best.rank,
             "unknowns": prior.size - len(prior),
             "simulated_accuracy": best.accuracy,
@@ -168,10 +170,9 @@ class _Round:
         self.misfit = ours / mean
         self.allowed = max(_STRANGE, 1 + _SPREADS * float(np.std(outside, ddof=1)) / mean)
 
-    def posterior(self, total: Array, before: Array) -> Array:
+    def posterior(self, measured: Measurement, before: Array) -> Array:
         """Probabilities of the candidates (n, K), given those before."""
-        own = replace(self.measured, total=total)
-        found = noisy_posterior(own, self.states.prior(before))[0].probabilities
+        found = noisy_posterior(measured, self.states.prior(before))[0].probabilities
         found = np.maximum(self.states.candidates(found), _LEAST)
         return np.asarray(found / found.sum(axis=1, keepdims=True))
 
@@ -183,9 +184,12 @@ def _judged(rounds: list[_Round], chosen: Choice, prior: Array) -> _Judged:
     secrets = list(chosen[FITTED : FITTED + judges])
     theirs, found = [prior] * judges, prior
     for one in rounds:
-        found = one.posterior(one.measured.total, found)
+        # what strays further outside of all columns' span than theirs does so inside, too
+        strayed = float(np.sqrt(max(one.misfit, 1.0))) if len(one.states.slots) > 1 else 1.0
+        found = one.posterior(one.measured.inflated(strayed), found)
         theirs = [
-            one.posterior(t, before) for t, before in zip(one.totals[:judges], theirs, strict=True)
+            one.posterior(replace(one.measured, total=t), before)
+            for t, before in zip(one.totals[:judges], theirs, strict=True)
         ]
     temperature = _temperature(theirs, secrets, prior)
     calm = [tempered(p, prior, temperature) for p in theirs]

@@ -36,8 +36,8 @@ def order_notes(findings: Sequence[Finding]) -> tuple[str, ...]:
             clients.setdefault(str(said), []).append(found.client)
     return tuple(
         f"Clients shuffle in an order that can be guessed, {', '.join(dict.fromkeys(who))} with "
-        f"{said}. Their mini-batches then hide nothing: what is said of their records was proven by "
-        "training again. Do not seed the shuffling, or seed it at every client from a secret of "
+        f"{said}. Their mini-batches then hide nothing: what is said of their records was proven "
+        "by training again. Do not seed the shuffling, or seed it at every client from a secret of "
         "its own."
         for said, who in clients.items()
     )

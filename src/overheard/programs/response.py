@@ -197,6 +197,8 @@ class Parts:
             none = Slots(np.ones((1, len(times.groups))), np.ones(1), np.zeros(1, bool))
             states = States(each, np.where(candidates.present, 0, -1), none)
         self.states = states
+        private = done.private
+        self.clip = None if private is None else private.clip
 
     def gradients(
         self, j: int, which: Indices, records: Indices
@@ -209,8 +211,9 @@ class Parts:
             if not self.candidates.present[k]:
                 return np.zeros((len(records), len(which)), np.float32)
             x, y = self.candidates.inputs[k][records], self.candidates.labels[k][records]
-            rows = self.net.rows(theta, x.astype(np.float64), y).columns(which)
-            return np.asarray(rows.astype(np.float32) * scale)
+            rows = self.net.rows(theta, x.astype(np.float64), y)
+            rows = rows if self.clip is None else rows.clipped(self.clip)
+            return np.asarray(rows.columns(which).astype(np.float32) * scale)
 
         return of
 
@@ -223,7 +226,7 @@ class Parts:
             first = of(0)
             for k in range(1, values):
                 made[:, k - 1] += of(k) - first
-        return np.einsum("nkr,nkr->r", made, made).astype(np.float64)
+        return np.asarray(np.einsum("nkr,nkr->r", made, made), dtype=np.float64)
 
     def made(
         self, which: Indices, rng: np.random.Generator
@@ -361,7 +364,9 @@ class _Covariance:
     def _half(self, right: NDArray[np.floating[Any]]) -> Array:
         """So that products of halves are what the columns take away (Woodbury)."""
         seen = self.order @ right.T
-        return np.asarray(linalg.solve_triangular(self.factor, seen, lower=True, check_finite=False))
+        return np.asarray(
+            linalg.solve_triangular(self.factor, seen, lower=True, check_finite=False)
+        )
 
     def likelihood(self, noises: Array) -> float:
         """Log-likelihood of draws (S, R), up to a constant, at the size that suits them."""
@@ -372,10 +377,10 @@ class _Covariance:
 
     def products(self, columns: NDArray[np.float32], targets: Array) -> tuple[Array, Array, Array]:
         """Inner products of columns, with targets, and of targets with themselves."""
-        columns, targets = columns / self.sd, targets / self.sd
-        of_columns, of_targets = self._half(columns), self._half(targets)
+        white, targets = columns / self.sd, targets / self.sd
+        of_columns, of_targets = self._half(white), self._half(targets)
         return (
-            columns @ columns.T - of_columns.T @ of_columns,
-            columns @ targets.T - of_columns.T @ of_targets,
+            white @ white.T - of_columns.T @ of_columns,
+            white @ targets.T - of_columns.T @ of_targets,
             np.einsum("tr,tr->t", targets, targets) - np.einsum("ct,ct->t", of_targets, of_targets),
         )

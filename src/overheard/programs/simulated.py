@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from overheard.programs.recipe import Recipe
+from overheard.programs.recipe import PrivateSteps, Recipe
 from overheard.programs.rules import is_linear, rule_of
 from overheard.programs.training import Shards, batch_order, local_training
 
@@ -129,13 +129,14 @@ class Simulated:
     """Clients trained from the model that was sent: candidates (S, n), ends (S, P), the mean model
     (Q, P) of each stretch and the response (Q, P) of the returned model to its gradients, summed
     over the stretch's steps. data: their records and
-    orders."""
+    orders; private: what bounds a record's gradient."""
 
     chosen: Indices
     ends: Wire
     path: Array
     response: Array
     data: Shards | None = None
+    private: PrivateSteps | None = None
 
 
 def simulate(
@@ -161,14 +162,14 @@ def simulate(
     data = candidates.shards(chosen, sent.dtype)
     longest = data.inputs.shape[1]
     epochs = 0 if recipe.full_batch else recipe.epochs
-    data = replace(
-        data, orders=tuple(batch_order(data.sizes, longest, rng) for _ in range(epochs))
-    )
+    data = replace(data, orders=tuple(batch_order(data.sizes, longest, rng) for _ in range(epochs)))
     ends = local_training(recipe, sent, data, rng, trace=trace)
-    slopes = np.stack(gradients) if curved else np.zeros((times.steps, 1, 1))
+    slopes = np.zeros((times.steps, 1, 1)) if not curved else np.stack(gradients).astype(np.float64)
     steps = responses(recipe, sent, slopes)
     response = np.stack([steps[group].sum(axis=0) for group in times.groups])
-    return Simulated(chosen, ends, path, np.broadcast_to(response, path.shape), data)
+    return Simulated(
+        chosen, ends, path, np.broadcast_to(response, path.shape), data, recipe.private
+    )
 
 
 def responses(recipe: Recipe, sent: Wire, slopes: Array) -> Array:

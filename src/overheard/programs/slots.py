@@ -48,14 +48,11 @@ class Slots:
         found = np.zeros(data.labels.shape, dtype=np.int64)
         if len(self) == 1:
             return found
-        begin = found.shape[1] - round(float(times.shares[self.resolved][0]) * found.shape[1])
+        members = data.labels.shape[1]
+        begin = members - round(float(times.shares[self.resolved][0]) * members)
         for order in data.orders:
-            np.put_along_axis(
-                found,
-                order[:, begin:],
-                np.take_along_axis(found, order[:, begin:], axis=1) + 1,
-                axis=1,
-            )
+            late = np.asarray(order[:, begin:])
+            np.put_along_axis(found, late, np.take_along_axis(found, late, axis=1) + 1, axis=1)
         return np.minimum(found, len(self) - 1)
 
 
