@@ -97,7 +97,7 @@ def by_simulation(
             "simulated_accuracy": best.accuracy,
             "simulated_confidence": best.confidence,
             "temperature": best.temperature,
-            "noise_found": best.noise,
+            "noise_ratio": best.noise,
             "passes": best.passes,
             "rounds_used": len(link),
         },

@@ -11,6 +11,13 @@ from numpy.typing import NDArray
 from overheard.attacks.any_training import Client, decode_training
 from overheard.attacks.attribute.dense_measurement import too_long
 from overheard.attacks.attribute.max_entropy import flagged
+from overheard.attacks.membership.local_steps import (
+    GOOD_FIT,
+    MOST_RECORDS,
+    as_trained,
+    decode_local_steps,
+    draw_members,
+)
 from overheard.attacks.membership.pool import (
     Candidates,
     candidates_of,
@@ -19,6 +26,7 @@ from overheard.attacks.membership.pool import (
     pool_rows,
 )
 from overheard.attacks.rehearsal import (
+    UNLIKE,
     Attempt,
     Rehearsal,
     drawn,
@@ -56,6 +64,8 @@ UNEXPLAINED = (
 PROVEN = ("counts", "ridge", "enumeration")
 FEW = 2
 """Rehearsals of an exact sum that left doubt."""
+CLEAR = 0.02
+"""Mean doubt about membership up to which the members' attribute is decoded."""
 
 
 @dataclass(frozen=True)
@@ -97,9 +107,12 @@ class CandidateDecode:
         groups = same_rows(np.column_stack([pool.inputs[0], pool.labels]))
         trained = recipe if link.gradients else as_trained(recipe, count)
         several = not one_step(link, trained)
-        if several or not _by_rows(trained, link, pool):
-            return _any_training(link, trained, pool, count, prior, groups, rng)
+        if not recipe.plain or not _by_rows(trained, link, pool, several):
+            return _any_training(link, recipe, pool, count, prior, groups, rng)
         recipe = trained
+        if several:
+            shares = prior[1:] / prior[1:].sum()
+            return _several_steps(link, recipe, pool, count, shares, groups, self.rounds, rng)
         chosen = spread(len(link), 1)
         posterior, left = _one_step(link, recipe, pool, chosen, count, prior, groups)
         if posterior.method not in PROVEN and min(self.rounds, len(link)) > 1:
@@ -133,6 +146,14 @@ class _Play:
     count: int
     rng: np.random.Generator
 
+    def members(self, probabilities: Array) -> tuple[Link, NDArray[np.int64]]:
+        """Drawn from (n, 2), stranger or member; the secret is who is a member."""
+        who = draw_members(np.clip(probabilities[:, 1], 1e-9, 1 - 1e-9), self.count, self.rng)
+        values = self._values(np.tile(self.shares, (self.count, 1)), who)
+        secret = np.zeros(len(probabilities), dtype=np.int64)
+        secret[who] = 1
+        return self._trained(who, values), secret
+
     def pairs(self, probabilities: Array) -> tuple[Link, NDArray[np.int64]]:
         """Drawn from (n, 1 + K), stranger or which value; the secret is both."""
         inside = np.clip(1 - probabilities[:, 0], 1e-9, 1 - 1e-9)
@@ -154,12 +175,12 @@ class _Play:
         return retrained(self.link, self.recipe, inputs, labels, noise, self.rng)
 
 
-def _by_rows(recipe: Recipe, link: Link, pool: Candidates) -> bool:
+def _by_rows(recipe: Recipe, link: Link, pool: Candidates, several: bool) -> bool:
     """Are members found by their gradients, one by one?"""
     net = network(recipe)
     if net.factored:
         return True
-    return not (net.chance or net.mixes) and not too_long(
+    return not (several or net.chance or net.mixes) and not too_long(
         recipe, link.sent[0].astype(np.float64), pool.inputs
     )
 
@@ -185,12 +206,13 @@ def _any_training(
     if pool.domain is not None:
         given = (inside + 1e-12) / (inside + 1e-12).sum(axis=1, keepdims=True)
         attribute = AttributeValues(given, pool.domain.values)
+    member = np.clip(inside.sum(axis=1), 0.0, 1.0)
     return Membership(
-        np.clip(inside.sum(axis=1), 0.0, 1.0),
+        member,
         attribute,
         {
             "method": found.method,
-            **({"flag": found.flag} if found.flag else {}),
+            **flagged(found.flag, np.column_stack([1 - member, member])),
             **found.notes,
             "parameters": recipe.model.size,
             **tie_diagnostics(groups, found.probabilities),
@@ -244,28 +266,74 @@ def _one_step(
     return posterior, sums.left(posterior.probabilities[:, 1:].ravel()) / sums.equations
 
 
-def as_trained(recipe: Recipe, members: int) -> Recipe:
-    """The recipe in epochs and batches that a client of this many records really trains on.
+def _several_steps(
+    link: Link,
+    recipe: Recipe,
+    pool: Candidates,
+    count: int,
+    shares: Array,
+    groups: NDArray[np.intp],
+    rounds: int,
+    rng: np.random.Generator,
+) -> Membership:
+    """The model moved while the client trained: mini-batches or several local epochs."""
+    people = len(pool.labels)
+    if people > MOST_RECORDS:
+        raise ChooseAnotherAttack(
+            f"a pool of {people} records is more than {MOST_RECORDS}; audit a smaller pool"
+        )
+    found = decode_local_steps(link, recipe, pool, count, shares, rounds, rng)
 
-    Refused where its local steps are no whole number of epochs.
-    """
-    size = min(recipe.batch_size or members, members)
-    epochs = recipe.epochs
-    if recipe.steps is not None:
-        epochs, rest = divmod(recipe.steps, -(-members // size))
-        if rest or not epochs:
-            raise ChooseAnotherAttack(
-                f"the client takes {recipe.steps} mini-batch steps, not whole epochs over its "
-                f"{members} records: members may leave no trace in an update"
-            )
-    batch = None if size == members else size
-    return recipe.model_copy(update={"steps": None, "epochs": epochs, "batch_size": batch})
+    def decode(messages: Link) -> Attempt:
+        again = decode_local_steps(messages, recipe, pool, count, shares, rounds, rng)
+        return Attempt(np.column_stack([1 - again.members, again.members]), again.misfit)
 
-
-def draw_members(belief: Array, members: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """As many members as the client reported, at random as believed."""
-    keys = np.log(belief) - np.log1p(-belief) + rng.logistic(size=len(belief))
-    return np.asarray(np.argsort(-keys, kind="stable")[:members], dtype=np.int64)
+    # only the first rounds are used
+    scene = only(link, np.arange(min(rounds, len(link))))
+    prior = np.tile([1 - count / people, count / people], (people, 1))
+    answer = np.column_stack([1 - found.members, found.members])
+    tried = rehearse(_Play(scene, recipe, pool, shares, count, rng).members, decode, answer, prior)
+    calm, power = tried.tempered(answer)
+    fits = tried.fits(found.misfit, GOOD_FIT)
+    found = replace(found, members=calm[:, 1])
+    sizes = np.bincount(groups)
+    members = (np.bincount(groups, found.members) / sizes)[groups]
+    tied = np.column_stack([1 - members, members])
+    attribute = None
+    values: dict[str, float | int | str] = {}
+    if pool.domain is not None:
+        probabilities = np.tile(shares, (people, 1))
+        if fits and found.doubt < CLEAR:
+            # whoever is a member is known: what is left is the question about the attribute
+            inside = np.argsort(-members, kind="stable")[:count]
+            ties = np.unique(groups[inside], return_inverse=True)[1]
+            inputs = pool.inputs[:, inside]
+            labels = np.broadcast_to(pool.labels[inside], inputs.shape[:2])
+            there = MayBe(inputs, labels, np.ones(len(inputs), dtype=bool), count)
+            client = Client(link, recipe, there, np.tile(shares, (count, 1)), ties)
+            decoded = decode_training(client, rng)
+            probabilities[inside] = decoded.probabilities
+            values = {"attribute_fit": decoded.notes["fit"]}
+        attribute = AttributeValues(probabilities, pool.domain.values)
+    return Membership(
+        members,
+        attribute,
+        {
+            "method": "expectation_propagation",
+            "fit": "good" if fits else "poor",
+            "misfit": found.misfit,
+            "doubt": found.doubt,
+            "evidence_worth": min(found.worth, power),
+            **_noted(tried),
+            "equations": found.equations,
+            "unknowns": people,
+            "rounds_used": found.rounds,
+            "parameters": recipe.model.size,
+            **values,
+            **flagged(tried.flag if fits else UNLIKE, tied),
+            **tie_diagnostics(groups, tied),
+        },
+    )
 
 
 def _prior(view: View, values: int, share: float) -> Array:
