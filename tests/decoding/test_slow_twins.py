@@ -13,7 +13,6 @@ from scipy import special, stats
 from overheard.decoding import certainty
 from overheard.decoding.batch_noise import trend
 from overheard.decoding.certainty import sober
-from overheard.decoding.column_measurement import Equations, Moments, whole_equations
 from overheard.decoding.counts import averaged, same_rows, tie_diagnostics
 from overheard.decoding.enumeration import answer_bits
 from overheard.decoding.ladder import believable
@@ -158,37 +157,6 @@ def test_the_trend_spans_the_polynomials(rounds, degree):
     for power in range(count):
         left = time**power - found @ (found.T @ time**power)
         assert np.abs(left).max() < 1e-8
-
-
-@given(SEEDS, st.booleans())
-def test_whole_equations_whiten_as_the_covariance_says(seed, random_orders):
-    rng = np.random.default_rng(seed)
-    k, m, width = 3, 4, 5
-    mean = rng.normal(size=(k, m, width))
-    root = rng.normal(size=(width, width))
-    shape = root @ root.T / np.trace(root @ root.T)
-    variance = rng.uniform(0.1, 1, m) * random_orders
-    rounding = rng.uniform(0.1, 1.0, width)
-    total = rng.normal(size=width)
-    found = whole_equations(Moments(mean, variance, shape), total, rounding)
-    covariance = variance.sum() * shape + np.diag(rounding**2)
-    differences, residual = found.white()
-    wanted = total - mean[0].sum(axis=0)
-    want = np.stack([mean[v, i] - mean[0, i] for i in range(m) for v in (1, 2)])
-    inner = want @ np.linalg.solve(covariance, want.T)
-    np.testing.assert_allclose(differences @ differences.T, inner, atol=1e-8)
-    np.testing.assert_allclose(
-        differences @ residual, want @ np.linalg.solve(covariance, wanted), atol=1e-8
-    )
-    p = rng.dirichlet(np.ones(k), size=m)
-    missed = wanted - sum(p[i, v] * (mean[v, i] - mean[0, i]) for i in range(m) for v in (1, 2))
-    np.testing.assert_allclose(found.misses(p), missed, atol=1e-10)
-    assert found.chi2(p) == pytest.approx(missed @ np.linalg.solve(covariance, missed) / width)
-
-
-def test_equations_of_one_row():
-    one = Equations(np.ones((2, 1, 1)), np.array([3.0]), np.array([2.0]))
-    assert one.chi2(np.array([[0.5, 0.5], [0.0, 1.0]])) == pytest.approx((1.5 / 2) ** 2)
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), min_size=1, max_size=12))

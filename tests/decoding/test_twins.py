@@ -21,12 +21,6 @@ TWINS = {
     "batch_noise.residual_covariance": "surrogate::residual_covariance_is_that_of_the_noise",
     "batch_noise.residual_freedom": "surrogate::freedom_is_the_rank_of_the_residuals",
     "certainty.sober": "slow_twins::sober_tries_every_change_of_one_or_two_records",
-    "column_measurement.usage": "column_measurement::usage_counts_the_smaller_last_batch",
-    "column_measurement.order_moments": "column_measurement::moments_are_those_of_random_orders",
-    "column_measurement.whole_equations":
-        "slow_twins::whole_equations_whiten_as_the_covariance_says",
-    "column_measurement.pooled": "column_measurement::pooling_inner_products_is_stacking_rows",
-    "column_measurement.stacked": "column_measurement::pooling_inner_products_is_stacking_rows",
     "contribution.contributions": "contribution::agrees_with_conditioning_a_joint_gaussian",
     "counts.same_rows": "slow_twins::equal_rows_have_equal_numbers",
     "counts.solve_counts": "counts::counts_are_those_of_an_exhaustive_search",

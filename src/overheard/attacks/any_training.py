@@ -6,7 +6,7 @@ whatever has an unknown order of batches, is decoded against simulated clients (
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,8 @@ from overheard.errors import ChooseAnotherAttack
 from overheard.programs.networks import network
 from overheard.programs.orders import Place
 from overheard.programs.recipe import Recipe
-from overheard.programs.simulated import Candidates
+from overheard.programs.simulated import RESPONDING as REPLAYS
+from overheard.programs.simulated import Candidates, simulate
 from overheard.transcript.knowledge import BatchOrder, Link
 
 Array = NDArray[np.float64]
@@ -30,55 +31,99 @@ MOST_NUMBERS = 500_000_000
 """Numbers of all columns and noise columns together: 2 GB in float32."""
 
 
-def decode_training(
-    link: Link,
-    recipe: Recipe,
-    candidates: Candidates,
-    prior: Array,
-    ties: NDArray[np.intp],
-    rng: np.random.Generator,
-    order: BatchOrder | None = None,
-) -> Answer:
-    """Probabilities of each record's candidates; prior (n, K); ties (n,) number records alike, of
-    which only the count of each value can be known. ``order``: what is known, or guessed, of the
-    order of the batches."""
-    _refuse(recipe, candidates)
-    found = replayed(link, recipe, candidates, prior, ties, order)
-    if found is None:
-        found = by_simulation(
-            only(link, spread(len(link), MOST_ROUNDS)), recipe, candidates, prior, rng
-        )
-        found = replace(found, probabilities=tied(found.probabilities, ties))
-    return found
+_FAR_OFF = 100.0  # of the misfit allowed, from which only noise that nobody told of explains it
+_CLIPPED = 0.9  # updates shorter than this part of simulated clients' were scaled down
+_NORMAL_MEDIAN = 0.6745  # of the absolute value of a standard normal number
 
 
-def replayed(
-    link: Link,
-    recipe: Recipe,
-    candidates: Candidates,
-    prior: Array,
-    ties: NDArray[np.intp],
-    order: BatchOrder | None = None,
-) -> Answer | None:
+@dataclass(frozen=True)
+class Client:
+    """A client as a listener knows it.
+
+    prior (n, K); ties (n,) number records alike, of which only the count of each value can be
+    known. ``order``: what is known, or guessed, of the order of the batches; ``clipped``: updates
+    may have been scaled down; ``changed``: a defence changed them.
+    """
+
+    link: Link
+    recipe: Recipe
+    candidates: Candidates
+    prior: Array
+    ties: NDArray[np.intp]
+    order: BatchOrder | None = None
+    clipped: bool = False
+    changed: bool = False
+
+
+def decode_training(client: Client, rng: np.random.Generator) -> Answer:
+    """Probabilities of each record's candidates."""
+    _refuse(client.recipe, client.candidates)
+    found = replayed(client)
+    if found is not None:
+        return found
+    client = replace(client, link=only(client.link, spread(len(client.link), MOST_ROUNDS)))
+    if client.clipped:
+        client = replace(client, link=_unclipped(client, rng))
+    found = _simulated(client, rng)
+    if float(found.notes["misfit"]) > _FAR_OFF and not client.link.noise_sd:
+        sd = _unexplained(client, rng)
+        again = _simulated(replace(client, link=replace(client.link, noise_sd=sd)), rng)
+        if not again.flag:
+            found = replace(again, notes={**again.notes, "noise_found": sd})
+    return replace(found, probabilities=tied(found.probabilities, client.ties))
+
+
+def _simulated(client: Client, rng: np.random.Generator) -> Answer:
+    return by_simulation(client.link, client.recipe, client.candidates, client.prior, rng)
+
+
+def _ends(client: Client, rng: np.random.Generator) -> Array:
+    """Where simulated clients end on the whole (T, P)."""
+    chosen = client.candidates.drawn(client.prior, REPLAYS, rng)
+    return np.stack(
+        [
+            simulate(client.recipe, sent, client.candidates, chosen, rng).ends.mean(axis=0)
+            for sent in client.link.sent
+        ]
+    )
+
+
+def _unexplained(client: Client, rng: np.random.Generator) -> float:
+    """Standard deviation, on a coordinate, of what simulated clients leave of the updates: by the
+    median, so that the few coordinates that the secret moves most do not count."""
+    left = client.link.returned.astype(np.float64) - _ends(client, rng)
+    return float(np.median(np.abs(left)) / _NORMAL_MEDIAN)
+
+
+def _unclipped(client: Client, rng: np.random.Generator) -> Link:
+    """The link with every update as long as simulated clients' are along them."""
+    link = client.link
+    start = link.sent.astype(np.float64)
+    update, typical = link.returned - start, _ends(client, rng) - start
+    scale = np.einsum("tp,tp->t", update, typical) / np.einsum("tp,tp->t", typical, typical)
+    scale = np.where((scale > 0) & (scale < _CLIPPED), scale, 1.0)[:, None]
+    return replace(link, returned=(start + update / scale).astype(link.returned.dtype))
+
+
+def replayed(client: Client) -> Answer | None:
     """The proven answer of a client whose training has nothing random in it, if one is found: full
     batches, or mini-batches in an order that is known or can be guessed."""
-    net = network(recipe)
-    if net.chance or net.mixes or link.noise_sd or _numbers(recipe, candidates) > MOST_NUMBERS:
+    link, recipe, candidates = client.link, client.recipe, client.candidates
+    net, known = network(recipe), (candidates, client.prior, client.ties)
+    if net.chance or net.mixes or link.noise_sd or client.changed or recipe.private is not None:
+        return None
+    if _numbers(recipe, candidates) > MOST_NUMBERS:
         return None
     first = only(link, np.arange(1))
     if recipe.full_batch:
-        found = Replay(first, recipe, candidates, prior, ties).answer()
-    elif order is None or not candidates.present.all():
+        return Replay(first, recipe, *known).answer()
+    if client.order is None or not candidates.present.all():
         return None  # who is not known to be there has no place in the order
-    else:
-        place = Place(int(link.rounds[0]), recipe.epochs, len(prior), recipe.model.size)
-        known = order.known(place)
-        if known is None:
-            rng = np.random.default_rng(0)
-            found = guessed(link, recipe, candidates, prior, ties, order, rng)
-        else:
-            found = Replay(first, recipe, candidates, prior, ties, [known]).answer()
-    return found
+    place = Place(int(link.rounds[0]), recipe.epochs, len(client.prior), recipe.model.size)
+    order = client.order.known(place)
+    if order is None:
+        return guessed(link, recipe, *known, client.order, np.random.default_rng(0))
+    return Replay(first, recipe, *known, [order]).answer()
 
 
 def _numbers(recipe: Recipe, candidates: Candidates) -> int:
@@ -88,9 +133,9 @@ def _numbers(recipe: Recipe, candidates: Candidates) -> int:
 
 
 def _refuse(recipe: Recipe, candidates: Candidates) -> None:
-    if recipe.sends_gradient or recipe.private is not None or recipe.steps is not None:
+    if recipe.sends_gradient or recipe.steps is not None:
         raise ChooseAnotherAttack(
-            "decodes whole local epochs; these clients send gradients, take private steps or stop "
+            "decodes whole local epochs; these clients send gradients or stop "
             "after some mini-batches"
         )
     if network(recipe).mixes:

@@ -19,7 +19,14 @@ from overheard.decoding.ladder import POOR_FIT, UNSOLVED
 from overheard.decoding.measurement import Measurement, from_gram
 from overheard.decoding.noisy import noisy_posterior
 from overheard.programs.recipe import Recipe
-from overheard.programs.response import Whitened, linearise, whiten
+from overheard.programs.response import (
+    Setting,
+    States,
+    Whitened,
+    kinds_of_states,
+    linearise,
+    whiten,
+)
 from overheard.programs.simulated import Candidates
 from overheard.transcript.knowledge import Link
 
@@ -29,7 +36,7 @@ Choice = NDArray[np.int64]
 CLIENTS, FITTED = 32, 16
 """Simulated clients of a round, and those of them that give the noise its shape; the others judge
 the answers."""
-JUDGED = 2000
+JUDGED = 800
 """Records of simulated clients whose decoding is judged, at least."""
 PASSES = 3
 """Linearisations, each at what the last one found."""
@@ -40,6 +47,7 @@ OVERSURE = "oversure: surer than simulated clients of this recipe are decoded ri
 _OPEN = 0.3  # share of an even guess in the belief at which a later pass is linearised
 _STRANGE, _SPREADS = 1.3, 5.0  # what no answer explains, relative to simulated clients' mean, up to
 # which a fit is good: that much, or so many of their own standard deviations
+_LEAST = 1e-9  # probability that one round leaves to a candidate
 _LOUDER = 0.1  # confidence beyond the simulated clients' accuracy that is flagged
 
 
@@ -57,25 +65,21 @@ def by_simulation(
     link: Link, recipe: Recipe, candidates: Candidates, prior: Array, rng: np.random.Generator
 ) -> Answer:
     """Probabilities of each record's candidates from every round of the link; prior (n, K)."""
-    noise = rounding(link)
-    belief, best = prior, None
-    for number in range(PASSES):
-        at = belief if not number else (1 - _OPEN) * belief + _OPEN / belief.shape[1]
-        chosen = candidates.drawn(at, CLIENTS, rng)
-        total: Whitened | None = None
-        for sent, returned, sd in zip(link.sent, link.returned, noise, strict=True):
-            one = linearise(recipe, (sent, returned, sd), candidates, at, chosen, rng)
-            white = whiten(one, FITTED)
-            total = white if total is None else total + white
-        assert total is not None
-        found = _judged(total, chosen, prior)
-        if best is None or found.score > best.score:
-            best = replace(found, passes=number + 1)
-        belief = found.probabilities
-    assert best is not None
+    tried = _Tried(link, recipe, candidates, prior, rng)
+    ways = kinds_of_states(recipe, candidates)
+    found = [tried.decoded(prior, states) for states in ways]
+    # with the order as noise simulated clients know how far messages stray from a belief
+    fit = found[0]
+    which = int(np.argmax([one.score for one in found]))
+    best, states, belief = found[which], ways[which], found[which].probabilities
+    for number in range(1, PASSES):
+        again = tried.decoded((1 - _OPEN) * belief + _OPEN / belief.shape[1], states)
+        if again.score > best.score:
+            best = replace(again, passes=number + 1)
+        belief = again.probabilities
     confidence = float(best.probabilities.max(axis=1).mean())
     flag = ""
-    if best.misfit > best.allowed:
+    if fit.misfit > fit.allowed:
         # of full batches simulated clients know no noise, and what is not proven is not known
         flag = UNSOLVED if recipe.full_batch else POOR_FIT
     elif confidence > best.accuracy + _LOUDER:
@@ -85,15 +89,15 @@ def by_simulation(
         "direct_response",
         flag,
         {
-            "fit": "good" if best.misfit <= best.allowed else "poor",
-            "misfit": best.misfit,
-            "misfit_allowed": best.allowed,
+            "fit": "good" if fit.misfit <= fit.allowed else "poor",
+            "misfit": fit.misfit,
+            "misfit_allowed": fit.allowed,
             "rank": best.rank,
             "unknowns": prior.size - len(prior),
             "simulated_accuracy": best.accuracy,
             "simulated_confidence": best.confidence,
             "temperature": best.temperature,
-            "noise_found": best.noise,
+            "noise_ratio": best.noise,
             "passes": best.passes,
             "rounds_used": len(link),
         },
@@ -117,54 +121,93 @@ class _Judged:
     passes: int = 1
 
 
-def _judged(total: Whitened, chosen: Choice, prior: Array) -> _Judged:
-    """Decode the message, and held-out simulated clients to see what such answers are worth."""
-    n, values = prior.shape
-    measured = from_gram(total.gram, total.heard, 1.0, candidates=values, floor=WEAK)
-    judges = range(FITTED, min(len(chosen), FITTED + max(2, -(-JUDGED // n))))
-    basis = measured.differences
-    totals = linalg.lstsq(basis, total.simulated[FITTED : judges.stop].T, check_finite=False)[0].T
-    each = np.eye(values)
-    left = [
-        t - np.tensordot(each[chosen[j]], measured.features, 2)
-        for j, t in zip(judges, totals, strict=True)
-    ]
-    noise = float(np.mean([x @ x for x in left])) / max(measured.rank, 1) * (1 + 1 / FITTED)
-    noise = max(noise, 1e-6)
-    heard = measured.inflated(float(np.sqrt(noise)))
-    theirs = []
-    for t in totals:
-        own = replace(heard, total=t / np.sqrt(noise))
-        theirs.append(noisy_posterior(own, prior)[0].probabilities)
-    secrets = [chosen[j] for j in judges]
+@dataclass(frozen=True)
+class _Tried:
+    """A client's messages, ready to be decoded at any belief."""
+
+    link: Link
+    recipe: Recipe
+    candidates: Candidates
+    prior: Array
+    rng: np.random.Generator
+
+    def decoded(self, belief: Array, states: States) -> _Judged:
+        """Linearised at a belief (n, K), with so much of the order decoded along."""
+        chosen = self.candidates.drawn(belief, CLIENTS, self.rng)
+        rounds: list[tuple[Whitened, Choice]] = []
+        messages = zip(self.link.sent, self.link.returned, rounding(self.link), strict=True)
+        for message in messages:
+            at = Setting(self.recipe, self.candidates, states, belief)
+            one = linearise(at, message, chosen, self.rng)
+            white = whiten(one, FITTED)
+            if rounds and len(states.slots) == 1:
+                rounds = [(rounds[0][0] + white, one.chosen)]  # their noises are independent
+            else:
+                rounds.append((white, one.chosen))
+        return _judged([_Round(*each, states) for each in rounds], chosen, self.prior)
+
+
+class _Round:
+    """One round, or several together: the message and the held-out simulated clients' in units of
+    the noise that these show."""
+
+    def __init__(self, white: Whitened, truth: Choice, states: States) -> None:
+        self.states = states
+        count = len(states.slot)
+        measured = from_gram(white.gram, white.heard, 1.0, candidates=count, floor=WEAK)
+        held = white.simulated[FITTED:].T
+        totals = linalg.lstsq(measured.differences, held, check_finite=False)[0].T
+        told = [np.tensordot(np.eye(count)[s], measured.features, 2) for s in truth[FITTED:]]
+        left = totals - np.array(told)
+        noise = float(np.mean(left**2)) if left.size else 1.0
+        self.noise = max(noise * (1 + 1 / FITTED), 1e-6)
+        self.measured = measured.inflated(float(np.sqrt(self.noise)))
+        self.totals = totals / np.sqrt(self.noise)
+        # what lies outside of all columns' span, relative to held-out simulated clients
+        outside = white.energies[FITTED:] - np.einsum("br,br->b", totals, totals)
+        mean = max(float(np.mean(outside)), 1e-300)
+        ours = max(white.energy - float(measured.total @ measured.total), 0.0)
+        self.misfit = ours / mean
+        self.allowed = max(_STRANGE, 1 + _SPREADS * float(np.std(outside, ddof=1)) / mean)
+
+    def posterior(self, measured: Measurement, before: Array) -> Array:
+        """Probabilities of the candidates (n, K), given those before."""
+        found = noisy_posterior(measured, self.states.prior(before))[0].probabilities
+        found = np.maximum(self.states.candidates(found), _LEAST)
+        return np.asarray(found / found.sum(axis=1, keepdims=True))
+
+
+def _judged(rounds: list[_Round], chosen: Choice, prior: Array) -> _Judged:
+    """Decode the message, and simulated clients to see what such answers are worth."""
+    n = len(prior)
+    judges = min(len(chosen) - FITTED, max(2, -(-JUDGED // n)))
+    secrets = list(chosen[FITTED : FITTED + judges])
+    theirs, found = [prior] * judges, prior
+    for one in rounds:
+        # what strays further outside of all columns' span than theirs does so inside, too
+        strayed = float(np.sqrt(max(one.misfit, 1.0))) if len(one.states.slots) > 1 else 1.0
+        found = one.posterior(one.measured.inflated(strayed), found)
+        theirs = [
+            one.posterior(replace(one.measured, total=t), before)
+            for t, before in zip(one.totals[:judges], theirs, strict=True)
+        ]
     temperature = _temperature(theirs, secrets, prior)
     calm = [tempered(p, prior, temperature) for p in theirs]
     rows = np.arange(n)
     log = [np.log(np.maximum(p[rows, s], 1e-12)).mean() for p, s in zip(calm, secrets, strict=True)]
     right = [float((p.argmax(axis=1) == s).mean()) for p, s in zip(calm, secrets, strict=True)]
-    found = noisy_posterior(heard, prior)[0].probabilities
+    worst = max(rounds, key=lambda one: one.misfit / one.allowed)
     return _Judged(
         tempered(found, prior, temperature),
         float(np.mean(log)),
         float(np.mean(right)),
         float(np.mean([p.max(axis=1).mean() for p in calm])),
         temperature,
-        *_misfit(total, measured, totals, judges),
-        noise,
-        measured.rank,
+        worst.misfit,
+        worst.allowed,
+        float(np.mean([one.noise for one in rounds])),
+        sum(one.measured.rank for one in rounds),
     )
-
-
-def _misfit(
-    total: Whitened, measured: Measurement, totals: Array, judges: range
-) -> tuple[float, float]:
-    """What lies outside of all columns' span, relative to held-out simulated clients, and up to
-    what that is as it should be."""
-    ours = total.energy - float(measured.total @ measured.total)
-    theirs = total.energies[judges.start : judges.stop] - np.einsum("br,br->b", totals, totals)
-    mean = max(float(np.mean(theirs)), 1e-300)
-    spread = float(np.std(theirs, ddof=1)) / mean
-    return max(ours, 0.0) / mean, max(_STRANGE, 1 + _SPREADS * spread)
 
 
 def _temperature(answers: list[Array], secrets: list[Choice], prior: Array) -> float:

@@ -32,6 +32,7 @@ from scipy import linalg
 from overheard.programs.networks import Network, network
 from overheard.programs.recipe import Recipe
 from overheard.programs.simulated import Candidates, Simulated, Stretches, simulate, stretches
+from overheard.programs.slots import Slots, slots
 
 Array = NDArray[np.float64]
 Wire = NDArray[np.floating[Any]]
@@ -43,74 +44,142 @@ EQUATIONS = 8
 """Coordinates a candidate that are used, those that say most: more add little and cost much."""
 FEWEST_EQUATIONS = 3000
 
+_LEAST = 0.1  # of a coordinate's variance that stays its own where simulated clients give the rest
+_SINGLE = 1e-6  # what single precision leaves of a sum of squares, relative to the largest
+_UNEVEN = 0.5  # part of the order noise that is also taken as independent between coordinates
+_TRUSTED = 0.7  # of what simulated clients show beyond the order's columns
+_PARTS = (0.1, 0.3, 0.6, 0.9)  # of the noise's covariance that simulated clients may give
+_COUNTED = 0.3  # sd of the number of records that a slot takes, which is known
+
+
+@dataclass(frozen=True)
+class States:
+    """What may be unknown of a record: which candidate it is, and in which slot it was used.
+
+    candidate, slot: (Z,) of every state, the first the reference; slots: what of the order is
+    decoded. A record that is absent has one state.
+    """
+
+    candidate: Indices
+    slot: Indices
+    slots: Slots
+
+    @property
+    def chances(self) -> Array:
+        """Of a state, given its candidate (Z,)."""
+        return np.where(self.slot < 0, 1.0, self.slots.chances[self.slot])
+
+    def prior(self, belief: Array) -> Array:
+        """Probabilities (n, Z) from those of the candidates (n, K)."""
+        return np.asarray(belief[:, self.candidate] * self.chances)
+
+    def candidates(self, probabilities: Array) -> Array:
+        """Probabilities (n, K) of the candidates, summed over slots (n, Z)."""
+        values = int(self.candidate.max()) + 1
+        return np.asarray(probabilities @ np.eye(values)[self.candidate])
+
+    def of(self, chosen: Indices, slot: Indices) -> Indices:
+        """The states of candidates and slots (S, n)."""
+        number = np.zeros((int(self.candidate.max()) + 1, len(self.slots)), dtype=np.int64)
+        for state, (k, z) in enumerate(zip(self.candidate, self.slot, strict=True)):
+            number[k, slice(None) if z < 0 else z] = state
+        return np.asarray(number[chosen, slot])
+
+
+def kinds_of_states(recipe: Recipe, candidates: Candidates) -> list[States]:
+    """What of the order may be decoded along: nothing, or also a small last batch."""
+    times = stretches(recipe, candidates.members)
+    found = []
+    for made in slots(times, int(candidates.present.sum())):
+        pairs = [
+            (k, z)
+            for k in range(len(candidates.present))
+            for z in (range(len(made)) if candidates.present[k] else (-1,))
+        ]
+        candidate, slot = np.array(pairs, dtype=np.int64).T
+        found.append(States(candidate, slot, made))
+    return found
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a client does, what its records may be, what of the order is decoded, and what is
+    believed so far (n, K)."""
+
+    recipe: Recipe
+    candidates: Candidates
+    states: States
+    belief: Array
+
 
 @dataclass(frozen=True)
 class Linearised:
     """One round at a belief, on the coordinates that say most.
 
-    columns: (n (K - 1), R), record-major, each candidate's response relative to the first;
-    order: (c, R) noise columns; variance: (R,) of the rest; ends: (S, R) of the simulated clients
-    ``chosen`` (S, n), and what the columns leave of them (left); heard: (R,), the model that was
-    returned, less the one that was sent, as are ends.
+    columns: (n (Z - 1), R), record-major, each state's response relative to the first; order:
+    (c, R) noise columns; variance: (R,) of the rest; floor: (R,) of the rest, where simulated
+    clients say the noise; left: (S, R), what is left of simulated clients; heard: (R,), what the
+    first states leave of the model that was returned. chosen: (S, n), simulated clients' states.
+    counts, sizes: (C, n (Z - 1)) and (C,), how many records each slot takes.
     """
 
     columns: NDArray[np.float32]
     order: NDArray[np.float32]
     variance: Array
-    ends: Array
+    floor: Array
+    left: Array
     heard: Array
     chosen: Indices
-    left: Array
-
-    def expected(self, weights: Array) -> Array:
-        """Of the response beyond the first candidates', for weights (..., n (K - 1))."""
-        return np.asarray(weights.astype(np.float32) @ self.columns, dtype=np.float64)
+    counts: Array
+    sizes: Array
 
 
 def linearise(
-    recipe: Recipe,
-    messages: tuple[Wire, Wire, Array],
-    candidates: Candidates,
-    belief: Array,
-    chosen: Indices,
-    rng: np.random.Generator,
+    at: Setting, messages: tuple[Wire, Wire, Array], chosen: Indices, rng: np.random.Generator
 ) -> Linearised:
     """One round's messages (sent, returned, and the sd of their rounding and noise, each (P,))
-    as a linear measurement of which candidate each record is, at a belief (n, K)."""
+    as a linear measurement of which candidate each record is. chosen: (S, n), candidates of the
+    simulated clients."""
     sent, returned, noise = messages
-    net = network(recipe)
-    done = simulate(recipe, sent, candidates, chosen, rng)
-    start = sent.astype(np.float64)
-    times = stretches(recipe, candidates.members)
-    parts = Parts(net, done, times, candidates, belief)
-    spread = done.ends.astype(np.float64).var(axis=0) + noise**2
-    which = telling(parts, spread, rng)
-    columns, order = parts.made(which, rng)
-    ends = done.ends[:, which].astype(np.float64) - start[which]
-    weights = indicators(chosen, belief.shape[1])
-    left = ends - np.asarray(weights @ columns, dtype=np.float64)
-    left -= left.mean(axis=0)
-    shown = (left**2).sum(axis=0) / max(len(left) - 1, 1)
+    candidates, states = at.candidates, at.states
+    times = stretches(at.recipe, candidates.members)
+    done = simulate(at.recipe, sent, candidates, chosen, rng)
+    assert done.data is not None
+    slot = np.zeros_like(chosen)
+    np.put_along_axis(slot, candidates.rows(chosen), states.slots.of(times, done.data), axis=1)
+    truth = states.of(chosen, slot)
+    parts = Parts(network(at.recipe), done, times, candidates, at.belief, states)
+    which = telling(parts, done.ends.astype(np.float64).var(axis=0) + noise**2, rng)
+    columns, order, first = parts.made(which, rng)
+    begin = sent[which].astype(np.float64) + first
+    told = indicators(truth, len(states.slot)) @ columns
+    left, heard = done.ends[:, which] - begin - told, returned[which] - begin
     own = np.einsum("cr,cr->r", order, order).astype(np.float64)
-    excess = np.maximum(shown - own, 0.0)
+    excess = np.maximum(left.var(axis=0, ddof=1) - own, 0.0)
     variance = noise[which] ** 2 + _UNEVEN * own + _TRUSTED * excess
-    heard = returned[which].astype(np.float64) - start[which]
-    return Linearised(columns, order, variance, ends, heard, chosen, left)
+    floor = noise[which] ** 2 + _LEAST * (own + excess)
+    counts = _counts(states, candidates)
+    return Linearised(columns, order, variance, floor, left, heard, truth, *counts)
 
 
-_SINGLE = 1e-6  # what single precision leaves of a sum of squares, relative to the largest
-_UNEVEN = 0.5  # part of the order noise that is also taken as independent between coordinates
-_TRUSTED = 0.7  # of what simulated clients show beyond the order's columns
+def _counts(states: States, candidates: Candidates) -> tuple[Array, Array]:
+    """How many records each slot takes: rows over the unknowns (C, n (Z - 1)), and numbers (C,)."""
+    n = candidates.inputs.shape[1]
+    first = 0 if states.slot[0] < 0 else 1
+    wanted = range(first, len(states.slots)) if states.slots.exclusive else range(0)
+    rows = [np.tile((states.slot[1:] == z) / _COUNTED, n) for z in wanted]
+    sizes = [candidates.members * states.slots.chances[z] / _COUNTED for z in wanted]
+    return np.array(rows).reshape(len(rows), n * (len(states.slot) - 1)), np.array(sizes)
 
 
 def indicators(chosen: Indices, values: int) -> NDArray[np.float32]:
-    """Indicators (S, n (K - 1)) of all candidates but the first."""
+    """Indicators (S, n (Z - 1)) of all states but the first."""
     made = np.eye(values, dtype=np.float32)[chosen][:, :, 1:]
     return made.reshape(len(chosen), -1)
 
 
 class Parts:
-    """Gradients of every record under every candidate at each stretch, times the response."""
+    """Gradients of every record in every state, stretch by stretch, times the response."""
 
     def __init__(
         self,
@@ -119,14 +188,22 @@ class Parts:
         times: Stretches,
         candidates: Candidates,
         belief: Array,
+        states: States | None = None,
     ) -> None:
         self.net, self.done, self.times = net, done, times
         self.candidates, self.belief = candidates, belief
+        if states is None:
+            each = np.arange(len(candidates.present))
+            none = Slots(np.ones((1, len(times.groups))), np.ones(1), np.zeros(1, bool))
+            states = States(each, np.where(candidates.present, 0, -1), none)
+        self.states = states
+        private = done.private
+        self.clip = None if private is None else private.clip
 
     def gradients(
         self, j: int, which: Indices, records: Indices
     ) -> Callable[[int], NDArray[np.float32]]:
-        """Of candidate k: what the records add in stretch j, were they used there always."""
+        """Of candidate k: what the records add in stretch j in expectation."""
         theta = self.done.path[j]
         scale = (self.done.response[j][which] / self.candidates.members).astype(np.float32)
 
@@ -134,13 +211,14 @@ class Parts:
             if not self.candidates.present[k]:
                 return np.zeros((len(records), len(which)), np.float32)
             x, y = self.candidates.inputs[k][records], self.candidates.labels[k][records]
-            rows = self.net.rows(theta, x.astype(np.float64), y).columns(which)
-            return np.asarray(rows.astype(np.float32) * scale)
+            rows = self.net.rows(theta, x.astype(np.float64), y)
+            rows = rows if self.clip is None else rows.clipped(self.clip)
+            return np.asarray(rows.columns(which).astype(np.float32) * scale)
 
         return of
 
-    def columns(self, which: Indices, records: Indices) -> NDArray[np.float32]:
-        """Differences (len(records), K - 1, len(which)) to the first candidate."""
+    def power(self, which: Indices, records: Indices) -> Array:
+        """Sum of squares (R,) of candidates' differences to the first."""
         values = len(self.candidates.present)
         made = np.zeros((len(records), values - 1, len(which)), np.float32)
         for j in range(len(self.times.groups)):
@@ -148,46 +226,57 @@ class Parts:
             first = of(0)
             for k in range(1, values):
                 made[:, k - 1] += of(k) - first
-        return made
+        return np.asarray(np.einsum("nkr,nkr->r", made, made), dtype=np.float64)
 
     def made(
         self, which: Indices, rng: np.random.Generator
-    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Differences (n (K - 1), R) and columns of order noise (c, R)."""
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32], Array]:
+        """Differences (n (Z - 1), R), columns of order noise (c, R), the first states' sum."""
         records = np.arange(self.candidates.inputs.shape[1])
-        n, values = len(records), len(self.candidates.present)
-        columns = np.zeros((n, values - 1, len(which)), np.float32)
-        means = np.zeros((len(self.times.groups), n, len(which)), np.float32)
+        n, values, states = len(records), len(self.candidates.present), self.states
+        columns = np.zeros((n, len(states.slot), len(which)), np.float32)
+        noisy = not states.slots.resolved.all() and len(self.times.groups) > 1
+        means = np.zeros((len(self.times.groups) if noisy else 0, n, len(which)), np.float32)
         for j in range(len(self.times.groups)):
             of = self.gradients(j, which, records)
-            first = of(0)
-            means[j] = first
-            for k in range(1, values):
-                apart = of(k) - first
-                columns[:, k - 1] += apart
-                means[j] += self.belief[:, k, None].astype(np.float32) * apart
-        order = self._order(means, rng) if len(self.times.groups) > 1 else means[:0, 0]
-        return columns.reshape(n * (values - 1), len(which)), order
+            for k in range(values):
+                added = of(k)
+                for state in np.flatnonzero((states.candidate == k) & (states.slot >= 0)):
+                    weight = np.float32(states.slots.weights[states.slot[state], j])
+                    if weight:
+                        columns[:, state] += weight * added
+                if noisy:
+                    means[j] += self.belief[:, k, None].astype(np.float32) * added
+        order = self._order(means, rng) if noisy else columns[:0, 0]
+        base = columns[:, 0].sum(axis=0, dtype=np.float64)
+        apart = columns[:, 1:] - columns[:, :1]
+        return apart.reshape(-1, len(which)), order, base
 
     def _order(self, means: NDArray[np.float32], rng: np.random.Generator) -> NDArray[np.float32]:
-        """Deviations of each record's contribution by the stretch that it falls into.
+        """Deviations of each record's contribution by the stretch that it falls into, of those
+        that are no slots of their own.
 
         means: (Q, n, R), what a record adds in all in expectation, stretch by stretch. Given that
         it falls into stretch j it adds means[j] / shares[j]; in a group of e epochs that happens
         independently e times, each adding 1 / e of it.
         """
         times = self.times
+        member = self.belief @ self.candidates.present
+        part = (member / member.sum()).astype(np.float32)[:, None]
+        root = np.sqrt(np.maximum(member, 1e-12)).astype(np.float32)[:, None]
         kinds = []
         for number in np.unique(times.epochs):
-            inside = np.flatnonzero(times.epochs == number)
+            inside = np.flatnonzero((times.epochs == number) & ~self.states.slots.resolved)
             if len(inside) < 2:
                 continue
             shares = times.shares[inside].astype(np.float32)
             given = means[inside] / shares[:, None, None]
+            shares = shares / shares.sum()
             away = given - np.tensordot(shares, given, 1)
-            away -= away.mean(axis=1, keepdims=True)
+            # each stretch takes so many members, whoever they are
+            away -= part * away.sum(axis=1, keepdims=True)
             away *= np.sqrt(shares / times.repeats[inside])[:, None, None].astype(np.float32)
-            kinds.append(away)
+            kinds.append(away / root)
         if not kinds:
             return means[:0, 0]
         every = np.concatenate(kinds)
@@ -203,12 +292,10 @@ class Parts:
 
 def telling(parts: Parts, spread: Array, rng: np.random.Generator) -> Indices:
     """The coordinates in which candidates differ most, in units of what else moves them."""
-    size = len(spread)
     candidates = parts.candidates
     n, values = candidates.inputs.shape[1], len(candidates.present)
     some = np.sort(rng.permutation(n)[:64])
-    told = parts.columns(np.arange(size), some)
-    power = np.einsum("nkr,nkr->r", told, told).astype(np.float64) / spread
+    power = parts.power(np.arange(len(spread)), some) / spread
     live = np.flatnonzero(power > 0)
     most = max(FEWEST_EQUATIONS, EQUATIONS * n * (values - 1))
     if len(live) > most:
@@ -244,31 +331,56 @@ class Whitened:
 
 
 def whiten(one: Linearised, fitted: int) -> Whitened:
-    """Under covariance ``order' order + variance`` (Woodbury). The first ``fitted`` simulated
-    clients give the centre of the others, all of them that of the model heard."""
-    sd = np.sqrt(one.variance)
-    columns = one.columns / sd
-    shown = one.left[:fitted] / np.sqrt(max(fitted - 1, 1))
-    order = (np.vstack([one.order, shown]) / sd).astype(np.float32)
+    """Under the covariance of the noise: part what the order's columns say, part what the first
+    ``fitted`` simulated clients show, in the proportion that suits the others best (Woodbury).
+    The first give the centre of the others, all of them that of the model heard."""
+    centre, early = one.left.mean(axis=0), one.left[:fitted].mean(axis=0)
     weights = indicators(one.chosen, one.columns.shape[0] // one.chosen.shape[1] + 1)
-    left = one.ends - np.asarray(weights @ one.columns, dtype=np.float64)
-    centre, early = left.mean(axis=0), left[:fitted].mean(axis=0)
-    targets = np.vstack([one.heard - centre, one.ends - early]) / sd
-    gram, cross = columns @ columns.T, columns @ targets.T
-    square = np.einsum("tr,tr->t", targets, targets)
-    if len(order):
-        inner = (order @ order.T).astype(np.float64)
-        inner[np.diag_indices(len(inner))] += 1.0 + _SINGLE * float(np.diagonal(inner).max())
-        factor = linalg.cholesky(inner, lower=True, overwrite_a=True, check_finite=False)
-
-        def half(right: Array) -> Array:
-            found = linalg.solve_triangular(factor, order @ right.T, lower=True, check_finite=False)
-            return np.asarray(found)
-
-        of_columns, of_targets = half(columns), half(targets)
-        gram -= of_columns.T @ of_columns
-        cross -= of_columns.T @ of_targets
-        square -= np.einsum("ct,ct->t", of_targets, of_targets)
+    told = np.asarray(weights @ one.columns, dtype=np.float64)
+    targets = np.vstack([one.heard - centre, told + one.left - early])
+    shown = (one.left[:fitted] - early) / np.sqrt(max(fitted - 1, 1))
+    models = [_Covariance(one, shown, part) for part in _PARTS]
+    best = max(models, key=lambda model: model.likelihood(one.left[fitted:] - early))
+    gram, cross, square = best.products(one.columns, targets)
+    gram += one.counts.T @ one.counts
+    cross += (one.counts.T @ one.sizes)[:, None]
+    square += one.sizes @ one.sizes
     gram = (gram + gram.T) / 2
     gram[np.diag_indices(len(gram))] += _SINGLE * float(np.diagonal(gram).max(initial=0.0))
-    return Whitened(gram, cross[:, 0], cross[:, 1:].T, float(square[0]), square[1:], len(sd))
+    return Whitened(gram, cross[:, 0], cross[:, 1:].T, float(square[0]), square[1:], len(best.sd))
+
+
+class _Covariance:
+    """``columns' columns + sd^2``: part from simulated clients, the rest from the order's model."""
+
+    def __init__(self, one: Linearised, shown: Array, part: float) -> None:
+        self.sd = np.sqrt((1 - part) * one.variance + part * one.floor)
+        rows = np.vstack([np.sqrt(1 - part) * one.order, np.sqrt(part) * shown]) / self.sd
+        self.order = rows.astype(np.float32)
+        inner = (self.order @ self.order.T).astype(np.float64)
+        inner[np.diag_indices(len(inner))] += 1.0 + _SINGLE * float(np.diagonal(inner).max())
+        self.factor = linalg.cholesky(inner, lower=True, overwrite_a=True, check_finite=False)
+
+    def _half(self, right: NDArray[np.floating[Any]]) -> Array:
+        """So that products of halves are what the columns take away (Woodbury)."""
+        seen = self.order @ right.T
+        return np.asarray(
+            linalg.solve_triangular(self.factor, seen, lower=True, check_finite=False)
+        )
+
+    def likelihood(self, noises: Array) -> float:
+        """Log-likelihood of draws (S, R), up to a constant, at the size that suits them."""
+        white = noises / self.sd
+        square = float((white**2).sum() - (self._half(white) ** 2).sum()) / max(len(noises), 1)
+        volume = float(np.log(np.diagonal(self.factor)).sum() + np.log(self.sd).sum())
+        return -volume - 0.5 * len(self.sd) * float(np.log(max(square / len(self.sd), 1e-12)))
+
+    def products(self, columns: NDArray[np.float32], targets: Array) -> tuple[Array, Array, Array]:
+        """Inner products of columns, with targets, and of targets with themselves."""
+        white, targets = columns / self.sd, targets / self.sd
+        of_columns, of_targets = self._half(white), self._half(targets)
+        return (
+            white @ white.T - of_columns.T @ of_columns,
+            white @ targets.T - of_columns.T @ of_targets,
+            np.einsum("tr,tr->t", targets, targets) - np.einsum("ct,ct->t", of_targets, of_targets),
+        )

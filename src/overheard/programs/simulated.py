@@ -7,15 +7,15 @@ same training loop that the client ran, watched step by step.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from overheard.programs.recipe import Recipe
+from overheard.programs.recipe import PrivateSteps, Recipe
 from overheard.programs.rules import is_linear, rule_of
-from overheard.programs.training import Shards, local_training
+from overheard.programs.training import Shards, batch_order, local_training
 
 Array = NDArray[np.float64]
 Wire = NDArray[np.floating[Any]]
@@ -64,11 +64,14 @@ class Candidates:
         made[rows, first] = np.minimum(which, belief.shape[1] - 1)[rows, first]
         return made
 
+    def rows(self, chosen: Indices) -> Indices:
+        """Which records (S, members) are a client's at all."""
+        absent = ~self.present[chosen]
+        return np.argsort(absent, axis=1, kind="stable")[:, : self.members]
+
     def shards(self, chosen: Indices, dtype: Any) -> Shards:
         """The records of clients whose candidates are ``chosen`` (S, n)."""
-        count = len(chosen)
-        inside = self.present[chosen]
-        rows = np.argsort(~inside, axis=1, kind="stable")[:, : self.members]
+        count, rows = len(chosen), self.rows(chosen)
         picked = np.take_along_axis(chosen, rows, axis=1)
         return Shards(
             self.inputs[picked, rows].astype(dtype),
@@ -125,12 +128,15 @@ def stretches(recipe: Recipe, members: int) -> Stretches:
 class Simulated:
     """Clients trained from the model that was sent: candidates (S, n), ends (S, P), the mean model
     (Q, P) of each stretch and the response (Q, P) of the returned model to its gradients, summed
-    over the stretch's steps."""
+    over the stretch's steps. data: their records and
+    orders; private: what bounds a record's gradient."""
 
     chosen: Indices
     ends: Wire
     path: Array
     response: Array
+    data: Shards | None = None
+    private: PrivateSteps | None = None
 
 
 def simulate(
@@ -154,11 +160,16 @@ def simulate(
             gradients.append(gradient[:RESPONDING].astype(np.float64))
 
     data = candidates.shards(chosen, sent.dtype)
+    longest = data.inputs.shape[1]
+    epochs = 0 if recipe.full_batch else recipe.epochs
+    data = replace(data, orders=tuple(batch_order(data.sizes, longest, rng) for _ in range(epochs)))
     ends = local_training(recipe, sent, data, rng, trace=trace)
     slopes = np.stack(gradients).astype(np.float64) if curved else np.zeros((times.steps, 1, 1))
     steps = responses(recipe, sent, slopes)
     response = np.stack([steps[group].sum(axis=0) for group in times.groups])
-    return Simulated(chosen, ends, path, np.broadcast_to(response, path.shape))
+    return Simulated(
+        chosen, ends, path, np.broadcast_to(response, path.shape), data, recipe.private
+    )
 
 
 def responses(recipe: Recipe, sent: Wire, slopes: Wire) -> Array:

@@ -89,7 +89,7 @@ def local_training(
     """
     made = np.empty((len(data), start.shape[-1]), start.dtype) if out is None else out
     if recipe.private is not None:
-        made[...] = _private(recipe, np.broadcast_to(start, made.shape), data, rng)
+        made[...] = _private(recipe, np.broadcast_to(start, made.shape), data, rng, trace)
         return made
     made[...] = start
     if recipe.sends_gradient:
@@ -101,12 +101,14 @@ def local_training(
     return _descended(recipe, made, data, rng, trace, hooks)
 
 
-def _private(recipe: Recipe, start: Array, data: Shards, rng: np.random.Generator) -> Array:
+def _private(
+    recipe: Recipe, start: Array, data: Shards, rng: np.random.Generator, trace: Trace | None
+) -> Array:
     if isinstance(recipe.model, LeNet):
         from overheard.programs import lenet  # torch: only where a model needs it
 
         return lenet.private_local_training(recipe, start, data, rng)
-    return _private_training(recipe, start, data, rng)
+    return _private_training(recipe, start, data, rng, trace)
 
 
 def _descended(
@@ -161,13 +163,14 @@ def _parts(recipe: Recipe, schedule: Schedule, theta: Array, whole: bool) -> Ite
 
 
 def _private_training(
-    recipe: Recipe, start: Array, data: Shards, rng: np.random.Generator
+    recipe: Recipe, start: Array, data: Shards, rng: np.random.Generator, trace: Trace | None
 ) -> Array:
     """DP-SGD from ``start`` (C, P), see `programs.private`."""
     private, model = recipe.private, recipe.dense
     assert private is not None
     theta = start
-    for weights, noisy in sampled_weights(recipe, data.sizes, data.inputs.shape[1], rng):
+    drawn = sampled_weights(recipe, data.sizes, data.inputs.shape[1], rng)
+    for number, (weights, noisy) in enumerate(drawn):
         pairs = factors(model, recipe.loss, theta, data.inputs, data.labels)
         kept = clipped(pairs, private.clip, model.bias)
         step = weighted_gradient(model, kept, weights.astype(theta.dtype))
@@ -175,6 +178,8 @@ def _private_training(
         step = step + (sd * rng.standard_normal(theta.shape)).astype(theta.dtype)
         if recipe.sends_gradient:
             return np.asarray(step)
+        if trace is not None:
+            trace(number, theta, step)
         if recipe.pull:
             pull = theta.dtype.type(recipe.proximal) * (theta - start)
             step = step + pull * (noisy[:, None] > 0)

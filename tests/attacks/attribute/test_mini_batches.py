@@ -9,7 +9,6 @@ import pytest
 from generated import visits
 from sklearn.datasets import load_breast_cancer
 
-from overheard.attacks.attribute.local_path import replay, segment, timetable
 from overheard.attacks.attribute.max_entropy import MaxEntropy
 from overheard.data import digits
 from overheard.data.dataset import Dataset
@@ -20,7 +19,6 @@ from overheard.federation.config import parse_config
 from overheard.federation.plan import plan
 from overheard.federation.simulate import simulate
 from overheard.programs.records import Records
-from overheard.programs.training import local_training, shards
 from overheard.transcript.knowledge import AttributeDomain
 from overheard.transcript.observe import observe, recipe_of
 from overheard.transcript.store import Recording
@@ -103,41 +101,6 @@ def test_updates_of_other_people_are_flagged_or_unsure(tmp_path):
     guess = launch(MaxEntropy(), mixed, 0)
     sure = guess.probabilities.max(axis=1).mean()
     assert guess.diagnostics["fit"] == "poor" or sure < 0.8
-
-
-def test_replay_is_the_clients_own_training(tmp_path):
-    """Full batches leave no choice: a replay on the true values ends where the client ended."""
-    recording = recorded(
-        tmp_path, visits(40, 20, 4, rare=0.15), rounds=2, learning_rate=0.1, epochs=3, batch_size=40
-    )
-    recipe = recipe_of(recording)
-    truth = recording.truth()["a"]
-    from overheard.programs.records import encode
-
-    inputs = encode(recipe.encoding, truth)[None].astype(np.float32)
-    labels = recipe.target.encode(truth)[None].astype(np.float32)
-    start = np.random.default_rng(0).normal(0, 0.1, recipe.model.size).astype(np.float32)
-    times = timetable(40, 40, 3)
-    paths, ends = replay(
-        recipe, times, start, inputs, labels, np.zeros((2, 40), int), np.random.default_rng(1)
-    )
-    client = local_training(
-        recipe, start, shards([inputs[0]], [labels[0]], "float32"), np.random.default_rng(2)
-    )
-    assert ends == pytest.approx(np.repeat(client, 2, axis=0), abs=1e-6)
-    assert paths[:, 0, 0] == pytest.approx(np.stack([start, start]))
-
-
-@pytest.mark.parametrize(("records", "batch", "epochs"), [(10, 3, 1), (10, None, 20), (7, 2, 11)])
-def test_every_step_is_on_the_timetable_once(records, batch, epochs):
-    times = timetable(records, batch, epochs)
-    steps = np.concatenate([group for epoch in times.groups for group in epoch])
-    assert sorted(steps) == list(range(times.steps))
-    assert times.shares.sum() == pytest.approx(1)
-    straight = segment(times, np.zeros(1), np.ones(1))
-    assert np.sum(times.shares * straight[..., 0]) == pytest.approx(
-        np.mean(np.arange(times.steps) / times.steps)
-    )
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.3, 1.0])

@@ -8,30 +8,19 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from overheard.attacks.any_training import decode_training, replayed
+from overheard.attacks.any_training import Client, decode_training
 from overheard.attacks.attribute import single_layer
 from overheard.attacks.attribute.clipped import may_be_clipped, misfits, undo
 from overheard.attacks.attribute.dense_measurement import dense_measurement
 from overheard.attacks.attribute.first_layer import applies, decode_first_layer
 from overheard.attacks.attribute.linear_moments import linear_moments
-from overheard.attacks.attribute.local_epochs import (
-    GOOD_FIT,
-    ROUNDS,
-    Decoded,
-    decode_local_steps,
-    takes_several_steps,
-    unexplained,
-)
 from overheard.attacks.attribute.numbers import number_play, within_bins
-from overheard.attacks.by_simulation import Answer
 from overheard.attacks.order_search import dictionary
 from overheard.attacks.rehearsal import (
     UNLIKE,
     Attempt,
-    drawn,
     few_rounds,
     rehearse,
-    retrained,
 )
 from overheard.attacks.wire import heard, one_step
 from overheard.decoding.counts import decode_tied, same_rows, tie_diagnostics
@@ -40,6 +29,7 @@ from overheard.decoding.max_entropy import Posterior, max_entropy
 from overheard.decoding.measurement import Measurement, from_rows
 from overheard.errors import ChooseAnotherAttack, FixData
 from overheard.programs.networks import network
+from overheard.programs.recipe import Recipe
 from overheard.programs.records import encode, encode_each
 from overheard.programs.simulated import Candidates
 from overheard.transcript.guess import AttributeValues
@@ -56,7 +46,6 @@ from overheard.transcript.knowledge import (
 from overheard.transcript.view import View
 
 UNEXPLAINED = "poor fit: the updates hold more than recipe, model and rounding explain"
-_FAR_OFF = 100.0  # noise variance, in units of what replays show, that nothing but noise explains
 _WELL = 2.0  # mean square of what is left of moments that is called a good fit in any case
 _DECIDED = 0.9  # expected accuracy below which choices are flagged
 
@@ -99,15 +88,22 @@ class MaxEntropy:
         recipe = view.know(LocalTraining).recipe
         if not is_input(view):
             return _not_an_input(view)
-        several = not one_step(heard(view), recipe)
-        if not recipe.plain or (several and not network(recipe).factored):
+        rows = recipe.plain and network(recipe).factored
+        if not rows and not one_step(heard(view), recipe):
             return _any_training(view, self.seeds, rng)
         very_many = _very_many(view)
         if very_many is not None:
             return very_many
         if takes_several_steps(heard(view), recipe):
-            return _replayed(view, self.seeds) or _several_steps(view, self.rounds, rng)
+            return _any_training(view, self.seeds, rng)
         return _one_step(view, self.rounds, rng)
+
+
+def takes_several_steps(link: Link, recipe: Recipe) -> bool:
+    """Does the client move its model more than once between two messages? Linear least squares
+    with full batches has its own exact solution, whatever the epochs."""
+    solved = recipe.linear_least_squares and recipe.full_batch and recipe.plain
+    return not (solved or one_step(link, recipe))
 
 
 def _order(view: View, seeds: int) -> BatchOrder | None:
@@ -117,51 +113,28 @@ def _order(view: View, seeds: int) -> BatchOrder | None:
     return dictionary(seeds) if seeds else None
 
 
-def _replayed(view: View, seeds: int) -> AttributeValues | None:
-    """Several steps of which nothing is random, or no more than can be guessed: the answer whose
-    replay is the message, if one is found."""
-    recipe, link = view.know(LocalTraining).recipe, heard(view)
-    changed = AppliedDefence in view.kinds and view.know(AppliedDefence).names
-    if recipe.private is not None or link.noise_sd or changed:
-        return None
-    if view.know(AttributeDomain).spread:
-        return None
-    candidates, prior, ties = _candidates(view)
-    found = replayed(link, recipe, candidates, prior, ties, _order(view, seeds))
-    return None if found is None else _guess(view, found, ties)
-
-
 def _any_training(view: View, seeds: int, rng: np.random.Generator) -> AttributeValues:
-    """Momentum, Adam, any layers: the client's own training, relaxed and linearised."""
+    """Several steps, any rule, any layers: the client's own training, relaxed and linearised."""
     domain = view.know(AttributeDomain)
     if domain.spread:
         raise ChooseAnotherAttack(
             f"{domain.column!r} is a number; numbers are decoded for linear least squares only"
         )
-    candidates, prior, ties = _candidates(view)
-    recipe, order = view.know(LocalTraining).recipe, _order(view, seeds)
-    found = decode_training(heard(view), recipe, candidates, prior, ties, rng, order)
-    return _guess(view, found, ties)
-
-
-def _candidates(
-    view: View,
-) -> tuple[Candidates, NDArray[np.float64], NDArray[np.intp]]:
-    """What each record may be, how likely that is beforehand, and which records are alike."""
-    recipe = view.know(LocalTraining).recipe
-    labels = recipe.target.encode_values(view.know(Labels).values)
-    inputs = candidate_inputs(view)
-    values, people, _ = inputs.shape
-    labels = np.broadcast_to(labels, (values, people))
-    present = np.ones(values, dtype=bool)
-    prior = np.tile(prior_shares(view), (people, 1))
-    return Candidates(inputs, labels, present, people), prior, public_ties(view)
-
-
-def _guess(view: View, found: Answer, ties: NDArray[np.intp]) -> AttributeValues:
+    link, ties = heard(view), public_ties(view)
+    told = view.know(AppliedDefence) if AppliedDefence in view.kinds else None
+    client = Client(
+        link,
+        view.know(LocalTraining).recipe,
+        *_candidates(view),
+        ties,
+        _order(view, seeds),
+        may_be_clipped(link, told),
+        told is not None and bool(told.names),
+    )
+    found = decode_training(client, rng)
     return AttributeValues(
         found.probabilities,
-        view.know(AttributeDomain).values,
+        domain.values,
         {
             "method": found.method,
             **flagged(found.flag, found.probabilities),
@@ -169,6 +142,17 @@ def _guess(view: View, found: Answer, ties: NDArray[np.intp]) -> AttributeValues
             **tie_diagnostics(ties, found.probabilities),
         },
     )
+
+
+def _candidates(view: View) -> tuple[Candidates, NDArray[np.float64]]:
+    """What each record may be, and how likely that is beforehand."""
+    recipe = view.know(LocalTraining).recipe
+    labels = recipe.target.encode_values(view.know(Labels).values)
+    inputs = candidate_inputs(view)
+    values, people, _ = inputs.shape
+    labels = np.broadcast_to(labels, (values, people))
+    prior = np.tile(prior_shares(view), (people, 1))
+    return Candidates(inputs, labels, np.ones(values, dtype=bool), people), prior
 
 
 def is_input(view: View) -> bool:
@@ -310,75 +294,6 @@ def all_known(link: Link, known: int) -> None:
             f"{known} records are known but the client reported {counts.max():g}; decode with "
             "partial_decode, or give all records that it trained on"
         )
-
-
-def _several_steps(view: View, most: int, rng: np.random.Generator) -> AttributeValues:
-    """The model moved while the client trained: mini-batches or several local epochs."""
-    recipe, domain = view.know(LocalTraining).recipe, view.know(AttributeDomain)
-    labels = recipe.target.encode_values(view.know(Labels).values)
-    candidates = candidate_inputs(view)
-    ties = public_ties(view)
-    told = view.know(AppliedDefence) if AppliedDefence in view.kinds else None
-    link, shares = heard(view), prior_shares(view)
-    clipped = may_be_clipped(link, told)
-
-    def decoded(messages: Link) -> Decoded:
-        return decode_local_steps(
-            messages, recipe, candidates, labels, ties, most, rng, shares, clipped
-        )
-
-    found = decoded(link)
-    noted: dict[str, float] = {}
-    if found.misfit > _FAR_OFF and not link.noise_sd:
-        belief = np.tile(shares, (len(labels), 1))
-        sd = unexplained(link, recipe, candidates, labels, belief, rng)
-        noisy = replace(link, noise_sd=sd)
-        again = decoded(noisy)
-        if again.fit == "good":
-            found, noted, link = again, {"noise_found": sd}, noisy
-    posterior = found.posterior
-    added = link.noise_sd if recipe.private is None else 0.0 if told is None else told.noise_sd
-    scene = few_rounds(link, min(most, ROUNDS))
-    public = np.column_stack([candidates[0], labels])
-
-    def play(probabilities: NDArray[np.float64]) -> tuple[Link, NDArray[np.int64]]:
-        secret = drawn(probabilities, public, rng)
-        inputs = candidates[secret, np.arange(len(secret))]
-        return retrained(scene, recipe, inputs, labels, added, rng), secret
-
-    def decode(messages: Link) -> Attempt:
-        once = decoded(messages)
-        return Attempt(once.posterior.probabilities, once.misfit)
-
-    prior = np.tile(shares, (len(labels), 1))
-    tried = rehearse(play, decode, posterior.probabilities, prior)
-    calm, power = tried.tempered(posterior.probabilities)
-    posterior = replace(posterior, probabilities=calm)
-    fits = tried.fits(found.misfit, GOOD_FIT)
-    noted |= {
-        "rehearsed": tried.accuracy,
-        "rehearsed_sureness": tried.confidence,
-        "rehearsed_misfit": tried.misfit,
-        "evidence_worth": power,
-    }
-    flag = tried.flag if fits else UNLIKE
-    return AttributeValues(
-        posterior.probabilities,
-        domain.values,
-        {
-            "method": posterior.method,
-            "fit": "good" if fits else "poor",
-            **flagged(flag, posterior.probabilities),
-            "rank": posterior.rank,
-            "unknowns": posterior.unknowns,
-            "chi2": posterior.chi2_per_equation,
-            "misfit": found.misfit,
-            "passes": found.passes,
-            **noted,
-            "entropy_bits": float(np.mean(posterior.entropy_bits)),
-            **tie_diagnostics(ties, posterior.probabilities),
-        },
-    )
 
 
 def _very_many(view: View) -> AttributeValues | None:

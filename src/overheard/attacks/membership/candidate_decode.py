@@ -8,9 +8,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from overheard.attacks.any_training import decode_training
+from overheard.attacks.any_training import Client, decode_training
 from overheard.attacks.attribute.dense_measurement import too_long
-from overheard.attacks.attribute.local_epochs import decode_local_steps as decode_attribute
 from overheard.attacks.attribute.max_entropy import flagged
 from overheard.attacks.membership.local_steps import (
     GOOD_FIT,
@@ -201,18 +200,19 @@ def _any_training(
     labels = np.broadcast_to(pool.labels, (values + 1, people))
     candidates = MayBe(inputs, labels, np.arange(values + 1) > 0, count)
     priors = np.tile(prior, (people, 1))
-    found = decode_training(link, recipe, candidates, priors, groups, rng)
+    found = decode_training(Client(link, recipe, candidates, priors, groups), rng)
     inside = found.probabilities[:, 1:]
     attribute = None
     if pool.domain is not None:
         given = (inside + 1e-12) / (inside + 1e-12).sum(axis=1, keepdims=True)
         attribute = AttributeValues(given, pool.domain.values)
+    member = np.clip(inside.sum(axis=1), 0.0, 1.0)
     return Membership(
-        np.clip(inside.sum(axis=1), 0.0, 1.0),
+        member,
         attribute,
         {
             "method": found.method,
-            **({"flag": found.flag} if found.flag else {}),
+            **flagged(found.flag, np.column_stack([1 - member, member])),
             **found.notes,
             "parameters": recipe.model.size,
             **tie_diagnostics(groups, found.probabilities),
@@ -307,11 +307,13 @@ def _several_steps(
             # whoever is a member is known: what is left is the question about the attribute
             inside = np.argsort(-members, kind="stable")[:count]
             ties = np.unique(groups[inside], return_inverse=True)[1]
-            decoded = decode_attribute(
-                link, recipe, pool.inputs[:, inside], pool.labels[inside], ties, rounds, rng
-            )
-            probabilities[inside] = decoded.posterior.probabilities
-            values = {"attribute_fit": decoded.fit, "attribute_misfit": decoded.misfit}
+            inputs = pool.inputs[:, inside]
+            labels = np.broadcast_to(pool.labels[inside], inputs.shape[:2])
+            there = MayBe(inputs, labels, np.ones(len(inputs), dtype=bool), count)
+            client = Client(link, recipe, there, np.tile(shares, (count, 1)), ties)
+            decoded = decode_training(client, rng)
+            probabilities[inside] = decoded.probabilities
+            values = {"attribute_fit": decoded.notes["fit"]}
         attribute = AttributeValues(probabilities, pool.domain.values)
     return Membership(
         members,

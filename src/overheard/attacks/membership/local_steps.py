@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, log_expit
 
-from overheard.attacks.attribute.local_path import segment
+from overheard.attacks.membership.local_path import segment
 from overheard.attacks.membership.path_sums import PathSums
 from overheard.attacks.membership.pool import Candidates
 from overheard.attacks.membership.replays import Replays, replays

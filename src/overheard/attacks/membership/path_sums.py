@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from overheard.attacks.attribute.local_path import timetable
+from overheard.attacks.membership.local_path import timetable
 from overheard.attacks.membership.replays import weights_of
 from overheard.decoding.matrix_noise import MatrixNoise
 from overheard.decoding.noisy_gram import Sums

@@ -1,6 +1,6 @@
 """The client's local training, done again on records that are known: what is chance in it?
 
-As :func:`overheard.attacks.attribute.local_path.replay`, for another set of records in every
+As `programs.simulated.simulate`, for another set of records in every
 replay, and saying how heavily each record weighed.
 """
 
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import binom
 
-from overheard.attacks.attribute.local_path import Timetable
+from overheard.attacks.membership.local_path import Timetable
 from overheard.programs.dense import weighted_gradient
 from overheard.programs.private import record_factors, sampling_rate
 from overheard.programs.recipe import Recipe
