@@ -23,7 +23,7 @@ from scipy import special, stats
 
 from overheard.decoding.affine_map import fit_affine_map
 from overheard.decoding.contribution import contributions
-from overheard.decoding.group_posterior import group_posterior
+from overheard.decoding.group_posterior import Grouped, group_posterior
 from overheard.decoding.label_solve import solve_residuals
 from overheard.decoding.ladder import decode
 from overheard.decoding.measurement import from_rows, stack
@@ -156,7 +156,11 @@ def _group_means(rng: Rng) -> list[bool]:
     there = counts > 0
     truth = np.bincount(where, own, minlength=4)[there] / counts[there]
     found = group_posterior(
-        psi @ psi.T, psi @ mine.sum(0), labels, [predicted], groups, 4, 40, counts.astype(float)
+        psi @ psi.T,
+        psi @ mine.sum(0),
+        labels,
+        [predicted],
+        Grouped(groups, 4, 40, counts.astype(float)),
     )
     return list(np.abs(found.means[there] - truth) <= 1.96 * found.sd[there])
 

@@ -8,8 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from overheard.decoding.group_posterior import SHARE_OF_RECORDS, group_posterior
+from overheard.decoding.group_posterior import SHARE_OF_RECORDS, Grouped, group_posterior
 from overheard.errors import FixData
+
+
+def asked(gram, overlap, labels, predictions, *client, noise=0.0, **named):
+    return group_posterior(gram, overlap, labels, predictions, Grouped(*client, **named), noise)
 
 
 def people(rng, n, width, hidden=0.4, shares=(0.4, 0.3, 0.2, 0.1)):
@@ -82,7 +86,7 @@ def test_agrees_with_the_slow_twin(seed, known, width):
     total = mine.sum(0)
     args = (labels, predictions, groups, 3, 12, counts)
     means, sd = slow(psi, *args, total)
-    found = group_posterior(
+    found = asked(
         psi @ psi.T, psi @ total, labels, [predictions], groups, 3, 12,
         None if counts is None else counts.astype(float),
     )  # fmt: skip
@@ -104,7 +108,7 @@ def test_intervals_cover_and_listening_helps(known, least):
             counts = np.bincount(where, minlength=4)
             there = counts > 0
             truth = np.array([own[where == c].mean() if there[c] else 0.0 for c in range(4)])
-            found = group_posterior(
+            found = asked(
                 gram, psi @ mine.sum(0), labels, [predictions], groups, 4, 40,
                 counts.astype(float) if known else None,
             )  # fmt: skip
@@ -125,7 +129,7 @@ def test_labels_that_the_sum_holds_outright_are_exact(rng):
     psi = labels[:, None] * (groups[:, None] == np.arange(3))
     counts = np.array([4.0, 3.0, 0.0])
     total = np.array([4 * 6.5, 3 * 2.25, 0.0])
-    found = group_posterior(psi @ psi.T, psi @ total, labels, [], groups, 3, 7, counts)
+    found = asked(psi @ psi.T, psi @ total, labels, [], groups, 3, 7, counts)
     np.testing.assert_allclose(found.means[:2], [6.5, 2.25], rtol=1e-9)
     assert (found.sd[:2] < 1e-6).all()
     assert np.isnan(found.sd[2])
@@ -137,10 +141,10 @@ def test_a_sum_that_says_nothing_leaves_the_prior(rng):
     psi = rng.normal(size=(200, 5))
     counts = np.array([6.0, 4.0])
     total = 3 * rng.normal(size=5)
-    found = group_posterior(psi @ psi.T, psi @ total, labels, [labels * 0], groups, 2, 10, counts)
+    found = asked(psi @ psi.T, psi @ total, labels, [labels * 0], groups, 2, 10, counts)
     assert (found.sd > 0.9 * found.prior_sd).all()
     assert (np.abs(found.means - found.prior_means) < 0.3 * found.prior_sd).all()
-    silent = group_posterior(np.zeros((200, 200)), np.zeros(200), labels, [], groups, 2, 10, counts)
+    silent = asked(np.zeros((200, 200)), np.zeros(200), labels, [], groups, 2, 10, counts)
     assert silent.directions == 0
     np.testing.assert_allclose(silent.means, silent.prior_means)
 
@@ -149,9 +153,7 @@ def test_a_lone_auxiliary_record_of_a_group_that_the_client_lacks_is_fine(rng):
     psi, labels, predictions, groups = people(rng, 80, 4, shares=(0.5, 0.5))
     groups[0] = 2
     counts = np.array([5.0, 5.0, 0.0])
-    found = group_posterior(
-        psi @ psi.T, psi @ psi[:10].sum(0), labels, [predictions], groups, 3, 10, counts
-    )
+    found = asked(psi @ psi.T, psi @ psi[:10].sum(0), labels, [predictions], groups, 3, 10, counts)
     assert np.isfinite(found.means).all()
     assert np.isfinite(found.sd).tolist() == [True, True, False]
 
@@ -160,7 +162,7 @@ def test_noise_on_the_wire_widens(rng):
     psi, labels, predictions, groups = people(rng, 200, 6)
     counts = np.array([10.0, 10.0, 10.0, 10.0])
     args = (psi @ psi.T, psi @ psi[:40].sum(0), labels, [predictions], groups, 4, 40, counts)
-    quiet, loud = group_posterior(*args), group_posterior(*args, noise=30.0)
+    quiet, loud = asked(*args), asked(*args, noise=30.0)
     assert (loud.sd > quiet.sd).all()
     assert loud.bits() < quiet.bits()
 
@@ -171,8 +173,8 @@ def test_bad_input(rng):
     good = [gram, overlap, labels, [predictions], groups, 4, 8, np.full(4, 2.0)]
 
     def call(**changed):
-        names = "gram overlap labels predictions groups how_many_groups size counts".split()
-        return group_posterior(**(dict(zip(names, good, strict=True)) | changed))
+        names = "gram overlap labels predictions groups how_many size counts".split()
+        return asked(**(dict(zip(names, good, strict=True)) | changed))
 
     call()
     for changed, words in [
@@ -183,7 +185,7 @@ def test_bad_input(rng):
         ({"counts": np.full(4, 3.0)}, "add up"),
         ({"counts": np.array([-1.0, 5.0, 2.0, 2.0])}, "add up"),
         ({"size": 0}, "do not fit"),
-        ({"how_many_groups": 3, "counts": np.array([4.0, 2.0, 2.0])}, "not one of"),
+        ({"how_many": 3, "counts": np.array([4.0, 2.0, 2.0])}, "not one of"),
         ({"groups": np.where(groups == 3, 2, groups)}, "fewer than two"),
     ]:
         with pytest.raises(FixData, match=words):

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from overheard.decoding.moments import _Law, moments_of_secret, statistics
+from overheard.decoding.moments import Steps, _Law, moments_of_secret, statistics
 from overheard.errors import FixRecording
 
 
@@ -60,7 +60,7 @@ def test_the_moments_come_back(steps, values):
     updates = replayed(public, secret, blocks, labels, sent, 0.1, steps, True)
     phi = statistics(public, labels)
     noise = np.full(updates.shape, 1e-9)
-    found = moments_of_secret(sent, updates, noise, phi, blocks, 0.2 / 40, steps, True)
+    found = moments_of_secret(sent, updates, noise, phi, blocks, Steps(0.2 / 40, steps, True))
     truth = np.stack([phi[secret == k].sum(axis=0) for k in range(1, values)])
     # the column of the secret itself is zero in phi; with values in one input their moments are
     # determined up to what that input mixes: the equations say so, and the truth satisfies them
@@ -77,7 +77,9 @@ def test_updates_of_something_else_inflate_the_noise():
     public, _, blocks, labels, sent = federation(2)
     other = np.random.default_rng(0).normal(size=sent.shape)
     phi = statistics(public, labels)
-    found = moments_of_secret(sent, other, np.full(other.shape, 1e-3), phi, blocks, 0.005, 1, True)
+    found = moments_of_secret(
+        sent, other, np.full(other.shape, 1e-3), phi, blocks, Steps(0.005, 1, True)
+    )
     assert found.chi2 > 100
 
 
@@ -86,4 +88,4 @@ def test_infinite_updates_are_refused():
     phi = statistics(public, labels)
     bad = np.full(sent.shape, np.inf)
     with pytest.raises(FixRecording, match="linear least squares"), np.errstate(invalid="ignore"):
-        moments_of_secret(sent, bad, np.ones(sent.shape), phi, blocks, 0.005, 1, True)
+        moments_of_secret(sent, bad, np.ones(sent.shape), phi, blocks, Steps(0.005, 1, True))

@@ -31,6 +31,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,27 +75,34 @@ class GroupPosterior:
         return float(np.mean(np.log2(self.prior_sd[asked] / self.sd[asked]))) if any(asked) else 0.0
 
 
+class Grouped(NamedTuple):
+    """groups: (n,) of the auxiliary records, of ``how_many``; size: how many records the client
+    has; counts: how many in each group, or None."""
+
+    groups: Indices
+    how_many: int
+    size: int
+    counts: Array | None = None
+
+
 def group_posterior(
     gram: Array,
     overlap: Array,
     labels: Array,
     predictions: Sequence[Array],
-    groups: Indices,
-    how_many_groups: int,
-    size: int,
-    counts: Array | None = None,
+    client: Grouped,
     noise: float = 0.0,
 ) -> GroupPosterior:
     """The posterior of the groups' mean labels.
 
     gram: (n, n) inner products ``psi_i . psi_j`` of the auxiliary records; overlap: (n,) inner
     products ``psi_i . t`` with the client's sum; labels: (n,); predictions: (n,) of each model
-    heard; groups: (n,) indices; size: how many records the client has; counts: how many in each
-    group, or None; noise: standard deviation of the noise in each entry of ``t``.
+    heard; noise: standard deviation of the noise in each entry of ``t``.
 
     Every group that the client may have needs two auxiliary records.
     """
-    _check(gram, overlap, labels, predictions, groups, how_many_groups, size, counts)
+    _check(gram, overlap, labels, predictions, client)
+    groups, how_many_groups, size, counts = client
     n = len(labels)
     members = np.bincount(groups, minlength=how_many_groups).astype(np.float64)
     inside = np.eye(how_many_groups)[groups]
@@ -196,15 +204,9 @@ def _within(centred: Array, groups: Indices, members: Array) -> Array:
 
 
 def _check(
-    gram: Array,
-    overlap: Array,
-    labels: Array,
-    predictions: Sequence[Array],
-    groups: Indices,
-    how_many_groups: int,
-    size: int,
-    counts: Array | None,
+    gram: Array, overlap: Array, labels: Array, predictions: Sequence[Array], client: Grouped
 ) -> None:
+    groups, how_many_groups, size, counts = client
     n = len(labels)
     shapes = [a.shape for a in (overlap, groups, *predictions)]
     if gram.shape != (n, n) or any(shape != (n,) for shape in shapes):

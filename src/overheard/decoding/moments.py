@@ -13,6 +13,7 @@ moment which the messages do not determine is never inverted.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,16 +41,23 @@ def statistics(public: Array, labels: Array) -> Array:
     return np.column_stack([public, np.ones(len(labels)), labels])
 
 
+class Steps(NamedTuple):
+    """Local full-batch steps: c = 2 lr / m, the factor of one gradient step; how many; whether the
+    model has a bias (its inputs are then [x, 1]); FedProx's coefficient times the learning rate."""
+
+    factor: float
+    count: int
+    bias: bool
+    proximal: float = 0.0
+
+
 def moments_of_secret(
     sent: Array,
     updates: Array,
     noise: Array,
     phi: Array,
     blocks: Array,
-    step: float,
-    steps: int,
-    bias: bool,
-    proximal: float = 0.0,
+    steps: Steps,
     within: Array | None = None,
 ) -> Moments:
     """Solve the messages for the secret's moments.
@@ -60,14 +68,11 @@ def moments_of_secret(
         noise: (T, P) standard deviation of each update.
         phi: (m, q) from `statistics`.
         blocks: (K, d) what each value adds to the model's inputs.
-        step: c = 2 lr / m, the factor of one gradient step.
-        steps: number of local full-batch steps.
-        bias: whether the model has a bias (its inputs are then [x, 1]).
-        proximal: FedProx's coefficient times the learning rate.
+        steps: what a client does between two messages.
         within: (K, d) variance of the inputs among records of one value (binned numbers).
     """
     within = np.zeros_like(blocks) if within is None else within
-    law = _Law(phi, blocks, within, step, steps, bias, proximal)
+    law = _Law(phi, blocks, within, *steps)
     guess = np.repeat(phi.sum(0, keepdims=True) / len(blocks), len(blocks) - 1, axis=0).ravel()
     weight = 1.0 / noise
 

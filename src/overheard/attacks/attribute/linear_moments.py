@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overheard.attacks.wire import rate_of, rounding, spread
-from overheard.decoding.moments import Moments, moments_of_secret, statistics
+from overheard.decoding.moments import Moments, Steps, moments_of_secret, statistics
 from overheard.programs.recipe import Recipe
 from overheard.programs.records import Records, Scaled, encode
 from overheard.transcript.knowledge import AttributeDomain, Link
@@ -42,11 +42,13 @@ def linear_moments(
         np.hypot(rounding(link)[used], solver),
         phi,
         blocks,
-        step=2 * rate / len(phi),
-        steps=1 if link.gradients else recipe.epochs,
-        bias=recipe.model.bias,
-        proximal=recipe.proximal * rate,
-        within=variance,
+        Steps(
+            2 * rate / len(phi),
+            1 if link.gradients else recipe.epochs,
+            recipe.model.bias,
+            recipe.proximal * rate,
+        ),
+        variance,
     )
     return moments, phi
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overheard.attacks.label.heard import gradients, output_rows, outside
-from overheard.decoding.group_posterior import group_posterior
+from overheard.decoding.group_posterior import Grouped, group_posterior
 from overheard.programs.gradient_rows import GradientRows
 from overheard.transcript.guess import GroupMeans
 from overheard.transcript.knowledge import AuxiliaryData, GroupCounts, Groups, Link, LocalTraining
@@ -64,10 +64,12 @@ class BayesGroups:
             overlap,
             known.labels,
             predictions,
-            known.groups,
-            len(known.values),
-            known.size,
-            known.counts if known.known else None,
+            Grouped(
+                known.groups,
+                len(known.values),
+                known.size,
+                known.counts if known.known else None,
+            ),
             float(np.sqrt(noise)),
         )
         target = recipe.target

@@ -111,8 +111,8 @@ class CandidateDecode:
             return _any_training(link, recipe, pool, count, prior, groups, rng)
         recipe = trained
         if several:
-            shares = prior[1:] / prior[1:].sum()
-            return _several_steps(link, recipe, pool, count, shares, groups, self.rounds, rng)
+            play = _Play(link, recipe, pool, prior[1:] / prior[1:].sum(), count, rng)
+            return _several_steps(play, groups, self.rounds)
         chosen = spread(len(link), 1)
         posterior, left = _one_step(link, recipe, pool, chosen, count, prior, groups)
         if posterior.method not in PROVEN and min(self.rounds, len(link)) > 1:
@@ -266,17 +266,10 @@ def _one_step(
     return posterior, sums.left(posterior.probabilities[:, 1:].ravel()) / sums.equations
 
 
-def _several_steps(
-    link: Link,
-    recipe: Recipe,
-    pool: Candidates,
-    count: int,
-    shares: Array,
-    groups: NDArray[np.intp],
-    rounds: int,
-    rng: np.random.Generator,
-) -> Membership:
+def _several_steps(play: _Play, groups: NDArray[np.intp], rounds: int) -> Membership:
     """The model moved while the client trained: mini-batches or several local epochs."""
+    link, recipe, pool, rng = play.link, play.recipe, play.pool, play.rng
+    count, shares = play.count, play.shares
     people = len(pool.labels)
     if people > MOST_RECORDS:
         raise ChooseAnotherAttack(
@@ -292,7 +285,7 @@ def _several_steps(
     scene = only(link, np.arange(min(rounds, len(link))))
     prior = np.tile([1 - count / people, count / people], (people, 1))
     answer = np.column_stack([1 - found.members, found.members])
-    tried = rehearse(_Play(scene, recipe, pool, shares, count, rng).members, decode, answer, prior)
+    tried = rehearse(replace(play, link=scene).members, decode, answer, prior)
     calm, power = tried.tempered(answer)
     fits = tried.fits(found.misfit, GOOD_FIT)
     found = replace(found, members=calm[:, 1])
