@@ -46,7 +46,7 @@ class Steps(NamedTuple):
     model has a bias (its inputs are then [x, 1]); FedProx's coefficient times the learning rate."""
 
     factor: float
-    count: int
+    times: int
     bias: bool
     proximal: float = 0.0
 
