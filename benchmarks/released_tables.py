@@ -7,8 +7,9 @@ public columns once; an adversary who knows everything of a site's people but th
 how common it is. Writes benchmarks/released_tables.json, a row a release and attribute, over all
 sites: the share guessed right, the share that the answers themselves expect, the majority, a
 stranger's imputation, how many people have one possible value only (certified), how many of those
-are right, and the calibration error. The releases were written down before anything was run; rows
-that are there already, with this code, are kept.
+are right, and the calibration error. Four of the releases had been run with an earlier decoder when
+this one was settled; every row is of this one. Rows that are there already, with this code, are
+kept.
 """
 
 from __future__ import annotations
