@@ -81,6 +81,11 @@ TWINS = {
     "ridge.tilt": "ridge::one_record_is_the_exact_posterior",
     "rounds.from_factors": "rounds::no_answer_changes_its_likelihood",
     "rounds.float32_noise": "rounds::float32_noise_covers_the_true_error",
+    "sparse_equations.joined": "peeling::dense_and_sparse_are_one_measurement",
+    "sparse_ladder.decode_sparse":
+        "peeling::larger_cells_are_searched_around_the_ladders_answer",
+    "sparse_ladder.given_counts": "peeling::counts_are_shared_by_the_priors",
+    "whole_counts.whole_counts": "whole_counts::the_posterior_is_that_of_listing_every_answer",
     "successive.successive": "slow_twins::successive_decisions_are_the_best_of_all_answers",
     "surrogate.decode_least_squares": "surrogate::least_squares_on_mini_batches",
     "update_scale.likeliest_scale":

@@ -25,8 +25,9 @@ from overheard.transcript.knowledge import BatchOrder, Link
 
 Array = NDArray[np.float64]
 
-MOST_ROUNDS = 5
-"""Rounds that are used, spread evenly: each costs as much as the first."""
+FEWEST_ROUNDS, MOST_ROUNDS, ROUND_NUMBERS = 5, 24, 10_000_000
+"""Rounds that are used, spread evenly, each of which costs as much as the first: as many as hold so
+many numbers, within these bounds."""
 MOST_NUMBERS = 500_000_000
 """Numbers of all columns and noise columns together: 2 GB in float32."""
 
@@ -61,7 +62,9 @@ def decode_training(client: Client, rng: np.random.Generator) -> Answer:
     found = replayed(client)
     if found is not None:
         return found
-    client = replace(client, link=only(client.link, spread(len(client.link), MOST_ROUNDS)))
+    afford = ROUND_NUMBERS // _numbers(client.recipe, client.candidates)
+    used = spread(len(client.link), min(max(afford, FEWEST_ROUNDS), MOST_ROUNDS))
+    client = replace(client, link=only(client.link, used))
     if client.clipped:
         client = replace(client, link=_unclipped(client, rng))
     found = _simulated(client, rng)

@@ -17,7 +17,7 @@ from overheard.attacks.rehearsal import tempered
 from overheard.attacks.wire import rounding
 from overheard.decoding.ladder import POOR_FIT, UNSOLVED
 from overheard.decoding.measurement import Measurement, from_gram
-from overheard.decoding.noisy import noisy_posterior
+from overheard.decoding.noisy import few_equations, learned_share, noisy_posterior, tilted
 from overheard.programs.recipe import Recipe
 from overheard.programs.response import (
     Setting,
@@ -47,6 +47,7 @@ OVERSURE = "oversure: surer than simulated clients of this recipe are decoded ri
 _OPEN = 0.3  # share of an even guess in the belief at which a later pass is linearised
 _STRANGE, _SPREADS = 1.3, 5.0  # what no answer explains, relative to simulated clients' mean, up to
 # which a fit is good: that much, or so many of their own standard deviations
+_OPERATIONS = 5e10  # that factorising all rounds with slots may cost
 _LEAST = 1e-9  # probability that one round leaves to a candidate
 _LOUDER = 0.1  # confidence beyond the simulated clients' accuracy that is flagged
 
@@ -66,7 +67,7 @@ def by_simulation(
 ) -> Answer:
     """Probabilities of each record's candidates from every round of the link; prior (n, K)."""
     tried = _Tried(link, recipe, candidates, prior, rng)
-    ways = kinds_of_states(recipe, candidates)
+    ways = [w for w in kinds_of_states(recipe, candidates) if _affordable(w, link, recipe, prior)]
     found = [tried.decoded(prior, states) for states in ways]
     # with the order as noise simulated clients know how far messages stray from a belief
     fit = found[0]
@@ -74,6 +75,8 @@ def by_simulation(
     best, states, belief = found[which], ways[which], found[which].probabilities
     for number in range(1, PASSES):
         again = tried.decoded((1 - _OPEN) * belief + _OPEN / belief.shape[1], states)
+        if len(states.slots) == 1 and again.misfit / again.allowed < fit.misfit / fit.allowed:
+            fit = again  # clients drawn from the belief are more like this one
         if again.score > best.score:
             best = replace(again, passes=number + 1)
         belief = again.probabilities
@@ -102,6 +105,14 @@ def by_simulation(
             "rounds_used": len(link),
         },
     )
+
+
+def _affordable(states: States, link: Link, recipe: Recipe, prior: Array) -> bool:
+    """May slots be decoded along: are there equations for them, and is it a matter of seconds?"""
+    n, unknowns = len(prior), len(prior) * (len(states.slot) - 1)
+    if len(states.slots) == 1:
+        return True
+    return recipe.model.size >= n and len(link) * float(unknowns) ** 3 <= _OPERATIONS
 
 
 @dataclass(frozen=True)
@@ -161,6 +172,7 @@ class _Round:
         left = totals - np.array(told)
         noise = float(np.mean(left**2)) if left.size else 1.0
         self.noise = max(noise * (1 + 1 / FITTED), 1e-6)
+        self.rank = max(measured.rank - white.counted, 0)
         self.measured = measured.inflated(float(np.sqrt(self.noise)))
         self.totals = totals / np.sqrt(self.noise)
         # what lies outside of all columns' span, relative to held-out simulated clients
@@ -172,7 +184,13 @@ class _Round:
 
     def posterior(self, measured: Measurement, before: Array) -> Array:
         """Probabilities of the candidates (n, K), given those before."""
-        found = noisy_posterior(measured, self.states.prior(before))[0].probabilities
+        if not few_equations(measured):
+            found = noisy_posterior(measured, self.states.prior(before))[0].probabilities
+        else:
+            # how common a value is among these records the sum tells before any record is
+            if measured.rank and len(self.states.slots) == 1 and not np.ptp(before, axis=0).any():
+                before = np.tile(learned_share(measured, before[0]), (len(before), 1))
+            found = tilted(measured, self.states.prior(before))[0].probabilities
         found = np.maximum(self.states.candidates(found), _LEAST)
         return np.asarray(found / found.sum(axis=1, keepdims=True))
 
@@ -206,7 +224,7 @@ def _judged(rounds: list[_Round], chosen: Choice, prior: Array) -> _Judged:
         worst.misfit,
         worst.allowed,
         float(np.mean([one.noise for one in rounds])),
-        sum(one.measured.rank for one in rounds),
+        sum(one.rank for one in rounds),
     )
 
 

@@ -151,6 +151,9 @@ def linearise(
     parts = Parts(network(at.recipe), done, times, candidates, at.belief, states)
     which = telling(parts, done.ends.astype(np.float64).var(axis=0) + noise**2, rng)
     columns, order, first = parts.made(which, rng)
+    if len(order) > len(which):  # as many columns as coordinates say the same
+        values, axes = np.linalg.eigh((order.T @ order).astype(np.float64))
+        order = (axes * np.sqrt(np.maximum(values, 0.0))).T.astype(np.float32)
     begin = sent[which].astype(np.float64) + first
     told = indicators(truth, len(states.slot)) @ columns
     left, heard = done.ends[:, which] - begin - told, returned[which] - begin
@@ -308,7 +311,8 @@ class Whitened:
     """Inner products of rounds' columns under the inverse of their noise's covariance.
 
     gram: (n, n); heard: (n,) of the columns with the returned model less the simulated clients'
-    mean; simulated: (S, n) the same of each simulated client; energies and rows for the fit.
+    mean; simulated: (S, n) the same of each simulated client; energies for the fit; counted:
+    equations that say how many records a slot takes.
     """
 
     gram: Array
@@ -316,7 +320,7 @@ class Whitened:
     simulated: Array
     energy: float
     energies: Array
-    rows: int
+    counted: int
 
     def __add__(self, other: Whitened) -> Whitened:
         """Rounds add up, as their noises are independent."""
@@ -326,7 +330,7 @@ class Whitened:
             self.simulated + other.simulated,
             self.energy + other.energy,
             self.energies + other.energies,
-            self.rows + other.rows,
+            self.counted,
         )
 
 
@@ -347,7 +351,7 @@ def whiten(one: Linearised, fitted: int) -> Whitened:
     square += one.sizes @ one.sizes
     gram = (gram + gram.T) / 2
     gram[np.diag_indices(len(gram))] += _SINGLE * float(np.diagonal(gram).max(initial=0.0))
-    return Whitened(gram, cross[:, 0], cross[:, 1:].T, float(square[0]), square[1:], len(best.sd))
+    return Whitened(gram, cross[:, 0], cross[:, 1:].T, float(square[0]), square[1:], len(one.sizes))
 
 
 class _Covariance:
