@@ -9,9 +9,9 @@ and attribute: for several numbers of messages heard the share guessed right, th
 equations beside the unknowns, which decoder answered, how many records are called certain (99%)
 and how many of those are right; the majority, a stranger's imputation, the best that anybody could
 do (people who agree in everything public can only be counted), and the first number of messages
-that reaches it. One setting of the attack, the misfit that it flags, was raised after a first run at
-all sites, in which three right answers of 18 were flagged. Rows that are there already, with this
-code, are kept.
+that reaches it. One setting of the attack, the misfit that it flags, was raised after a first run
+at all sites, in which three right answers of 18 were flagged. Rows that are there already, with
+this code, are kept.
 """
 
 from __future__ import annotations
