@@ -109,9 +109,9 @@ class PathSums:
         """Sum of the gradients of all local steps, layer by layer."""
         recipe, start = self.recipe, sent.astype(np.float64)
         total = (start - returned.astype(np.float64)) / recipe.learning_rate
-        if recipe.algorithm == "fedprox":
+        if recipe.pull:
             middle = np.einsum("gq,gqp->p", self.times.shares, path)
-            total = total - recipe.proximal * self.times.steps * (middle - start)
+            total = total - recipe.pull * self.times.steps * (middle - start)
         return self.split(total)
 
     def split(self, flat: Array) -> list[Array]:

@@ -70,8 +70,8 @@ def replays(
         with np.errstate(over="ignore", invalid="ignore"):
             pairs = record_factors(recipe, theta, inputs[every, chosen], labels[every, chosen])
             gradient = weighted_gradient(recipe.dense, pairs, weights.astype(sent.dtype))
-            if recipe.algorithm == "fedprox":
-                gradient = gradient + sent.dtype.type(recipe.proximal) * (theta - sent)
+            if recipe.pull:
+                gradient = gradient + sent.dtype.type(recipe.pull) * (theta - sent)
             theta = theta - rate * gradient
     return Replays(paths, theta, used)
 
