@@ -1,0 +1,185 @@
+"""How well does a recipe explain what clients sent, given their own records?
+
+The recipe is replayed from the models that were sent. Where nothing is random there is one replay,
+and a message may differ from it by rounding. Where the order of mini-batches is random, replays
+under many orders give mean and covariance of what might have been sent: low rank and a diagonal,
+mixed and scaled such that half of the replays are most likely under the other half.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import linalg
+
+from overheard.programs.networks import network
+from overheard.programs.recipe import Recipe
+from overheard.programs.training import local_training, shards
+
+Array = NDArray[np.float64]
+
+MOST_BYTES = 1 << 25  # of copies of records that train together
+MIXED = 256  # columns of records' gradients: of more records, mixtures, which cost less
+_FAR = 100.0  # square of a deviation beyond which it is a kink of the rule, not more unlikely
+_CHOOSING = 3  # messages by which shares are chosen, which differ little from round to round
+_LEAST, _TINY = 1e-3, 1e-300
+
+
+@dataclass(frozen=True)
+class Messages:
+    """Some rounds of some clients, a client's together: models sent (M, P) as they were on the
+    wire, what was added to them (M, P), the sd of its rounding (M, P), and whose they are (M,)."""
+
+    sent: NDArray[Any]
+    added: Array
+    rounded: Array
+    client: NDArray[np.int64]
+
+    def take(self, rows: NDArray[np.int64]) -> Messages:
+        """These messages alone."""
+        return Messages(self.sent[rows], self.added[rows], self.rounded[rows], self.client[rows])
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Every client's records as the model sees them."""
+
+    inputs: tuple[Array, ...]
+    labels: tuple[Array, ...]
+
+
+def certain(recipe: Recipe) -> bool:
+    """Whether training can come out in one way only."""
+    return (recipe.full_batch or recipe.sends_gradient) and not network(recipe).chance
+
+
+def replayed(recipe: Recipe, seen: Seen, heard: Messages, times: int, kind: str = "") -> Array:
+    """What replays add to the models that were sent (M, times, P), in the precision ``kind`` (by
+    default the wire's); under the same orders whenever batches and epochs are the same."""
+    rng = np.random.default_rng(0)
+    sent = heard.sent.astype(kind or heard.sent.dtype)
+    most = max(seen.inputs[c].nbytes for c in set(heard.client.tolist()))
+    together = max(1, MOST_BYTES // max(most * times, 1))
+    made = []
+    for begin in range(0, len(sent), together):
+        part = slice(begin, begin + together)
+        whose = np.repeat(heard.client[part], times)
+        start = np.repeat(sent[part], times, axis=0)
+        data = shards(
+            [seen.inputs[c] for c in whose], [seen.labels[c] for c in whose], str(sent.dtype)
+        )
+        with np.errstate(over="ignore", invalid="ignore"):
+            ended = local_training(recipe, start, data, rng).astype(np.float64)
+            made.append(ended if recipe.sends_gradient else ended - start)
+    return np.concatenate(made).reshape(len(sent), times, -1)
+
+
+def gradients(recipe: Recipe, seen: Seen, heard: Messages) -> list[Array]:
+    """Of every message, how its client's records pull apart (n, P): their gradients, halfway from
+    the model that was sent to the one returned, less their mean; of many records, mixtures."""
+    net = network(recipe)
+    if net.mixes or recipe.sends_gradient:
+        return [np.zeros((0, x.size)) for x in heard.added]
+    made = []
+    for sent, added, c in zip(heard.sent, heard.added, heard.client, strict=True):
+        half = sent.astype(np.float64) + added / 2
+        own = net.rows(half, seen.inputs[c], seen.labels[c]).columns(np.arange(half.size))
+        own = own - own.mean(axis=0)
+        if len(own) > MIXED:
+            signs = np.random.default_rng(0).choice([-1.0, 1.0], (MIXED, len(own)))
+            own = signs @ own / np.sqrt(MIXED)
+        made.append(np.asarray(own, dtype=np.float64))
+    return made
+
+
+def evidence(
+    recipe: Recipe, seen: Seen, heard: Messages, pulls: Sequence[Array], times: int
+) -> Array:
+    """Log densities of the messages (M,), given that clients trained so; ``pulls``: `gradients`."""
+    if certain(recipe):
+        exact = replayed(recipe, seen, heard, 1, "float64")[:, 0]
+        plain = replayed(recipe, seen, heard, 1)[:, 0]
+        variance = heard.rounded**2 + (exact - plain) ** 2
+        squares = np.minimum((heard.added - exact) ** 2 / variance, _FAR)
+        return np.asarray(-0.5 * (np.log(2 * np.pi * variance) + squares).sum(axis=1))
+    many = replayed(recipe, seen, heard, times)
+    if not np.isfinite(many).all():
+        return np.full(len(many), -np.inf)
+    half = times // 2
+    rest = list(zip(heard.rounded, pulls, strict=True))
+    chosen = []
+    some = [*zip(many, rest, strict=True)][:: -(-len(many) // _CHOOSING)]
+    for shares in SHARES:
+        told = [Orders(m[:half], *of, shares) for m, of in some]
+        tried = [one.squares(m[half:]) for one, (m, _) in zip(told, some, strict=True)]
+        wide = max(float(np.mean(tried)) / heard.sent.shape[1], _LEAST)
+        dense = np.mean([one.density(s, wide) for one, s in zip(told, tried, strict=True)])
+        chosen.append((float(dense), shares, wide))
+    _, shares, wide = max(chosen)
+    told = [Orders(m, *of, shares) for m, of in zip(many, rest, strict=True)]
+    return np.array(
+        [one.density(one.squares(x[None]), wide)[0] for one, x in zip(told, heard.added, strict=True)]
+    )
+
+
+class Shares(NamedTuple):
+    """Of a message's variance over orders: what the records' pulls correlate, what replays do, and
+    the rest, each coordinate's own. ``each``: pulls are scaled to every coordinate's variance, as
+    an adaptive rule does, and not by one factor."""
+
+    pulls: float
+    replays: float
+    each: bool
+
+    @property
+    def own(self) -> float:
+        return 1 - self.pulls - self.replays
+
+
+SHARES = tuple(
+    Shares(pulls * (1 - own), (1 - pulls) * (1 - own), each)
+    for own in (0.01, 0.05, 0.2, 0.5)
+    for pulls in (0.0, 0.5, 0.95)
+    for each in ((False, True) if pulls else (False,))
+)
+"""Of which replays choose: how likely half of them are under the other half."""
+
+
+class Orders:
+    """What a message may be under random orders: replays' mean, and a covariance."""
+
+    def __init__(self, many: Array, rounded: Array, pulls: Array, shares: Shares) -> None:
+        count = len(many)
+        self.mean = many.mean(axis=0)
+        away = many - self.mean
+        new = (1 + 1 / count) / (count - 1)  # of the covariance of one more about their mean
+        variance = new * (away**2).sum(axis=0)
+        squares = (pulls**2).sum(axis=0)
+        if shares.each:
+            scale = np.sqrt(variance / np.maximum(squares, _TINY))
+        else:
+            scale = np.sqrt(variance.sum() / max(float(squares.sum()), _TINY))
+        rows = [np.sqrt(shares.replays * new) * away, np.sqrt(shares.pulls) * scale * pulls]
+        self.root = np.sqrt(shares.own * variance + rounded**2)
+        self.low = np.concatenate([r for r in rows if r.any()] or [away[:0]]) / self.root
+        self.factor = linalg.cholesky(
+            np.eye(len(self.low)) + self.low @ self.low.T, lower=True, check_finite=False
+        )
+        self.volume = 2 * float(np.log(self.root).sum() + np.log(np.diagonal(self.factor)).sum())
+
+    def squares(self, added: Array) -> Array:
+        """Squared distances (K,) of messages (K, P) from the mean."""
+        white = (added - self.mean) / self.root
+        inside = linalg.solve_triangular(
+            self.factor, self.low @ white.T, lower=True, check_finite=False
+        )
+        return np.asarray((white**2).sum(axis=1) - (inside**2).sum(axis=0))
+
+    def density(self, squares: Array, wide: float) -> Array:
+        """Log densities at these distances, with the covariance ``wide`` times as large."""
+        size = len(self.mean)
+        return np.asarray(-0.5 * (size * np.log(2 * np.pi * wide) + self.volume + squares / wide))

@@ -1,0 +1,240 @@
+"""Which recipe explains the messages best, and which others explain them as well?
+
+Structure first (activation, loss, how columns are scaled): wrong gradients point elsewhere whatever
+the optimiser. Then every optimiser with every batch size and number of epochs, each at the rate
+that fits it best: the rate is no grid, it follows from the size of the updates. Those that come
+closest are weighed by their evidence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from overheard.identify.evidence import Messages, Seen, certain, evidence, gradients, replayed
+from overheard.programs.recipe import Adam, Optimiser, Recipe, Sgd
+
+Array = NDArray[np.float64]
+
+OPTIMISERS: dict[str, Optimiser] = {
+    "SGD": Sgd(),
+    "momentum": Sgd(momentum=0.9),
+    "Adam": Adam(),
+    "AdamW": Adam(weight_decay=0.01, decoupled=True),
+}
+"""As torch and its tutorials have them."""
+BATCHES = (16, 32, 64, None)
+EPOCHS = (1, 2, 3, 5, 10)
+FEW, MANY = 4, 32
+"""Orders that are replayed of every recipe, and of those that are weighed."""
+_WEIGHED = 4
+"""Recipes whose evidence is weighed with many orders; before that, of each family."""
+_STEPS = 8
+"""Steps of the search for a rate, each a replay; it has converged long before."""
+_CLOSE = 1.5
+"""Structures stay whose residual is at most so many times the least."""
+_NEAR, _ROUNDING = 4.0, 1e-6
+"""So many times the least residual, or what rounding leaves, a recipe may leave to be weighed: a
+few orders say it to a factor of two."""
+OPEN = np.log(100.0)
+"""Recipes stay open whose evidence is within this of the best: odds of one in a hundred."""
+
+
+@dataclass(frozen=True)
+class Structure:
+    """What a recipe is about besides the training: model, loss, encoding, the records seen so."""
+
+    words: str
+    recipe: Recipe
+    seen: Seen
+
+    def pulls(self, heard: Messages) -> list[Array]:
+        """The `gradients` of its records, kept."""
+        if id(heard) not in self._kept:
+            self._kept[id(heard)] = gradients(self.recipe, self.seen, heard)
+        return self._kept[id(heard)]
+
+    _kept: dict[int, list[Array]] = field(default_factory=dict, compare=False, repr=False)
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A recipe at its best rate. residual: part of the messages' squares that its mean leaves;
+    evidence: log density of all messages."""
+
+    structure: Structure
+    name: str
+    recipe: Recipe
+    residual: float
+    evidence: float = -np.inf
+
+    @property
+    def words(self) -> str:
+        batch = "full batch" if self.recipe.full_batch else f"batches of {self.recipe.batch_size}"
+        epochs = f"{self.recipe.epochs} epoch{'s' * (self.recipe.epochs > 1)}"
+        rate = f"{self.name} at rate {self.recipe.learning_rate:.4g}"
+        return ", ".join(p for p in (rate, batch, epochs, self.structure.words) if p)
+
+
+def fit_rate(recipe: Recipe, seen: Seen, heard: Messages, times: int) -> tuple[Recipe, float]:
+    """The recipe at the rate at which its mean replay comes closest, and the part of the messages'
+    squares that is left. The mean replay answers almost linearly to the rate, so that secant steps
+    on its logarithm converge in a few replays."""
+    weight = 1 / np.maximum((heard.added**2).sum(axis=1, keepdims=True), 1e-300)
+    best, least, rate, slope = recipe, np.inf, recipe.learning_rate, None
+    mean = np.zeros(0)
+    step = 0.0
+    for _ in range(_STEPS if not certain(recipe) else 2 * _STEPS):
+        tried = recipe.model_copy(update={"learning_rate": rate})
+        now = replayed(tried, seen, heard, times).mean(axis=1)
+        if not np.isfinite(now).all():
+            rate, slope = rate / 4, None
+            continue
+        if slope is not None and abs(step) > 1e-7:
+            slope = (now - mean) / step
+        else:
+            slope = now
+        mean, away = now, heard.added - now
+        left = float((weight * away**2).sum()) / len(away)
+        if left < least:
+            best, least = tried, left
+        told = float((weight * slope**2).sum())
+        step = float((weight * away * slope).sum()) / max(told, 1e-300)
+        step = float(np.clip(np.log1p(max(step, -0.75)), -2.0, 12.0 if slope is now else 2.0))
+        if abs(step) < (1e-7 if certain(recipe) else 1e-3):
+            break
+        rate = float(np.clip(rate * np.exp(step), 1e-12, 1e12))
+    return best, least
+
+
+def trainings(
+    recipe: Recipe, sizes: Sequence[int], optimisers: Iterable[str] = OPTIMISERS
+) -> list[tuple[str, Recipe]]:
+    """The recipe under every optimiser, batch size and number of epochs; batches that no client
+    has more records than are full ones."""
+    if recipe.sends_gradient:
+        return [("one gradient", recipe)]
+    return [
+        (name, recipe.model_copy(update={"optimiser": OPTIMISERS[name], "batch_size": batch,
+                                         "epochs": epochs}))
+        for name in optimisers
+        for batch in BATCHES
+        if batch is None or batch < max(sizes)
+        for epochs in EPOCHS
+    ]  # fmt: skip
+
+
+def starting(recipe: Recipe, sizes: Sequence[int], known: Fitted | None = None) -> Recipe:
+    """The recipe at a rate to begin with: as far a way as another one goes."""
+    if recipe.sends_gradient:
+        return recipe
+    if known is None:
+        return recipe.model_copy(update={"learning_rate": 1e-3})
+    there, here = (_way(r, sizes) for r in (known.recipe, recipe))
+    rate = known.recipe.learning_rate * there / here
+    return recipe.model_copy(update={"learning_rate": rate})
+
+
+def _way(recipe: Recipe, sizes: Sequence[int]) -> float:
+    """How far a client goes at rate 1 if all gradients are alike."""
+    steps = np.mean([recipe.local_steps(size) for size in sizes])
+    kept = recipe.optimiser.momentum if isinstance(recipe.optimiser, Sgd) else 0.0
+    return float(steps if not kept else (steps - kept * (1 - kept**steps) / (1 - kept)) / (1 - kept))
+
+
+def search(structures: Sequence[Structure], heard: Messages) -> list[Fitted]:
+    """Recipes weighed, best first; those of equal evidence in the order of the table above."""
+    sizes = [len(y) for y in structures[0].seen.labels]
+    begun = _structures(structures, heard, sizes)
+    best = {}
+    for fitted in begun:
+        adaptive = isinstance(fitted.recipe.optimiser, Adam)
+        if adaptive not in best or fitted.residual < best[adaptive].residual:
+            best[adaptive] = fitted
+    few = heard.take(np.unique(np.linspace(0, len(heard.sent) - 1, 6).round().astype(np.int64)))
+    found = []
+    lead = min(begun, key=lambda f: f.residual).structure
+    for name, recipe in trainings(lead.recipe, sizes):
+        known = best.get(isinstance(recipe.optimiser, Adam))
+        at = starting(recipe, sizes, known)
+        fitted, left = fit_rate(at, lead.seen, few, FEW)
+        found.append(Fitted(lead, name, fitted, left))
+    least = min(f.residual for f in found)
+    near = [f for f in found if f.residual <= _NEAR * max(least, _ROUNDING)]
+    found = [replace(f, evidence=_weight(f, few, 2 * FEW)) for f in near]
+    others = list({id(f.structure): f.structure for f in begun}.values())
+    short = [
+        Fitted(structure, f.name, *_moved(f, structure, heard))
+        for f in _promising(found)
+        for structure in others
+    ]
+    short = [replace(f, evidence=_weight(f, heard, 4 * FEW)) for f in short]
+    final = sorted(short, key=lambda f: -f.evidence)[:_WEIGHED]
+    final = [_sharpened(f, heard) for f in final]
+    return sorted(final, key=lambda f: -f.evidence)
+
+
+def _moved(fitted: Fitted, structure: Structure, heard: Messages) -> tuple[Recipe, float]:
+    """The training of one recipe with another's structure."""
+    kept = {k: getattr(fitted.recipe, k) for k in ("optimiser", "batch_size", "epochs")}
+    kept |= {"learning_rate": fitted.recipe.learning_rate}
+    return fit_rate(structure.recipe.model_copy(update=kept), structure.seen, heard, FEW)
+
+
+def _structures(
+    structures: Sequence[Structure], heard: Messages, sizes: Sequence[int]
+) -> list[Fitted]:
+    """Structures that come close under some training, each with the closest of a family."""
+    made = []
+    for structure in structures:
+        for name in ("SGD", "Adam"):
+            for batch in {None, 32 if max(sizes) > 32 else None}:
+                if structure.recipe.sends_gradient:
+                    recipe = structure.recipe
+                else:
+                    chosen = {"optimiser": OPTIMISERS[name], "batch_size": batch}
+                    recipe = starting(structure.recipe.model_copy(update=chosen), sizes)
+                fitted, left = fit_rate(recipe, structure.seen, heard, 2)
+                made.append(Fitted(structure, name, fitted, left))
+    least = min(f.residual for f in made)
+    return [f for f in made if f.residual <= _CLOSE * max(least, _ROUNDING)]
+
+
+def _promising(found: Sequence[Fitted]) -> list[Fitted]:
+    """The best of each family, with full batches and without."""
+    groups: dict[Any, list[Fitted]] = {}
+    for f in found:
+        groups.setdefault((isinstance(f.recipe.optimiser, Adam), f.recipe.full_batch), []).append(f)
+    return [
+        f for group in groups.values() for f in sorted(group, key=lambda f: -f.evidence)[:_WEIGHED]
+    ]
+
+
+def _weight(fitted: Fitted, heard: Messages, times: int) -> float:
+    structure = fitted.structure
+    pulls = structure.pulls(heard)
+    return float(evidence(fitted.recipe, structure.seen, heard, pulls, times).sum())
+
+
+def _sharpened(fitted: Fitted, heard: Messages) -> Fitted:
+    """At the rate of most evidence, where orders are random: the vertex of a parabola."""
+    if certain(fitted.recipe):
+        return replace(fitted, evidence=_weight(fitted, heard, 1))
+    for width in (0.1, 0.02):
+        rate = fitted.recipe.learning_rate
+        at = np.array([-width, 0.0, width])
+        tried = [
+            replace(fitted, recipe=fitted.recipe.model_copy(update={"learning_rate": r}))
+            for r in (rate * np.exp(at)).tolist()
+        ]
+        high = np.array([_weight(f, heard, MANY) for f in tried])
+        bend = high[0] - 2 * high[1] + high[2]
+        move = width * (high[0] - high[2]) / (2 * bend) if bend < 0 else at[int(high.argmax())]
+        move = float(np.clip(move, -3 * width, 3 * width)) if np.isfinite(move) else 0.0
+        recipe = fitted.recipe.model_copy(update={"learning_rate": rate * float(np.exp(move))})
+        fitted = replace(fitted, recipe=recipe)
+    return replace(fitted, evidence=_weight(fitted, heard, MANY))
