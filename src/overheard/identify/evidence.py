@@ -98,32 +98,38 @@ def gradients(recipe: Recipe, seen: Seen, heard: Messages) -> list[Array]:
 
 def evidence(
     recipe: Recipe, seen: Seen, heard: Messages, pulls: Sequence[Array], times: int
-) -> Array:
-    """Log densities of the messages (M,), given that clients trained so; ``pulls``: `gradients`."""
+) -> tuple[float, float]:
+    """Log density of the messages, given that clients trained so, at the best rate nearby; and by
+    how much its logarithm is off. ``pulls``: `gradients`."""
     if certain(recipe):
         exact = replayed(recipe, seen, heard, 1, "float64")[:, 0]
         plain = replayed(recipe, seen, heard, 1)[:, 0]
         variance = heard.rounded**2 + (exact - plain) ** 2
         squares = np.minimum((heard.added - exact) ** 2 / variance, _FAR)
-        return np.asarray(-0.5 * (np.log(2 * np.pi * variance) + squares).sum(axis=1))
+        return -0.5 * float((np.log(2 * np.pi * variance) + squares).sum()), 0.0
     many = replayed(recipe, seen, heard, times)
     if not np.isfinite(many).all():
-        return np.full(len(many), -np.inf)
-    half = times // 2
-    rest = list(zip(heard.rounded, pulls, strict=True))
+        return -np.inf, 0.0
+    half, every = times // 2, [*zip(many, heard.rounded, pulls, strict=True)]
+    some = every[:: -(-len(every) // _CHOOSING)]
     chosen = []
-    some = [*zip(many, rest, strict=True)][:: -(-len(many) // _CHOOSING)]
     for shares in SHARES:
-        told = [Orders(m[:half], *of, shares) for m, of in some]
-        tried = [one.squares(m[half:]) for one, (m, _) in zip(told, some, strict=True)]
-        wide = max(float(np.mean(tried)) / heard.sent.shape[1], _LEAST)
-        dense = np.mean([one.density(s, wide) for one, s in zip(told, tried, strict=True)])
-        chosen.append((float(dense), shares, wide))
+        told = [Orders(m[:half], *of, shares) for m, *of in some]
+        tried = [one.products(m[half:] - one.mean) for one, (m, *_) in zip(told, some, strict=True)]
+        wide = max(float(np.mean([np.diagonal(p) for p in tried])) / heard.sent.shape[1], _LEAST)
+        dense = sum(one.density(float(np.trace(p)) / half, wide)
+                    for one, p in zip(told, tried, strict=True))  # fmt: skip
+        chosen.append((dense, shares, wide))
     _, shares, wide = max(chosen)
-    told = [Orders(m, *of, shares) for m, of in zip(many, rest, strict=True)]
-    return np.array(
-        [one.density(one.squares(x[None]), wide)[0] for one, x in zip(told, heard.added, strict=True)]
-    )
+    density, along, length = 0.0, 0.0, 0.0
+    for (m, *of), added in zip(every, heard.added, strict=True):
+        one = Orders(m, *of, shares)
+        # to a rate a little larger a message answers by a little more of itself
+        (left, mixed), (_, own) = one.products(np.stack([added - one.mean, one.mean]))
+        density += one.density(float(left), wide)
+        along, length = along + float(mixed), length + float(own)
+    off = along / max(length, _TINY)
+    return density + 0.5 * off * along / wide, off
 
 
 class Shares(NamedTuple):
@@ -171,15 +177,15 @@ class Orders:
         )
         self.volume = 2 * float(np.log(self.root).sum() + np.log(np.diagonal(self.factor)).sum())
 
-    def squares(self, added: Array) -> Array:
-        """Squared distances (K,) of messages (K, P) from the mean."""
-        white = (added - self.mean) / self.root
+    def products(self, away: Array) -> Array:
+        """Inner products (K, K) of differences (K, P) under the inverse of the covariance."""
+        white = away / self.root
         inside = linalg.solve_triangular(
             self.factor, self.low @ white.T, lower=True, check_finite=False
         )
-        return np.asarray((white**2).sum(axis=1) - (inside**2).sum(axis=0))
+        return np.asarray(white @ white.T - inside.T @ inside)
 
-    def density(self, squares: Array, wide: float) -> Array:
-        """Log densities at these distances, with the covariance ``wide`` times as large."""
+    def density(self, squares: float, wide: float) -> float:
+        """Log density at this distance, with the covariance ``wide`` times as large."""
         size = len(self.mean)
-        return np.asarray(-0.5 * (size * np.log(2 * np.pi * wide) + self.volume + squares / wide))
+        return -0.5 * float(size * np.log(2 * np.pi * wide) + self.volume + squares / wide)

@@ -29,14 +29,16 @@ OPTIMISERS: dict[str, Optimiser] = {
 """As torch and its tutorials have them."""
 BATCHES = (16, 32, 64, None)
 EPOCHS = (1, 2, 3, 5, 10)
-FEW, MANY = 4, 32
-"""Orders that are replayed of every recipe, and of those that are weighed."""
+FEW, SOME, MANY = 4, 16, 64
+"""Orders that are replayed to fit a rate, to weigh every recipe, and to weigh the best."""
 _WEIGHED = 4
 """Recipes whose evidence is weighed with many orders; before that, of each family."""
 _STEPS = 8
 """Steps of the search for a rate, each a replay; it has converged long before."""
 _CLOSE = 1.5
 """Structures stay whose residual is at most so many times the least."""
+_MOST = 0.3
+"""By which the logarithm of a rate is changed at a time."""
 _NEAR, _ROUNDING = 4.0, 1e-6
 """So many times the least residual, or what rounding leaves, a recipe may leave to be weighed: a
 few orders say it to a factor of two."""
@@ -165,16 +167,17 @@ def search(structures: Sequence[Structure], heard: Messages) -> list[Fitted]:
         found.append(Fitted(lead, name, fitted, left))
     least = min(f.residual for f in found)
     near = [f for f in found if f.residual <= _NEAR * max(least, _ROUNDING)]
-    found = [replace(f, evidence=_weight(f, few, 2 * FEW)) for f in near]
+    found = [_weighed(f, few, SOME) for f in near]
     others = list({id(f.structure): f.structure for f in begun}.values())
     short = [
         Fitted(structure, f.name, *_moved(f, structure, heard))
         for f in _promising(found)
         for structure in others
     ]
-    short = [replace(f, evidence=_weight(f, heard, 4 * FEW)) for f in short]
+    short = [_weighed(f, heard, 2 * SOME) for f in short]
     final = sorted(short, key=lambda f: -f.evidence)[:_WEIGHED]
-    final = [_sharpened(f, heard) for f in final]
+    for times in (SOME, MANY, MANY):
+        final = [_weighed(f, heard, times) for f in final]
     return sorted(final, key=lambda f: -f.evidence)
 
 
@@ -210,31 +213,16 @@ def _promising(found: Sequence[Fitted]) -> list[Fitted]:
     for f in found:
         groups.setdefault((isinstance(f.recipe.optimiser, Adam), f.recipe.full_batch), []).append(f)
     return [
-        f for group in groups.values() for f in sorted(group, key=lambda f: -f.evidence)[:_WEIGHED]
+        f for group in groups.values() for f in sorted(group, key=lambda f: -f.evidence)[: 2 * _WEIGHED]
     ]
 
 
-def _weight(fitted: Fitted, heard: Messages, times: int) -> float:
-    structure = fitted.structure
+def _weighed(fitted: Fitted, heard: Messages, times: int) -> Fitted:
+    """With its evidence, and at the rate that has most."""
+    structure, recipe = fitted.structure, fitted.recipe
     pulls = structure.pulls(heard)
-    return float(evidence(fitted.recipe, structure.seen, heard, pulls, times).sum())
-
-
-def _sharpened(fitted: Fitted, heard: Messages) -> Fitted:
-    """At the rate of most evidence, where orders are random: the vertex of a parabola."""
-    if certain(fitted.recipe):
-        return replace(fitted, evidence=_weight(fitted, heard, 1))
-    for width in (0.1, 0.02):
-        rate = fitted.recipe.learning_rate
-        at = np.array([-width, 0.0, width])
-        tried = [
-            replace(fitted, recipe=fitted.recipe.model_copy(update={"learning_rate": r}))
-            for r in (rate * np.exp(at)).tolist()
-        ]
-        high = np.array([_weight(f, heard, MANY) for f in tried])
-        bend = high[0] - 2 * high[1] + high[2]
-        move = width * (high[0] - high[2]) / (2 * bend) if bend < 0 else at[int(high.argmax())]
-        move = float(np.clip(move, -3 * width, 3 * width)) if np.isfinite(move) else 0.0
-        recipe = fitted.recipe.model_copy(update={"learning_rate": rate * float(np.exp(move))})
-        fitted = replace(fitted, recipe=recipe)
-    return replace(fitted, evidence=_weight(fitted, heard, MANY))
+    found, off = evidence(recipe, structure.seen, heard, pulls, times)
+    rate = recipe.learning_rate * float(np.exp(np.clip(off, -_MOST, _MOST)))
+    return replace(
+        fitted, evidence=found, recipe=recipe.model_copy(update={"learning_rate": rate})
+    )
