@@ -7,8 +7,8 @@ checks its recipe: client by client, against replays of itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from overheard.attacks.wire import only, rounding, spread
 from overheard.errors import FixConfig, OverheardError
 from overheard.evaluation.record import Replay
 from overheard.evaluation.replay import replays
+from overheard.federation.config import DataConfig
 from overheard.federation.recorders.described import Description
 from overheard.federation.recorders.description import describe, wire_layout
 from overheard.federation.recorders.factory import dense_of, layout_words
@@ -40,11 +41,13 @@ _LINK = Threat("identify", frozenset({Link}), "")
 
 
 @dataclass(frozen=True)
-class Variant:
-    """One way in which records may have entered the model, as an audit would be told."""
+class Known:
+    """The recording, as it is read with one description of how records entered the model."""
 
     words: str
     description: Description
+    recording: Recording
+    recipe: Recipe
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,10 @@ class Found:
     def unfit(self) -> tuple[str, ...]:
         return tuple(r.client for r in self.fits if r.outcome == "does not fit")
 
+    def with_data(self, data: DataConfig) -> Found:
+        """The same, where an audit reads the records elsewhere."""
+        return replace(self, description=self.description.model_copy(update={"data": data}))
+
     @property
     def open(self) -> tuple[Fitted, ...]:
         """Others that explain the messages as well, or nearly."""
@@ -76,27 +83,21 @@ def identify(
     given: Mapping[str, Any],
     work: Path,
     trust_code: bool = False,
-    progress: Callable[[str], None] = lambda words: None,
 ) -> Found:
     """The recipe that the recording shows. ``given``: what is known of the description, its
     [data] at least; ``work``: a folder for the time being."""
-    progress("reading records and messages")
-    told = dict(_described(recording, given, work, trust_code))
-    first = next(iter(told.values()))[0]
-    names = _some(first)
-    structures = [s for name, (known, recipe) in told.items()
-                  for s in _structures(name, known, recipe, names)]  # fmt: skip
-    progress(f"trying recipes on {len(names)} clients")
-    ranking = tuple(search(structures, messages(first, names)))
+    told = [*_described(recording, given, work, trust_code)]
+    names = _some(told[0].recording)
+    of = [(structure, known) for known in told for structure in _structures(known, names)]
+    ranking = tuple(search([structure for structure, _ in of], messages(told[0].recording, names)))
     best = ranking[0]
-    variant = next(v for v in told if best.structure.words.startswith(v.words))
-    described, truth = told[variant][0], told[variant][0].truth()
-    progress("replaying the best on every client")
-    fits = replays(described, best.recipe, truth, list(truth))
-    return Found(ranking, _winner(variant.description, best.recipe), fits)
+    known = next(known for structure, known in of if structure is best.structure)
+    truth = known.recording.truth()
+    fits = replays(known.recording, best.recipe, truth, list(truth))
+    return Found(ranking, _winner(known.description, best.recipe), fits)
 
 
-def variants(recording: Recording, given: Mapping[str, Any]) -> Iterator[Variant]:
+def variants(recording: Recording, given: Mapping[str, Any]) -> Iterator[tuple[str, Description]]:
     """How the columns may be scaled, whether the label is a class, and how it is scaled."""
     layout, model = wire_layout(recording), dict(given.get("model", {}))
     gradients = returns_gradients(recording.payload)
@@ -126,7 +127,7 @@ def variants(recording: Recording, given: Mapping[str, Any]) -> Iterator[Variant
                 }
                 content |= {} if target is None else {"target": target}
                 about = f"{words}{said}" + (f", {task}" if len(tasks) > 1 else "")
-                yield Variant(about, Description.model_validate(content))
+                yield about, Description.model_validate(content)
 
 
 def _named(dense: Dense | None, task: str) -> dict[str, Any]:
@@ -138,16 +139,16 @@ def _named(dense: Dense | None, task: str) -> dict[str, Any]:
 
 def _described(
     recording: Recording, given: Mapping[str, Any], work: Path, trust_code: bool
-) -> Iterator[tuple[Variant, tuple[Recording, Recipe]]]:
+) -> Iterator[Known]:
     """The recording as each variant describes it; those that do not fit the table are left out."""
     if releases_arrays(recording.payload):
         raise FixConfig(f"{recording.path}: holds releases of a program that trains no network")
     refused: OverheardError | None = None
     found = 0
-    for number, variant in enumerate(variants(recording, given)):
+    for number, (words, description) in enumerate(variants(recording, given)):
         folder = work / str(number)
         try:
-            describe(recording, variant.description, folder, trust_code)
+            describe(recording, description, folder, trust_code)
         except OverheardError as error:
             refused = refused or error
             continue
@@ -155,16 +156,14 @@ def _described(
         recipe = recipe_of(known)
         assert recipe is not None  # just described
         found += 1
-        yield variant, (known, recipe)
+        yield Known(words, description, known, recipe)
     if not found:
         raise refused or FixConfig(f"{recording.path}: no description fits the table")
 
 
-def _structures(
-    variant: Variant, known: Recording, recipe: Recipe, names: list[str]
-) -> Iterator[Structure]:
-    """The variant with every activation and loss that goes with it."""
-    truth = known.truth()
+def _structures(known: Known, names: list[str]) -> Iterator[Structure]:
+    """What is known, with every activation and loss that goes with it."""
+    truth, recipe = known.recording.truth(), known.recipe
     seen = Seen(
         tuple(encode(recipe.encoding, truth[c]) for c in names),
         tuple(recipe.target.encode(truth[c]) for c in names),
@@ -173,12 +172,13 @@ def _structures(
     losses = ("cross_entropy",) if recipe.target.classes else ("squared_error", "huber")
     for loss in losses:
         if not isinstance(model, Dense) or not model.hidden:
-            yield Structure(f"{variant.words}, {loss}", recipe.model_copy(update={"loss": loss}), seen)
+            made = recipe.model_copy(update={"loss": loss})
+            yield Structure(f"{known.words}, {loss}", made, seen)
             continue
         for activation in ACTIVATIONS:
-            made = model.model_copy(update={"activation": activation})
-            both = recipe.model_copy(update={"loss": loss, "model": made})
-            yield Structure(f"{variant.words}, {loss}, {activation}", both, seen)
+            layers = model.model_copy(update={"activation": activation})
+            both = recipe.model_copy(update={"loss": loss, "model": layers})
+            yield Structure(f"{known.words}, {loss}, {activation}", both, seen)
 
 
 def _some(recording: Recording) -> list[str]:
@@ -210,11 +210,10 @@ def _winner(description: Description, recipe: Recipe) -> Description:
         "learning_rate": float(f"{recipe.learning_rate:.6g}"),
         "epochs": recipe.epochs,
         "batch_size": recipe.batch_size or 0,
-        "optimiser": recipe.optimiser.model_dump(exclude_defaults=True) | {"name": recipe.optimiser.name},
+        "optimiser": recipe.optimiser.model_dump(),
         "loss": recipe.loss,
     }
-    content = description.model_dump(exclude_none=True)
-    content |= {"training": training}
+    content = description.model_dump(exclude_defaults=True) | {"training": training}
     if isinstance(recipe.model, Dense) and recipe.model.hidden and content["model"].get("name"):
         content["model"]["activation"] = recipe.model.activation
     return Description.model_validate(content)
