@@ -1,6 +1,6 @@
 """Does `overheard init --data` find how clients trained, and is a wrong description called wrong?
 
-    python reliability/identify.py [--trials 72] [--seed 0] [--out reliability/identify.json]
+    python reliability/identify.py [--trials 60] [--seed 0] [--out reliability/identify.json]
 
 Federations of three clients and three to five rounds are simulated under every optimiser, batch
 size and number of epochs, with columns scaled together or per client and rates spread over a
@@ -19,7 +19,8 @@ import json
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ from overheard.federation.recorders.described import Description
 from overheard.federation.recorders.description import describe
 from overheard.federation.simulate import simulate
 from overheard.identify.recording import Found, identify
-from overheard.identify.search import OPTIMISERS
+from overheard.identify.search import OPTIMISERS, way
 from overheard.programs.recipe import Adam, Recipe
 from overheard.programs.records import Records
 from overheard.transcript.observe import recipe_of
@@ -74,7 +75,7 @@ def people(rng: np.random.Generator) -> Dataset:
 def trial(number: int, seed: int, folder: Path) -> dict[str, Any]:
     """One federation: what is found, what that costs an attack, and what the check of fit says."""
     rng = np.random.default_rng([seed, number])
-    optimiser, batch, epochs, scale = CASES[number % len(CASES)]
+    optimiser, batch, epochs, scale = CASES[29 * number % len(CASES)]  # mixed: any prefix is fair
     rate = RATES[optimiser] * float(10 ** rng.uniform(-1, 1))
     training = {
         "learning_rate": rate,
@@ -109,7 +110,10 @@ def trial(number: int, seed: int, folder: Path) -> dict[str, Any]:
     }
     recipe = recipe_of(described["true"])
     assert recipe is not None
-    accuracy = {name: decoded(recording) for name, recording in described.items()}
+    same = compared(found, recipe, scale)
+    accuracy = None
+    if not same["recipe"] or abs(same["rate"] - 1) > SAME or number % 4 == 0:
+        accuracy = {name: decoded(recording) for name, recording in described.items()}
     other = truth.model_copy(
         update={"data": truth.data.model_copy(update={"scale": SCALES[scale]})}
     )
@@ -117,7 +121,7 @@ def trial(number: int, seed: int, folder: Path) -> dict[str, Any]:
     return {
         "truth": f"{optimiser} at {rate:.4g}, {batch or 'full'}, {epochs}, {scale}, {activation}",
         "found": found.ranking[0].words,
-        **compared(found, recipe, scale),
+        **same,
         "accuracy": accuracy,
         "unfit": {
             what: unfit(*case) for what, case in descriptions(described["true"], wrong, recipe, rng)
@@ -126,6 +130,9 @@ def trial(number: int, seed: int, folder: Path) -> dict[str, Any]:
     }
 
 
+SAME = 0.005
+"""Recipes that are the true one, at a rate as close as this, are decoded under in one of four
+trials only: it takes most of the time."""
 SCALES = {"records": "clients", "clients": "records"}
 
 
@@ -145,6 +152,7 @@ def compared(found: Found, recipe: Recipe, scale: str) -> dict[str, Any]:
         "adaptive": isinstance(best.optimiser, Adam) == isinstance(recipe.optimiser, Adam),
         "batch": best.full_batch == recipe.full_batch,
         "rate": best.learning_rate / recipe.learning_rate,
+        "way": best.learning_rate * way(best, [70]) / (recipe.learning_rate * way(recipe, [70])),
         "scale": found.description.data.scale == scale,
         "recipe": bool(same) and same[0] is best,
         "open": len(found.open),
@@ -154,7 +162,8 @@ def compared(found: Found, recipe: Recipe, scale: str) -> dict[str, Any]:
 
 
 def decoded(recording: Recording) -> float:
-    """What an attack learns about every client's records, told so."""
+    """What an attack learns about one client's records from its first message, told so."""
+    recording = replace(recording, rounds=recording.rounds[:1])
     options = overheard.AuditOptions(rounds=False, coverage=False)
     asked = ([MaxEntropy(seeds=0)], ["north"], ["s"])
     record = overheard.audit(recording, EAVESDROPPER, *asked, options)
@@ -197,26 +206,31 @@ def unfit(recording: Recording, recipe: Recipe, truth: dict[str, Records]) -> bo
 
 def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """The shares that are asked for, and whether they are reached."""
-    def share(hits: Any) -> float:
+
+    def share(hits: Iterable[bool]) -> float:
         return round(float(np.mean(list(hits))), 4)
 
     wrong = [r["unfit"][what] for r in rows for what in r["unfit"] if what != "right"]
-    apart = [abs(r["accuracy"]["found"] - r["accuracy"]["true"]) for r in rows]
-    figures = {
-        "adaptive or not right": (share(r["adaptive"] for r in rows), 0.99),
-        "full batch or not right": (share(r["batch"] for r in rows), 0.97),
-        "rate within 5%": (share(abs(r["rate"] - 1) <= 0.05 for r in rows), 0.95),
-        "scaling right": (share(r["scale"] for r in rows), 0.95),
-        "optimiser, batch size and epochs all right, or open": (share(r["inside"] for r in rows), 0.0),
-        "decoding within a point of that under the true recipe": (share(a <= 0.01 for a in apart), 0.95),
-        "wrong descriptions called so": (share(wrong), 0.99),
-        "right descriptions not called wrong": (share(not r["unfit"]["right"] for r in rows), 0.99),
-    }  # fmt: skip
+    apart = [abs(r["accuracy"]["found"] - r["accuracy"]["true"]) for r in rows if r["accuracy"]]
+    right = {
+        "adaptive or not": ([r["adaptive"] for r in rows], 0.99),
+        "full batch or not": ([r["batch"] for r in rows], 0.97),
+        "rate within 5%": ([abs(r["rate"] - 1) <= 0.05 for r in rows], 0.95),
+        "rate times steps within 5%": ([abs(r["way"] - 1) <= 0.05 for r in rows], 0.95),
+        "scaling of columns": ([r["scale"] for r in rows], 0.95),
+        "optimiser, batch size and epochs": ([r["recipe"] for r in rows], None),
+        "the same, or named as still open": ([r["inside"] for r in rows], None),
+        "decoding within a point of that under the true recipe": ([a <= 0.01 for a in apart], 0.95),
+        "wrong descriptions called so": (wrong, 0.99),
+        "right descriptions not called so": ([not r["unfit"]["right"] for r in rows], 0.99),
+    }
+    figures = {name: (share(hits or [True]), least) for name, (hits, least) in right.items()}
     kinds = {what: share(r["unfit"][what] for r in rows) for what in rows[0]["unfit"]}
     return {
         "trials": len(rows),
-        "figures": {name: {"share": got, "wanted": least, "reached": got >= least}
+        "figures": {name: {"share": got, "wanted": least, "reached": least is None or got >= least}
                     for name, (got, least) in figures.items()},
+        "decoded": len(apart),
         "called wrong": kinds,
         "seconds": round(float(np.median([r["seconds"] for r in rows])), 1),
     }  # fmt: skip
@@ -224,7 +238,7 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--trials", type=int, default=72)
+    parser.add_argument("--trials", type=int, default=60)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", type=int, nargs="*", help="these trials alone")
     parser.add_argument("--out", type=Path, default=Path(__file__).with_suffix(".json"))
@@ -236,7 +250,8 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             kept[str(number)] = row = trial(number, given.seed, Path(folder))
         print(number, json.dumps(row), flush=True)
-        content = {"command": f"python reliability/identify.py --trials {given.trials} --seed {given.seed}",
+        asked = f"--trials {given.trials} --seed {given.seed}"
+        content = {"command": f"python reliability/identify.py {asked}",
                    **summary(list(kept.values())), "rows": kept}  # fmt: skip
         given.out.write_text(json.dumps(content, indent=1) + "\n")
     print(json.dumps(summary(list(kept.values())), indent=1))

@@ -69,7 +69,9 @@ def init(options: Options) -> None:
             "open": [f.words for f in found.open],
             "fits": found.explained,
         }
-    terminal.say(f"next       overheard audit {options.run} --with {file} --out {options.run}-audit")
+    terminal.say(
+        f"next       overheard audit {options.run} --with {file} --out {options.run}-audit"
+    )
     terminal.emit(content)
 
 

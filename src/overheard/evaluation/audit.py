@@ -67,6 +67,9 @@ class AuditOptions:
     about single records. ``progress``: told what begins, how many steps are done and how many there
     are.
 
+    ``share``: only every n-th (target, client) and every n-th replay, from the k-th on, as (k, n):
+    several processes that keep what they find in one place do an audit together.
+
     Of the whole audit only (`evaluation.complete`): ``rounds``, what the first rounds alone would
     have told; ``coverage``, what is learned when only a share of the records is known, by default
     of clients small enough for it to take seconds.
@@ -79,6 +82,7 @@ class AuditOptions:
     progress: Progress = field(default_factory=lambda: silent)
     rounds: bool = True
     coverage: bool | None = None
+    share: tuple[int, int] = (0, 1)
 
 
 def audit(
@@ -117,6 +121,8 @@ def audit(
     whole = {t for t in asked if t.asked.together}
     outcomes: list[Scored | Skipped | Failed] = []
     steps = [(t, c) for t in asked for c in ((EVERYBODY,) if t in whole else names)]
+    first, every = options.share
+    steps = steps[first::every]
     attacking = by_question(chosen)
     about = {t: attacking.get(t.question, []) for t in asked}
     sizes = {c: len(truth[c]) for c in names if c in truth}
@@ -171,7 +177,7 @@ def audit(
         pooled=pooled,
         skipped=tuple(u for u in unscored if isinstance(u, Skipped)),
         failed=tuple(u for u in unscored if isinstance(u, Failed)),
-        replays=_replays(recording, recipe, truth, names, seed, kept) if whole < {*asked} else (),
+        replays=_replays(recording, recipe, names, options, kept) if whole < {*asked} else (),
         notes=notes_of(recording, findings),
     )
 
@@ -179,14 +185,14 @@ def audit(
 def _replays(
     recording: Recording,
     told: Recipe | Program,
-    truth: Mapping[str, Records],
     names: Sequence[str],
-    seed: int,
+    options: AuditOptions,
     kept: Kept,
 ) -> tuple[Replay, ...]:
     """Whether each client sent what its records lead to."""
+    truth = recording.truth()
     if isinstance(told, Recipe):
-        return replays(recording, told, truth, names, seed, kept)
+        return replays(recording, told, truth, names, options.seed, kept, options.share)
     return repeated(recording, told, truth, names)
 
 

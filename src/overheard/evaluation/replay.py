@@ -83,10 +83,11 @@ def replays(
     clients: Sequence[str],
     seed: int = 0,
     kept: Kept = NOTHING_KEPT,
+    share: tuple[int, int] = (0, 1),
 ) -> tuple[Replay, ...]:
     """Whether each client's messages are what the recipe makes of its records.
 
-    ``kept``: as in an audit that was stopped and goes on.
+    ``kept``: as in an audit that was stopped and goes on; ``share``: as in `AuditOptions`.
     """
     budget = MOST_WORK
     found: list[Replay] = []
@@ -94,6 +95,8 @@ def replays(
         one = _Client(recording, recipe, truth, client)
         rounds, cost = one.affordable(budget / (len(clients) - done))
         budget -= cost
+        if done % share[1] != share[0]:
+            continue
         replayed = partial(one.replayed, rounds, FALSE / len(clients), seed)
         parts = kept.parts(Replay, lambda replayed=replayed: [replayed()], client)  # type: ignore[misc]
         found += [part for part in parts if isinstance(part, Replay)]

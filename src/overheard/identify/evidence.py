@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
+from scipy.special import gammaln
 
 from overheard.programs.networks import network
 from overheard.programs.recipe import Recipe
@@ -98,38 +99,41 @@ def gradients(recipe: Recipe, seen: Seen, heard: Messages) -> list[Array]:
 
 def evidence(
     recipe: Recipe, seen: Seen, heard: Messages, pulls: Sequence[Array], times: int
-) -> tuple[float, float]:
-    """Log density of the messages, given that clients trained so, at the best rate nearby; and by
-    how much its logarithm is off. ``pulls``: `gradients`."""
+) -> tuple[Array, float]:
+    """Log densities of the messages (M,), given that clients trained so, at the best rate nearby;
+    and by how much its logarithm is off. ``pulls``: `gradients`."""
     if certain(recipe):
         exact = replayed(recipe, seen, heard, 1, "float64")[:, 0]
         plain = replayed(recipe, seen, heard, 1)[:, 0]
         variance = heard.rounded**2 + (exact - plain) ** 2
         squares = np.minimum((heard.added - exact) ** 2 / variance, _FAR)
-        return -0.5 * float((np.log(2 * np.pi * variance) + squares).sum()), 0.0
+        return -0.5 * (np.log(2 * np.pi * variance) + squares).sum(axis=1), 0.0
     many = replayed(recipe, seen, heard, times)
     if not np.isfinite(many).all():
-        return -np.inf, 0.0
+        return np.full(len(many), -np.inf), 0.0
     half, every = times // 2, [*zip(many, heard.rounded, pulls, strict=True)]
     some = every[:: -(-len(every) // _CHOOSING)]
-    chosen = []
+    size, chosen = heard.sent.shape[1], []
     for shares in SHARES:
         told = [Orders(m[:half], *of, shares) for m, *of in some]
-        tried = [one.products(m[half:] - one.mean) for one, (m, *_) in zip(told, some, strict=True)]
-        wide = max(float(np.mean([np.diagonal(p) for p in tried])) / heard.sent.shape[1], _LEAST)
-        dense = sum(one.density(float(np.trace(p)) / half, wide)
-                    for one, p in zip(told, tried, strict=True))  # fmt: skip
-        chosen.append((dense, shares, wide))
-    _, shares, wide = max(chosen)
-    density, along, length = 0.0, 0.0, 0.0
-    for (m, *of), added in zip(every, heard.added, strict=True):
-        one = Orders(m, *of, shares)
-        # to a rate a little larger a message answers by a little more of itself
-        (left, mixed), (_, own) = one.products(np.stack([added - one.mean, one.mean]))
-        density += one.density(float(left), wide)
-        along, length = along + float(mixed), length + float(own)
-    off = along / max(length, _TINY)
-    return density + 0.5 * off * along / wide, off
+        tried = [np.diagonal(one.products(m[half:] - one.mean))
+                 for one, (m, *_) in zip(told, some, strict=True)]  # fmt: skip
+        wide = max(float(np.mean(tried)) / size, _LEAST)
+        for freedom in FREEDOM:
+            dense = sum(one.densities(squares, wide, freedom).sum()
+                        for one, squares in zip(told, tried, strict=True))  # fmt: skip
+            chosen.append((float(dense), shares, wide, freedom))
+    _, shares, wide, freedom = max(chosen)
+    told = [Orders(m, *of, shares) for m, *of in every]
+    # to a rate a little larger a message answers by a little more of itself
+    pairs = np.array([one.products(np.stack([added - one.mean, one.mean]))
+                      for one, added in zip(told, heard.added, strict=True)])  # fmt: skip
+    left, along, length = pairs[:, 0, 0], pairs[:, 0, 1], pairs[:, 1, 1]
+    off = float(along.sum() / max(length.sum(), _TINY))
+    squares = left - 2 * off * along + off**2 * length
+    return np.array(
+        [one.densities(x, wide, freedom) for one, x in zip(told, squares, strict=True)]
+    ), off
 
 
 class Shares(NamedTuple):
@@ -153,6 +157,10 @@ SHARES = tuple(
     for each in ((False, True) if pulls else (False,))
 )
 """Of which replays choose: how likely half of them are under the other half."""
+
+
+FREEDOM = (4.0, 10.0, 30.0, 1000.0)
+"""Degrees of freedom of which replays choose: from long tails to none."""
 
 
 class Orders:
@@ -185,7 +193,10 @@ class Orders:
         )
         return np.asarray(white @ white.T - inside.T @ inside)
 
-    def density(self, squares: float, wide: float) -> float:
-        """Log density at this distance, with the covariance ``wide`` times as large."""
-        size = len(self.mean)
-        return -0.5 * float(size * np.log(2 * np.pi * wide) + self.volume + squares / wide)
+    def densities(self, squares: Any, wide: float, freedom: float) -> Any:
+        """Log densities at these distances, with a covariance ``wide`` times as large: Student's,
+        of so many degrees of freedom, as some orders are far from all others."""
+        size, scale = len(self.mean), wide * (freedom - 2) / freedom
+        constant = gammaln((freedom + size) / 2) - gammaln(freedom / 2)
+        constant -= 0.5 * (size * np.log(freedom * np.pi * scale) + self.volume)
+        return constant - 0.5 * (freedom + size) * np.log1p(squares / (freedom * scale))

@@ -23,7 +23,7 @@ from overheard.federation.recorders.described import Description
 from overheard.federation.recorders.description import describe, wire_layout
 from overheard.federation.recorders.factory import dense_of, layout_words
 from overheard.identify.evidence import Messages, Seen
-from overheard.identify.search import OPEN, Fitted, Structure, search
+from overheard.identify.search import Fitted, Structure, search
 from overheard.programs.recipe import Dense, Recipe
 from overheard.programs.records import encode
 from overheard.transcript.kind import recipe_of
@@ -35,7 +35,7 @@ from overheard.transcript.target import LOCAL_MODEL
 from overheard.transcript.threat import Threat
 
 ACTIVATIONS = ("relu", "tanh", "sigmoid")
-CLIENTS, ROUNDS = 3, 4
+CLIENTS, ROUNDS = 3, 6
 """Clients whose messages are looked at, and of each how many, evenly spread."""
 _LINK = Threat("identify", frozenset({Link}), "")
 
@@ -74,8 +74,8 @@ class Found:
     @property
     def open(self) -> tuple[Fitted, ...]:
         """Others that explain the messages as well, or nearly."""
-        best = self.ranking[0].evidence
-        return tuple(f for f in self.ranking[1:] if f.evidence >= best - OPEN)
+        best, *others = self.ranking
+        return tuple(f for f in others if f.as_good_as(best))
 
 
 def identify(

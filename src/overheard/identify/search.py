@@ -29,9 +29,9 @@ OPTIMISERS: dict[str, Optimiser] = {
 """As torch and its tutorials have them."""
 BATCHES = (16, 32, 64, None)
 EPOCHS = (1, 2, 3, 5, 10)
-FEW, SOME, MANY = 4, 16, 64
+FEW, SOME, MANY = 4, 16, 128
 """Orders that are replayed to fit a rate, to weigh every recipe, and to weigh the best."""
-_WEIGHED = 4
+_WEIGHED = 6
 """Recipes whose evidence is weighed with many orders; before that, of each family."""
 _STEPS = 8
 """Steps of the search for a rate, each a replay; it has converged long before."""
@@ -39,11 +39,11 @@ _CLOSE = 1.5
 """Structures stay whose residual is at most so many times the least."""
 _MOST = 0.3
 """By which the logarithm of a rate is changed at a time."""
-_NEAR, _ROUNDING = 4.0, 1e-6
+_NEAR, _ROUNDING, _TINY = 4.0, 1e-6, 1e-300
 """So many times the least residual, or what rounding leaves, a recipe may leave to be weighed: a
 few orders say it to a factor of two."""
-OPEN = np.log(100.0)
-"""Recipes stay open whose evidence is within this of the best: odds of one in a hundred."""
+OPEN, VUONG = np.log(100.0), 2.33
+"""Recipes stay open that are one in a hundred: by their odds, or by chance of the messages."""
 
 
 @dataclass(frozen=True)
@@ -66,13 +66,24 @@ class Structure:
 @dataclass(frozen=True)
 class Fitted:
     """A recipe at its best rate. residual: part of the messages' squares that its mean leaves;
-    evidence: log density of all messages."""
+    messages: the log density of each (M,)."""
 
     structure: Structure
     name: str
     recipe: Recipe
     residual: float
-    evidence: float = -np.inf
+    messages: Array = field(default_factory=lambda: np.array([-np.inf]), compare=False)
+
+    @property
+    def evidence(self) -> float:
+        return float(self.messages.sum())
+
+    def as_good_as(self, best: Fitted) -> bool:
+        """Whether chance may have favoured the other: Vuong's test, message by message. Evidence of
+        two recipes that are both wrong, or nearly alike, differs by more than its odds say."""
+        apart = best.messages - self.messages
+        spread = float(apart.std(ddof=1)) * np.sqrt(len(apart)) if len(apart) > 1 else 0.0
+        return best.evidence - self.evidence <= max(OPEN, VUONG * spread)
 
     @property
     def words(self) -> str:
@@ -82,34 +93,34 @@ class Fitted:
         return ", ".join(p for p in (rate, batch, epochs, self.structure.words) if p)
 
 
-def fit_rate(recipe: Recipe, seen: Seen, heard: Messages, times: int) -> tuple[Recipe, float]:
+def fit_rate(
+    recipe: Recipe, seen: Seen, heard: Messages, times: int, exact: bool = True
+) -> tuple[Recipe, float]:
     """The recipe at the rate at which its mean replay comes closest, and the part of the messages'
     squares that is left. The mean replay answers almost linearly to the rate, so that secant steps
-    on its logarithm converge in a few replays."""
-    weight = 1 / np.maximum((heard.added**2).sum(axis=1, keepdims=True), 1e-300)
-    best, least, rate, slope = recipe, np.inf, recipe.learning_rate, None
-    mean = np.zeros(0)
-    step = 0.0
-    for _ in range(_STEPS if not certain(recipe) else 2 * _STEPS):
+    on its logarithm converge in a few replays. ``exact``: to rounding, where nothing is random."""
+    weight = 1 / np.maximum((heard.added**2).sum(axis=1, keepdims=True), _TINY)
+    exact = exact and certain(recipe)
+    best, least, rate, step = recipe, np.inf, recipe.learning_rate, 0.0
+    mean: Array | None = None
+    for _ in range(2 * _STEPS if exact else _STEPS):
         tried = recipe.model_copy(update={"learning_rate": rate})
-        now = replayed(tried, seen, heard, times).mean(axis=1)
+        now = replayed(tried, seen, heard, 1 if certain(recipe) else times).mean(axis=1)
         if not np.isfinite(now).all():
-            rate, slope = rate / 4, None
+            rate, mean = rate / 4, None
             continue
-        if slope is not None and abs(step) > 1e-7:
-            slope = (now - mean) / step
-        else:
-            slope = now
-        mean, away = now, heard.added - now
+        slope = now if mean is None else (now - mean) / step
+        away = heard.added - now
         left = float((weight * away**2).sum()) / len(away)
         if left < least:
             best, least = tried, left
         told = float((weight * slope**2).sum())
-        step = float((weight * away * slope).sum()) / max(told, 1e-300)
-        step = float(np.clip(np.log1p(max(step, -0.75)), -2.0, 12.0 if slope is now else 2.0))
-        if abs(step) < (1e-7 if certain(recipe) else 1e-3):
+        step = float((weight * away * slope).sum()) / max(told, _TINY)
+        most = 12.0 if mean is None else 2.0  # the first guess may be far off
+        step = float(np.clip(np.log1p(max(step, -0.75)), -2.0, most))
+        if abs(step) < (1e-7 if exact else 1e-2):
             break
-        rate = float(np.clip(rate * np.exp(step), 1e-12, 1e12))
+        rate, mean = float(np.clip(rate * np.exp(step), 1e-12, 1e12)), now
     return best, least
 
 
@@ -136,35 +147,36 @@ def starting(recipe: Recipe, sizes: Sequence[int], known: Fitted | None = None) 
         return recipe
     if known is None:
         return recipe.model_copy(update={"learning_rate": 1e-3})
-    there, here = (_way(r, sizes) for r in (known.recipe, recipe))
+    there, here = (way(r, sizes) for r in (known.recipe, recipe))
     rate = known.recipe.learning_rate * there / here
     return recipe.model_copy(update={"learning_rate": rate})
 
 
-def _way(recipe: Recipe, sizes: Sequence[int]) -> float:
+def way(recipe: Recipe, sizes: Sequence[int]) -> float:
     """How far a client goes at rate 1 if all gradients are alike."""
     steps = np.mean([recipe.local_steps(size) for size in sizes])
     kept = recipe.optimiser.momentum if isinstance(recipe.optimiser, Sgd) else 0.0
-    return float(steps if not kept else (steps - kept * (1 - kept**steps) / (1 - kept)) / (1 - kept))
+    return float(
+        steps if not kept else (steps - kept * (1 - kept**steps) / (1 - kept)) / (1 - kept)
+    )
 
 
 def search(structures: Sequence[Structure], heard: Messages) -> list[Fitted]:
     """Recipes weighed, best first; those of equal evidence in the order of the table above."""
     sizes = [len(y) for y in structures[0].seen.labels]
     begun = _structures(structures, heard, sizes)
-    best = {}
-    for fitted in begun:
-        adaptive = isinstance(fitted.recipe.optimiser, Adam)
-        if adaptive not in best or fitted.residual < best[adaptive].residual:
-            best[adaptive] = fitted
+    lead = min(begun, key=lambda f: f.residual)
     few = heard.take(np.unique(np.linspace(0, len(heard.sent) - 1, 6).round().astype(np.int64)))
     found = []
-    lead = min(begun, key=lambda f: f.residual).structure
-    for name, recipe in trainings(lead.recipe, sizes):
-        known = best.get(isinstance(recipe.optimiser, Adam))
-        at = starting(recipe, sizes, known)
-        fitted, left = fit_rate(at, lead.seen, few, FEW)
-        found.append(Fitted(lead, name, fitted, left))
+    known = {_family(f): f for f in begun if f.structure is lead.structure}
+    for name, recipe in trainings(lead.structure.recipe, sizes):
+        latest = known.get(_family(recipe))
+        if latest is None:
+            continue  # its gradients go elsewhere
+        start = starting(recipe, sizes, latest)
+        fitted, left = fit_rate(start, lead.structure.seen, few, FEW)
+        known[_family(recipe)] = Fitted(lead.structure, name, fitted, left)
+        found.append(known[_family(recipe)])
     least = min(f.residual for f in found)
     near = [f for f in found if f.residual <= _NEAR * max(least, _ROUNDING)]
     found = [_weighed(f, few, SOME) for f in near]
@@ -175,10 +187,10 @@ def search(structures: Sequence[Structure], heard: Messages) -> list[Fitted]:
         for structure in others
     ]
     short = [_weighed(f, heard, 2 * SOME) for f in short]
-    final = sorted(short, key=lambda f: -f.evidence)[:_WEIGHED]
-    for times in (SOME, MANY, MANY):
+    final = _best(short, _WEIGHED)
+    for times in (SOME, MANY):
         final = [_weighed(f, heard, times) for f in final]
-    return sorted(final, key=lambda f: -f.evidence)
+    return _best(final, _WEIGHED)
 
 
 def _moved(fitted: Fitted, structure: Structure, heard: Messages) -> tuple[Recipe, float]:
@@ -195,26 +207,40 @@ def _structures(
     made = []
     for structure in structures:
         for name in ("SGD", "Adam"):
-            for batch in {None, 32 if max(sizes) > 32 else None}:
+            for batch in (None, 32) if max(sizes) > 32 else (None,):
                 if structure.recipe.sends_gradient:
                     recipe = structure.recipe
                 else:
                     chosen = {"optimiser": OPTIMISERS[name], "batch_size": batch}
                     recipe = starting(structure.recipe.model_copy(update=chosen), sizes)
-                fitted, left = fit_rate(recipe, structure.seen, heard, 2)
+                fitted, left = fit_rate(recipe, structure.seen, heard, 2, exact=False)
                 made.append(Fitted(structure, name, fitted, left))
     least = min(f.residual for f in made)
-    return [f for f in made if f.residual <= _CLOSE * max(least, _ROUNDING)]
+    close = {id(f.structure) for f in made if f.residual <= _CLOSE * max(least, _ROUNDING)}
+    near = [f for f in made if f.residual <= _NEAR * max(least, _ROUNDING)]
+    return sorted((f for f in near if id(f.structure) in close), key=lambda f: -f.residual)
+
+
+def _family(of: Fitted | Recipe) -> bool:
+    """Whether it is adaptive."""
+    recipe = of if isinstance(of, Recipe) else of.recipe
+    return isinstance(recipe.optimiser, Adam)
 
 
 def _promising(found: Sequence[Fitted]) -> list[Fitted]:
     """The best of each family, with full batches and without."""
     groups: dict[Any, list[Fitted]] = {}
     for f in found:
-        groups.setdefault((isinstance(f.recipe.optimiser, Adam), f.recipe.full_batch), []).append(f)
+        groups.setdefault((_family(f), f.recipe.full_batch), []).append(f)
     return [
-        f for group in groups.values() for f in sorted(group, key=lambda f: -f.evidence)[: 2 * _WEIGHED]
+        f
+        for group in groups.values()
+        for f in sorted(group, key=lambda f: -f.evidence)[: 2 * _WEIGHED]
     ]
+
+
+def _best(found: Sequence[Fitted], most: int) -> list[Fitted]:
+    return sorted(found, key=lambda f: -f.evidence)[:most]
 
 
 def _weighed(fitted: Fitted, heard: Messages, times: int) -> Fitted:
@@ -223,6 +249,4 @@ def _weighed(fitted: Fitted, heard: Messages, times: int) -> Fitted:
     pulls = structure.pulls(heard)
     found, off = evidence(recipe, structure.seen, heard, pulls, times)
     rate = recipe.learning_rate * float(np.exp(np.clip(off, -_MOST, _MOST)))
-    return replace(
-        fitted, evidence=found, recipe=recipe.model_copy(update={"learning_rate": rate})
-    )
+    return replace(fitted, messages=found, recipe=recipe.model_copy(update={"learning_rate": rate}))
