@@ -145,9 +145,9 @@ def told(bare: Recording, description: Description, folder: Path) -> Recording:
 def compared(found: Found, recipe: Recipe, scale: str) -> dict[str, Any]:
     """The best recipe beside the true one, and whether the true one is the best or still open."""
     best = found.ranking[0].recipe
-    same = [f.recipe for f in (found.ranking[0], *found.open)
-            if (f.recipe.optimiser, f.recipe.batch_size, f.recipe.epochs, f.recipe.model.activation)
-            == (recipe.optimiser, recipe.batch_size, recipe.epochs, recipe.model.activation)]  # fmt: skip
+    asked = ("optimiser", "batch_size", "epochs")
+    others = [f.recipe for f in (found.ranking[0], *found.open)]
+    same = [r for r in others if all(getattr(r, name) == getattr(recipe, name) for name in asked)]
     return {
         "adaptive": isinstance(best.optimiser, Adam) == isinstance(recipe.optimiser, Adam),
         "batch": best.full_batch == recipe.full_batch,

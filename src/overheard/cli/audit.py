@@ -190,7 +190,9 @@ def _one_share(
         attacks_alone(recording, adversary, *chosen, replace(how, share=share), kept)
 
 
-def _chosen(options: Options) -> tuple[Threat, tuple[list[str], ...], AuditOptions]:
+def _chosen(
+    options: Options,
+) -> tuple[Threat, tuple[list[str], list[str], list[str]], AuditOptions]:
     """Who listens, what is asked of whom, and how."""
     from overheard.evaluation.audit import AuditOptions
     from overheard.transcript.threat import granting_named, threat_named

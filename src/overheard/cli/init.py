@@ -1,4 +1,4 @@
-"""``overheard init``: what an audit needs and no listener hears, found by replay or left to fill in."""
+"""``overheard init``: what an audit needs and no listener hears, found by replay or to fill in."""
 
 from __future__ import annotations
 

@@ -43,7 +43,6 @@ from overheard.evaluation.sureness import joined, sureness
 from overheard.foreign.limits import check
 from overheard.programs.program import Program, Told
 from overheard.programs.recipe import Recipe
-from overheard.programs.records import Records
 from overheard.questions.question import Metric, Topic, by_question
 from overheard.transcript.observe import EVERYBODY, observe, told_of
 from overheard.transcript.store import Recording

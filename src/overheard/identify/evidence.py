@@ -115,7 +115,7 @@ def evidence(
     some = every[:: -(-len(every) // _CHOOSING)]
     size, chosen = heard.sent.shape[1], []
     for shares in SHARES:
-        told = [Orders(m[:half], *of, shares) for m, *of in some]
+        told = [Orders(m[:half], sd, pull, shares) for m, sd, pull in some]
         tried = [np.diagonal(one.products(m[half:] - one.mean))
                  for one, (m, *_) in zip(told, some, strict=True)]  # fmt: skip
         wide = max(float(np.mean(tried)) / size, _LEAST)
@@ -124,7 +124,7 @@ def evidence(
                         for one, squares in zip(told, tried, strict=True))  # fmt: skip
             chosen.append((float(dense), shares, wide, freedom))
     _, shares, wide, freedom = max(chosen)
-    told = [Orders(m, *of, shares) for m, *of in every]
+    told = [Orders(m, sd, pull, shares) for m, sd, pull in every]
     # to a rate a little larger a message answers by a little more of itself
     pairs = np.array([one.products(np.stack([added - one.mean, one.mean]))
                       for one, added in zip(told, heard.added, strict=True)])  # fmt: skip

@@ -101,7 +101,7 @@ def variants(recording: Recording, given: Mapping[str, Any]) -> Iterator[tuple[s
     """How the columns may be scaled, whether the label is a class, and how it is scaled."""
     layout, model = wire_layout(recording), dict(given.get("model", {}))
     gradients = returns_gradients(recording.payload)
-    rule = {"learning_rate": 1.0 if gradients else 0.1}
+    rule: dict[str, Any] = {"learning_rate": 1.0 if gradients else 0.1}
     rule |= {"algorithm": "fedsgd"} if gradients else {}
     dense = dense_of([shape for _, shape in layout])
     if dense is None and not model:

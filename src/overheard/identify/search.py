@@ -83,7 +83,7 @@ class Fitted:
         two recipes that are both wrong, or nearly alike, differs by more than its odds say."""
         apart = best.messages - self.messages
         spread = float(apart.std(ddof=1)) * np.sqrt(len(apart)) if len(apart) > 1 else 0.0
-        return best.evidence - self.evidence <= max(OPEN, VUONG * spread)
+        return bool(best.evidence - self.evidence <= max(OPEN, VUONG * spread))
 
     @property
     def words(self) -> str:
@@ -130,7 +130,7 @@ def trainings(
     """The recipe under every optimiser, batch size and number of epochs; batches that no client
     has more records than are full ones."""
     if recipe.sends_gradient:
-        return [("one gradient", recipe)]
+        return [("SGD", recipe)]
     return [
         (name, recipe.model_copy(update={"optimiser": OPTIMISERS[name], "batch_size": batch,
                                          "epochs": epochs}))
@@ -162,7 +162,7 @@ def way(recipe: Recipe, sizes: Sequence[int]) -> float:
 
 
 def search(structures: Sequence[Structure], heard: Messages) -> list[Fitted]:
-    """Recipes weighed, best first; those of equal evidence in the order of the table above."""
+    """Recipes weighed, best first."""
     sizes = [len(y) for y in structures[0].seen.labels]
     begun = _structures(structures, heard, sizes)
     lead = min(begun, key=lambda f: f.residual)
@@ -190,7 +190,13 @@ def search(structures: Sequence[Structure], heard: Messages) -> list[Fitted]:
     final = _best(short, _WEIGHED)
     for times in (SOME, MANY):
         final = [_weighed(f, heard, times) for f in final]
-    return _best(final, _WEIGHED)
+    most = max(f.evidence for f in final)
+    names = list(OPTIMISERS)
+    # of those whose odds are alike the simplest is named first
+    return sorted(
+        final,
+        key=lambda f: (max(most - f.evidence, OPEN), f.recipe.epochs, names.index(f.name)),
+    )
 
 
 def _moved(fitted: Fitted, structure: Structure, heard: Messages) -> tuple[Recipe, float]:

@@ -17,6 +17,10 @@ def write_found(run: Path, found: Found) -> Path:
     """Write ``audit.toml`` into the recording's folder; an existing one is kept."""
     file = run / BESIDE
     content = found.description.model_dump(exclude_defaults=True)
+    training = found.description.training
+    if training is not None and "optimiser" in content["training"]:
+        named = {"name": training.optimiser.name}
+        content["training"]["optimiser"] = named | content["training"]["optimiser"]
     lines = [*(f"# {visible(line)}" for line in remarks(found)), "", *_tables(content)]
     write_durably(file, ["\n".join([*lines, ""]).encode()])
     return file
