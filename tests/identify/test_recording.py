@@ -41,6 +41,22 @@ def test_init_finds_the_recipe_and_the_audit_follows(bare: Any) -> None:
     assert "exists already" in again.stderr
 
 
+def test_who_is_who_is_found(bare: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Flower knows its nodes by numbers: whose records they hold is seen in what they sent."""
+    monkeypatch.setattr(search, "EPOCHS", (1,))
+    monkeypatch.setattr(search, "BATCHES", (None,))
+    table = bare.path / "people.csv"
+    names = {"site 0": "west", "site 1": "east", "site 2": "north"}
+    text = table.read_text()
+    for old, new in names.items():
+        text = text.replace(old, new)
+    table.write_text(text)
+    found = bare.overheard("init", "bare", *GIVEN)
+    assert found.returncode == 0, found.stderr
+    assert tomllib.loads((bare.path / "bare" / "audit.toml").read_text())["clients"] == names
+    assert "are what their records lead to" in found.stdout
+
+
 def test_what_nothing_explains_is_said(bare: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Labels that are not those that were trained on: every recipe is wrong, and called so."""
     monkeypatch.setattr(search, "EPOCHS", (1,))

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from overheard.transcript.store import Recording
     from overheard.transcript.threat import Threat
 
+SHARES = 8
+"""Parts of an audit for each worker, so that one that was given little helps the others."""
 ATTACK_FAILED = 3
 """The command's exit code when everything was written and an attack had ended in an error."""
 
@@ -161,11 +163,12 @@ def _share_out(recording: Recording, options: Options, kept: Kept, hidden: list[
     from overheard.programs.trusted import trusted
     from overheard.workers import in_processes
 
-    known, total = trusted(), options.workers
+    known, total = trusted(), SHARES * options.workers
     calls = [(recording, options, kept, hidden, known, (k, total)) for k in range(total)]
-    with terminal.steps(f"auditing on {total} workers") as show:
-        for done, _ in enumerate(in_processes(_one_share, calls, total, "part of the audit"), 1):
-            show("shares", done, total)
+    with terminal.steps(f"auditing on {options.workers} workers") as show:
+        shares = in_processes(_one_share, calls, options.workers, "part of the audit")
+        for done, _ in enumerate(shares, 1):
+            show(f"part {done}", done, total)
 
 
 def _one_share(

@@ -30,6 +30,8 @@ def remarks(found: Found) -> list[str]:
     """What was found and how sure that is, in words."""
     best, checked = found.ranking[0], [r for r in found.fits if r.outcome != "cannot be checked"]
     said = [f"Found by replaying the clients' records: {best.words}."]
+    if found.description.clients:
+        said.append("Who is who was found by replay, too: see [clients].")
     if found.explained:
         said.append(f"The messages of {len(checked)} clients are what their records lead to so.")
     elif found.unfit:
