@@ -56,6 +56,7 @@ def test_full_batches_are_found_to_rounding(fewer: None) -> None:
     best = search(structures, heard(true))[0]
     assert best.words.startswith("Adam at rate 0.0123, full batch, 3 epochs")
     assert best.structure.words == "tanh"
+    assert best.recipe.learning_rate == 0.0123  # as it was written, to the last digit
 
 
 def test_one_full_step_is_momentum_as_well(fewer: None) -> None:

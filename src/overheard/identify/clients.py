@@ -70,7 +70,7 @@ def _agreement(
     structure: Structure, optimiser: str, seen: Seen, heard: Messages
 ) -> np.ndarray[Any, np.dtype[np.float64]]:
     """Cosines (recorded, table clients) of what was sent with a small step on their records."""
-    rule = {"learning_rate": _STEP}
+    rule: dict[str, Any] = {"learning_rate": _STEP}
     if not structure.recipe.sends_gradient:
         rule |= {"optimiser": OPTIMISERS[optimiser]}
     recipe = structure.recipe.model_copy(update=rule)

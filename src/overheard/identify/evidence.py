@@ -98,10 +98,15 @@ def gradients(recipe: Recipe, seen: Seen, heard: Messages) -> list[Array]:
 
 
 def evidence(
-    recipe: Recipe, seen: Seen, heard: Messages, pulls: Sequence[Array], times: int
+    recipe: Recipe,
+    seen: Seen,
+    heard: Messages,
+    pulls: Sequence[Array],
+    times: int,
+    nearby: bool = True,
 ) -> tuple[Array, float]:
-    """Log densities of the messages (M,), given that clients trained so, at the best rate nearby;
-    and by how much its logarithm is off. ``pulls``: `gradients`."""
+    """Log densities of the messages (M,), given that clients trained so, at the best rate nearby
+    (or at this one); and by how much its logarithm is off. ``pulls``: `gradients`."""
     if certain(recipe):
         exact = replayed(recipe, seen, heard, 1, "float64")[:, 0]
         plain = replayed(recipe, seen, heard, 1)[:, 0]
@@ -129,7 +134,7 @@ def evidence(
     pairs = np.array([one.products(np.stack([added - one.mean, one.mean]))
                       for one, added in zip(told, heard.added, strict=True)])  # fmt: skip
     left, along, length = pairs[:, 0, 0], pairs[:, 0, 1], pairs[:, 1, 1]
-    off = float(along.sum() / max(length.sum(), _TINY))
+    off = float(along.sum() / max(length.sum(), _TINY)) if nearby else 0.0
     squares = left - 2 * off * along + off**2 * length
     return np.array(
         [one.densities(x, wide, freedom) for one, x in zip(told, squares, strict=True)]

@@ -91,7 +91,7 @@ def _winner(description: Description, recipe: Recipe) -> Description:
     """The description that says what the recipe does."""
     training: dict[str, Any] = {
         "algorithm": recipe.algorithm,
-        "learning_rate": float(f"{recipe.learning_rate:.6g}"),
+        "learning_rate": recipe.learning_rate,
         "epochs": recipe.epochs,
         "batch_size": recipe.batch_size or 0,
         "optimiser": recipe.optimiser.model_dump(),

@@ -39,6 +39,8 @@ _CLOSE = 1.5
 """Structures stay whose residual is at most so many times the least."""
 _MOST = 0.3
 """By which the logarithm of a rate is changed at a time."""
+_SHORT = 0.01
+"""By which a rate may change to be written in fewer digits."""
 _NEAR, _ROUNDING, _TINY = 4.0, 1e-6, 1e-300
 """So many times the least residual, or what rounding leaves, a recipe may leave to be weighed: a
 few orders say it to a factor of two."""
@@ -193,10 +195,24 @@ def search(structures: Sequence[Structure], heard: Messages) -> list[Fitted]:
     most = max(f.evidence for f in final)
     names = list(OPTIMISERS)
     # of those whose odds are alike the simplest is named first
-    return sorted(
-        final,
-        key=lambda f: (max(most - f.evidence, OPEN), f.recipe.epochs, names.index(f.name)),
-    )
+    final.sort(key=lambda f: (max(most - f.evidence, OPEN), f.recipe.epochs, names.index(f.name)))
+    return [_shortened(final[0], heard), *final[1:]]
+
+
+def _shortened(fitted: Fitted, heard: Messages) -> Fitted:
+    """At the rate of fewest digits that explains the messages as well: people write 0.001."""
+    rate = fitted.recipe.learning_rate
+    for digits in range(1, 10):
+        short = float(f"{rate:.{digits}g}")
+        if abs(short / rate - 1) <= _SHORT:
+            tried = replace(
+                fitted, recipe=fitted.recipe.model_copy(update={"learning_rate": short})
+            )
+            seen, pulls = fitted.structure.seen, fitted.structure.pulls(heard)
+            found, _ = evidence(tried.recipe, seen, heard, pulls, MANY, nearby=False)
+            if found.sum() >= fitted.evidence - 1:
+                return tried
+    return fitted
 
 
 def _moved(fitted: Fitted, structure: Structure, heard: Messages) -> tuple[Recipe, float]:
