@@ -9,7 +9,7 @@ import pytest
 
 from overheard.identify import search as searching
 from overheard.identify.evidence import Messages, Seen, gradients, replayed
-from overheard.identify.search import OPTIMISERS, Structure, fit_rate, search, way
+from overheard.identify.search import OPTIMISERS, Structure, effort, fit_rate, search, way
 from overheard.programs.recipe import Dense, Recipe, Target
 from overheard.programs.records import Encoding, Scaled
 
@@ -72,6 +72,17 @@ def test_mini_batches_of_random_order_are_found(fewer: None) -> None:
     assert best.recipe.batch_size == 16
     assert (best.name, best.recipe.epochs) == ("SGD", 3)
     assert best.recipe.learning_rate == pytest.approx(0.07, rel=0.05)
+
+
+def test_of_large_clients_fewer_messages_and_epochs_are_tried(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    messages = heard(BASE, rounds=4)
+    small = effort(messages, SIZES)
+    assert (len(small.few.sent), small.heard) == (6, messages)
+    assert (small.many, small.epochs >= 10) == (searching.MANY, True)
+    large = effort(messages, [10_000_000] * 2)
+    assert (len(large.few.sent), large.epochs, large.many) == (1, 1, searching.SOME)
 
 
 def test_a_rate_is_fitted_from_far_away() -> None:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from scipy import linalg
 from scipy.special import gammaln
 
+from overheard.attacks.wire import spread
 from overheard.programs.networks import network
 from overheard.programs.recipe import Recipe
 from overheard.programs.training import local_training, shards
@@ -24,7 +25,7 @@ from overheard.programs.training import local_training, shards
 Array = NDArray[np.float64]
 
 MOST_BYTES = 1 << 25  # of copies of records that train together
-MIXED = 256  # columns of records' gradients: of more records, mixtures, which cost less
+PULLING = 256  # records whose gradients say how orders correlate the coordinates
 _FAR = 100.0  # square of a deviation beyond which it is a kink of the rule, not more unlikely
 _CHOOSING = 3  # messages by which shares are chosen, which differ little from round to round
 _LEAST, _TINY = 1e-3, 1e-300
@@ -40,8 +41,11 @@ class Messages:
     rounded: Array
     client: NDArray[np.int64]
 
-    def take(self, rows: NDArray[np.int64]) -> Messages:
-        """These messages alone."""
+    def spread(self, most: int) -> Messages:
+        """At most so many of them, evenly spread; the same if that is all."""
+        if most >= len(self.sent):
+            return self
+        rows = spread(len(self.sent), most)
         return Messages(self.sent[rows], self.added[rows], self.rounded[rows], self.client[rows])
 
 
@@ -81,18 +85,17 @@ def replayed(recipe: Recipe, seen: Seen, heard: Messages, times: int, kind: str 
 
 def gradients(recipe: Recipe, seen: Seen, heard: Messages) -> list[Array]:
     """Of every message, how its client's records pull apart (n, P): their gradients, halfway from
-    the model that was sent to the one returned, less their mean; of many records, mixtures."""
+    the model that was sent to the one returned, less their mean; of many, some."""
     net = network(recipe)
     if net.mixes or recipe.sends_gradient:
         return [np.zeros((0, x.size)) for x in heard.added]
     made = []
     for sent, added, c in zip(heard.sent, heard.added, heard.client, strict=True):
         half = sent.astype(np.float64) + added / 2
-        own = net.rows(half, seen.inputs[c], seen.labels[c]).columns(np.arange(half.size))
+        some = np.random.default_rng(0).permutation(len(seen.labels[c]))[:PULLING]
+        rows = net.rows(half, seen.inputs[c][some], seen.labels[c][some])
+        own = rows.columns(np.arange(half.size))
         own = own - own.mean(axis=0)
-        if len(own) > MIXED:
-            signs = np.random.default_rng(0).choice([-1.0, 1.0], (MIXED, len(own)))
-            own = signs @ own / np.sqrt(MIXED)
         made.append(np.asarray(own, dtype=np.float64))
     return made
 

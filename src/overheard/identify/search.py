@@ -8,7 +8,7 @@ closest are weighed by their evidence.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -31,6 +31,9 @@ BATCHES = (16, 32, 64, None)
 EPOCHS = (1, 2, 3, 5, 10)
 FEW, SOME, MANY = 4, 16, 128
 """Orders that are replayed to fit a rate, to weigh every recipe, and to weigh the best."""
+MOST_WORK, _PASSES = 3e9, 6
+"""Multiplications of a few seconds, which one recipe may take to try; and of a parameter with a
+record: forward and backward, and what moves them about."""
 _WEIGHED = 6
 """Recipes whose evidence is weighed with many orders; before that, of each family."""
 _STEPS = 8
@@ -126,20 +129,40 @@ def fit_rate(
     return best, least
 
 
-def trainings(
-    recipe: Recipe, sizes: Sequence[int], optimisers: Iterable[str] = OPTIMISERS
-) -> list[tuple[str, Recipe]]:
-    """The recipe under every optimiser, batch size and number of epochs; batches that no client
-    has more records than are full ones."""
+@dataclass(frozen=True)
+class Effort:
+    """What is affordable: messages by which every recipe is tried and those by which the best are
+    weighed, orders of the best, and the most epochs that are tried."""
+
+    few: Messages
+    heard: Messages
+    many: int
+    epochs: int
+
+
+def effort(heard: Messages, sizes: Sequence[int]) -> Effort:
+    """As much as `MOST_WORK` allows."""
+    once = _PASSES * float(np.mean(sizes)) * heard.sent.shape[1]
+    room = MOST_WORK / once  # epochs on one message
+    few = heard.spread(int(np.clip(room / (FEW * max(EPOCHS)), 1, 6)))
+    every = heard.spread(int(np.clip(room / SOME, 1, len(heard.sent))))
+    many = int(np.clip(room / len(every.sent), SOME, MANY))
+    return Effort(few, every, many, max(1, int(room / (FEW * len(few.sent)))))
+
+
+def trainings(recipe: Recipe, sizes: Sequence[int], most: int) -> list[tuple[str, Recipe]]:
+    """The recipe under every optimiser, batch size and number of epochs, at most so many; batches
+    that no client has more records than are full ones."""
     if recipe.sends_gradient:
         return [("SGD", recipe)]
     return [
         (name, recipe.model_copy(update={"optimiser": OPTIMISERS[name], "batch_size": batch,
                                          "epochs": epochs}))
-        for name in optimisers
+        for name in OPTIMISERS
         for batch in BATCHES
         if batch is None or batch < max(sizes)
         for epochs in EPOCHS
+        if epochs <= most
     ]  # fmt: skip
 
 
@@ -166,12 +189,13 @@ def way(recipe: Recipe, sizes: Sequence[int]) -> float:
 def search(structures: Sequence[Structure], heard: Messages) -> list[Fitted]:
     """Recipes weighed, best first."""
     sizes = [len(y) for y in structures[0].seen.labels]
+    able = effort(heard, sizes)
+    few, heard = able.few, able.heard
     begun = _structures(structures, heard, sizes)
     lead = min(begun, key=lambda f: f.residual)
-    few = heard.take(np.unique(np.linspace(0, len(heard.sent) - 1, 6).round().astype(np.int64)))
     found = []
     known = {_family(f): f for f in begun if f.structure is lead.structure}
-    for name, recipe in trainings(lead.structure.recipe, sizes):
+    for name, recipe in trainings(lead.structure.recipe, sizes, able.epochs):
         latest = known.get(_family(recipe))
         if latest is None:
             continue  # its gradients go elsewhere
@@ -190,18 +214,18 @@ def search(structures: Sequence[Structure], heard: Messages) -> list[Fitted]:
     ]
     short = [_weighed(f, heard, 2 * SOME) for f in short]
     final = _best(short, _WEIGHED)
-    for times in (SOME, MANY):
+    for times in (SOME, able.many):
         final = [_weighed(f, heard, times) for f in final]
     most = max(f.evidence for f in final)
     names = list(OPTIMISERS)
     # of those whose odds are alike the simplest is named first
     final.sort(key=lambda f: (max(most - f.evidence, OPEN), f.recipe.epochs, names.index(f.name)))
-    return [_shortened(final[0], heard), *final[1:]]
+    return [_shortened(final[0], able), *final[1:]]
 
 
-def _shortened(fitted: Fitted, heard: Messages) -> Fitted:
+def _shortened(fitted: Fitted, able: Effort) -> Fitted:
     """At the rate of fewest digits that explains the messages as well: people write 0.001."""
-    rate = fitted.recipe.learning_rate
+    rate, heard = fitted.recipe.learning_rate, able.heard
     for digits in range(1, 10):
         short = float(f"{rate:.{digits}g}")
         if abs(short / rate - 1) <= _SHORT:
@@ -209,7 +233,7 @@ def _shortened(fitted: Fitted, heard: Messages) -> Fitted:
                 fitted, recipe=fitted.recipe.model_copy(update={"learning_rate": short})
             )
             seen, pulls = fitted.structure.seen, fitted.structure.pulls(heard)
-            found, _ = evidence(tried.recipe, seen, heard, pulls, MANY, nearby=False)
+            found, _ = evidence(tried.recipe, seen, heard, pulls, able.many, nearby=False)
             if found.sum() >= fitted.evidence - 1:
                 return tried
     return fitted
