@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overheard.decoding.counts import same_rows, tie_diagnostics
+from overheard.decoding.limits import UNKNOWNS
 from overheard.decoding.max_entropy import Posterior
 from overheard.errors import ChooseAnotherAttack, FixData
 from overheard.programs.program import Told
@@ -33,8 +34,6 @@ Array = NDArray[np.float64]
 UNEXPLAINED = "poor fit: the updates hold more than recipe, model and rounding explain"
 DECIDED = 0.9
 """Expected accuracy below which choices are said to be undecided."""
-UNKNOWNS = 6000
-"""Beyond so many a Gram matrix and its eigenvectors take minutes and gigabytes."""
 STRENGTHS = (0.01, 0.1, 1.0)
 """Of the stranger's ridge, strongest first; cross-validation chooses."""
 

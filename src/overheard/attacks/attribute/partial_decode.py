@@ -30,6 +30,7 @@ from overheard.attacks.front import (
 )
 from overheard.attacks.wire import heard, only, rate_of, refuse_several_steps, rounding
 from overheard.decoding.counts import decode_tied
+from overheard.decoding.limits import BLOCK
 from overheard.decoding.measurement import Measurement, from_gram
 from overheard.errors import ChooseAnotherAttack, FixData
 from overheard.programs.gradient_rows import GradientRows, Outer
@@ -49,7 +50,6 @@ from overheard.transcript.knowledge import (
 from overheard.transcript.view import View
 
 Array = NDArray[np.float64]
-_BLOCK = 8_000_000  # numbers of whitened gradients that are made at once
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,9 @@ class PartialDecode:
         labels, inputs, prior = labels_of(view), candidate_inputs(view), beforehand(view)
         known = len(labels)
         unknown = _unknown(link, recipe, known)
-        refuse_many(known * (len(inputs) - 1), "give fewer records, or all: max_entropy")
+        # the unknown rest's covariance is made of every candidate's gradient: a larger matrix
+        every = known * (2 * len(inputs) - 1)
+        refuse_many(every // 2, "give fewer records, or all: max_entropy")
         equations = _measure(link, recipe, inputs, labels, unknown, prior, self.product)
         ties = public_ties(view)
         coverage = known / (known + unknown)
@@ -198,7 +200,7 @@ def _blocks(
         a, delta = a @ turn_a, delta @ turn_delta
         target = turn_delta.T @ target @ turn_a
         sd = np.sqrt(times * np.outer(of_delta, of_a) + rounding)
-        units = max(1, _BLOCK // (known * values * a.shape[2]))
+        units = max(1, BLOCK // (known * values * a.shape[2]))
         for start in range(0, delta.shape[2], units):
             part = slice(start, start + units)
             rows = delta[:, :, part, None] * (a[:, :, None, :] / sd[part])
