@@ -11,20 +11,15 @@ from numpy.typing import NDArray
 from overheard.attacks.attribute.dense_measurement import dense_measurement
 from overheard.attacks.front import (
     all_known,
+    answer,
     beforehand,
     candidate_inputs,
-    flagged,
     refuse_many,
     refuse_unseen,
 )
 from overheard.attacks.rehearsal import UNLIKE, Attempt, drawn, few_rounds, rehearse, retrained
 from overheard.attacks.wire import refuse_several_steps
-from overheard.decoding.counts import (
-    decode_dependent,
-    same_rows,
-    solve_dependent,
-    tie_diagnostics,
-)
+from overheard.decoding.counts import decode_dependent, same_rows, solve_dependent
 from overheard.decoding.max_entropy import Posterior
 from overheard.errors import ChooseAnotherAttack
 from overheard.transcript.guess import AttributeValues
@@ -111,17 +106,7 @@ class JointDecode:
             if not tried.fits(posterior.chi2_per_equation, GOOD_FIT):
                 flag = UNLIKE
         joint = posterior.probabilities.reshape(people, values, many)
-        return AttributeValues(
-            joint.sum(axis=2),
-            domain.values,
-            {
-                "method": posterior.method,
-                "rank": posterior.rank,
-                "unknowns": posterior.unknowns,
-                "chi2": posterior.chi2_per_equation,
-                **noted,
-                **flagged(flag, joint.sum(axis=2)),
-                **tie_diagnostics(ties, posterior.probabilities),
-            },
-            AttributeValues(joint.sum(axis=1), classes),
+        told = replace(posterior, probabilities=joint.sum(axis=2), flag=flag)
+        return replace(
+            answer(view, told, ties, noted), labels=AttributeValues(joint.sum(axis=1), classes)
         )

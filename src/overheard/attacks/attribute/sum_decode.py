@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -10,14 +10,14 @@ from numpy.typing import NDArray
 
 from overheard.attacks.attribute.dense_measurement import summed_measurement
 from overheard.attacks.front import (
+    answer,
     beforehand,
     candidate_inputs,
-    flagged,
     refuse_many,
     refuse_unseen,
 )
 from overheard.attacks.wire import spread
-from overheard.decoding.counts import decode_tied, same_rows, tie_diagnostics
+from overheard.decoding.counts import decode_tied, same_rows
 from overheard.errors import ChooseAnotherAttack, FixData
 from overheard.programs.private import update_noise
 from overheard.transcript.guess import AttributeValues
@@ -106,18 +106,8 @@ class SumDecode:
         ties = same_rows(np.column_stack([candidates[0], labels, np.array(weights).T]))
         posterior = decode_tied(measurement, ties, prior)
         mine = owner == names.index(view.client)
-        return AttributeValues(
-            posterior.probabilities[mine],
-            domain.values,
-            {
-                "method": posterior.method,
-                **flagged(posterior.flag, posterior.probabilities),
-                "rank": posterior.rank,
-                "unknowns": posterior.unknowns,
-                "chi2": posterior.chi2_per_equation,
-                "entropy_bits": float(np.mean(posterior.entropy_bits[mine])),
-                **tie_diagnostics(ties[mine], posterior.probabilities[mine]),
-            },
+        return answer(
+            view, replace(posterior, probabilities=posterior.probabilities[mine]), ties[mine]
         )
 
 
