@@ -88,6 +88,8 @@ class Fitted:
         two recipes that are both wrong, or nearly alike, differs by more than its odds say."""
         apart = best.messages - self.messages
         spread = float(apart.std(ddof=1)) * np.sqrt(len(apart)) if len(apart) > 1 else 0.0
+        if certain(self.recipe):  # of rounding errors little more is known than their size
+            spread = max(spread, np.sqrt(len(apart) * self.recipe.model.size / 2))
         return bool(best.evidence - self.evidence <= max(OPEN, VUONG * spread))
 
     @property
