@@ -75,6 +75,13 @@ def test_what_nothing_explains_is_said(bare: Any, monkeypatch: pytest.MonkeyPatc
     assert "# NONE FITS" in (bare.path / "bare" / "audit.toml").read_text()
 
 
+def test_a_table_that_is_not_there_is_named(bare: Any) -> None:
+    found = bare.overheard("init", "bare", "--data", "nobody.csv", "--client", "at")
+    assert found.returncode == 1
+    assert "nobody.csv" in found.stderr
+    assert not (bare.path / "bare" / "audit.toml").exists()
+
+
 def test_layers_that_are_not_dense_ask_for_their_module(workplace: Any) -> None:
     from overheard.federation.recorders.live import Recorder
 

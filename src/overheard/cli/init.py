@@ -22,8 +22,6 @@ class Options:
         "Table of the clients' records, CSV or Parquet: how they trained is then found by replay, "
         "and nothing is left to fill in.",
         None,
-        exists=True,
-        dir_okay=False,
     )
     client: str = option("Its column that says whose record it is.", "client")
     target: str = option("Its column that the model predicts.", "label")
