@@ -112,7 +112,10 @@ def fit_rate(
     mean: Array | None = None
     for _ in range(2 * _STEPS if exact else _STEPS):
         tried = recipe.model_copy(update={"learning_rate": rate})
-        now = replayed(tried, seen, heard, 1 if certain(recipe) else times).mean(axis=1)
+        many = replayed(
+            tried, seen, heard, 1 if certain(recipe) else times, "float64" if exact else ""
+        )
+        now = many.mean(axis=1)
         if not np.isfinite(now).all():
             rate, mean = rate / 4, None
             continue
@@ -125,7 +128,7 @@ def fit_rate(
         step = float((weight * away * slope).sum()) / max(told, _TINY)
         most = 12.0 if mean is None else 2.0  # the first guess may be far off
         step = float(np.clip(np.log1p(max(step, -0.75)), -2.0, most))
-        if abs(step) < (1e-7 if exact else 1e-2):
+        if abs(step) < (1e-9 if exact else 1e-2):
             break
         rate, mean = float(np.clip(rate * np.exp(step), 1e-12, 1e12)), now
     return best, least
@@ -220,8 +223,8 @@ def search(structures: Sequence[Structure], heard: Messages) -> list[Fitted]:
         final = [_weighed(f, heard, times) for f in final]
     most = max(f.evidence for f in final)
     names = list(OPTIMISERS)
-    # of those whose odds are alike the simplest is named first
-    final.sort(key=lambda f: (max(most - f.evidence, OPEN), f.recipe.epochs, names.index(f.name)))
+    # of those whose odds are even the simplest is named first
+    final.sort(key=lambda f: (max(most - f.evidence, 1.0), names.index(f.name)))
     return [_shortened(final[0], able), *final[1:]]
 
 
