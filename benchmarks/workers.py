@@ -83,7 +83,7 @@ def main() -> None:
         "command": f"python benchmarks/workers.py --clients {given.clients} "
         f"--workers {given.workers}",
         "clients": given.clients,
-        "load before": round(os.getloadavg()[2], 1),
+        "load of the machine": round(os.getloadavg()[2], 1),
         "seconds on one worker": round(spent[0], 1),
         f"seconds on {given.workers}": round(spent[1], 1),
         "ratio": round(spent[1] / spent[0], 3),
