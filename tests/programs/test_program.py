@@ -11,7 +11,7 @@ from federations import generated_people, recorded, with_strangers
 from overheard.attacks import attack_named
 from overheard.errors import ChooseAnotherAttack, FixConfig, FixRecording, OverheardError
 from overheard.evaluation.audit import audit
-from overheard.evaluation.repeat import repeated
+from overheard.evaluation.replay import repeated
 from overheard.federation.config import parse_config
 from overheard.federation.plan import plan
 from overheard.isolation.envelope import pack_call, unpack_call

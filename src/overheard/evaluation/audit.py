@@ -35,8 +35,7 @@ from overheard.evaluation.record import (
     Run,
     Skipped,
 )
-from overheard.evaluation.repeat import repeated
-from overheard.evaluation.replay import replays
+from overheard.evaluation.replay import repeated, replays
 from overheard.evaluation.resume import NOTHING_KEPT, Kept
 from overheard.evaluation.scoring import ALL_CLIENTS, Scored, Scorer, answers_in, scorer_of
 from overheard.evaluation.sureness import joined, sureness
