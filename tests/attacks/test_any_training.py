@@ -15,7 +15,7 @@ from overheard import attacks
 from overheard.data.dataset import Dataset
 from overheard.errors import ChooseAnotherAttack
 from overheard.programs import trusted
-from overheard.programs.recipe import Adam, Sgd
+from overheard.programs.recipe import Sgd
 from overheard.programs.records import Records
 from overheard.transcript.knowledge import LocalTraining, PublicRecords
 from overheard.transcript.store import Recording
@@ -115,10 +115,8 @@ def told(view: View, **changes: Any) -> View:
     ("settings", "said"),
     [
         ({**ADAM, "batch_size": 8}, {"optimiser": Sgd(momentum=0.9)}),
-        ({**MOMENTUM, "batch_size": 8}, {"optimiser": Adam()}),
         ({**MOMENTUM, "batch_size": 8}, {"learning_rate": 0.015}),
         ({**MOMENTUM, "batch_size": 8}, {"batch_size": 16}),
-        ({**ADAM, "batch_size": 8}, {"learning_rate": 0.004}),
         ({**ADAM, "batch_size": 8}, {"epochs": 2}),
         ({**ADAM, "epochs": 2}, {"optimiser": Sgd(momentum=0.5), "learning_rate": 0.1}),
     ],

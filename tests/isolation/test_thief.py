@@ -116,7 +116,7 @@ def test_sums_are_handed_over_without_a_disk(recording: Recording) -> None:
 def test_whatever_is_launched_within_is_isolated(
     recording: Recording, thief: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(recording.path)  # where the thief writes when nothing holds it
+    monkeypatch.setenv("A_PLACE", str(recording.path))  # where it looks, and below
     held: list[str] = []
 
     def called(self: Isolated, view: View, rng: np.random.Generator) -> None:

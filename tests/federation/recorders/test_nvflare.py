@@ -16,7 +16,7 @@ HERE = Path(__file__).parent
 
 
 def test_simulator(tmp_path: Path, loopback_only: tuple[str, ...]) -> None:
-    """Bare and recorded: the same global model, and every digest as the site had it."""
+    """The global model is as without a recorder, and every digest as the site had it."""
     if importlib.util.find_spec("nvflare") is None:
         pytest.skip("NVIDIA FLARE is not installed: pip install overheard[nvflare]")
     done = subprocess.run(
@@ -35,12 +35,12 @@ def test_simulator(tmp_path: Path, loopback_only: tuple[str, ...]) -> None:
         for (way, who), (_, _, digest) in heard.spans.items()
         if way == "returned"
     }
-    assert recorded == {p.name for p in (tmp_path / "recorded").iterdir()}
+    assert recorded == {p.name for p in (tmp_path / "digests").iterdir()}
     assert len(recorded) == 4
-    with np.load(tmp_path / "bare.npz") as bare, np.load(tmp_path / "recorded.npz") as after:
-        assert set(bare) == set(after) == {"w", "b"}
-        for name in bare:
-            np.testing.assert_array_equal(bare[name], after[name])
+    with np.load(tmp_path / "expected.npz") as want, np.load(tmp_path / "final.npz") as after:
+        assert set(want) == set(after) == {"w", "b"}
+        for name in want:
+            np.testing.assert_array_equal(want[name], after[name])
     assert [r.weights for r in recording.rounds] == [{"site-1": 1.0, "site-2": 3.0}] * 2
     notes = in_the_clear(recording).sentences()
     assert any("broadcast tells every site the weight" in note for note in notes)
