@@ -17,7 +17,7 @@ from quick_attacks import attack_named
 from overheard.attacks import all_attacks, words
 from overheard.errors import GrantKnowledge
 from overheard.evaluation.attempt import NOT_RUN
-from overheard.evaluation.baselines import imputation_hits, majority_share
+from overheard.evaluation.baselines import imputation, majority_share
 from overheard.evaluation.intervals import share_interval
 from overheard.evaluation.metrics import attribute_hits
 from overheard.programs.records import Records
@@ -140,6 +140,6 @@ def test_placebo(permuted, federation, name):
         except NOT_RUN:
             pytest.skip("does not apply to this federation")
         low, _ = share_interval(attribute_hits(guess, records["s"]))
-        stranger = imputation_hits(recipe, truth, client, "s", (0.0, 1.0), 0).mean()
+        stranger = imputation(recipe, truth, client, "s", (0.0, 1.0), 0).hits.mean()
         beaten += low > max(majority_share(records["s"], (0.0, 1.0)), stranger)
     assert beaten <= 1

@@ -39,19 +39,6 @@ class Imputed:
     log2: Array
 
 
-def imputation_hits(
-    recipe: Told,
-    truth: Mapping[str, Records],
-    client: str,
-    column: str,
-    values: tuple[Value, ...],
-    seed: int,
-) -> Array | None:
-    """Which records a stranger would get right with labelled records from elsewhere."""
-    found = imputation(recipe, truth, client, column, values, seed)
-    return None if found is None else found.hits
-
-
 def imputation(
     recipe: Told,
     truth: Mapping[str, Records],

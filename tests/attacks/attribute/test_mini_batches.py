@@ -13,7 +13,7 @@ from overheard.attacks.attribute.max_entropy import MaxEntropy
 from overheard.data import digits
 from overheard.data.dataset import Dataset
 from overheard.data.victim import VICTIM
-from overheard.evaluation.baselines import imputation_hits, majority_share
+from overheard.evaluation.baselines import imputation, majority_share
 from overheard.evaluation.metrics import attribute_hits, balanced_accuracy, calibration_error
 from overheard.federation.config import parse_config
 from overheard.federation.plan import plan
@@ -125,8 +125,8 @@ def test_never_an_unflagged_collapse(tmp_path, rate, seed, column):
     secret = truth[VICTIM][column]
     accuracy = float(attribute_hits(guess, secret).mean())
     values = view.know(AttributeDomain).values
-    imputed = imputation_hits(recipe, truth, VICTIM, column, values, seed)
-    best = max(majority_share(secret, values), float(imputed.mean()))
+    imputed = imputation(recipe, truth, VICTIM, column, values, seed)
+    best = max(majority_share(secret, values), float(imputed.hits.mean()))
     said = guess.diagnostics
     assert accuracy > best or "flag" in said or "undecided" in said
     oversure = float(guess.probabilities.max(axis=1).mean()) - accuracy

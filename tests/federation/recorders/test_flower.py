@@ -1,16 +1,15 @@
 from __future__ import annotations
 
-import importlib.util
 import logging
 import os
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
+from scripts import load
 
 from overheard.errors import ChooseAnotherOutput
 from overheard.transcript.observe import in_the_clear
@@ -26,18 +25,8 @@ QUIET = {
 }
 
 
-def load(name: str) -> ModuleType:
-    """A module that lies beside this one (tests are not a package)."""
-    spec = importlib.util.spec_from_file_location(name, HERE / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-here = load("conftest")
-app = load("flower_app")
+here = load(HERE / "conftest.py", "in_process")
+app = load(HERE / "flower_app.py")
 
 
 @pytest.fixture(autouse=True)
@@ -249,7 +238,7 @@ def test_nobody_waits_for_the_slow(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("secure", [False, True])
 def test_legacy_apps(secure: bool, tmp_path: Path) -> None:
-    legacy = load("flower_legacy")
+    legacy = load(HERE / "flower_legacy.py")
     from overheard.flower import record_app
 
     server = legacy.secure_server(3) if secure else legacy.server(3)
