@@ -41,7 +41,7 @@ loss = "binary_cross_entropy"
 [audit]
 attributes = ["smokes"]
 """
-PEOPLE = 60
+PEOPLE = 40
 
 
 def app(place: Path, batch: int, epochs: int) -> None:
