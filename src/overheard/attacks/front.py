@@ -5,7 +5,9 @@ Between them stand a measurement and a decoder; those are what attacks differ in
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -36,6 +38,8 @@ DECIDED = 0.9
 """Expected accuracy below which choices are said to be undecided."""
 STRENGTHS = (0.01, 0.1, 1.0)
 """Of the stranger's ridge, strongest first; cross-validation chooses."""
+MOST_REMEMBERED = 128
+"""Models of strangers; each takes about a hundred kilobytes."""
 
 
 def told(view: View) -> Told:
@@ -144,9 +148,31 @@ def beforehand(view: View, records: Records | None = None, labels: Any = None) -
     theirs = _public(told(view), known.records, None if labels is None else known.labels, domain)
     mine = _public(told(view), records, labels, domain)
     said = np.zeros_like(flat)
-    said[:, present] = _stranger(theirs, secret, int(counts.min())).predict_proba(mine)
+    made = partial(_stranger, theirs, secret, int(counts.min()))
+    stranger = remembered(_STRANGERS, made, theirs, secret)
+    said[:, present] = stranger.predict_proba(mine)
     # never surer than so many records allow: one more record might have had any value
     return np.asarray((len(secret) * said + 1) / (len(secret) + len(domain.values)))
+
+
+_STRANGERS: dict[str, Any] = {}
+
+
+def remembered(store: dict[str, Any], make: Callable[[], Any], *learned_from: Any) -> Any:
+    """The model that ``make`` learns from these arrays and settings, or that the store has of them.
+
+    Several attacks on a client, curves, rehearsals and the cells of a sweep ask the same stranger.
+    """
+    facts = hashlib.sha256()
+    for part in learned_from:
+        array = np.asarray(part)
+        facts.update(f"{array.dtype} {array.shape} ".encode() + array.tobytes())
+    key = facts.hexdigest()
+    if key not in store:
+        if len(store) >= MOST_REMEMBERED:
+            del store[next(iter(store))]
+        store[key] = make()
+    return store[key]
 
 
 def _stranger(inputs: Array, secret: NDArray[Any], rarest: int) -> Any:

@@ -4,15 +4,15 @@ theory promises an attack at least.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from overheard.attacks.front import beforehand
+from overheard.attacks.front import beforehand, remembered
 from overheard.evaluation.metrics import client_losses, local_optimum
 from overheard.programs.program import Told
 from overheard.programs.recipe import Recipe
@@ -23,8 +23,6 @@ from overheard.transcript.view import View
 
 Array = NDArray[np.float64]
 MOST_RECORDS = 20_000
-MOST_LEARNED = 128
-"""Models of strangers that are remembered; each takes about a hundred kilobytes."""
 
 
 def majority_share(column: NDArray[Any], values: tuple[Value, ...]) -> float:
@@ -137,24 +135,21 @@ def _some(x: Array, y: NDArray[Any], rng: np.random.Generator) -> tuple[Array, N
 
 
 _LEARNED: dict[str, Any] = {}
-"""Models by what they were learned from: curves, rehearsals and the cells of a sweep ask again."""
 
 
 def _learned(x: Array, y: NDArray[Any], folds: int, rng: np.random.Generator) -> Any:
-    """Of a linear model and gradient-boosted trees the one that cross-validates better, fitted.
+    """Of a linear model and gradient-boosted trees the one that cross-validates better, fitted."""
+    seeds = tuple(int(rng.integers(2**31)) for _ in range(2 if folds >= 2 else 1))
+    return remembered(_LEARNED, partial(_better, x, y, folds, seeds), x, y, folds, seeds)
 
-    Whole numbers ``y`` are classes. With fewer than two folds it is the linear model.
-    """
+
+def _better(x: Array, y: NDArray[Any], folds: int, seeds: tuple[int, ...]) -> Any:
+    """Whole numbers ``y`` are classes. With fewer than two folds it is the linear model."""
     from sklearn import ensemble, linear_model
     from sklearn.model_selection import KFold, StratifiedKFold, cross_val_score
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
-    seeds = [int(rng.integers(2**31)) for _ in range(2 if folds >= 2 else 1)]
-    facts = f"{x.shape} {y.dtype} {seeds} {folds}".encode()
-    key = hashlib.sha256(b"".join([facts, x.tobytes(), y.tobytes()])).hexdigest()
-    if key in _LEARNED:
-        return _LEARNED[key]
     trees = {"max_iter": 60, "learning_rate": 0.1, "max_leaf_nodes": 15, "random_state": seeds[0]}
     if y.dtype.kind == "i":
         linear = make_pipeline(StandardScaler(), linear_model.LogisticRegression(max_iter=500))
@@ -168,10 +163,7 @@ def _learned(x: Array, y: NDArray[Any], folds: int, rng: np.random.Generator) ->
         split = splitting(folds, shuffle=True, random_state=seeds[1])
         scores = [cross_val_score(m, x, y, cv=split, scoring=measure).mean() for m in models]
         models = [models[int(np.argmax(scores))]]
-    while len(_LEARNED) >= MOST_LEARNED:
-        del _LEARNED[next(iter(_LEARNED))]
-    _LEARNED[key] = models[0].fit(x, y)
-    return _LEARNED[key]
+    return models[0].fit(x, y)
 
 
 def strange_group_means(
