@@ -36,10 +36,10 @@ from overheard.transcript.threat import SERVER
 from overheard.transcript.view import launch
 
 config = {
-    "data": {"source": "digits", "options": {"victim": 30, "participants": 3,
+    "data": {"source": "digits", "options": {"victim": 60, "participants": 3,
                                               "attributes": ["c043"]}},
     "model": {"name": "mlp", "hidden": [64]},
-    "training": {"rounds": 2, "learning_rate": 0.1, "batch_size": 10},
+    "training": {"rounds": 2, "learning_rate": 0.1},
 }
 run = Recording.open(simulate(plan(parse_config(config)), Path(sys.argv[1])))
 view = observe(run, SERVER, attribute("c043"), run.clients[0])
@@ -72,7 +72,7 @@ def test_threads_and_processes_change_nothing(tmp_path):
     assert one[0] == two[0]
     assert len(one[0]) == 2
     np.testing.assert_allclose(one[1], two[1], atol=1e-6)
-    assert one[1].shape == (30, 2)
+    assert one[1].shape == (60, 2)
 
 
 @pytest.mark.skipif(
