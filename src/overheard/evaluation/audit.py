@@ -31,18 +31,15 @@ from overheard.evaluation.record import (
     Failed,
     Finding,
     Pooled,
-    Replay,
     Run,
     Skipped,
 )
-from overheard.evaluation.replay import repeated, replays
+from overheard.evaluation.replay import replays
 from overheard.evaluation.resume import NOTHING_KEPT, Kept
 from overheard.evaluation.scoring import ALL_CLIENTS, Scored, Scorer, answers_in, scorer_of
 from overheard.evaluation.sureness import joined, sureness
 from overheard.foreign.limits import check
-from overheard.programs.program import Program, Told
-from overheard.programs.recipe import Recipe
-from overheard.programs.records import Records
+from overheard.programs.program import Told
 from overheard.questions.question import Metric, Topic, by_question
 from overheard.transcript.observe import EVERYBODY, observe, told_of
 from overheard.transcript.store import Recording
@@ -170,23 +167,9 @@ def audit(
         pooled=pooled,
         skipped=tuple(u for u in unscored if isinstance(u, Skipped)),
         failed=tuple(u for u in unscored if isinstance(u, Failed)),
-        replays=_replays(recording, recipe, truth, names, seed, kept) if whole < {*asked} else (),
+        replays=replays(recording, recipe, truth, names, seed, kept) if whole < {*asked} else (),
         notes=notes_of(recording, findings),
     )
-
-
-def _replays(
-    recording: Recording,
-    told: Recipe | Program,
-    truth: Mapping[str, Records],
-    names: Sequence[str],
-    seed: int,
-    kept: Kept,
-) -> tuple[Replay, ...]:
-    """Whether each client sent what its records lead to."""
-    if isinstance(told, Recipe):
-        return replays(recording, told, truth, names, seed, kept)
-    return repeated(recording, told, truth, names)
 
 
 def key_of(attack: Attack) -> str:

@@ -82,20 +82,22 @@ class Outcome:
 
 def replays(
     recording: Recording,
-    recipe: Recipe,
+    told: Recipe | Program,
     truth: Mapping[str, Records],
     clients: Sequence[str],
     seed: int = 0,
     kept: Kept = NOTHING_KEPT,
 ) -> tuple[Replay, ...]:
-    """Whether each client's messages are what the recipe makes of its records.
+    """Whether each client's messages are what the recipe, or its program, makes of its records.
 
     ``kept``: as in an audit that was stopped and goes on.
     """
+    if not isinstance(told, Recipe):
+        return tuple(repeated(recording, told, truth, client) for client in clients)
     budget = MOST_WORK
     found: list[Replay] = []
     for done, client in enumerate(clients):
-        one = _Client(recording, recipe, truth, client)
+        one = _Client(recording, told, truth, client)
         rounds, cost = one.affordable(budget / (len(clients) - done))
         budget -= cost
         replayed = partial(one.replayed, rounds, FALSE / len(clients), seed)
@@ -186,15 +188,9 @@ def _unchecked(client: str, reason: str) -> Replay:
 
 
 def repeated(
-    recording: Recording, program: Program, truth: Mapping[str, Records], clients: Sequence[str]
-) -> tuple[Replay, ...]:
-    """Whether each client's messages are what the program makes of its records."""
-    return tuple(_repeated(recording, program, truth, client) for client in clients)
-
-
-def _repeated(
     recording: Recording, program: Program, truth: Mapping[str, Records], client: str
 ) -> Replay:
+    """Whether a client's messages are what the program makes of its records."""
     if client not in truth:
         return _unchecked(client, "truth/ has no records of it")
     if program.chance:
