@@ -75,6 +75,16 @@ def test_neither_names_nor_seeds_move_a_clear_imputation(rng):
     np.testing.assert_array_equal(errors, imputed_label_errors(recipe(), renamed, "north", 3))
 
 
+def test_who_is_asked_again_learns_nothing_anew(rng, monkeypatch):
+    truth = {name: client(rng, 30, flip=0.2) for name in "ab"}
+    first = imputation(recipe(), truth, "a", "s", VALUES, 0)
+    monkeypatch.setattr(baselines, "_better", lambda *_: pytest.fail("it was learned again"))
+    again = imputation(recipe(), truth, "a", "s", VALUES, 0)
+    np.testing.assert_array_equal(first.log2, again.log2)
+    with pytest.raises(pytest.fail.Exception, match="learned again"):
+        imputation(recipe(), truth, "a", "s", VALUES, 1)
+
+
 def test_nobody_to_learn_from(rng):
     alone = {"a": client(rng, 20)}
     assert imputation(recipe(), alone, "a", "s", VALUES, 0) is None
