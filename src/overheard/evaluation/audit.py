@@ -31,18 +31,15 @@ from overheard.evaluation.record import (
     Failed,
     Finding,
     Pooled,
-    Replay,
     Run,
     Skipped,
 )
-from overheard.evaluation.repeat import repeated
 from overheard.evaluation.replay import replays
 from overheard.evaluation.resume import NOTHING_KEPT, Kept
 from overheard.evaluation.scoring import ALL_CLIENTS, Scored, Scorer, answers_in, scorer_of
 from overheard.evaluation.sureness import joined, sureness
 from overheard.foreign.limits import check
-from overheard.programs.program import Program, Told
-from overheard.programs.recipe import Recipe
+from overheard.programs.program import Told
 from overheard.questions.question import Metric, Topic, by_question
 from overheard.transcript.observe import EVERYBODY, observe, told_of
 from overheard.transcript.store import Recording
@@ -169,6 +166,7 @@ def audit(
     used = [a for a in chosen if a.name in asked_of]
     listening = frozenset(a.name for a in used if listens(a))
     findings, pooled = together(scored, listening)
+    told = (recording, recipe, truth, names, seed, kept, options.share)
     return Audit(
         run=_run(recording, threat, recipe, seed),
         attacks=tuple(_info(a) for a in used),
@@ -176,23 +174,9 @@ def audit(
         pooled=pooled,
         skipped=tuple(u for u in unscored if isinstance(u, Skipped)),
         failed=tuple(u for u in unscored if isinstance(u, Failed)),
-        replays=_replays(recording, recipe, names, options, kept) if whole < {*asked} else (),
+        replays=replays(*told) if whole < {*asked} else (),
         notes=notes_of(recording, findings),
     )
-
-
-def _replays(
-    recording: Recording,
-    told: Recipe | Program,
-    names: Sequence[str],
-    options: AuditOptions,
-    kept: Kept,
-) -> tuple[Replay, ...]:
-    """Whether each client sent what its records lead to."""
-    truth = recording.truth()
-    if isinstance(told, Recipe):
-        return replays(recording, told, truth, names, options.seed, kept, options.share)
-    return repeated(recording, told, truth, names)
 
 
 def key_of(attack: Attack) -> str:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
-import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from overheard.data.dataset import Dataset
 from overheard.evaluation.audit import audit
@@ -57,24 +55,15 @@ def described(recording: Recording, folder: Path) -> Recording:
     return recording.described_in(folder)
 
 
-def test_a_newton_job_ends_in_a_report(tmp_path: Path, loopback_only: tuple[str, ...]) -> None:
-    if importlib.util.find_spec("nvflare") is None:
-        pytest.skip("NVIDIA FLARE is not installed: pip install overheard[nvflare]")
-    done = subprocess.run(
-        [*loopback_only, sys.executable, str(HERE / "flare_newton.py"), str(tmp_path)],
-        capture_output=True,
-        text=True,
-        timeout=400,
-        check=False,
-    )
-    assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
-    assert verify(tmp_path / "run").sound
-    recording = described(Recording.open(tmp_path / "run"), tmp_path / "beside")
+def test_a_newton_job_ends_in_a_report(flare: Callable[[str], Path]) -> None:
+    place = flare("flare_newton.py")
+    assert verify(place / "run").sound
+    recording = described(Recording.open(place / "run"), place / "beside")
     record = audit(recording, EAVESDROPPER, ["linear", "majority", "max_entropy"])
     assert [r.outcome for r in record.replays] == ["fits"] * 2
     found = [f for f in record.findings if f.attack == "linear"]
     assert [f.value for f in found] == [1.0, 1.0]
     assert max(f.majority for f in found) < 0.8
     assert found[0].details["rounds_heard"] == 5
-    write_report(record, tmp_path / "report.html")
-    assert "linear" in (tmp_path / "report.html").read_text()
+    write_report(record, place / "report.html")
+    assert "linear" in (place / "report.html").read_text()

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
+from scripts import load
 from typer.testing import CliRunner
 
 from overheard.cli import app as cli
@@ -52,16 +51,7 @@ attributes = ["sex"]
 """
 
 
-def load(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, HERE / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-here, app = load("conftest"), load("flower_trees")
+here, app = load(HERE / "conftest.py", "in_process"), load(HERE / "flower_trees.py")
 
 
 @pytest.fixture(autouse=True)
