@@ -14,14 +14,14 @@ from __future__ import annotations
 import pkgutil
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import ValidationError
+from pydantic import Field, ValidationError, model_validator
 
 from overheard.errors import FixConfig, FixData, FixRecording
 from overheard.foreign.limits import check
@@ -84,9 +84,36 @@ class Constraints:
 
 
 class Settings(Spec):
-    """A config's ``[model]`` of a family; ``name`` is the family's."""
+    """A config's ``[model]`` of a family; ``name`` is the family's. Of recorded messages
+    ``wire_names``: our names of the arrays to theirs."""
 
     name: str
+    wire_names: dict[str, str] = {}
+
+
+class SummedSettings(Settings):
+    """Of programs that release plain sums over records. What each record adds to the numbers of a
+    release, all of them together, is scaled down to the norm ``clip``; every number carries
+    Gaussian noise of ``noise`` times that."""
+
+    clip: float | None = Field(default=None, gt=0, le=1e100)
+    noise: float = Field(default=0.0, ge=0, le=1e100)
+
+    @model_validator(mode="after")
+    def _both(self) -> Self:
+        if bool(self.noise) != (self.clip is not None):
+            raise ValueError("noise is in units of clip, what a record adds at most: give both")
+        return self
+
+    @property
+    def noise_sd(self) -> float:
+        return self.noise * (self.clip or 0.0)
+
+    def share(self, norm: Array) -> Array:
+        """What is left of each record that adds so much."""
+        if self.clip is None:
+            return np.ones_like(norm)
+        return np.asarray(np.minimum(1.0, self.clip / np.maximum(norm, 1e-300)))
 
 
 class Program(Spec):
@@ -166,6 +193,25 @@ class Program(Spec):
     def constraints(self, heard: Sequence[Exchange], candidates: Candidates) -> Constraints | None:
         """What was heard of whole numbers, as exact bounds; None where there are none."""
         return None
+
+    def assembled(self, heard: Sequence[Exchange]) -> tuple[Exchange, ...]:
+        """Recorded exchanges as the program has them, by our names of the arrays."""
+        ours = {theirs: name for name, theirs in self.settings.wire_names.items()}
+        return tuple(
+            replace(
+                one,
+                sent={ours.get(n, n): a for n, a in one.sent.items()},
+                returned={ours.get(n, n): a for n, a in one.returned.items()},
+            )
+            for one in heard
+        )
+
+    def refuse_sums(self) -> None:
+        """Refuse to be hidden in a sum over clients where its messages cannot be added."""
+        raise FixConfig(
+            f"model {self.family!r}: its messages cannot be added up; secure aggregation does not "
+            "fit it"
+        )
 
     def distance(self, returned: Message, repeated: Message) -> float:
         """How far an answer is from another to the same question, in parts of its size; 0 where

@@ -62,7 +62,8 @@ class Releases(Knowledge):
     @classmethod
     def read(cls, held: Held) -> Self | None:
         recording, client = held.recording, held.client
-        if client == EVERYBODY or program_in(recording) is None:
+        program = program_in(recording)
+        if client == EVERYBODY or program is None:
             return None
         heard = [
             Exchange(
@@ -78,7 +79,8 @@ class Releases(Knowledge):
                 "rounds or audit another client"
             )
         weights = {e.number: e.weights.get(client, np.nan) for e in recording.rounds}
-        return cls(tuple(heard), sealed(np.array([weights[one.number] for one in heard])))
+        reported = sealed(np.array([weights[one.number] for one in heard]))
+        return cls(program.assembled(heard), reported)
 
 
 def _checked(held: Held, number: int, arrays: Message, way: str) -> Message:

@@ -9,7 +9,9 @@ how exactly: `programs/trees/equations.py`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Self
 
 import numpy as np
@@ -31,6 +33,7 @@ MODEL = "model"
 """The name of the bytes in a simulated message; in others it is whatever it is."""
 SAME = 1e-5
 """Values of leaves that differ by less, relative to the tree's largest, differ by rounding."""
+_NUMBERED = re.compile(r"\.[0-9]+$")
 _CLASSES = {"binary:logistic": 2}
 
 
@@ -89,6 +92,24 @@ class Trees(Program):
                 "part in a round: set training.participation to 1 / the number of clients"
             )
         return _message(models[0])
+
+    def assembled(self, heard: Sequence[Exchange]) -> tuple[Exchange, ...]:
+        """With the whole model that each round began with. FLARE's bagging sends only what is new,
+        a list of the models that all clients returned before (arrays ``name.0``, ``name.1``)."""
+        whole, found = b"", []
+        for one in super().assembled(heard):
+            new = [a.tobytes() for n, a in one.sent.items() if _NUMBERED.search(n)]
+            for raw in new:
+                read_model(raw, f"a model sent in round {one.number}")
+            try:
+                whole = bagged(whole, new) if new else b""
+            except (KeyError, TypeError, ValueError) as error:
+                raise FixRecording(
+                    f"round {one.number}: the models that were sent cannot be joined ({error!r})"
+                ) from error
+            listed = bool(new) or not one.sent
+            found.append(replace(one, sent=_message(whole)) if listed else one)
+        return tuple(found)
 
     def measure(self, heard: Sequence[Exchange], candidates: Candidates) -> Measurement:
         return self.equations(heard, candidates).measurement()

@@ -9,7 +9,8 @@ from pydantic import Field, model_validator
 from overheard.programs.program import Settings
 
 _NOT_XGBOOSTS = {
-    "name", "aggregation", "local_rounds", "wire", "leaf_step", "base_score", "max_delta_step"
+    "name", "wire_names", "aggregation", "local_rounds", "wire", "leaf_step", "base_score",
+    "max_delta_step",
 }  # fmt: skip
 
 
