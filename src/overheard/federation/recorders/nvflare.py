@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from nvflare.apis.dxo import DXO, DataKind, from_shareable
 from nvflare.apis.event_type import EventType
 from nvflare.apis.fl_constant import FLContextKey, FLMetaKey
+from nvflare.apis.filter import Filter
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable
 from nvflare.app_common.abstract.statistics_spec import Histogram
@@ -48,7 +49,7 @@ class RecordingWidget(Widget):  # type: ignore[misc]  # nvflare has no types
         self.payload = payload
         self._listener: Listener | None = None
         self._replies = Replies()
-        self._tasks: dict[str, int] = {}  # of controllers that do not number their rounds
+        self._tasks: dict[str, int] = {}  # the last of each site, where rounds have no number
         self._failure: BaseException | None = None
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
@@ -74,7 +75,7 @@ class RecordingWidget(Widget):  # type: ignore[misc]  # nvflare has no types
         number = data.get_header(AppConstants.CURRENT_ROUND)
         talk = _conversation(fl_ctx)
         if releases_arrays(self.payload) and number is None:  # a controller of statistics
-            number = self._tasks.setdefault(talk[0], len(self._tasks))
+            number = self._tasks[talk[1]] = self._tasks.get(talk[1], -1) + 1
             self._replies.asked(talk, number, _arrays(_inside(data)))
             return
         message = from_shareable(data)
@@ -108,6 +109,14 @@ class RecordingWidget(Widget):  # type: ignore[misc]  # nvflare has no types
             recorder.clear(name, client, value)
 
 
+class RecordingFilter(RecordingWidget, Filter):  # type: ignore[misc]
+    """The same for recipes, which take filters: ``recipe.add_server_output_filter(RecordingFilter(
+    "/path/to/run"), ["train"])``. It filters nothing."""
+
+    def process(self, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
+        return shareable
+
+
 def _conversation(fl_ctx: FLContext) -> tuple[str, str]:
     """The task's id and the site at the other end."""
     return str(fl_ctx.get_prop(FLContextKey.TASK_ID)), str(
@@ -120,6 +129,8 @@ def _inside(data: Mapping[str, Any]) -> dict[str, Any]:
     server opens it, and by names such as ``histogram/train/age`` every number in it."""
     found: dict[str, Any] = {}
     for name, value in data.items():
+        if str(name).startswith("__"):  # FLARE's own headers
+            continue
         if isinstance(value, Histogram):
             found[name] = [part.sample_count for part in value.bins]
             ends = [part.low_value for part in value.bins]
@@ -131,8 +142,6 @@ def _inside(data: Mapping[str, Any]) -> dict[str, Any]:
             found |= {f"{name}/{inner}": number for inner, number in _inside(value).items()}
         elif isinstance(value, int | float):
             found[str(name)] = value
-        elif isinstance(value, list) and name.endswith("edges"):
-            found[name] = value
     return found
 
 
@@ -148,7 +157,7 @@ def _arrays(data: Mapping[str, Any]) -> Arrays:
         else:
             there = value.detach().cpu().numpy() if hasattr(value, "detach") else value
             found[name] = np.array(there, copy=True)
-    return found
+    return found or {"nothing": np.zeros(0, dtype=np.uint8)}  # the first model of trees, say
 
 
 def _told(meta: Mapping[str, Any]) -> dict[str, float | str]:

@@ -107,8 +107,7 @@ class Trees(Program):
                 raise FixRecording(
                     f"round {one.number}: the models that were sent cannot be joined ({error!r})"
                 ) from error
-            listed = bool(new) or not one.sent
-            found.append(replace(one, sent=_message(whole)) if listed else one)
+            found.append(replace(one, sent=_message(whole)) if new else one)
         return tuple(found)
 
     def measure(self, heard: Sequence[Exchange], candidates: Candidates) -> Measurement:
