@@ -134,9 +134,7 @@ def statistics(out: Path) -> None:
     asked = {
         "count": {}, "sum": {}, "mean": {}, "histogram": {"*": {"bins": 2, "range": [0.0, 1.0]}}
     }  # fmt: skip
-    recipe = FedStatsRecipe(
-        "statistics", "stats.json", list(SITES), asked, Described()
-    )
+    recipe = FedStatsRecipe("statistics", "stats.json", list(SITES), asked, Described())
     recorder = RecordingFilter(str(out / "run"), task="fed_stats", payload="release")
     recipe.add_server_output_filter(recorder, ["fed_stats"])
     recipe.execute(SimEnv(clients=list(SITES), workspace_root=str(out / "work")))
