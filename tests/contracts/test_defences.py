@@ -62,7 +62,7 @@ PROGRAMS = {  # of defences that act on programs alone
 DECLARED = {
     "clip": ("upload",),
     "gaussian": ("upload", "broadcast"),
-    "secure_sum": ("upload", "total"),
+    "secure_sum": ("upload", "total", "program"),
     "dp_sgd": ("step",),
     "drop_column": ("records",),
     "top_k": ("upload",),

@@ -128,7 +128,7 @@ def _program(
     defence = chain(*config.defence)
     made = family_named(asked.name).planned(defence.program(asked), encoding, target, records)
     if defence.summing is not None:
-        made.refuse_sums()
+        made.summed(1)  # or refuse
     return made
 
 

@@ -83,6 +83,43 @@ class Releases(Knowledge):
         return cls(program.assembled(heard), reported)
 
 
+@kind
+@dataclass(frozen=True)
+class SummedReleases(Knowledge):
+    """What clients that run a program released, added up over all of them in every round (secure
+    aggregation), beside what they were sent: never a single release. ``clients``: whose."""
+
+    name: ClassVar[str] = "sums of releases"
+    exchanges: tuple[Exchange, ...]
+    clients: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.exchanges)
+
+    def first(self, rounds: int) -> SummedReleases:
+        """What was heard after so many rounds."""
+        return replace(self, exchanges=self.exchanges[:rounds])
+
+    @classmethod
+    def read(cls, held: Held) -> Self | None:
+        recording = held.recording
+        program = program_in(recording)
+        if program is None or not recording.rounds:
+            return None
+        if not all(entry.aggregated for entry in recording.rounds):
+            return None
+        heard = []
+        for entry, sent, total in recording.aggregates():
+            if set(entry.participants or ()) != set(recording.clients):
+                raise ListenLonger(
+                    f"{recording.path}: not everybody took part in round {entry.number}, or nobody "
+                    "said who; sums of releases are read where all clients are in each"
+                )
+            ways = (_checked(held, entry.number, a, "in a sum with") for a in (sent, total))
+            heard.append(Exchange(entry.number, *ways))
+        return cls(program.assembled(heard), recording.clients)
+
+
 def _checked(held: Held, number: int, arrays: Message, way: str) -> Message:
     for name, array in arrays.items():
         if array.dtype.kind == "f" and not np.isfinite(array).all():

@@ -152,10 +152,11 @@ class Newton(Program):
             return {name: array + rng.normal(0.0, sd, len(array)) for name, array in answer.items()}
         return answer
 
-    def refuse_sums(self) -> None:
+    def summed(self, clients: int) -> Program:
         if self.settings.wire != "hessian":
             words = f"a {self.settings.wire} cannot be added up; send the Hessian"
             raise FixConfig(f"model 'newton': {words}")
+        return self.model_copy(update={"settings": self.settings.of_sum(clients)})
 
     def following(self, sent: Message, returned: Mapping[str, Message]) -> Message:
         start = self._vector(sent, "coefficients", 0)
@@ -178,6 +179,11 @@ class Newton(Program):
             ) from None
         return {"coefficients": start + self.settings.step * move}
 
+    def predict(self, sent: Message, records: Records) -> Array | None:
+        eta = self._design(records)[0] @ self._vector(sent, "coefficients", 0)
+        exponential = FAMILIES[self.settings.likelihood].positive is not None
+        return (_exp(eta) if exponential else eta)[:, None]
+
     def measure(self, heard: Sequence[Exchange], candidates: Candidates) -> Measurement:
         d, tables = self.size, candidates.tables
         rows = d * (d + 3) // 2
@@ -194,7 +200,7 @@ class Newton(Program):
             gradient = self._vector(one.returned, "gradient", one.number)
             total[at] = np.concatenate([gradient, hessian[upper]])
             noise[at] = np.concatenate([np.zeros(d), rounding[upper]])
-            noise[at] = np.hypot(noise[at], self.settings.noise_sd)
+            noise[at] = np.hypot(noise[at], self.settings.blur)
             for number, design in enumerate(designs):
                 if design is not None:
                     features[number, :, at] = self._terms(*design, coefficients)

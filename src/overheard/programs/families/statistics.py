@@ -162,13 +162,15 @@ class Statistics(Program):
             whole.append(replace(one, sent={**self.first(), **one.sent}, returned=returned))
         return tuple(whole)
 
-    def refuse_sums(self) -> None:
+    def summed(self, clients: int) -> Program:
         asked = self.settings
-        if not asked.sums or asked.suppress or asked.round_to > 1 or asked.decimals is not None:
+        coarse = asked.suppress or asked.round_to > 1 or asked.decimals is not None
+        if not asked.sums or coarse or asked.joining:
             raise FixConfig(
                 "model 'statistics': sums of several clients are made of counts and sums as they "
-                "are: leave means, variances, suppression and rounding out"
+                "are: leave means, variances, suppression, rounding and joining out"
             )
+        return self.model_copy(update={"settings": asked.of_sum(clients)})
 
     def distance(self, returned: Message, repeated: Message) -> float:
         """Of the tables that were released."""
@@ -201,12 +203,14 @@ class Statistics(Program):
         return measured(features, total, noise)
 
     def constraints(self, heard: Sequence[Exchange], candidates: Candidates) -> Constraints | None:
+        if self.settings.noise:
+            return None
         counts, bounds = [], []
         for one, place, table in self._released_tables(heard):
             if table.whole:
                 counts.append(self._candidate_adds(one, table, candidates))
                 bounds.append(self._bounds(self._told(one, place, table)))
-        if not counts or self.settings.noise:
+        if not counts:
             return None
         return Constraints(
             np.moveaxis(np.concatenate(counts, axis=2), 0, 1).astype(np.int64),
@@ -356,12 +360,12 @@ class Statistics(Program):
         if self.settings.noise:
             rows = features.shape[2]
             numbers = expected(one.returned, f"{place}.numbers", (rows,), one.number)
-            return features, numbers, np.full(rows, self.settings.noise_sd)
+            return features, numbers, np.full(rows, self.settings.blur)
         if table.whole:
             low, high = self._bounds(self._told(one, place, table))
             width = (high - low).astype(np.float64)
             return features, (low + high) / 2, np.sqrt(width * (width + 2) / 12)
-        cells, digit = self._count(table), 0.0
+        cells, digit = self._count(table), self.settings.blur
         if self.settings.decimals is not None:
             digit = 10.0**-self.settings.decimals / np.sqrt(12)
         rows = features.shape[2]

@@ -26,6 +26,7 @@ from overheard.programs.recipe import Target
 from overheard.programs.records import Encoding, Records, encode
 from overheard.programs.trees import equations as trees
 from overheard.programs.trees.model import Booster, read_growing, read_model
+from overheard.programs.trees.objectives import start_margin
 from overheard.programs.trees.settings import TreeSettings
 from overheard.programs.trees.training import bagged, grow
 
@@ -109,6 +110,15 @@ class Trees(Program):
                 ) from error
             found.append(replace(one, sent=_message(whole)) if new else one)
         return tuple(found)
+
+    def predict(self, sent: Message, records: Records) -> NDArray[np.float64] | None:
+        model = read_model(model_bytes(sent, 0), "the global model")
+        inputs = encode(self.encoding, records).astype(np.float32)
+        margin = np.tile(start_margin(model).astype(np.float64), (len(inputs), 1))
+        for tree in model.trees:
+            margin[:, tree.group] += tree.value[tree.leaves(inputs)]
+        exponential = self.settings.objective in ("count:poisson", "reg:gamma")
+        return np.exp(margin) if exponential else margin
 
     def measure(self, heard: Sequence[Exchange], candidates: Candidates) -> Measurement:
         return self.equations(heard, candidates).measurement()
