@@ -115,7 +115,9 @@ def _program(
     config: Config, asked: Settings, encoding: Encoding, target: Target, records: Records
 ) -> Program:
     """What clients do that train no network; refuses settings that only networks have."""
-    given = config.training.model_fields_set - {"rounds", "participation"}
+    usual = {name: field.default for name, field in type(config.training).model_fields.items()}
+    said = {name for name, value in config.training if value != usual[name]}
+    given = said - {"rounds", "participation"}
     others = {
         "training." + " and training.".join(sorted(given)): given,
         "[server]": config.server,
