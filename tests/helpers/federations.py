@@ -40,6 +40,7 @@ def recorded(
     """A small federation of generated people; see the fixture ``federate``."""
     model = {"name": "linear"} if model is None else model
     rate = {} if model["name"] in families() else {"learning_rate": 0.1}
+    defence = training.pop("defence", [])
     recipe = {"rounds": 30, **rate, "participation": 0.5, **training}
     config = parse_config(
         {
@@ -48,6 +49,7 @@ def recorded(
             "model": model,
             "training": recipe,
             "audit": audit or {},
+            "defence": defence,
         }
     )
     kind = (model["name"], model.get("likelihood"), model.get("objective"))

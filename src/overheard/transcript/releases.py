@@ -63,7 +63,8 @@ class Releases(Knowledge):
     def read(cls, held: Held) -> Self | None:
         recording, client = held.recording, held.client
         program = program_in(recording)
-        if client == EVERYBODY or program is None:
+        summed = bool(recording.rounds) and all(entry.aggregated for entry in recording.rounds)
+        if client == EVERYBODY or program is None or summed:
             return None
         heard = [
             Exchange(

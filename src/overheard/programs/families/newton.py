@@ -81,8 +81,8 @@ class NewtonSettings(SummedSettings):
     Newton's step with.
 
     The arrays are coefficients, gradient and hessian. A Hessian may be its upper triangle or the
-    whole matrix, a vector a matrix of one column. Under ``noise`` the server adds to the ridge what
-    keeps the noisy Hessian positive."""
+    whole matrix, a vector a matrix of one column. Under ``noise`` the server raises what is small
+    of the Hessian to what is noise alone."""
 
     name: Literal["newton"] = "newton"
     likelihood: Literal["linear", "logistic", "poisson", "gamma"] = "logistic"
@@ -164,9 +164,12 @@ class Newton(Program):
         for one in returned.values():
             gradient += self._vector(one, "gradient", 0)
             hessian += self._off_the_wire(self._triangle(one, 0), 0)[0]
-        # a symmetric matrix of independent noise has no eigenvalue below -2 sd sqrt(size), nearly
-        noisy = 2 * self.settings.noise_sd * np.sqrt(self.size * len(returned))
-        ridge = (self.settings.ridge + noisy) * np.eye(self.size)
+        if self.settings.noise:
+            # nearly what the eigenvalues of a symmetric matrix of independent noise reach
+            noisy = 2 * self.settings.noise_sd * np.sqrt(self.size * len(returned))
+            values, vectors = linalg.eigh(hessian)
+            hessian = (vectors * np.maximum(values, noisy)) @ vectors.T
+        ridge = self.settings.ridge * np.eye(self.size)
         if self.settings.intercept:
             free = 0 if self.settings.intercept == "first" else -1
             ridge[free, free] = 0.0
