@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 
-from overheard.attacks.attribute.max_entropy import flagged, prior_shares
+from overheard.attacks.front import answer, beforehand
 from overheard.attacks.linear import decoded
 from overheard.errors import ChooseAnotherAttack, FixData
 from overheard.programs.program import Candidates
@@ -16,6 +16,7 @@ from overheard.transcript.guess import AttributeValues
 from overheard.transcript.knowledge import (
     AttributeDomain,
     AttributePrior,
+    AuxiliaryData,
     ClientProgram,
     EverybodysRecords,
     Releases,
@@ -37,43 +38,32 @@ class LinearSum:
     needs: ClassVar[frozenset[type[Any]]] = frozenset(
         {SummedReleases, ClientProgram, EverybodysRecords, AttributeDomain}
     )
-    uses: ClassVar[frozenset[type[Any]]] = frozenset({AttributePrior})
+    uses: ClassVar[frozenset[type[Any]]] = frozenset({AttributePrior, AuxiliaryData})
     equation: ClassVar[str] = "Σ over clients of releases = Σᵢ φᵢ(sᵢ) over everybody's records"
 
     def __call__(self, view: View, rng: np.random.Generator) -> AttributeValues:
         sums, domain = view.know(SummedReleases), view.know(AttributeDomain)
-        everybody = view.know(EverybodysRecords)
-        names = sums.clients
+        everybody, names = view.know(EverybodysRecords), sums.clients
         program = view.know(ClientProgram).program.summed(len(names))
         if domain.spread or not set(domain.columns) & set(program.columns()):
             raise ChooseAnotherAttack("reads an attribute of few values that the program looks at")
         if silent := set(names) - set(everybody.records):
             raise FixData(f"the records of {min(silent)} are not known, and are in the sums too")
         owner = np.repeat(np.arange(len(names)), [len(everybody.labels[n]) for n in names])
-        public = {
+        known = {
             column: np.concatenate([everybody.records[n][column] for n in names])
             for column in everybody.records[names[0]].columns
         }
-        labels = np.concatenate([everybody.labels[n] for n in names])
-        known = {**public, program.target.column: labels}
+        known[program.target.column] = np.concatenate([everybody.labels[n] for n in names])
         tables = tuple(
-            Records({**known, **{c: np.full(len(labels), v) for c, v in value.items()}})
+            Records({**known, **{c: np.full(len(owner), v) for c, v in value.items()}})
             for value in domain.settings
         )
-        ties = program.alike(tables[0])
-        shares = prior_shares(view)
-        prior = np.tile(shares / shares.sum(), (len(labels), 1))
-        heard = Releases(sums.exchanges, np.full(len(sums), np.nan))
-        posterior, notes = decoded(program, heard, Candidates(tables), ties, prior)
-        mine = posterior.probabilities[owner == names.index(view.client)]
-        return AttributeValues(
-            mine,
-            domain.values,
-            {
-                "method": posterior.method,
-                **flagged(posterior.flag, posterior.probabilities),
-                "rank": posterior.rank,
-                "unknowns": posterior.unknowns,
-                **notes,
-            },
+        prior = np.concatenate(
+            [beforehand(view, everybody.records[n], everybody.labels[n]) for n in names]
         )
+        ties, heard = program.alike(tables[0]), Releases(sums.exchanges, np.full(len(sums), np.nan))
+        posterior, notes = decoded(program, heard, Candidates(tables), ties, prior)
+        mine = owner == names.index(view.client)
+        own = replace(posterior, probabilities=posterior.probabilities[mine])
+        return answer(view, own, ties[mine], notes)
