@@ -12,10 +12,9 @@ import pytest
 from typer.testing import CliRunner
 
 from overheard.cli import app as cli
-from overheard.errors import FixConfig, FixData
+from overheard.errors import FixConfig
 from overheard.evaluation.audit import audit
 from overheard.federation.recorders.description import describe, read_description
-from overheard.federation.recorders.folder import Pattern, import_folder
 from overheard.federation.recorders.template import write_template
 from overheard.report import render
 from overheard.transcript.store import Recording
@@ -134,24 +133,6 @@ def test_cyclic_is_recorded_and_audited(tmp_path: Path) -> None:
     assert finding.details["rounds_heard"] == 4
     assert finding.sure.certain_right == finding.sure.certain
     assert not found.failed
-
-
-def test_saved_models_are_imported_as_they_are(tmp_path: Path) -> None:
-    """The first round begins with no model; a later one must say which."""
-    how = Pattern(
-        sent="round_{round}/global.json", returned="round_{round}/{client}.json", payload="release"
-    )
-    raw = (HERE.parents[1] / "fuzz/corpus/trees/classes.json").read_bytes()
-    for number in (1, 2):
-        (tmp_path / f"saved/round_{number}").mkdir(parents=True)
-        (tmp_path / f"saved/round_{number}/a.json").write_bytes(raw)
-    with pytest.raises(FixData, match="round 2 has no file"):
-        import_folder(tmp_path / "saved", tmp_path / "refused", how)
-    (tmp_path / "saved/round_2/global.json").write_bytes(raw)
-    assert import_folder(tmp_path / "saved", tmp_path / "run", how) == 2
-    (_, none, first), (_, sent, _) = Recording.open(tmp_path / "run").releases("a")
-    assert none["model"].tobytes() == b""
-    assert first["model"].tobytes() == sent["model"].tobytes() == raw
 
 
 def test_networks_and_programs_are_described_as_what_they_are(tmp_path: Path) -> None:
