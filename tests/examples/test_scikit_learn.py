@@ -1,0 +1,25 @@
+"""scikit-learn's linear models in a plain loop: the example's recordings fit and are measured."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "scikit_learn.py"
+
+
+@pytest.mark.parametrize("classes", [True, False], ids=["logistic", "ridge"])
+def test_a_recorded_loop_is_measured(tmp_path: Path, classes: bool) -> None:
+    spec = importlib.util.spec_from_file_location("scikit_learn", EXAMPLE)
+    assert spec is not None
+    assert spec.loader is not None
+    example = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(example)
+    example.train(tmp_path, classes)
+    record = example.audited(tmp_path, classes)
+    assert [r.outcome for r in record.replays] == ["fits"]
+    (found,) = [f for f in record.findings if f.attack == "max_entropy"]
+    assert found.details["rounds_heard"] == example.ROUNDS
+    assert found.value > found.majority
