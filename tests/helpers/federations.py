@@ -164,6 +164,11 @@ FAMILIES = {
     "attributes, Newton steps": Family(
         _people(NEWTON, {}, rounds=6, participation=1.0), SERVER, "s", ("linear",),
     ),
+    "attributes, sums of Newton steps": Family(
+        _people(NEWTON, {}, clients=2, people=20, rounds=6, participation=1.0,
+                defence=[{"name": "secure_sum"}]),
+        SECURE_SERVER, "s", ("linear_sum",),
+    ),
     "attributes, tables": Family(
         _people(STATISTICS, {}, rounds=1, participation=1.0), SERVER, "s", ("linear",),
     ),
