@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 
 import pytest
+from scripts import load
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "scikit_learn.py"
 
 
 @pytest.mark.parametrize("classes", [True, False], ids=["logistic", "ridge"])
 def test_a_recorded_loop_is_measured(tmp_path: Path, classes: bool) -> None:
-    spec = importlib.util.spec_from_file_location("scikit_learn", EXAMPLE)
-    assert spec is not None
-    assert spec.loader is not None
-    example = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(example)
+    example = load(EXAMPLE)
     example.train(tmp_path, classes)
     record = example.audited(tmp_path, classes)
     assert [r.outcome for r in record.replays] == ["fits"]

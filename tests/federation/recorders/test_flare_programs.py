@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scripts import load
 
 from overheard.data.dataset import Dataset
 from overheard.evaluation.audit import audit
@@ -88,12 +89,11 @@ def reported(out: Path, kind: str, script: ModuleType) -> Audit:
 
 
 def test_jobs_that_train_no_network_end_in_reports(
-    tmp_path: Path, loopback_only: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, loopback_only: tuple[str, ...]
 ) -> None:
     if importlib.util.find_spec("nvflare") is None:
         pytest.skip("NVIDIA FLARE is not installed: pip install overheard[nvflare]")
-    monkeypatch.syspath_prepend(str(HERE))
-    script = importlib.import_module("flare_programs")
+    script = load(HERE / "flare_programs.py")
     there = importlib.util.find_spec("xgboost") is not None
     kinds = ["newton", "statistics", *(["trees"] if there else [])]
     jobs(tmp_path, loopback_only, kinds)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 import numpy as np
 import pytest
+from scripts import load
 from typer.testing import CliRunner
 
 from overheard.cli import app as cli
@@ -51,28 +49,7 @@ attributes = ["sex"]
 """
 
 
-def load(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, HERE / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-here, app = load("conftest"), load("flower_trees")
-
-
-@pytest.fixture(autouse=True)
-def _no_telemetry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FLWR_TELEMETRY_ENABLED", "0")
-    monkeypatch.setenv("FLWR_DISABLE_UPDATE_CHECK", "1")
-
-
-def context() -> Any:
-    from flwr.app import Context, RecordDict
-
-    return Context(run_id=1, node_id=1, node_config={}, state=RecordDict(), run_config={})
+here, app = load(HERE / "conftest.py", "recorders_conftest"), load(HERE / "flower_trees.py")
 
 
 def described(place: Path, aggregation: str) -> Recording:
@@ -96,7 +73,7 @@ def test_bagging_is_recorded_and_audited(tmp_path: Path) -> None:
 
     strategy = FedXgbBagging(fraction_train=1.0, fraction_evaluate=0.0, min_available_nodes=4)
     server = app.server(lambda: record(strategy, tmp_path / "run"), rounds=10)
-    server(here.in_process_grid(app.client_app()), context())
+    server(here.in_process_grid(app.client_app()), here.context())
     assert verify(tmp_path / "run").sound
     bare = Recording.open(tmp_path / "run")
     assert bare.payload == "release"
@@ -125,7 +102,7 @@ def test_cyclic_is_recorded_and_audited(tmp_path: Path) -> None:
 
     strategy = FedXgbCyclic(fraction_evaluate=0.0, min_available_nodes=4)
     server = app.server(lambda: record(strategy, tmp_path / "run"), rounds=16)
-    server(here.in_process_grid(app.client_app(cyclic=True)), context())
+    server(here.in_process_grid(app.client_app(cyclic=True)), here.context())
     assert verify(tmp_path / "run").sound
     recording = described(tmp_path, "cyclic")
     found = audit(recording, EAVESDROPPER, ["linear"], ["c1"])
