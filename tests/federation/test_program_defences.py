@@ -17,6 +17,7 @@ from overheard.transcript.knowledge import Releases, SummedReleases
 from overheard.transcript.observe import observe
 from overheard.transcript.target import attribute
 from overheard.transcript.threat import EAVESDROPPER, SECURE_SERVER
+from overheard.transcript.verify import verify
 from overheard.transcript.view import launch
 
 NEWTON = {"name": "newton", "likelihood": "linear"}
@@ -59,6 +60,7 @@ def test_a_sum_of_releases_is_decoded_as_one_pool(tmp_path):
     """Three clients of 20: the sums hold as many numbers as one client's own releases."""
     recording = federated(tmp_path / "run", NEWTON, {"name": "secure_sum"}, people=20)
     target = attribute("s")
+    assert verify(recording.path).sound
     assert Releases not in observe(recording, EAVESDROPPER, target, "1").kinds
     view = observe(recording, SECURE_SERVER, target, "1")
     guess = launch(attack_named("linear_sum"), view, 0)

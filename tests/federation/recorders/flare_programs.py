@@ -72,7 +72,7 @@ def newton(out: Path) -> None:
 
 def trees(out: Path) -> None:
     without_tensorboard(out / "tensorboard")
-    from flare_rows import Rows
+    from flare_rows import Rows  # type: ignore[import-not-found]
     from nvflare.app_opt.xgboost.recipes.bagging import XGBBaggingRecipe
     from nvflare.recipe.sim_env import SimEnv
     from nvflare.recipe.utils import set_per_site_config
