@@ -120,6 +120,11 @@ SWEEPS: dict[str, Setting] = {
 }
 
 
+def code() -> str:
+    """The digest of the code that the rows depend on."""
+    return cell_code(("linear", "linear_sum"))
+
+
 def run(name: str, work: Path) -> list[dict[str, Any]]:
     """The rows of one sweep."""
     asked = SWEEPS[name]
@@ -148,12 +153,11 @@ def main() -> None:
     parser.add_argument("--work", type=Path, help="the sweeps' own folder, to go on from")
     asked = parser.parse_args()
     kept: dict[str, Any] = json.loads(OUT.read_text()) if OUT.exists() else {}
-    code = cell_code(("linear", "linear_sum"))
     for name in asked.only:
-        if kept.get(name, {}).get("code") != code:
+        if kept.get(name, {}).get("code") != code():
             with tempfile.TemporaryDirectory() as folder:
                 rows = run(name, asked.work or Path(folder))
-            kept[name] = {"command": COMMAND, "code": code, "rows": rows}
+            kept[name] = {"command": COMMAND, "code": code(), "rows": rows}
             OUT.write_text(json.dumps(kept, indent=1) + "\n")
         for row in kept[name]["rows"]:
             lift = f"lift {row['leakage']:.3f} ± {row['leakage_spread']:.3f}"

@@ -18,7 +18,7 @@ from sklearn.linear_model import SGDClassifier, SGDRegressor
 import overheard
 from overheard.federation.recorders.description import describe, read_description
 
-SITES, PEOPLE, ROUNDS, RATE = ("north", "south"), 24, 12, 0.02
+SITES, PEOPLE, ROUNDS, RATE = ("north", "south"), 20, 8, 0.02
 COLUMNS = ("age", "income", "visits", "dose", "smokes")
 DESCRIPTION = """
 [data]
