@@ -118,23 +118,34 @@ def _program(
     config: Config, asked: Settings, encoding: Encoding, target: Target, records: Records
 ) -> Program:
     """What clients do that train no network; refuses settings that only networks have."""
-    given = config.training.model_fields_set - {"rounds", "participation"}
+    usual = {name: field.default for name, field in type(config.training).model_fields.items()}
+    said = {name for name, value in config.training if value != usual[name]}
+    given = said - {"rounds", "participation"}
     others = {
         "training." + " and training.".join(sorted(given)): given,
         "[server]": config.server,
         "[property]": config.property,
-        "[[defence]]": config.defence,
     }
     if wrong := [name for name, setting in others.items() if setting]:
         raise FixConfig(
             f"{wrong[0]} is about networks, and model {asked.name!r} trains none: leave it out"
         )
-    return family_named(asked.name).planned(asked, encoding, target, records)
+    defence = chain(*config.defence)
+    made = family_named(asked.name).planned(defence.program(asked), encoding, target, records)
+    if defence.summing is not None:
+        made.summed(1)  # or refuse
+    return made
 
 
 def _recipe(config: Config, encoding: Encoding, target: Target, clients: tuple[str, ...]) -> Recipe:
     """How the clients train a network."""
     training, defence = config.training, chain(*config.defence)
+    for part in defence.parts:
+        if part.hooks() == ("program",):
+            raise FixConfig(
+                f"defence {part.name!r} is about programs that train no network, and model "
+                f"{config.model.name!r} is one: leave it out"
+            )
     assert training.learning_rate is not None  # checked by the config
     loss, outputs = _loss(config, target)
     if training.steps and (not training.batch_size or training.epochs != 1):

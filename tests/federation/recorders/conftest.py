@@ -15,6 +15,11 @@ from uuid import uuid4
 
 import pytest
 
+QUIET = {
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    "RAY_USAGE_STATS_ENABLED": "0",
+}
 NODES = (18446744073709551615, 9223372036854775808, 9223372036854775809, 3)
 """Ids that neither a float nor a signed integer of 64 bits holds."""
 
@@ -32,6 +37,19 @@ def flare(tmp_path: Path, loopback_only: tuple[str, ...]) -> Callable[[str], Pat
         return tmp_path
 
     return run
+
+
+@pytest.fixture(autouse=True)
+def _no_telemetry(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in QUIET.items():
+        monkeypatch.setenv(name, value)
+
+
+def context() -> Any:
+    """A server's, of Flower."""
+    from flwr.app import Context, RecordDict
+
+    return Context(run_id=1, node_id=1, node_config={}, state=RecordDict(), run_config={})
 
 
 def in_process_grid(client_app: Any, nodes: tuple[int, ...] = NODES) -> Any:

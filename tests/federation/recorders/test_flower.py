@@ -18,27 +18,8 @@ from overheard.transcript.verify import verify
 
 pytest.importorskip("flwr", reason="Flower is not installed: pip install overheard[flower]")
 HERE = Path(__file__).parent
-QUIET = {
-    "FLWR_TELEMETRY_ENABLED": "0",
-    "FLWR_DISABLE_UPDATE_CHECK": "1",
-    "RAY_USAGE_STATS_ENABLED": "0",
-}
-
-
-here = load(HERE / "conftest.py", "in_process")
+here = load(HERE / "conftest.py", "recorders_conftest")
 app = load(HERE / "flower_app.py")
-
-
-@pytest.fixture(autouse=True)
-def _no_telemetry(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in QUIET.items():
-        monkeypatch.setenv(name, value)
-
-
-def context() -> Any:
-    from flwr.app import Context, RecordDict
-
-    return Context(run_id=1, node_id=1, node_config={}, state=RecordDict(), run_config={})
 
 
 def digests(folder: Path) -> set[str]:
@@ -74,7 +55,7 @@ def test_what_clients_return_is_what_is_recorded(
         server = app.server(lambda s: record(s, run), final, rounds=3)
     else:
         server = record_app(app.server(lambda s: s, final, rounds=3), run)
-    server(here.in_process_grid(app.client_app), context())
+    server(here.in_process_grid(app.client_app), here.context())
     assert verify(run).sound
     assert recorded_digests(run) == digests(tmp_path / "digests")
     assert_same_model(final, app.expected(3, 4))
@@ -95,7 +76,7 @@ def test_clients_can_be_named_by_what_they_say(tmp_path: Path) -> None:
     from overheard.flower import record
 
     server = app.server(lambda s: record(s, tmp_path / "run", name_by="partition"), rounds=1)
-    server(here.in_process_grid(app.client_app), context())
+    server(here.in_process_grid(app.client_app), here.context())
     recording = Recording.open(tmp_path / "run")
     assert set(recording.clients) == {"0", "1", "2", "3"}
     notes = " ".join(in_the_clear(recording).sentences())
@@ -144,7 +125,7 @@ def test_a_full_disk_ends_the_recording_and_not_the_federation(
     run, final = tmp_path / "run", tmp_path / "final.npz"
     with caplog.at_level(logging.ERROR, "overheard"):
         app.server(lambda s: record(s, run), final, rounds=5)(
-            here.in_process_grid(app.client_app), context()
+            here.in_process_grid(app.client_app), here.context()
         )
     assert_same_model(final, app.expected(5, 4))
     assert [r.message for r in caplog.records if r.name == "overheard"] == [
@@ -174,7 +155,7 @@ def test_a_federation_that_fails_keeps_its_rounds(tmp_path: Path) -> None:
 
     grid.push_messages = failing
     with pytest.raises(KeyError, match="a client's fault"):
-        record_app(inner, tmp_path / "run")(grid, context())
+        record_app(inner, tmp_path / "run")(grid, here.context())
     recording = Recording.open(tmp_path / "run")
     assert [r.number for r in recording.rounds] == [1, 2]
     assert not recording.closed
@@ -191,7 +172,7 @@ def test_a_client_that_answers_with_an_error_is_missing_from_its_round(tmp_path:
         return app.client_app(message, context)
 
     server = record_app(app.server(lambda s: s, rounds=2), tmp_path / "run")
-    server(here.in_process_grid(failing), context())
+    server(here.in_process_grid(failing), here.context())
     recording = Recording.open(tmp_path / "run")
     assert set(recording.clients) == {str(node) for node in here.NODES[:3]}
     assert verify(tmp_path / "run").sound
@@ -219,7 +200,7 @@ def test_nobody_waits_for_the_slow(tmp_path: Path) -> None:
             assert len(list(grid.pull_messages(ask(quick, value)))) == 1
         assert len(list(grid.pull_messages(late))) == 1
 
-    record_app(server, tmp_path / "run")(here.in_process_grid(app.client_app), context())
+    record_app(server, tmp_path / "run")(here.in_process_grid(app.client_app), here.context())
     assert verify(tmp_path / "run").sound
     recording = Recording.open(tmp_path / "run")
     numbers, sent, _, _ = recording.link(str(quick))
@@ -243,7 +224,7 @@ def test_legacy_apps(secure: bool, tmp_path: Path) -> None:
 
     server = legacy.secure_server(3) if secure else legacy.server(3)
     record_app(server, tmp_path / "run")(
-        here.in_process_grid(legacy.secure_client if secure else legacy.client), context()
+        here.in_process_grid(legacy.secure_client if secure else legacy.client), here.context()
     )
     assert verify(tmp_path / "run").sound
     recording = Recording.open(tmp_path / "run")
@@ -282,7 +263,7 @@ def read_total(recording: Recording, row: int) -> np.ndarray:
 def run_here(words: list[str], timeout: int) -> None:
     done = subprocess.run(
         words,
-        env={**os.environ, **QUIET},
+        env={**os.environ, **here.QUIET},
         capture_output=True,
         text=True,
         timeout=timeout,
