@@ -21,7 +21,7 @@ from overheard.federation.recorders.described import Description
 from overheard.identify.clients import who_is_who
 from overheard.identify.search import Fitted, search
 from overheard.identify.variants import described, messages, structures
-from overheard.programs.recipe import Dense, Recipe
+from overheard.programs.recipe import Recipe
 from overheard.transcript.store import Recording
 
 CLIENTS = 3
@@ -98,6 +98,5 @@ def _winner(description: Description, recipe: Recipe) -> Description:
         "loss": recipe.loss,
     }
     content = description.model_dump(exclude_defaults=True) | {"training": training}
-    if isinstance(recipe.model, Dense) and recipe.model.hidden and content["model"].get("name"):
-        content["model"]["activation"] = recipe.model.activation
+    content["model"] |= recipe.model.choices
     return Description.model_validate(content)

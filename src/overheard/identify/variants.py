@@ -26,7 +26,6 @@ from overheard.transcript.store import Recording
 from overheard.transcript.target import LOCAL_MODEL
 from overheard.transcript.threat import Threat
 
-ACTIVATIONS = ("relu", "tanh", "sigmoid")
 ROUNDS = 6
 """Messages of a client that are looked at, evenly spread."""
 _LINK = Threat("identify", frozenset({Link}), "")
@@ -113,17 +112,11 @@ def structures(known: Known, names: Sequence[str]) -> Iterator[Structure]:
         tuple(encode(recipe.encoding, truth[c]) for c in names),
         tuple(recipe.target.encode(truth[c]) for c in names),
     )
-    model = recipe.model
     losses = ("cross_entropy",) if recipe.target.classes else ("squared_error", "huber")
     for loss in losses:
-        if not isinstance(model, Dense) or not model.hidden:
-            made = recipe.model_copy(update={"loss": loss})
-            yield Structure(f"{known.words}, {loss}", made, seen)
-            continue
-        for activation in ACTIVATIONS:
-            layers = model.model_copy(update={"activation": activation})
-            both = recipe.model_copy(update={"loss": loss, "model": layers})
-            yield Structure(f"{known.words}, {loss}, {activation}", both, seen)
+        for model in recipe.model.others():
+            made = recipe.model_copy(update={"loss": loss, "model": model})
+            yield Structure(", ".join([known.words, loss, *model.choices.values()]), made, seen)
 
 
 def messages(recording: Recording, names: Sequence[str], rounds: int = ROUNDS) -> Messages:
