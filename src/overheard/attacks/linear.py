@@ -42,6 +42,8 @@ _FAR = 1e4  # mean square of what no candidate explains, in units of rounding, t
 # ladder raises the noise to it, and a wrong description leaves many orders of magnitude more
 _DOUBT = 1e-6  # of a candidate that whole counts allow
 _SWEEPS = 200
+_OF_EVERYBODY = 2.0  # records whose values everybody's shares stand for, so that none becomes 0
+_SETTLED = 0.5  # records by which a share moves no more
 
 
 @dataclass(frozen=True)
@@ -208,7 +210,22 @@ def decoded(
 
 
 def _whole(constraints: Constraints, ties: Groups, prior: Array) -> WholeCounts:
-    return whole_counts(constraints.counts, constraints.low, constraints.high, ties, prior)
+    """What the counts say. How common each value is at this client is fitted to them by expectation
+    maximisation, where every answer can be summed: a prior is everybody's, and clients differ.
+    """
+    bounds = (constraints.counts, constraints.low, constraints.high, ties)
+    found, before, sizes = whole_counts(*bounds, prior), prior.mean(axis=0), np.bincount(ties)
+    shares = before
+    for _ in range(_SWEEPS if constraints.complete else 0):
+        if not found.possible or found.left_open.any():
+            break
+        fitted = (sizes @ found.shares + _OF_EVERYBODY * before) / (len(ties) + _OF_EVERYBODY)
+        if np.abs(fitted - shares).max() * len(ties) < _SETTLED:
+            break
+        shares = fitted
+        mine = prior * (shares / np.maximum(before, 1e-300))
+        found = whole_counts(*bounds, mine / mine.sum(axis=1, keepdims=True))
+    return found
 
 
 def _as_told_apart(probabilities: Array, ties: Groups, prior: Array) -> Array:
