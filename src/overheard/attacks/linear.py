@@ -15,13 +15,14 @@ from numpy.typing import NDArray
 
 from overheard.attacks.attribute.max_entropy import flagged, prior_shares
 from overheard.decoding.counts import decode_tied, tie_diagnostics
+from overheard.decoding.label_solve import solve_residuals
 from overheard.decoding.max_entropy import Posterior
 from overheard.decoding.sparse_ladder import decode_sparse
 from overheard.decoding.whole_counts import WholeCounts, whole_counts
 from overheard.errors import ChooseAnotherAttack, FixData
 from overheard.programs.program import Candidates, Constraints, Program
 from overheard.programs.records import Records, encode
-from overheard.transcript.guess import AttributeValues, Membership
+from overheard.transcript.guess import AttributeValues, LabelValues, Membership
 from overheard.transcript.knowledge import (
     AttributeDomain,
     AttributePrior,
@@ -154,6 +155,46 @@ class LinearMembership:
             **notes,
         }
         return Membership(np.clip(inside, 0.0, 1.0), attribute, told)
+
+
+@dataclass(frozen=True)
+class LinearLabel:
+    """Reads what a program releases as linear in the records' labels (gradients are, of squared
+    error, Poisson and gamma) and solves for every label at once, knowing the other columns. Labels
+    that the equations leave open stay near the mean that they tell.
+    """
+
+    name: ClassVar[str] = "linear_label"
+    paper: ClassVar[str] = "overheard"
+    question: ClassVar[str] = "label"
+    needs: ClassVar[frozenset[type[Any]]] = frozenset({Releases, ClientProgram, PublicRecords})
+    equation: ClassVar[str] = "release = Σᵢ φᵢ(0) + yᵢ (φᵢ(1) - φᵢ(0))"
+
+    def __call__(self, view: View, rng: np.random.Generator) -> LabelValues:
+        program, heard = view.know(ClientProgram).program, view.know(Releases).exchanges
+        known = view.know(PublicRecords).records
+        label, size = program.target.column, len(known)
+        tables = [Records({**known.columns, label: np.full(size, y)}) for y in (0.0, 1.0, 2.0)]
+        if program.target.classes:
+            raise ChooseAnotherAttack(f"{label!r} is a class; this solves for numbers")
+        probe = program.measure(heard[:1], Candidates(tuple(tables))).differences
+        probe = probe.reshape(size, 2, -1)
+        if not np.allclose(probe[:, 1], 2 * probe[:, 0], rtol=1e-3, atol=1e-3 * np.abs(probe).max()):
+            raise ChooseAnotherAttack(f"what was released is not linear in {label!r}")
+        found = program.measure(heard, Candidates(tuple(tables[:2])))
+        each, louder = found.differences, max(1.0, found.misfit) ** 0.5
+        together = each.sum(axis=0)
+        mean = float(together @ found.total / max(float(together @ together), 1e-300))
+        rows = (each.T, found.total - mean * together, np.full(found.rank, louder))
+        solved = solve_residuals([rows], size)
+        told = {
+            "identified": int(solved.identified.sum()),
+            "records": size,
+            "prior_sd": solved.tau,
+            "rank": found.rank,
+            "misfit": found.misfit,
+        }
+        return LabelValues(mean + solved.values, solved.sd, told)
 
 
 def decoded(
