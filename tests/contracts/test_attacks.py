@@ -10,7 +10,7 @@ import re
 
 import numpy as np
 import pytest
-from federations import NEWTON, STATISTICS, TREES
+from federations import HISTOGRAMS, NEWTON, STATISTICS, TREES
 from quick_attacks import attack_named
 
 from overheard.attacks import all_attacks, listens, words
@@ -39,6 +39,7 @@ FEDERATIONS = {
     "Newton steps": (NEWTON, {"rounds": 6}),
     "tables": (STATISTICS, {"rounds": 1, "participation": 1.0}),
     "trees": (TREES, {"rounds": 4, "participation": 1.0}),
+    "histograms": (HISTOGRAMS, {"rounds": 3, "participation": 1.0}),
 }
 
 

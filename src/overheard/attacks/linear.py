@@ -179,7 +179,9 @@ class LinearLabel:
             raise ChooseAnotherAttack(f"{label!r} is a class; this solves for numbers")
         probe = program.measure(heard[:1], Candidates(tuple(tables))).differences
         probe = probe.reshape(size, 2, -1)
-        if not np.allclose(probe[:, 1], 2 * probe[:, 0], rtol=1e-3, atol=1e-3 * np.abs(probe).max()):
+        if not np.allclose(
+            probe[:, 1], 2 * probe[:, 0], rtol=1e-3, atol=1e-3 * np.abs(probe).max()
+        ):
             raise ChooseAnotherAttack(f"what was released is not linear in {label!r}")
         found = program.measure(heard, Candidates(tuple(tables[:2])))
         each, louder = found.differences, max(1.0, found.misfit) ** 0.5

@@ -192,15 +192,15 @@ def _of_tree(sums: _Sums, settings: TreeSettings, parallel: int) -> SparseEquati
     if share < 1:
         # the draw moves both sums of a leaf together, so that only one of them is used
         drawn = OVERFIT**2 * share * (1 - share) * sums.over(term**2)
-        return _rows(share * term, sums.leaf, (right, np.sqrt(sd**2 + drawn)), said)
-    made = [_rows(term, sums.leaf, (right, sd), said)]
+        return cell_rows(share * term, sums.leaf, (right, np.sqrt(sd**2 + drawn)), said)
+    made = [cell_rows(term, sums.leaf, (right, sd), said)]
     if tree.hessian is not None:
         sd = np.sqrt(np.square(total * HALF_ULP * UNIFORM) + rounded)
-        made.append(_rows(sums.hessian, sums.leaf, (total, sd), leaf))
+        made.append(cell_rows(sums.hessian, sums.leaf, (total, sd), leaf))
     return joined(made, same_cells=True)
 
 
-def _rows(
+def cell_rows(
     term: Array, leaf: Ints, total: tuple[Array, Array], said: NDArray[np.bool_]
 ) -> SparseEquations:
     """One equation a node that is ``said``: its total and its noise, over the terms in it."""
