@@ -245,8 +245,12 @@ class Histograms(Program):
             not whole
             or feature.max() >= len(self.cuts)
             or (feature[:, self.nodes // 2 :] >= 0).any()
+            or np.abs(value).max() > np.finfo(np.float32).max
         ):
-            raise FixRecording(f"round {number}: splits name inputs that there are not")
+            raise FixRecording(
+                f"round {number}: trees that split on inputs that there are not, below their last "
+                "level, or into values that float32 does not hold"
+            )
         if level not in range(self.settings.max_depth):
             raise FixRecording(
                 f"round {number}: level {level:g} of trees of depth {self.settings.max_depth}"
