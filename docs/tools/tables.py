@@ -24,7 +24,7 @@ from comparisons import MEAN, Comparison, Shown, comparison_of, interval, shown
 from released import newton_table, released_table
 from screenshots import demo_audits, take_audits
 from speeds import growth_table, speed_table
-from trees import certain_table, curve_table, defence_table
+from trees import certain_table, curve_table, defence_table, histogram_table
 from trials import reliability_tables
 
 from overheard.attacks import all_attacks, equation, is_slow, words
@@ -252,6 +252,7 @@ MARKED = {
     "trees": curve_table,
     "trees certain": certain_table,
     "trees defences": defence_table,
+    "trees histograms": histogram_table,
 }
 FILLED = (
     "README.md", "docs/reliability.md", "docs/benchmarks.md", "docs/statistics.md", "docs/trees.md"

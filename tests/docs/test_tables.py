@@ -32,6 +32,7 @@ def tables() -> Any:
         ("docs/trees.md", "trees"),
         ("docs/trees.md", "trees certain"),
         ("docs/trees.md", "trees defences"),
+        ("docs/trees.md", "trees histograms"),
     ],
 )
 def test_pages_have_the_tables_of_today(tables: Any, page: str, table: str) -> None:
