@@ -37,7 +37,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overheard.attacks import attack_named
-from overheard.attacks.linear import stranger
+from overheard.attacks.front import beforehand
 from overheard.code_digest import code_of, stands_on
 from overheard.data import adult, randhie
 from overheard.data.dataset import Dataset
@@ -208,7 +208,7 @@ def listened(heard: View, truth: NDArray[Any], auxiliary: AuxiliaryData) -> dict
     plain = launch(attack, heard, 0)
     seconds = time.process_time() - began
     guess = launch(attack, heard.knowing(auxiliary), 0)
-    prior = stranger(heard.knowing(auxiliary))
+    prior = beforehand(heard.knowing(auxiliary))
     values = np.asarray(guess.values)
     confidence = guess.probabilities.max(axis=1)
     right = guess.choice() == truth
@@ -295,7 +295,7 @@ def by_counts(view: View, truth: NDArray[Any]) -> dict[str, Any]:
             parts.append(cell_rows(np.ones(shape), cell, total, np.ones(len(true), dtype=bool)))
     tables = possible.tables[0]
     assert tables is not None
-    found = decode_sparse(joined(parts), program.alike(tables), stranger(view)).posterior
+    found = decode_sparse(joined(parts), program.alike(tables), beforehand(view)).posterior
     right = found.guess == secret
     certain = found.confidence > CERTAIN
     return {
