@@ -198,3 +198,19 @@ def test_proven_is_a_value_and_not_a_count_of_values():
     assert (cells.values() >= 0).all()
     assert cells.proven().tolist() == [False, False, True]
     assert decode_sparse(equations, np.arange(3)).proven.tolist() == [False, False, True]
+
+
+def test_equations_that_say_the_same_are_searched():
+    """A Hessian that is the gradient: as surely known as either alone."""
+    rng = np.random.default_rng(2)
+    truth = (rng.random(40) < 0.1).astype(np.int64)
+    one = rng.normal(size=40)
+    rows = np.stack([one, one])
+    equations = SparseEquations(
+        40, 2, np.repeat([0, 1], 40), np.tile(np.arange(40), 2), rows.reshape(-1, 1),
+        rows @ truth, np.full(2, 1e-10), np.zeros(2, dtype=np.int64),
+    )  # fmt: skip
+    cells = Cells(equations)
+    likely = np.where(truth == 1, 0.6, 0.05)
+    assert cells.search(np.column_stack([1 - likely, likely]))
+    np.testing.assert_array_equal(cells.values(), truth)

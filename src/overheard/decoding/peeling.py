@@ -321,8 +321,10 @@ def _density(cell: _Cell, each: list[Array], chances: list[Array]) -> float:
         middle = share @ contribution
         mean = mean + middle
         covariance += (contribution - middle).T @ ((contribution - middle) * share[:, None])
-    _, size = np.linalg.slogdet(2 * np.pi * covariance)
-    return float(-0.5 * (size + mean @ np.linalg.solve(covariance, mean)))
+    # rows that say the same are one, up to the noise: no variance is below it
+    sizes, axes = np.linalg.eigh(covariance)
+    sizes, along = np.maximum(sizes, 1.0), axes.T @ mean
+    return float(-0.5 * (np.log(2 * np.pi * sizes) + along**2 / sizes).sum())
 
 
 def _steps(vectors: Array) -> Array:
