@@ -11,18 +11,19 @@ from functools import cache
 
 import numpy as np
 import pytest
-from federations import NEWTON, STATISTICS, recorded
+from federations import HISTOGRAMS, NEWTON, STATISTICS, TREES, recorded
 from quick_attacks import attack_named
 
-from overheard.attacks import all_attacks, words
+from overheard.attacks import all_attacks, listens, words
 from overheard.errors import GrantKnowledge
 from overheard.evaluation.attempt import NOT_RUN
 from overheard.evaluation.baselines import imputation, majority_share
 from overheard.evaluation.intervals import share_interval
 from overheard.evaluation.metrics import attribute_hits
+from overheard.programs.program import families
 from overheard.programs.records import Records
 from overheard.questions.question import all_questions
-from overheard.transcript.knowledge import KINDS
+from overheard.transcript.knowledge import KINDS, Releases
 from overheard.transcript.observe import observe, told_of
 from overheard.transcript.target import Target
 from overheard.transcript.threat import EAVESDROPPER
@@ -38,7 +39,16 @@ FEDERATIONS = {
     "mini-batches": ({"name": "linear"}, {"batch_size": 16}),
     "Newton steps": (NEWTON, {"rounds": 6}),
     "tables": (STATISTICS, {"rounds": 1, "participation": 1.0}),
+    "trees": (TREES, {"rounds": 4, "participation": 1.0}),
+    "histograms": (HISTOGRAMS, {"rounds": 3, "participation": 1.0}),
 }
+
+
+def asked(federation):
+    """The model and its training; skipped without what they need."""
+    if federation == "trees":
+        pytest.importorskip("xgboost", reason="needs overheard[xgboost]")
+    return FEDERATIONS[federation]
 
 
 def target_of(attack, recording):
@@ -72,7 +82,7 @@ def test_describes_itself(name):
 @pytest.mark.parametrize("federation", FEDERATIONS)
 def test_contract(federate, federation):
     """Runs or says in one sentence why not; deterministic; needs what it says it needs."""
-    model, training = FEDERATIONS[federation]
+    model, training = asked(federation)
     recording = federate(model, audit=EVERY_QUESTION, **training)
     ran, refusals = 0, []
     for name in NAMES:
@@ -109,7 +119,7 @@ def permuted(tmp_path_factory):
             columns["s"] = rng.permutation(columns["s"])
             return dataclasses.replace(dataset, records=Records(columns))
 
-        model, training = FEDERATIONS[federation]
+        model, training = asked(federation)
         path = tmp_path_factory.mktemp("permuted") / "run"
         recording = recorded(path, model, permute, clients=6, **training)
         truth = {
@@ -130,13 +140,17 @@ def test_placebo(permuted, federation, name):
     which the transcript holds nothing. Public columns and labels still tell something: that is
     the imputation. One client in six may stray beyond its interval by chance.
     """
+    attack = attack_named(name)
+    network = FEDERATIONS[federation][0]["name"] not in families()
+    if listens(attack) and network == (Releases in attack.needs):
+        pytest.skip("does not apply to this federation")
     recording, truth = permuted(federation)
     recipe = told_of(recording)
     beaten = 0
     for client, records in truth.items():
         view = observe(recording, EAVESDROPPER, Target("attribute", "s"), client)
         try:
-            guess = launch(attack_named(name), view, 0)
+            guess = launch(attack, view, 0)
         except NOT_RUN:
             pytest.skip("does not apply to this federation")
         low, _ = share_interval(attribute_hits(guess, records["s"]))

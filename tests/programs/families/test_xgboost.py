@@ -11,13 +11,14 @@ from federations import recorded
 from overheard.attacks import attack_named
 from overheard.errors import FixConfig, FixRecording, OverheardError
 from overheard.evaluation.audit import audit
+from overheard.evaluation.metrics import attribute_hits
 from overheard.programs.families.xgboost import MODEL, read_exchanges
 from overheard.programs.program import Candidates, Exchange, program_of
 from overheard.programs.records import Records
 from overheard.transcript.kind import program_in
 from overheard.transcript.knowledge import AuxiliaryData, ClientProgram, Labels, Releases
 from overheard.transcript.observe import observe
-from overheard.transcript.target import attribute, membership
+from overheard.transcript.target import LABEL, attribute, joined, membership
 from overheard.transcript.threat import EAVESDROPPER
 from overheard.transcript.verify import verify
 from overheard.transcript.view import launch
@@ -148,6 +149,39 @@ def test_members_are_found_in_a_pool(tmp_path):
     guess = launch(attack_named("linear_membership"), view, 0)
     member = made.truth("Membership", "membership.s")["0"]["__member__"] > 0.5
     assert (guess.choice() == member).mean() > 0.9
+
+
+def test_labels_are_solved_for(tmp_path):
+    made = recorded(
+        tmp_path / "run", SQUARED, clients=2, people=60, rounds=20, participation=1.0,
+        audit={"attributes": [], "label": True},
+    )  # fmt: skip
+    view = observe(made, EAVESDROPPER, LABEL, "0")
+    guess = launch(attack_named("linear_label"), view, 0)
+    exact = guess.sd < 1e-3  # the others are in the same leaves as somebody else, always
+    assert exact.sum() == guess.diagnostics["identified"] > 45
+    np.testing.assert_allclose(guess.values[exact], made.truth()["0"]["y"][exact], atol=1e-5)
+
+
+def test_several_attributes_are_one_secret(tmp_path):
+    """Two columns of six combinations, decoded as one; what is certain is right."""
+
+    def with_second(dataset):
+        words = np.random.default_rng(7).choice(["never", "often", "once"], len(dataset.records))
+        columns = dataset.records.columns
+        moved = columns["y"] + (words == "often")
+        return dataclasses.replace(dataset, records=Records({**columns, "t": words, "y": moved}))
+
+    made = recorded(
+        tmp_path / "run", SQUARED, clients=2, people=40, rounds=20, participation=1.0,
+        audit={"attributes": [["s", "t"]]}, change=with_second,
+    )  # fmt: skip
+    secret = attribute("s", "t")
+    guess = launch(attack_named("linear"), observe(made, EAVESDROPPER, secret, "0"), 0)
+    right = attribute_hits(guess, joined(made.truth()["0"], secret)["s+t"])
+    assert len(guess.values) == 6
+    assert right.mean() > 0.9
+    assert right[guess.probabilities.max(axis=1) > 0.99].all()
 
 
 @pytest.mark.parametrize("step", [0.0, 0.02])

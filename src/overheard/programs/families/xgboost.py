@@ -3,8 +3,9 @@
 As Flower's and FLARE's XGBoost apps do it: the server sends the global model, a client grows one or
 a few trees on top of it and returns them (bagging: the server appends everybody's) or the whole
 model (cyclic: it goes on to the next client). Models travel as the bytes of XGBoost's JSON or
-UBJSON. How they are read: `programs/trees/model.py`; what their leaves say about the records, and
-how exactly: `programs/trees/equations.py`.
+UBJSON, or as LightGBM's text, whose names for the same settings differ (eta: learning_rate). How
+they are read: `programs/trees/model.py`, `programs/trees/lightgbm.py`; what their leaves say about
+the records, and how exactly: `programs/trees/equations.py`.
 """
 
 from __future__ import annotations
@@ -137,7 +138,7 @@ class Trees(Program):
         labels = np.stack([self.target.encode(table) for table in full])
         present = np.array([table is not None for table in tables])
         each = trees.Candidates(
-            inputs.astype(np.float32), labels.astype(np.float32), None if present.all() else present
+            inputs, labels.astype(np.float32), None if present.all() else present
         )
         return trees.tree_equations(read_exchanges(heard), each, self.settings)
 
