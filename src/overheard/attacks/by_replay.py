@@ -39,6 +39,10 @@ _PROVEN, _NEARLY_ALL = 8.0, 0.9  # units in the last place within which a proven
 # does not repeat in another order of additions
 _ONES = 400  # single changes that are tried where several at once do not help
 _LOOKED_AT = 5000  # pairs of changes
+_BITS, _UNLIKELY = 2000, 20.0  # coordinates whose last bits are looked at; e to the minus that
+_SHARPEST = 300.0  # what the records do to a coordinate, in units of its noise: more precision
+# than single precision can use together with the other coordinates'
+_GAIN = 1e-3  # of the sum of squares, in units of rounding's variance: less is arithmetic
 _MOVED = 0.02  # share of the coordinates, beyond those that differ, that a change must move
 
 
@@ -70,6 +74,8 @@ class Replay:
 
     def answer(self) -> Answer | None:
         """The proven answer, or None."""
+        if all(course.straight for course in self.courses) and self.candidates.present.all():
+            return self._proven(self._descended(self._hard(self._posterior(self.prior))))
         belief, best, least, worse = self.prior, self._hard(self.prior), np.inf, 0
         for number in range(_NEWTON):
             found = self._posterior(belief)
@@ -148,7 +154,7 @@ class Replay:
         for number, (course, returned) in enumerate(
             zip(self.courses, self.link.returned, strict=True)
         ):
-            end, parts = course.linearised(belief)
+            end, parts = course.linearised(belief, returned)
             if len(self.which) <= number:
                 self.which.append(_telling(course, parts))
             which = self.which[number]
@@ -160,11 +166,41 @@ class Replay:
         # records gets wrong moves a coordinate far: Student's tails
         reach = np.sqrt(np.einsum("nr,nr->r", columns, columns, dtype=np.float64))
         reach = np.maximum(reach, 1e-12 * float(reach.max(initial=1e-300)))
+        if all(course.straight for course in self.courses):
+            told = zip(self.courses, self.link.returned, self.which, strict=True)
+            sd = np.concatenate([course.doubt(end)[which] for course, end, which in told])
+            return columns, residual, np.maximum(sd, reach / _SHARPEST)
         scaled = residual / reach
         middle = max(float(np.median(np.abs(scaled))) / 0.6745, 1e-12)
         weight = (_TAILS + 1) / (_TAILS + np.minimum(np.abs(scaled / middle), 1e6) ** 2)
         sd = np.hypot(reach * middle / np.sqrt(weight), np.concatenate(places))
         return columns, residual, sd
+
+    def _descended(self, choice: Choice) -> Choice:
+        """Of a straight line the changes of one record, or of two together, that lower the
+        residual most, until none does: no replay is needed to say so."""
+        n, free, rows = len(choice), self.values - 1, np.arange(len(choice))
+        gram, told = _products(*self._linearised(np.eye(self.values)[choice]))
+        whole = np.zeros((n, self.values, n, self.values), np.float32)
+        whole[:, 1:, :, 1:] = gram.reshape(n, free, n, free)
+        left = np.column_stack([np.zeros(n), told.reshape(n, free)])
+        for _ in range(len(choice)):
+            record, other = np.nonzero(np.arange(self.values) != choice[:, None])
+            now = choice[record]
+            across = whole[record, other] - whole[record, now]  # (c, n, K)
+            both = across[:, record, other] - across[:, record, now]
+            alone = 2 * (left[record, other] - left[record, now]) - np.diagonal(both)
+            pairs = alone[:, None] + alone[None, :] - 2 * both
+            pairs[record[:, None] == record[None, :]] = -np.inf
+            pairs[np.diag_indices(len(pairs))] = alone
+            best = int(np.argmax(pairs))
+            if pairs.flat[best] <= _GAIN:
+                break
+            for one in {best // len(pairs), best % len(pairs)}:
+                i, a, b = record[one], now[one], other[one]
+                left -= whole[i, b] - whole[i, a]
+                choice = np.where(rows == i, b, choice)
+        return choice
 
     def _polished(self, choice: Choice, least: float) -> Choice:
         """The changes that the linearised residual at the hard answer asks for, again and again:
@@ -282,6 +318,8 @@ class Replay:
             sum_of = np.clip(moves[one] + moves[two], -far, far)
             both[one, two] = both[two, one] = sum_of @ sum_of
         noticed = np.minimum(alone, both.min(axis=1)) > least
+        if not noticed.all():
+            noticed |= _bits_changed(moves, apart, alike)
         seen = np.ones(len(choice), dtype=bool)
         np.logical_and.at(seen, record, noticed)
         probabilities = np.where(seen[:, None], np.eye(self.values)[choice], self.prior)
@@ -324,6 +362,24 @@ def _products(columns: Single, residual: Array, sd: Array) -> tuple[Array, Array
     gram = (white @ white.T).astype(np.float64)
     gram[np.diag_indices(len(gram))] += _SINGLE * float(np.diagonal(gram).max(initial=0.0))
     return gram, (white @ (residual / sd).astype(np.float32)).astype(np.float64)
+
+
+def _bits_changed(moves: Single, apart: Array, alike: NDArray[np.intp]) -> NDArray[np.bool_]:
+    """Changes (c,) that, alone or with any other, would have changed the last bits of the message.
+
+    A change that moves a coordinate by a tenth of a unit in the last place changes what it is
+    rounded to one time in ten: that nothing (or so few) differs has a probability of e to the
+    minus their sum.
+    """
+    some = np.argsort(-np.abs(moves).sum(axis=0), kind="stable")[:_BITS]
+    moves, least = moves[:, some], _UNLIKELY + 2.0 * float((apart[some] >= 0.5).sum())
+    noticed = np.minimum(np.abs(moves), 1).sum(axis=1) > least
+    for one in range(len(moves) - 1):
+        both = np.minimum(np.abs(moves[one + 1 :] + moves[one]), 1).sum(axis=1)
+        quiet = (both <= least) & (alike[one + 1 :] != alike[one])
+        noticed[one] &= not quiet.any()
+        noticed[one + 1 :] &= ~quiet
+    return np.asarray(noticed)
 
 
 def _agrees(apart: Array) -> bool:
