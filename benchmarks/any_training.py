@@ -2,11 +2,12 @@
 
     python benchmarks/any_training.py [--records 100 300] [--seeds 3] [--only NAME ...]
 
-Adult (needs the data), the attribute ``sex``, a network of 128 and 64 units with cross-entropy,
-one message unless it says rounds, other networks where it names them. Writes benchmarks/any_training.json, a row a recipe and size: the share guessed right
-over the seeds, the mean certainty, what simulated clients predicted, how many answers were proven
-by replay or flagged, the majority, a stranger's imputation and processor seconds. The recipes
-were written down before they were run; what is there already is kept.
+Adult (needs the data), the attribute ``sex``, a network of 128 and 64 units with cross-entropy (or
+another, where a row names its layers), one message unless a row says rounds. Writes
+benchmarks/any_training.json, a row a recipe and size: the share guessed right over the seeds, the
+mean certainty, what simulated clients predicted, how many answers were proven by replay or flagged,
+the majority, a stranger's imputation and processor seconds. The recipes were written down before
+they were run; what is there already is kept.
 """
 
 from __future__ import annotations

@@ -39,7 +39,8 @@ _PROVEN, _NEARLY_ALL = 8.0, 0.9  # units in the last place within which a proven
 # does not repeat in another order of additions
 _ONES = 400  # single changes that are tried where several at once do not help
 _LOOKED_AT = 5000  # pairs of changes
-_BITS, _UNLIKELY = 2000, 20.0  # coordinates whose last bits are looked at; e to the minus that
+_BITS, _UNLIKELY = 4000, 15.0  # coordinates whose last bits are looked at; e to the minus that is
+# the chance that a change leaves as few of them different as there are
 _SHARPEST = 300.0  # what the records do to a coordinate, in units of its noise: more precision
 # than single precision can use together with the other coordinates'
 _GAIN = 1e-3  # of the sum of squares, in units of rounding's variance: less is arithmetic
@@ -75,7 +76,8 @@ class Replay:
     def answer(self) -> Answer | None:
         """The proven answer, or None."""
         if all(course.straight for course in self.courses) and self.candidates.present.all():
-            return self._proven(self._descended(self._hard(self._posterior(self.prior))))
+            found = self._posterior(self.prior)
+            return self._proven(self._descended(self._hard(found)), found)
         belief, best, least, worse = self.prior, self._hard(self.prior), np.inf, 0
         for number in range(_NEWTON):
             found = self._posterior(belief)
@@ -292,9 +294,9 @@ class Replay:
         made[record[order[:count]]] = other[order[:count]]
         return made
 
-    def _proven(self, choice: Choice) -> Answer | None:
+    def _proven(self, choice: Choice, before: Array | None = None) -> Answer | None:
         """The answer, where its replay agrees to rounding. Records of which a change would go
-        unnoticed keep their prior."""
+        unnoticed keep what was known of them before (n, K), the prior if nothing else was."""
         apart = np.abs(self._apart(choice))
         if not _agrees(apart):
             return None
@@ -320,9 +322,9 @@ class Replay:
         noticed = np.minimum(alone, both.min(axis=1)) > least
         if not noticed.all():
             noticed |= _bits_changed(moves, apart, alike)
-        seen = np.ones(len(choice), dtype=bool)
+        seen, known = np.ones(len(choice), dtype=bool), self.prior if before is None else before
         np.logical_and.at(seen, record, noticed)
-        probabilities = np.where(seen[:, None], np.eye(self.values)[choice], self.prior)
+        probabilities = np.where(seen[:, None], np.eye(self.values)[choice], known)
         return Answer(
             tied(probabilities, self.ties),
             "replay",
@@ -368,15 +370,19 @@ def _bits_changed(moves: Single, apart: Array, alike: NDArray[np.intp]) -> NDArr
     """Changes (c,) that, alone or with any other, would have changed the last bits of the message.
 
     A change that moves a coordinate by a tenth of a unit in the last place changes what it is
-    rounded to one time in ten: that nothing (or so few) differs has a probability of e to the
-    minus their sum.
+    rounded to one time in ten.
     """
     some = np.argsort(-np.abs(moves).sum(axis=0), kind="stable")[:_BITS]
-    moves, least = moves[:, some], _UNLIKELY + 2.0 * float((apart[some] >= 0.5).sum())
-    noticed = np.minimum(np.abs(moves), 1).sum(axis=1) > least
+    moves, differ = moves[:, some], float((apart[some] >= 0.5).sum())
+
+    def told(bits: Single) -> NDArray[np.bool_]:
+        """Would so many of them that change on the average have left as few that differ?"""
+        changed = np.minimum(np.abs(bits), 1).sum(axis=1)
+        return np.asarray(changed - differ > np.sqrt(2 * _UNLIKELY * changed))
+
+    noticed = told(moves)
     for one in range(len(moves) - 1):
-        both = np.minimum(np.abs(moves[one + 1 :] + moves[one]), 1).sum(axis=1)
-        quiet = (both <= least) & (alike[one + 1 :] != alike[one])
+        quiet = ~told(moves[one + 1 :] + moves[one]) & (alike[one + 1 :] != alike[one])
         noticed[one] &= not quiet.any()
         noticed[one + 1 :] &= ~quiet
     return np.asarray(noticed)

@@ -220,7 +220,7 @@ class _Round:
         noise's covariance (Woodbury).
         """
         means, roots = self.states.given(found)
-        n, free, values = means.shape
+        n, free, _ = means.shape
         apart = means[:, :, 1:] - means[:, :, :1]
         cross = cross - self.white.gram @ means[:, :, 0].ravel()
 

@@ -75,7 +75,7 @@ def shown_gradient(recipe: Recipe, sent: Wire, returned: Wire) -> tuple[Array, A
         direction = direction - chosen.weight_decay * start
     # in single precision the largest step is not quite the rate
     one = np.ones(1, sent.dtype)
-    rule = adam(chosen.betas, chosen.eps)
+    rule = adam(chosen.betas, eps=0.0)
     left = float(rule.update(one, rule.init(one), one)[0][0]) - np.abs(direction)
     hidden = left < _VISIBLE * rounded(recipe, returned) / rate
     left = np.where(hidden, 1.0, left)
