@@ -157,7 +157,7 @@ def normed() -> nn.Module:
 
 
 def batch_normed() -> nn.Module:
-    return nn.Sequential(nn.Linear(9, 24), nn.BatchNorm1d(24), nn.Linear(24, 1))
+    return nn.Sequential(nn.Linear(9, 48), nn.BatchNorm1d(48), nn.ReLU(), nn.Linear(48, 1))
 
 
 @pytest.fixture
@@ -177,8 +177,17 @@ def test_any_module(settings: dict[str, Any], own: Any, federate: Federate) -> N
     assert accuracy(recording, view, guess) >= 0.95
 
 
-def test_modules_that_mix_records_are_refused(own: Any, federate: Federate) -> None:
-    view = heard(ATTRIBUTE, federate(own("batch_normed"), **SMALL, **MOMENTUM))
+@pytest.mark.parametrize("settings", [{}, {**MOMENTUM, "epochs": 2}], ids=str)
+def test_batch_normalisation(settings: dict[str, Any], own: Any, federate: Federate) -> None:
+    recording = federate(own("batch_normed"), **SMALL, **settings)
+    view = heard(ATTRIBUTE, recording)
+    guess = decoded(view)
+    assert guess.diagnostics["proven"] == "True"
+    assert accuracy(recording, view, guess) == 1.0
+
+
+def test_mini_batches_of_modules_that_mix_records_are_refused(own: Any, federate: Federate) -> None:
+    view = heard(ATTRIBUTE, federate(own("batch_normed"), **SMALL, **MOMENTUM, batch_size=8))
     with pytest.raises(ChooseAnotherAttack, match="normalises over the batch"):
         decoded(view)
 

@@ -16,7 +16,7 @@ from scipy import linalg
 
 from overheard.attacks.by_simulation import Answer
 from overheard.decoding.ridge import moment_sites, tilt
-from overheard.programs.course import Batches, Course, Part, batches_of
+from overheard.programs.course import Batches, Course, Part, batches_of, course_of
 from overheard.programs.recipe import Recipe
 from overheard.programs.simulated import Candidates
 from overheard.transcript.knowledge import Link
@@ -65,7 +65,7 @@ class Replay:
         self.link, self.prior, self.candidates = link, prior, candidates
         known: Sequence[Choice | None] = orders or [None] * len(link)
         self.courses = [
-            Course(recipe, sent, candidates, batches_of(recipe, len(prior), order))
+            course_of(recipe, sent, candidates, batches_of(recipe, len(prior), order))
             for sent, order in zip(link.sent, known, strict=True)
         ]
         self.ties = _told_apart(ties, [course.batches for course in self.courses])
@@ -111,6 +111,8 @@ class Replay:
     def _posterior(self, belief: Array) -> Array:
         """Probabilities by one robust Gauss-Newton step: a Gaussian solve with the prior's moments,
         in which each record's own is then replaced by the discrete prior (as rung 1 does it)."""
+        if self.courses[0].net.mixes:
+            belief = np.eye(self.values)[belief.argmax(axis=1)]
         gram, told = _products(*self._linearised(belief))
         told = told + gram @ belief[:, 1:].ravel()
         precision, shift = moment_sites(self.prior)

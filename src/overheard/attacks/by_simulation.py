@@ -226,7 +226,7 @@ class _Round:
 
         def onto(columns: Array, right: Array) -> Array:
             made = np.einsum("nfc,nfq->ncq", columns, right.reshape(n, free, -1), optimize=True)
-            return made.reshape(n * columns.shape[2], -1) / self.noise
+            return np.asarray(made.reshape(n * columns.shape[2], -1) / self.noise)
 
         noisy = onto(roots, self.white.gram).T
         inner = onto(roots, noisy) * self.noise

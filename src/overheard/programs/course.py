@@ -57,7 +57,7 @@ def one_adam_step(recipe: Recipe) -> bool:
 def rounded(recipe: Recipe, returned: Wire) -> Array:
     """Standard deviation (P,) of rounding after one step of Adam: of the sum, and of the step."""
     place = np.spacing(np.abs(returned)).astype(np.float64) / np.sqrt(12)
-    return np.hypot(place, recipe.learning_rate * float(np.finfo(returned.dtype).eps))
+    return np.asarray(np.hypot(place, recipe.learning_rate * float(np.finfo(returned.dtype).eps)))
 
 
 def shown_gradient(recipe: Recipe, sent: Wire, returned: Wire) -> tuple[Array, Array] | None:
@@ -188,3 +188,34 @@ class Course:
         x = c.inputs[k][used].astype(np.float32)
         rows = self.net.rows(part.theta, x, c.labels[k][used].astype(np.float32))
         return np.asarray(rows.columns(which), dtype=np.float32)
+
+
+class Mixing(Course):
+    """The same of a module whose records change each other's outputs (batch normalisation): a
+    record has no gradient of its own, so its other candidates are put in its place one by one.
+    Records that are partly each of their candidates mislead here: a belief is what is likeliest."""
+
+    def linearised(self, weights: Array, returned: Wire) -> tuple[Wire, list[Part]]:
+        choice = weights.argmax(axis=1)
+        end = self.run(np.eye(weights.shape[1])[choice])
+        return end, [Part(choice, np.float32(end), np.ones(1, np.float32))]
+
+    def columns(
+        self, parts: Sequence[Part], which: Indices, records: Indices | None = None
+    ) -> Single:
+        choice, values = parts[0].records, len(self.candidates.present)
+        now = np.eye(values)[choice]
+        end = self.run(now)[which].astype(np.float64)
+        made = np.zeros((len(choice), values, len(which)))
+        for i in range(len(choice)) if records is None else records:
+            for k in np.flatnonzero(np.arange(values) != choice[i]):
+                other = now.copy()
+                other[i] = np.eye(values)[k]
+                made[i, k] = self.run(other)[which] - end
+        return np.asarray(made[:, 1:] - made[:, :1], dtype=np.float32)
+
+
+def course_of(recipe: Recipe, sent: Wire, candidates: Candidates, batches: Batches) -> Course:
+    """The course of a client with these batches."""
+    kind = Mixing if network(recipe).mixes else Course
+    return kind(recipe, sent, candidates, batches)
