@@ -198,7 +198,7 @@ class Mixing(Course):
     def linearised(self, weights: Array, returned: Wire) -> tuple[Wire, list[Part]]:
         choice = weights.argmax(axis=1)
         end = self.run(np.eye(weights.shape[1])[choice])
-        return end, [Part(choice, np.float32(end), np.ones(1, np.float32))]
+        return end, [Part(choice, end.astype(np.float32), np.ones(1, np.float32))]
 
     def columns(
         self, parts: Sequence[Part], which: Indices, records: Indices | None = None
