@@ -2,17 +2,19 @@
 
     python benchmarks/any_training.py [--records 100 300] [--seeds 3] [--only NAME ...]
 
-Adult (needs the data), the attribute ``sex``, a network of 128 and 64 units with cross-entropy,
-one message. Writes benchmarks/any_training.json, a row a recipe and size: the share guessed right
-over the seeds, the mean certainty, what simulated clients predicted, how many answers were proven
-by replay or flagged, the majority, a stranger's imputation and processor seconds. The recipes
-were written down before they were run; what is there already is kept.
+Adult (needs the data), the attribute ``sex``, a network of 128 and 64 units with cross-entropy (or
+another, where a row names its layers), one message unless a row says rounds. Writes
+benchmarks/any_training.json, a row a recipe and size: the share guessed right over the seeds, the
+mean certainty, what simulated clients predicted, how many answers were proven by replay or flagged,
+the majority, a stranger's imputation and processor seconds. The recipes were written down before
+they were run; what is there already is kept.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import sys
 import tempfile
 import time
 from dataclasses import replace
@@ -22,6 +24,8 @@ from typing import Any
 
 import numpy as np
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
 import overheard
 from overheard.code_digest import code_of, stands_on
 from overheard.data import adult
@@ -30,6 +34,7 @@ from overheard.federation.config import parse_config
 from overheard.federation.plan import plan
 from overheard.federation.simulate import simulate
 from overheard.programs.records import Records
+from overheard.programs.trusted import trust
 from overheard.transcript.store import Recording
 from overheard.transcript.threat import EAVESDROPPER
 
@@ -40,15 +45,117 @@ ADAM = {"optimiser": {"name": "adam"}, "learning_rate": 0.001}
 ADAMW = {"optimiser": {"name": "adam", "weight_decay": 0.01, "decoupled": True}, **SGD}
 ADAMW = {**ADAMW, "learning_rate": 0.001}
 RULES = {"SGD": SGD, "momentum": MOMENTUM, "Adam": ADAM, "AdamW": ADAMW}
-RECIPES = {
+MLP: dict[str, Any] = {"name": "mlp", "hidden": [128, 64]}
+LAYERS = ("normalised", "gelu", "embedded", "residual", "dropout", "batch_normalised")
+"""Functions of this file that make other networks."""
+WIDTH = 48
+"""Inputs of those networks, at least as many as a sample of people has."""
+RECIPES: dict[str, dict[str, Any]] = {
     **{f"{name}, full batch, {n} steps": {**r, "epochs": n} for name, r in RULES.items()
        for n in (1, 5)},
     **{f"{name}, batches of 32": {**r, "batch_size": 32} for name, r in RULES.items()},
     **{f"{name}, batches of 32, 5 epochs": {**r, "batch_size": 32, "epochs": 5}
        for name, r in RULES.items()},
+    "Adam, batches of 32, 5 rounds": {**ADAM, "batch_size": 32, "rounds": 5},
+    **{f"momentum, batches of 32, 5 rounds, {layers}":
+       {**MOMENTUM, "batch_size": 32, "rounds": 5, "layers": layers} for layers in LAYERS[:-1]},
+    **{f"{name}, full batch, 1 steps, batch_normalised": {**r, "layers": "batch_normalised"}
+       for name, r in RULES.items() if name in ("SGD", "momentum")},
 }  # fmt: skip
 OTHERS = 3000
 """Records of other clients, from which a stranger learns."""
+
+
+def _padded(*layers: Any) -> Any:
+    """Values that no sampled person has are missing inputs: zeros at the end."""
+    import torch
+    from torch import nn
+
+    class Padded(nn.Module):
+        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+            return nn.functional.pad(inputs, (0, WIDTH - inputs.shape[-1]))
+
+    return nn.Sequential(Padded(), *layers)
+
+
+def _hidden(*behind: Any, width: int = WIDTH) -> Any:
+    """The network of 128 and 64 units with these layers behind each hidden one."""
+    from torch import nn
+
+    layers = [made for n, units in zip((width, 128), (128, 64), strict=True)
+              for made in (nn.Linear(n, units), *(make(units) for make in behind))]  # fmt: skip
+    return _padded(*layers, nn.Linear(64, 1))
+
+
+def normalised() -> Any:
+    """With layer normalisation."""
+    from torch import nn
+
+    return _hidden(nn.LayerNorm, lambda units: nn.ReLU())
+
+
+def batch_normalised() -> Any:
+    """With batch normalisation."""
+    from torch import nn
+
+    return _hidden(nn.BatchNorm1d, lambda units: nn.ReLU())
+
+
+def gelu() -> Any:
+    """With another activation."""
+    from torch import nn
+
+    return _hidden(lambda units: nn.GELU())
+
+
+def dropout() -> Any:
+    """With a fifth of the hidden units left out at random."""
+    from torch import nn
+
+    return _hidden(lambda units: nn.ReLU(), lambda units: nn.Dropout(0.2))
+
+
+def residual() -> Any:
+    """Two residual blocks."""
+    import torch
+    from torch import nn
+
+    class Block(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inside = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64))
+
+        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+            made: torch.Tensor = nn.functional.relu(inputs + self.inside(inputs))
+            return made
+
+    return _padded(nn.Linear(WIDTH, 64), nn.ReLU(), Block(), Block(), nn.Linear(64, 1))
+
+
+def embedded() -> Any:
+    """Every input, as high or low, by a vector of four numbers of its own."""
+    import torch
+    from torch import nn
+
+    class Looked(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = nn.Embedding(2 * WIDTH, 4)
+
+        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+            which = (inputs > 0.5).long() + 2 * torch.arange(WIDTH)
+            made: torch.Tensor = self.table(which).flatten(1)
+            return made
+
+    return _padded(Looked(), nn.Linear(4 * WIDTH, 64), nn.ReLU(), nn.Linear(64, 1))
+
+
+def model_of(layers: str | None) -> dict[str, Any]:
+    """The network of 128 and 64 units, or one that a function of this file makes."""
+    if layers is None:
+        return MLP
+    trust(factory := f"benchmarks.any_training:{layers}")
+    return {"name": "module", "factory": factory}
 
 
 def code() -> str:
@@ -69,11 +176,12 @@ def people(records: int, seed: int) -> Dataset:
 
 def tried(training: dict[str, Any], records: int, seed: int) -> dict[str, Any]:
     """One client, decoded."""
+    training = {"rounds": 1, **training}
     content = {
         "seed": seed,
         "data": {"source": "adult"},
-        "model": {"name": "mlp", "hidden": [128, 64]},
-        "training": {"rounds": 1, **training},
+        "model": model_of(training.pop("layers", None)),
+        "training": training,
         "audit": {"attributes": ["sex"]},
     }
     with tempfile.TemporaryDirectory() as folder:

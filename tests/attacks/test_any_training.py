@@ -66,7 +66,7 @@ def test_without_chance_the_answer_is_proven(settings: dict[str, Any], federate:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_what_is_proven_is_right(seed: int, federate: Federate) -> None:
-    """One step of Adam is hardly more than signs: no record is called proven that is not right."""
+    """Of large gradients one step of Adam is hardly more than signs: nobody is sure wrongly."""
     recording = federate(NETWORK, **SMALL, seed=seed, **ADAM)
     view = heard(ATTRIBUTE, recording)
     guess = decoded(view)
@@ -76,6 +76,19 @@ def test_what_is_proven_is_right(seed: int, federate: Federate) -> None:
         assert (guess.choice() == secret)[sure].all()
     else:
         assert guess.diagnostics["flag"].startswith("not solved")
+
+
+@pytest.mark.parametrize(
+    "decay", [{}, {"weight_decay": 0.1}, {"weight_decay": 0.1, "decoupled": True}]
+)
+def test_one_step_of_adam_shows_its_gradient(decay: dict[str, Any], federate: Federate) -> None:
+    """By how little the step falls short of the rate says how large the gradient is."""
+    rule = {"optimiser": {"name": "adam", "eps": 1e-5, **decay}, "learning_rate": 0.005}
+    recording = federate(NETWORK, **SMALL, **rule)
+    view = heard(ATTRIBUTE, recording)
+    guess = decoded(view)
+    assert guess.diagnostics["proven"] == "True"
+    assert accuracy(recording, view, guess) == 1.0
 
 
 @pytest.mark.parametrize("settings", [MOMENTUM, ADAM, {**ADAM, "epochs": 3}], ids=str)
@@ -142,7 +155,7 @@ def normed() -> nn.Module:
 
 
 def batch_normed() -> nn.Module:
-    return nn.Sequential(nn.Linear(9, 24), nn.BatchNorm1d(24), nn.Linear(24, 1))
+    return nn.Sequential(nn.Linear(9, 48), nn.BatchNorm1d(48), nn.ReLU(), nn.Linear(48, 1))
 
 
 @pytest.fixture
@@ -162,8 +175,17 @@ def test_any_module(settings: dict[str, Any], own: Any, federate: Federate) -> N
     assert accuracy(recording, view, guess) >= 0.95
 
 
-def test_modules_that_mix_records_are_refused(own: Any, federate: Federate) -> None:
-    view = heard(ATTRIBUTE, federate(own("batch_normed"), **SMALL, **MOMENTUM))
+@pytest.mark.parametrize("settings", [{}, {**MOMENTUM, "epochs": 2}], ids=str)
+def test_batch_normalisation(settings: dict[str, Any], own: Any, federate: Federate) -> None:
+    recording = federate(own("batch_normed"), **SMALL, **settings)
+    view = heard(ATTRIBUTE, recording)
+    guess = decoded(view)
+    assert guess.diagnostics["proven"] == "True"
+    assert accuracy(recording, view, guess) == 1.0
+
+
+def test_mini_batches_of_modules_that_mix_records_are_refused(own: Any, federate: Federate) -> None:
+    view = heard(ATTRIBUTE, federate(own("batch_normed"), **SMALL, **MOMENTUM, batch_size=8))
     with pytest.raises(ChooseAnotherAttack, match="normalises over the batch"):
         decoded(view)
 

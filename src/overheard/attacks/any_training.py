@@ -15,6 +15,7 @@ from overheard.attacks.by_replay import Replay, tied
 from overheard.attacks.by_simulation import Answer, by_simulation
 from overheard.attacks.order_search import guessed
 from overheard.attacks.wire import only, spread
+from overheard.decoding.ladder import UNSOLVED
 from overheard.errors import ChooseAnotherAttack
 from overheard.programs.networks import network
 from overheard.programs.orders import Place
@@ -31,6 +32,9 @@ many numbers, within these bounds."""
 MOST_NUMBERS = 500_000_000
 """Numbers of all columns and noise columns together: 2 GB in float32."""
 
+MOST_MIXED = 2000
+"""Candidates of all records of a model that normalises over the batch: each is replayed some ten
+times."""
 
 _FAR_OFF = 100.0  # of the misfit allowed, from which only noise that nobody told of explains it
 _CLIPPED = 0.9  # updates shorter than this part of simulated clients' were scaled down
@@ -62,6 +66,8 @@ def decode_training(client: Client, rng: np.random.Generator) -> Answer:
     found = replayed(client)
     if found is not None:
         return found
+    if network(client.recipe).mixes:
+        return Answer(client.prior, "prior", UNSOLVED, {"rank": 0, "rounds_used": 1})
     afford = ROUND_NUMBERS // _numbers(client.recipe, client.candidates)
     used = spread(len(client.link), min(max(afford, FEWEST_ROUNDS), MOST_ROUNDS))
     client = replace(client, link=only(client.link, used))
@@ -113,7 +119,7 @@ def replayed(client: Client) -> Answer | None:
     batches, or mini-batches in an order that is known or can be guessed."""
     link, recipe, candidates = client.link, client.recipe, client.candidates
     net, known = network(recipe), (candidates, client.prior, client.ties)
-    if net.chance or net.mixes or link.noise_sd or client.changed or recipe.private is not None:
+    if net.chance or link.noise_sd or client.changed or recipe.private is not None:
         return None
     if _numbers(recipe, candidates) > MOST_NUMBERS:
         return None
@@ -141,11 +147,12 @@ def _refuse(recipe: Recipe, candidates: Candidates) -> None:
             "decodes whole local epochs; these clients send gradients or stop "
             "after some mini-batches"
         )
-    if network(recipe).mixes:
-        raise ChooseAnotherAttack(
-            "decodes models that treat records one by one; this one normalises over the batch"
-        )
     values, n, _ = candidates.inputs.shape
+    if network(recipe).mixes and not (recipe.full_batch and n * values <= MOST_MIXED):
+        raise ChooseAnotherAttack(
+            "decodes models that treat records one by one; this one normalises over the batch, "
+            f"which is decoded of full batches with up to {MOST_MIXED} candidates of all records"
+        )
     numbers = _numbers(recipe, candidates)
     if numbers > MOST_NUMBERS:
         raise ChooseAnotherAttack(

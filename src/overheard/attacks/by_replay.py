@@ -16,7 +16,7 @@ from scipy import linalg
 
 from overheard.attacks.by_simulation import Answer
 from overheard.decoding.ridge import moment_sites, tilt
-from overheard.programs.course import Batches, Course, Part, batches_of
+from overheard.programs.course import Batches, Course, Part, batches_of, course_of
 from overheard.programs.recipe import Recipe
 from overheard.programs.simulated import Candidates
 from overheard.transcript.knowledge import Link
@@ -39,6 +39,11 @@ _PROVEN, _NEARLY_ALL = 8.0, 0.9  # units in the last place within which a proven
 # does not repeat in another order of additions
 _ONES = 400  # single changes that are tried where several at once do not help
 _LOOKED_AT = 5000  # pairs of changes
+_BITS, _UNLIKELY = 4000, 15.0  # coordinates whose last bits are looked at; e to the minus that is
+# the chance that a change leaves as few of them different as there are
+_SHARPEST = 300.0  # what the records do to a coordinate, in units of its noise: more precision
+# than single precision can use together with the other coordinates'
+_GAIN = 1e-3  # of the sum of squares, in units of rounding's variance: less is arithmetic
 _MOVED = 0.02  # share of the coordinates, beyond those that differ, that a change must move
 
 
@@ -60,7 +65,7 @@ class Replay:
         self.link, self.prior, self.candidates = link, prior, candidates
         known: Sequence[Choice | None] = orders or [None] * len(link)
         self.courses = [
-            Course(recipe, sent, candidates, batches_of(recipe, len(prior), order))
+            course_of(recipe, sent, candidates, batches_of(recipe, len(prior), order))
             for sent, order in zip(link.sent, known, strict=True)
         ]
         self.ties = _told_apart(ties, [course.batches for course in self.courses])
@@ -70,6 +75,9 @@ class Replay:
 
     def answer(self) -> Answer | None:
         """The proven answer, or None."""
+        if all(course.straight for course in self.courses) and self.candidates.present.all():
+            found = self._posterior(self.prior)
+            return self._proven(self._descended(self._hard(found)), found)
         belief, best, least, worse = self.prior, self._hard(self.prior), np.inf, 0
         for number in range(_NEWTON):
             found = self._posterior(belief)
@@ -103,6 +111,8 @@ class Replay:
     def _posterior(self, belief: Array) -> Array:
         """Probabilities by one robust Gauss-Newton step: a Gaussian solve with the prior's moments,
         in which each record's own is then replaced by the discrete prior (as rung 1 does it)."""
+        if self.courses[0].net.mixes:
+            belief = np.eye(self.values)[belief.argmax(axis=1)]
         gram, told = _products(*self._linearised(belief))
         told = told + gram @ belief[:, 1:].ravel()
         precision, shift = moment_sites(self.prior)
@@ -148,7 +158,7 @@ class Replay:
         for number, (course, returned) in enumerate(
             zip(self.courses, self.link.returned, strict=True)
         ):
-            end, parts = course.linearised(belief)
+            end, parts = course.linearised(belief, returned)
             if len(self.which) <= number:
                 self.which.append(_telling(course, parts))
             which = self.which[number]
@@ -160,11 +170,41 @@ class Replay:
         # records gets wrong moves a coordinate far: Student's tails
         reach = np.sqrt(np.einsum("nr,nr->r", columns, columns, dtype=np.float64))
         reach = np.maximum(reach, 1e-12 * float(reach.max(initial=1e-300)))
+        if all(course.straight for course in self.courses):
+            told = zip(self.courses, self.link.returned, self.which, strict=True)
+            sd = np.concatenate([course.doubt(end)[which] for course, end, which in told])
+            return columns, residual, np.maximum(sd, reach / _SHARPEST)
         scaled = residual / reach
         middle = max(float(np.median(np.abs(scaled))) / 0.6745, 1e-12)
         weight = (_TAILS + 1) / (_TAILS + np.minimum(np.abs(scaled / middle), 1e6) ** 2)
         sd = np.hypot(reach * middle / np.sqrt(weight), np.concatenate(places))
         return columns, residual, sd
+
+    def _descended(self, choice: Choice) -> Choice:
+        """Of a straight line the changes of one record, or of two together, that lower the
+        residual most, until none does: no replay is needed to say so."""
+        n, free, rows = len(choice), self.values - 1, np.arange(len(choice))
+        gram, told = _products(*self._linearised(np.eye(self.values)[choice]))
+        whole = np.zeros((n, self.values, n, self.values), np.float32)
+        whole[:, 1:, :, 1:] = gram.reshape(n, free, n, free)
+        left = np.column_stack([np.zeros(n), told.reshape(n, free)])
+        for _ in range(len(choice)):
+            record, other = np.nonzero(np.arange(self.values) != choice[:, None])
+            now = choice[record]
+            across = whole[record, other] - whole[record, now]  # (c, n, K)
+            both = across[:, record, other] - across[:, record, now]
+            alone = 2 * (left[record, other] - left[record, now]) - np.diagonal(both)
+            pairs = alone[:, None] + alone[None, :] - 2 * both
+            pairs[record[:, None] == record[None, :]] = -np.inf
+            pairs[np.diag_indices(len(pairs))] = alone
+            best = int(np.argmax(pairs))
+            if pairs.flat[best] <= _GAIN:
+                break
+            for one in {best // len(pairs), best % len(pairs)}:
+                i, a, b = record[one], now[one], other[one]
+                left -= whole[i, b] - whole[i, a]
+                choice = np.where(rows == i, b, choice)
+        return choice
 
     def _polished(self, choice: Choice, least: float) -> Choice:
         """The changes that the linearised residual at the hard answer asks for, again and again:
@@ -256,9 +296,9 @@ class Replay:
         made[record[order[:count]]] = other[order[:count]]
         return made
 
-    def _proven(self, choice: Choice) -> Answer | None:
+    def _proven(self, choice: Choice, before: Array | None = None) -> Answer | None:
         """The answer, where its replay agrees to rounding. Records of which a change would go
-        unnoticed keep their prior."""
+        unnoticed keep what was known of them before (n, K), the prior if nothing else was."""
         apart = np.abs(self._apart(choice))
         if not _agrees(apart):
             return None
@@ -282,9 +322,11 @@ class Replay:
             sum_of = np.clip(moves[one] + moves[two], -far, far)
             both[one, two] = both[two, one] = sum_of @ sum_of
         noticed = np.minimum(alone, both.min(axis=1)) > least
-        seen = np.ones(len(choice), dtype=bool)
+        if not noticed.all():
+            noticed |= _bits_changed(moves, apart, alike)
+        seen, known = np.ones(len(choice), dtype=bool), self.prior if before is None else before
         np.logical_and.at(seen, record, noticed)
-        probabilities = np.where(seen[:, None], np.eye(self.values)[choice], self.prior)
+        probabilities = np.where(seen[:, None], np.eye(self.values)[choice], known)
         return Answer(
             tied(probabilities, self.ties),
             "replay",
@@ -324,6 +366,28 @@ def _products(columns: Single, residual: Array, sd: Array) -> tuple[Array, Array
     gram = (white @ white.T).astype(np.float64)
     gram[np.diag_indices(len(gram))] += _SINGLE * float(np.diagonal(gram).max(initial=0.0))
     return gram, (white @ (residual / sd).astype(np.float32)).astype(np.float64)
+
+
+def _bits_changed(moves: Single, apart: Array, alike: NDArray[np.intp]) -> NDArray[np.bool_]:
+    """Changes (c,) that, alone or with any other, would have changed the last bits of the message.
+
+    A change that moves a coordinate by a tenth of a unit in the last place changes what it is
+    rounded to one time in ten.
+    """
+    some = np.argsort(-np.abs(moves).sum(axis=0), kind="stable")[:_BITS]
+    moves, differ = moves[:, some], float((apart[some] >= 0.5).sum())
+
+    def told(bits: Single) -> NDArray[np.bool_]:
+        """Would so many of them that change on the average have left as few that differ?"""
+        changed = np.minimum(np.abs(bits), 1).sum(axis=1)
+        return np.asarray(changed - differ > np.sqrt(2 * _UNLIKELY * changed))
+
+    noticed = told(moves)
+    for one in range(len(moves) - 1):
+        quiet = ~told(moves[one + 1 :] + moves[one]) & (alike[one + 1 :] != alike[one])
+        noticed[one] &= not quiet.any()
+        noticed[one + 1 :] &= ~quiet
+    return np.asarray(noticed)
 
 
 def _agrees(apart: Array) -> bool:

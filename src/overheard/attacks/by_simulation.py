@@ -80,6 +80,10 @@ def by_simulation(
         if again.score > best.score:
             best = replace(again, passes=number + 1)
         belief = again.probabilities
+    if fit.misfit > fit.allowed and len(states.slots) > 1:
+        # a client far from the first belief is not like those drawn from it
+        again = tried.decoded((1 - _OPEN) * belief + _OPEN / belief.shape[1], ways[0])
+        fit = min(fit, again, key=lambda one: one.misfit / one.allowed)
     confidence = float(best.probabilities.max(axis=1).mean())
     flag = ""
     if fit.misfit > fit.allowed:
@@ -158,6 +162,10 @@ class _Tried:
         return _judged([_Round(*each, states) for each in rounds], chosen, self.prior)
 
 
+_Heard = tuple[Measurement, Array]
+"""A round's message as a measurement of the states, and its products with all columns."""
+
+
 class _Round:
     """One round, or several together: the message and the held-out simulated clients' in units of
     the noise that these show."""
@@ -165,6 +173,7 @@ class _Round:
     def __init__(self, white: Whitened, truth: Choice, states: States) -> None:
         self.states = states
         count = len(states.slot)
+        self.white = white
         measured = from_gram(white.gram, white.heard, 1.0, candidates=count, floor=WEAK)
         held = white.simulated[FITTED:].T
         totals = linalg.lstsq(measured.differences, held, check_finite=False)[0].T
@@ -182,17 +191,69 @@ class _Round:
         self.misfit = ours / mean
         self.allowed = max(_STRANGE, 1 + _SPREADS * float(np.std(outside, ddof=1)) / mean)
 
-    def posterior(self, measured: Measurement, before: Array) -> Array:
-        """Probabilities of the candidates (n, K), given those before."""
+    def heard(self) -> _Heard:
+        """The message. What strays further outside of all columns' span than simulated clients'
+        does so inside, too."""
+        strayed = float(np.sqrt(max(self.misfit, 1.0))) if len(self.states.slots) > 1 else 1.0
+        return self.measured.inflated(strayed), self.white.heard
+
+    def simulated(self, number: int) -> _Heard:
+        """The same of a simulated client that had no part in the noise's shape."""
+        measured = replace(self.measured, total=self.totals[number])
+        return measured, self.white.simulated[FITTED + number]
+
+    def found(self, measured: Measurement, before: Array) -> Array:
+        """Probabilities of the states (n, Z), given those of the candidates before (n, K)."""
+        states = self.states
         if not few_equations(measured):
-            found = noisy_posterior(measured, self.states.prior(before))[0].probabilities
-        else:
-            # how common a value is among these records the sum tells before any record is
-            if measured.rank and len(self.states.slots) == 1 and not np.ptp(before, axis=0).any():
-                before = np.tile(learned_share(measured, before[0]), (len(before), 1))
-            found = tilted(measured, self.states.prior(before))[0].probabilities
-        found = np.maximum(self.states.candidates(found), _LEAST)
-        return np.asarray(found / found.sum(axis=1, keepdims=True))
+            return noisy_posterior(measured, states.prior(before))[0].probabilities
+        # how common a value is among these records the sum tells before any record is
+        if measured.rank and len(states.slots) == 1 and not np.ptp(before, axis=0).any():
+            before = np.tile(learned_share(measured, before[0]), (len(before), 1))
+        return tilted(measured, states.prior(before))[0].probabilities
+
+    def settled(self, cross: Array, found: Array) -> tuple[Array, Array]:
+        """Inner products of what the candidates do, and with the message (whose products with all
+        columns are ``cross``), the slots being as found (n, Z) and their doubt being noise.
+
+        Given its candidate a record adds the mean of its states; the deviations are columns of the
+        noise's covariance (Woodbury).
+        """
+        means, roots = self.states.given(found)
+        n, free, _ = means.shape
+        apart = means[:, :, 1:] - means[:, :, :1]
+        cross = cross - self.white.gram @ means[:, :, 0].ravel()
+
+        def onto(columns: Array, right: Array) -> Array:
+            made = np.einsum("nfc,nfq->ncq", columns, right.reshape(n, free, -1), optimize=True)
+            return np.asarray(made.reshape(n * columns.shape[2], -1) / self.noise)
+
+        noisy = onto(roots, self.white.gram).T
+        inner = onto(roots, noisy) * self.noise
+        inner[np.diag_indices(len(inner))] += 1.0
+        lower = linalg.cholesky(inner, lower=True, check_finite=False)
+        signal = onto(apart, self.white.gram).T
+        right = np.column_stack([onto(roots, signal) * self.noise, onto(roots, cross)])
+        right = linalg.solve_triangular(lower, right, lower=True, check_finite=False)
+        gram = onto(apart, signal) * self.noise - right[:, :-1].T @ right[:, :-1]
+        return gram, onto(apart, cross)[:, 0] - right[:, :-1].T @ right[:, -1]
+
+
+def _decoded(rounds: list[_Round], messages: list[_Heard], prior: Array) -> Array:
+    """Probabilities of the candidates (n, K). Slots belong to a round: they are found round by
+    round, with what the rounds before found; all rounds together then say the candidates."""
+    found, told = prior, []
+    for one, (measured, cross) in zip(rounds, messages, strict=True):
+        states = one.found(measured, found)
+        found = np.maximum(one.states.candidates(states), _LEAST)
+        found = found / found.sum(axis=1, keepdims=True)
+        if len(rounds) > 1:
+            told.append(one.settled(cross, states))
+    if len(rounds) == 1:
+        return found
+    gram, cross = (np.sum([each[part] for each in told], axis=0) for part in (0, 1))
+    measured = from_gram(gram, cross, 1.0, candidates=prior.shape[1], floor=WEAK)
+    return noisy_posterior(measured, prior)[0].probabilities
 
 
 def _judged(rounds: list[_Round], chosen: Choice, prior: Array) -> _Judged:
@@ -200,15 +261,11 @@ def _judged(rounds: list[_Round], chosen: Choice, prior: Array) -> _Judged:
     n = len(prior)
     judges = min(len(chosen) - FITTED, max(2, -(-JUDGED // n)))
     secrets = list(chosen[FITTED : FITTED + judges])
-    theirs, found = [prior] * judges, prior
-    for one in rounds:
-        # what strays further outside of all columns' span than theirs does so inside, too
-        strayed = float(np.sqrt(max(one.misfit, 1.0))) if len(one.states.slots) > 1 else 1.0
-        found = one.posterior(one.measured.inflated(strayed), found)
-        theirs = [
-            one.posterior(replace(one.measured, total=t), before)
-            for t, before in zip(one.totals[:judges], theirs, strict=True)
-        ]
+    found = _decoded(rounds, [one.heard() for one in rounds], prior)
+    theirs = [
+        _decoded(rounds, [one.simulated(number) for one in rounds], prior)
+        for number in range(judges)
+    ]
     temperature = _temperature(theirs, secrets, prior)
     calm = [tempered(p, prior, temperature) for p in theirs]
     rows = np.arange(n)

@@ -78,6 +78,15 @@ class States:
         values = int(self.candidate.max()) + 1
         return np.asarray(probabilities @ np.eye(values)[self.candidate])
 
+    def given(self, probabilities: Array) -> tuple[Array, Array]:
+        """Means (n, Z - 1, K) of the states' indicators (all but the first) given each candidate;
+        and columns (n, Z - 1, Z) whose products are what these leave of the covariance (n, Z)."""
+        kinds = np.eye(int(self.candidate.max()) + 1)[self.candidate]
+        sums = np.maximum(probabilities @ kinds, 1e-300)
+        each = (probabilities / sums[:, self.candidate])[:, :, None] * kinds
+        apart = np.eye(len(self.slot)) - each[:, :, self.candidate]
+        return each[:, 1:], (apart * np.sqrt(probabilities)[:, None])[:, 1:]
+
     def of(self, chosen: Indices, slot: Indices) -> Indices:
         """The states of candidates and slots (S, n)."""
         number = np.zeros((int(self.candidate.max()) + 1, len(self.slots)), dtype=np.int64)

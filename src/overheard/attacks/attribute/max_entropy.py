@@ -98,7 +98,7 @@ class MaxEntropy:
         if not is_input(view):
             return unseen(view, beforehand(view))
         rows = recipe.plain and network(recipe).factored
-        if not rows and not one_step(heard(view), recipe):
+        if network(recipe).mixes or (not rows and not one_step(heard(view), recipe)):
             return _any_training(view, self.seeds, rng)
         very_many = _very_many(view)
         if very_many is not None:
