@@ -49,6 +49,7 @@ _STRANGE, _SPREADS = 1.3, 5.0  # what no answer explains, relative to simulated 
 # which a fit is good: that much, or so many of their own standard deviations
 _OPERATIONS = 5e10  # that factorising all rounds with slots may cost
 _LEAST = 1e-9  # probability that one round leaves to a candidate
+_SETTLED = -1e-3  # mean log-likelihood from which no further pass is needed
 _LOUDER = 0.1  # confidence beyond the simulated clients' accuracy that is flagged
 
 
@@ -70,12 +71,14 @@ def by_simulation(
     ways = [w for w in kinds_of_states(recipe, candidates) if _affordable(w, link, recipe, prior)]
     found = [tried.decoded(prior, states) for states in ways]
     # with the order as noise simulated clients know how far messages stray from a belief
-    fit = found[0]
+    fit = min(found, key=lambda one: one.misfit / one.allowed)
     which = int(np.argmax([one.score for one in found]))
     best, states, belief = found[which], ways[which], found[which].probabilities
     for number in range(1, PASSES):
+        if best.score > _SETTLED and fit.misfit <= fit.allowed:
+            break
         again = tried.decoded((1 - _OPEN) * belief + _OPEN / belief.shape[1], states)
-        if len(states.slots) == 1 and again.misfit / again.allowed < fit.misfit / fit.allowed:
+        if again.misfit / again.allowed < fit.misfit / fit.allowed:
             fit = again  # clients drawn from the belief are more like this one
         if again.score > best.score:
             best = replace(again, passes=number + 1)
@@ -180,7 +183,9 @@ class _Round:
         mean = max(float(np.mean(outside)), 1e-300)
         ours = max(white.energy - float(measured.total @ measured.total), 0.0)
         self.misfit = ours / mean
-        self.allowed = max(_STRANGE, 1 + _SPREADS * float(np.std(outside, ddof=1)) / mean)
+        # in logarithms: one record that weighs much may be in the last batch, or not
+        logs = np.log(np.maximum(outside / mean, 1e-300))
+        self.allowed = max(_STRANGE, float(np.exp(_SPREADS * np.std(logs, ddof=1))))
 
     def posterior(self, measured: Measurement, before: Array) -> Array:
         """Probabilities of the candidates (n, K), given those before."""

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from overheard.attacks.attribute.dense_measurement import dense_measurement
 from overheard.attacks.attribute.max_entropy import all_known, flagged, refuse_unseen
-from overheard.attacks.rehearsal import UNLIKE, Attempt, drawn, few_rounds, rehearse, retrained
+from overheard.attacks.rehearsal import UNLIKE, Attempt, few_rounds, rehearse, retrained
 from overheard.attacks.wire import refuse_several_steps
 from overheard.decoding.counts import (
     decode_dependent,
@@ -21,6 +21,7 @@ from overheard.decoding.counts import (
 from overheard.decoding.max_entropy import Posterior
 from overheard.errors import ChooseAnotherAttack, FixData
 from overheard.programs.records import encode
+from overheard.programs.simulated import drawn
 from overheard.transcript.guess import AttributeValues
 from overheard.transcript.knowledge import (
     AttributeDomain,
