@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
+from scipy.special import entr
 
 from overheard.attacks.rehearsal import tempered
 from overheard.attacks.wire import rounding
@@ -72,15 +73,15 @@ def by_simulation(
     found = [tried.decoded(prior, states) for states in ways]
     # with the order as noise simulated clients know how far messages stray from a belief
     fit = min(found, key=lambda one: one.misfit / one.allowed)
-    which = int(np.argmax([one.score for one in found]))
+    which = int(np.argmax([one.worth for one in found]))
     best, states, belief = found[which], ways[which], found[which].probabilities
     for number in range(1, PASSES):
-        if best.score > _SETTLED and fit.misfit <= fit.allowed:
+        if best.worth > _SETTLED and fit.misfit <= fit.allowed:
             break
         again = tried.decoded((1 - _OPEN) * belief + _OPEN / belief.shape[1], states)
         if again.misfit / again.allowed < fit.misfit / fit.allowed:
             fit = again  # clients drawn from the belief are more like this one
-        if again.score > best.score:
+        if again.worth > best.worth:
             best = replace(again, passes=number + 1)
         belief = again.probabilities
     confidence = float(best.probabilities.max(axis=1).mean())
@@ -134,6 +135,12 @@ class _Judged:
     rank: int
     passes: int = 1
 
+    @property
+    def worth(self) -> float:
+        """What simulated clients' answers were worth, or what the message's own says it is worth
+        (its mean log-likelihood, were it right), if that is less."""
+        return min(self.score, -float(entr(self.probabilities).sum(axis=1).mean()))
+
 
 @dataclass(frozen=True)
 class _Tried:
@@ -151,7 +158,9 @@ class _Tried:
         rounds: list[tuple[Whitened, Choice]] = []
         messages = zip(self.link.sent, self.link.returned, rounding(self.link), strict=True)
         for message in messages:
-            at = Setting(self.recipe, self.candidates, states, belief)
+            # private steps add their noise while they train
+            told = self.link.noise_sd if self.recipe.private is None else 0.0
+            at = Setting(self.recipe, self.candidates, states, belief, told)
             one = linearise(at, message, chosen, self.rng)
             white = whiten(one, FITTED)
             if rounds and len(states.slots) == 1:

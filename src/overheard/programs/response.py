@@ -105,13 +105,14 @@ def kinds_of_states(recipe: Recipe, candidates: Candidates) -> list[States]:
 
 @dataclass(frozen=True)
 class Setting:
-    """What a client does, what its records may be, what of the order is decoded, and what is
-    believed so far (n, K)."""
+    """What a client does, what its records may be, what of the order is decoded, what is believed
+    so far (n, K); told: sd of the noise that is put on its update after training."""
 
     recipe: Recipe
     candidates: Candidates
     states: States
     belief: Array
+    told: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -159,6 +160,8 @@ def linearise(
     begin = sent[which].astype(np.float64) + first
     told = indicators(truth, len(states.slot)) @ columns
     left, heard = done.ends[:, which] - begin - told, returned[which] - begin
+    if at.told:
+        left = left + rng.normal(0.0, at.told, left.shape)
     own = np.einsum("cr,cr->r", order, order).astype(np.float64)
     excess = np.maximum(left.var(axis=0, ddof=1) - own, 0.0)
     variance = noise[which] ** 2 + _UNEVEN * own + _TRUSTED * excess
@@ -278,6 +281,11 @@ class Parts:
         member = self.belief @ self.candidates.present
         root = np.sqrt(np.maximum(member, 1e-12)).astype(np.float32)[:, None]
         kinds = self._late(means, member)
+        if self.done.private is not None:  # steps that take every record with the same probability
+            epochs = np.unique(self.times.epochs, return_index=True)[1]
+            passes = float(self.times.repeats[epochs].sum())
+            drawn = np.sqrt(max(1 - passes / self.times.steps, 0.0) / passes)
+            kinds = [np.float32(drawn) * means.sum(axis=0, keepdims=True)]
         if not self.candidates.present.all():  # whoever takes part bends the path
             kinds.append(self._bent(means, which, rng))
         every = np.concatenate([*(kind / root for kind in kinds), self._unasked(which) * root])

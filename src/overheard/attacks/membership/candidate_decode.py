@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, logit
 
-from overheard.attacks.any_training import Client, decode_training
+from overheard.attacks.any_training import Client, decode_training, lengths
 from overheard.attacks.attribute.dense_measurement import too_long
 from overheard.attacks.attribute.max_entropy import flagged
 from overheard.attacks.by_simulation import Answer
@@ -23,6 +23,7 @@ from overheard.attacks.membership.pool import (
 from overheard.attacks.rehearsal import Attempt, Rehearsal, rehearse, retrained
 from overheard.attacks.wire import heard, one_step, only, spread
 from overheard.decoding.counts import decode_tied, same_rows, solve_counts, tie_diagnostics
+from overheard.decoding.ladder import POOR_FIT
 from overheard.decoding.max_entropy import Posterior, count_unknowns
 from overheard.errors import ChooseAnotherAttack, FixData
 from overheard.programs.networks import network
@@ -53,6 +54,9 @@ UNEXPLAINED = (
 PROVEN = ("counts", "ridge", "enumeration")
 FEW = 2
 """Rehearsals of an exact sum that left doubt."""
+SHORT = 0.5
+"""Length of an update, in units of simulated clients', below which it was scaled down: fewer members
+would explain it, but their number is known."""
 CLEAR = 0.02
 """Mean doubt about membership up to which the members' attribute is decoded."""
 
@@ -229,7 +233,11 @@ class _Several:
         labels = np.broadcast_to(self.pool.labels, inputs.shape[:2])
         may = MayBe(inputs, labels, np.arange(len(inputs)) > 0, self.count, *variants)
         priors = np.tile(prior, (len(self.pool.labels), 1))
-        return decode_training(Client(self.link, self.recipe, may, priors, self.groups), rng)
+        client = Client(self.link, self.recipe, may, priors, self.groups)
+        found = decode_training(client, rng)
+        if not found.flag and lengths(client, rng).min() < SHORT:
+            return replace(found, flag=POOR_FIT, notes={**found.notes, "fit": "poor"})
+        return found
 
     def _values(
         self, member: Array, rng: np.random.Generator
