@@ -14,7 +14,8 @@ training, from the model that was sent, on records drawn from what is believed.
 * **Average before multiplying.** When a record is used nobody knows. An epoch is cut into a few
   stretches; J_i sums, over stretches, the stretch's share of R times the record's gradient at the
   stretch's mean model. Averages of sampled products would keep the noise of the samples.
-* **Order as noise columns.** A record's contribution varies with the stretch that it fell into.
+* **Order as noise columns.** A record's contribution varies with the stretch that it fell into,
+  with the client's own path, and with what is not asked of it (`Candidates.variants`).
   These deviations, centred over records too (each batch takes so many, whoever they are), are
   columns of the noise's covariance; what simulated clients show beyond that is its diagonal.
 """
@@ -43,8 +44,6 @@ ORDER_COLUMNS = 4
 EQUATIONS = 8
 """Coordinates a candidate that are used, those that say most: more add little and cost much."""
 FEWEST_EQUATIONS = 3000
-BENT = 2
-"""Simulated clients whose own paths say how far a record's contribution varies with the path."""
 
 _LEAST = 0.1  # of a coordinate's variance that stays its own where simulated clients give the rest
 _SINGLE = 1e-6  # what single precision leaves of a sum of squares, relative to the largest
@@ -329,7 +328,7 @@ class Parts:
         """Deviations because a client's path is its own: of two simulated clients, as far as one
         record meets them (in stretch j with so much chance, and then so much more)."""
         records = np.arange(means.shape[1])
-        away = np.zeros((BENT, *means.shape[1:]), np.float32)
+        away = np.zeros((len(self.done.paths), *means.shape[1:]), np.float32)
         for j, share in enumerate(self.times.shares):
             size = 1 / np.sqrt(share * self.times.repeats[j] * len(away))
             for client, made in enumerate(away):

@@ -28,6 +28,8 @@ MOST_STRETCHES = 12
 """Of all epochs together; of more epochs, some are taken together."""
 RESPONDING = 4
 """Simulated clients along whose paths the rule is differentiated."""
+BENT = 2
+"""Simulated clients whose own paths say how far a record's contribution varies with the path."""
 
 
 @dataclass(frozen=True)
@@ -142,14 +144,14 @@ def stretches(recipe: Recipe, members: int) -> Stretches:
 class Simulated:
     """Clients trained from the model that was sent: candidates (S, n), ends (S, P), the mean model
     (Q, P) of each stretch and the response (Q, P) of the returned model to its gradients, summed
-    over the stretch's steps. data: their records and
+    over the stretch's steps. paths (BENT, Q, P): the first clients' own. data: their records and
     orders; private: what bounds a record's gradient."""
 
     chosen: Indices
     ends: Wire
     path: Array
     response: Array
-    paths: Array
+    paths: Wire
     data: Shards | None = None
     private: PrivateSteps | None = None
 
@@ -165,14 +167,14 @@ def simulate(
     times = stretches(recipe, candidates.members)
     place = {int(step): j for j, group in enumerate(times.groups) for step in group}
     path = np.zeros((len(times.groups), sent.size))
-    paths = np.zeros((RESPONDING, *path.shape), np.float32)
+    paths = np.zeros((BENT, *path.shape), np.float32)
     gradients: list[Wire] = []
     curved = not is_linear(recipe)
 
     def trace(step: int, theta: Wire, gradient: Wire) -> None:
         j = place[step]
         path[j] += theta.mean(axis=0) / len(times.groups[j])
-        paths[: len(theta), j] += theta[:RESPONDING] / len(times.groups[j])
+        paths[: len(theta), j] += theta[:BENT] / len(times.groups[j])
         if curved:
             gradients.append(gradient[:RESPONDING].astype(np.float64))
 

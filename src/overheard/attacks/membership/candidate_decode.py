@@ -55,8 +55,8 @@ PROVEN = ("counts", "ridge", "enumeration")
 FEW = 2
 """Rehearsals of an exact sum that left doubt."""
 SHORT = 0.5
-"""Length of an update, in units of simulated clients', below which it was scaled down: fewer members
-would explain it, but their number is known."""
+"""Length of an update, in units of simulated clients', below which it was scaled down: fewer
+members would explain it, but their number is known."""
 CLEAR = 0.02
 """Mean doubt about membership up to which the members' attribute is decoded."""
 
@@ -239,9 +239,7 @@ class _Several:
             return replace(found, flag=POOR_FIT, notes={**found.notes, "fit": "poor"})
         return found
 
-    def _values(
-        self, member: Array, rng: np.random.Generator
-    ) -> tuple[NDArray[np.int64], Answer]:
+    def _values(self, member: Array, rng: np.random.Generator) -> tuple[NDArray[np.int64], Answer]:
         """Whoever is a member is known: what is left is the question about the attribute."""
         inside = np.argsort(-member, kind="stable")[: self.count]
         ties = np.unique(self.groups[inside], return_inverse=True)[1]
