@@ -11,8 +11,8 @@ from scipy.special import expit, logit
 
 from overheard.attacks.any_training import Client, decode_training, lengths
 from overheard.attacks.attribute.dense_measurement import too_long
-from overheard.attacks.attribute.max_entropy import flagged
 from overheard.attacks.by_simulation import Answer
+from overheard.attacks.front import flagged
 from overheard.attacks.membership.pool import (
     Candidates,
     candidates_of,
