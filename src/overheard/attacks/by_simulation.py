@@ -72,14 +72,16 @@ def by_simulation(
     ways = [w for w in kinds_of_states(recipe, candidates) if _affordable(w, link, recipe, prior)]
     found = [tried.decoded(prior, states) for states in ways]
     # with the order as noise simulated clients know how far messages stray from a belief
-    fit = min(found, key=lambda one: one.misfit / one.allowed)
+    absent = not candidates.present.all()
+    fit = min(found if absent else found[:1], key=lambda one: one.misfit / one.allowed)
     which = int(np.argmax([one.worth for one in found]))
     best, states, belief = found[which], ways[which], found[which].probabilities
     for number in range(1, PASSES):
         if best.worth > _SETTLED and fit.misfit <= fit.allowed:
             break
         again = tried.decoded((1 - _OPEN) * belief + _OPEN / belief.shape[1], states)
-        if again.misfit / again.allowed < fit.misfit / fit.allowed:
+        alike = absent or len(states.slots) == 1
+        if alike and again.misfit / again.allowed < fit.misfit / fit.allowed:
             fit = again  # clients drawn from the belief are more like this one
         if again.worth > best.worth:
             best = replace(again, passes=number + 1)
@@ -158,8 +160,10 @@ class _Tried:
         rounds: list[tuple[Whitened, Choice]] = []
         messages = zip(self.link.sent, self.link.returned, rounding(self.link), strict=True)
         for message in messages:
-            # private steps add their noise while they train
-            told = self.link.noise_sd if self.recipe.private is None else 0.0
+            # private steps add their noise while they train; and where everybody is present, noise
+            # that was only found must not make another recipe look right
+            silent = self.recipe.private is not None or self.candidates.present.all()
+            told = 0.0 if silent else self.link.noise_sd
             at = Setting(self.recipe, self.candidates, states, belief, told)
             one = linearise(at, message, chosen, self.rng)
             white = whiten(one, FITTED)
@@ -192,9 +196,11 @@ class _Round:
         mean = max(float(np.mean(outside)), 1e-300)
         ours = max(white.energy - float(measured.total @ measured.total), 0.0)
         self.misfit = ours / mean
-        # in logarithms: one record that weighs much may be in the last batch, or not
-        logs = np.log(np.maximum(outside / mean, 1e-300))
-        self.allowed = max(_STRANGE, float(np.exp(_SPREADS * np.std(logs, ddof=1))))
+        self.allowed = max(_STRANGE, 1 + _SPREADS * float(np.std(outside, ddof=1)) / mean)
+        if states.slot[0] < 0:
+            # a member that weighs much may be in the last batch, or not a member: in logarithms
+            logs = np.log(np.maximum(outside / mean, 1e-300))
+            self.allowed = max(self.allowed, float(np.exp(_SPREADS * np.std(logs, ddof=1))))
 
     def posterior(self, measured: Measurement, before: Array) -> Array:
         """Probabilities of the candidates (n, K), given those before."""

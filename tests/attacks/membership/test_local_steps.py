@@ -17,7 +17,7 @@ from overheard.errors import ChooseAnotherAttack
 from overheard.federation.config import parse_config
 from overheard.federation.plan import plan
 from overheard.federation.simulate import simulate
-from overheard.programs.recipe import PrivateSteps
+from overheard.programs.recipe import PrivateSteps, Sgd
 from overheard.programs.records import Records
 from overheard.programs.training import local_training, shards
 from overheard.transcript.knowledge import AppliedDefence, CandidatePool, Link, LocalTraining
@@ -217,6 +217,13 @@ def test_a_clipped_update_is_noticed(heard: Any) -> None:
         CandidateDecode(rounds=2), view.knowing(dataclasses.replace(link, returned=returned)), 0
     )
     assert guess.diagnostics["fit"] == "poor"
+
+
+def test_another_rule_than_stated_is_noticed(heard: Any) -> None:
+    view, _, _ = heard(batch_size=8, optimiser={"name": "adam"}, learning_rate=0.005)
+    recipe = view.know(LocalTraining).recipe.model_copy(update={"optimiser": Sgd(momentum=0.9)})
+    guess = launch(CandidateDecode(rounds=1), view.knowing(LocalTraining(recipe)), 0)
+    assert guess.diagnostics["flag"].startswith("poor fit")
 
 
 def private_view(heard: Any, noise: float, **training: Any) -> Any:

@@ -55,8 +55,8 @@ PROVEN = ("counts", "ridge", "enumeration")
 FEW = 2
 """Rehearsals of an exact sum that left doubt."""
 SHORT = 0.5
-"""Length of an update, in units of simulated clients', below which it was scaled down: fewer
-members would explain it, but their number is known."""
+"""Length of an update, in units of simulated clients', below which (or above one over which) it was
+scaled, or another rule made it: fewer members would explain it, but their number is known."""
 CLEAR = 0.02
 """Mean doubt about membership up to which the members' attribute is decoded."""
 
@@ -235,7 +235,8 @@ class _Several:
         priors = np.tile(prior, (len(self.pool.labels), 1))
         client = Client(self.link, self.recipe, may, priors, self.groups)
         found = decode_training(client, rng)
-        if not found.flag and lengths(client, rng).min() < SHORT:
+        size = lengths(client, rng)
+        if not found.flag and (size.min() < SHORT or size.max() > 1 / SHORT):
             return replace(found, flag=POOR_FIT, notes={**found.notes, "fit": "poor"})
         return found
 
