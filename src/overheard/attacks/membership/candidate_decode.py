@@ -235,8 +235,9 @@ class _Several:
         priors = np.tile(prior, (len(self.pool.labels), 1))
         client = Client(self.link, self.recipe, may, priors, self.groups)
         found = decode_training(client, rng)
-        size = lengths(client, rng)
-        if not found.flag and (size.min() < SHORT or size.max() > 1 / SHORT):
+        size = lengths(client, rng) if not self.link.noise_sd else np.ones(1)
+        strange = size.min() < SHORT or size.max() > 1 / SHORT or "noise_found" in found.notes
+        if not found.flag and strange:
             return replace(found, flag=POOR_FIT, notes={**found.notes, "fit": "poor"})
         return found
 
