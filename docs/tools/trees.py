@@ -26,6 +26,12 @@ def mean(rows: Iterable[dict[str, Any]], what: str) -> float:
     return fmean(float(row[what]) for row in rows)
 
 
+def _some(rows: Iterable[dict[str, Any]], what: str) -> str:
+    """The mean of a field that not every row has; nothing where none has."""
+    found = [row for row in rows if what in row]
+    return f"{mean(found, what):.3f}" if found else ""
+
+
 def _plain(name: str) -> bool:
     return "depth 3" not in name and ", depth " in name
 
@@ -36,11 +42,33 @@ def curve_table() -> str:
     heard = sorted({rounds for rows in cases.values() for rounds in rows})
     lines = []
     for name, rows in cases.items():
-        some = next(iter(rows.values()))
+        last = rows[max(rows)]
         cells = [f"{mean(rows[n], 'accuracy'):.3f}" if n in rows else "" for n in heard]
-        free = [f"{mean(some, what):.3f}" for what in ("ceiling", "stranger", "majority")]
-        lines.append((name, *cells, *free))
-    heads = ["", *(f"{n} rounds" for n in heard), "best possible", "stranger", "majority"]
+        counted = _some([row["counts"] for row in last if "counts" in row], "accuracy")
+        best = [_some(last, "ceiling_of_trees"), _some(last, "ceiling")]
+        lines.append(
+            (name, *cells, *best, counted, _some(last, "stranger"), _some(last, "majority"))
+        )
+    free = ["best of these trees", "best possible", "counts of leaves", "stranger", "majority"]
+    return _table(["", *(f"{n} rounds" for n in heard), *free], lines)
+
+
+def histogram_table() -> str:
+    """Horizontal XGBoost: what is guessed right after so many trees, and how many are certain."""
+    cases = {name: rows for name, rows in by_case().items() if name.endswith(", histograms")}
+    heard = sorted({rounds for rows in cases.values() for rounds in rows})
+    lines = []
+    for name, rows in cases.items():
+        cells = []
+        for n in heard:
+            people = sum(row["records"] for row in rows.get(n, []))
+            sure = sum(row["certain_without_auxiliary"] for row in rows.get(n, []))
+            share = f"{_some(rows.get(n, []), 'accuracy')}, {100 * sure / max(people, 1):.0f}%"
+            cells.append(share if people else "")
+        last = rows[max(rows)]
+        free = [_some(last, what) for what in ("ceiling_of_trees", "stranger", "majority")]
+        lines.append((name.removesuffix(", histograms"), *cells, *free))
+    heads = ["", *(f"{n} trees" for n in heard), "best of these trees", "stranger", "majority"]
     return _table(heads, lines)
 
 
@@ -63,11 +91,14 @@ def certain_table() -> str:
         lines.append((name, *cells, f"{slowest:.1f}"))
     heads = ["", *(f"{n} rounds" for n in heard), "slowest, CPU s"]
     every = [row for rows in by_case().values() for each in rows.values() for row in each]
+    told = [row for row in every if "proven_wrong" in row]
+    wrongly = sum(row["proven_wrong"] for row in told)
     words = "Not run." if not every else (
         f"With a stranger's prior, over all {len(every)} rows of the file: "
         f"{sum(r['certain'] for r in every):,} certain, "
         f"{sum(r['certain_wrong'] for r in every):,} of them wrong; mean calibration error "
-        f"{mean(every, 'calibration_error'):.3f}."
+        f"{mean(every, 'calibration_error'):.3f}. Without it, {sum(r['proven'] for r in told):,} "
+        f"proven by single leaves in {len(told)} rows, {wrongly:,} of them wrongly."
     )  # fmt: skip
     return "\n".join([_table(heads, lines), "", words])
 
@@ -77,7 +108,7 @@ def defence_table() -> str:
     cases = by_case()
     lines = []
     for name, rows in cases.items():
-        if not name.startswith(DEFENDED) or "depth 8" in name:
+        if not name.startswith(DEFENDED) or name.endswith(("depth 8", "histograms")):
             continue
         words = name.removeprefix(DEFENDED)
         cells = []

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from overheard.decoding.measurement import from_rows
-from overheard.decoding.peeling import HALF, TOLERANCE, Cells
+from overheard.decoding.peeling import HALF, TOLERANCE, Cells, _steps
 from overheard.decoding.sparse_equations import SparseEquations, joined
 from overheard.decoding.sparse_ladder import decode_sparse, given_counts
 
@@ -170,3 +170,47 @@ def test_other_records_are_noticed():
     found = decode_sparse(wrong, np.arange(40))
     assert found.posterior.flag
     assert not found.proven.any()
+
+
+def test_lattices_are_told_from_numbers_that_lie_anywhere():
+    rng = np.random.default_rng(0)
+    anywhere = rng.normal(size=30) * 1e6
+    counts = np.full(30, 1e6)
+    free = (2 * np.pi) ** 0.5
+    np.testing.assert_allclose(_steps(anywhere[:, None]), [free])
+    np.testing.assert_allclose(_steps(np.column_stack([anywhere, counts])), [free, 1e6])
+    whole = rng.integers(1, 9, size=30) * 1e5
+    np.testing.assert_allclose(_steps(whole[:, None]), [1e5])
+    # labels are whole numbers, the mean is not: a lattice of both rows together
+    both = np.column_stack([1e6 / np.e - whole, counts])
+    np.testing.assert_allclose(np.prod(_steps(both)), 1e5 * 1e6, rtol=1e-6)
+
+
+def test_proven_is_a_value_and_not_a_count_of_values():
+    """Of two records alike one has the value: their number is decided, and nobody's value."""
+    values = np.array([[0.3, 0.3, 0.7], [1.1, 1.1, -0.2]])
+    equations = SparseEquations(
+        3, 2, np.repeat([0, 1], 3), np.tile(np.arange(3), 2), values.reshape(-1, 1),
+        values @ [1.0, 0.0, 1.0], np.full(2, 1e-6), np.zeros(2, dtype=np.int64),
+    )  # fmt: skip
+    cells = Cells(equations)
+    cells.peel()
+    assert (cells.values() >= 0).all()
+    assert cells.proven().tolist() == [False, False, True]
+    assert decode_sparse(equations, np.arange(3)).proven.tolist() == [False, False, True]
+
+
+def test_equations_that_say_the_same_are_searched():
+    """A Hessian that is the gradient: as surely known as either alone."""
+    rng = np.random.default_rng(2)
+    truth = (rng.random(40) < 0.1).astype(np.int64)
+    one = rng.normal(size=40)
+    rows = np.stack([one, one])
+    equations = SparseEquations(
+        40, 2, np.repeat([0, 1], 40), np.tile(np.arange(40), 2), rows.reshape(-1, 1),
+        rows @ truth, np.full(2, 1e-10), np.zeros(2, dtype=np.int64),
+    )  # fmt: skip
+    cells = Cells(equations)
+    likely = np.where(truth == 1, 0.6, 0.05)
+    assert cells.search(np.column_stack([1 - likely, likely]))
+    np.testing.assert_array_equal(cells.values(), truth)

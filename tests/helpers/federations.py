@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pytest
 from quick_attacks import attack_named
 
 from overheard.attacks.property.detectors import DetectorSettings
@@ -40,6 +41,7 @@ def recorded(
     """A small federation of generated people; see the fixture ``federate``."""
     model = {"name": "linear"} if model is None else model
     rate = {} if model["name"] in families() else {"learning_rate": 0.1}
+    defence = training.pop("defence", [])
     recipe = {"rounds": 30, **rate, "participation": 0.5, **training}
     config = parse_config(
         {
@@ -48,6 +50,7 @@ def recorded(
             "model": model,
             "training": recipe,
             "audit": audit or {},
+            "defence": defence,
         }
     )
     kind = (model["name"], model.get("likelihood"), model.get("objective"))
@@ -94,6 +97,15 @@ def _people(model: dict[str, Any], audit: dict[str, Any], **settings: Any) -> An
     return lambda path, seed=0: recorded(path, model, audit=audit, seed=seed, **settings)
 
 
+def _trees(audit: dict[str, Any], **settings: Any) -> Any:
+    def made(path: Path, seed: int = 0) -> Recording:
+        pytest.importorskip("xgboost", reason="needs overheard[xgboost]")
+        given = {"clients": 2, "people": 60, "rounds": 10, "participation": 1.0, **settings}
+        return recorded(path, TREES, audit=audit, seed=seed, **given)
+
+    return made
+
+
 def with_strangers(dataset: Dataset) -> Dataset:
     """The last 60 people are no client's: the adversary may learn from them."""
     rows = np.arange(len(dataset.records))
@@ -138,6 +150,8 @@ STATISTICS = {
     "tables": [{"by": ["s", "x0", "x1"]}, {"kind": "sum", "of": "x2", "by": ["s"]}],
     "bins": CUTS,
 }
+TREES = {"name": "xgboost", "objective": "reg:squarederror", "max_depth": 4}
+HISTOGRAMS = {"name": "histograms", "objective": "reg:squarederror", "max_depth": 3, "bins": 8}
 GROUPS = {"attributes": [], "label": True, "group": "s", "auxiliary": 200}
 FAMILIES = {
     "models": Family(
@@ -162,12 +176,28 @@ FAMILIES = {
     "attributes, Newton steps": Family(
         _people(NEWTON, {}, rounds=6, participation=1.0), SERVER, "s", ("linear",),
     ),
+    "attributes, sums of Newton steps": Family(
+        _people(NEWTON, {}, clients=2, people=20, rounds=6, participation=1.0,
+                defence=[{"name": "secure_sum"}]),
+        SECURE_SERVER, "s", ("linear_sum",),
+    ),
     "attributes, tables": Family(
         _people(STATISTICS, {}, rounds=1, participation=1.0), SERVER, "s", ("linear",),
     ),
     "members, Newton steps": Family(
         _people(NEWTON, {"membership": 40}, people=60, rounds=6, participation=1.0),
         SERVER, "membership.s", ("linear_membership",),
+    ),
+    "attributes, trees": Family(_trees({}), SERVER, "s", ("linear",)),
+    "attributes, histograms": Family(
+        _people(HISTOGRAMS, {}, clients=2, people=60, rounds=6, participation=1.0), SERVER, "s",
+        ("linear",),
+    ),
+    "members, trees": Family(
+        _trees({"membership": 40}, people=40), SERVER, "membership.s", ("linear_membership",),
+    ),
+    "labels, trees": Family(
+        _trees({"attributes": [], "label": True}, rounds=20), SERVER, "label", ("linear_label",),
     ),
     "labels by group": Family(
         _people({"name": "mlp", "hidden": [12]}, GROUPS, algorithm="fedsgd", rounds=1,

@@ -13,15 +13,17 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from overheard.attacks.front import answer, beforehand, flagged, prior_shares, unseen
+from overheard.attacks.front import answer, flagged, unseen
+from overheard.attacks.stranger import beforehand, prior_shares
 from overheard.decoding.counts import decode_tied
+from overheard.decoding.label_solve import solve_residuals
 from overheard.decoding.max_entropy import Posterior
 from overheard.decoding.sparse_ladder import decode_sparse
 from overheard.decoding.whole_counts import WholeCounts, whole_counts
 from overheard.errors import ChooseAnotherAttack, FixData
 from overheard.programs.program import Candidates, Constraints, Program
 from overheard.programs.records import Records
-from overheard.transcript.guess import AttributeValues, Membership
+from overheard.transcript.guess import AttributeValues, LabelValues, Membership
 from overheard.transcript.knowledge import (
     AttributeDomain,
     AttributePrior,
@@ -42,6 +44,8 @@ _FAR = 1e4  # mean square of what no candidate explains, in units of rounding, t
 # ladder raises the noise to it, and a wrong description leaves many orders of magnitude more
 _DOUBT = 1e-6  # of a candidate that whole counts allow
 _SWEEPS = 200
+_OF_EVERYBODY = 2.0  # records whose values everybody's shares stand for, so that none becomes 0
+_SETTLED = 0.5  # records by which a share moves no more
 
 
 @dataclass(frozen=True)
@@ -140,6 +144,48 @@ class LinearMembership:
         return Membership(np.clip(inside, 0.0, 1.0), attribute, told)
 
 
+@dataclass(frozen=True)
+class LinearLabel:
+    """Reads what a program releases as linear in the records' labels (gradients are, of squared
+    error, Poisson and gamma) and solves for every label at once, knowing the other columns. Labels
+    that the equations leave open stay near the mean that they tell.
+    """
+
+    name: ClassVar[str] = "linear_label"
+    paper: ClassVar[str] = "overheard"
+    question: ClassVar[str] = "label"
+    needs: ClassVar[frozenset[type[Any]]] = frozenset({Releases, ClientProgram, PublicRecords})
+    equation: ClassVar[str] = "release = Σᵢ φᵢ(0) + yᵢ (φᵢ(1) - φᵢ(0))"
+
+    def __call__(self, view: View, rng: np.random.Generator) -> LabelValues:
+        program, heard = view.know(ClientProgram).program, view.know(Releases).exchanges
+        known = view.know(PublicRecords).records
+        label, size = program.target.column, len(known)
+        tables = [Records({**known.columns, label: np.full(size, y)}) for y in (0.0, 1.0, 2.0)]
+        if program.target.classes:
+            raise ChooseAnotherAttack(f"{label!r} is a class; this solves for numbers")
+        probe = program.measure(heard[:1], Candidates(tuple(tables))).differences
+        probe = probe.reshape(size, 2, -1)
+        if not np.allclose(
+            probe[:, 1], 2 * probe[:, 0], rtol=1e-3, atol=1e-3 * np.abs(probe).max()
+        ):
+            raise ChooseAnotherAttack(f"what was released is not linear in {label!r}")
+        found = program.measure(heard, Candidates(tuple(tables[:2])))
+        each, louder = found.differences, max(1.0, found.misfit) ** 0.5
+        together = each.sum(axis=0)
+        mean = float(together @ found.total / max(float(together @ together), 1e-300))
+        rows = (each.T, found.total - mean * together, np.full(found.rank, louder))
+        solved = solve_residuals([rows], size)
+        told = {
+            "identified": int(solved.identified.sum()),
+            "records": size,
+            "prior_sd": solved.tau,
+            "rank": found.rank,
+            "misfit": found.misfit,
+        }
+        return LabelValues(mean + solved.values, solved.sd, told)
+
+
 def decoded(
     program: Program, releases: Releases, candidates: Candidates, ties: Groups, prior: Array
 ) -> tuple[Posterior, dict[str, float | int]]:
@@ -194,7 +240,22 @@ def decoded(
 
 
 def _whole(constraints: Constraints, ties: Groups, prior: Array) -> WholeCounts:
-    return whole_counts(constraints.counts, constraints.low, constraints.high, ties, prior)
+    """What the counts say. How common each value is at this client is fitted to them by expectation
+    maximisation, where every answer can be summed: a prior is everybody's, and clients differ.
+    """
+    bounds = (constraints.counts, constraints.low, constraints.high, ties)
+    found, before, sizes = whole_counts(*bounds, prior), prior.mean(axis=0), np.bincount(ties)
+    shares = before
+    for _ in range(_SWEEPS if constraints.complete else 0):
+        if not found.possible or found.left_open.any():
+            break
+        fitted = (sizes @ found.shares + _OF_EVERYBODY * before) / (len(ties) + _OF_EVERYBODY)
+        if np.abs(fitted - shares).max() * len(ties) < _SETTLED:
+            break
+        shares = fitted
+        mine = prior * (shares / np.maximum(before, 1e-300))
+        found = whole_counts(*bounds, mine / mine.sum(axis=1, keepdims=True))
+    return found
 
 
 def _as_told_apart(probabilities: Array, ties: Groups, prior: Array) -> Array:

@@ -10,7 +10,9 @@ cell makes others smaller, so cells are looked at again, smallest first, until n
 * `Cells.search`: of larger cells only the records that another decoder doubts most are listed,
   the others held at its answer. A combination that meets the sums is taken when chance would hardly
   have brought one about: its prior times its likelihood, against the density of the sums over all
-  combinations, leaves other answers 1 in 10,000.
+  combinations, leaves other answers 1 in 10,000. Sums that lie on a lattice (counts: a Hessian of
+  squared error) are met by chance far more often than their rounding suggests; the density is that
+  of the lattice's points.
 
 Records that enter every equation alike are one unknown count.
 """
@@ -98,6 +100,14 @@ class Cells:
                 values[rows] = np.repeat(np.arange(len(counts) + 1), [first, *counts])
         return values
 
+    def proven(self) -> Flags:
+        """(m,) whether a record's value is decided: of records alike, that all have the same."""
+        values, count = self.values(), len(self.possible)
+        low, high = np.full(count, self.equations.candidates), np.full(count, -1)
+        np.minimum.at(low, self.alike, values)
+        np.maximum.at(high, self.alike, values)
+        return np.asarray(((low == high) & (low >= 0))[self.alike])
+
     def peel(self) -> None:
         """Rule out what single cells rule out, until nothing more follows."""
         moved = True
@@ -176,8 +186,8 @@ class Cells:
         prior = sum(np.log(chance)[answer[:, at]] for at, chance in enumerate(mine))
         score = prior - 0.5 * np.square(pairs.misses()).sum(axis=1)
         top = int(np.argmax(score))
-        rows = len(cell.sd)
-        odds = float(score[top]) - 0.5 * rows * np.log(2 * np.pi) - _density(cell, each, mine)
+        steps = _steps(np.concatenate(each))
+        odds = float(score[top]) - np.log(steps).sum() - _density(cell, each, mine)
         if odds < np.log(ODDS) or special.softmax(score)[top] < 1 - 1 / ODDS:
             return False
         chosen = answer[top]
@@ -311,8 +321,50 @@ def _density(cell: _Cell, each: list[Array], chances: list[Array]) -> float:
         middle = share @ contribution
         mean = mean + middle
         covariance += (contribution - middle).T @ ((contribution - middle) * share[:, None])
-    _, size = np.linalg.slogdet(2 * np.pi * covariance)
-    return float(-0.5 * (size + mean @ np.linalg.solve(covariance, mean)))
+    # rows that say the same are one, up to the noise: no variance is below it
+    sizes, axes = np.linalg.eigh(covariance)
+    sizes, along = np.maximum(sizes, 1.0), axes.T @ mean
+    return float(-0.5 * (np.log(2 * np.pi * sizes) + along**2 / sizes).sum())
+
+
+def _steps(vectors: Array) -> Array:
+    """How far apart in each row sums of whole multiples of vectors (n, rows) lie, in noise.
+
+    Hermite's form: where Euclid's algorithm on a row ends in one number above the tolerance, the
+    sums lie on multiples of it, and the vectors left over say how those of one multiple lie apart
+    in the other rows. Elsewhere sums lie anywhere, blurred by the noise.
+    """
+    steps = np.full(vectors.shape[1], (2 * np.pi) ** 0.5)
+    rows = set(range(vectors.shape[1]))
+    while rows:
+        for row in rows:
+            reduced = _euclid(vectors, row)
+            if reduced is not None:
+                steps[row], vectors = reduced
+                rows.remove(row)
+                break
+        else:
+            break
+    return steps
+
+
+def _euclid(vectors: Array, row: int) -> tuple[float, Array] | None:
+    """The common divisor of a row's numbers and the vectors that are left with 0 there; None
+    where there is none above the tolerance."""
+    left = vectors
+    while True:
+        sizes = np.abs(left[:, row])
+        live = sizes > TOLERANCE
+        if not live.any():
+            return None
+        least = int(np.argmin(np.where(live, sizes, np.inf)))
+        if live.sum() == 1:
+            return float(sizes[least]), np.delete(left, least, axis=0)
+        times = np.rint(left[:, row] / left[least, row])
+        times[least] = 0.0
+        if sizes[least] < TOLERANCE * np.abs(times).max():  # its own blur is taken so many times
+            return None
+        left = left - times[:, None] * left[least]
 
 
 def _not_exchangeable(each: list[Array], chosen: Ints) -> list[int]:

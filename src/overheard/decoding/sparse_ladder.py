@@ -2,8 +2,8 @@
 
 What single cells prove is taken (`peeling`); the rest, with those records taken out of every
 equation, goes to the ladder; larger cells are searched around the ladder's answer, and what that
-decides makes other cells smaller. `Found.proven` are the records that single cells decide alone,
-without the ladder and without a prior.
+decides makes other cells smaller. `Found.proven` are the records whose value single cells decide
+alone, without the ladder and without a prior; of records alike, those that all have the same.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def decode_sparse(equations: SparseEquations, ties: Groups, prior: Any = None) -
     cells.peel()
     if len(cells.contradictions) > CONTRADICTED * max(cells.listed, 1):
         return _contradicted(equations, ties, p0)
-    proven = cells.values() >= 0
+    proven = cells.proven()
     found = _completed(equations, cells, p0)
     for _ in range(PASSES):
         if (cells.values() >= 0).all() or not cells.search(found.probabilities):

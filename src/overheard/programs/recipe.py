@@ -8,7 +8,7 @@ It contains no record and no secret. This module does not import torch.
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,6 +76,16 @@ class Dense(Spec):
         return self
 
     @property
+    def choices(self) -> dict[str, str]:
+        """What no parameter's shape tells of it."""
+        return {"activation": self.activation} if self.hidden else {}
+
+    def others(self) -> tuple[Dense, ...]:
+        """Every network whose parameters have the same shapes."""
+        kinds = get_args(Dense.model_fields["activation"].annotation) if self.hidden else ()
+        return tuple(self.model_copy(update={"activation": k}) for k in kinds) or (self,)
+
+    @property
     def sizes(self) -> tuple[int, ...]:
         return (self.inputs, *self.hidden, self.outputs)
 
@@ -112,6 +122,7 @@ class LeNet(Spec):
 
     architecture: Literal["lenet"] = "lenet"
     linear: ClassVar[bool] = False
+    choices: ClassVar[dict[str, str]] = {}
     bias: ClassVar[bool] = True
     reuse: ClassVar[int] = 30  # how often a pass uses a weight, in time: convolutions move
     image: tuple[int, int, int]
@@ -128,6 +139,10 @@ class LeNet(Spec):
         if min((*self.filters, *self.hidden), default=1) < 1:
             raise ValueError("every layer needs at least one filter or unit")
         return self
+
+    def others(self) -> tuple[LeNet, ...]:
+        """Every network whose parameters have the same shapes, of those that are known."""
+        return (self,)
 
     @property
     def inputs(self) -> int:
@@ -167,6 +182,7 @@ class Module(Spec):
 
     architecture: Literal["module"] = "module"
     linear: ClassVar[bool] = False
+    choices: ClassVar[dict[str, str]] = {}
     reuse: ClassVar[int] = 1
     factory: str
     inputs: int = Field(ge=1)
@@ -178,6 +194,10 @@ class Module(Spec):
     def layout(self) -> Layout:
         """Names on the wire and shapes, in the module's order."""
         return tuple((self.wire_names.get(name, name), shape) for name, shape in self.parameters)
+
+    def others(self) -> tuple[Module, ...]:
+        """Every network whose parameters have the same shapes, of those that are known."""
+        return (self,)
 
     @property
     def bias(self) -> bool:

@@ -11,13 +11,14 @@ from federations import recorded
 from overheard.attacks import attack_named
 from overheard.errors import FixConfig, FixRecording, OverheardError
 from overheard.evaluation.audit import audit
+from overheard.evaluation.metrics import attribute_hits
 from overheard.programs.families.xgboost import MODEL, read_exchanges
 from overheard.programs.program import Candidates, Exchange, program_of
 from overheard.programs.records import Records
 from overheard.transcript.kind import program_in
 from overheard.transcript.knowledge import AuxiliaryData, ClientProgram, Labels, Releases
 from overheard.transcript.observe import observe
-from overheard.transcript.target import attribute, membership
+from overheard.transcript.target import LABEL, attribute, joined, membership
 from overheard.transcript.threat import EAVESDROPPER
 from overheard.transcript.verify import verify
 from overheard.transcript.view import launch
@@ -150,6 +151,39 @@ def test_members_are_found_in_a_pool(tmp_path):
     assert (guess.choice() == member).mean() > 0.9
 
 
+def test_labels_are_solved_for(tmp_path):
+    made = recorded(
+        tmp_path / "run", SQUARED, clients=2, people=60, rounds=20, participation=1.0,
+        audit={"attributes": [], "label": True},
+    )  # fmt: skip
+    view = observe(made, EAVESDROPPER, LABEL, "0")
+    guess = launch(attack_named("linear_label"), view, 0)
+    exact = guess.sd < 1e-3  # the others are in the same leaves as somebody else, always
+    assert exact.sum() == guess.diagnostics["identified"] > 45
+    np.testing.assert_allclose(guess.values[exact], made.truth()["0"]["y"][exact], atol=1e-5)
+
+
+def test_several_attributes_are_one_secret(tmp_path):
+    """Two columns of six combinations, decoded as one; what is certain is right."""
+
+    def with_second(dataset):
+        words = np.random.default_rng(7).choice(["never", "often", "once"], len(dataset.records))
+        columns = dataset.records.columns
+        moved = columns["y"] + (words == "often")
+        return dataclasses.replace(dataset, records=Records({**columns, "t": words, "y": moved}))
+
+    made = recorded(
+        tmp_path / "run", SQUARED, clients=2, people=40, rounds=20, participation=1.0,
+        audit={"attributes": [["s", "t"]]}, change=with_second,
+    )  # fmt: skip
+    secret = attribute("s", "t")
+    guess = launch(attack_named("linear"), observe(made, EAVESDROPPER, secret, "0"), 0)
+    right = attribute_hits(guess, joined(made.truth()["0"], secret)["s+t"])
+    assert len(guess.values) == 6
+    assert right.mean() > 0.9
+    assert right[guess.probabilities.max(axis=1) > 0.99].all()
+
+
 @pytest.mark.parametrize("step", [0.0, 0.02])
 def test_fewer_fields_on_the_wire(tmp_path, federation, step):
     """What is left is used; rounded, it tells less, and the answer is no surer than right."""
@@ -190,6 +224,24 @@ def test_messages_of_another_program_are_refused_in_a_line(federation, returned)
         program.equations([Exchange(4, sent, returned)], Candidates((records, records)))
     assert len(str(refused.value).splitlines()) == 1
     assert "round 4" in str(refused.value)
+
+
+def test_lists_of_new_models_are_joined_to_what_went_before(federation):
+    """As FLARE sends them: what everybody returned in the round before, and nothing else."""
+    program = program_in(federation)
+    (first, *_), (other, *_) = (federation.releases(client) for client in ("0", "1"))
+    both = {f"models.{k}": one[2][MODEL] for k, one in enumerate((first, other))}
+    nothing = {"nothing": np.zeros(0, dtype=np.uint8)}
+    whole = program.following(program.first(), {"0": first[2], "1": other[2]})
+    heard = [Exchange(1, nothing, first[2]), Exchange(2, both, first[2])]
+    begun, joined = program.assembled(heard)
+    assert begun.sent == nothing
+    np.testing.assert_array_equal(joined.sent[MODEL], whole[MODEL])
+    broken = b'{"learner": {}}', first[2][MODEL].tobytes().replace(b"iteration_indptr", b"gone")
+    for raw in broken:
+        sent = {**both, "models.0": np.frombuffer(raw, dtype=np.uint8)}
+        with pytest.raises(FixRecording, match="round 2"):
+            program.assembled([Exchange(2, sent, first[2])])
 
 
 def test_descriptions_that_contradict_themselves_are_refused(federation):

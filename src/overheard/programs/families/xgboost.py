@@ -3,13 +3,16 @@
 As Flower's and FLARE's XGBoost apps do it: the server sends the global model, a client grows one or
 a few trees on top of it and returns them (bagging: the server appends everybody's) or the whole
 model (cyclic: it goes on to the next client). Models travel as the bytes of XGBoost's JSON or
-UBJSON. How they are read: `programs/trees/model.py`; what their leaves say about the records, and
-how exactly: `programs/trees/equations.py`.
+UBJSON, or as LightGBM's text, whose names for the same settings differ (eta: learning_rate). How
+they are read: `programs/trees/model.py`, `programs/trees/lightgbm.py`; what their leaves say about
+the records, and how exactly: `programs/trees/equations.py`.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Self
 
 import numpy as np
@@ -24,6 +27,8 @@ from overheard.programs.recipe import Target
 from overheard.programs.records import Encoding, Records, encode
 from overheard.programs.trees import equations as trees
 from overheard.programs.trees.model import Booster, read_growing, read_model
+from overheard.programs.trees.objectives import start_margin
+from overheard.programs.trees.private import private_tree
 from overheard.programs.trees.settings import TreeSettings
 from overheard.programs.trees.training import bagged, grow
 
@@ -31,6 +36,7 @@ MODEL = "model"
 """The name of the bytes in a simulated message; in others it is whatever it is."""
 SAME = 1e-5
 """Values of leaves that differ by less, relative to the tree's largest, differ by rounding."""
+_NUMBERED = re.compile(r"\.[0-9]+$")
 _CLASSES = {"binary:logistic": 2}
 
 
@@ -61,7 +67,8 @@ class Trees(Program):
     @property
     def chance(self) -> bool:  # type: ignore[override]
         """Sampled rows and columns are nobody's to repeat."""
-        return min(self.settings.subsample, self.settings.colsample_bytree) < 1
+        drawn = min(self.settings.subsample, self.settings.colsample_bytree) < 1
+        return drawn or self.settings.noise > 0
 
     def first(self) -> Message:
         return {MODEL: np.zeros(0, dtype=np.uint8)}
@@ -77,6 +84,9 @@ class Trees(Program):
             )
         seed = int(rng.integers(1 << 31))
         sent = model_bytes(received, 0)
+        if self.settings.noise:
+            settings = self.settings
+            return _message(private_tree(sent, (inputs, labels), settings, self.encoding, rng))
         return _message(grow(sent, (inputs, labels), self.settings, seed, several))
 
     def following(self, sent: Message, returned: Mapping[str, Message]) -> Message:
@@ -90,6 +100,32 @@ class Trees(Program):
             )
         return _message(models[0])
 
+    def assembled(self, heard: Sequence[Exchange]) -> tuple[Exchange, ...]:
+        """With the whole model that each round began with. FLARE's bagging sends only what is new,
+        a list of the models that all clients returned before (arrays ``name.0``, ``name.1``)."""
+        whole, found = b"", []
+        for one in super().assembled(heard):
+            new = [a.tobytes() for n, a in one.sent.items() if _NUMBERED.search(n)]
+            for raw in new:
+                read_model(raw, f"a model sent in round {one.number}")
+            try:
+                whole = bagged(whole, new) if new else b""
+            except (KeyError, TypeError, ValueError) as error:
+                raise FixRecording(
+                    f"round {one.number}: the models that were sent cannot be joined ({error!r})"
+                ) from error
+            found.append(replace(one, sent=_message(whole)) if new else one)
+        return tuple(found)
+
+    def predict(self, sent: Message, records: Records) -> NDArray[np.float64] | None:
+        model = read_model(model_bytes(sent, 0), "the global model")
+        inputs = encode(self.encoding, records).astype(np.float32)
+        margin = np.tile(start_margin(model).astype(np.float64), (len(inputs), 1))
+        for tree in model.trees:
+            margin[:, tree.group] += tree.value[tree.leaves(inputs)]
+        exponential = self.settings.objective in ("count:poisson", "reg:gamma")
+        return np.exp(margin) if exponential else margin
+
     def measure(self, heard: Sequence[Exchange], candidates: Candidates) -> Measurement:
         return self.equations(heard, candidates).measurement()
 
@@ -102,7 +138,7 @@ class Trees(Program):
         labels = np.stack([self.target.encode(table) for table in full])
         present = np.array([table is not None for table in tables])
         each = trees.Candidates(
-            inputs.astype(np.float32), labels.astype(np.float32), None if present.all() else present
+            inputs, labels.astype(np.float32), None if present.all() else present
         )
         return trees.tree_equations(read_exchanges(heard), each, self.settings)
 

@@ -10,25 +10,26 @@ margin that the global model, all earlier trees of all clients, gives record i u
 so leaves above which nothing splits on the secret are equations, too. Inner nodes are sums of their
 leaves and say nothing more.
 
-Noise: the float32 rounding of weight and Hessian, and of the gradients that were summed. Row
-subsampling with share q: sums of q times the terms, and the variance of the draw.
+Noise: the rounding of weight and Hessian (float32; of LightGBM float64, which tells the number of
+records in a leaf, too), and of the gradients that were summed. Row subsampling with share q: sums
+of q times the terms, and the variance of the draw.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from overheard.decoding.sparse_equations import SparseEquations, joined
 from overheard.errors import ChooseAnotherAttack, FixRecording
-from overheard.programs.trees.model import Booster, Tree
+from overheard.programs.trees.model import Booster, Floats, Tree
 from overheard.programs.trees.objectives import objective_of, start_margin
 from overheard.programs.trees.settings import TreeSettings
 
-Floats = NDArray[np.float32]
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
@@ -58,8 +59,8 @@ class Exchange:
 
 @dataclass(frozen=True)
 class Candidates:
-    """inputs: (K, m, d) float32, each record under each candidate; labels: (K, m) float32;
-    present: (K,) false where the candidate is that the client does not hold the record."""
+    """inputs: (K, m, d), each record under each candidate; labels: (K, m) float32; present: (K,)
+    false where the candidate is that the client does not hold the record."""
 
     inputs: Floats
     labels: Floats
@@ -98,7 +99,7 @@ def tree_equations(
     """The equations of all rounds; refused where model, records and settings cannot belong."""
     if not exchanges:
         raise FixRecording("no round with trees; there is nothing to decode")
-    forest = _Margins(candidates)
+    forest = _Margins(candidates, exchanges[0].returned.base_score.dtype)
     shape = (candidates.count, candidates.records)
     parts: list[SparseEquations] = []
     for exchange in exchanges:
@@ -116,7 +117,8 @@ def tree_equations(
                     x[:, tree.group].astype(np.float64).reshape(shape) * forest.present
                     for x in each
                 )
-                sums = _Sums(tree, leaf.reshape(shape), *shaped)
+                here = np.broadcast_to(forest.present, shape)
+                sums = _Sums(tree, leaf.reshape(shape), here, *shaped)
                 parts.append(_of_tree(sums, settings, model.parallel))
                 margin[:, tree.group] += tree.value[leaf]
     if not any(part.rows for part in parts):
@@ -127,14 +129,15 @@ def tree_equations(
 class _Margins:
     """Margins of every record under every candidate, tree by tree; what rounds share is kept."""
 
-    def __init__(self, candidates: Candidates) -> None:
-        self.inputs = candidates.inputs.reshape(-1, candidates.inputs.shape[2])
+    def __init__(self, candidates: Candidates, dtype: Any) -> None:
+        flat = candidates.inputs.reshape(-1, candidates.inputs.shape[2])
+        self.inputs: Floats = flat.astype(dtype, copy=False)
         self.labels = candidates.labels.reshape(-1)
         here = np.ones(candidates.count) if candidates.present is None else candidates.present
         self.present = np.asarray(here, dtype=np.float64)[:, None]
         self._trees: tuple[Tree, ...] = ()
-        self._start = np.zeros(0, dtype=np.float32)
-        self._margin = np.zeros((0, 0), dtype=np.float32)
+        self._start: Floats = np.zeros(0, dtype=dtype)
+        self._margin: Floats = np.zeros((0, 0), dtype=dtype)
 
     def before(self, exchange: Exchange) -> Floats:
         """(K m, groups) at the model that the client was sent."""
@@ -161,6 +164,7 @@ class _Sums:
 
     tree: Tree
     leaf: Ints  # (K, m), as the others
+    here: Array
     gradient: Array
     hessian: Array
     spread: Array
@@ -175,12 +179,15 @@ def _of_tree(sums: _Sums, settings: TreeSettings, parallel: int) -> SparseEquati
     """Two equations a leaf, or one where the other's field is missing or cut off."""
     tree, share, penalty = sums.tree, settings.subsample, settings.reg_lambda
     weight = tree.value.astype(np.float64) * parallel / settings.eta
+    if settings.noise:
+        return _noisy(sums, settings, weight)
     usual = share * sums.over(sums.hessian)  # nearly, whatever the records are
     total = usual if tree.hessian is None else tree.hessian.astype(np.float64)
     rounded = np.square(PER_RECORD * HALF_ULP) * sums.over(sums.spread**2)
     # two roundings, of the weight and of the weight times eta; and that of the leaf, if it is
     coarse = settings.leaf_step / 2 * UNIFORM * parallel / settings.eta
-    fine = np.abs(weight) * HALF_ULP * 2**0.5 * UNIFORM
+    half_ulp = float(np.finfo(tree.value.dtype).eps) / 2
+    fine = np.abs(weight) * half_ulp * 2**0.5 * UNIFORM
     slope = np.hypot(fine, coarse) * (total + penalty)
     term = sums.gradient + weight[sums.leaf] * sums.hessian
     right = -weight * penalty - settings.reg_alpha * np.sign(weight)
@@ -192,15 +199,33 @@ def _of_tree(sums: _Sums, settings: TreeSettings, parallel: int) -> SparseEquati
     if share < 1:
         # the draw moves both sums of a leaf together, so that only one of them is used
         drawn = OVERFIT**2 * share * (1 - share) * sums.over(term**2)
-        return _rows(share * term, sums.leaf, (right, np.sqrt(sd**2 + drawn)), said)
-    made = [_rows(term, sums.leaf, (right, sd), said)]
+        return cell_rows(share * term, sums.leaf, (right, np.sqrt(sd**2 + drawn)), said)
+    made = [cell_rows(term, sums.leaf, (right, sd), said)]
     if tree.hessian is not None:
-        sd = np.sqrt(np.square(total * HALF_ULP * UNIFORM) + rounded)
-        made.append(_rows(sums.hessian, sums.leaf, (total, sd), leaf))
+        sd = np.sqrt(np.square(total * half_ulp * UNIFORM) + rounded)
+        made.append(cell_rows(sums.hessian, sums.leaf, (total, sd), leaf))
+    if tree.count is not None:
+        count = tree.count.astype(np.float64)
+        made.append(cell_rows(sums.here, sums.leaf, (count, np.zeros(len(leaf))), leaf))
     return joined(made, same_cells=True)
 
 
-def _rows(
+def _noisy(sums: _Sums, settings: TreeSettings, weight: Array) -> SparseEquations:
+    """Two equations a leaf of `private.private_tree`: its sums, and the noise on both."""
+    share = settings.share(np.hypot(sums.gradient, sums.hessian))
+    said = sums.tree.hessian
+    if said is None:
+        raise FixRecording("a private tree without the sums of Hessians; the description is wrong")
+    hessian = said.astype(np.float64)
+    gradient = -weight * (np.maximum(hessian, 0.0) + settings.reg_lambda)
+    sd = np.full_like(weight, settings.blur)
+    leaf = sums.tree.leaf & (np.bincount(sums.leaf.ravel(), minlength=len(sd)) > 0)
+    both = ((sums.gradient, gradient), (sums.hessian, hessian))
+    made = [cell_rows(term * share, sums.leaf, (total, sd), leaf) for term, total in both]
+    return joined(made, same_cells=True)
+
+
+def cell_rows(
     term: Array, leaf: Ints, total: tuple[Array, Array], said: NDArray[np.bool_]
 ) -> SparseEquations:
     """One equation a node that is ``said``: its total and its noise, over the terms in it."""

@@ -21,7 +21,8 @@ from overheard.foreign.limits import check
 from overheard.foreign.notation import parse_json
 from overheard.programs.trees.ubjson import parse_ubjson
 
-Floats = NDArray[np.float32]
+Floats = NDArray[np.floating[Any]]
+"""As the client computed them: float32 in XGBoost, float64 in LightGBM."""
 Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
@@ -37,8 +38,8 @@ class Tree:
     """One tree; arrays over its nodes, node 0 the root, ``left`` -1 at leaves.
 
     value: the threshold of an inner node, what a leaf adds to the margin (times eta already).
-    weight, hessian, gain: what the model says of each node, None where it says nothing; inner
-    weights are without eta. categories: (nodes, C) true where a category goes right, or None.
+    weight, hessian, gain, count: what the model says of each node, None where it says nothing;
+    inner weights are without eta. categories: (nodes, C) true where a category goes right, or None.
     """
 
     left: Ints
@@ -53,6 +54,7 @@ class Tree:
     categories: Flags | None = None
     depth: int = 0
     reached: Flags | None = None
+    count: Floats | None = None
 
     @property
     def leaf(self) -> Flags:
@@ -104,17 +106,21 @@ class Booster:
 
 
 def read_model(raw: bytes, where: object) -> Booster:
-    """The model that these bytes hold, JSON or UBJSON."""
+    """The model that these bytes hold: JSON or UBJSON of XGBoost, text of LightGBM."""
     check("json_bytes", len(raw), where)
+    if raw[:5] == b"tree\n":
+        from overheard.programs.trees.lightgbm import read_text
+
+        return read_text(raw, where)
     if raw[:1] != b"{":
         raise FixRecording(
-            f"{where}: neither JSON nor UBJSON of XGBoost; save the model with "
-            'save_raw("json") or save_raw("ubj")'
+            f"{where}: neither JSON nor UBJSON of XGBoost nor LightGBM's text; save the model with "
+            'save_raw("json") or save_raw("ubj"), or model_to_string()'
         )
     # UBJSON goes on with the marker of a length, JSON with a quote or space
     binary = raw[1:2] in (b"L", b"l", b"I", b"i", b"U")
     said = parse_ubjson(raw, where) if binary else parse_json(raw, where)
-    return _Checked(where).booster(said)
+    return Checked(where).booster(said)
 
 
 def read_growing(raws: Sequence[bytes], where: str) -> list[Booster | None]:
@@ -134,7 +140,7 @@ def read_growing(raws: Sequence[bytes], where: str) -> list[Booster | None]:
             found.append(last)
         elif grown and here is not None:
             known = last.trees[: here[0].count(_LAST_KEY)]
-            found.append(_Checked(place).booster(parse_json(here[1], place), known))
+            found.append(Checked(place).booster(parse_json(here[1], place), known))
         else:
             found.append(read_model(raw, place) if raw else None)
     return found
@@ -150,14 +156,14 @@ def _split(raw: bytes) -> tuple[bytes, bytes] | None:
     return raw[begin.end() : end].strip(), raw[: begin.end()] + raw[end:]
 
 
-class _Checked:
+class Checked:
     """Reads fields by name and refuses what is not as it must be, naming the place."""
 
-    def __init__(self, where: object) -> None:
-        self.where = where
+    def __init__(self, where: object, whose: str = "of XGBoost's gbtree") -> None:
+        self.where, self.whose = where, whose
 
     def wrong(self, what: str) -> FixRecording:
-        return FixRecording(f"{self.where}: not a model of XGBoost's gbtree: {what}")
+        return FixRecording(f"{self.where}: not a model {self.whose}: {what}")
 
     def table(self, said: Any, *path: str) -> dict[str, Any]:
         for key in path:
@@ -296,13 +302,16 @@ class _Checked:
         )
 
     def said_of_nodes(self, said: dict[str, Any], key: str, reached: Flags) -> Floats | None:
-        """What a field says of every node; None where it was left out or set to zero (masked)."""
+        """What a field says of every node; None where it was left out or masked, by zeros or, as
+        FLARE does it, by ones: no sum over a node is that over each of its children."""
         if key not in said or not len(
             said[key] if isinstance(said[key], list | np.ndarray) else "-"
         ):
             return None
         found = self.array(said, key, len(reached), "f")
-        return found if np.any(found[reached] != 0) else None
+        seen = found[reached]
+        masked = (seen == seen[0]).all() and (len(seen) > 1 or seen[0] in (0, 1))
+        return None if masked else found
 
     def walked(self, left: Ints, right: Ints) -> tuple[Flags, int]:
         """Which nodes the root reaches, and how deep; refused unless they form a tree."""
