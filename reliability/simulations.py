@@ -26,11 +26,10 @@ from overheard.decoding.contribution import contributions
 from overheard.decoding.group_posterior import Grouped, group_posterior
 from overheard.decoding.label_solve import solve_residuals
 from overheard.decoding.ladder import decode
-from overheard.decoding.measurement import from_rows, stack
+from overheard.decoding.measurement import from_gram, from_rows, stack
 from overheard.decoding.mixed_chains import posterior
 from overheard.decoding.mixed_model import Evidence, Settings, grid_of, log_prior_of_pairs
 from overheard.decoding.noisy import noisy_posterior
-from overheard.decoding.noisy_gram import Sums, noisy_gram
 from overheard.evaluation.compare import compared_leaks
 from overheard.evaluation.detection import f1_interval
 from overheard.evaluation.intervals import clustered_interval, mean_interval, share_interval
@@ -274,9 +273,8 @@ def _weighed(rng: Rng) -> list[tuple[float, bool]]:
     gradients = rng.normal(size=(n, rows))
     inside = rng.random(n) < 1 / 3
     heard = inside @ gradients + 2.0 * rng.normal(size=rows)
-    white, target = gradients / 2.0, heard / 2.0
-    sums = Sums(white @ white.T, white @ target, float(target @ target), rows)
-    found = noisy_gram(sums, np.array([0.0, 1.0]), np.tile([2 / 3, 1 / 3], (n, 1)))
+    gram, projections = gradients @ gradients.T, gradients @ heard
+    found, _ = noisy_posterior(from_gram(gram, projections, 2.0), np.array([2 / 3, 1 / 3]))
     return list(zip(found.probabilities[:, 1], inside, strict=True))
 
 

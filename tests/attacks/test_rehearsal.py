@@ -12,8 +12,6 @@ from overheard.attacks.rehearsal import (
     Attempt,
     Rehearsal,
     Tried,
-    drawn,
-    placed,
     rehearse,
     retrained,
     tempered,
@@ -21,6 +19,7 @@ from overheard.attacks.rehearsal import (
 from overheard.programs.dense import initial
 from overheard.programs.recipe import Dense, Recipe, Target
 from overheard.programs.records import Encoding, Scaled
+from overheard.programs.simulated import drawn, placed
 from overheard.programs.training import local_training, shards
 from overheard.transcript.knowledge import Link
 

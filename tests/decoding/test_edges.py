@@ -14,7 +14,6 @@ from overheard.decoding.ladder import UNSOLVED, decode
 from overheard.decoding.matrix_free import OuterProducts, Part, decode_matrix_free
 from overheard.decoding.max_entropy import max_entropy
 from overheard.decoding.measurement import Measurement, from_gram, from_rows
-from overheard.decoding.noisy_gram import Sums, noisy_gram
 from overheard.decoding.rounds import _curves
 from overheard.errors import FixData, FixRecording
 
@@ -123,15 +122,6 @@ def test_sites_that_break_are_no_answer(simulate, monkeypatch):
     problem = simulate(0, 30, 2, 8, 0.5)
     found = expectation_propagation(from_rows(problem.features, problem.total, 0.5))
     assert not found.converged
-
-
-def test_sweeps_whose_matrix_cannot_be_factorised_fall_back(rng):
-    """Inner products that no features could have: answered, and called unsettled."""
-    gram = np.array([[1.0, 50.0], [50.0, 1.0]]) * 1e6
-    found = noisy_gram(Sums(gram, np.zeros(2), 1.0, 2), np.array([0.0, 1.0]), np.full((2, 2), 0.5))
-    assert not found.settled
-    assert found.variance == 2.0**8
-    assert np.isfinite(found.probabilities).all()
 
 
 def test_curves_that_a_sketch_misses_are_found_in_full(rng):

@@ -104,14 +104,21 @@ def _unexplained(client: Client, rng: np.random.Generator) -> float:
     return float(np.median(np.abs(left)) / _NORMAL_MEDIAN)
 
 
+def lengths(client: Client, rng: np.random.Generator) -> Array:
+    """How long every update (T,) is along simulated clients', in units of theirs."""
+    start = client.link.sent.astype(np.float64)
+    update, typical = client.link.returned - start, _ends(client, rng) - start
+    squares = np.einsum("tp,tp->t", typical, typical)
+    return np.asarray(np.einsum("tp,tp->t", update, typical) / np.maximum(squares, 1e-300))
+
+
 def _unclipped(client: Client, rng: np.random.Generator) -> Link:
     """The link with every update as long as simulated clients' are along them."""
-    link = client.link
+    link, scale = client.link, lengths(client, rng)
     start = link.sent.astype(np.float64)
-    update, typical = link.returned - start, _ends(client, rng) - start
-    scale = np.einsum("tp,tp->t", update, typical) / np.einsum("tp,tp->t", typical, typical)
     scale = np.where((scale > 0) & (scale < _CLIPPED), scale, 1.0)[:, None]
-    return replace(link, returned=(start + update / scale).astype(link.returned.dtype))
+    made = start + (link.returned - start) / scale
+    return replace(link, returned=made.astype(link.returned.dtype))
 
 
 def replayed(client: Client) -> Answer | None:

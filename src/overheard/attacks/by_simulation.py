@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
+from scipy.special import entr
 
 from overheard.attacks.rehearsal import tempered
 from overheard.attacks.wire import rounding
@@ -49,6 +50,7 @@ _STRANGE, _SPREADS = 1.3, 5.0  # what no answer explains, relative to simulated 
 # which a fit is good: that much, or so many of their own standard deviations
 _OPERATIONS = 5e10  # that factorising all rounds with slots may cost
 _LEAST = 1e-9  # probability that one round leaves to a candidate
+_SETTLED = -1e-3  # mean log-likelihood from which no further pass is needed
 _LOUDER = 0.1  # confidence beyond the simulated clients' accuracy that is flagged
 
 
@@ -70,14 +72,18 @@ def by_simulation(
     ways = [w for w in kinds_of_states(recipe, candidates) if _affordable(w, link, recipe, prior)]
     found = [tried.decoded(prior, states) for states in ways]
     # with the order as noise simulated clients know how far messages stray from a belief
-    fit = found[0]
-    which = int(np.argmax([one.score for one in found]))
+    absent = not candidates.present.all()
+    fit = min(found if absent else found[:1], key=lambda one: one.misfit / one.allowed)
+    which = int(np.argmax([one.worth for one in found]))
     best, states, belief = found[which], ways[which], found[which].probabilities
     for number in range(1, PASSES):
+        if best.worth > _SETTLED and fit.misfit <= fit.allowed:
+            break
         again = tried.decoded((1 - _OPEN) * belief + _OPEN / belief.shape[1], states)
-        if len(states.slots) == 1 and again.misfit / again.allowed < fit.misfit / fit.allowed:
+        alike = absent or len(states.slots) == 1
+        if alike and again.misfit / again.allowed < fit.misfit / fit.allowed:
             fit = again  # clients drawn from the belief are more like this one
-        if again.score > best.score:
+        if again.worth > best.worth:
             best = replace(again, passes=number + 1)
         belief = again.probabilities
     if fit.misfit > fit.allowed and len(states.slots) > 1:
@@ -135,6 +141,12 @@ class _Judged:
     rank: int
     passes: int = 1
 
+    @property
+    def worth(self) -> float:
+        """What simulated clients' answers were worth, or what the message's own says it is worth
+        (its mean log-likelihood, were it right), if that is less."""
+        return min(self.score, -float(entr(self.probabilities).sum(axis=1).mean()))
+
 
 @dataclass(frozen=True)
 class _Tried:
@@ -152,7 +164,11 @@ class _Tried:
         rounds: list[tuple[Whitened, Choice]] = []
         messages = zip(self.link.sent, self.link.returned, rounding(self.link), strict=True)
         for message in messages:
-            at = Setting(self.recipe, self.candidates, states, belief)
+            # private steps add their noise while they train; and where everybody is present, noise
+            # that was only found must not make another recipe look right
+            silent = self.recipe.private is not None or self.candidates.present.all()
+            told = 0.0 if silent else self.link.noise_sd
+            at = Setting(self.recipe, self.candidates, states, belief, told)
             one = linearise(at, message, chosen, self.rng)
             white = whiten(one, FITTED)
             if rounds and len(states.slots) == 1:
@@ -190,6 +206,10 @@ class _Round:
         ours = max(white.energy - float(measured.total @ measured.total), 0.0)
         self.misfit = ours / mean
         self.allowed = max(_STRANGE, 1 + _SPREADS * float(np.std(outside, ddof=1)) / mean)
+        if states.slot[0] < 0:
+            # a member that weighs much may be in the last batch, or not a member: in logarithms
+            logs = np.log(np.maximum(outside / mean, 1e-300))
+            self.allowed = max(self.allowed, float(np.exp(_SPREADS * np.std(logs, ddof=1))))
 
     def heard(self) -> _Heard:
         """The message. What strays further outside of all columns' span than simulated clients'

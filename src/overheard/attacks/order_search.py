@@ -90,7 +90,8 @@ class Screen:
         chosen = self.candidates.drawn(self.prior, CLIENTS, rng)
         drawn = [batch_order(np.full(CLIENTS, n), n, rng) for _ in range(epochs)]
         path: list[Array] = []
-        data = replace(self.candidates.shards(chosen, self.sent.dtype), orders=tuple(drawn))
+        data = self.candidates.shards(chosen, self.sent.dtype, rng)
+        data = replace(data, orders=tuple(drawn))
         ends = local_training(
             self.recipe, self.sent, data, rng,
             trace=lambda step, theta, slope: path.append(theta.mean(axis=0, dtype=np.float64)),

@@ -21,7 +21,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import norm
 
 from overheard.attacks.wire import only, spread
 from overheard.programs.recipe import Recipe
@@ -143,33 +142,6 @@ def rehearse(
         link, secret = play(between if number % 2 else prior)
         tries.append(Tried(secret, decode(link)))
     return Rehearsal(tuple(tries), prior)
-
-
-def drawn(probabilities: Array, columns: Array, rng: np.random.Generator) -> Indices:
-    """A candidate (m,) of each record, as probable as (m, K) says, that goes with its public
-    columns (m, d): which way and how closely is drawn too.
-
-    Secrets drawn record by record would go with nothing, which people's secrets seldom do, and
-    what many records have in common does not average out of an update.
-    """
-    return placed(probabilities, columns, rng)[0]
-
-
-def placed(probabilities: Array, columns: Array, rng: np.random.Generator) -> tuple[Indices, Array]:
-    """As :func:`drawn`, with the place (m,) between 0 and 1 that each record has within."""
-    apart = columns - columns.mean(axis=0)
-    apart = apart / np.maximum(apart.std(axis=0), 1e-12)
-    score = apart @ rng.normal(size=columns.shape[1])
-    score = score / max(float(score.std()), 1e-12)
-    close = rng.random()
-    latent = close * score + np.sqrt(1 - close**2) * rng.normal(size=len(columns))
-    level = norm.cdf(latent)
-    above = np.cumsum(probabilities, axis=1)
-    chosen = np.minimum((level[:, None] > above).sum(axis=1), probabilities.shape[1] - 1)
-    each = np.arange(len(chosen))
-    share = np.maximum(probabilities[each, chosen], 1e-12)
-    place = 1 - (above[each, chosen] - level) / share
-    return np.asarray(chosen, dtype=np.int64), np.clip(place, 1e-3, 1 - 1e-3)
 
 
 def retrained(

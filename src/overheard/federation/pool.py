@@ -100,7 +100,8 @@ def known_first(clients: dict[str, Records], coverage: float, seed: int) -> dict
 
 def same_records(records: Records) -> NDArray[Any]:
     """A number per record, equal where all columns agree."""
-    codes = [np.unique(values, return_inverse=True)[1] for values in records.columns.values()]
+    columns = records.columns.values()  # numbers, text, or images (n, pixels)
+    codes = [np.unique(each, axis=0, return_inverse=True)[1].ravel() for each in columns]
     if not codes:
         return np.zeros(len(records), dtype=np.int64)
     return np.unique(np.stack(codes, axis=1), axis=0, return_inverse=True)[1].ravel()

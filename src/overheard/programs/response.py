@@ -14,7 +14,8 @@ training, from the model that was sent, on records drawn from what is believed.
 * **Average before multiplying.** When a record is used nobody knows. An epoch is cut into a few
   stretches; J_i sums, over stretches, the stretch's share of R times the record's gradient at the
   stretch's mean model. Averages of sampled products would keep the noise of the samples.
-* **Order as noise columns.** A record's contribution varies with the stretch that it fell into.
+* **Order as noise columns.** A record's contribution varies with the stretch that it fell into,
+  with the client's own path, and with what is not asked of it (`Candidates.variants`).
   These deviations, centred over records too (each batch takes so many, whoever they are), are
   columns of the noise's covariance; what simulated clients show beyond that is its diagonal.
 """
@@ -112,13 +113,14 @@ def kinds_of_states(recipe: Recipe, candidates: Candidates) -> list[States]:
 
 @dataclass(frozen=True)
 class Setting:
-    """What a client does, what its records may be, what of the order is decoded, and what is
-    believed so far (n, K)."""
+    """What a client does, what its records may be, what of the order is decoded, what is believed
+    so far (n, K); told: sd of the noise that is put on its update after training."""
 
     recipe: Recipe
     candidates: Candidates
     states: States
     belief: Array
+    told: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -166,6 +168,8 @@ def linearise(
     begin = sent[which].astype(np.float64) + first
     told = indicators(truth, len(states.slot)) @ columns
     left, heard = done.ends[:, which] - begin - told, returned[which] - begin
+    if at.told:
+        left = left + rng.normal(0.0, at.told, left.shape)
     own = np.einsum("cr,cr->r", order, order).astype(np.float64)
     excess = np.maximum(left.var(axis=0, ddof=1) - own, 0.0)
     variance = noise[which] ** 2 + _UNEVEN * own + _TRUSTED * excess
@@ -181,6 +185,9 @@ def _counts(states: States, candidates: Candidates) -> tuple[Array, Array]:
     wanted = range(first, len(states.slots)) if states.slots.exclusive else range(0)
     rows = [np.tile((states.slot[1:] == z) / _COUNTED, n) for z in wanted]
     sizes = [candidates.members * states.slots.chances[z] / _COUNTED for z in wanted]
+    if not rows and not candidates.present[0]:
+        rows = [np.full(n * (len(states.slot) - 1), 1 / _COUNTED)]
+        sizes = [candidates.members / _COUNTED]
     return np.array(rows).reshape(len(rows), n * (len(states.slot) - 1)), np.array(sizes)
 
 
@@ -213,21 +220,28 @@ class Parts:
         self.clip = None if private is None else private.clip
 
     def gradients(
-        self, j: int, which: Indices, records: Indices
+        self, j: int, which: Indices, records: Indices, client: int | None = None
     ) -> Callable[[int], NDArray[np.float32]]:
-        """Of candidate k: what the records add in stretch j in expectation."""
-        theta = self.done.path[j]
-        scale = (self.done.response[j][which] / self.candidates.members).astype(np.float32)
+        """Of candidate k: what the records add in stretch j in expectation, on the mean path or on
+        that of one simulated client."""
 
         def of(k: int) -> NDArray[np.float32]:
-            if not self.candidates.present[k]:
-                return np.zeros((len(records), len(which)), np.float32)
-            x, y = self.candidates.inputs[k][records], self.candidates.labels[k][records]
-            rows = self.net.rows(theta, x.astype(np.float64), y)
-            rows = rows if self.clip is None else rows.clipped(self.clip)
-            return np.asarray(rows.columns(which).astype(np.float32) * scale)
+            made = np.zeros((len(records), len(which)), np.float32)
+            for chance, inputs in self.candidates.faces(k) if self.candidates.present[k] else ():
+                made += np.float32(chance) * self._rows(j, k, inputs, which, records, client)
+            return made
 
         return of
+
+    def _rows(
+        self, j: int, k: int, inputs: Wire, which: Indices, records: Indices, client: int | None
+    ) -> NDArray[np.float32]:
+        theta = self.done.path[j] if client is None else self.done.paths[client, j]
+        scale = (self.done.response[j][which] / self.candidates.members).astype(np.float32)
+        x, y = inputs[records].astype(np.float64), self.candidates.labels[k][records]
+        rows = self.net.rows(theta.astype(np.float64), x, y)
+        rows = rows if self.clip is None else rows.clipped(self.clip)
+        return np.asarray(rows.columns(which).astype(np.float32) * scale)
 
     def power(self, which: Indices, records: Indices) -> Array:
         """Sum of squares (R,) of candidates' differences to the first."""
@@ -247,7 +261,8 @@ class Parts:
         records = np.arange(self.candidates.inputs.shape[1])
         n, values, states = len(records), len(self.candidates.present), self.states
         columns = np.zeros((n, len(states.slot), len(which)), np.float32)
-        noisy = not states.slots.resolved.all() and len(self.times.groups) > 1
+        hidden = self.candidates.variants is not None
+        noisy = hidden or (not states.slots.resolved.all() and len(self.times.groups) > 1)
         means = np.zeros((len(self.times.groups) if noisy else 0, n, len(which)), np.float32)
         for j in range(len(self.times.groups)):
             of = self.gradients(j, which, records)
@@ -259,23 +274,48 @@ class Parts:
                         columns[:, state] += weight * added
                 if noisy:
                     means[j] += self.belief[:, k, None].astype(np.float32) * added
-        order = self._order(means, rng) if noisy else columns[:0, 0]
+        order = self._order(means, which, rng) if noisy else columns[:0, 0]
         base = columns[:, 0].sum(axis=0, dtype=np.float64)
         apart = columns[:, 1:] - columns[:, :1]
         return apart.reshape(-1, len(which)), order, base
 
-    def _order(self, means: NDArray[np.float32], rng: np.random.Generator) -> NDArray[np.float32]:
-        """Deviations of each record's contribution by the stretch that it falls into, of those
-        that are no slots of their own.
+    def _order(
+        self, means: NDArray[np.float32], which: Indices, rng: np.random.Generator
+    ) -> NDArray[np.float32]:
+        """What chance does to each record's contribution, as columns that are mixed at random.
 
-        means: (Q, n, R), what a record adds in all in expectation, stretch by stretch. Given that
-        it falls into stretch j it adds means[j] / shares[j]; in a group of e epochs that happens
-        independently e times, each adding 1 / e of it.
+        means: (Q, n, R), what a record adds in all in expectation, stretch by stretch.
+        """
+        member = self.belief @ self.candidates.present
+        root = np.sqrt(np.maximum(member, 1e-12)).astype(np.float32)[:, None]
+        kinds = self._late(means, member)
+        if self.done.private is not None:  # steps that take every record with the same probability
+            epochs = np.unique(self.times.epochs, return_index=True)[1]
+            passes = float(self.times.repeats[epochs].sum())
+            drawn = np.sqrt(max(1 - passes / self.times.steps, 0.0) / passes)
+            kinds = [np.float32(drawn) * means.sum(axis=0, keepdims=True)]
+        if not self.candidates.present.all():  # whoever takes part bends the path
+            kinds.append(self._bent(means, which, rng))
+        every = np.concatenate([*(kind / root for kind in kinds), self._unasked(which) * root])
+        if not len(every):
+            return means[:0, 0]
+        if len(every) > ORDER_COLUMNS:
+            signs = rng.choice(
+                np.array([-1, 1], np.float32), size=(ORDER_COLUMNS, *every.shape[:2])
+            )
+            every = np.einsum("cqn,qnr->cnr", signs, every, optimize=True) / np.sqrt(
+                np.float32(ORDER_COLUMNS)
+            )
+        return every.reshape(-1, every.shape[-1])
+
+    def _late(self, means: NDArray[np.float32], member: Array) -> list[NDArray[np.float32]]:
+        """Deviations by the stretch that a record falls into, of those that are no slots.
+
+        Given that it falls into stretch j it adds means[j] / shares[j]; in a group of e epochs that
+        happens independently e times, each adding 1 / e of it.
         """
         times = self.times
-        member = self.belief @ self.candidates.present
         part = (member / member.sum()).astype(np.float32)[:, None]
-        root = np.sqrt(np.maximum(member, 1e-12)).astype(np.float32)[:, None]
         kinds = []
         for number in np.unique(times.epochs):
             inside = np.flatnonzero((times.epochs == number) & ~self.states.slots.resolved)
@@ -288,18 +328,38 @@ class Parts:
             # each stretch takes so many members, whoever they are
             away -= part * away.sum(axis=1, keepdims=True)
             away *= np.sqrt(shares / times.repeats[inside])[:, None, None].astype(np.float32)
-            kinds.append(away / root)
-        if not kinds:
-            return means[:0, 0]
-        every = np.concatenate(kinds)
-        if len(every) > ORDER_COLUMNS:
-            signs = rng.choice(
-                np.array([-1, 1], np.float32), size=(ORDER_COLUMNS, *every.shape[:2])
-            )
-            every = np.einsum("cqn,qnr->cnr", signs, every, optimize=True) / np.sqrt(
-                np.float32(ORDER_COLUMNS)
-            )
-        return every.reshape(-1, every.shape[-1])
+            kinds.append(away)
+        return kinds
+
+    def _bent(
+        self, means: NDArray[np.float32], which: Indices, rng: np.random.Generator
+    ) -> NDArray[np.float32]:
+        """Deviations because a client's path is its own: of two simulated clients, as far as one
+        record meets them (in stretch j with so much chance, and then so much more)."""
+        records = np.arange(means.shape[1])
+        away = np.zeros((len(self.done.paths), *means.shape[1:]), np.float32)
+        for j, share in enumerate(self.times.shares):
+            size = 1 / np.sqrt(share * self.times.repeats[j] * len(away))
+            for client, made in enumerate(away):
+                of = self.gradients(j, which, records, client)
+                there = -means[j]
+                for k in np.flatnonzero(self.candidates.present):
+                    there += self.belief[:, k, None].astype(np.float32) * of(int(k))
+                made += rng.choice([-size, size], size=(len(records), 1)).astype(np.float32) * there
+        return away
+
+    def _unasked(self, which: Indices) -> NDArray[np.float32]:
+        """Deviations of a member's contribution by what is not asked of it (V, n, R)."""
+        records, faces = np.arange(self.candidates.inputs.shape[1]), self.candidates.faces(-1)
+        if len(faces) < 2:
+            return np.zeros((0, len(records), len(which)), np.float32)
+        chances = np.array([chance for chance, _ in faces], np.float32)
+        made = np.zeros((len(faces), len(records), len(which)), np.float32)
+        for j in range(len(self.times.groups)):
+            for one, (_, inputs) in zip(made, faces, strict=True):
+                one += self._rows(j, -1, inputs, which, records, None)
+        made -= np.tensordot(chances, made, 1)
+        return np.asarray(made * np.sqrt(chances)[:, None, None])
 
 
 def telling(parts: Parts, spread: Array, rng: np.random.Generator) -> Indices:
@@ -359,7 +419,7 @@ def whiten(one: Linearised, fitted: int) -> Whitened:
     cross += (one.counts.T @ one.sizes)[:, None]
     square += one.sizes @ one.sizes
     gram = (gram + gram.T) / 2
-    gram[np.diag_indices(len(gram))] += _SINGLE * float(np.diagonal(gram).max(initial=0.0))
+    gram[np.diag_indices(len(gram))] *= 1 + _SINGLE
     return Whitened(gram, cross[:, 0], cross[:, 1:].T, float(square[0]), square[1:], len(one.sizes))
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import norm
 
 from overheard.programs.recipe import PrivateSteps, Recipe
 from overheard.programs.rules import is_linear, rule_of
@@ -27,6 +28,8 @@ MOST_STRETCHES = 12
 """Of all epochs together; of more epochs, some are taken together."""
 RESPONDING = 4
 """Simulated clients along whose paths the rule is differentiated."""
+BENT = 2
+"""Simulated clients whose own paths say how far a record's contribution varies with the path."""
 
 
 @dataclass(frozen=True)
@@ -34,13 +37,22 @@ class Candidates:
     """What each record may be: inputs (K, n, d) and labels (K, n) under each of K candidates.
 
     present (K,): candidates under which the record is the client's at all; members: how many
-    records the client trains on.
+    records the client trains on. variants (V, n, d): inputs that a record may have whichever
+    candidate it is, with ``chances`` (V,): which of them is not asked, and so it is noise.
     """
 
     inputs: Wire
     labels: Wire
     present: NDArray[np.bool_]
     members: int
+    variants: Wire | None = None
+    chances: Array | None = None
+
+    def faces(self, k: int) -> list[tuple[float, Wire]]:
+        """Inputs (n, d) that records may have under candidate k, and how likely each is."""
+        if self.variants is None or self.chances is None:
+            return [(1.0, self.inputs[k])]
+        return list(zip(self.chances.tolist(), self.variants, strict=True))
 
     def drawn(self, belief: Array, count: int, rng: np.random.Generator) -> Indices:
         """Candidates (count, n) of every record, drawn from the belief (n, K)."""
@@ -69,13 +81,17 @@ class Candidates:
         absent = ~self.present[chosen]
         return np.argsort(absent, axis=1, kind="stable")[:, : self.members]
 
-    def shards(self, chosen: Indices, dtype: Any) -> Shards:
+    def shards(self, chosen: Indices, dtype: Any, rng: np.random.Generator) -> Shards:
         """The records of clients whose candidates are ``chosen`` (S, n)."""
         count, rows = len(chosen), self.rows(chosen)
         picked = np.take_along_axis(chosen, rows, axis=1)
+        inputs, labels = self.inputs, self.labels[picked, rows]
+        if self.variants is not None and self.chances is not None:
+            shares, inputs = np.tile(self.chances, (self.members, 1)), self.variants
+            picked = np.stack([drawn(shares, inputs[0][who], rng) for who in rows])
         return Shards(
-            self.inputs[picked, rows].astype(dtype),
-            self.labels[picked, rows].astype(dtype),
+            inputs[picked, rows].astype(dtype),
+            labels.astype(dtype),
             np.full(count, self.members, dtype=np.int64),
         )
 
@@ -128,13 +144,14 @@ def stretches(recipe: Recipe, members: int) -> Stretches:
 class Simulated:
     """Clients trained from the model that was sent: candidates (S, n), ends (S, P), the mean model
     (Q, P) of each stretch and the response (Q, P) of the returned model to its gradients, summed
-    over the stretch's steps. data: their records and
+    over the stretch's steps. paths (BENT, Q, P): the first clients' own. data: their records and
     orders; private: what bounds a record's gradient."""
 
     chosen: Indices
     ends: Wire
     path: Array
     response: Array
+    paths: Wire
     data: Shards | None = None
     private: PrivateSteps | None = None
 
@@ -150,16 +167,18 @@ def simulate(
     times = stretches(recipe, candidates.members)
     place = {int(step): j for j, group in enumerate(times.groups) for step in group}
     path = np.zeros((len(times.groups), sent.size))
+    paths = np.zeros((BENT, *path.shape), np.float32)
     gradients: list[Wire] = []
     curved = not is_linear(recipe)
 
     def trace(step: int, theta: Wire, gradient: Wire) -> None:
         j = place[step]
         path[j] += theta.mean(axis=0) / len(times.groups[j])
+        paths[: len(theta), j] += theta[:BENT] / len(times.groups[j])
         if curved:
             gradients.append(gradient[:RESPONDING].astype(np.float64))
 
-    data = candidates.shards(chosen, sent.dtype)
+    data = candidates.shards(chosen, sent.dtype, rng)
     longest = data.inputs.shape[1]
     epochs = 0 if recipe.full_batch else recipe.epochs
     data = replace(data, orders=tuple(batch_order(data.sizes, longest, rng) for _ in range(epochs)))
@@ -168,7 +187,7 @@ def simulate(
     steps = responses(recipe, sent, slopes)
     response = np.stack([steps[group].sum(axis=0) for group in times.groups])
     return Simulated(
-        chosen, ends, path, np.broadcast_to(response, path.shape), data, recipe.private
+        chosen, ends, path, np.broadcast_to(response, path.shape), paths, data, recipe.private
     )
 
 
@@ -198,3 +217,30 @@ def _curved(recipe: Recipe, sent: Wire, gradients: Array) -> Array:
     (made,) = torch.autograd.grad(theta.sum(), slopes)
     # where a gradient is exactly zero at every step a square root has no slope: nothing moves there
     return np.asarray(torch.nan_to_num(made, 0.0, 0.0, 0.0).mean(dim=1).numpy())
+
+
+def drawn(probabilities: Array, columns: Array, rng: np.random.Generator) -> Indices:
+    """A candidate (m,) of each record, as probable as (m, K) says, that goes with its public
+    columns (m, d): which way and how closely is drawn too.
+
+    Secrets drawn record by record would go with nothing, which people's secrets seldom do, and
+    what many records have in common does not average out of an update.
+    """
+    return placed(probabilities, columns, rng)[0]
+
+
+def placed(probabilities: Array, columns: Array, rng: np.random.Generator) -> tuple[Indices, Array]:
+    """As :func:`drawn`, with the place (m,) between 0 and 1 that each record has within."""
+    apart = columns - columns.mean(axis=0)
+    apart = apart / np.maximum(apart.std(axis=0), 1e-12)
+    score = apart @ rng.normal(size=columns.shape[1])
+    score = score / max(float(score.std()), 1e-12)
+    close = rng.random()
+    latent = close * score + np.sqrt(1 - close**2) * rng.normal(size=len(columns))
+    level = norm.cdf(latent)
+    above = np.cumsum(probabilities, axis=1)
+    chosen = np.minimum((level[:, None] > above).sum(axis=1), probabilities.shape[1] - 1)
+    each = np.arange(len(chosen))
+    share = np.maximum(probabilities[each, chosen], 1e-12)
+    place = 1 - (above[each, chosen] - level) / share
+    return np.asarray(chosen, dtype=np.int64), np.clip(place, 1e-3, 1 - 1e-3)

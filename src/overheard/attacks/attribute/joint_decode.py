@@ -16,12 +16,13 @@ from overheard.attacks.front import (
     refuse_many,
     refuse_unseen,
 )
-from overheard.attacks.rehearsal import UNLIKE, Attempt, drawn, few_rounds, rehearse, retrained
+from overheard.attacks.rehearsal import UNLIKE, Attempt, few_rounds, rehearse, retrained
 from overheard.attacks.stranger import beforehand
 from overheard.attacks.wire import refuse_several_steps
 from overheard.decoding.counts import decode_dependent, same_rows, solve_dependent
 from overheard.decoding.max_entropy import Posterior
 from overheard.errors import ChooseAnotherAttack
+from overheard.programs.simulated import drawn
 from overheard.transcript.guess import AttributeValues
 from overheard.transcript.knowledge import (
     AttributeDomain,

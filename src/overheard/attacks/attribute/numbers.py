@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 from scipy.stats import norm
 
 from overheard.attacks.attribute.linear_moments import scale_of
-from overheard.attacks.rehearsal import placed, retrained
+from overheard.attacks.rehearsal import retrained
 from overheard.programs.recipe import Recipe
+from overheard.programs.simulated import placed
 from overheard.transcript.knowledge import AttributeDomain, Labels, Link, LocalTraining
 from overheard.transcript.view import View
 

@@ -7,17 +7,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import expit, logit
 
-from overheard.attacks.any_training import Client, decode_training
+from overheard.attacks.any_training import Client, decode_training, lengths
 from overheard.attacks.attribute.dense_measurement import too_long
+from overheard.attacks.by_simulation import Answer
 from overheard.attacks.front import flagged
-from overheard.attacks.membership.local_steps import (
-    GOOD_FIT,
-    MOST_RECORDS,
-    as_trained,
-    decode_local_steps,
-    draw_members,
-)
 from overheard.attacks.membership.pool import (
     Candidates,
     candidates_of,
@@ -25,22 +20,17 @@ from overheard.attacks.membership.pool import (
     pool_products,
     pool_rows,
 )
-from overheard.attacks.rehearsal import (
-    UNLIKE,
-    Attempt,
-    Rehearsal,
-    drawn,
-    rehearse,
-    retrained,
-)
+from overheard.attacks.rehearsal import Attempt, Rehearsal, rehearse, retrained
 from overheard.attacks.wire import heard, one_step, only, spread
 from overheard.decoding.counts import decode_tied, same_rows, solve_counts, tie_diagnostics
+from overheard.decoding.ladder import POOR_FIT
 from overheard.decoding.max_entropy import Posterior, count_unknowns
 from overheard.errors import ChooseAnotherAttack, FixData
 from overheard.programs.networks import network
 from overheard.programs.private import update_noise
 from overheard.programs.recipe import Recipe
 from overheard.programs.simulated import Candidates as MayBe
+from overheard.programs.simulated import drawn
 from overheard.transcript.guess import AttributeValues, Membership
 from overheard.transcript.knowledge import (
     AppliedDefence,
@@ -64,6 +54,9 @@ UNEXPLAINED = (
 PROVEN = ("counts", "ridge", "enumeration")
 FEW = 2
 """Rehearsals of an exact sum that left doubt."""
+SHORT = 0.5
+"""Length of an update, in units of simulated clients', below which (or above one over which) it was
+scaled, or another rule made it: fewer members would explain it, but their number is known."""
 CLEAR = 0.02
 """Mean doubt about membership up to which the members' attribute is decoded."""
 
@@ -106,13 +99,10 @@ class CandidateDecode:
         prior = _prior(view, values, count / people)
         groups = same_rows(np.column_stack([pool.inputs[0], pool.labels]))
         trained = recipe if link.gradients else as_trained(recipe, count)
-        several = not one_step(link, trained)
-        if not recipe.plain or not _by_rows(trained, link, pool, several):
-            return _any_training(link, recipe, pool, count, prior, groups, rng)
+        if not one_step(link, trained) or not _by_rows(trained, link, pool):
+            few = only(link, np.arange(min(self.rounds, len(link))))
+            return _Several(few, trained, pool, count, prior, groups).guess(rng)
         recipe = trained
-        if several:
-            play = _Play(link, recipe, pool, prior[1:] / prior[1:].sum(), count, rng)
-            return _several_steps(play, groups, self.rounds)
         chosen = spread(len(link), 1)
         posterior, left = _one_step(link, recipe, pool, chosen, count, prior, groups)
         if posterior.method not in PROVEN and min(self.rounds, len(link)) > 1:
@@ -146,14 +136,6 @@ class _Play:
     count: int
     rng: np.random.Generator
 
-    def members(self, probabilities: Array) -> tuple[Link, NDArray[np.int64]]:
-        """Drawn from (n, 2), stranger or member; the secret is who is a member."""
-        who = draw_members(np.clip(probabilities[:, 1], 1e-9, 1 - 1e-9), self.count, self.rng)
-        values = self._values(np.tile(self.shares, (self.count, 1)), who)
-        secret = np.zeros(len(probabilities), dtype=np.int64)
-        secret[who] = 1
-        return self._trained(who, values), secret
-
     def pairs(self, probabilities: Array) -> tuple[Link, NDArray[np.int64]]:
         """Drawn from (n, 1 + K), stranger or which value; the secret is both."""
         inside = np.clip(1 - probabilities[:, 0], 1e-9, 1 - 1e-9)
@@ -175,49 +157,139 @@ class _Play:
         return retrained(self.link, self.recipe, inputs, labels, noise, self.rng)
 
 
-def _by_rows(recipe: Recipe, link: Link, pool: Candidates, several: bool) -> bool:
+def _by_rows(recipe: Recipe, link: Link, pool: Candidates) -> bool:
     """Are members found by their gradients, one by one?"""
     net = network(recipe)
     if net.factored:
         return True
-    return not (several or net.chance or net.mixes) and not too_long(
+    return not (net.chance or net.mixes) and not too_long(
         recipe, link.sent[0].astype(np.float64), pool.inputs
     )
 
 
-def _any_training(
-    link: Link,
-    recipe: Recipe,
-    pool: Candidates,
-    count: int,
-    prior: Array,
-    groups: NDArray[np.intp],
-    rng: np.random.Generator,
-) -> Membership:
-    """Momentum, Adam, any layers: "absent" is one more candidate of every record of the pool."""
-    values, people, width = pool.inputs.shape
-    inputs = np.concatenate([np.zeros((1, people, width)), pool.inputs])
-    labels = np.broadcast_to(pool.labels, (values + 1, people))
-    candidates = MayBe(inputs, labels, np.arange(values + 1) > 0, count)
-    priors = np.tile(prior, (people, 1))
-    found = decode_training(Client(link, recipe, candidates, priors, groups), rng)
-    inside = found.probabilities[:, 1:]
-    attribute = None
-    if pool.domain is not None:
-        given = (inside + 1e-12) / (inside + 1e-12).sum(axis=1, keepdims=True)
-        attribute = AttributeValues(given, pool.domain.values)
-    member = np.clip(inside.sum(axis=1), 0.0, 1.0)
-    return Membership(
-        member,
-        attribute,
-        {
-            "method": found.method,
-            **flagged(found.flag, np.column_stack([1 - member, member])),
-            **found.notes,
-            "parameters": recipe.model.size,
-            **tie_diagnostics(groups, found.probabilities),
-        },
-    )
+@dataclass(frozen=True)
+class _Several:
+    """A client that takes several local steps, of any rule and any layers."""
+
+    link: Link
+    recipe: Recipe
+    pool: Candidates
+    count: int
+    prior: Array
+    groups: NDArray[np.intp]
+
+    def guess(self, rng: np.random.Generator) -> Membership:
+        """The first round alone, and more if it leaves doubt."""
+        first = replace(self, link=only(self.link, np.arange(1)))
+        found = first._answer(rng)
+        sure = not found.flag and _doubt(found.probabilities[:, 0]) < CLEAR
+        if len(self.link) > 1 and not sure:
+            found = self._answer(rng)
+        p = found.probabilities
+        member = counted(1 - p[:, 0], self.count)
+        notes, attribute = found.notes, None
+        if self.pool.domain is not None:
+            given = (p[:, 1:] + 1e-12) / (p[:, 1:] + 1e-12).sum(axis=1, keepdims=True)
+            if not self._joint:
+                given = np.tile(self._shares, (len(p), 1))
+                if not found.flag and _doubt(member) < CLEAR:
+                    inside, decoded = self._values(member, rng)
+                    given[inside] = decoded.probabilities
+                    notes = {**notes, "attribute_fit": decoded.notes["fit"]}
+            attribute = AttributeValues(given, self.pool.domain.values)
+        both = np.column_stack([1 - member, member])
+        return Membership(
+            member,
+            attribute,
+            {
+                "method": found.method,
+                **flagged(found.flag, both),
+                **notes,
+                "doubt": _doubt(member),
+                "parameters": self.recipe.model.size,
+                **tie_diagnostics(self.groups, both),
+            },
+        )
+
+    @property
+    def _joint(self) -> bool:
+        """Are members and their attribute one question? Full batches can be solved, and proven;
+        behind mini-batches the attribute of who may not be there is noise, and asked later."""
+        return self.recipe.full_batch or len(self.pool.inputs) == 1
+
+    @property
+    def _shares(self) -> Array:
+        return np.asarray(self.prior[1:] / self.prior[1:].sum())
+
+    def _answer(self, rng: np.random.Generator) -> Answer:
+        """Absent, then present or each value: "absent" is one more candidate of every record."""
+        inputs, prior = self.pool.inputs, self.prior
+        variants: tuple[Array, Array] | tuple[()] = ()
+        if not self._joint:
+            variants = (inputs, self._shares)
+            inputs = np.tensordot(self._shares, inputs, 1)[None]
+            prior = np.array([prior[0], 1 - prior[0]])
+        inputs = np.concatenate([np.zeros_like(inputs[:1]), inputs])
+        labels = np.broadcast_to(self.pool.labels, inputs.shape[:2])
+        may = MayBe(inputs, labels, np.arange(len(inputs)) > 0, self.count, *variants)
+        priors = np.tile(prior, (len(self.pool.labels), 1))
+        client = Client(self.link, self.recipe, may, priors, self.groups)
+        found = decode_training(client, rng)
+        size = lengths(client, rng) if not self.link.noise_sd else np.ones(1)
+        strange = size.min() < SHORT or size.max() > 1 / SHORT or "noise_found" in found.notes
+        if not found.flag and strange:
+            return replace(found, flag=POOR_FIT, notes={**found.notes, "fit": "poor"})
+        return found
+
+    def _values(self, member: Array, rng: np.random.Generator) -> tuple[NDArray[np.int64], Answer]:
+        """Whoever is a member is known: what is left is the question about the attribute."""
+        inside = np.argsort(-member, kind="stable")[: self.count]
+        ties = np.unique(self.groups[inside], return_inverse=True)[1]
+        inputs = self.pool.inputs[:, inside]
+        labels = np.broadcast_to(self.pool.labels[inside], inputs.shape[:2])
+        there = MayBe(inputs, labels, np.ones(len(inputs), dtype=bool), self.count)
+        prior = np.tile(self._shares, (self.count, 1))
+        return inside, decode_training(Client(self.link, self.recipe, there, prior, ties), rng)
+
+
+def as_trained(recipe: Recipe, members: int) -> Recipe:
+    """The recipe in epochs and batches that a client of this many records really trains on.
+
+    Refused where its local steps are no whole number of epochs.
+    """
+    size = min(recipe.batch_size or members, members)
+    epochs = recipe.epochs
+    if recipe.steps is not None:
+        epochs, rest = divmod(recipe.steps, -(-members // size))
+        if rest or not epochs:
+            raise ChooseAnotherAttack(
+                f"the client takes {recipe.steps} mini-batch steps, not whole epochs over its "
+                f"{members} records: members may leave no trace in an update"
+            )
+    batch = None if size == members else size
+    return recipe.model_copy(update={"steps": None, "epochs": epochs, "batch_size": batch})
+
+
+def draw_members(belief: Array, members: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """As many members as the client reported, at random as believed."""
+    keys = logit(belief) + rng.logistic(size=len(belief))
+    return np.asarray(np.argsort(-keys, kind="stable")[:members], dtype=np.int64)
+
+
+def counted(probabilities: Array, members: int) -> Array:
+    """Probabilities (n,) of being a member that add up to the number of members: everybody's odds
+    are changed by the same factor."""
+    odds = logit(np.clip(probabilities, 1e-12, 1 - 1e-12))
+    low, high = -odds.max() - 50.0, -odds.min() + 50.0
+    for _ in range(100):
+        middle = (low + high) / 2
+        low, high = (low, middle) if expit(odds + middle).sum() > members else (middle, high)
+    return np.asarray(expit(odds + (low + high) / 2))
+
+
+def _doubt(members: Array) -> float:
+    """Mean probability that a record's more likely membership is wrong."""
+    return float(np.minimum(members, 1 - members).mean())
 
 
 def _one_step(
@@ -264,69 +336,6 @@ def _one_step(
     else:
         posterior = decode_tied(sums.measurement(), groups, priors)
     return posterior, sums.left(posterior.probabilities[:, 1:].ravel()) / sums.equations
-
-
-def _several_steps(play: _Play, groups: NDArray[np.intp], rounds: int) -> Membership:
-    """The model moved while the client trained: mini-batches or several local epochs."""
-    link, recipe, pool, rng = play.link, play.recipe, play.pool, play.rng
-    count, shares = play.count, play.shares
-    people = len(pool.labels)
-    if people > MOST_RECORDS:
-        raise ChooseAnotherAttack(
-            f"a pool of {people} records is more than {MOST_RECORDS}; audit a smaller pool"
-        )
-    found = decode_local_steps(link, recipe, pool, count, shares, rounds, rng)
-
-    def decode(messages: Link) -> Attempt:
-        again = decode_local_steps(messages, recipe, pool, count, shares, rounds, rng)
-        return Attempt(np.column_stack([1 - again.members, again.members]), again.misfit)
-
-    # only the first rounds are used
-    scene = only(link, np.arange(min(rounds, len(link))))
-    prior = np.tile([1 - count / people, count / people], (people, 1))
-    answer = np.column_stack([1 - found.members, found.members])
-    tried = rehearse(replace(play, link=scene).members, decode, answer, prior)
-    calm, power = tried.tempered(answer)
-    fits = tried.fits(found.misfit, GOOD_FIT)
-    found = replace(found, members=calm[:, 1])
-    sizes = np.bincount(groups)
-    members = (np.bincount(groups, found.members) / sizes)[groups]
-    tied = np.column_stack([1 - members, members])
-    attribute = None
-    values: dict[str, float | int | str] = {}
-    if pool.domain is not None:
-        probabilities = np.tile(shares, (people, 1))
-        if fits and found.doubt < CLEAR:
-            # whoever is a member is known: what is left is the question about the attribute
-            inside = np.argsort(-members, kind="stable")[:count]
-            ties = np.unique(groups[inside], return_inverse=True)[1]
-            inputs = pool.inputs[:, inside]
-            labels = np.broadcast_to(pool.labels[inside], inputs.shape[:2])
-            there = MayBe(inputs, labels, np.ones(len(inputs), dtype=bool), count)
-            client = Client(link, recipe, there, np.tile(shares, (count, 1)), ties)
-            decoded = decode_training(client, rng)
-            probabilities[inside] = decoded.probabilities
-            values = {"attribute_fit": decoded.notes["fit"]}
-        attribute = AttributeValues(probabilities, pool.domain.values)
-    return Membership(
-        members,
-        attribute,
-        {
-            "method": "expectation_propagation",
-            "fit": "good" if fits else "poor",
-            "misfit": found.misfit,
-            "doubt": found.doubt,
-            "evidence_worth": min(found.worth, power),
-            **_noted(tried),
-            "equations": found.equations,
-            "unknowns": people,
-            "rounds_used": found.rounds,
-            "parameters": recipe.model.size,
-            **values,
-            **flagged(tried.flag if fits else UNLIKE, tied),
-            **tie_diagnostics(groups, tied),
-        },
-    )
 
 
 def _prior(view: View, values: int, share: float) -> Array:
