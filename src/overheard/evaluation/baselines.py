@@ -34,10 +34,12 @@ def majority_share(column: NDArray[Any], values: tuple[Value, ...]) -> float:
 @dataclass(frozen=True)
 class Imputed:
     """A stranger's guess: which records it gets right, and log2 of the probability that it gives
-    to each record's true value."""
+    to each record's true value. ``prior``: the same of what the adversary knows beforehand, where
+    auxiliary records tell it something."""
 
     hits: Array
     log2: Array
+    prior: Array | None = None
 
 
 def imputation(
@@ -92,10 +94,11 @@ def best_stranger(
     wanted = positions(column, values)
     p = beforehand(view)
     log2 = np.log2(p[np.arange(len(wanted)), wanted])
-    own = Imputed(np.asarray(p.argmax(axis=1) == wanted, dtype=np.float64), log2)
+    own = Imputed(np.asarray(p.argmax(axis=1) == wanted, dtype=np.float64), log2, log2)
     if others is None:
         return own
-    return Imputed(max(own.hits, others.hits, key=np.mean), max(own.log2, others.log2, key=np.mean))
+    hits = max(own.hits, others.hits, key=np.mean)
+    return Imputed(hits, max(own.log2, others.log2, key=np.mean), log2)
 
 
 def _public(recipe: Told, records: Records, secret: tuple[str, ...]) -> Array:

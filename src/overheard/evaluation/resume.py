@@ -61,7 +61,7 @@ class Kept:
             content: dict[str, Any] = {type(outcome).__name__.lower(): outcome.model_dump()}
         else:
             p = outcome.posterior
-            claimed = None if p is None else (p.confidence, p.hits, p.bits, p.beyond)
+            claimed = None if p is None else (p.confidence, p.hits, p.bits, p.beyond, p.prior)
             content = {
                 "finding": outcome.finding.model_dump(),
                 "records": outcome.records,

@@ -29,12 +29,19 @@ OVERSURE = 0.05
 @dataclass(frozen=True)
 class Posterior:
     """Per record: probability of the chosen value, whether it is right, bits over the client's own
-    shares and, where there is one, over a stranger (``beyond``)."""
+    shares and, where there is one, over a stranger (``beyond``). ``prior``: the part of these bits
+    that was there before listening."""
 
     confidence: Array
     hits: Array
     bits: Array
     beyond: Array | None = None
+    prior: Array | None = None
+
+    @property
+    def listened(self) -> Array:
+        """Bits that listening added."""
+        return self.bits if self.prior is None else self.bits - self.prior
 
     @property
     def evidence(self) -> float:

@@ -180,8 +180,8 @@ def _exposure(
     found, posterior = scored.finding, scored.posterior
     guess, bits, certain, share = found.majority, None, 0, None
     if posterior is not None:
-        bits = float(posterior.bits.mean())
-        certain = made_certain(posterior.confidence, posterior.hits, posterior.bits)
+        bits = float(posterior.listened.mean())
+        certain = made_certain(posterior.confidence, posterior.hits, posterior.listened)
         entropy = entropy_of(shares)
         share = max(0.0, bits / entropy) if entropy else 0.0
         doubt = doubt or (WRONG if bits < MISLED else "")

@@ -143,8 +143,8 @@ def _exposure(
     best = max(heard, key=lambda f: (_reach(f), -f.seconds))
     guess = _guess(ready, client, best, free)
     posteriors = [s.posterior for s in scores if s is not None and s.posterior is not None]
-    bits = max((float(p.bits.mean()) for p in posteriors), default=None)
-    certain = max((made_certain(p.confidence, p.hits, p.bits) for p in posteriors), default=0)
+    bits = max((float(p.listened.mean()) for p in posteriors), default=None)
+    certain = max((made_certain(p.confidence, p.hits, p.listened) for p in posteriors), default=0)
     doubts = [f"{f.attack}: {f.flag}" for f in heard if f.flag]
     told = "exposed, by the audit's own rule" if exposed else ""
     metric = best.measure

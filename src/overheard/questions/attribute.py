@@ -59,7 +59,8 @@ def score(case: Case) -> Scorer:
         if guess.claims:
             bits = metrics.attribute_bits(guess, column)
             beyond = None if stranger is None else bits + own - stranger.log2
-            claimed = Posterior(guess.probabilities.max(axis=1), hits, bits, beyond)
+            before = None if stranger is None or stranger.prior is None else stranger.prior - own
+            claimed = Posterior(guess.probabilities.max(axis=1), hits, bits, beyond, before)
             details["calibration_error"] = metrics.calibration_error(guess, column)
         if guess.labels is not None:
             classes = case.records[recipe.target.column]
