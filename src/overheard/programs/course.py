@@ -1,23 +1,23 @@
 """What does a client return whose training has nothing random in it, and what do its records do?
 
-The batches are known: full ones, or those of an order that is known. Records may be partly each of
-their candidates, so that a belief can be replayed as well as an answer, and the returned model is
-differentiated by what each record is, step by step (docs/decoders.md sections 8 and 8.1).
+The batches are known: full ones, or those of an order that is known. Clients whose records are
+drawn from a belief are trained in the same way, and the returned model is differentiated by what
+each record is, step by step along their paths (docs/decoders.md sections 8 and 8.1).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from overheard.programs.networks import Network, network
-from overheard.programs.recipe import Recipe
-from overheard.programs.rules import rule_of
+from overheard.programs.recipe import Adam, Recipe
 from overheard.programs.simulated import MOST_STRETCHES, Candidates, responses
+from overheard.programs.training import Trace, local_training
 
 Array = NDArray[np.float64]
 Wire = NDArray[np.floating[Any]]
@@ -25,6 +25,8 @@ Single = NDArray[np.float32]
 Indices = NDArray[np.int64]
 Batches = Sequence[Indices]
 """The records of every local step."""
+
+_AT_ONCE = 1 << 24  # numbers of the inputs of clients that are trained together
 
 
 def batches_of(recipe: Recipe, records: int, order: Indices | None = None) -> Batches:
@@ -48,66 +50,76 @@ class Part:
 
 
 class Course:
-    """Local training from the model that was sent, on known batches."""
+    """Local training from the model that was sent, visiting the records in a known order (epochs,
+    n), or all at once."""
 
     def __init__(
-        self, recipe: Recipe, sent: Wire, candidates: Candidates, batches: Batches
+        self, recipe: Recipe, sent: Wire, candidates: Candidates, order: Indices | None = None
     ) -> None:
-        self.recipe, self.sent, self.candidates, self.batches = recipe, sent, candidates, batches
+        self.recipe, self.sent, self.candidates, self.order = recipe, sent, candidates, order
+        self.batches = batches_of(recipe, candidates.inputs.shape[1], order)
         self.net: Network = network(recipe)
 
-    def _batch(self, weights: Array, which: Indices) -> tuple[Wire, Wire, Wire]:
-        """Inputs (1, b, d), labels and weights (1, b) of a step on these records."""
-        c, dtype = self.candidates, self.sent.dtype
-        some = weights[which]
-        if c.present.all() and (some.max(axis=1) == 1).all():
-            chosen = some.argmax(axis=1)
-            share = np.full(len(which), 1 / len(which))
-            x, y = c.inputs[chosen, which], c.labels[chosen, which]
-        else:
-            inside = np.flatnonzero(c.present)
-            members = len(which) if c.present.all() else c.members
-            share = some.T[inside].ravel() / members
-            x = c.inputs[inside][:, which].reshape(-1, c.inputs.shape[2])
-            y = c.labels[inside][:, which].ravel()
-        return x[None].astype(dtype), y[None].astype(dtype), share[None].astype(dtype)
-
-    def run(
-        self, weights: Array, path: list[Wire] | None = None, slopes: list[Array] | None = None
-    ) -> Wire:
-        """The returned model (P,) for weights (n, K) of every record's candidates.
-
-        Weights of zero and one are the client itself, bit for bit where its library adds in the
-        same order. ``path`` and ``slopes``: where to note every step's model and gradient.
-        """
-        theta, rule = np.array(self.sent[None]), rule_of(self.recipe)
-        gradient, state = self.net.gradient(theta, np.random.default_rng(0)), rule.init(theta)
-        for which in self.batches:
-            slope = gradient(*self._batch(weights, which))
-            if path is not None:
-                path.append(theta[0].copy())
-            if slopes is not None:
-                slopes.append(slope.astype(np.float64))
-            step, state = rule.update(slope, state, theta)
-            theta += step
-        return np.asarray(theta[0])
-
-    def linearised(self, weights: Array) -> tuple[Wire, list[Part]]:
-        """The returned model, and the parts of the training in which records act."""
-        path: list[Wire] = []
-        slopes: list[Array] = []
-        end = self.run(weights, path, slopes)
-        response = responses(self.recipe, self.sent, np.stack(slopes))
-        full = self.recipe.full_batch
-        pieces = MOST_STRETCHES if full else len(path)
+    def ends(self, chosen: Indices, trace: Trace | None = None) -> Wire:
+        """What clients return (S, P) whose records are these candidates (S, n): the client itself,
+        bit for bit where its library adds in the same order."""
+        together = max(1, _AT_ONCE // self.candidates.inputs[0].size)
         made = []
+        for first in range(0, len(chosen), together):
+            data = self.candidates.shards(chosen[first : first + together], self.sent.dtype)
+            if self.order is not None:
+                shape = len(data), self.order.shape[1]
+                data = replace(data, orders=tuple(np.broadcast_to(o, shape) for o in self.order))
+            rng = np.random.default_rng(0)  # nothing is drawn
+            made.append(local_training(self.recipe, self.sent, data, rng, trace=trace))
+        return np.concatenate(made)
+
+    def told(self, models: Wire) -> Wire:
+        """Returned models (..., P) as numbers that are nearly linear in what the records are.
+
+        One step of Adam from rest is g / (|g| + eps), no sign: it tells its gradient, the less
+        precisely the larger that is. Models are taken as they are otherwise.
+        """
+        rule = self.recipe.optimiser
+        if not self._one_of_adam or not isinstance(rule, Adam):
+            return models
+        sent, rate = self.sent.astype(np.float64), self.recipe.learning_rate
+        if rule.decoupled:
+            sent = sent * (1 - rate * rule.weight_decay)
+        step = (sent - models) / rate
+        most = 1 - np.spacing(np.maximum(np.abs(self.sent), self.sent.dtype.type(rate))) / rate
+        step = np.clip(step, -most, most)
+        return np.asarray(rule.eps * step / (1 - np.abs(step)))
+
+    @property
+    def _one_of_adam(self) -> bool:
+        return isinstance(self.recipe.optimiser, Adam) and len(self.batches) == 1
+
+    def parts(self, chosen: Indices, told: bool = True) -> list[Part]:
+        """The parts of the training in which records act on what is told (or on the returned model
+        itself), on average over these clients (S, n): where Adam's steps are near-signs, one
+        client's slopes say little of another's."""
+        full, share = self.recipe.full_batch, 1 / len(chosen)
+        path, response = np.zeros((2, len(self.batches), self.sent.size), np.float32)
+        for one in chosen:
+            slopes: list[Wire] = []
+
+            def watch(step: int, theta: Wire, slope: Wire, slopes: list[Wire] = slopes) -> None:
+                path[step] += theta[0] * share
+                slopes.append(slope.copy())
+
+            self.ends(one[None], watch)
+            if told and self._one_of_adam:
+                response += share
+            else:
+                response += responses(self.recipe, self.sent, np.stack(slopes)) * share
+        made = []
+        pieces = MOST_STRETCHES if full else len(path)
         for group in np.array_split(np.arange(len(path)), min(pieces, len(path))):
             records = self.batches[int(group[0])]
-            share = 1 / (self.candidates.members if full else len(records))
-            scale = (response[group].sum(axis=0) * share).astype(np.float32)
-            middle = np.mean([path[t] for t in group], axis=0).astype(np.float32)
-            made.append(Part(records, middle, np.broadcast_to(scale, middle.shape)))
-        return end, made
+            size = self.candidates.members if full else len(records)
+            made.append(Part(records, path[group].mean(axis=0), response[group].sum(axis=0) / size))
+        return made
 
     def columns(
         self, parts: Sequence[Part], which: Indices, records: Indices | None = None
