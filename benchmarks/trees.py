@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overheard.attacks import attack_named
-from overheard.attacks.linear import stranger
+from overheard.attacks.front import beforehand
 from overheard.code_digest import code_of, stands_on
 from overheard.data import adult, randhie
 from overheard.data.dataset import Dataset
@@ -175,7 +175,7 @@ def listened(
     plain = launch(attack, heard, 0)
     seconds = time.process_time() - began
     guess = launch(attack, heard.knowing(auxiliary), 0)
-    prior = stranger(heard.knowing(auxiliary))
+    prior = beforehand(heard.knowing(auxiliary))
     values = np.asarray(guess.values)
     confidence = guess.probabilities.max(axis=1)
     right = guess.choice() == truth

@@ -178,7 +178,7 @@ def _record_by_record(sizes: Sizes, folder: Path) -> Job:
 
 def _lean_loop(sizes: Sizes, folder: Path) -> Job:
     """The same loop at its leanest: inputs encoded beforehand, a few numpy calls a record."""
-    from overheard.attacks.attribute.max_entropy import candidate_inputs
+    from overheard.attacks.front import candidate_inputs
     from overheard.programs.dense import split
     from overheard.transcript.knowledge import Labels, Link, LocalTraining
 

@@ -13,14 +13,14 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from overheard.attacks.attribute.max_entropy import flagged, prior_shares
-from overheard.decoding.counts import decode_tied, tie_diagnostics
+from overheard.attacks.front import answer, beforehand, flagged, prior_shares, unseen
+from overheard.decoding.counts import decode_tied
 from overheard.decoding.max_entropy import Posterior
 from overheard.decoding.sparse_ladder import decode_sparse
 from overheard.decoding.whole_counts import WholeCounts, whole_counts
 from overheard.errors import ChooseAnotherAttack, FixData
 from overheard.programs.program import Candidates, Constraints, Program
-from overheard.programs.records import Records, encode
+from overheard.programs.records import Records
 from overheard.transcript.guess import AttributeValues, Membership
 from overheard.transcript.knowledge import (
     AttributeDomain,
@@ -75,9 +75,9 @@ class Linear:
                 f"{len(labels)} records are known but the client reported {reported.max():g}; "
                 "give all records that its releases sum over"
             )
-        prior = stranger(view)
+        prior = beforehand(view)
         if not set(domain.columns) & set(program.columns()):
-            return _unseen(domain, prior)
+            return unseen(view, prior)
         known = {**view.know(PublicRecords).records.columns, program.target.column: labels}
         tables = tuple(
             Records({**known, **{c: np.full(len(labels), v) for c, v in value.items()}})
@@ -85,21 +85,7 @@ class Linear:
         )
         ties = program.alike(tables[0])
         posterior, notes = decoded(program, releases, Candidates(tables), ties, prior)
-        probabilities = posterior.probabilities
-        return AttributeValues(
-            probabilities,
-            domain.values,
-            {
-                "method": posterior.method,
-                **flagged(posterior.flag, probabilities),
-                "rank": posterior.rank,
-                "unknowns": posterior.unknowns,
-                "chi2": posterior.chi2_per_equation,
-                **notes,
-                "entropy_bits": float(np.mean(posterior.entropy_bits)),
-                **tie_diagnostics(ties, probabilities),
-            },
-        )
+        return answer(view, posterior, ties, notes)
 
 
 @dataclass(frozen=True)
@@ -226,62 +212,3 @@ def _as_told_apart(probabilities: Array, ties: Groups, prior: Array) -> Array:
             fitted /= np.maximum(fitted.sum(axis=1, keepdims=True), 1e-300)
         made[mine] = fitted
     return made
-
-
-def stranger(view: View) -> Array:
-    """What is known of each record's value beforehand (m, K): a logistic regression on the
-    auxiliary records where there are some that tell, else how common each value is."""
-    domain, labels = view.know(AttributeDomain), view.know(Labels).values
-    shares = prior_shares(view)
-    flat = np.tile(shares / shares.sum(), (len(labels), 1))
-    if AuxiliaryData not in view.kinds:
-        return flat
-    known = view.know(AuxiliaryData)
-    if not set(domain.columns) <= set(known.records.columns):
-        return flat
-    secret = domain.positions(known.records)
-    present = np.unique(secret)
-    if len(present) < 2:
-        return flat
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
-
-    program = view.know(ClientProgram).program
-    theirs, mine = (
-        _public(program, records, values, domain)
-        for records, values in (
-            (known.records, known.labels),
-            (view.know(PublicRecords).records, labels),
-        )
-    )
-    model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=2000)).fit(theirs, secret)
-    p = np.zeros_like(flat)
-    p[:, present] = model.predict_proba(mine)
-    # never surer than so many records allow: one more record might have had any value
-    return np.asarray((len(secret) * p + 1) / (len(secret) + len(domain.values)))
-
-
-def _public(program: Program, records: Records, labels: Any, domain: AttributeDomain) -> Array:
-    inputs = encode(program.encoding, records, domain.settings[0])
-    seen = set(domain.columns) & set(program.encoding.columns())
-    places = [program.encoding.inputs_of(column) for column in seen]
-    inside = [np.arange(block.start, block.stop) for block in places]
-    if inside:
-        inputs = np.delete(inputs, np.concatenate(inside), axis=1)
-    return np.column_stack([inputs, program.target.encode_values(labels)])
-
-
-def _unseen(domain: AttributeDomain, prior: Array) -> AttributeValues:
-    """The program does not look at the attribute: what was known before."""
-    return AttributeValues(
-        prior,
-        domain.values,
-        {
-            "method": "prior",
-            "not_an_input": f"the program does not look at {domain.column!r}",
-            **flagged("", prior),
-            "rank": 0,
-            "unknowns": len(prior) * (len(domain.values) - 1),
-        },
-    )

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from overheard.decoding.limits import DECIDED, NEARLY_ALL
 from overheard.decoding.max_entropy import Posterior, check_prior
 from overheard.decoding.measurement import Measurement
 
@@ -24,7 +25,6 @@ NOT_UNIQUE = "not unique: other values explain the updates as well"
 MOST_PAIRS = 3000
 """Changes of which all pairs are looked at; above, the most suspect ones."""
 
-_DECIDED, _NEARLY_ALL = 0.99, 0.98
 _LIKELIER = 0.9  # doubt from which another answer counts as the likelier one
 
 
@@ -35,14 +35,14 @@ def sober(measurement: Measurement, posterior: Posterior, prior: Any = None) -> 
     returned as they are. Cost O(n^2 r) for n = m (K - 1) up to 3,000, O(n r) beyond.
     """
     p = posterior.probabilities
-    if not measurement.rank or not len(p) or float((p.max(axis=1) > _DECIDED).mean()) < _NEARLY_ALL:
+    if not measurement.rank or not len(p) or float((p.max(axis=1) > DECIDED).mean()) < NEARLY_ALL:
         return posterior
     p0 = check_prior(prior, measurement.records, measurement.candidates)
     answer = p.argmax(axis=1)
     record, other = np.nonzero((np.arange(p.shape[1]) != answer[:, None]) & (p0 > 0))
     if not len(record):
         return posterior
-    open_records = p.max(axis=1) <= _DECIDED
+    open_records = p.max(axis=1) <= DECIDED
     expected = np.where(open_records[:, None], p, np.eye(p.shape[1])[answer])
     miss = measurement.total - np.tensordot(expected, measurement.features, 2)
     change = measurement.features[record, other] - measurement.features[record, answer[record]]

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from scipy import linalg, special
 
 from overheard.decoding.ladder import decode
+from overheard.decoding.limits import SPARE
 from overheard.decoding.max_entropy import PRECISION, Posterior, check_prior, count_unknowns
 from overheard.decoding.measurement import Measurement
 from overheard.decoding.ridge import CERTAIN, cavities, fits, moment_sites, tilt
@@ -28,7 +29,6 @@ from overheard.errors import FixData
 Array = NDArray[np.float64]
 Groups = NDArray[np.intp]
 
-_ENOUGH_SPARE = 20
 _MOST_MULTISETS = 20_000  # of candidates, for the largest group of records alike
 _RETRIES = 4  # a Gram matrix that cannot be factorised is given 100 times more noise, this often
 
@@ -78,7 +78,7 @@ def solve_counts(
         inverse, variance = _inverse(gram, precision, variance)
         mean = inverse @ (projections / variance + shift.ravel())
         spare = equations - n
-        if spare < _ENOUGH_SPARE:
+        if spare < SPARE:
             break
         left = energy - 2 * projections @ mean + mean @ (gram @ mean)
         seen = left / spare

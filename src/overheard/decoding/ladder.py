@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from overheard.decoding.certainty import NOT_UNIQUE, sober
 from overheard.decoding.enumeration import MOST_BITS, answer_bits, enumeration
 from overheard.decoding.expectation_propagation import BUDGET, expectation_propagation
+from overheard.decoding.limits import DECIDED, NEARLY_ALL, SPARE
 from overheard.decoding.max_entropy import Posterior, check_prior, count_unknowns, max_entropy
 from overheard.decoding.measurement import Measurement
 from overheard.decoding.noisy import noisy_posterior
@@ -42,10 +43,8 @@ UNSOLVED = "not solved: the search for the probabilities did not come to rest"
 _NEARLY = 0.5  # equations per unknown from which deciding record by record may succeed
 _BLURRED = 300.0  # strongest singular value, in noise units, up to which noise is called large
 _RAISED = 4.0  # noise variance that plain sweeps may need, in units of the stated one, to settle
-_DECIDED, _NEARLY_ALL = 0.99, 0.98  # as in `certainty`
 _SECOND_LOOK = 1e10  # floating-point operations a sweep up to which a second start is tried
 _SAME = 0.02  # mean distance of two answers that count as one
-_ENOUGH_SPARE = 20  # spare rows from which a noise level is estimated
 
 
 def decode(measurement: Measurement, prior: Any = None, *, budget: float = BUDGET) -> Posterior:
@@ -106,8 +105,8 @@ def _one_of_two(measurement: Measurement, prior: Array, first: Posterior) -> Pos
     Answers that decide nearly every record are checked against the total instead (`sober`).
     """
     per_sweep = 2.0 * measurement.features.size * measurement.rank
-    decided = float((first.confidence > _DECIDED).mean())
-    if decided >= _NEARLY_ALL or per_sweep > _SECOND_LOOK:
+    decided = float((first.confidence > DECIDED).mean())
+    if decided >= NEARLY_ALL or per_sweep > _SECOND_LOOK:
         return first
     second, raised = noisy_posterior(measurement, prior)
     if raised > _RAISED or second.method != first.method:
@@ -126,7 +125,7 @@ def believable(measurement: Measurement) -> Measurement:
     in which nothing varies may be quieter than the rest.
     """
     spare = measurement.spare_rows
-    if spare < _ENOUGH_SPARE:
+    if spare < SPARE:
         return measurement
     misfit = measurement.misfit
     if misfit <= 1.0 + 5.0 * float(np.sqrt(2.0 / spare)):

@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 
+from overheard.decoding.limits import SPARE
 from overheard.decoding.measurement import FLOOR, Measurement, finite, from_differences, stack
 from overheard.errors import FixData
 
@@ -35,7 +36,6 @@ UNIT_ROUNDOFF_32 = 2.0**-24
 
 _SKETCH = 300  # random combinations of the records' curves from which their span is found
 _LEAK = 0.1  # curves below this (whitened, all records together) are dropped
-_ENOUGH_SPARE = 20  # left-over rows from which a coordinate's noise is estimated
 
 
 def from_factors(
@@ -140,7 +140,7 @@ def _coordinate(coefficients: Array, values: Array, shapes: Array, residual: Arr
     outside = residual - curves @ inside
     spare = residual.size - inside.size
     chi2 = float(outside @ outside)
-    raised = max(1.0, float(np.sqrt(chi2 / spare))) if spare >= _ENOUGH_SPARE else 1.0
+    raised = max(1.0, float(np.sqrt(chi2 / spare))) if spare >= SPARE else 1.0
     touched = (values != 0).any(axis=1)
     rows = (coefficients[touched] @ upper.T) * values[touched, :, None] / raised
     part = from_differences(rows[:, 1:] - rows[:, :1], inside / raised, 1.0, floor=FLOOR / 4)

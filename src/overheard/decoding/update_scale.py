@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg, optimize
 
+from overheard.decoding.limits import SPARE
 from overheard.decoding.max_entropy import check_prior
 from overheard.decoding.measurement import GRAM_CONDITION
 
@@ -29,7 +30,6 @@ Array = NDArray[np.float64]
 SMALLEST, LARGEST = 1e-6, 1e3
 """Scales that are looked for."""
 
-_ENOUGH_SPARE = 20
 _GRID = 181  # starting points, evenly spread over the orders of magnitude
 
 
@@ -113,7 +113,7 @@ class _Rows:
         return max(self.message2 - 2 * alpha * self.cross + alpha**2 * self.mean2, 0.0)
 
     def noise(self, alpha: float) -> float:
-        if self.spare < _ENOUGH_SPARE:
+        if self.spare < SPARE:
             return 1.0
         return max(self.left(alpha) / self.spare, 1.0)
 
@@ -128,7 +128,7 @@ class _Rows:
     def regressed(self, alpha: float) -> float:
         """Generalised least squares from ``alpha`` on, where spare rows pin it down: sharper than
         a search on a likelihood that is a difference of large sums."""
-        if self.spare < _ENOUGH_SPARE:
+        if self.spare < SPARE:
             return alpha
         for _ in range(3):
             noise = self.noise(alpha)

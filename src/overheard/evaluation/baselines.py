@@ -11,11 +11,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from overheard.attacks.front import beforehand
 from overheard.evaluation.metrics import client_losses, local_optimum
 from overheard.programs.program import Told
 from overheard.programs.recipe import Recipe
 from overheard.programs.records import Records, Value, encode, positions
 from overheard.randomness import stream
+from overheard.transcript.knowledge import AttributeDomain, AuxiliaryData, PublicRecords
+from overheard.transcript.view import View
 
 Array = NDArray[np.float64]
 MOST_RECORDS = 20_000
@@ -106,6 +109,27 @@ def imputation(
     # never surer than so many records allow: one more record might have had any value
     p = (len(s) * p + 1) / (len(s) + len(values))
     return Imputed(hits, np.log2(p[np.arange(len(wanted)), wanted]))
+
+
+def best_stranger(
+    view: View, others: Imputed | None, column: NDArray[Any], values: tuple[Value, ...]
+) -> Imputed | None:
+    """The better of two who do not listen: ``others`` holds other clients' records, the second
+    only what the adversary of this view does (`attacks.front.beforehand`, every decoder's prior).
+
+    What is better is judged by the truth, for hits and for probabilities: nobody who listens is
+    credited with what either of them knows.
+    """
+    needed = {AuxiliaryData, AttributeDomain, PublicRecords}
+    if not needed <= view.kinds or view.know(AttributeDomain).spread:
+        return others
+    wanted = positions(column, values)
+    p = beforehand(view)
+    log2 = np.log2(p[np.arange(len(wanted)), wanted])
+    own = Imputed(np.asarray(p.argmax(axis=1) == wanted, dtype=np.float64), log2)
+    if others is None:
+        return own
+    return Imputed(max(own.hits, others.hits, key=np.mean), max(own.log2, others.log2, key=np.mean))
 
 
 def _public(recipe: Told, records: Records, secret: tuple[str, ...]) -> Array:

@@ -7,7 +7,12 @@ from dataclasses import replace
 import numpy as np
 
 from overheard.evaluation import metrics
-from overheard.evaluation.baselines import algorithm3_bound, imputation, majority_share
+from overheard.evaluation.baselines import (
+    algorithm3_bound,
+    best_stranger,
+    imputation,
+    majority_share,
+)
 from overheard.evaluation.scoring import Case, Scored, Scorer
 from overheard.evaluation.sureness import Posterior
 from overheard.questions.metrics import ACCURACY
@@ -36,7 +41,8 @@ def score(case: Case) -> Scorer:
             cut["right_is"] = f"the right one of {len(values)} ranges: {'; '.join(domain.words)}"
     else:
         values = tuple(sorted({v for r in truth.values() for v in r[name].tolist()}))
-    stranger = imputation(recipe, truth, client, name, values, case.seed, case.target.columns)
+    others = imputation(recipe, truth, client, name, values, case.seed, case.target.columns)
+    stranger = best_stranger(case.view, others, column, values)
     free = (majority_share(column, values), None if stranger is None else stranger.hits)
     bound = algorithm3_bound(recipe, case.records, name, values)
     own = metrics.log2_shares(column, values)

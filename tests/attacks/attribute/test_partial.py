@@ -130,7 +130,7 @@ def test_very_many_records_take_the_first_layer_alone(federate, monkeypatch):
     recording = federate({"name": "mlp", "hidden": [64, 8]}, doubled, people=150, columns=20, **ONE)
     view, truth = look(recording)
     exact = launch(MaxEntropy(), view, 0)
-    monkeypatch.setattr(first_layer, "MOST_UNKNOWNS", 100)
+    monkeypatch.setattr(first_layer, "UNKNOWNS", 100)
     guess = launch(MaxEntropy(), view, 0)
     assert guess.diagnostics["method"] == "conjugate_gradients"
     assert guess.diagnostics["tied_records"] == 20

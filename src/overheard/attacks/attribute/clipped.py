@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from overheard.attacks.attribute.dense_measurement import dense_measurement, scaled_sum
 from overheard.attacks.wire import one_step, only, rounding, spread
+from overheard.decoding.limits import UNKNOWNS
 from overheard.decoding.max_entropy import Posterior
 from overheard.decoding.measurement import Measurement
 from overheard.decoding.update_scale import LARGEST, ScaledSum, likeliest_scale, refit
@@ -25,9 +26,8 @@ from overheard.transcript.knowledge import AppliedDefence, Link
 Array = NDArray[np.float64]
 Decode = Callable[[Measurement], Posterior]
 
-MOST_UNKNOWNS, MOST_ROUNDS = 6000, 8
-"""Scales are looked for up to so many unknowns, in so many rounds (spread evenly; fewer if the
-records are many)."""
+MOST_ROUNDS = 8
+"""In which scales are looked for (spread evenly; fewer if the records are many)."""
 
 _SURE = 20.0  # twice the log-likelihood ratio from which an update counts as scaled
 _HALVED = 0.5  # without being told of clipping: the noise must fall at least so far
@@ -77,7 +77,7 @@ def undo(
     """
     values, people, _ = candidates.shape
     unknowns = people * (values - 1)
-    if unknowns > MOST_UNKNOWNS or not one_step(link, recipe):
+    if unknowns > UNKNOWNS or not one_step(link, recipe):
         return None
     link = only(link, spread(len(link), int(np.clip(_OPERATIONS / unknowns**3, 1, MOST_ROUNDS))))
     most = 1.0 if told else LARGEST

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overheard.attacks.wire import only, rate_of, refuse_several_steps, rounding, spread
+from overheard.decoding.limits import NUMBERS
 from overheard.decoding.measurement import Measurement, from_differences, from_gram
 from overheard.decoding.update_scale import ScaledSum
 from overheard.errors import ChooseAnotherAttack
@@ -25,8 +26,6 @@ from overheard.programs.recipe import Recipe
 from overheard.transcript.knowledge import Link
 
 Array = NDArray[np.float64]
-MOST_ROW_NUMBERS = 60_000_000
-"""Gradients are built as rows up to this many numbers (480 MB); above, as inner products."""
 
 _FEW_ROW_NUMBERS = 1_000_000  # rows of so many numbers cost next to nothing
 _ALIKE = 1.5  # ratio of largest to smallest noise that counts as even
@@ -68,9 +67,9 @@ def dense_measurement(
         return _rows(recipe, thetas, updates, noise, candidates, labels, updates != 0)
     if products_only:
         return _inner_products(recipe, thetas, updates, noise, candidates, labels)
-    if numbers > _FEW_ROW_NUMBERS and (thetas.size > unknowns or numbers > MOST_ROW_NUMBERS):
+    if numbers > _FEW_ROW_NUMBERS and (thetas.size > unknowns or numbers > NUMBERS):
         products = _inner_products(recipe, thetas, updates, noise, candidates, labels)
-        if numbers > MOST_ROW_NUMBERS or _even(noise) or _sharp(products):
+        if numbers > NUMBERS or _even(noise) or _sharp(products):
             return products
     return _rows(recipe, thetas, updates, noise, candidates, labels)
 
@@ -169,7 +168,7 @@ def too_long(recipe: Recipe, theta: Array, candidates: Array) -> bool:
         return False
     values, people, _ = candidates.shape
     one = network(recipe).rows(theta, candidates[0, :1], np.zeros(1))
-    return bool(values * people * one.written > MOST_ROW_NUMBERS)
+    return bool(values * people * one.written > NUMBERS)
 
 
 def _rows(

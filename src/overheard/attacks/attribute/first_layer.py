@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from overheard.attacks.wire import one_step, rate_of, rounding
 from overheard.decoding.counts import same_rows
+from overheard.decoding.limits import BLOCK, UNKNOWNS
 from overheard.decoding.matrix_free import OuterProducts, Part, decode_matrix_free
 from overheard.decoding.max_entropy import Posterior
 from overheard.programs.gradient_rows import Outer
@@ -25,14 +26,10 @@ from overheard.transcript.knowledge import Link
 
 Array = NDArray[np.float64]
 
-MOST_UNKNOWNS = 6000
-"""Above this many unknowns a Gram matrix and its eigenvectors take minutes and gigabytes."""
-_CHUNK = 1024
-
 
 def applies(link: Link, recipe: Recipe, unknowns: int) -> bool:
     """One full-batch step, very many unknowns, and a first layer with more parameters than that."""
-    if unknowns <= MOST_UNKNOWNS or not one_step(link, recipe):
+    if unknowns <= UNKNOWNS or not one_step(link, recipe):
         return False
     return network(recipe).factored and _first(recipe).width > 2 * unknowns
 
@@ -56,8 +53,9 @@ def decode_first_layer(
     delta0 = np.empty((people, first.errors.shape[1]))
     deltas = [np.empty_like(delta0) for _ in settings[1:]]
     others = [encode(recipe.encoding, records.take(np.arange(1)), s)[0, own] for s in settings]
-    for start in range(0, people, _CHUNK):
-        rows = slice(start, start + _CHUNK)
+    chunk = max(1, BLOCK // first.width)
+    for start in range(0, people, chunk):
+        rows = slice(start, start + chunk)
         x, y = base[rows].copy(), labels[rows]
         delta0[rows] = _errors(recipe, theta, x, y)
         weighted = delta0[rows].T @ np.column_stack([x, ends[rows]])

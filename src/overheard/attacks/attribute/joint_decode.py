@@ -9,29 +9,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overheard.attacks.attribute.dense_measurement import dense_measurement
-from overheard.attacks.attribute.max_entropy import all_known, flagged, refuse_unseen
+from overheard.attacks.front import (
+    all_known,
+    answer,
+    beforehand,
+    candidate_inputs,
+    refuse_many,
+    refuse_unseen,
+)
 from overheard.attacks.rehearsal import UNLIKE, Attempt, drawn, few_rounds, rehearse, retrained
 from overheard.attacks.wire import refuse_several_steps
-from overheard.decoding.counts import (
-    decode_dependent,
-    same_rows,
-    solve_dependent,
-    tie_diagnostics,
-)
+from overheard.decoding.counts import decode_dependent, same_rows, solve_dependent
 from overheard.decoding.max_entropy import Posterior
-from overheard.errors import ChooseAnotherAttack, FixData
-from overheard.programs.records import encode
+from overheard.errors import ChooseAnotherAttack
 from overheard.transcript.guess import AttributeValues
 from overheard.transcript.knowledge import (
     AttributeDomain,
     AttributePrior,
+    AuxiliaryData,
     Link,
     LocalTraining,
     PublicRecords,
 )
 from overheard.transcript.view import View
 
-MOST_UNKNOWNS = 6000
 PROVEN = ("counts", "ridge", "enumeration")
 GOOD_FIT = 4.0
 """Mean square of what an answer leaves, in units of the noise, that is called good."""
@@ -51,41 +52,31 @@ class JointDecode:
     needs: ClassVar[frozenset[type[Any]]] = frozenset(
         {Link, LocalTraining, PublicRecords, AttributeDomain}
     )
-    uses: ClassVar[frozenset[type[Any]]] = frozenset({AttributePrior})
+    uses: ClassVar[frozenset[type[Any]]] = frozenset({AttributePrior, AuxiliaryData})
 
     rounds: int = 1
 
     def __call__(self, view: View, rng: np.random.Generator) -> AttributeValues:
         recipe, link = view.know(LocalTraining).recipe, view.know(Link)
-        domain, records = view.know(AttributeDomain), view.know(PublicRecords).records
+        domain, people = view.know(AttributeDomain), len(view.know(PublicRecords).records)
         classes = recipe.target.classes
         if not classes:
             raise ChooseAnotherAttack(
                 "labels are numbers here, so they cannot be listed as candidates; works for classes"
             )
         refuse_several_steps(link, recipe)
-        all_known(link, len(records))
+        all_known(link, people)
         refuse_unseen(view)
-        values, people = len(domain.values), len(records)
-        pairs = values * len(classes)
-        if people * (pairs - 1) > MOST_UNKNOWNS:
-            raise ChooseAnotherAttack(
-                f"{people} records with {pairs} pairs of value and class are more than "
-                f"{MOST_UNKNOWNS} unknowns; audit a smaller client or grant the labels"
-            )
-        inputs = [encode(recipe.encoding, records, s) for s in domain.settings]
+        values, many = len(domain.values), len(classes)
+        remedy = "audit a smaller client or grant the labels"
+        refuse_many(people * (values * many - 1), remedy)
+        inputs = candidate_inputs(view)
         # value-major: all classes of the first value, then of the next
-        candidates = np.repeat(np.stack(inputs), len(classes), axis=0)
-        labels = np.tile(np.arange(len(classes), dtype=np.float64), values)
+        candidates = np.repeat(inputs, many, axis=0)
+        labels = np.tile(np.arange(many, dtype=np.float64), values)
         classes_of = np.repeat(labels[:, None], people, axis=1)
         ties = same_rows(inputs[0])
-        prior = np.full(values, 1 / values)
-        if AttributePrior in view.kinds:
-            prior = np.asarray(view.know(AttributePrior).shares, dtype=np.float64) + 1e-6
-            if len(prior) != values:
-                raise FixData(f"the attribute prior has {len(prior)} shares for {values} values")
-        pair_prior = np.repeat(prior / prior.sum(), len(classes)) / len(classes)
-        priors = np.tile(pair_prior, (people, 1))
+        priors = np.repeat(beforehand(view), many, axis=1) / many
 
         def decoded(messages: Link) -> Posterior:
             # inner products are made in a moment and mostly suffice; the answer says whether so
@@ -114,18 +105,8 @@ class JointDecode:
             flag = tried.flag
             if not tried.fits(posterior.chi2_per_equation, GOOD_FIT):
                 flag = UNLIKE
-        joint = posterior.probabilities.reshape(people, values, len(classes))
-        return AttributeValues(
-            joint.sum(axis=2),
-            domain.values,
-            {
-                "method": posterior.method,
-                "rank": posterior.rank,
-                "unknowns": posterior.unknowns,
-                "chi2": posterior.chi2_per_equation,
-                **noted,
-                **flagged(flag, joint.sum(axis=2)),
-                **tie_diagnostics(ties, posterior.probabilities),
-            },
-            AttributeValues(joint.sum(axis=1), classes),
+        joint = posterior.probabilities.reshape(people, values, many)
+        told = replace(posterior, probabilities=joint.sum(axis=2), flag=flag)
+        return replace(
+            answer(view, told, ties, noted), labels=AttributeValues(joint.sum(axis=1), classes)
         )

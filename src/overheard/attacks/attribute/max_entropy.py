@@ -15,28 +15,37 @@ from overheard.attacks.attribute.dense_measurement import dense_measurement
 from overheard.attacks.attribute.first_layer import applies, decode_first_layer
 from overheard.attacks.attribute.linear_moments import linear_moments
 from overheard.attacks.attribute.numbers import number_play, within_bins
-from overheard.attacks.order_search import dictionary
-from overheard.attacks.rehearsal import (
-    UNLIKE,
-    Attempt,
-    few_rounds,
-    rehearse,
+from overheard.attacks.front import (
+    UNEXPLAINED,
+    all_known,
+    answer,
+    beforehand,
+    candidate_inputs,
+    flagged,
+    is_input,
+    labels_of,
+    prior_shares,
+    public_ties,
+    refuse_numbers,
+    unseen,
 )
+from overheard.attacks.order_search import dictionary
+from overheard.attacks.rehearsal import UNLIKE, Attempt, few_rounds, rehearse
 from overheard.attacks.wire import heard, one_step
-from overheard.decoding.counts import decode_tied, same_rows, tie_diagnostics
+from overheard.decoding.counts import decode_tied, tie_diagnostics
 from overheard.decoding.ladder import UNSOLVED
 from overheard.decoding.max_entropy import Posterior, max_entropy
 from overheard.decoding.measurement import Measurement, from_rows
-from overheard.errors import ChooseAnotherAttack, FixData
+from overheard.errors import ChooseAnotherAttack
 from overheard.programs.networks import network
 from overheard.programs.recipe import Recipe
-from overheard.programs.records import encode, encode_each
 from overheard.programs.simulated import Candidates
 from overheard.transcript.guess import AttributeValues
 from overheard.transcript.knowledge import (
     AppliedDefence,
     AttributeDomain,
     AttributePrior,
+    AuxiliaryData,
     BatchOrder,
     Labels,
     Link,
@@ -45,9 +54,7 @@ from overheard.transcript.knowledge import (
 )
 from overheard.transcript.view import View
 
-UNEXPLAINED = "poor fit: the updates hold more than recipe, model and rounding explain"
 _WELL = 2.0  # mean square of what is left of moments that is called a good fit in any case
-_DECIDED = 0.9  # expected accuracy below which choices are flagged
 
 
 @dataclass(frozen=True)
@@ -57,8 +64,9 @@ class MaxEntropy:
     On linear least squares two messages give what an oracle holding the attribute would need to
     fit a logistic regression of it on everything else.
 
-    Told of a defence it reckons with the noise and finds the scale of clipped updates; how common
-    a value is at large, where known, is its prior. What it cannot explain or decide is flagged.
+    Told of a defence it reckons with the noise and finds the scale of clipped updates; what a
+    stranger would say of each record, where auxiliary records are granted, is its prior; else how
+    common each value is at large. What it cannot explain or decide is flagged.
 
     Settings: ``rounds``, how many of the rounds heard are used (spread evenly); of models
     without hidden layers all are. ``seeds``: how many seeds, from 0, clients may have shuffled
@@ -73,7 +81,9 @@ class MaxEntropy:
         {Link, LocalTraining, PublicRecords, Labels, AttributeDomain}
     )
 
-    uses: ClassVar[frozenset[type[Any]]] = frozenset({AppliedDefence, AttributePrior, BatchOrder})
+    uses: ClassVar[frozenset[type[Any]]] = frozenset(
+        {AppliedDefence, AttributePrior, AuxiliaryData, BatchOrder}
+    )
     any_training: ClassVar[bool] = True
 
     rounds: int = 100
@@ -87,7 +97,7 @@ class MaxEntropy:
         all_known(heard(view), len(view.know(Labels).values))
         recipe = view.know(LocalTraining).recipe
         if not is_input(view):
-            return _not_an_input(view)
+            return unseen(view, beforehand(view))
         rows = recipe.plain and network(recipe).factored
         if not rows and not one_step(heard(view), recipe):
             return _any_training(view, self.seeds, rng)
@@ -115,11 +125,7 @@ def _order(view: View, seeds: int) -> BatchOrder | None:
 
 def _any_training(view: View, seeds: int, rng: np.random.Generator) -> AttributeValues:
     """Several steps, any rule, any layers: the client's own training, relaxed and linearised."""
-    domain = view.know(AttributeDomain)
-    if domain.spread:
-        raise ChooseAnotherAttack(
-            f"{domain.column!r} is a number; numbers are decoded for linear least squares only"
-        )
+    refuse_numbers(view.know(AttributeDomain))
     link, ties = heard(view), public_ties(view)
     told = view.know(AppliedDefence) if AppliedDefence in view.kinds else None
     client = Client(
@@ -134,7 +140,7 @@ def _any_training(view: View, seeds: int, rng: np.random.Generator) -> Attribute
     found = decode_training(client, rng)
     return AttributeValues(
         found.probabilities,
-        domain.values,
+        view.know(AttributeDomain).values,
         {
             "method": found.method,
             **flagged(found.flag, found.probabilities),
@@ -146,52 +152,16 @@ def _any_training(view: View, seeds: int, rng: np.random.Generator) -> Attribute
 
 def _candidates(view: View) -> tuple[Candidates, NDArray[np.float64]]:
     """What each record may be, and how likely that is beforehand."""
-    recipe = view.know(LocalTraining).recipe
-    labels = recipe.target.encode_values(view.know(Labels).values)
     inputs = candidate_inputs(view)
     values, people, _ = inputs.shape
-    labels = np.broadcast_to(labels, (values, people))
-    prior = np.tile(prior_shares(view), (people, 1))
-    return Candidates(inputs, labels, np.ones(values, dtype=bool), people), prior
-
-
-def is_input(view: View) -> bool:
-    """Does the model see the attribute at all?"""
-    columns = view.know(LocalTraining).recipe.encoding.columns()
-    return any(column in columns for column in view.know(AttributeDomain).columns)
-
-
-def refuse_unseen(view: View) -> None:
-    """For decoders of updates: what the model does not see is not in them."""
-    if not is_input(view):
-        raise ChooseAnotherAttack(
-            f"the model does not see {view.know(AttributeDomain).column!r}, so no update depends "
-            "on it: there is nothing to decode"
-        )
-
-
-def _not_an_input(view: View) -> AttributeValues:
-    """The model does not see the attribute, so no update depends on it: what was known before."""
-    shares = prior_shares(view)
-    probabilities = np.tile(shares / shares.sum(), (len(view.know(Labels).values), 1))
-    domain = view.know(AttributeDomain)
-    return AttributeValues(
-        probabilities,
-        domain.values,
-        {
-            "method": "prior",
-            "not_an_input": f"the model does not see {domain.column!r}",
-            **flagged("", probabilities),
-            "rank": 0,
-            "unknowns": len(probabilities) * (len(domain.values) - 1),
-        },
-    )
+    labels = np.broadcast_to(labels_of(view), (values, people))
+    return Candidates(inputs, labels, np.ones(values, dtype=bool), people), beforehand(view)
 
 
 def _one_step(view: View, most: int, rng: np.random.Generator) -> AttributeValues:
     """One full-batch step a round, or linear least squares: the update is linear in the secret."""
     recipe, link, ties = view.know(LocalTraining).recipe, heard(view), public_ties(view)
-    shares = prior_shares(view)
+    prior = beforehand(view)
     told = view.know(AppliedDefence) if AppliedDefence in view.kinds else None
 
     def decode(measurement: Measurement) -> Posterior:
@@ -199,16 +169,15 @@ def _one_step(view: View, most: int, rng: np.random.Generator) -> AttributeValue
         # share them (driouich2022 Proposition 1): only the convex problem says so honestly.
         few = measurement.rank < measurement.unknowns
         if few and recipe.linear_least_squares:
-            return max_entropy(measurement, shares)
-        return decode_tied(measurement, ties, shares)
+            return max_entropy(measurement, prior)
+        return decode_tied(measurement, ties, prior)
 
     defended: dict[str, float] = {}
     measurement, misfit = measure(view, most)
     posterior = None
     clipped = may_be_clipped(link, told)
     if (clipped or misfits(measurement)) and not link.sparse:
-        labels = recipe.target.encode_values(view.know(Labels).values)
-        found = undo(link, recipe, candidate_inputs(view), labels, clipped, decode)
+        found = undo(link, recipe, candidate_inputs(view), labels_of(view), clipped, decode)
         if found is not None and found.noise_sd > link.noise_sd:
             defended["noise_found"] = found.noise_sd
             names = () if told is None else told.names
@@ -229,107 +198,35 @@ def _one_step(view: View, most: int, rng: np.random.Generator) -> AttributeValue
             number_play(view, few_rounds(link, most), candidate_inputs(view)[0], rng),
             lambda messages: _attempt(decode(measure(view.knowing(messages), most)[0])),
             posterior.probabilities,
-            np.tile(shares, (len(posterior.probabilities), 1)),
+            prior,
         )
         calm, _ = tried.tempered(posterior.probabilities)
         posterior = replace(posterior, probabilities=calm)
         defended |= {"rehearsed": tried.accuracy, "rehearsed_sureness": tried.confidence}
         fits = tried.fits(posterior.chi2_per_equation, _WELL)
         flag = flag or (tried.flag if fits else UNLIKE)
-    return AttributeValues(
-        posterior.probabilities,
-        view.know(AttributeDomain).values,
-        {
-            "method": posterior.method,
-            **flagged(flag, posterior.probabilities),
-            "rank": posterior.rank,
-            "unknowns": posterior.unknowns,
-            "chi2": posterior.chi2_per_equation,
-            "misfit": misfit,
-            **defended,
-            "entropy_bits": float(np.mean(posterior.entropy_bits)),
-            **tie_diagnostics(ties, posterior.probabilities),
-        },
-    )
+    notes = {"misfit": misfit, **defended}
+    return answer(view, replace(posterior, flag=flag), ties, notes)
 
 
 def _attempt(posterior: Posterior) -> Attempt:
     return Attempt(posterior.probabilities, posterior.chi2_per_equation)
 
 
-def flagged(flag: str, probabilities: NDArray[np.float64]) -> dict[str, str]:
-    """The diagnostic ``flag``: why the answer must not be relied on. An answer that may be, and
-    that leaves much open, is ``undecided``: its probabilities stand."""
-    if flag:
-        return {"flag": flag}
-    expected = float(probabilities.max(axis=1).mean())
-    if expected < _DECIDED:
-        return {"undecided": f"the decoder itself expects {expected:.2f} of its choices right"}
-    return {}
-
-
-def prior_shares(view: View) -> NDArray[np.float64]:
-    """How common each value is at large, if that is known; never quite zero. Else all alike."""
-    values = len(view.know(AttributeDomain).values)
-    if AttributePrior not in view.kinds:
-        return np.full(values, 1 / values)
-    shares = np.asarray(view.know(AttributePrior).shares, dtype=np.float64)
-    if len(shares) != values:
-        raise FixData(f"the attribute prior has {len(shares)} shares for {values} values")
-    return np.asarray((shares + 1e-6) / (1 + 1e-6 * values))
-
-
-def candidate_inputs(view: View) -> NDArray[np.float64]:
-    """Inputs (K, m, d) of the public records under each value of the attribute."""
-    recipe, domain = view.know(LocalTraining).recipe, view.know(AttributeDomain)
-    records = view.know(PublicRecords).records
-    return encode_each(recipe.encoding, records, domain.settings)
-
-
-def all_known(link: Link, known: int) -> None:
-    """Refuse when the client trained on more records than are known: the rest would be blamed."""
-    counts = link.weights[np.isfinite(link.weights)]
-    if len(counts) and counts.max() > known:
-        raise FixData(
-            f"{known} records are known but the client reported {counts.max():g}; decode with "
-            "partial_decode, or give all records that it trained on"
-        )
-
-
 def _very_many(view: View) -> AttributeValues | None:
     """Too many records for a Gram matrix: the first layer's equations, matrix-free."""
-    recipe, link, domain = (
-        view.know(LocalTraining).recipe,
-        heard(view),
-        view.know(AttributeDomain),
-    )
-    labels = recipe.target.encode_values(view.know(Labels).values)
+    recipe, link = view.know(LocalTraining).recipe, heard(view)
+    labels, domain = labels_of(view), view.know(AttributeDomain)
     if not applies(link, recipe, len(labels) * (len(domain.values) - 1)):
         return None
     records = view.know(PublicRecords).records
     posterior, ties = decode_first_layer(link, recipe, records, labels, domain.settings)
-    return AttributeValues(
-        posterior.probabilities,
-        domain.values,
-        {
-            "method": posterior.method,
-            "proven": str(posterior.converged),
-            **flagged("" if posterior.converged else UNSOLVED, posterior.probabilities),
-            "unknowns": posterior.unknowns,
-            "iterations": posterior.iterations,
-            "chi2": posterior.chi2_per_equation,
-            "entropy_bits": float(np.mean(posterior.entropy_bits)),
-            **tie_diagnostics(ties, posterior.probabilities),
-        },
-    )
-
-
-def public_ties(view: View) -> NDArray[np.intp]:
-    """Numbers of records that agree in everything public and in the label."""
-    recipe, domain = view.know(LocalTraining).recipe, view.know(AttributeDomain)
-    public = encode(recipe.encoding, view.know(PublicRecords).records, domain.settings[0])
-    labels = recipe.target.encode_values(view.know(Labels).values)
-    return same_rows(np.column_stack([public, labels]))
+    flag = "" if posterior.converged else UNSOLVED
+    notes: dict[str, int | str] = {
+        "proven": str(posterior.converged),
+        "iterations": posterior.iterations,
+    }
+    return answer(view, replace(posterior, flag=flag), ties, notes)
 
 
 def measure(view: View, most: int) -> tuple[Measurement, float]:
@@ -340,7 +237,7 @@ def measure(view: View, most: int) -> tuple[Measurement, float]:
     """
     recipe, link = view.know(LocalTraining).recipe, heard(view)
     domain, records = view.know(AttributeDomain), view.know(PublicRecords).records
-    labels = recipe.target.encode_values(view.know(Labels).values)
+    labels = labels_of(view)
     if recipe.linear_least_squares and recipe.full_batch and recipe.private is None:
         moments, phi = linear_moments(link, recipe, records, labels, domain, most)
         width = phi.shape[1]
@@ -351,10 +248,7 @@ def measure(view: View, most: int) -> tuple[Measurement, float]:
         if domain.spread:
             noise += within_bins(features, recipe, domain, prior_shares(view))
         return from_rows(features, moments.total, noise), moments.chi2
-    if domain.spread:
-        raise ChooseAnotherAttack(
-            f"{domain.column!r} is a number; numbers are decoded for linear least squares only"
-        )
+    refuse_numbers(domain)
     candidates = candidate_inputs(view)
     if single_layer.applies(link, recipe):
         measurement = single_layer.single_layer_measurement(link, recipe, candidates, labels)

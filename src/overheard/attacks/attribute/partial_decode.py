@@ -19,25 +19,29 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 
-from overheard.attacks.attribute.max_entropy import (
-    flagged,
-    prior_shares,
+from overheard.attacks.front import (
+    answer,
+    beforehand,
+    candidate_inputs,
+    labels_of,
     public_ties,
+    refuse_many,
     refuse_unseen,
 )
 from overheard.attacks.wire import heard, only, rate_of, refuse_several_steps, rounding
-from overheard.decoding.counts import decode_tied, tie_diagnostics
+from overheard.decoding.counts import decode_tied
+from overheard.decoding.limits import BLOCK
 from overheard.decoding.measurement import Measurement, from_gram
 from overheard.errors import ChooseAnotherAttack, FixData
 from overheard.programs.gradient_rows import GradientRows, Outer
 from overheard.programs.private import client_rows
 from overheard.programs.recipe import Recipe
-from overheard.programs.records import encode
 from overheard.transcript.guess import AttributeValues
 from overheard.transcript.knowledge import (
     AppliedDefence,
     AttributeDomain,
     AttributePrior,
+    AuxiliaryData,
     Labels,
     Link,
     LocalTraining,
@@ -46,8 +50,6 @@ from overheard.transcript.knowledge import (
 from overheard.transcript.view import View
 
 Array = NDArray[np.float64]
-MOST_UNKNOWNS = 4000
-_BLOCK = 8_000_000  # numbers of whitened gradients that are made at once
 
 
 @dataclass(frozen=True)
@@ -66,43 +68,26 @@ class PartialDecode:
     needs: ClassVar[frozenset[type[Any]]] = frozenset(
         {Link, LocalTraining, PublicRecords, Labels, AttributeDomain}
     )
-    uses: ClassVar[frozenset[type[Any]]] = frozenset({AttributePrior, AppliedDefence})
+    uses: ClassVar[frozenset[type[Any]]] = frozenset(
+        {AttributePrior, AuxiliaryData, AppliedDefence}
+    )
 
     product: float = 0.6
 
     def __call__(self, view: View, rng: np.random.Generator) -> AttributeValues:
         refuse_unseen(view)
         recipe, link = view.know(LocalTraining).recipe, heard(view)
-        domain, records = view.know(AttributeDomain), view.know(PublicRecords).records
-        labels = recipe.target.encode_values(view.know(Labels).values)
-        unknown = _unknown(link, recipe, len(labels))
-        values = len(domain.values)
-        if len(labels) * (values - 1) > MOST_UNKNOWNS:
-            raise ChooseAnotherAttack(
-                f"{len(labels)} known records are too many to weigh against an unknown rest "
-                f"(at most {MOST_UNKNOWNS // (values - 1)}); give fewer, or all: max_entropy"
-            )
-        inputs = np.stack([encode(recipe.encoding, records, s) for s in domain.settings])
+        labels, inputs, prior = labels_of(view), candidate_inputs(view), beforehand(view)
+        known = len(labels)
+        unknown = _unknown(link, recipe, known)
+        # the unknown rest's covariance is made of every candidate's gradient: a larger matrix
+        every = known * (2 * len(inputs) - 1)
+        refuse_many(every // 2, "give fewer records, or all: max_entropy")
+        equations = _measure(link, recipe, inputs, labels, unknown, prior, self.product)
         ties = public_ties(view)
-        shares = np.tile(prior_shares(view), (len(labels), 1))
-        equations = _measure(link, recipe, inputs, labels, unknown, shares, self.product)
-        posterior = decode_tied(equations, ties, shares)
-        return AttributeValues(
-            posterior.probabilities,
-            domain.values,
-            {
-                "method": posterior.method,
-                **flagged(posterior.flag, posterior.probabilities),
-                "known": len(labels),
-                "unknown": unknown,
-                "coverage": len(labels) / (len(labels) + unknown),
-                "rank": posterior.rank,
-                "unknowns": posterior.unknowns,
-                "chi2": posterior.chi2_per_equation,
-                "entropy_bits": float(np.mean(posterior.entropy_bits)),
-                **tie_diagnostics(ties, posterior.probabilities),
-            },
-        )
+        coverage = known / (known + unknown)
+        notes = {"known": known, "unknown": unknown, "coverage": coverage}
+        return answer(view, decode_tied(equations, ties, prior), ties, notes)
 
 
 def _unknown(link: Link, recipe: Recipe, known: int) -> int:
@@ -215,7 +200,7 @@ def _blocks(
         a, delta = a @ turn_a, delta @ turn_delta
         target = turn_delta.T @ target @ turn_a
         sd = np.sqrt(times * np.outer(of_delta, of_a) + rounding)
-        units = max(1, _BLOCK // (known * values * a.shape[2]))
+        units = max(1, BLOCK // (known * values * a.shape[2]))
         for start in range(0, delta.shape[2], units):
             part = slice(start, start + units)
             rows = delta[:, :, part, None] * (a[:, :, None, :] / sd[part])

@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from overheard.attacks.front import told
 from overheard.errors import ChooseAnotherAttack
-from overheard.programs.program import Told
 from overheard.programs.records import encode
 from overheard.transcript.guess import AttributeValues
 from overheard.transcript.knowledge import (
@@ -19,17 +19,6 @@ from overheard.transcript.knowledge import (
     PublicRecords,
 )
 from overheard.transcript.view import View
-
-
-def told(view: View) -> Told:
-    """How records become inputs, as every participant is told."""
-    if LocalTraining in view.kinds:
-        return view.know(LocalTraining).recipe
-    if ClientProgram in view.kinds:
-        return view.know(ClientProgram).program
-    raise ChooseAnotherAttack(
-        "the recording describes neither a recipe nor a program, so records cannot be encoded"
-    )
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overheard.attacks.wire import format_of, one_step, rate_of, rounding, spread
+from overheard.decoding.limits import NUMBERS
 from overheard.decoding.measurement import Measurement, stack
 from overheard.decoding.rounds import float32_noise, from_factors
 from overheard.programs.losses import loss_named
@@ -19,8 +20,6 @@ from overheard.programs.recipe import Recipe
 from overheard.transcript.knowledge import Link
 
 Array = NDArray[np.float64]
-MOST_RESIDUALS = 40_000_000
-"""Residuals (records x values x outputs x rounds) held at once, 320 MB."""
 
 
 def applies(link: Link, recipe: Recipe) -> bool:
@@ -40,7 +39,7 @@ def single_layer_measurement(
     values, people, _ = candidates.shape
     outputs = recipe.model.outputs
     told = np.flatnonzero(np.abs(link.sent).max(axis=1) > 0)
-    most = max(MOST_RESIDUALS // (values * people * outputs), 1)
+    most = max(NUMBERS // (values * people * outputs), 1)
     used = told[spread(len(told), most)] if len(told) else np.arange(1)
     scale = people / rate_of(link, recipe)
     thetas = link.sent[used].astype(np.float64)

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from overheard.attacks.attribute.dense_measurement import summed_measurement
-from overheard.attacks.attribute.max_entropy import flagged, refuse_unseen
+from overheard.attacks.front import (
+    answer,
+    beforehand,
+    candidate_inputs,
+    refuse_many,
+    refuse_unseen,
+)
 from overheard.attacks.wire import spread
-from overheard.decoding.counts import decode_tied, same_rows, tie_diagnostics
+from overheard.decoding.counts import decode_tied, same_rows
 from overheard.errors import ChooseAnotherAttack, FixData
 from overheard.programs.private import update_noise
-from overheard.programs.records import encode
 from overheard.transcript.guess import AttributeValues
 from overheard.transcript.knowledge import (
     AppliedDefence,
     AttributeDomain,
     AttributePrior,
+    AuxiliaryData,
     EverybodysRecords,
     LocalTraining,
     Sums,
@@ -27,7 +33,6 @@ from overheard.transcript.knowledge import (
 from overheard.transcript.view import View
 
 Array = NDArray[np.float64]
-MOST_UNKNOWNS = 8_000
 
 
 @dataclass(frozen=True)
@@ -46,7 +51,9 @@ class SumDecode:
     needs: ClassVar[frozenset[type[Any]]] = frozenset(
         {Sums, LocalTraining, EverybodysRecords, AttributeDomain}
     )
-    uses: ClassVar[frozenset[type[Any]]] = frozenset({AttributePrior, AppliedDefence})
+    uses: ClassVar[frozenset[type[Any]]] = frozenset(
+        {AttributePrior, AuxiliaryData, AppliedDefence}
+    )
 
     rounds: int = 20
 
@@ -63,22 +70,15 @@ class SumDecode:
             silent = ", ".join(set(sums.clients) - set(names))
             raise FixData(f"the records of {silent} are not known, and they are in the sums too")
         owner = np.repeat(np.arange(len(names)), [len(everybody.labels[n]) for n in names])
-        unknowns = len(owner) * (len(domain.values) - 1)
-        if unknowns > MOST_UNKNOWNS:
-            raise ChooseAnotherAttack(
-                f"{unknowns} unknowns at once; up to {MOST_UNKNOWNS} are decoded"
-            )
+        refuse_many(len(owner) * (len(domain.values) - 1), "audit a smaller federation")
         candidates = np.concatenate(
-            [
-                np.stack(
-                    [encode(recipe.encoding, everybody.records[name], s) for s in domain.settings]
-                )
-                for name in names
-            ],
-            axis=1,
+            [candidate_inputs(view, everybody.records[name]) for name in names], axis=1
         )
         raw = np.concatenate([everybody.labels[name] for name in names])
         labels = recipe.target.encode_values(raw)
+        prior = np.concatenate(
+            [beforehand(view, everybody.records[n], everybody.labels[n]) for n in names]
+        )
         sizes = np.bincount(owner)
         share = recipe.rate / sizes
         told = view.know(AppliedDefence).noise_sd if AppliedDefence in view.kinds else 0.0
@@ -104,24 +104,10 @@ class SumDecode:
             np.array(weights),
         )
         ties = same_rows(np.column_stack([candidates[0], labels, np.array(weights).T]))
-        prior = None
-        if AttributePrior in view.kinds:
-            prior = np.maximum(np.array(view.know(AttributePrior).shares), 1e-6)
-            prior = np.broadcast_to(prior / prior.sum(), (len(owner), len(prior)))
         posterior = decode_tied(measurement, ties, prior)
         mine = owner == names.index(view.client)
-        return AttributeValues(
-            posterior.probabilities[mine],
-            domain.values,
-            {
-                "method": posterior.method,
-                **flagged(posterior.flag, posterior.probabilities),
-                "rank": posterior.rank,
-                "unknowns": posterior.unknowns,
-                "chi2": posterior.chi2_per_equation,
-                "entropy_bits": float(np.mean(posterior.entropy_bits[mine])),
-                **tie_diagnostics(ties[mine], posterior.probabilities[mine]),
-            },
+        return answer(
+            view, replace(posterior, probabilities=posterior.probabilities[mine]), ties[mine]
         )
 
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from overheard.attacks.label.heard import Gradients, gradients, output_rows
 from overheard.decoding.label_solve import solve_residuals
+from overheard.decoding.limits import BLOCK
 from overheard.errors import ChooseAnotherAttack, FixData
 from overheard.programs.gradient_rows import GradientRows
 from overheard.programs.recipe import Recipe
@@ -20,8 +21,6 @@ from overheard.transcript.knowledge import Link, LocalTraining, PublicRecords
 from overheard.transcript.view import View
 
 Array = NDArray[np.float64]
-BLOCK = 1 << 23
-"""Numbers in the largest block of rows that is built at once."""
 
 
 @dataclass(frozen=True)

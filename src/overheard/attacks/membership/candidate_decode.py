@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from overheard.attacks.any_training import Client, decode_training
 from overheard.attacks.attribute.dense_measurement import too_long
-from overheard.attacks.attribute.max_entropy import flagged
+from overheard.attacks.front import flagged
 from overheard.attacks.membership.local_steps import (
     GOOD_FIT,
     MOST_RECORDS,
