@@ -18,7 +18,6 @@ import jinja2
 from markupsafe import Markup
 
 from overheard.errors import ChooseAnotherOutput
-from overheard.evaluation.notes import order_notes
 from overheard.evaluation.record import Audit
 from overheard.files import write_durably
 from overheard.foreign.shown import visible
@@ -81,7 +80,6 @@ def _render(
         reference_key=charts.reference_key,
         compared=compared([*beside, audit]),
         replayed=replay_words(audit),
-        orders=order_notes(audit.findings),
         replays=replay_lines(audit)[:rows],
         listened=sections.listened(audit),
         covered=sections.covered(audit),

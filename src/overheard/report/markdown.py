@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from overheard.evaluation.notes import order_notes
 from overheard.evaluation.record import Audit, Finding, Pooled
 from overheard.foreign.shown import visible
 from overheard.report import advice, references, sections, verdict, words
@@ -38,7 +37,7 @@ def render_markdown(
     lines += [f"- **{v.level.sign} {v.level.name}**: {_sentence(v)}" for v in answers]
     if not answers:
         lines += ["Nothing was measured: no attack was run."]
-    lines += [f"- {_text(note)}" for note in order_notes(audit.findings)]
+    lines += [f"- {_text(note)}" for note in verdict.guessed_orders(audit)]
     lines += ["", _text(replay_words(audit))]
     rules = verdict.rules().items()
     lines += ["", *(f"> {level.sign} {level.name}: {rule}" for level, rule in rules), ""]
