@@ -159,14 +159,14 @@ def known(name: str, records: int) -> list[dict[str, Any]]:
     return made
 
 
-def sites(epochs: int, rate: float) -> list[dict[str, Any]]:
-    """All sites and attributes of RAND."""
+def site(name: str, epochs: int, rate: float) -> list[dict[str, Any]]:
+    """All attributes of a site of RAND."""
     content = {
         **config({"name": "mlp", "hidden": [64]}, {"epochs": epochs, "learning_rate": rate}, 0),
         "data": {"source": "randhie"},
         "audit": {"attributes": list(randhie.SENSITIVE)},
     }
-    found, spent = heard(content, randhie.load(), MaxEntropy(), EAVESDROPPER, ())
+    found, spent = heard(content, randhie.load(), MaxEntropy(), EAVESDROPPER, (name,))
     return [summary(one, spent / len(found)) for one in found]
 
 
@@ -236,8 +236,11 @@ def main() -> None:
             for name, records in cells:
                 shown(f"{name}; {said}; {records} records", partial(known, name, records))
     if "rand" in wanted:
-        for epochs, rate in product(EPOCHS, RATES):
-            shown(f"RAND; {epochs} epochs at rate {rate}", partial(sites, epochs, rate))
+        data = randhie.load()
+        names = np.unique(data.records.columns[data.client]).tolist()
+        for name, epochs, rate in product(names, EPOCHS, RATES):
+            key = f"RAND; {epochs} epochs at rate {rate}; {name}"
+            shown(key, partial(site, name, epochs, rate))
     if "seeds" in wanted:
         every = []
         for number in range(RECORDINGS + UNSEEDED):
