@@ -36,6 +36,8 @@ MOST_NUMBERS = 60_000_000
 FEWEST, MOST, WATCHED = 64, 128, 4
 """Clients drawn from a belief: at first, at most, and those along whose paths columns are made."""
 _PASSES = 48  # Adam, five epochs on 1,000 records or one on 2,000, takes a dozen or two
+_POLISH = 12  # rounds of single changes: each mends at least one record
+_FURTHEST = 1 / 20  # share of the records in which they are made to differ at most
 _KEPT = 0.25  # of a belief, in the next: passes that jump are surer than they are right
 _DIFFER = 2.0  # records in which clients drawn from a belief differ from the likeliest, at least
 _LIKE_EACH = 0.3  # of the covariance of what columns miss, how much is taken as uncorrelated
@@ -102,11 +104,13 @@ class Replay:
                     break
             elif clients < MOST:
                 clients *= 2
-            else:  # sure of what is wrong: clients that differ more see further
-                differ = min(2 * differ, len(belief) / 20)
+            elif differ < _FURTHEST * len(belief):
+                differ *= 2  # sure of what is wrong: clients that differ more see further
+            else:
+                break
             unsure = max(differ / len(belief), float(1 - found.max(axis=1).mean()) / 2)
             belief = _opened(_KEPT * belief + (1 - _KEPT) * found, unsure)
-        return self._proven(best)
+        return self._proven(self._polished(best, least)[0])
 
     def first_left(self) -> float:
         """What the first pass's answer leaves: by far the least under the right order."""
@@ -215,7 +219,9 @@ class Replay:
     def _polished(self, choice: Choice, left: float) -> tuple[Choice, float]:
         """The changes that clients who differ from the answer in a few records ask for, as long as
         the best of them lower the residual of a real replay."""
-        while left:
+        for _ in range(_POLISH):
+            if not left:
+                break
             tried = self._better(choice)
             every = self._left(tried)
             if every.min(initial=np.inf) >= left * (1 - 1e-9):
