@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overheard.attacks import attack_named
-from overheard.attacks.front import beforehand
+from overheard.attacks.stranger import beforehand
 from overheard.code_digest import code_of, stands_on
 from overheard.data import adult, randhie
 from overheard.data.dataset import Dataset

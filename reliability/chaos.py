@@ -29,13 +29,13 @@ def main() -> int:
     ask = argparse.ArgumentParser(description=__doc__)
     ask.add_argument("--trials", type=int, default=200, help="kills, over all commands")
     ask.add_argument("--seed", type=int, default=0)
-    ask.add_argument("--quick", action="store_true", help="20 kills and a sample of the rest")
+    ask.add_argument("--quick", action="store_true", help="10 kills and a sample of the rest")
     ask.add_argument("--out", type=Path, default=HERE, help="folder of the results")
     ask.add_argument("--only", default="", help="kill only this, and nothing else is tried")
     asked = ask.parse_args()
     mounts = disks.enter()  # before anything is begun
-    trials = 20 if asked.quick else asked.trials
-    flips, audits, sizes = (20, 4, 2) if asked.quick else (250, 24, 8)
+    trials = 10 if asked.quick else asked.trials
+    flips, audits, sizes = (20, 2, 1) if asked.quick else (250, 24, 8)
     words = f"python reliability/chaos.py --trials {trials} --seed {asked.seed}"
     words += " --quick" if asked.quick else ""
     with tempfile.TemporaryDirectory(prefix="overheard-chaos-") as name:

@@ -22,8 +22,12 @@ from scene import (
 )
 
 from overheard.errors import FixRecording
+from overheard.evaluation.audit import audit
+from overheard.sweep.cell import run_cell
+from overheard.sweep.grid import cells, read_sweep
 from overheard.transcript.ledger import INDEX
 from overheard.transcript.store import Recording
+from overheard.transcript.threat import EAVESDROPPER
 from overheard.transcript.verify import verify
 
 Rng = np.random.Generator
@@ -75,6 +79,10 @@ def prepare(folder: Path) -> Scene:
     made = run_child(command("simulate", "federation.toml", "--out", str(folder / "run")), folder,
                      folder / "making")  # fmt: skip
     assert made.code == 0, made.said
+    # what a stranger guesses is learned here, once: the forked children remember it
+    audit(Recording.open(folder / "run"), EAVESDROPPER, ["majority"])
+    for cell in cells(read_sweep(folder / "sweep.toml")):
+        run_cell(cell)
     for task in TASKS:
         for place in (folder / "undisturbed" / task.name, folder / "again" / task.name):
             place.mkdir(parents=True)

@@ -9,7 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from unittest import mock
 
@@ -41,6 +41,15 @@ settings.register_profile(
     "search", settings.get_profile("repeatable"), derandomize=False, max_examples=2000
 )
 settings.load_profile("repeatable")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_power_cut() -> Iterator[None]:
+    """What a test writes need not outlive the machine: waiting for the disk would take most of the
+    time of recording. Processes that tests start do wait, and ``reliability/`` kills them."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(os, "fsync", lambda handle: None)
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -28,6 +28,7 @@ RULES: dict[str, frozenset[str]] = {
     "foreign": frozenset({"errors"}),  # how strangers' files are opened
     "code_digest": frozenset({"errors"}),  # which version this is
     "randomness": frozenset({"errors"}),
+    "workers": frozenset({"errors", "foreign"}),  # processes for sweeps and audits of many
     "plot": frozenset({"foreign"}),  # whoever draws: the report, sweeps, and what is outside
     # what a client does; a network is computed by the kernel of its architecture; what a program
     # releases is a measurement of its records
@@ -59,7 +60,9 @@ RULES: dict[str, frozenset[str]] = {
     # a sweep drives the chain from data to audit, and draws what comes of it
     "sweep": BASE
     | {"programs", "transcript", "data", "federation", "attacks", "evaluation"}
-    | {"plot", "questions.question"},
+    | {"plot", "questions.question", "workers"},
+    # what a stranger's recording shows: descriptions of it are tried as an audit would be told
+    "identify": BASE | {"programs", "transcript", "federation", "attacks.wire", "evaluation"},
 }
 # The entry points see everything, and nothing sees them.
 ENTRY_POINTS = frozenset({"__init__", "__main__", "cli", "flower", "nvflare", "terminal"})

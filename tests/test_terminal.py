@@ -26,8 +26,15 @@ def audited(workplace: Any) -> Any:
     return workplace
 
 
-def test_into_a_pipe_lines_are_plain_and_whole(workplace: Any) -> None:
-    done = workplace.process("audit", "run", "--out", "a", *QUICK)
+@pytest.fixture(scope="module")
+def piped(_recorded: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """An audit in a process of its own, into a pipe."""
+    out = tmp_path_factory.mktemp("piped") / "a"
+    return _recorded.process("audit", "run", "--out", str(out), *QUICK)
+
+
+def test_into_a_pipe_lines_are_plain_and_whole(piped: Any) -> None:
+    done = piped
     assert done.returncode == 0
     assert not set("\x1b━│┃╇…") & set(done.stdout + done.stderr)  # no bar
     header, *rows = [line.split("\t") for line in done.stdout.splitlines() if "\t" in line]
@@ -38,10 +45,9 @@ def test_into_a_pipe_lines_are_plain_and_whole(workplace: Any) -> None:
     assert all(line.endswith(".") for line in sentences)
 
 
-def test_into_a_pipe_every_step_is_said_when_it_begins(workplace: Any) -> None:
+def test_into_a_pipe_every_step_is_said_when_it_begins(workplace: Any, piped: Any) -> None:
     """Clients by name, attacks when they first run; what a listener of the pipe can wait for."""
-    done = workplace.process("audit", "run", "--out", "a", *QUICK)
-    first, *lines = done.stderr.splitlines()
+    first, *lines = piped.stderr.splitlines()
     assert first == "auditing 3 clients of 30 records, 8 rounds, 3 attacks (0 of 6 done)"
     assert all(line.startswith("auditing ") and line.endswith(" done)") for line in lines)
     said = [line.removeprefix("auditing ").partition(" (")[0] for line in lines]

@@ -70,6 +70,25 @@ def newton_table() -> str:
     return _table(heads, lines)
 
 
+def defended_table(program: str) -> str:
+    """What a sweep over a program's defences found, setting by setting."""
+    rows = results("program_defences").get(program, {}).get("rows", [])
+    lines = [
+        (
+            row["defence"],
+            f"{row['leakage']:.3f}",
+            "" if row["bits"] is None else f"{row['bits']:.2f}",
+            f"{row['utility']:.3f}",
+            f"{row['epsilon']:.3g}" if "epsilon" in row else "",
+            "yes" if row["best"] else "",
+        )
+        for row in rows
+    ]
+    worth = rows[0]["utility_is"] if rows else "worth"
+    heads = ("", "lift", "bits a record", worth, "epsilon", "not dominated")
+    return _table(heads, lines)
+
+
 def _table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     heads = list(heads)
     lines = [heads, ["---"] * len(heads), *rows]

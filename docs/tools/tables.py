@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -21,7 +22,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # papers/ is not in the package
 
 from comparisons import MEAN, Comparison, Shown, comparison_of, interval, shown
-from released import newton_table, released_table
+from released import defended_table, newton_table, released_table
 from screenshots import demo_audits, take_audits
 from speeds import growth_table, speed_table
 from trees import certain_table, curve_table, defence_table
@@ -252,6 +253,7 @@ MARKED = {
     "trees": curve_table,
     "trees certain": certain_table,
     "trees defences": defence_table,
+    **{f"defended {p}": partial(defended_table, p) for p in ("trees", "newton", "statistics")},
 }
 FILLED = (
     "README.md", "docs/reliability.md", "docs/benchmarks.md", "docs/statistics.md", "docs/trees.md"

@@ -14,7 +14,7 @@ import numpy as np
 
 from overheard.data.dataset import Dataset
 from overheard.evaluation import metrics
-from overheard.evaluation.baselines import imputation_hits, majority_share
+from overheard.evaluation.baselines import imputation, majority_share
 from overheard.federation.config import parse_config
 from overheard.federation.plan import plan
 from overheard.federation.simulate import simulate
@@ -81,9 +81,9 @@ def attribute_scores(
         view = observe(recording, threat, attribute(column), client)
         secret = truth[client][column]
         majority = majority_share(secret, values)
-        imputed = imputation_hits(recipe, truth, client, column, values, seed)
+        imputed = imputation(recipe, truth, client, column, values, seed)
         if imputed is not None:
-            yield Score(STRANGER, client, float(imputed.mean()), majority, 0.0)
+            yield Score(STRANGER, client, float(imputed.hits.mean()), majority, 0.0)
         for method, attack in attacks.items():
             begin = time.perf_counter()
             guess = launch(attack, view, seed)

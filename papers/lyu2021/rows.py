@@ -10,7 +10,7 @@ import numpy as np
 from overheard.attacks.attribute.gradient_matching import CosMatching, phase
 from overheard.data import catalogue
 from overheard.data.victim import VICTIM
-from overheard.evaluation.baselines import imputation_hits
+from overheard.evaluation.baselines import imputation
 from overheard.federation.config import parse_config
 from overheard.federation.plan import plan
 from papers.common.harness import STRANGER, mean_row
@@ -34,7 +34,8 @@ def stranger_hits(setting: Setting, most: int, seed: int) -> Hits | None:
         return None
     truth = {VICTIM: ready.clients[VICTIM], "public": ready.auxiliary}
     values = ready.attributes[setting.column].values
-    return imputation_hits(ready.recipe, truth, VICTIM, setting.column, values, seed)
+    found = imputation(ready.recipe, truth, VICTIM, setting.column, values, seed)
+    return None if found is None else found.hits
 
 
 def strangers_of(settings: Sequence[Setting], seed: int) -> dict[tuple[str, ...], Hits]:

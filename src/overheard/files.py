@@ -34,7 +34,7 @@ def write_durably(
     disk, an interrupt) removes the temporary file ``NAME.part``; only a killed process leaves one
     behind, which the next writer of the same name removes.
     """
-    _refuse_existing(path)
+    refuse_existing(path)
     temporary = path.with_name(path.name + ".part")
     digest, size = hashlib.sha256(), 0
 
@@ -99,7 +99,7 @@ def new_folder(folder: Path, mode: int = 0o777) -> None:
     try:
         folder.mkdir(mode, parents=True)
     except FileExistsError as error:
-        _refuse_existing(folder)
+        refuse_existing(folder)
         raise ChooseAnotherOutput(
             f"{error.filename}: is in the way and no folder; choose another path"
         ) from error
@@ -132,7 +132,8 @@ def sole_writer(folder: Path, doing: str) -> Iterator[None]:
         os.close(handle)
 
 
-def _refuse_existing(path: Path) -> None:
+def refuse_existing(path: str | Path) -> None:
+    """Nothing is ever overwritten."""
     if os.path.lexists(path):
         raise ChooseAnotherOutput(f"{path} exists already; choose another path or remove it")
 

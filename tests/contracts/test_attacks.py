@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from functools import cache
 
 import numpy as np
 import pytest
-from federations import NEWTON, STATISTICS
+from federations import NEWTON, STATISTICS, recorded
 from quick_attacks import attack_named
 
 from overheard.attacks import all_attacks, words
 from overheard.errors import GrantKnowledge
 from overheard.evaluation.attempt import NOT_RUN
-from overheard.evaluation.baselines import imputation_hits, majority_share
+from overheard.evaluation.baselines import imputation, majority_share
 from overheard.evaluation.intervals import share_interval
 from overheard.evaluation.metrics import attribute_hits
 from overheard.programs.records import Records
@@ -94,31 +95,43 @@ def test_contract(federate, federation):
     assert all(10 < len(text) < 400 for text in refusals)
 
 
+@pytest.fixture(scope="module")
+def permuted(tmp_path_factory):
+    """By name: a federation that trains on a permuted attribute, and the truth of before."""
+
+    @cache
+    def made(federation):
+        rng, real = np.random.default_rng(5), {}
+
+        def permute(dataset):
+            columns = dict(dataset.records.columns)
+            real["s"] = columns["s"]
+            columns["s"] = rng.permutation(columns["s"])
+            return dataclasses.replace(dataset, records=Records(columns))
+
+        model, training = FEDERATIONS[federation]
+        path = tmp_path_factory.mktemp("permuted") / "run"
+        recording = recorded(path, model, permute, clients=6, **training)
+        truth = {
+            client: Records({**records.columns, "s": real["s"][int(client) :: 6]})
+            for client, records in recording.truth().items()
+        }
+        return recording, truth
+
+    return made
+
+
 @pytest.mark.parametrize("name", ATTRIBUTE)
 @pytest.mark.parametrize("federation", FEDERATIONS)
-def test_placebo(federate, federation, name):
+def test_placebo(permuted, federation, name):
     """On a transcript of other people's secrets no attack beats not listening.
 
     The federation trains on a permuted attribute; the guess is scored on the original one, about
     which the transcript holds nothing. Public columns and labels still tell something: that is
     the imputation. One client in six may stray beyond its interval by chance.
     """
-    rng = np.random.default_rng(5)
-    real = {}
-
-    def permute(dataset):
-        columns = dict(dataset.records.columns)
-        real["s"] = columns["s"]
-        columns["s"] = rng.permutation(columns["s"])
-        return dataclasses.replace(dataset, records=Records(columns))
-
-    model, training = FEDERATIONS[federation]
-    recording = federate(model, change=permute, clients=6, **training)
+    recording, truth = permuted(federation)
     recipe = told_of(recording)
-    truth = {
-        client: Records({**records.columns, "s": real["s"][int(client) :: 6]})
-        for client, records in recording.truth().items()
-    }
     beaten = 0
     for client, records in truth.items():
         view = observe(recording, EAVESDROPPER, Target("attribute", "s"), client)
@@ -127,6 +140,6 @@ def test_placebo(federate, federation, name):
         except NOT_RUN:
             pytest.skip("does not apply to this federation")
         low, _ = share_interval(attribute_hits(guess, records["s"]))
-        stranger = imputation_hits(recipe, truth, client, "s", (0.0, 1.0), 0).mean()
+        stranger = imputation(recipe, truth, client, "s", (0.0, 1.0), 0).hits.mean()
         beaten += low > max(majority_share(records["s"], (0.0, 1.0)), stranger)
     assert beaten <= 1

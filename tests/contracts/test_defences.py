@@ -14,6 +14,7 @@ import pytest
 import overheard
 from overheard.data.dataset import Dataset
 from overheard.errors import FixConfig, GrantKnowledge
+from overheard.evaluation.audit import audit
 from overheard.federation.config import parse_config
 from overheard.federation.defences import catalogue
 from overheard.federation.defences.catalogue import all_defences, parse_defence
@@ -31,6 +32,7 @@ from overheard.federation.simulate import simulate
 from overheard.programs import trusted
 from overheard.programs.records import Records
 from overheard.programs.step import LocalStep
+from overheard.transcript.kind import program_in
 from overheard.transcript.knowledge import AppliedDefence
 from overheard.transcript.observe import observe
 from overheard.transcript.store import Recording
@@ -46,15 +48,26 @@ SETTINGS = {
     "drop_column": {"columns": ["s"]},
     "top_k": {"share": 0.1},
     "quantise": {"bits": 8},
+    "leaf_values": {"rounded_to": 0.01},
+    "suppress_cells": {"below": 4},
+    "round_counts": {"to": 5},
+    "dp_sums": {"clip": 2.0, "noise": 1.0},
+}
+PROGRAMS = {  # of defences that act on programs alone
+    "leaf_values": {"name": "xgboost", "objective": "reg:squarederror"},
+    "suppress_cells": {"name": "statistics", "tables": [{"by": ["s"]}]},
+    "round_counts": {"name": "statistics", "tables": [{"by": ["s"]}]},
+    "dp_sums": {"name": "newton", "likelihood": "linear"},
 }
 DECLARED = {
     "clip": ("upload",),
     "gaussian": ("upload", "broadcast"),
-    "secure_sum": ("upload", "total"),
+    "secure_sum": ("upload", "total", "program"),
     "dp_sgd": ("step",),
     "drop_column": ("records",),
     "top_k": ("upload",),
     "quantise": ("upload",),
+    **dict.fromkeys(PROGRAMS, ("program",)),
 }
 
 
@@ -76,12 +89,13 @@ def multiples(before, after):
 PROMISED = {"secure_sum": multiples, "top_k": few_coordinates, "quantise": few_levels}
 
 
-def federation(name):
+def federation(name, model=None):
     """A plan with this defence alone: three clients, an attribute ``s``."""
+    network = model is None
     config = {
         "data": {"source": "people"},
-        "model": {"name": "mlp", "hidden": [4]},
-        "training": {"rounds": 2, "learning_rate": 0.1},
+        "model": {"name": "mlp", "hidden": [4]} if network else model,
+        "training": {"rounds": 2, **({"learning_rate": 0.1} if network else {})},
         "defence": [{"name": name, **SETTINGS[name]}],
     }
     return plan(parse_config(config), people())
@@ -182,8 +196,11 @@ class TestEvery:
 
     def test_in_a_federation(self, name, tmp_path):
         """It is told to everybody, changes what is heard, and the same seed gives the same bits."""
-        if name == "dp_sgd":
+        if name.startswith("dp_"):
             pytest.importorskip("dp_accounting", reason="dp-accounting is not installed")
+        if name in PROGRAMS:
+            in_a_program(name, tmp_path)
+            return
         ready = federation(name)
         assert ("s" in ready.recipe.encoding.columns()) == (name != "drop_column")
         assert (ready.recipe.private is not None) == (name == "dp_sgd")
@@ -198,6 +215,33 @@ class TestEvery:
             assert np.abs(heard[0] - without).max() > 1e-5
         else:
             np.testing.assert_allclose(heard[0], without, atol=1e-6)
+
+
+def in_a_program(name, tmp_path):
+    if PROGRAMS[name]["name"] == "xgboost":
+        pytest.importorskip("xgboost", reason="needs overheard[xgboost]")
+    ready = federation(name, PROGRAMS[name])
+    runs = [Recording.open(simulate(ready, tmp_path / which)) for which in "ab"]
+    assert runs[0].side("AppliedDefence")["names"] == [name]
+    assert program_in(runs[0]).settings == ready.told.settings != plain(name).told.settings
+    bare = Recording.open(simulate(plain(name), tmp_path / "bare"))
+    heard = [b"".join(a.tobytes() for a in first_returned(run).values()) for run in (*runs, bare)]
+    assert heard[0] == heard[1] != heard[2]
+    (found,) = audit(runs[0], EAVESDROPPER, ["linear"], ["p"]).findings
+    assert "flag" not in found.details  # the decoder knows what was done
+    with pytest.raises(FixConfig, match=f"defence '{name}' is about programs"):
+        federation(name)
+
+
+def plain(name):
+    """The same federation without the defence."""
+    ready = federation(name, PROGRAMS[name])
+    return plan(ready.config.model_copy(update={"defence": ()}), people())
+
+
+def first_returned(run):
+    ((_, _, returned), *_) = run.releases("p")
+    return returned
 
 
 def model_heard(run):

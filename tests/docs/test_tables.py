@@ -32,6 +32,9 @@ def tables() -> Any:
         ("docs/trees.md", "trees"),
         ("docs/trees.md", "trees certain"),
         ("docs/trees.md", "trees defences"),
+        ("docs/trees.md", "defended trees"),
+        ("docs/statistics.md", "defended newton"),
+        ("docs/statistics.md", "defended statistics"),
     ],
 )
 def test_pages_have_the_tables_of_today(tables: Any, page: str, table: str) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from overheard.evaluation import baselines
 from overheard.evaluation.baselines import (
-    imputation_hits,
+    imputation,
     imputed_label_errors,
     majority_share,
     strange_group_means,
@@ -46,8 +46,9 @@ def test_the_majority_is_the_commonest_value():
 
 def test_what_public_columns_show_is_imputed(rng):
     truth = {name: client(rng, 60) for name in "abc"}
-    hits = imputation_hits(recipe(), truth, "a", "s", VALUES, 0)
-    assert hits is not None
+    found = imputation(recipe(), truth, "a", "s", VALUES, 0)
+    assert found is not None
+    hits = found.hits
     assert hits.shape == (60,)
     assert hits.mean() == 1.0
 
@@ -56,35 +57,48 @@ def test_the_stranger_learns_from_the_others_only(rng):
     """The others' x shows the secret, this client's shows its opposite: the stranger is fooled."""
     truth = {"a": client(rng, 50, flip=1.0), "b": client(rng, 60), "c": client(rng, 60)}
     truth["a"] = Records({**truth["a"].columns, "y": 3 * (1 - truth["a"]["s"])})
-    hits = imputation_hits(recipe(), truth, "a", "s", VALUES, 0)
-    assert hits is not None
+    found = imputation(recipe(), truth, "a", "s", VALUES, 0)
+    assert found is not None
+    hits = found.hits
     assert hits.mean() < 0.1
 
 
 def test_neither_names_nor_seeds_move_a_clear_imputation(rng):
     truth = {name: client(rng, 30, flip=0.1) for name in "abc"}
     renamed = {"north": truth["a"], "east": truth["b"], "west": truth["c"]}
-    one = imputation_hits(recipe(), truth, "a", "s", VALUES, 3)
-    two = imputation_hits(recipe(), renamed, "north", "s", VALUES, 3)
-    np.testing.assert_array_equal(one, two)
+    one = imputation(recipe(), truth, "a", "s", VALUES, 3)
+    two = imputation(recipe(), renamed, "north", "s", VALUES, 3)
+    assert one is not None
+    assert two is not None
+    np.testing.assert_array_equal(one.hits, two.hits)
     errors = imputed_label_errors(recipe(), truth, "a", 3)
     np.testing.assert_array_equal(errors, imputed_label_errors(recipe(), renamed, "north", 3))
 
 
+def test_who_is_asked_again_learns_nothing_anew(rng, monkeypatch):
+    truth = {name: client(rng, 30, flip=0.2) for name in "ab"}
+    first = imputation(recipe(), truth, "a", "s", VALUES, 0)
+    monkeypatch.setattr(baselines, "_better", lambda *_: pytest.fail("it was learned again"))
+    again = imputation(recipe(), truth, "a", "s", VALUES, 0)
+    np.testing.assert_array_equal(first.log2, again.log2)
+    with pytest.raises(pytest.fail.Exception, match="learned again"):
+        imputation(recipe(), truth, "a", "s", VALUES, 1)
+
+
 def test_nobody_to_learn_from(rng):
     alone = {"a": client(rng, 20)}
-    assert imputation_hits(recipe(), alone, "a", "s", VALUES, 0) is None
+    assert imputation(recipe(), alone, "a", "s", VALUES, 0) is None
     assert imputed_label_errors(recipe(), alone, "a", 0) is None
     assert strange_group_means(recipe(), alone, "a", "s", VALUES) is None
     one_value = Records({"x": np.zeros(9), "s": np.zeros(9), "y": np.arange(9.0)})
-    assert imputation_hits(recipe(), {**alone, "b": one_value}, "a", "s", VALUES, 0) is None
+    assert imputation(recipe(), {**alone, "b": one_value}, "a", "s", VALUES, 0) is None
 
 
 def test_a_single_example_of_a_value_needs_no_cross_validation(rng):
     other = Records({"x": np.array([0.0, 0.1, 0.9]), "s": np.array([0.0, 0.0, 1.0]),
                      "y": np.array([0.0, 0.0, 3.0])})  # fmt: skip
-    hits = imputation_hits(recipe(), {"a": client(rng, 20), "b": other}, "a", "s", VALUES, 0)
-    assert hits is not None
+    found = imputation(recipe(), {"a": client(rng, 20), "b": other}, "a", "s", VALUES, 0)
+    assert found is not None
     few = imputed_label_errors(recipe(), {"a": client(rng, 20), "b": other}, "a", 0)
     assert few is not None
     assert few.shape == (20,)
@@ -93,8 +107,9 @@ def test_a_single_example_of_a_value_needs_no_cross_validation(rng):
 def test_of_many_records_some_are_enough(rng, monkeypatch):
     monkeypatch.setattr(baselines, "MOST_RECORDS", 40)
     truth = {name: client(rng, 60) for name in "ab"}
-    hits = imputation_hits(recipe(), truth, "a", "s", VALUES, 0)
-    assert hits is not None
+    found = imputation(recipe(), truth, "a", "s", VALUES, 0)
+    assert found is not None
+    hits = found.hits
     assert hits.mean() > 0.9
     errors = imputed_label_errors(recipe(), truth, "a", 0)
     assert errors is not None
@@ -115,8 +130,9 @@ def test_a_secret_that_is_no_input_is_imputed_too(rng):
         for name in "ab"
     }
     truth = {n: Records({**r.columns, "t": (r["x"] > 0.5).astype(float)}) for n, r in truth.items()}
-    hits = imputation_hits(recipe(), truth, "a", "t", VALUES, 0)
-    assert hits is not None
+    found = imputation(recipe(), truth, "a", "t", VALUES, 0)
+    assert found is not None
+    hits = found.hits
     assert hits.mean() > 0.95
 
 

@@ -14,7 +14,7 @@ from overheard.errors import FixData
 from overheard.evaluation import metrics
 from overheard.evaluation.baselines import (
     algorithm3_accuracy_bound,
-    imputation_hits,
+    imputation,
     majority_share,
 )
 from overheard.evaluation.scoring import scorer_of
@@ -115,12 +115,12 @@ def test_imputation_uses_the_others_only(federate):
     """Changing the victim's own secrets changes its score but not what the stranger says."""
     recording = federate()
     recipe, truth = recipe_of(recording), recording.truth()
-    first = imputation_hits(recipe, truth, "0", "s", (0.0, 1.0), 0)
+    first = imputation(recipe, truth, "0", "s", (0.0, 1.0), 0)
     flipped = Records({**truth["0"].columns, "s": 1 - truth["0"]["s"]})
-    second = imputation_hits(recipe, {**truth, "0": flipped}, "0", "s", (0.0, 1.0), 0)
-    assert np.array_equal(first, 1 - second)
-    assert first.mean() > 0.7
-    assert imputation_hits(recipe, {"0": truth["0"]}, "0", "s", (0.0, 1.0), 0) is None
+    second = imputation(recipe, {**truth, "0": flipped}, "0", "s", (0.0, 1.0), 0)
+    assert np.array_equal(first.hits, 1 - second.hits)
+    assert first.hits.mean() > 0.7
+    assert imputation(recipe, {"0": truth["0"]}, "0", "s", (0.0, 1.0), 0) is None
 
 
 def test_proposition_3_formula():

@@ -19,12 +19,25 @@ share = new_question:QUESTION
 decoded_share = new_question:DecodedShare
 population_share = new_question:PopulationShare
 """
-COMMAND = "from overheard.cli import main; main()"
+COMMANDS = """
+import contextlib, io, json, sys
+from overheard.cli import main
+said = []
+for words in json.loads(sys.argv[1]):
+    sys.argv = ["overheard", *words]
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        try:
+            main()
+        except SystemExit as ended:
+            assert not ended.code, words
+    said.append(out.getvalue())
+print(json.dumps(said))
+"""
 
 
 @pytest.fixture
 def stranger(tmp_path: Path, workplace: Any) -> Any:
-    """Runs the command where the file is installed as a package of a stranger's."""
+    """Runs commands where the file is installed as a package of a stranger's."""
     folder = tmp_path / "site-packages"
     about = folder / "new_question-1.0.dist-info"
     about.mkdir(parents=True)
@@ -34,9 +47,9 @@ def stranger(tmp_path: Path, workplace: Any) -> Any:
     paths = [str(folder), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
     environment = {**os.environ, **workplace.SCREEN, "PYTHONPATH": os.pathsep.join(paths)}
 
-    def run(*words: str) -> str:
+    def run(*commands: list[str]) -> list[str]:
         done = subprocess.run(
-            [sys.executable, "-c", COMMAND, *words],
+            [sys.executable, "-c", COMMANDS, json.dumps(commands)],
             cwd=workplace.path,
             env=environment,
             capture_output=True,
@@ -45,18 +58,24 @@ def stranger(tmp_path: Path, workplace: Any) -> Any:
             check=False,
         )
         assert done.returncode == 0, done.stderr
-        return done.stdout
+        said: list[str] = json.loads(done.stdout)
+        return said
 
     return run
 
 
 def test_it_is_listed_audited_reported_and_compared(stranger: Any, workplace: Any) -> None:
-    listed = stranger("attacks")
+    chosen = ["--attack", "decoded_share", "--attack", "population_share", "--target", "share.s"]
+    reports = ("report.html", "report.md", "report.json")
+    listed, said, *_, compared = stranger(
+        ["attacks"],
+        ["audit", "run", *chosen, "--out", "a"],
+        *(["report", "a/audit.json", "--out", name] for name in reports),
+        ["compare", "a/audit.json", "a/audit.json"],
+    )
     assert "decoded_share" in listed
     assert "population_share" in listed
 
-    chosen = ["--attack", "decoded_share", "--attack", "population_share", "--target", "share.s"]
-    said = stranger("audit", "run", *chosen, "--out", "a")
     assert "share of s" in said
     audit = json.loads((workplace.path / "a" / "audit.json").read_text())
     assert {f["question"] for f in audit["findings"]} == {"share"}
@@ -66,8 +85,7 @@ def test_it_is_listed_audited_reported_and_compared(stranger: Any, workplace: An
     assert pooled["decoded_share"]["value"] < pooled["population_share"]["value"]
     assert audit["heard"]
 
-    for name in ("report.html", "report.md", "report.json"):
-        stranger("report", "a/audit.json", "--out", name)
+    for name in reports:
         text = (workplace.path / name).read_text()
         assert "share of s" in text
         assert "Shares: an error below that of the other clients" in text
@@ -77,7 +95,6 @@ def test_it_is_listed_audited_reported_and_compared(stranger: Any, workplace: An
     (secret,) = json.loads((workplace.path / "report.json").read_text())["secrets"]
     assert secret["metric"] == "share_error"
 
-    compared = stranger("compare", "a/audit.json", "a/audit.json")
     assert "decoded_share" in compared
     assert "no rise of leakage was shown" in compared
 

@@ -40,6 +40,7 @@ def recorded(
     """A small federation of generated people; see the fixture ``federate``."""
     model = {"name": "linear"} if model is None else model
     rate = {} if model["name"] in families() else {"learning_rate": 0.1}
+    defence = training.pop("defence", [])
     recipe = {"rounds": 30, **rate, "participation": 0.5, **training}
     config = parse_config(
         {
@@ -48,6 +49,7 @@ def recorded(
             "model": model,
             "training": recipe,
             "audit": audit or {},
+            "defence": defence,
         }
     )
     kind = (model["name"], model.get("likelihood"), model.get("objective"))
@@ -161,6 +163,11 @@ FAMILIES = {
     ),
     "attributes, Newton steps": Family(
         _people(NEWTON, {}, rounds=6, participation=1.0), SERVER, "s", ("linear",),
+    ),
+    "attributes, sums of Newton steps": Family(
+        _people(NEWTON, {}, clients=2, people=20, rounds=6, participation=1.0,
+                defence=[{"name": "secure_sum"}]),
+        SECURE_SERVER, "s", ("linear_sum",),
     ),
     "attributes, tables": Family(
         _people(STATISTICS, {}, rounds=1, participation=1.0), SERVER, "s", ("linear",),

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import socket
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+from scripts import load
 
 from overheard.attacks import attack_named
 from overheard.errors import AttackFailed, ChooseAnotherAttack, FixConfig, GrantKnowledge
@@ -33,19 +32,9 @@ HELD = all(means().values())
 walled = pytest.mark.skipif(not HELD, reason=f"this system cannot isolate: {means()}")
 
 
-def imported(name: str, file: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, file)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.fixture(scope="module")
 def thief() -> Iterator[Any]:
-    yield imported("a_stranger", Path(__file__).with_name("thief.py")).Thief
+    yield load(Path(__file__).with_name("thief.py"), "a_stranger").Thief
     del sys.modules["a_stranger"]
 
 
@@ -116,7 +105,7 @@ def test_sums_are_handed_over_without_a_disk(recording: Recording) -> None:
 def test_whatever_is_launched_within_is_isolated(
     recording: Recording, thief: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(recording.path)  # where the thief writes when nothing holds it
+    monkeypatch.setenv("A_PLACE", str(recording.path))  # where it looks, and below
     held: list[str] = []
 
     def called(self: Isolated, view: View, rng: np.random.Generator) -> None:
@@ -267,7 +256,7 @@ def test_what_a_rogue_does_is_an_error_of_its_own(
 ) -> None:
     file = tmp_path / "a_rogue.py"
     file.write_text(ROGUE)
-    rogue = imported("a_rogue", file).Rogue
+    rogue = load(file, "a_rogue").Rogue
     if does == "sleep":
         monkeypatch.setenv("OVERHEARD_MAX_ATTACK_SECONDS", "1")
     if does == "large":

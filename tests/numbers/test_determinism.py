@@ -18,6 +18,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from federations import FAMILIES
+from scripts import load
 
 WORK = """
 import json, sys
@@ -37,7 +39,7 @@ config = {
     "data": {"source": "digits", "options": {"victim": 60, "participants": 3,
                                               "attributes": ["c043"]}},
     "model": {"name": "mlp", "hidden": [64]},
-    "training": {"rounds": 2, "learning_rate": 0.1, "batch_size": 20},
+    "training": {"rounds": 2, "learning_rate": 0.1},
 }
 run = Recording.open(simulate(plan(parse_config(config)), Path(sys.argv[1])))
 view = observe(run, SERVER, attribute("c043"), run.clients[0])
@@ -77,22 +79,24 @@ def test_threads_and_processes_change_nothing(tmp_path):
     platform.machine() not in ("x86_64", "AMD64"),
     reason="the kernels of other processors can be chosen on x86-64 only",
 )
-@pytest.mark.parametrize("processor", ["this one", "Nehalem"])
-def test_the_arithmetic_of_another_processor(tmp_path, processor):
-    script = Path(__file__).parents[2] / "reliability" / "processors.py"
-    families = ["models", "attributes, linear", "members", "labels by group", "properties"]
-    words = [word for family in families for word in ("--only", family)]
-    out = tmp_path / "processors.json"
-    done = subprocess.run(
-        [sys.executable, str(script), *words, "--processor", processor, "--out", str(out)],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
+def test_the_arithmetic_of_another_processor(tmp_path):
+    """This processor once more: the same bits. An older one: other bits, hardly other numbers."""
+    script = load(Path(__file__).parents[2] / "reliability" / "processors.py")
+    families = ["models", "attributes, linear", "members", "labels by group"]
+    for number, name in enumerate(families):
+        FAMILIES[name].made(tmp_path / str(number))
+    ours, again, older = (
+        script.child(env, tmp_path, tmp_path / name, families)
+        for name, env in (
+            ("ours", {}),
+            ("again", {}),
+            ("older", script.PROCESSORS["Nehalem (SSE4.2)"]),
+        )
     )
-    assert done.returncode == 0, done.stdout + done.stderr[-2000:]
-    rows = json.loads(out.read_text())["rows"]
-    assert [row["what"] for row in rows] == families
-    assert all(row["trials"] >= 4 for row in rows)
-    differs = [row for row in rows if row["outcome"] != "the same to the last bit"]
-    assert bool(differs) == (processor == "Nehalem")  # other kernels were indeed taken
+    for name in families:
+        same = script.compared(name, ours, {"this one": again})
+        assert same["outcome"] == "the same to the last bit"
+        row = script.compared(name, ours, {"Nehalem": older})
+        assert row["trials"] >= 4
+        assert row["faults"] == 0, row["outcome"]
+    assert any(not np.array_equal(ours[key], older[key]) for key in ours)  # other kernels indeed

@@ -11,7 +11,7 @@ from federations import generated_people, recorded, with_strangers
 from overheard.attacks import attack_named
 from overheard.errors import ChooseAnotherAttack, FixConfig, FixRecording, OverheardError
 from overheard.evaluation.audit import audit
-from overheard.evaluation.repeat import repeated
+from overheard.evaluation.replay import replays
 from overheard.federation.config import parse_config
 from overheard.federation.plan import plan
 from overheard.isolation.envelope import pack_call, unpack_call
@@ -66,10 +66,10 @@ def test_answers_that_the_records_do_not_lead_to_are_noticed(tmp_path):
     recording = federated(tmp_path / "run")
     program, truth = program_in(recording), recording.truth()
     others = {"0": truth["1"], "1": truth["0"]}
-    found = repeated(recording, program, others, recording.clients)
+    found = replays(recording, program, others, recording.clients)
     assert [r.outcome for r in found] == ["does not fit"] * 2
     assert min(r.off for r in found) > 1e-3
-    assert repeated(recording, program, {}, ["0"])[0].outcome == "cannot be checked"
+    assert replays(recording, program, {}, ["0"])[0].outcome == "cannot be checked"
 
 
 def test_networks_and_programs_are_not_mistaken_for_each_other(federate, tmp_path):
@@ -174,7 +174,7 @@ def test_hostile_descriptions_are_refused_in_a_line(content):
         ({"training": {"rounds": 2, "learning_rate": 0.1}}, "training.learning_rate"),
         ({"training": {"rounds": 2, "batch_size": 8}}, "training.batch_size"),
         ({"server": {"rule": "mean"}}, r"\[server\]"),
-        ({"defence": [{"name": "clip", "norm": 1.0}]}, r"\[\[defence\]\]"),
+        ({"defence": [{"name": "clip", "norm": 1.0}]}, "defence 'clip'"),
         ({"model": {"name": "newton", "hidden": [3]}}, "hidden"),
         ({"model": {"name": "newton", "likelihood": "linear"}}, "classes"),
     ],

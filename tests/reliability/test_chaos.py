@@ -1,4 +1,4 @@
-"""Twenty kills, hundreds of flipped bits and some full disks; `make chaos` does ten times more."""
+"""Ten kills, hundreds of flipped bits and some full disks; `make chaos` does many times more."""
 
 from __future__ import annotations
 
@@ -28,6 +28,6 @@ def test_nothing_is_lost(tmp_path: Path) -> None:
         for row in content["rows"]:
             assert row.keys() == {"what", "trials", "faults", "outcome"}
     kills = tables["chaos"]["rows"]
-    assert sum(row["trials"] for row in kills) == 20
-    assert sum(row["faults"] for row in kills) >= 12
+    assert sum(row["trials"] for row in kills) == 10
+    assert sum(row["faults"] for row in kills) >= 6
     assert all(" 0 trials went wrong" in row["outcome"] for row in kills)

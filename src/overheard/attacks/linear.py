@@ -13,7 +13,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from overheard.attacks.front import answer, beforehand, flagged, prior_shares, unseen
+from overheard.attacks.front import answer, flagged, unseen
+from overheard.attacks.stranger import beforehand, prior_shares
 from overheard.decoding.counts import decode_tied
 from overheard.decoding.max_entropy import Posterior
 from overheard.decoding.sparse_ladder import decode_sparse

@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overheard.attacks.attribute.max_entropy import measure, takes_several_steps
-from overheard.attacks.front import answer, beforehand, candidate_inputs, labels_of, refuse_unseen
+from overheard.attacks.front import answer, candidate_inputs, labels_of, refuse_unseen
+from overheard.attacks.stranger import beforehand
 from overheard.attacks.wire import heard
 from overheard.decoding.counts import decode_tied, same_rows
 from overheard.decoding.measurement import Measurement, stack

@@ -15,10 +15,14 @@ from overheard.cli.import_ import described
 from overheard.cli.options import Describing, Grant, Run, Seed, TrustCode, option, taking
 
 if TYPE_CHECKING:
+    from overheard.evaluation.audit import AuditOptions
     from overheard.evaluation.record import Audit
     from overheard.evaluation.resume import Kept
     from overheard.transcript.store import Recording
+    from overheard.transcript.threat import Threat
 
+SHARES = 8
+"""Parts of an audit for each worker, so that one that was given little helps the others."""
 ATTACK_FAILED = 3
 """The command's exit code when everything was written and an attack had ended in an error."""
 
@@ -65,6 +69,9 @@ class Options:
         False,
         "--ignore-damage",
     )
+    workers: int = option(
+        "Processes of this machine that attack clients at once; the audit is the same.", 1, min=1
+    )
     description: Describing = None
     trust_code: TrustCode = False
     seed: Seed = None
@@ -87,7 +94,10 @@ def audit(options: Options) -> None:
             kept = asking(work, _asked(options, recording, damage))
             record = finished(work)
             if record is None:
-                with isolating(options.isolate, [run, recording.path, recording.beside]):
+                hidden = [run, recording.path, recording.beside]
+                if options.workers > 1:
+                    _share_out(recording, options, kept, hidden)
+                with isolating(options.isolate, hidden):
                     record = run_audit(recording, options, kept)
                 run_ = record.run.model_copy(update={"damage": damage})
                 record = record.model_copy(update={"run": run_})
@@ -115,7 +125,7 @@ def _asked(options: Options, recording: Recording, damage: tuple[str, ...]) -> d
     from overheard.evaluation.resume import fingerprint
 
     given = asdict(options) | {"seed": options.seed or 0}
-    for name in ("run", "out", "ignore_damage", "description", "trust_code"):
+    for name in ("run", "out", "ignore_damage", "workers", "description", "trust_code"):
         del given[name]
     asked: dict[str, object] = {"recording": fingerprint(recording), "damage": list(damage)}
     return asked | given | {"version of overheard": package_digest()}
@@ -148,26 +158,71 @@ def _sound(run: Path, ignore_damage: bool, work: Path) -> Iterator[tuple[Path, t
     yield folder / run.resolve().name, missing
 
 
-def run_audit(recording: Recording, options: Options, kept: Kept | None = None) -> Audit:
-    """The audit itself, behind a bar."""
-    from overheard.errors import ChooseAnotherAttack
+def _share_out(recording: Recording, options: Options, kept: Kept, hidden: list[Path]) -> None:
+    """Let workers do what can be done of the audit client by client; what they find is kept."""
+    from overheard.programs.trusted import trusted
+    from overheard.workers import in_processes
+
+    known, total = trusted(), SHARES * options.workers
+    calls = [(recording, options, kept, hidden, known, (k, total)) for k in range(total)]
+    with terminal.steps(f"auditing on {options.workers} workers") as show:
+        shares = in_processes(_one_share, calls, options.workers, "part of the audit")
+        for done, _ in enumerate(shares, 1):
+            show(f"part {done}", done, total)
+
+
+def _one_share(
+    recording: Recording,
+    options: Options,
+    kept: Kept,
+    hidden: list[Path],
+    known: tuple[str, ...],
+    share: tuple[int, int],
+) -> None:
+    """What one worker does: its part of the attacks and replays, without the curves."""
+    from dataclasses import replace
+
+    from overheard.evaluation.audit import audit as attacks_alone
+    from overheard.isolation.launch import isolating
+    from overheard.programs.trusted import trust
+
+    for factory in known:
+        trust(factory)
+    adversary, chosen, how = _chosen(options)
+    with isolating(options.isolate, hidden):
+        attacks_alone(recording, adversary, *chosen, replace(how, share=share), kept)
+
+
+def _chosen(
+    options: Options,
+) -> tuple[Threat, tuple[list[str], list[str], list[str]], AuditOptions]:
+    """Who listens, what is asked of whom, and how."""
     from overheard.evaluation.audit import AuditOptions
-    from overheard.evaluation.complete import audit as whole_audit
-    from overheard.evaluation.resume import NOTHING_KEPT
     from overheard.transcript.threat import granting_named, threat_named
 
+    how = AuditOptions(
+        seed=options.seed or 0,
+        slow=options.slow,
+        budget=options.budget,
+        rows=options.show_records,
+        rounds=options.rounds,
+        coverage=options.coverage,
+    )
     adversary = granting_named(threat_named(options.threat), options.grant)
-    chosen = (options.attack, options.client, options.target)
+    return adversary, (options.attack, options.client, options.target), how
+
+
+def run_audit(recording: Recording, options: Options, kept: Kept | None = None) -> Audit:
+    """The audit itself, behind a bar."""
+    from dataclasses import replace
+
+    from overheard.errors import ChooseAnotherAttack
+    from overheard.evaluation.complete import audit as whole_audit
+    from overheard.evaluation.resume import NOTHING_KEPT
+
+    adversary, chosen, how = _chosen(options)
     with terminal.steps("auditing") as show:
-        how = AuditOptions(
-            seed=options.seed or 0,
-            slow=options.slow,
-            budget=options.budget,
-            rows=options.show_records,
-            progress=show,
-            rounds=options.rounds,
-            coverage=options.coverage,
-        )
+        how = replace(how, progress=show)
         record = whole_audit(recording, adversary, *chosen, how, kept or NOTHING_KEPT)
     if not record.findings and not record.failed:
         reasons = "; ".join(dict.fromkeys(s.reason for s in record.skipped))

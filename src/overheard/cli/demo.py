@@ -37,14 +37,12 @@ def demo(out: Out = Path("overheard-demo"), seed: Seed = None) -> None:
     import tomllib
     from importlib import resources
 
-    from overheard.errors import ChooseAnotherOutput
     from overheard.federation.config import parse_config
-    from overheard.files import write_durably
+    from overheard.files import refuse_existing, write_durably
     from overheard.report.html import write_report
     from overheard.transcript.store import Recording
 
-    if out.exists():
-        raise ChooseAnotherOutput(f"{out} exists already; choose another path or remove it")
+    refuse_existing(out)
     audits: list[Audit] = []
     for name, chosen in DEMO.items():
         file = f"demo-{name}.toml"

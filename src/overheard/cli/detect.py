@@ -39,15 +39,14 @@ def detect(options: Options) -> None:
     """
     import tempfile
 
-    from overheard.errors import ChooseAnotherOutput
     from overheard.evaluation.detection import detect as look
-    from overheard.files import write_durably
+    from overheard.files import refuse_existing, write_durably
     from overheard.report.suspects import draw
 
     run, out, chart = options.run, options.out, options.chart
     for path in (out, chart):
-        if path is not None and path.exists():
-            raise ChooseAnotherOutput(f"{path} exists already; choose another path or remove it")
+        if path is not None:
+            refuse_existing(path)
     with (
         tempfile.TemporaryDirectory(prefix="overheard-") as work,
         described(run, options.description, options.trust_code, Path(work), run) as recording,

@@ -1,4 +1,4 @@
-"""``overheard import`` and ``overheard init``: recordings of federations that ran elsewhere."""
+"""``overheard import``: recordings of federations that ran elsewhere, and what describes them."""
 
 from __future__ import annotations
 
@@ -37,16 +37,6 @@ def import_checkpoints(
     terminal.wrote("recording", out)
     terminal.say(f"rounds     {rounds}", f"next       overheard init {out}")
     terminal.emit({"recording": str(out), "rounds": rounds})
-
-
-def init(run: Annotated[Path, typer.Argument(help="A recording without side knowledge.")]) -> None:
-    """Write audit.toml into a recording: what an audit still needs, to be filled in."""
-    from overheard.federation.recorders.template import write_template
-
-    file = write_template(run)
-    terminal.wrote("fill in", file)
-    terminal.say(f"next       overheard audit {run} --with {file} --out {run}-audit")
-    terminal.emit({"template": str(file)})
 
 
 @contextmanager

@@ -42,8 +42,8 @@ Array = NDArray[np.float64]
 Indices = NDArray[np.intp]
 
 BUDGET = 6e12
-"""Floating-point operations after which no further stage is begun (about two minutes): three columns
-of 1,164 people at once, 8,148 unknowns, take half of it and come out right, person by person."""
+"""Floating-point operations after which no further stage is begun (about two minutes): three
+columns of 1,164 people at once, 8,148 unknowns, take half of it and come out right."""
 
 _CAPS = (30.0, 60.0, 15.0)  # first caps on the singular values, tried until one leads to a proof
 _RAISE = 1.5  # growth of the cap when nothing can be set aside

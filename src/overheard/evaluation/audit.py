@@ -31,19 +31,15 @@ from overheard.evaluation.record import (
     Failed,
     Finding,
     Pooled,
-    Replay,
     Run,
     Skipped,
 )
-from overheard.evaluation.repeat import repeated
 from overheard.evaluation.replay import replays
 from overheard.evaluation.resume import NOTHING_KEPT, Kept
 from overheard.evaluation.scoring import ALL_CLIENTS, Scored, Scorer, answers_in, scorer_of
 from overheard.evaluation.sureness import joined, sureness
 from overheard.foreign.limits import check
-from overheard.programs.program import Program, Told
-from overheard.programs.recipe import Recipe
-from overheard.programs.records import Records
+from overheard.programs.program import Told
 from overheard.questions.question import Metric, Topic, by_question
 from overheard.transcript.observe import EVERYBODY, observe, told_of
 from overheard.transcript.store import Recording
@@ -67,6 +63,9 @@ class AuditOptions:
     about single records. ``progress``: told what begins, how many steps are done and how many there
     are.
 
+    ``share``: only every n-th (target, client) and every n-th replay, from the k-th on, as (k, n):
+    several processes that keep what they find in one place do an audit together.
+
     Of the whole audit only (`evaluation.complete`): ``rounds``, what the first rounds alone would
     have told; ``coverage``, what is learned when only a share of the records is known, by default
     of clients small enough for it to take seconds.
@@ -79,6 +78,7 @@ class AuditOptions:
     progress: Progress = field(default_factory=lambda: silent)
     rounds: bool = True
     coverage: bool | None = None
+    share: tuple[int, int] = (0, 1)
 
 
 def audit(
@@ -117,6 +117,8 @@ def audit(
     whole = {t for t in asked if t.asked.together}
     outcomes: list[Scored | Skipped | Failed] = []
     steps = [(t, c) for t in asked for c in ((EVERYBODY,) if t in whole else names)]
+    first, every = options.share
+    steps = steps[first::every]
     attacking = by_question(chosen)
     about = {t: attacking.get(t.question, []) for t in asked}
     sizes = {c: len(truth[c]) for c in names if c in truth}
@@ -164,6 +166,7 @@ def audit(
     used = [a for a in chosen if a.name in asked_of]
     listening = frozenset(a.name for a in used if listens(a))
     findings, pooled = together(scored, listening)
+    told = (recording, recipe, truth, names, seed, kept, options.share)
     return Audit(
         run=_run(recording, threat, recipe, seed),
         attacks=tuple(_info(a) for a in used),
@@ -171,23 +174,9 @@ def audit(
         pooled=pooled,
         skipped=tuple(u for u in unscored if isinstance(u, Skipped)),
         failed=tuple(u for u in unscored if isinstance(u, Failed)),
-        replays=_replays(recording, recipe, truth, names, seed, kept) if whole < {*asked} else (),
+        replays=replays(*told) if whole < {*asked} else (),
         notes=notes_of(recording, findings),
     )
-
-
-def _replays(
-    recording: Recording,
-    told: Recipe | Program,
-    truth: Mapping[str, Records],
-    names: Sequence[str],
-    seed: int,
-    kept: Kept,
-) -> tuple[Replay, ...]:
-    """Whether each client sent what its records lead to."""
-    if isinstance(told, Recipe):
-        return replays(recording, told, truth, names, seed, kept)
-    return repeated(recording, told, truth, names)
 
 
 def key_of(attack: Attack) -> str:

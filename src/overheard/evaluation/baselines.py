@@ -6,12 +6,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from overheard.attacks.front import beforehand
+from overheard.attacks.stranger import beforehand, remembered
 from overheard.evaluation.metrics import client_losses, local_optimum
 from overheard.programs.program import Told
 from overheard.programs.recipe import Recipe
@@ -39,19 +40,6 @@ class Imputed:
     log2: Array
 
 
-def imputation_hits(
-    recipe: Told,
-    truth: Mapping[str, Records],
-    client: str,
-    column: str,
-    values: tuple[Value, ...],
-    seed: int,
-) -> Array | None:
-    """Which records a stranger would get right with labelled records from elsewhere."""
-    found = imputation(recipe, truth, client, column, values, seed)
-    return None if found is None else found.hits
-
-
 def imputation(
     recipe: Told,
     truth: Mapping[str, Records],
@@ -68,39 +56,17 @@ def imputation(
     (log-loss) is scored on this client. ``parts``: the columns that make up the secret, where they
     are several. None with a single client, or where the others show one value only.
     """
-    from sklearn.ensemble import HistGradientBoostingClassifier
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.model_selection import StratifiedKFold, cross_val_score
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
-
     others = [name for name in truth if name != client]
     if not others:
         return None
     x = np.concatenate([_public(recipe, truth[o], parts or (column,)) for o in others])
     s = np.concatenate([positions(truth[o][column], values) for o in others])
     rng = stream(seed, "imputation", column)  # not in the client's name: that must not matter
-    if len(s) > MOST_RECORDS:
-        kept = rng.choice(len(s), MOST_RECORDS, replace=False)
-        x, s = x[kept], s[kept]
+    x, s = _some(x, s, rng)
     counts = np.bincount(s, minlength=len(values))
     if (counts > 0).sum() < 2:
         return None
-    models = [
-        make_pipeline(StandardScaler(), LogisticRegression(max_iter=500)),
-        HistGradientBoostingClassifier(
-            max_iter=60, learning_rate=0.1, max_leaf_nodes=15, random_state=int(rng.integers(2**31))
-        ),
-    ]
-    folds = int(min(3, counts[counts > 0].min()))
-    best = models[0]
-    if folds >= 2:
-        split = StratifiedKFold(folds, shuffle=True, random_state=int(rng.integers(2**31)))
-        # by log-loss: on few records the share guessed right often prefers the worse model
-        measure = "neg_log_loss"
-        scores = [cross_val_score(m, x, s, cv=split, scoring=measure).mean() for m in models]
-        best = models[int(np.argmax(scores))]
-    best.fit(x, s)
+    best = _learned(x, s, int(min(3, counts[counts > 0].min())), rng)
     mine = _public(recipe, truth[client], parts or (column,))
     wanted = positions(truth[client][column], values)
     hits = np.asarray(best.predict(mine) == wanted, dtype=np.float64)
@@ -147,35 +113,57 @@ def imputed_label_errors(
     A ridge regression and gradient-boosted trees of the label are trained on the OTHER clients'
     records; the one that cross-validates better there is scored here, in the label's own units.
     """
-    from sklearn.ensemble import HistGradientBoostingRegressor
-    from sklearn.linear_model import Ridge
-    from sklearn.model_selection import KFold, cross_val_score
-
     others = [name for name in truth if name != client]
     if not others:
         return None
     x = np.concatenate([encode(recipe.encoding, truth[o]) for o in others])
     y = np.concatenate([truth[o][recipe.target.column] for o in others])
     rng = stream(seed, "imputed labels")
-    if len(y) > MOST_RECORDS:
-        kept = rng.choice(len(y), MOST_RECORDS, replace=False)
-        x, y = x[kept], y[kept]
-    models = [
-        Ridge(1.0),
-        HistGradientBoostingRegressor(
-            max_iter=60, learning_rate=0.1, max_leaf_nodes=15, random_state=int(rng.integers(2**31))
-        ),
-    ]
-    best = models[0]
-    if len(y) >= 6:
-        split = KFold(3, shuffle=True, random_state=int(rng.integers(2**31)))
-        measure = "neg_mean_absolute_error"
-        scores = [cross_val_score(m, x, y, cv=split, scoring=measure).mean() for m in models]
-        best = models[int(np.argmax(scores))]
-    best.fit(x, y)
+    x, y = _some(x, y, rng)
+    best = _learned(x, y, 3 if len(y) >= 6 else 1, rng)
     mine = truth[client]
     predicted = best.predict(encode(recipe.encoding, mine))
     return np.asarray(np.abs(predicted - mine[recipe.target.column]), dtype=np.float64)
+
+
+def _some(x: Array, y: NDArray[Any], rng: np.random.Generator) -> tuple[Array, NDArray[Any]]:
+    """Of very many records as many as it takes."""
+    if len(y) <= MOST_RECORDS:
+        return x, y
+    kept = rng.choice(len(y), MOST_RECORDS, replace=False)
+    return x[kept], y[kept]
+
+
+_LEARNED: dict[str, Any] = {}
+
+
+def _learned(x: Array, y: NDArray[Any], folds: int, rng: np.random.Generator) -> Any:
+    """Of a linear model and gradient-boosted trees the one that cross-validates better, fitted."""
+    seeds = tuple(int(rng.integers(2**31)) for _ in range(2 if folds >= 2 else 1))
+    return remembered(_LEARNED, partial(_better, x, y, folds, seeds), x, y, folds, seeds)
+
+
+def _better(x: Array, y: NDArray[Any], folds: int, seeds: tuple[int, ...]) -> Any:
+    """Whole numbers ``y`` are classes. With fewer than two folds it is the linear model."""
+    from sklearn import ensemble, linear_model
+    from sklearn.model_selection import KFold, StratifiedKFold, cross_val_score
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    trees = {"max_iter": 60, "learning_rate": 0.1, "max_leaf_nodes": 15, "random_state": seeds[0]}
+    if y.dtype.kind == "i":
+        linear = make_pipeline(StandardScaler(), linear_model.LogisticRegression(max_iter=500))
+        boosted, splitting = ensemble.HistGradientBoostingClassifier(**trees), StratifiedKFold
+        measure = "neg_log_loss"  # on few records the share right often prefers the worse model
+    else:
+        linear, measure = linear_model.Ridge(1.0), "neg_mean_absolute_error"
+        boosted, splitting = ensemble.HistGradientBoostingRegressor(**trees), KFold
+    models = [linear, boosted]
+    if folds >= 2:
+        split = splitting(folds, shuffle=True, random_state=seeds[1])
+        scores = [cross_val_score(m, x, y, cv=split, scoring=measure).mean() for m in models]
+        models = [models[int(np.argmax(scores))]]
+    return models[0].fit(x, y)
 
 
 def strange_group_means(

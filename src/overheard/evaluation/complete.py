@@ -36,6 +36,7 @@ from overheard.transcript.knowledge import (
     Link,
     PublicRecords,
     Releases,
+    SummedReleases,
     Sums,
 )
 from overheard.transcript.observe import observe, told_of
@@ -55,8 +56,9 @@ def first_rounds(view: View, rounds: int) -> View:
     """The same adversary, who stopped listening after so many rounds with the client."""
     if Link in view.kinds:
         return view.knowing(only(view.know(Link), np.arange(rounds)))
-    if Releases in view.kinds:
-        return view.knowing(view.know(Releases).first(rounds))
+    for kind in (Releases, SummedReleases):
+        if kind in view.kinds:
+            return view.knowing(view.know(kind).first(rounds))
     return view.knowing(view.know(Sums).first(rounds))
 
 

@@ -4,7 +4,9 @@ Every client, in several rounds from its first to its last: from the model it wa
 records of ``truth/``, by the recipe that the recording declares. Where nothing is random the
 message it returned must be the replay, to rounding. Where mini-batches come in random orders, or
 noise was added, several replays show how far they are from each other, and the messages must be as
-close to them. This is evaluation, not an attack: it needs the secret records.
+close to them. Clients that train no network answer again by their program (`repeated`): without
+chance there is one answer, to rounding; what draws at random is not checked, and says so. This is
+evaluation, not an attack: it needs the secret records.
 """
 
 from __future__ import annotations
@@ -24,11 +26,12 @@ from overheard.evaluation.attempt import attempt
 from overheard.evaluation.record import Failed, Replay, Skipped
 from overheard.evaluation.resume import NOTHING_KEPT, Kept
 from overheard.programs.networks import network
+from overheard.programs.program import Program
 from overheard.programs.recipe import Recipe
 from overheard.programs.records import Records, encode
 from overheard.programs.training import local_training, shards
 from overheard.randomness import stream
-from overheard.transcript.knowledge import AppliedDefence, Link
+from overheard.transcript.knowledge import AppliedDefence, Link, Releases
 from overheard.transcript.messages import Round
 from overheard.transcript.observe import observe
 from overheard.transcript.store import Recording
@@ -61,6 +64,7 @@ MOST_BYTES = 1 << 25
 """Of copies of a client's records that train together."""
 
 _HEARING = Threat("replay", frozenset({Link, AppliedDefence}), "")
+_RELEASED = Threat("replay", frozenset({Releases}), "")
 
 
 @dataclass(frozen=True)
@@ -78,22 +82,27 @@ class Outcome:
 
 def replays(
     recording: Recording,
-    recipe: Recipe,
+    told: Recipe | Program,
     truth: Mapping[str, Records],
     clients: Sequence[str],
     seed: int = 0,
     kept: Kept = NOTHING_KEPT,
+    share: tuple[int, int] = (0, 1),
 ) -> tuple[Replay, ...]:
-    """Whether each client's messages are what the recipe makes of its records.
+    """Whether each client's messages are what the recipe, or its program, makes of its records.
 
-    ``kept``: as in an audit that was stopped and goes on.
+    ``kept``: as in an audit that was stopped and goes on; ``share``: as in `AuditOptions`.
     """
+    if not isinstance(told, Recipe):
+        return tuple(repeated(recording, told, truth, client) for client in clients)
     budget = MOST_WORK
     found: list[Replay] = []
     for done, client in enumerate(clients):
-        one = _Client(recording, recipe, truth, client)
+        one = _Client(recording, told, truth, client)
         rounds, cost = one.affordable(budget / (len(clients) - done))
         budget -= cost
+        if done % share[1] != share[0]:
+            continue
         replayed = partial(one.replayed, rounds, FALSE / len(clients), seed)
         parts = kept.parts(Replay, lambda replayed=replayed: [replayed()], client)  # type: ignore[misc]
         found += [part for part in parts if isinstance(part, Replay)]
@@ -135,7 +144,7 @@ class _Client:
         """The client's line in the record."""
         reason = self._unreadable(rounds)
         if reason:
-            return self._unchecked(reason)
+            return _unchecked(self.name, reason)
         some = tuple(self.rounds[row] for row in spread(len(self.rounds), rounds))
         try:
             heard = replace(self.recording, rounds=some)
@@ -144,17 +153,17 @@ class _Client:
             inputs = encode(self.recipe.encoding, records)
             labels = self.recipe.target.encode(records)
         except OverheardError as error:
-            return self._unchecked(str(error))
+            return _unchecked(self.name, str(error))
         link = view.know(Link)
         defence = view.know(AppliedDefence) if AppliedDefence in view.kinds else AppliedDefence(())
         reason = unrepeatable(self.recipe, defence)
         if reason:
-            return self._unchecked(reason)
+            return _unchecked(self.name, reason)
         training = Training(self.recipe, defence, inputs, labels)
         rng = stream(seed, "replay", self.name)
         outcome = attempt(lambda: compared(training, link, level, rng), "", self.name, None)
         if isinstance(outcome, Failed | Skipped):
-            return self._unchecked(f"the replay ended in {outcome.reason}")
+            return _unchecked(self.name, f"the replay ended in {outcome.reason}")
         return Replay(
             client=self.name,
             outcome="does not fit" if outcome.strange else "fits",
@@ -176,8 +185,38 @@ class _Client:
             return f"{steps:,} local steps of {size:,} parameters take too long to repeat"
         return ""
 
-    def _unchecked(self, reason: str) -> Replay:
-        return Replay(client=self.name, outcome="cannot be checked", reason=reason)
+
+def _unchecked(client: str, reason: str) -> Replay:
+    return Replay(client=client, outcome="cannot be checked", reason=reason)
+
+
+def repeated(
+    recording: Recording, program: Program, truth: Mapping[str, Records], client: str
+) -> Replay:
+    """Whether a client's messages are what the program makes of its records."""
+    if client not in truth:
+        return _unchecked(client, "truth/ has no records of it")
+    if program.chance:
+        return _unchecked(client, "the program draws at random, and nobody repeats that")
+    try:
+        heard = observe(recording, _RELEASED, LOCAL_MODEL, client).know(Releases).exchanges
+        some = heard[:: max(1, -(-len(heard) // ROUNDS))]
+        rng = stream(0, "repeat")
+        offs = [
+            program.distance(one.returned, program.respond(one.sent, truth[client], rng))
+            for one in some
+        ]
+    except OverheardError as error:
+        return _unchecked(client, str(error))
+    worst = max(range(len(some)), key=offs.__getitem__)
+    return Replay(
+        client=client,
+        outcome="does not fit" if offs[worst] else "fits",
+        rounds=tuple(one.number for one in some),
+        round=some[worst].number,
+        off=min(offs[worst], MOST_OFF),
+        by_chance=0.0,
+    )
 
 
 def unrepeatable(recipe: Recipe, defence: AppliedDefence) -> str:

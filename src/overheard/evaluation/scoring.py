@@ -23,7 +23,7 @@ from overheard.programs.program import Told
 from overheard.programs.records import Records
 from overheard.questions.question import Question, question_named
 from overheard.randomness import stream
-from overheard.transcript.knowledge import CandidatePool, Link, Releases
+from overheard.transcript.knowledge import CandidatePool, Link, Releases, SummedReleases
 from overheard.transcript.store import Recording
 from overheard.transcript.target import Target, joined
 from overheard.transcript.view import Attack, View
@@ -103,7 +103,7 @@ class Case:
         }
         if "n" not in scores:
             shared["n"] = len(self.records)
-        for kind in {Link, Releases} & attack.needs & self.view.kinds:
+        for kind in {Link, Releases, SummedReleases} & attack.needs & self.view.kinds:
             heard = {"rounds_heard": len(self.view.know(kind))}
             scores["details"] = {**scores.get("details", {}), **heard}
         return Finding(**(shared | scores))

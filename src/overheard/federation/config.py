@@ -42,7 +42,8 @@ class DataConfig(Spec):
     """Where records come from: a named source, or ``source = "file"`` with its columns' roles.
 
     ``scale``: numbers are measured from the mean of all clients' records in units of their standard
-    deviation, which the recipe then publishes; or, with "none", taken as they stand.
+    deviation, which the recipe then publishes; with "clients" from each client's own mean in its
+    own units, which is how the whole audit then sees them; or, with "none", taken as they stand.
 
     Of a file: ``categories`` are columns read as text even where they look like numbers. Of CSV
     also: ``missing``, what stands for no value (rows that hold it are left out, and the report says
@@ -60,7 +61,7 @@ class DataConfig(Spec):
     missing: Annotated[tuple[str, ...], BeforeValidator(_several)] = ()
     encoding: str = ""
     separator: str = Field(default="", max_length=1)
-    scale: Literal["records", "none"] = "records"
+    scale: Literal["records", "clients", "none"] = "records"
     options: dict[str, Any] = {}
 
 

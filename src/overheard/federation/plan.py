@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from typing import Any
@@ -68,7 +69,7 @@ class Plan:
 def plan(config: Config, dataset: Dataset | None = None) -> Plan:
     """Load the data (or take the given dataset) and settle encoding, model and recipe.
 
-    Scales are those of the pooled records, unless ``data.scale`` is "none". Columns of
+    Scales are those of the pooled records, unless ``data.scale`` says otherwise. Columns of
     zeros and ones stay as they are, text columns become one-hot blocks.
     """
     check("rounds", config.training.rounds, "training.rounds", FixConfig)
@@ -80,6 +81,8 @@ def plan(config: Config, dataset: Dataset | None = None) -> Plan:
             raise FixConfig(
                 f"attribute {column!r} is not an input; choose from {', '.join(dataset.inputs())}"
             )
+    if config.data.scale == "clients":
+        dataset = scaled_by_client(dataset, columns_of(secrets))
     label, trained = _label_secret(config, dataset)
     alone = [secret for secret in secrets if isinstance(secret, str)]
     outsiders, trained = strangers(trained, alone, config.audit.membership, config.seed)
@@ -101,7 +104,7 @@ def plan(config: Config, dataset: Dataset | None = None) -> Plan:
     encoding = encoding_for(seen, whole, scaled)
     for domain in attributes.values():
         refuse_function_of_public(seen, encoding, domain)
-    target = _target(dataset, scaled)
+    target = _target(dataset, config.data.scale != "none")
     others = (label, outsiders, auxiliary, properties)
     told: Recipe | Program
     if isinstance(config.model, Settings):
@@ -115,23 +118,34 @@ def _program(
     config: Config, asked: Settings, encoding: Encoding, target: Target, records: Records
 ) -> Program:
     """What clients do that train no network; refuses settings that only networks have."""
-    given = config.training.model_fields_set - {"rounds", "participation"}
+    usual = {name: field.default for name, field in type(config.training).model_fields.items()}
+    said = {name for name, value in config.training if value != usual[name]}
+    given = said - {"rounds", "participation"}
     others = {
         "training." + " and training.".join(sorted(given)): given,
         "[server]": config.server,
         "[property]": config.property,
-        "[[defence]]": config.defence,
     }
     if wrong := [name for name, setting in others.items() if setting]:
         raise FixConfig(
             f"{wrong[0]} is about networks, and model {asked.name!r} trains none: leave it out"
         )
-    return family_named(asked.name).planned(asked, encoding, target, records)
+    defence = chain(*config.defence)
+    made = family_named(asked.name).planned(defence.program(asked), encoding, target, records)
+    if defence.summing is not None:
+        made.summed(1)  # or refuse
+    return made
 
 
 def _recipe(config: Config, encoding: Encoding, target: Target, clients: tuple[str, ...]) -> Recipe:
     """How the clients train a network."""
     training, defence = config.training, chain(*config.defence)
+    for part in defence.parts:
+        if part.hooks() == ("program",):
+            raise FixConfig(
+                f"defence {part.name!r} is about programs that train no network, and model "
+                f"{config.model.name!r} is one: leave it out"
+            )
     assert training.learning_rate is not None  # checked by the config
     loss, outputs = _loss(config, target)
     if training.steps and (not training.batch_size or training.epochs != 1):
@@ -317,6 +331,23 @@ def encoding_for(
             shift, scale = _spread(values) if scaled else (0.0, 1.0)
             blocks.append(Scaled(column=column, shift=shift, scale=scale))
     return Encoding(blocks=tuple(blocks))
+
+
+def scaled_by_client(dataset: Dataset, secrets: Sequence[str]) -> Dataset:
+    """Every number that `encoding_for` would scale, scaled by its client's own mean and deviation;
+    secrets of two values stay what they are."""
+    columns, who = dict(dataset.records.columns), dataset.records[dataset.client]
+    number = np.unique(who, return_inverse=True)[1]
+    for column in dataset.inputs():
+        values = columns[column]
+        few = np.isin(values, (0.0, 1.0)).all() or (
+            column in secrets and len(np.unique(values)) <= 2
+        )
+        if values.dtype.kind == "f" and values.ndim == 1 and not few:
+            spread = np.array([_spread(values[number == c]) for c in range(number.max() + 1)])
+            shift, scale = spread[number].T
+            columns[column] = (values - shift) / scale
+    return replace(dataset, records=Records(columns))
 
 
 def _spread(values: NDArray[Any]) -> tuple[float, float]:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overheard.errors import ChooseAnotherAttack
-from overheard.programs.dense import Factors, factors, record_gradients
+from overheard.programs.dense import Factors, factors
 from overheard.programs.gradient_rows import GradientRows
 from overheard.programs.networks import network
 from overheard.programs.recipe import Recipe
@@ -44,15 +44,6 @@ def record_factors(recipe: Recipe, theta: Array, inputs: Array, labels: Array) -
     if recipe.private is None:
         return pairs
     return clipped(pairs, recipe.private.clip, recipe.dense.bias)
-
-
-def recipe_gradients(recipe: Recipe, theta: Array, inputs: Array, labels: Array) -> Array:
-    """Per-record gradients (..., n, P) that a client with this recipe adds up."""
-    rows = record_gradients(recipe.dense, recipe.loss, theta, inputs, labels)
-    if recipe.private is None:
-        return rows
-    norms = np.linalg.norm(rows, axis=-1, keepdims=True)
-    return np.asarray(rows * np.minimum(1.0, recipe.private.clip / np.maximum(norms, 1e-300)))
 
 
 def client_rows(recipe: Recipe, theta: Array, inputs: Array, labels: Array) -> GradientRows:

@@ -14,14 +14,14 @@ from __future__ import annotations
 import pkgutil
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import ValidationError
+from pydantic import Field, ValidationError, model_validator
 
 from overheard.errors import FixConfig, FixData, FixRecording
 from overheard.foreign.limits import check
@@ -84,9 +84,47 @@ class Constraints:
 
 
 class Settings(Spec):
-    """A config's ``[model]`` of a family; ``name`` is the family's."""
+    """A config's ``[model]`` of a family; ``name`` is the family's. Of recorded messages
+    ``wire_names``: our names of the arrays to theirs."""
 
     name: str
+    wire_names: dict[str, str] = {}
+
+
+class SummedSettings(Settings):
+    """Of programs that release plain sums over records. What each record adds to the numbers of a
+    release, all of them together, is scaled down to the norm ``clip``; every number carries
+    Gaussian noise of ``noise`` times that. ``rounded_to``: numbers leave as multiples of it."""
+
+    clip: float | None = Field(default=None, gt=0, le=1e100)
+    noise: float = Field(default=0.0, ge=0, le=1e100)
+    rounded_to: float = Field(default=0.0, ge=0, le=1e100)
+
+    @model_validator(mode="after")
+    def _both(self) -> Self:
+        if bool(self.noise) != (self.clip is not None):
+            raise ValueError("noise is in units of clip, what a record adds at most: give both")
+        return self
+
+    @property
+    def noise_sd(self) -> float:
+        return self.noise * (self.clip or 0.0)
+
+    @property
+    def blur(self) -> float:
+        """Standard deviation of noise and rounding, as who listens has to reckon with it."""
+        return float(np.hypot(self.noise_sd, self.rounded_to / 12**0.5))
+
+    def share(self, norm: Array) -> Array:
+        """What is left of each record that adds so much."""
+        if self.clip is None:
+            return np.ones_like(norm)
+        return np.asarray(np.minimum(1.0, self.clip / np.maximum(norm, 1e-300)))
+
+    def of_sum(self, clients: int) -> Self:
+        """Of the sum of so many clients' releases: their noise adds up."""
+        more = {name: getattr(self, name) * clients**0.5 for name in ("noise", "rounded_to")}
+        return self.model_copy(update=more)
 
 
 class Program(Spec):
@@ -150,6 +188,12 @@ class Program(Spec):
     def following(self, sent: Message, returned: Mapping[str, Message]) -> Message:
         """What the server sends next, given every client's answer to what it sent."""
 
+    def predict(self, sent: Message, records: Records) -> Array | None:
+        """What the model that the server sends says of records (n, outputs): a number, a margin
+        above 0 for the second of two classes, or one score a class; None where there is no model.
+        """
+        return None
+
     @abstractmethod
     def measure(self, heard: Sequence[Exchange], candidates: Candidates) -> Measurement:
         """What the exchanges with one client say about which candidate each record is.
@@ -166,6 +210,26 @@ class Program(Spec):
     def constraints(self, heard: Sequence[Exchange], candidates: Candidates) -> Constraints | None:
         """What was heard of whole numbers, as exact bounds; None where there are none."""
         return None
+
+    def assembled(self, heard: Sequence[Exchange]) -> tuple[Exchange, ...]:
+        """Recorded exchanges as the program has them, by our names of the arrays."""
+        ours = {theirs: name for name, theirs in self.settings.wire_names.items()}
+        return tuple(
+            replace(
+                one,
+                sent={ours.get(n, n): a for n, a in one.sent.items()},
+                returned={ours.get(n, n): a for n, a in one.returned.items()},
+            )
+            for one in heard
+        )
+
+    def summed(self, clients: int) -> Program:
+        """The program whose release is the sum of those of so many clients; refuses where messages
+        cannot be added."""
+        raise FixConfig(
+            f"model {self.family!r}: its messages cannot be added up; secure aggregation does not "
+            "fit it"
+        )
 
     def distance(self, returned: Message, repeated: Message) -> float:
         """How far an answer is from another to the same question, in parts of its size; 0 where

@@ -24,6 +24,11 @@ def trust(factory: str) -> None:
     _TRUSTED.add(factory)
 
 
+def trusted() -> tuple[str, ...]:
+    """What this process trusts, for those that it starts."""
+    return tuple(sorted(_TRUSTED))
+
+
 def made_by(factory: str) -> Any:
     """What the factory makes, a torch module in float64."""
     make = granted(factory, "the model is made by")

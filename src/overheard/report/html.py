@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Sequence
+from functools import cache
 from importlib import resources
 from pathlib import Path
 
@@ -60,15 +61,9 @@ def _render(
     show_records: bool,
 ) -> str:
     style, script = _asset("page.css"), _asset("page.js")
-    environment = jinja2.Environment(
-        autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
-    )
-    page = Page(audit, rows, show_records)
-    text = environment.from_string(
-        _asset("page.html.j2")
-    ).render(
+    text = _template().render(
         audit=audit,
-        page=page,
+        page=Page(audit, rows, show_records),
         run=audit.run,
         words=words,
         levels=verdict.LEVELS,
@@ -90,6 +85,15 @@ def _render(
     )
     # a name may turn the direction of what stands after it: of the whole page, not of one cell
     return visible(text, keep="\n\t")
+
+
+@cache
+def _template() -> jinja2.Template:
+    """Compiled once: that takes longer than filling it in."""
+    environment = jinja2.Environment(
+        autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
+    )
+    return environment.from_string(_asset("page.html.j2"))
 
 
 def write_report(

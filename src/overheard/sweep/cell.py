@@ -19,11 +19,11 @@ from overheard.evaluation.record import Audit
 from overheard.federation.config import parse_config
 from overheard.federation.plan import load_data, plan
 from overheard.federation.simulate import simulate
+from overheard.programs.recipe import Recipe
 from overheard.programs.records import Records
 from overheard.randomness import stream
 from overheard.sweep.grid import Cell, cell_code
-from overheard.sweep.utility import global_model, utility
-from overheard.transcript.observe import recipe_of
+from overheard.sweep.utility import global_model, utility, worth
 from overheard.transcript.store import Recording
 from overheard.transcript.threat import threat_named
 
@@ -56,19 +56,22 @@ def run_cell(cell: Cell, scratch: Path | None = None) -> Result:
 
 def _measure(cell: Cell, folder: Path) -> Result:
     config = parse_config(cell.config)
-    config.network()  # what a global model is worth is asked of networks only
     kept, held = hold_out(load_data(config), cell.holdout, cell.seed)
-    path = simulate(plan(config, kept), folder / "run")
-    recording = Recording.open(path)
-    recipe = recipe_of(recording)
-    assert recipe is not None, "the simulator always writes the recipe"
-    worth, name = utility(recipe, global_model(recording, recipe, config.server_rule()), held)
+    ready = plan(config, kept)
+    recording = Recording.open(simulate(ready, folder / "run"))
+    if isinstance(ready.told, Recipe):
+        model = global_model(recording, ready.told, config.server_rule())
+        value, name = utility(ready.told, model, held)
+    else:
+        bare = plan(config.model_copy(update={"defence": ()}), kept).told
+        assert not isinstance(bare, Recipe)
+        value, name = worth(recording, ready.told, bare, held)
     threat, options = threat_named(cell.threat), AuditOptions(seed=cell.seed)
     record = audit(recording, threat, cell.attacks, cell.clients, cell.targets, options)
     broken = [f"{f.attack} on {f.client}: {f.reason}" for f in record.failed]
     return {
         **({"error": "; ".join(broken)} if broken else {}),
-        "utility": worth,
+        "utility": value,
         "utility_is": name,
         "findings": rows(record),
         "skipped": sorted({f"{s.attack}: {s.reason}" for s in record.skipped}),

@@ -10,20 +10,11 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import shutil
 import socket
-import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from functools import cache
-from multiprocessing import active_children, get_context
 from pathlib import Path
-from threading import Thread
-from types import ModuleType
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -33,6 +24,7 @@ from overheard.files import sole_writer, write_durably
 from overheard.foreign.files import read_bounded
 from overheard.foreign.notation import read_json
 from overheard.sweep.grid import Cell, SweepConfig, cell_code, cells
+from overheard.workers import in_processes
 
 Result = dict[str, Any]
 Scalar = float | int | str | None
@@ -70,7 +62,6 @@ class CellResult(BaseModel):
 Progress = Callable[[str, int, int], None]
 Executor = Callable[[Sequence[Cell]], Iterator[Result]]
 SCRATCH = "scratch"
-THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 def sweep(
@@ -110,28 +101,11 @@ def sweep(
     return folder
 
 
-def measure(cell: Cell, scratch: Path | None = None, parent: int = 0) -> Result:
-    """`overheard.sweep.cell.run_cell`, imported where it runs: whoever hands out cells need not.
-
-    ``parent``: the process that hands them out; when it is gone, this one has nothing to do.
-    """
+def measure(cell: Cell, scratch: Path | None = None) -> Result:
+    """`overheard.sweep.cell.run_cell`, imported where it runs: whoever hands out cells need not."""
     from overheard.sweep.cell import run_cell
 
-    if parent:
-        _end_with(parent)
     return run_cell(cell, scratch)
-
-
-@cache
-def _end_with(parent: int) -> None:
-    """End this process with its parent, which cannot say good-bye if it is killed."""
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(0.5)
-        os._exit(1)
-
-    Thread(target=watch, daemon=True).start()
 
 
 def local_cells(workers: int, scratch: Path | None = None) -> Executor:
@@ -146,51 +120,10 @@ def local_cells(workers: int, scratch: Path | None = None) -> Executor:
         if workers == 1 or len(left) < 2:
             yield from (measure(cell, scratch) for cell in left)
             return
-        yield from _in_processes(left, min(workers, len(left)), scratch)
+        calls = [(cell, scratch) for cell in left]
+        yield from in_processes(measure, calls, min(workers, len(left)), "cell")
 
     return execute
-
-
-def _in_processes(left: Sequence[Cell], workers: int, scratch: Path | None) -> Iterator[Result]:
-    others = set(active_children())
-    with _for_workers():  # they are started as the cells are handed in
-        pool = ProcessPoolExecutor(workers, get_context("spawn"))
-        waiting = [pool.submit(measure, cell, scratch, os.getpid()) for cell in left]
-    ours = set(active_children()) - others
-    try:
-        for done in as_completed(waiting):
-            yield done.result()
-    except BrokenProcessPool as error:
-        raise FixConfig(
-            "a worker ended before its cell did (killed, perhaps for the memory that it took); "
-            "finished cells are kept: give the same command again, with fewer --workers"
-        ) from error
-    except BaseException:
-        for worker in ours:  # nobody wants what they are at any more
-            worker.terminate()
-        raise
-    finally:
-        pool.shutdown(cancel_futures=True)
-
-
-@contextmanager
-def _for_workers() -> Iterator[None]:
-    """What workers are started in; afterwards it is as it was.
-
-    One thread each, and nothing imported from the folder in which the user stands: it may be a
-    stranger's, and a file random.py there would be run. Nor is the user's own script run again in
-    each of them, as it would be for who has functions there.
-    """
-    added = [name for name in (*THREADS, "PYTHONSAFEPATH") if name not in os.environ]
-    os.environ.update(dict.fromkeys(added, "1"))
-    script = sys.modules["__main__"]
-    sys.modules["__main__"] = ModuleType("__main__")
-    try:
-        yield
-    finally:
-        sys.modules["__main__"] = script
-        for name in added:
-            os.environ.pop(name, None)
 
 
 def ray_cells(address: str) -> Executor:

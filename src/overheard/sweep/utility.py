@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,10 @@ from overheard.errors import FixRecording
 from overheard.federation.server import ServerRule, WeightedMean, aggregate, aggregate_sum
 from overheard.programs.losses import loss_named
 from overheard.programs.networks import network
+from overheard.programs.program import Program
 from overheard.programs.recipe import Recipe
 from overheard.programs.records import Records, encode
+from overheard.randomness import stream
 from overheard.transcript.messages import TOTAL, Round, layout_for, message_arrays, read_message
 from overheard.transcript.payload import returns_gradients
 from overheard.transcript.store import Recording
@@ -61,9 +64,44 @@ def _message(recording: Recording, recipe: Recipe, entry: Round, way: str, clien
 
 def utility(recipe: Recipe, model: Array, held: Records) -> tuple[float, str]:
     """Accuracy of a classifier, share of explained variance of a regression; and which it is."""
-    inputs, labels = encode(recipe.encoding, held), recipe.target.encode(held)
-    outputs = np.asarray(network(recipe).predict(model, inputs), dtype=np.float64)
-    if not loss_named(recipe.loss).classes:
+    outputs = np.asarray(network(recipe).predict(model, encode(recipe.encoding, held)), np.float64)
+    return _score(outputs, recipe.target.encode(held), loss_named(recipe.loss).classes)
+
+
+def worth(
+    recording: Recording, program: Program, bare: Program, held: Records
+) -> tuple[float, str]:
+    """The same of the model that a program makes after its last round; where it makes none, how
+    close its last release is, over all clients, to what ``bare``, without defences, releases."""
+    if not recording.rounds:
+        raise FixRecording(f"{recording.path}: no round was recorded, so nothing was released")
+    entry, folder = recording.rounds[-1], recording.path / "wire"
+
+    def arrays(way: str, client: str) -> dict[str, NDArray[Any]]:
+        return dict(entry.arrays((way, client), read_message(folder, entry, way, client)))
+
+    sent = arrays("sent", "")
+    said = [TOTAL] if entry.aggregated else [key for key in entry.spans if key[0] == "returned"]
+    returned = {client: arrays(way, client) for way, client in said}
+    outputs = program.predict(program.following(sent, returned), held)
+    if outputs is not None:
+        return _score(outputs, program.target.encode(held), bool(program.target.classes))
+    rng, truth = stream(0, "worth"), recording.truth()
+    true = _added([bare.respond(sent, truth[c], rng) for c in entry.participants or ()])
+    found = _added(list(returned.values()))
+    off = sum(np.abs(a - b).sum() for a, b in zip(found, true, strict=True))
+    return 1 - float(off / max(sum(np.abs(b).sum() for b in true), 1e-300)), "closeness of tables"
+
+
+def _added(messages: list[Mapping[str, NDArray[Any]]]) -> list[Array]:
+    """The numbers of several messages, added up; what is not shown (below 0 in counts) is 0."""
+    kept = [[a for n, a in m.items() if not n.endswith("shown")] for m in messages]
+    hidden = [[np.where(a < 0, 0, a) if a.dtype.kind == "i" else a for a in one] for one in kept]
+    return [np.sum(parts, axis=0, dtype=np.float64) for parts in zip(*hidden, strict=True)]
+
+
+def _score(outputs: Array, labels: Array, classes: bool) -> tuple[float, str]:
+    if not classes:
         left = float(np.mean((outputs[:, 0] - labels) ** 2))
         return 1 - left / float(labels.var()), "r2"
     chosen = (outputs[:, 0] > 0) if outputs.shape[1] == 1 else outputs.argmax(axis=1)

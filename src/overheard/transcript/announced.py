@@ -20,6 +20,8 @@ EFFECTS: dict[str, tuple[str, ...]] = {
     "top_k": ("sparse", "repeatable"),
     "quantise": (),
     "secure_sum": (),
+    # of programs, whose settings say what was done
+    **dict.fromkeys(("leaf_values", "suppress_cells", "round_counts", "dp_sums"), ()),
 }
 """What recordings that name these defences mean by it. Any other defence says it itself."""
 

@@ -31,7 +31,7 @@ from overheard.transcript.kind import (
     registered,
     sealed,
 )
-from overheard.transcript.releases import ClientProgram, Releases
+from overheard.transcript.releases import ClientProgram, Releases, SummedReleases
 from overheard.transcript.target import JOINT, attribute, joined
 from overheard.transcript.traffic import Broadcast, Link, RoundSum, Sums
 
@@ -40,7 +40,7 @@ __all__ = [
     "AppliedDefence", "AttributeDomain", "AttributePrior", "AuxiliaryData", "BatchOrder",
     "Broadcast", "CandidatePool", "ClientProgram", "EverybodysRecords", "GroupCounts", "Groups",
     "InTheClear", "Labels", "Link", "LocalTraining", "PublicRecords", "Releases", "RoundSum",
-    "ShardSize", "Sums",
+    "ShardSize", "SummedReleases", "Sums",
     "SuspectedBehaviour", "TargetRecord",
 ]  # fmt: skip
 
@@ -398,7 +398,7 @@ class GroupCounts(Knowledge):
         return cls(tuple(map(int, content)))
 
 
-LISTENING: frozenset[type[Any]] = frozenset({Link, Releases, Sums})
+LISTENING: frozenset[type[Any]] = frozenset({Link, Releases, SummedReleases, Sums})
 """What clients say. Whoever needs none is a guess that attacks are compared with."""
 
 KINDS: tuple[type[Knowledge], ...] = tuple(

@@ -62,7 +62,9 @@ class Releases(Knowledge):
     @classmethod
     def read(cls, held: Held) -> Self | None:
         recording, client = held.recording, held.client
-        if client == EVERYBODY or program_in(recording) is None:
+        program = program_in(recording)
+        summed = bool(recording.rounds) and all(entry.aggregated for entry in recording.rounds)
+        if client == EVERYBODY or program is None or summed:
             return None
         heard = [
             Exchange(
@@ -78,7 +80,45 @@ class Releases(Knowledge):
                 "rounds or audit another client"
             )
         weights = {e.number: e.weights.get(client, np.nan) for e in recording.rounds}
-        return cls(tuple(heard), sealed(np.array([weights[one.number] for one in heard])))
+        reported = sealed(np.array([weights[one.number] for one in heard]))
+        return cls(program.assembled(heard), reported)
+
+
+@kind
+@dataclass(frozen=True)
+class SummedReleases(Knowledge):
+    """What clients that run a program released, added up over all of them in every round (secure
+    aggregation), beside what they were sent: never a single release. ``clients``: whose."""
+
+    name: ClassVar[str] = "sums of releases"
+    exchanges: tuple[Exchange, ...]
+    clients: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.exchanges)
+
+    def first(self, rounds: int) -> SummedReleases:
+        """What was heard after so many rounds."""
+        return replace(self, exchanges=self.exchanges[:rounds])
+
+    @classmethod
+    def read(cls, held: Held) -> Self | None:
+        recording = held.recording
+        program = program_in(recording)
+        if program is None or not recording.rounds:
+            return None
+        if not all(entry.aggregated for entry in recording.rounds):
+            return None
+        heard = []
+        for entry, sent, total in recording.aggregates():
+            if set(entry.participants or ()) != set(recording.clients):
+                raise ListenLonger(
+                    f"{recording.path}: not everybody took part in round {entry.number}, or nobody "
+                    "said who; sums of releases are read where all clients are in each"
+                )
+            ways = (_checked(held, entry.number, a, "in a sum with") for a in (sent, total))
+            heard.append(Exchange(entry.number, *ways))
+        return cls(program.assembled(heard), recording.clients)
 
 
 def _checked(held: Held, number: int, arrays: Message, way: str) -> Message:

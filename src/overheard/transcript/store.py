@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from overheard.errors import ChooseAnotherOutput, FixConfig, FixData, FixRecording
+from overheard.errors import FixConfig, FixData, FixRecording
+from overheard.files import refuse_existing
 from overheard.foreign.limits import check
 from overheard.foreign.shown import short
 from overheard.programs.records import Records
@@ -58,8 +59,7 @@ class Recorder(SideWriter):
         self, path: str | Path, payload: str = "model", about: Mapping[str, Any] | None = None
     ):
         root = Path(path)
-        if root.exists():
-            raise ChooseAnotherOutput(f"{root} exists already; choose another path or remove it")
+        refuse_existing(root)
         if payload not in PAYLOADS:
             raise FixConfig(f"payload {payload!r} is not one of {', '.join(PAYLOADS)}")
         self._free = releases_arrays(payload)
@@ -260,14 +260,8 @@ class Recording:
         self, client: str
     ) -> tuple[NDArray[np.int64], dict[str, NDArray[Any]], dict[str, NDArray[Any]], list[float]]:
         """Rounds, models sent, models returned (stacked by name) and weights of one client."""
-        mine = [e for e in self.rounds if ("returned", client) in e.spans]
+        mine, wanted = self._of(client)
         folder = self.path / "wire"
-        spans = [e.spans["returned", client] for e in mine]
-        check("message_bytes", 2 * sum(end - start for start, end, _ in spans), folder)
-        wanted = [
-            [("sent", client if ("sent", client) in e.spans else ""), ("returned", client)]
-            for e in mine
-        ]
         sent, returned = [], []
         for at, entry in enumerate(mine):
             if at % AHEAD == 0:
@@ -283,14 +277,18 @@ class Recording:
     def releases(self, client: str) -> Iterator[tuple[Round, Arrays, Arrays]]:
         """Each round of one client whose messages are a program's: what it was sent and returned,
         the arrays as they were, whatever their names and shapes."""
+        for entry, both in zip(*self._of(client), strict=True):
+            sent, returned = self._messages(entry, both)
+            yield entry, sent, returned
+
+    def _of(self, client: str) -> tuple[list[Round], list[list[tuple[str, str]]]]:
+        """The rounds in which a client answered, and its two messages in each."""
         mine = [e for e in self.rounds if ("returned", client) in e.spans]
         spans = [e.spans["returned", client] for e in mine]
         size = 2 * sum(end - start for start, end, _ in spans)
         check("message_bytes", size, self.path / "wire")
-        for entry in mine:
-            way = ("sent", client if ("sent", client) in entry.spans else "")
-            sent, returned = self._messages(entry, [way, ("returned", client)])
-            yield entry, sent, returned
+        sent = [("sent", client if ("sent", client) in e.spans else "") for e in mine]
+        return mine, [[way, ("returned", client)] for way in sent]
 
     def last_sent(self, client: str) -> tuple[int, dict[str, NDArray[Any]]] | None:
         """The last round in which the client took part, and the model it was sent; None if none

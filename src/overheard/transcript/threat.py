@@ -25,6 +25,7 @@ from overheard.transcript.knowledge import (
     PublicRecords,
     Releases,
     ShardSize,
+    SummedReleases,
     Sums,
     SuspectedBehaviour,
     TargetRecord,
@@ -92,7 +93,8 @@ ISOLATING_SERVER = Threat(
 )
 SECURE_SERVER = Threat(
     "secure-server",
-    _AROUND | {EverybodysRecords, Sums, TargetRecord, SuspectedBehaviour, ShardSize},
+    _AROUND
+    | {EverybodysRecords, Sums, SummedReleases, TargetRecord, SuspectedBehaviour, ShardSize},
     "is the server of a federation with secure aggregation: it sees who took part and the sum of "
     "their updates, never a single one. Knows the training recipe, records like the clients' and "
     "the public attributes and labels of the clients' own. "

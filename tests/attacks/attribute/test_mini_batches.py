@@ -13,7 +13,7 @@ from overheard.attacks.attribute.max_entropy import MaxEntropy
 from overheard.data import digits
 from overheard.data.dataset import Dataset
 from overheard.data.victim import VICTIM
-from overheard.evaluation.baselines import imputation_hits, majority_share
+from overheard.evaluation.baselines import imputation, majority_share
 from overheard.evaluation.metrics import attribute_hits, balanced_accuracy, calibration_error
 from overheard.federation.config import parse_config
 from overheard.federation.plan import plan
@@ -42,9 +42,9 @@ def attacked(recording, secret="v0", client="a", attack=None):
 @pytest.mark.parametrize("rate", [0.01, 0.1])
 def test_random_batches_hide_nothing_when_public_columns_are_many(tmp_path, batch, rate):
     """As many public columns as people: what each contributed follows from them alone."""
-    dataset = visits(people=100, columns=120, classes=6, rare=0.15)
+    dataset = visits(people=60, columns=72, classes=6, rare=0.15)
     guess, secret = attacked(
-        recorded(tmp_path, dataset, rounds=12, learning_rate=rate, batch_size=batch)
+        recorded(tmp_path, dataset, rounds=10, learning_rate=rate, batch_size=batch)
     )
     assert attribute_hits(guess, secret).mean() == 1.0
     assert calibration_error(guess, secret) <= 0.05
@@ -52,7 +52,7 @@ def test_random_batches_hide_nothing_when_public_columns_are_many(tmp_path, batc
 
 
 def test_random_batches_of_more_people_than_columns(tmp_path):
-    dataset = visits(people=300, columns=60, classes=6, rare=0.15)
+    dataset = visits(people=150, columns=40, classes=6, rare=0.15)
     guess, secret = attacked(
         recorded(tmp_path, dataset, rounds=20, learning_rate=0.01, batch_size=8)
     )
@@ -62,9 +62,9 @@ def test_random_batches_of_more_people_than_columns(tmp_path):
 
 
 def test_several_local_epochs_of_batches(tmp_path):
-    dataset = visits(people=150, columns=80, classes=6, rare=0.15)
+    dataset = visits(people=75, columns=50, classes=6, rare=0.15)
     guess, secret = attacked(
-        recorded(tmp_path, dataset, rounds=15, learning_rate=0.01, batch_size=32, epochs=5)
+        recorded(tmp_path, dataset, rounds=10, learning_rate=0.01, batch_size=25, epochs=3)
     )
     assert attribute_hits(guess, secret).mean() >= 0.99
     assert guess.diagnostics["fit"] == "good"
@@ -86,8 +86,8 @@ def test_several_full_batch_epochs(federate, model):
 
 def test_updates_of_other_people_are_flagged_or_unsure(tmp_path):
     """Records that are not the client's: no confident answer without a flag."""
-    mine, other = visits(100, 60, 6, seed=1, rare=0.15), visits(100, 60, 6, seed=2, rare=0.15)
-    training = {"rounds": 10, "learning_rate": 0.1, "batch_size": 8}
+    mine, other = visits(60, 40, 6, seed=1, rare=0.15), visits(60, 40, 6, seed=2, rare=0.15)
+    training = {"rounds": 6, "learning_rate": 0.1, "batch_size": 8}
     recording = recorded(tmp_path, mine, **training)
     (tmp_path / "other").mkdir()
     false = recorded(tmp_path / "other", other, **training)
@@ -103,35 +103,34 @@ def test_updates_of_other_people_are_flagged_or_unsure(tmp_path):
     assert guess.diagnostics["fit"] == "poor" or sure < 0.8
 
 
-@pytest.mark.parametrize("rate", [0.1, 0.3, 1.0])
+@pytest.mark.parametrize(("rate", "seed"), [(0.1, 0), (0.3, 1), (1.0, 2)])
 @pytest.mark.parametrize("column", ["c043", "c010"])
-def test_never_an_unflagged_collapse(tmp_path, rate, column):
+def test_never_an_unflagged_collapse(tmp_path, rate, seed, column):
     """Small batches and large steps: better than the majority guess and than a stranger, flagged,
-    or by its own word undecided; and never surer than right."""
-    for seed in range(3):
-        config = parse_config(
-            {
-                "seed": seed,
-                "data": {"source": "digits"},
-                "model": {"name": "mlp", "hidden": [32]},
-                "training": {"rounds": 2, "learning_rate": rate, "batch_size": 8},
-            }
-        )
-        data = digits.load(seed=seed, victim=200, participants=2, attributes=(column,))
-        run = simulate(plan(config, data), tmp_path / f"run-{seed}")
-        recording = Recording.open(run)
-        truth, recipe = recording.truth(), recipe_of(recording)
-        view = observe(recording, EAVESDROPPER, attribute(column), VICTIM)
-        guess = launch(MaxEntropy(), view, seed)
-        secret = truth[VICTIM][column]
-        accuracy = float(attribute_hits(guess, secret).mean())
-        values = view.know(AttributeDomain).values
-        imputed = imputation_hits(recipe, truth, VICTIM, column, values, seed)
-        best = max(majority_share(secret, values), float(imputed.mean()))
-        said = guess.diagnostics
-        assert accuracy > best or "flag" in said or "undecided" in said
-        oversure = float(guess.probabilities.max(axis=1).mean()) - accuracy
-        assert oversure <= 0.05 or oversure < 3 * np.sqrt(accuracy * (1 - accuracy) / len(secret))
+    or by its own word undecided; and never surer than right. ``reliability/collapses.py`` looks at
+    many more."""
+    config = parse_config(
+        {
+            "seed": seed,
+            "data": {"source": "digits"},
+            "model": {"name": "mlp", "hidden": [32]},
+            "training": {"rounds": 2, "learning_rate": rate, "batch_size": 8},
+        }
+    )
+    data = digits.load(seed=seed, victim=200, participants=2, attributes=(column,))
+    recording = Recording.open(simulate(plan(config, data), tmp_path / "run"))
+    truth, recipe = recording.truth(), recipe_of(recording)
+    view = observe(recording, EAVESDROPPER, attribute(column), VICTIM)
+    guess = launch(MaxEntropy(), view, seed)
+    secret = truth[VICTIM][column]
+    accuracy = float(attribute_hits(guess, secret).mean())
+    values = view.know(AttributeDomain).values
+    imputed = imputation(recipe, truth, VICTIM, column, values, seed)
+    best = max(majority_share(secret, values), float(imputed.hits.mean()))
+    said = guess.diagnostics
+    assert accuracy > best or "flag" in said or "undecided" in said
+    oversure = float(guess.probabilities.max(axis=1).mean()) - accuracy
+    assert oversure <= 0.05 or oversure < 3 * np.sqrt(accuracy * (1 - accuracy) / len(secret))
 
 
 def tumours(share, recoded, people=100):
@@ -165,7 +164,7 @@ def test_how_a_column_is_coded_does_not_matter(tmp_path):
     for recoded in (False, True):
         recording = recorded(
             tmp_path / str(recoded), tumours(0.2, recoded), hidden=(64,), rounds=2,
-            learning_rate=0.03, batch_size=32, epochs=5,
+            learning_rate=0.03, batch_size=32, epochs=3,
         )  # fmt: skip
         guess, secret = attacked(recording, "s")
         assert "flag" not in guess.diagnostics

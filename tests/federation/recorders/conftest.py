@@ -1,15 +1,55 @@
-"""Flower without processes: a grid that hands each message to the client app itself."""
+"""Flower without processes: a grid that hands each message to the client app itself; and FLARE's
+simulator, in a process of its own."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import importlib.util
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
 from copy import deepcopy
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
 
+import pytest
+
+QUIET = {
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    "RAY_USAGE_STATS_ENABLED": "0",
+}
 NODES = (18446744073709551615, 9223372036854775808, 9223372036854775809, 3)
 """Ids that neither a float nor a signed integer of 64 bits holds."""
+
+
+@pytest.fixture
+def flare(tmp_path: Path, loopback_only: tuple[str, ...]) -> Callable[[str], Path]:
+    """Runs a job of this folder, by its file, and says where it wrote."""
+    if importlib.util.find_spec("nvflare") is None:
+        pytest.skip("NVIDIA FLARE is not installed: pip install overheard[nvflare]")
+
+    def run(job: str) -> Path:
+        words = [*loopback_only, sys.executable, str(Path(__file__).with_name(job)), str(tmp_path)]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=400, check=False)
+        assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
+        return tmp_path
+
+    return run
+
+
+@pytest.fixture(autouse=True)
+def _no_telemetry(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in QUIET.items():
+        monkeypatch.setenv(name, value)
+
+
+def context() -> Any:
+    """A server's, of Flower."""
+    from flwr.app import Context, RecordDict
+
+    return Context(run_id=1, node_id=1, node_config={}, state=RecordDict(), run_config={})
 
 
 def in_process_grid(client_app: Any, nodes: tuple[int, ...] = NODES) -> Any:

@@ -1,4 +1,4 @@
-"""``python flare_job.py OUT``: an NVIDIA FLARE job in its simulator, bare and recorded.
+"""``python flare_job.py OUT``: an NVIDIA FLARE job in its simulator, recorded.
 
 Its arithmetic is exact (multiples of 2^-20, weights that sum to a power of two), so the outcome
 does not depend on who answers first. Each site leaves the digest of what it returns.
@@ -38,6 +38,7 @@ def trained(model: dict[str, np.ndarray], site: str) -> dict[str, np.ndarray]:
 
 
 def expected() -> dict[str, np.ndarray]:
+    """The model that the federation must end in, without any FLARE."""
     model = initial()
     for _ in range(ROUNDS):
         made = {site: trained(model, site) for site in STEPS}
@@ -85,20 +86,19 @@ class SavingFedAvg(FedAvg):
         np.savez(self.outcome, **{n: np.asarray(a) for n, a in model.params.items()})
 
 
-def run(out: Path, kind: str) -> None:
+def run(out: Path) -> None:
     from overheard.nvflare import RecordingWidget
 
-    (out / kind).mkdir(parents=True)
-    job = FedJob(name=kind, min_clients=SITES)
-    job.to_server(SavingFedAvg(str(out / f"{kind}.npz"), num_clients=SITES, num_rounds=ROUNDS))
-    if kind == "recorded":
-        job.to_server(RecordingWidget(str(out / "run")), id="overheard")
-    job.to_clients(Site(str(out / kind)), tasks=["train"])
-    job.simulator_run(str(out / f"work-{kind}"), n_clients=SITES, threads=SITES)
+    (out / "digests").mkdir(parents=True)
+    np.savez(out / "expected.npz", **expected())
+    job = FedJob(name="recorded", min_clients=SITES)
+    job.to_server(SavingFedAvg(str(out / "final.npz"), num_clients=SITES, num_rounds=ROUNDS))
+    job.to_server(RecordingWidget(str(out / "run")), id="overheard")
+    job.to_clients(Site(str(out / "digests")), tasks=["train"])
+    job.simulator_run(str(out / "work"), n_clients=SITES, threads=SITES)
 
 
 if __name__ == "__main__":
-    for which in ("bare", "recorded"):
-        run(Path(sys.argv[1]), which)
+    run(Path(sys.argv[1]))
     sys.stdout.flush()
     os._exit(0)  # the simulator's threads do not always end by themselves

@@ -1,16 +1,15 @@
 from __future__ import annotations
 
-import importlib.util
 import logging
 import os
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
+from scripts import load
 
 from overheard.errors import ChooseAnotherOutput
 from overheard.transcript.observe import in_the_clear
@@ -19,37 +18,8 @@ from overheard.transcript.verify import verify
 
 pytest.importorskip("flwr", reason="Flower is not installed: pip install overheard[flower]")
 HERE = Path(__file__).parent
-QUIET = {
-    "FLWR_TELEMETRY_ENABLED": "0",
-    "FLWR_DISABLE_UPDATE_CHECK": "1",
-    "RAY_USAGE_STATS_ENABLED": "0",
-}
-
-
-def load(name: str) -> ModuleType:
-    """A module that lies beside this one (tests are not a package)."""
-    spec = importlib.util.spec_from_file_location(name, HERE / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-here = load("conftest")
-app = load("flower_app")
-
-
-@pytest.fixture(autouse=True)
-def _no_telemetry(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in QUIET.items():
-        monkeypatch.setenv(name, value)
-
-
-def context() -> Any:
-    from flwr.app import Context, RecordDict
-
-    return Context(run_id=1, node_id=1, node_config={}, state=RecordDict(), run_config={})
+here = load(HERE / "conftest.py", "recorders_conftest")
+app = load(HERE / "flower_app.py")
 
 
 def digests(folder: Path) -> set[str]:
@@ -85,7 +55,7 @@ def test_what_clients_return_is_what_is_recorded(
         server = app.server(lambda s: record(s, run), final, rounds=3)
     else:
         server = record_app(app.server(lambda s: s, final, rounds=3), run)
-    server(here.in_process_grid(app.client_app), context())
+    server(here.in_process_grid(app.client_app), here.context())
     assert verify(run).sound
     assert recorded_digests(run) == digests(tmp_path / "digests")
     assert_same_model(final, app.expected(3, 4))
@@ -106,7 +76,7 @@ def test_clients_can_be_named_by_what_they_say(tmp_path: Path) -> None:
     from overheard.flower import record
 
     server = app.server(lambda s: record(s, tmp_path / "run", name_by="partition"), rounds=1)
-    server(here.in_process_grid(app.client_app), context())
+    server(here.in_process_grid(app.client_app), here.context())
     recording = Recording.open(tmp_path / "run")
     assert set(recording.clients) == {"0", "1", "2", "3"}
     notes = " ".join(in_the_clear(recording).sentences())
@@ -155,7 +125,7 @@ def test_a_full_disk_ends_the_recording_and_not_the_federation(
     run, final = tmp_path / "run", tmp_path / "final.npz"
     with caplog.at_level(logging.ERROR, "overheard"):
         app.server(lambda s: record(s, run), final, rounds=5)(
-            here.in_process_grid(app.client_app), context()
+            here.in_process_grid(app.client_app), here.context()
         )
     assert_same_model(final, app.expected(5, 4))
     assert [r.message for r in caplog.records if r.name == "overheard"] == [
@@ -185,7 +155,7 @@ def test_a_federation_that_fails_keeps_its_rounds(tmp_path: Path) -> None:
 
     grid.push_messages = failing
     with pytest.raises(KeyError, match="a client's fault"):
-        record_app(inner, tmp_path / "run")(grid, context())
+        record_app(inner, tmp_path / "run")(grid, here.context())
     recording = Recording.open(tmp_path / "run")
     assert [r.number for r in recording.rounds] == [1, 2]
     assert not recording.closed
@@ -202,7 +172,7 @@ def test_a_client_that_answers_with_an_error_is_missing_from_its_round(tmp_path:
         return app.client_app(message, context)
 
     server = record_app(app.server(lambda s: s, rounds=2), tmp_path / "run")
-    server(here.in_process_grid(failing), context())
+    server(here.in_process_grid(failing), here.context())
     recording = Recording.open(tmp_path / "run")
     assert set(recording.clients) == {str(node) for node in here.NODES[:3]}
     assert verify(tmp_path / "run").sound
@@ -230,7 +200,7 @@ def test_nobody_waits_for_the_slow(tmp_path: Path) -> None:
             assert len(list(grid.pull_messages(ask(quick, value)))) == 1
         assert len(list(grid.pull_messages(late))) == 1
 
-    record_app(server, tmp_path / "run")(here.in_process_grid(app.client_app), context())
+    record_app(server, tmp_path / "run")(here.in_process_grid(app.client_app), here.context())
     assert verify(tmp_path / "run").sound
     recording = Recording.open(tmp_path / "run")
     numbers, sent, _, _ = recording.link(str(quick))
@@ -249,12 +219,12 @@ def test_nobody_waits_for_the_slow(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("secure", [False, True])
 def test_legacy_apps(secure: bool, tmp_path: Path) -> None:
-    legacy = load("flower_legacy")
+    legacy = load(HERE / "flower_legacy.py")
     from overheard.flower import record_app
 
     server = legacy.secure_server(3) if secure else legacy.server(3)
     record_app(server, tmp_path / "run")(
-        here.in_process_grid(legacy.secure_client if secure else legacy.client), context()
+        here.in_process_grid(legacy.secure_client if secure else legacy.client), here.context()
     )
     assert verify(tmp_path / "run").sound
     recording = Recording.open(tmp_path / "run")
@@ -293,7 +263,7 @@ def read_total(recording: Recording, row: int) -> np.ndarray:
 def run_here(words: list[str], timeout: int) -> None:
     done = subprocess.run(
         words,
-        env={**os.environ, **QUIET},
+        env={**os.environ, **here.QUIET},
         capture_output=True,
         text=True,
         timeout=timeout,
@@ -303,14 +273,12 @@ def run_here(words: list[str], timeout: int) -> None:
 
 
 def test_simulation(tmp_path: Path, loopback_only: tuple[str, ...]) -> None:
-    """Bare and recorded, in Ray: the same global model, and every digest as the client had it."""
+    """In Ray: the global model is as without Flower, and every digest as the client had it."""
     pytest.importorskip("ray", reason="Ray is not installed: pip install 'flwr[simulation]'")
     run_here([*loopback_only, sys.executable, str(HERE / "flower_app.py"), str(tmp_path)], 400)
-    assert recorded_digests(tmp_path / "run") == digests(tmp_path / "recorded")
+    assert recorded_digests(tmp_path / "run") == digests(tmp_path / "digests")
     assert verify(tmp_path / "run").sound
-    with np.load(tmp_path / "bare.npz") as bare:
-        assert_same_model(tmp_path / "recorded.npz", dict(bare))
-    assert_same_model(tmp_path / "recorded.npz", app.expected(2, 4))
+    assert_same_model(tmp_path / "final.npz", app.expected(2, 4))
 
 
 def test_deployment(tmp_path: Path, on_loopback: tuple[str, ...]) -> None:

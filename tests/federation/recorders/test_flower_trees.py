@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 import numpy as np
 import pytest
+from scripts import load
 from typer.testing import CliRunner
 
 from overheard.cli import app as cli
-from overheard.errors import FixConfig, FixData
+from overheard.errors import FixConfig
 from overheard.evaluation.audit import audit
 from overheard.federation.recorders.description import describe, read_description
-from overheard.federation.recorders.folder import Pattern, import_folder
 from overheard.federation.recorders.template import write_template
 from overheard.report import render
 from overheard.transcript.store import Recording
@@ -52,28 +49,7 @@ attributes = ["sex"]
 """
 
 
-def load(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, HERE / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-here, app = load("conftest"), load("flower_trees")
-
-
-@pytest.fixture(autouse=True)
-def _no_telemetry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FLWR_TELEMETRY_ENABLED", "0")
-    monkeypatch.setenv("FLWR_DISABLE_UPDATE_CHECK", "1")
-
-
-def context() -> Any:
-    from flwr.app import Context, RecordDict
-
-    return Context(run_id=1, node_id=1, node_config={}, state=RecordDict(), run_config={})
+here, app = load(HERE / "conftest.py", "recorders_conftest"), load(HERE / "flower_trees.py")
 
 
 def described(place: Path, aggregation: str) -> Recording:
@@ -97,7 +73,7 @@ def test_bagging_is_recorded_and_audited(tmp_path: Path) -> None:
 
     strategy = FedXgbBagging(fraction_train=1.0, fraction_evaluate=0.0, min_available_nodes=4)
     server = app.server(lambda: record(strategy, tmp_path / "run"), rounds=10)
-    server(here.in_process_grid(app.client_app()), context())
+    server(here.in_process_grid(app.client_app()), here.context())
     assert verify(tmp_path / "run").sound
     bare = Recording.open(tmp_path / "run")
     assert bare.payload == "release"
@@ -126,7 +102,7 @@ def test_cyclic_is_recorded_and_audited(tmp_path: Path) -> None:
 
     strategy = FedXgbCyclic(fraction_evaluate=0.0, min_available_nodes=4)
     server = app.server(lambda: record(strategy, tmp_path / "run"), rounds=16)
-    server(here.in_process_grid(app.client_app(cyclic=True)), context())
+    server(here.in_process_grid(app.client_app(cyclic=True)), here.context())
     assert verify(tmp_path / "run").sound
     recording = described(tmp_path, "cyclic")
     found = audit(recording, EAVESDROPPER, ["linear"], ["c1"])
@@ -134,24 +110,6 @@ def test_cyclic_is_recorded_and_audited(tmp_path: Path) -> None:
     assert finding.details["rounds_heard"] == 4
     assert finding.sure.certain_right == finding.sure.certain
     assert not found.failed
-
-
-def test_saved_models_are_imported_as_they_are(tmp_path: Path) -> None:
-    """The first round begins with no model; a later one must say which."""
-    how = Pattern(
-        sent="round_{round}/global.json", returned="round_{round}/{client}.json", payload="release"
-    )
-    raw = (HERE.parents[1] / "fuzz/corpus/trees/classes.json").read_bytes()
-    for number in (1, 2):
-        (tmp_path / f"saved/round_{number}").mkdir(parents=True)
-        (tmp_path / f"saved/round_{number}/a.json").write_bytes(raw)
-    with pytest.raises(FixData, match="round 2 has no file"):
-        import_folder(tmp_path / "saved", tmp_path / "refused", how)
-    (tmp_path / "saved/round_2/global.json").write_bytes(raw)
-    assert import_folder(tmp_path / "saved", tmp_path / "run", how) == 2
-    (_, none, first), (_, sent, _) = Recording.open(tmp_path / "run").releases("a")
-    assert none["model"].tobytes() == b""
-    assert first["model"].tobytes() == sent["model"].tobytes() == raw
 
 
 def test_networks_and_programs_are_described_as_what_they_are(tmp_path: Path) -> None:

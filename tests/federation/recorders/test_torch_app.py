@@ -83,7 +83,9 @@ def app(place: Path, batch: int, epochs: int) -> None:
     (place / "people.csv").write_text("\n".join(lines) + "\n")
 
 
-def audited(place: Path, monkeypatch: pytest.MonkeyPatch, **said: Any) -> Any:
+def audited(
+    place: Path, monkeypatch: pytest.MonkeyPatch, clients: tuple[str, ...] = (), **said: Any
+) -> Any:
     module = f"app_{place.name.replace('-', '_')}"
     (place / f"{module}.py").write_text(APP)
     monkeypatch.chdir(place)
@@ -91,7 +93,7 @@ def audited(place: Path, monkeypatch: pytest.MonkeyPatch, **said: Any) -> Any:
     file.write_text(TOML.format(module=module, **said))
     describe(Recording.open(place / "run"), read_description(file), place / "described", True)
     recording = Recording.open(place / "run", place / "described")
-    found = overheard.audit(recording, EAVESDROPPER, ["max_entropy", "majority"])
+    found = overheard.audit(recording, EAVESDROPPER, ["max_entropy", "majority"], clients)
     return {r.outcome for r in found.replays}, [
         f for f in found.findings if f.attack == "max_entropy"
     ]
@@ -118,6 +120,7 @@ def test_described_as_plain_steps_nothing_is_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app(tmp_path, 10, 1)
-    outcomes, found = audited(tmp_path, monkeypatch, batch=10, epochs=1, optimiser="sgd")
+    said: dict[str, Any] = {"batch": 10, "epochs": 1, "optimiser": "sgd"}
+    outcomes, found = audited(tmp_path, monkeypatch, ("north",), **said)
     assert outcomes == {"does not fit"}
     assert all("flag" in finding.details for finding in found)

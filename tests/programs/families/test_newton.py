@@ -125,17 +125,21 @@ def test_other_names_shapes_and_places_say_the_same():
     names = {"coefficients": "theta", "gradient": "g", "hessian": "H"}
     theirs = newton("logistic", intercept="first", wire_names=names)
     b = rng.normal(0, 0.2, 5)
-    first = {"theta": np.roll(b, 1)[:, None]}
+    first = {"coefficients": np.roll(b, 1)[:, None]}
     answer, again = (
         ours.respond({"coefficients": b}, records, RNG),
         theirs.respond(first, records, RNG),
     )
-    np.testing.assert_allclose(again["g"], np.roll(answer["gradient"], 1))
+    np.testing.assert_allclose(again["gradient"], np.roll(answer["gradient"], 1))
     matrix = np.zeros((5, 5))
-    matrix[np.triu_indices(5)] = again["H"]
-    foreign = {"g": again["g"][:, None], "H": matrix + np.triu(matrix, 1).T}
+    matrix[np.triu_indices(5)] = again["hessian"]
+    said = {"g": again["gradient"][:, None], "H": matrix + np.triu(matrix, 1).T}
+    (read,) = theirs.assembled([Exchange(0, {"theta": first["coefficients"]}, said)])
+    foreign = read.returned
+    assert read.sent == first
     assert theirs.distance(foreign, again) == 0
-    assert theirs.distance({**foreign, "g": foreign["g"] * 1.001}, again) > 1e-4
+    off = {**foreign, "gradient": foreign["gradient"] * 1.001}
+    assert theirs.distance(off, again) > 1e-4
     tables = tuple(Records({**records.columns, "s": np.full(40, v)}) for v in (0.0, 1.0))
     one, other = (
         theirs.measure([Exchange(0, first, said)], Candidates(tables)) for said in (foreign, again)
@@ -143,7 +147,7 @@ def test_other_names_shapes_and_places_say_the_same():
     assert one.rank == other.rank
     assert one.chi2_per_equation(np.eye(2)[records["s"].astype(int)]) < 1
     np.testing.assert_allclose(
-        theirs.following(first, {"a": foreign})["theta"],
+        theirs.following(first, {"a": foreign})["coefficients"],
         np.roll(ours.following({"coefficients": b}, {"a": answer})["coefficients"], 1),
     )
 

@@ -16,10 +16,11 @@ from overheard.errors import FixConfig, FixRecording, OverheardError
 from overheard.federation.config import parse_config
 from overheard.federation.plan import plan
 from overheard.federation.simulate import simulate
-from overheard.programs.families.statistics import Statistics, StatisticsSettings
+from overheard.programs.families.statistics import Statistics
 from overheard.programs.program import Candidates, Exchange
 from overheard.programs.recipe import Target
 from overheard.programs.records import Encoding, OneHot, Records, Scaled
+from overheard.programs.tables import StatisticsSettings
 from overheard.transcript.knowledge import Releases
 from overheard.transcript.observe import observe
 from overheard.transcript.store import Recording
@@ -277,6 +278,24 @@ def test_messages_of_another_program_are_refused_in_a_line(change):
             ask(heard, candidates_of(records))
     with pytest.raises(FixRecording, match="'release'"):
         made.measure([Exchange(3, {"release": np.array(-1)}, change)], candidates_of(records))
+
+
+def test_recorded_tables_may_have_other_names_and_come_one_by_one():
+    """As FLARE releases them: a histogram in one round, a sum in another, numbers without axes."""
+    names = {"0.counts": "histogram/people/s", "1.numbers": "sum/people/x"}
+    tables, records = [{"by": ["s"]}, {"kind": "sum", "of": "x"}], some_records()
+    made, plain = program(tables, wire_names=names), program(tables)
+    whole = plain.respond(plain.first(), records, np.random.default_rng(0))
+    said = (
+        {"histogram/people/s": whole["0.counts"], "count": np.array(3)},
+        {"sum/people/x": whole["1.numbers"].reshape(())},
+    )
+    heard = made.assembled([Exchange(number, {}, one) for number, one in enumerate(said)])
+    assert [made.distance(one.returned, whole) for one in heard] == [0, 0]
+    once = plain.measure([Exchange(0, plain.first(), whole)], candidates_of(records))
+    assert made.measure(heard, candidates_of(records)).rank == once.rank
+    with pytest.raises(FixRecording, match="no table of the program"):
+        made.measure(made.assembled([Exchange(0, {}, {"x": np.zeros(2)})]), candidates_of(records))
 
 
 def test_counts_that_no_values_explain_are_flagged(tmp_path):

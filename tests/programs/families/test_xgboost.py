@@ -192,6 +192,24 @@ def test_messages_of_another_program_are_refused_in_a_line(federation, returned)
     assert "round 4" in str(refused.value)
 
 
+def test_lists_of_new_models_are_joined_to_what_went_before(federation):
+    """As FLARE sends them: what everybody returned in the round before, and nothing else."""
+    program = program_in(federation)
+    (first, *_), (other, *_) = (federation.releases(client) for client in ("0", "1"))
+    both = {f"models.{k}": one[2][MODEL] for k, one in enumerate((first, other))}
+    nothing = {"nothing": np.zeros(0, dtype=np.uint8)}
+    whole = program.following(program.first(), {"0": first[2], "1": other[2]})
+    heard = [Exchange(1, nothing, first[2]), Exchange(2, both, first[2])]
+    begun, joined = program.assembled(heard)
+    assert begun.sent == nothing
+    np.testing.assert_array_equal(joined.sent[MODEL], whole[MODEL])
+    broken = b'{"learner": {}}', first[2][MODEL].tobytes().replace(b"iteration_indptr", b"gone")
+    for raw in broken:
+        sent = {**both, "models.0": np.frombuffer(raw, dtype=np.uint8)}
+        with pytest.raises(FixRecording, match="round 2"):
+            program.assembled([Exchange(2, sent, first[2])])
+
+
 def test_descriptions_that_contradict_themselves_are_refused(federation):
     content = program_in(federation).model_dump(mode="json")
     for change in ({"objective": "multi:softprob"}, {"eta": 0}, {"objective": "rank:ndcg"}):

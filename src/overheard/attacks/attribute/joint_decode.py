@@ -12,12 +12,12 @@ from overheard.attacks.attribute.dense_measurement import dense_measurement
 from overheard.attacks.front import (
     all_known,
     answer,
-    beforehand,
     candidate_inputs,
     refuse_many,
     refuse_unseen,
 )
 from overheard.attacks.rehearsal import UNLIKE, Attempt, drawn, few_rounds, rehearse, retrained
+from overheard.attacks.stranger import beforehand
 from overheard.attacks.wire import refuse_several_steps
 from overheard.decoding.counts import decode_dependent, same_rows, solve_dependent
 from overheard.decoding.max_entropy import Posterior

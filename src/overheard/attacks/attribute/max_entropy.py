@@ -19,18 +19,17 @@ from overheard.attacks.front import (
     UNEXPLAINED,
     all_known,
     answer,
-    beforehand,
     candidate_inputs,
     flagged,
     is_input,
     labels_of,
-    prior_shares,
     public_ties,
     refuse_numbers,
     unseen,
 )
 from overheard.attacks.order_search import dictionary
 from overheard.attacks.rehearsal import UNLIKE, Attempt, few_rounds, rehearse
+from overheard.attacks.stranger import beforehand, prior_shares
 from overheard.attacks.wire import heard, one_step
 from overheard.decoding.counts import decode_tied, tie_diagnostics
 from overheard.decoding.ladder import UNSOLVED

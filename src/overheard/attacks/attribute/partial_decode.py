@@ -21,13 +21,13 @@ from scipy import linalg
 
 from overheard.attacks.front import (
     answer,
-    beforehand,
     candidate_inputs,
     labels_of,
     public_ties,
     refuse_many,
     refuse_unseen,
 )
+from overheard.attacks.stranger import beforehand
 from overheard.attacks.wire import heard, only, rate_of, refuse_several_steps, rounding
 from overheard.decoding.counts import decode_tied
 from overheard.decoding.limits import BLOCK

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from overheard.attacks.front import told
+from overheard.attacks.stranger import told
 from overheard.errors import ChooseAnotherAttack
 from overheard.programs.records import encode
 from overheard.transcript.guess import AttributeValues

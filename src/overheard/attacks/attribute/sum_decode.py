@@ -9,13 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overheard.attacks.attribute.dense_measurement import summed_measurement
-from overheard.attacks.front import (
-    answer,
-    beforehand,
-    candidate_inputs,
-    refuse_many,
-    refuse_unseen,
-)
+from overheard.attacks.front import answer, candidate_inputs, refuse_many, refuse_unseen
+from overheard.attacks.stranger import beforehand
 from overheard.attacks.wire import spread
 from overheard.decoding.counts import decode_tied, same_rows
 from overheard.errors import ChooseAnotherAttack, FixData

@@ -135,7 +135,7 @@ def quiet() -> Iterator[None]:
 
 def budget(
     claims: tuple[Claim, ...],
-    recipe: Recipe,
+    recipe: Recipe | None,
     records: int,
     rounds: int,
     everybody: int | None = None,
@@ -145,6 +145,7 @@ def budget(
     ``everybody``: the records of all clients together, if there are others; delta is below one over
     that, and the same for every defence and client, so that epsilons can be compared.
 
+    ``recipe`` None: clients train no network, and every release is one step that sees all records.
     DP-SGD counts the local steps of all rounds. A clipped update with noise on it counts the
     rounds: whatever one record changes, the update moves by at most twice the clip norm. Where both
     are there, each is a promise of its own, and the smaller epsilon holds. None: nothing is
@@ -154,9 +155,12 @@ def budget(
     delta = min(delta_for(everybody or records, chosen) for _, chosen in noisy or [(0.0, None)])
     found: list[Budget] = []
     for multiplier, _ in noisy:
-        rate, steps = sampling_rate(recipe, records), recipe.local_steps(records) * rounds
+        rate, steps, how = 1.0, rounds, "noisy sums"
+        if recipe is not None:
+            rate, how = sampling_rate(recipe, records), "DP-SGD"
+            steps = recipe.local_steps(records) * rounds
         epsilon = sampled_gaussian(multiplier, rate, steps, delta)
-        words = f"DP-SGD: {steps} steps, sampling rate {rate:.3g}, noise {multiplier:g}"
+        words = f"{how}: {steps} steps, sampling rate {rate:.3g}, noise {multiplier:g}"
         changed = sampled_gaussian_changed(multiplier, rate, steps, delta)
         found.append(Budget(epsilon, delta, words, changed))
     norms = [c.clip_norm for c in claims if c.clip_norm is not None]

@@ -1,4 +1,4 @@
-"""The contract of a defence: what it does in five places, and what it promises.
+"""The contract of a defence: what it does in six places, and what it promises.
 
 A defence is one class in one file. Its fields are its settings in a config, ``claim`` is what it
 promises, as data, and it overrides the hooks that it needs, of these:
@@ -8,6 +8,10 @@ promises, as data, and it overrides the hooks that it needs, of these:
     upload      what becomes of the updates of a round's clients before they leave
     total       what the server learns of a round's updates, in place of every single one
     broadcast   what becomes of the global model before it is sent
+    program     what becomes of the settings of a program that trains no network
+
+Programs know ``records``, ``program`` and ``total``: what they release is said by their settings,
+which are told to everybody, so that whoever decodes it knows what was done to it.
 
 `chain` joins several in the order in which they act, and refuses an order in which a later one
 would void what an earlier one promised. ``examples/label_smoothing.py`` is one to start from.
@@ -23,9 +27,10 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import model_validator
+from pydantic import ValidationError, model_validator
 
 from overheard.errors import FixConfig
+from overheard.programs.program import Settings
 from overheard.programs.records import Records, Spec
 from overheard.programs.step import LocalStep
 from overheard.transcript.announced import EFFECTS, AppliedDefence
@@ -34,7 +39,8 @@ Array = NDArray[np.float64]
 Who = NDArray[np.int64]
 Rng = np.random.Generator
 LARGEST = 1e100  # of a setting: its square is a number, too
-HOOKS = ("records", "step", "upload", "total", "broadcast")
+HOOKS = ("records", "step", "upload", "total", "broadcast", "program")
+OF_PROGRAMS = frozenset({"records", "total", "program"})
 
 
 class Stage(IntEnum):
@@ -65,8 +71,9 @@ class Claim:
     ``effects``: what else who listens may count on, in the words of `AppliedDefence` (of
     our own, its table says it).
 
-    For the accountant alone: ``step_noise``, the noise of each local step in units of the norm to
-    which records' gradients are clipped (None: they are not), and the ``delta`` that was chosen.
+    For the accountant alone: ``step_noise``, the noise of each local step, or of each release of a
+    program, in units of the norm to which what a record adds is clipped (None: it is not), and the
+    ``delta`` that was chosen.
     """
 
     name: str
@@ -125,6 +132,10 @@ class Defence(Spec, ABC):
         """The global model as it is sent."""
         return model
 
+    def program(self, settings: Settings) -> Settings:
+        """The settings of a program that trains no network, as every client is told them."""
+        return settings
+
     @classmethod
     def hooks(cls) -> tuple[str, ...]:
         """The hooks that this defence has."""
@@ -171,6 +182,16 @@ class Chain:
             )
         return step
 
+    def program(self, settings: Settings) -> Settings:
+        for part in self.parts:
+            if OF_PROGRAMS.isdisjoint(part.hooks()):
+                raise FixConfig(
+                    f"defence {part.name!r} is about networks, and model {settings.name!r} trains "
+                    "none: leave it out"
+                )
+            settings = part.program(settings)
+        return settings
+
     def upload(self, updates: Array, context: RoundContext) -> Array:
         for part, its in self._with(context):
             updates = part.upload(updates, its)
@@ -193,6 +214,23 @@ class Chain:
             (part, replace(context, memory=context.memory.setdefault(place, {})))
             for place, part in enumerate(self.parts)
         ]
+
+
+def changed(defence: Defence, settings: Settings, **changes: Any) -> Settings:
+    """The settings of a program with some changed; refused where it has none of that name."""
+    fields = type(settings).model_fields
+    if unknown := [name for name in changes if name not in fields]:
+        raise FixConfig(
+            f"defence {defence.name!r} does not fit model {settings.name!r}, which has no "
+            f"{unknown[0]!r}; leave it out"
+        )
+    try:
+        return type(settings).model_validate({**settings.model_dump(), **changes})
+    except ValidationError as error:
+        words = error.errors()[0]["msg"]
+        raise FixConfig(
+            f"defence {defence.name!r} with model {settings.name!r}: {words}"
+        ) from error
 
 
 def chain(*parts: Defence | Chain) -> Chain:

@@ -46,7 +46,9 @@ from overheard.federation.defences.contract import (
     RoundContext,
     Stage,
     Who,
+    changed,
 )
+from overheard.programs.program import Settings
 
 PRIME = 2**255 - 19
 GENERATOR = 2
@@ -74,6 +76,9 @@ class SecureSum(Defence):
     def upload(self, updates: Array, context: RoundContext) -> Array:
         step = 2.0**-self.step_bits
         return np.asarray(np.round(updates / step) * step)
+
+    def program(self, settings: Settings) -> Settings:
+        return changed(self, settings, rounded_to=2.0**-self.step_bits)
 
     def total(self, updates: Array, context: RoundContext) -> tuple[Array, Who]:
         """The sum of the updates of the clients that did not drop out, and who these were."""

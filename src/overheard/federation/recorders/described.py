@@ -113,10 +113,9 @@ class Description(Spec):
         network = isinstance(self.model, DescribedModel)
         if network and self.training is None:
             raise ValueError("training: a network needs this table, with its learning_rate")
-        if not network and (self.training is not None or self.property or self.defence):
+        if not network and (self.training is not None or self.property):
             raise ValueError(
-                f"model {self.model.name!r} trains no network: leave [training], [property] and "
-                "[[defence]] out"
+                f"model {self.model.name!r} trains no network: leave [training] and [property] out"
             )
         return self
 

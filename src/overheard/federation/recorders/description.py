@@ -153,7 +153,9 @@ def _given_model(recording: Recording, model: Any, trust_code: bool) -> Model | 
 
 
 def _config(description: Description, given: Model | None, task: str) -> Config:
-    model: dict[str, Any] = description.model.model_dump(exclude={"factory", "wire_names"})
+    network = isinstance(description.model, DescribedModel)
+    unused = {"factory", "wire_names"} if network else set()
+    model: dict[str, Any] = description.model.model_dump(exclude=unused)
     training = description.training
     how = {} if training is None else training.model_dump(exclude={"loss"})
     if given is not None:

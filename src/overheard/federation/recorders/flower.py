@@ -23,9 +23,9 @@ from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedXgbBagging, FedXgbCyclic, Result, Strategy
 from numpy.typing import NDArray
 
-from overheard.errors import ChooseAnotherOutput
 from overheard.federation.recorders.listener import Listener, Replies
 from overheard.federation.recorders.live import Recorder, same_arrays
+from overheard.files import refuse_existing
 
 WEIGHTS = ("num-examples", "num_examples")
 SECURE = "secaggplus_configs"  # the record in which the SecAgg+ workflow keeps its own messages
@@ -45,7 +45,7 @@ def record(
     exist yet: a place that cannot be written to is refused before anything is sent. What goes wrong
     later (a full disk) ends the recording, is logged, and leaves the federation alone.
     """
-    _refuse_existing(path)
+    refuse_existing(path)
     trees = isinstance(strategy, FedXgbBagging | FedXgbCyclic)
     return RecordedStrategy(
         strategy, Path(path), payload or ("release" if trees else "model"), name_by
@@ -111,13 +111,8 @@ def _open(
     grid: Grid, path: Path, payload: str, name_by: str, weights: tuple[str, ...]
 ) -> ListeningGrid:
     about = {"framework": "flower", "version": version("flwr")}
-    _refuse_existing(path)
+    refuse_existing(path)
     return ListeningGrid(grid, Listener(Recorder(path, payload, about)), name_by, weights)
-
-
-def _refuse_existing(path: str | Path) -> None:
-    if Path(path).exists():
-        raise ChooseAnotherOutput(f"{path} exists already; choose another path or remove it")
 
 
 @dataclass

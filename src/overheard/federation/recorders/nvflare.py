@@ -4,8 +4,9 @@ The widget hears each task's data after the server's filters and each result bef
 on the wire. It records training tasks of the FedAvg controller and of others that exchange
 weights in the same way, and notes what is sent beside them: FedAvg's broadcasts tell every site the
 weight of every other one. With ``payload="release"`` it records the messages of a program that
-trains no network as they are: gradient and Hessian of FLARE's logistic regression by Newton's
-method, say.
+trains no network: gradient and Hessian of FLARE's logistic regression by Newton's method, the
+bytes of its XGBoost models, and with ``task="fed_stats"`` its statistics, number by number. Its
+histogram-based XGBoost talks past the server's tasks and is not heard.
 """
 
 from __future__ import annotations
@@ -18,10 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 from nvflare.apis.dxo import DXO, DataKind, from_shareable
 from nvflare.apis.event_type import EventType
+from nvflare.apis.filter import Filter
 from nvflare.apis.fl_constant import FLContextKey, FLMetaKey
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable
+from nvflare.app_common.abstract.statistics_spec import Histogram
 from nvflare.app_common.app_constant import AppConstants
+from nvflare.fuel.utils import fobs
 from nvflare.widgets.widget import Widget
 
 from overheard.federation.recorders.listener import Listener, Replies
@@ -45,6 +49,7 @@ class RecordingWidget(Widget):  # type: ignore[misc]  # nvflare has no types
         self.payload = payload
         self._listener: Listener | None = None
         self._replies = Replies()
+        self._tasks: dict[str, int] = {}  # the last of each site, where rounds have no number
         self._failure: BaseException | None = None
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
@@ -67,11 +72,16 @@ class RecordingWidget(Widget):  # type: ignore[misc]  # nvflare has no types
 
     def _hear_task(self, recorder: Recorder, fl_ctx: FLContext) -> None:
         data: Shareable = fl_ctx.get_prop(FLContextKey.TASK_DATA)
-        message = from_shareable(data)
         number = data.get_header(AppConstants.CURRENT_ROUND)
+        talk = _conversation(fl_ctx)
+        if releases_arrays(self.payload) and number is None:  # a controller of statistics
+            number = self._tasks[talk[1]] = self._tasks.get(talk[1], -1) + 1
+            self._replies.asked(talk, number, _arrays(_inside(data)))
+            return
+        message = from_shareable(data)
         if message.data_kind != DataKind.WEIGHTS or number is None:
             return
-        self._replies.asked(_conversation(fl_ctx), int(number), _arrays(message.data))
+        self._replies.asked(talk, int(number), _arrays(message.data or {}))
         _note_weights(recorder, message)
 
     def _hear_result(self, recorder: Recorder, fl_ctx: FLContext) -> None:
@@ -80,7 +90,10 @@ class RecordingWidget(Widget):  # type: ignore[misc]  # nvflare has no types
         if sent is None:
             return
         message = from_shareable(fl_ctx.get_prop(FLContextKey.TASK_RESULT))
-        returned = _arrays(message.data)
+        said = message.data
+        if message.data_kind == DataKind.STATISTICS:
+            said = _inside(said)
+        returned = _arrays(said)
         free = releases_arrays(self.payload)  # whose arrays are recorded as they are
         if message.data_kind == DataKind.WEIGHT_DIFF and not free:
             _, model = sent
@@ -96,6 +109,14 @@ class RecordingWidget(Widget):  # type: ignore[misc]  # nvflare has no types
             recorder.clear(name, client, value)
 
 
+class RecordingFilter(RecordingWidget, Filter):  # type: ignore[misc]
+    """The same for recipes, which take filters: ``recipe.add_server_output_filter(RecordingFilter(
+    "/path/to/run"), ["train"])``. It filters nothing."""
+
+    def process(self, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
+        return shareable
+
+
 def _conversation(fl_ctx: FLContext) -> tuple[str, str]:
     """The task's id and the site at the other end."""
     return str(fl_ctx.get_prop(FLContextKey.TASK_ID)), str(
@@ -103,13 +124,40 @@ def _conversation(fl_ctx: FLContext) -> tuple[str, str]:
     )
 
 
+def _inside(data: Mapping[str, Any]) -> dict[str, Any]:
+    """What a message of statistics says: a value that FLARE packed as bytes, opened as its own
+    server opens it, and by names such as ``histogram/train/age`` every number in it."""
+    found: dict[str, Any] = {}
+    for name, value in data.items():
+        if str(name).startswith("__"):  # FLARE's own headers
+            continue
+        if isinstance(value, Histogram):
+            found[name] = [part.sample_count for part in value.bins]
+            ends = [part.low_value for part in value.bins]
+            found[f"{name}/edges"] = ends + [part.high_value for part in value.bins[-1:]]
+        elif isinstance(value, bytes):  # one packed table of a task: its names say enough
+            opened = fobs.loads(value)
+            found |= _inside(opened) if isinstance(opened, Mapping) else {}
+        elif isinstance(value, Mapping):
+            found |= {f"{name}/{inner}": number for inner, number in _inside(value).items()}
+        elif isinstance(value, int | float):
+            found[str(name)] = value
+    return found
+
+
 def _arrays(data: Mapping[str, Any]) -> Arrays:
-    """Copies, because the server goes on to add up in place; torch tensors as numpy arrays."""
+    """Copies, because the server goes on to add up in place; torch tensors as numpy arrays, bytes
+    as arrays of bytes, and of a list of bytes each under the list's name and its place."""
     found: Arrays = {}
     for name, value in data.items():
-        there = value.detach().cpu().numpy() if hasattr(value, "detach") else value
-        found[name] = np.array(there, copy=True)
-    return found
+        if isinstance(value, list) and value and isinstance(value[0], bytes | bytearray):
+            found |= _arrays({f"{name}.{place}": one for place, one in enumerate(value)})
+        elif isinstance(value, bytes | bytearray):
+            found[name] = np.frombuffer(bytes(value), dtype=np.uint8)
+        else:
+            there = value.detach().cpu().numpy() if hasattr(value, "detach") else value
+            found[name] = np.array(there, copy=True)
+    return found or {"nothing": np.zeros(0, dtype=np.uint8)}  # the first model of trees, say
 
 
 def _told(meta: Mapping[str, Any]) -> dict[str, float | str]:

@@ -14,7 +14,7 @@ equations a message, exactly linear in which candidate each record is.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import ClassVar, Literal, NamedTuple, Self
+from typing import Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,7 @@ from overheard.programs.program import (
     Message,
     Program,
     Settings,
+    SummedSettings,
     distance,
     expected,
     measured,
@@ -72,16 +73,16 @@ FAMILIES: dict[str, Family] = {
 """Log likelihoods by their names: gamma and Poisson with the logarithm as their link."""
 
 
-class NewtonSettings(Settings):
+class NewtonSettings(SummedSettings):
     """``likelihood`` of the labels, ``ridge`` (half of it times the squared coefficients is added
     to the loss by the server), an ``intercept`` (after the inputs, "first", or none), and what
     stands for the Hessian on the ``wire``: itself, its Cholesky factor (lower) or its inverse,
     which only a client whose records determine the model has; ``step``: what the server multiplies
     Newton's step with.
 
-    Of recorded messages: ``wire_names``, our names of the arrays (coefficients, gradient, hessian)
-    to theirs. A Hessian may be its upper triangle or the whole matrix, a vector a matrix of one
-    column."""
+    The arrays are coefficients, gradient and hessian. A Hessian may be its upper triangle or the
+    whole matrix, a vector a matrix of one column. Under ``noise`` the server raises what is small
+    of the Hessian to what is noise alone."""
 
     name: Literal["newton"] = "newton"
     likelihood: Literal["linear", "logistic", "poisson", "gamma"] = "logistic"
@@ -89,14 +90,22 @@ class NewtonSettings(Settings):
     intercept: bool | Literal["first"] = True
     wire: Literal["hessian", "cholesky", "inverse"] = "hessian"
     step: float = Field(default=1.0, gt=0, le=1)
-    wire_names: dict[Literal["coefficients", "gradient", "hessian"], str] = {}
+
+    @model_validator(mode="after")
+    def _noise_on_sums(self) -> Self:
+        if self.noise and self.wire != "hessian":
+            raise ValueError(f"noise is on sums, and a {self.wire} is none: send the Hessian")
+        return self
 
 
 class Newton(Program):
     """Gradient and Hessian of a generalised linear model, for the server to add up and step."""
 
     settings: NewtonSettings
-    chance: ClassVar[bool] = False
+
+    @property
+    def chance(self) -> bool:  # type: ignore[override]
+        return self.settings.noise > 0
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -127,17 +136,27 @@ class Newton(Program):
         return self.encoding.width + bool(self.settings.intercept)
 
     def first(self) -> Message:
-        return {self._name("coefficients"): np.zeros(self.size)}
+        return {"coefficients": np.zeros(self.size)}
 
     def respond(self, received: Message, records: Records, rng: np.random.Generator) -> Message:
         coefficients = self._vector(received, "coefficients", 0)
         inputs, labels = self._design(records)
         slope, weight = self._factors(inputs, labels, coefficients)
         hessian = inputs.T @ (inputs * weight[:, None])
-        return {
-            self._name("gradient"): inputs.T @ slope,
-            self._name("hessian"): self._on_the_wire(hessian)[_upper(self.size)],
+        answer = {
+            "gradient": inputs.T @ slope,
+            "hessian": self._on_the_wire(hessian)[_upper(self.size)],
         }
+        if self.settings.noise:
+            sd = self.settings.noise_sd
+            return {name: array + rng.normal(0.0, sd, len(array)) for name, array in answer.items()}
+        return answer
+
+    def summed(self, clients: int) -> Program:
+        if self.settings.wire != "hessian":
+            words = f"a {self.settings.wire} cannot be added up; send the Hessian"
+            raise FixConfig(f"model 'newton': {words}")
+        return self.model_copy(update={"settings": self.settings.of_sum(clients)})
 
     def following(self, sent: Message, returned: Mapping[str, Message]) -> Message:
         start = self._vector(sent, "coefficients", 0)
@@ -145,6 +164,11 @@ class Newton(Program):
         for one in returned.values():
             gradient += self._vector(one, "gradient", 0)
             hessian += self._off_the_wire(self._triangle(one, 0), 0)[0]
+        if self.settings.noise:
+            # nearly what the eigenvalues of a symmetric matrix of independent noise reach
+            noisy = 2 * self.settings.noise_sd * np.sqrt(self.size * len(returned))
+            values, vectors = linalg.eigh(hessian)
+            hessian = (vectors * np.maximum(values, noisy)) @ vectors.T
         ridge = self.settings.ridge * np.eye(self.size)
         if self.settings.intercept:
             free = 0 if self.settings.intercept == "first" else -1
@@ -156,7 +180,12 @@ class Newton(Program):
                 "model 'newton': the clients' Hessians add up to a singular matrix (columns that "
                 "are functions of each other?); give ridge a positive number"
             ) from None
-        return {self._name("coefficients"): start + self.settings.step * move}
+        return {"coefficients": start + self.settings.step * move}
+
+    def predict(self, sent: Message, records: Records) -> Array | None:
+        eta = self._design(records)[0] @ self._vector(sent, "coefficients", 0)
+        exponential = FAMILIES[self.settings.likelihood].positive is not None
+        return (_exp(eta) if exponential else eta)[:, None]
 
     def measure(self, heard: Sequence[Exchange], candidates: Candidates) -> Measurement:
         d, tables = self.size, candidates.tables
@@ -174,6 +203,7 @@ class Newton(Program):
             gradient = self._vector(one.returned, "gradient", one.number)
             total[at] = np.concatenate([gradient, hessian[upper]])
             noise[at] = np.concatenate([np.zeros(d), rounding[upper]])
+            noise[at] = np.hypot(noise[at], self.settings.blur)
             for number, design in enumerate(designs):
                 if design is not None:
                     features[number, :, at] = self._terms(*design, coefficients)
@@ -186,20 +216,16 @@ class Newton(Program):
         )
         return distance(theirs, ours)
 
-    def _name(self, ours: Literal["coefficients", "gradient", "hessian"]) -> str:
-        return self.settings.wire_names.get(ours, ours)
-
     def _vector(
         self, message: Message, ours: Literal["coefficients", "gradient"], number: int
     ) -> Array:
-        name = self._name(ours)
-        column = message.get(name, np.zeros(0)).shape == (self.size, 1)
+        column = message.get(ours, np.zeros(0)).shape == (self.size, 1)
         shape = (self.size, 1) if column else (self.size,)
-        return expected(message, name, shape, number).reshape(-1)
+        return expected(message, ours, shape, number).reshape(-1)
 
     def _triangle(self, message: Message, number: int) -> Array:
         """The upper triangle of what stands for the Hessian, row by row."""
-        d, name = self.size, self._name("hessian")
+        d, name = self.size, "hessian"
         if message.get(name, np.zeros(0)).shape == (d, d):
             return expected(message, name, (d, d), number)[_upper(d)]
         return expected(message, name, (d * (d + 1) // 2,), number)
@@ -221,7 +247,14 @@ class Newton(Program):
 
     def _factors(self, inputs: Array, labels: Array, coefficients: Array) -> tuple[Array, Array]:
         family, eta = FAMILIES[self.settings.likelihood], inputs @ coefficients
-        return family.residual(eta, labels), family.weight(eta, labels)
+        slope, weight = family.residual(eta, labels), family.weight(eta, labels)
+        if self.settings.clip is None:
+            return slope, weight
+        squares = inputs**2
+        length, own = squares.sum(axis=1), (squares**2).sum(axis=1)
+        # of inputs times the slope and the upper triangle of their products times the weight
+        share = self.settings.share(np.sqrt(length * slope**2 + (length**2 + own) / 2 * weight**2))
+        return slope * share, weight * share
 
     def _terms(self, inputs: Array, labels: Array, coefficients: Array) -> Array:
         """What each record adds to gradient and Hessian (m, d + d (d + 1) / 2)."""

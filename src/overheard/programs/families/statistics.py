@@ -9,16 +9,17 @@ equal where the count itself was released, apart where small cells are suppresse
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal, Self
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, model_validator
-from scipy import linalg
+from pydantic import model_validator
 
 from overheard.decoding.measurement import Measurement
 from overheard.errors import FixConfig, FixRecording
+from overheard.foreign.shown import short
 from overheard.programs.program import (
     Candidates,
     Constraints,
@@ -26,12 +27,15 @@ from overheard.programs.program import (
     Message,
     Program,
     Settings,
+    distance,
     expected,
     measured,
     room,
 )
 from overheard.programs.recipe import Target
-from overheard.programs.records import Encoding, Records, Spec, Value, encode
+from overheard.programs.records import Encoding, Records, Value, encode
+from overheard.programs.risk_sets import at_risk, cox_step, risk_sums
+from overheard.programs.tables import StatisticsSettings, Table
 
 Array = NDArray[np.float64]
 MOST_VALUES = 64
@@ -39,81 +43,6 @@ MOST_VALUES = 64
 MOST_CELLS = 20_000
 SUPPRESSED = -1
 """Stands for a count that is too small to be released."""
-Columns = Annotated[tuple[str, ...], Field(max_length=4)]
-
-
-class Table(Spec):
-    """One table, ``by`` up to four columns (none: everybody together).
-
-    ``count``: records in each cell. ``sum``, ``mean``, ``variance`` (with its mean; divided by the
-    records less one): of the column ``of``. ``survival``: at each of ``times`` those at risk, whose
-    ``time`` is not below it, and the ``event``\\ s before the next one: Kaplan and Meier's table.
-    ``cox``: over the same risk sets the sums of exp(b'x), times x, and times x x', at the
-    coefficients b that the server sends; x are all inputs but time and event.
-    """
-
-    kind: Literal["count", "sum", "mean", "variance", "survival", "cox"] = "count"
-    by: Columns = ()
-    of: str = ""
-    time: str = ""
-    event: str = ""
-    times: tuple[float, ...] = Field(default=(), max_length=1000)
-
-    @model_validator(mode="after")
-    def _whole(self) -> Self:
-        numbers = self.kind in ("sum", "mean", "variance")
-        if numbers != bool(self.of):
-            raise ValueError(f"kind {self.kind!r}: `of` is for sums, means and variances")
-        lasting = self.kind in ("survival", "cox")
-        if any(lasting != bool(given) for given in (self.time, self.event, self.times)):
-            raise ValueError(f"kind {self.kind!r}: survival and cox need time, event and times")
-        if self.kind == "cox" and self.by:
-            raise ValueError("kind 'cox' is about everybody together; leave `by` out")
-        if list(self.times) != sorted(set(self.times)) or len(set(self.by)) < len(self.by):
-            raise ValueError("times must increase, and no column may stand twice in `by`")
-        return self
-
-    @property
-    def whole(self) -> bool:
-        """Whether it holds counts."""
-        return self.kind in ("count", "survival")
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        return tuple(c for c in (*self.by, self.of, self.time, self.event) if c)
-
-
-class StatisticsSettings(Settings):
-    """``tables``; ``bins``: where numbers are cut that tables are made by (a histogram is a count
-    by such a column). ``joining``: so many of each client's last records join one by one, one a
-    release after the first: what two releases differ in is a person.
-
-    Against readers: counts from 1 to below ``suppress`` are not released, nor sums and means of so
-    few, nor counts of 0 where ``zeros`` is false; counts are rounded to multiples of ``round_to``,
-    other numbers to ``decimals``."""
-
-    name: Literal["statistics"] = "statistics"
-    tables: tuple[Table, ...] = Field(min_length=1, max_length=100)
-    bins: dict[str, tuple[float, ...]] = {}
-    suppress: int = Field(default=0, ge=0, le=1000)
-    zeros: bool = True
-    round_to: int = Field(default=1, ge=1, le=1000)
-    decimals: int | None = Field(default=None, ge=0, le=15)
-    joining: int = Field(default=0, ge=0, le=1000)
-
-    @model_validator(mode="after")
-    def _distinct(self) -> Self:
-        if sum(table.kind == "cox" for table in self.tables) > 1:
-            raise ValueError("one table of kind 'cox' is enough: the server sends one model")
-        if 0 < self.suppress <= (self.round_to - 1) // 2 or not (self.zeros or self.suppress):
-            raise ValueError(
-                f"suppress = {self.suppress} hides nothing that round_to = {self.round_to} shows; "
-                "give a larger one, or leave it out"
-            )
-        for column, edges in self.bins.items():
-            if list(edges) != sorted(set(edges)) or not edges:
-                raise ValueError(f"bins of {column!r} must increase, at least one")
-        return self
 
 
 class Statistics(Program):
@@ -121,6 +50,10 @@ class Statistics(Program):
 
     settings: StatisticsSettings
     domains: dict[str, tuple[Value, ...]] = {}
+
+    @property
+    def chance(self) -> bool:  # type: ignore[override]
+        return self.settings.noise > 0
 
     @model_validator(mode="after")
     def _known(self) -> Self:
@@ -197,8 +130,13 @@ class Statistics(Program):
         number = self._release(received, 0)
         there = records.take(np.arange(self._held(len(records), number)))
         answer: dict[str, NDArray[Any]] = {}
+        share = self._share(there, received)
         for place, table in enumerate(self.settings.tables):
-            total = self._adds(table, there, received).sum(axis=0)
+            total = (self._adds(table, there, received) * share).sum(axis=0)
+            if self.settings.noise:
+                noisy = total + rng.normal(0.0, self.settings.noise_sd, len(total))
+                answer[f"{place}.numbers"] = self._rounded(noisy)
+                continue
             size = np.asarray(self._inside(table, there).sum(axis=0))
             answer |= {f"{place}.{k}": v for k, v in self._released(table, total, size).items()}
         return answer
@@ -208,27 +146,70 @@ class Statistics(Program):
         for place, table in enumerate(self.settings.tables):
             if table.kind == "cox":
                 parts = [np.asarray(r[f"{place}.numbers"]) for r in returned.values()]
-                moved = self._cox_step(table, np.sum(parts, axis=0))
+                total = np.sum(parts, axis=0)
+                moved = cox_step(total, self.encoding.width, len(table.times))
                 following["coefficients"] = np.asarray(sent["coefficients"]) + moved
         return following
+
+    def assembled(self, heard: Sequence[Exchange]) -> tuple[Exchange, ...]:
+        """With what others leave unsaid: that it is the first release, and that all is shown."""
+        whole = []
+        for one in super().assembled(heard):
+            returned = {name: np.atleast_1d(array) for name, array in one.returned.items()}
+            for place, table in enumerate(self.settings.tables):
+                if f"{place}.numbers" in returned and not table.whole:
+                    returned.setdefault(f"{place}.shown", np.ones(self._count(table), bool))
+            whole.append(replace(one, sent={**self.first(), **one.sent}, returned=returned))
+        return tuple(whole)
+
+    def summed(self, clients: int) -> Program:
+        asked = self.settings
+        coarse = asked.suppress or asked.round_to > 1 or asked.decimals is not None
+        if not asked.sums or coarse or asked.joining:
+            raise FixConfig(
+                "model 'statistics': sums of several clients are made of counts and sums as they "
+                "are: leave means, variances, suppression, rounding and joining out"
+            )
+        return self.model_copy(update={"settings": asked.of_sum(clients)})
+
+    def distance(self, returned: Message, repeated: Message) -> float:
+        """Of the tables that were released."""
+        said = {name: array for name, array in returned.items() if name in repeated}
+        return distance(said, {n: repeated[n] for n in said}) if said else float("inf")
+
+    def _released_tables(self, heard: Sequence[Exchange]) -> Iterator[tuple[Exchange, int, Table]]:
+        """Every table of every release; which of them a round holds may differ."""
+        found = [
+            (one, place, table)
+            for one in heard
+            for place, table in enumerate(self.settings.tables)
+            if not {f"{place}.counts", f"{place}.numbers"}.isdisjoint(one.returned)
+        ]
+        if not found:
+            have = sorted({name for one in heard for name in one.returned})
+            raise FixRecording(
+                f"no table of the program is among the arrays {short(have)}; it comes from another "
+                "program, or the description (its wire_names?) is wrong"
+            )
+        yield from found
 
     def measure(self, heard: Sequence[Exchange], candidates: Candidates) -> Measurement:
         pieces = [
             self._equations(one, place, table, candidates)
-            for one in heard
-            for place, table in enumerate(self.settings.tables)
+            for one, place, table in self._released_tables(heard)
         ]
         features = np.concatenate([f for f, _, _ in pieces], axis=2)
         total, noise = (np.concatenate([p[k] for p in pieces]) for k in (1, 2))
         return measured(features, total, noise)
 
     def constraints(self, heard: Sequence[Exchange], candidates: Candidates) -> Constraints | None:
+        if self.settings.noise:
+            return None
         counts, bounds = [], []
-        for one in heard:
-            for place, table in enumerate(self.settings.tables):
-                if table.whole:
-                    counts.append(self._candidate_adds(one, table, candidates))
-                    bounds.append(self._bounds(self._told(one, place, table)))
+        for one, place, table in self._released_tables(heard):
+            if table.whole:
+                counts.append(self._candidate_adds(one, table, candidates))
+                bounds.append(self._bounds(self._told(one, place, table)))
         if not counts:
             return None
         return Constraints(
@@ -280,19 +261,32 @@ class Statistics(Program):
     def _adds(self, table: Table, records: Records, sent: Message) -> Array:
         """What each record adds to the sums behind a table (m, R)."""
         if table.kind == "cox":
-            return self._risk_sums(table, records, sent)
+            coefficients = expected(sent, "coefficients", (self.encoding.width,), 0)
+            inputs = encode(self.encoding, records)
+            return risk_sums(inputs, coefficients, *self._at_risk(table, records))
         inside = self._inside(table, records)
         if table.kind == "count":
             return inside
         if table.kind == "survival":
-            at_risk, events = _at_risk(table, records)
-            both = np.concatenate([at_risk, events], axis=1)
+            both = np.concatenate(self._at_risk(table, records), axis=1)
             return np.asarray((both[:, :, None] * inside[:, None, :]).reshape(len(records), -1))
         column = records[table.of].astype(np.float64)[:, None]
         values = np.asarray(column * inside)
         if table.kind == "sum":
             return values
         return np.concatenate([values, np.asarray(column * values)], axis=1)
+
+    def _at_risk(self, table: Table, records: Records) -> tuple[Array, Array]:
+        return at_risk(table.times, records[table.time], records[table.event])
+
+    def _share(self, records: Records, sent: Message) -> Array:
+        """What is left of each record (m, 1) where what it adds to all tables is clipped."""
+        if self.settings.clip is None:
+            return np.ones((len(records), 1))
+        squares = [
+            np.square(self._adds(t, records, sent)).sum(axis=1) for t in self.settings.tables
+        ]
+        return self.settings.share(np.sqrt(np.sum(squares, axis=0)))[:, None]
 
     def _released(self, table: Table, total: Array, size: Array) -> dict[str, NDArray[Any]]:
         """What is said of the sums behind a table, once small cells and digits are taken away."""
@@ -345,7 +339,9 @@ class Statistics(Program):
         number = self._release(one.sent, one.number)
         there = self._held(candidates.records, number)
         made = [
-            None if records is None else self._adds(table, records, one.sent)
+            None
+            if records is None
+            else self._adds(table, records, one.sent) * self._share(records, one.sent)
             for records in candidates.tables
         ]
         width = next(adds.shape[1] for adds in made if adds is not None)
@@ -361,11 +357,15 @@ class Statistics(Program):
     ) -> tuple[Array, Array, Array]:
         """Features (K, m, R), totals and noise (R,) of one table of one release."""
         features = self._candidate_adds(one, table, candidates)
+        if self.settings.noise:
+            rows = features.shape[2]
+            numbers = expected(one.returned, f"{place}.numbers", (rows,), one.number)
+            return features, numbers, np.full(rows, self.settings.blur)
         if table.whole:
             low, high = self._bounds(self._told(one, place, table))
             width = (high - low).astype(np.float64)
             return features, (low + high) / 2, np.sqrt(width * (width + 2) / 12)
-        cells, digit = self._count(table), 0.0
+        cells, digit = self._count(table), self.settings.blur
         if self.settings.decimals is not None:
             digit = 10.0**-self.settings.decimals / np.sqrt(12)
         rows = features.shape[2]
@@ -396,52 +396,6 @@ class Statistics(Program):
             np.concatenate([np.zeros(cells), -variance * shown]),
             np.concatenate([noise, rounding]),
         )
-
-    def _risk_sums(self, table: Table, records: Records, sent: Message) -> Array:
-        """exp(b'x) [1, x, x x'] over each risk set, and events and their x (m, T, ...) flat."""
-        d = self.encoding.width
-        coefficients = expected(sent, "coefficients", (d,), 0)
-        inputs = encode(self.encoding, records)
-        weight = np.exp(np.clip(inputs @ coefficients, -500, 500))[:, None]
-        first, second = np.triu_indices(d)
-        squares = inputs[:, first] * inputs[:, second]
-        risk = weight * np.concatenate([np.ones_like(weight), inputs, squares], axis=1)
-        event = np.concatenate([np.ones((len(inputs), 1)), inputs], axis=1)
-        at_risk, events = _at_risk(table, records)
-        parts = [
-            (at_risk[:, :, None] * risk[:, None, :]).reshape(len(inputs), -1),
-            (events[:, :, None] * event[:, None, :]).reshape(len(inputs), -1),
-        ]
-        return np.concatenate(parts, axis=1)
-
-    def _cox_step(self, table: Table, total: Array) -> Array:
-        """Newton's step of the partial likelihood (Breslow's ties), from sums over all clients."""
-        d, times = self.encoding.width, len(table.times)
-        wide = 1 + d + d * (d + 1) // 2
-        risk, event = total[: times * wide].reshape(times, wide), total[times * wide :]
-        events = event.reshape(times, 1 + d)
-        gradient, curvature = np.zeros(d), np.zeros((d, d))
-        for sums, dead in zip(risk, events, strict=True):
-            if sums[0] <= 0 or not dead[0]:
-                continue
-            mean, square = sums[1 : 1 + d] / sums[0], np.zeros((d, d))
-            square[np.triu_indices(d)] = sums[1 + d :] / sums[0]
-            square += np.triu(square, 1).T
-            gradient += dead[1:] - dead[0] * mean
-            curvature += dead[0] * (square - np.outer(mean, mean))
-        # columns that are functions of each other move as little as they can
-        return np.asarray(linalg.lstsq(curvature, gradient, cond=1e-9)[0])
-
-
-def _at_risk(table: Table, records: Records) -> tuple[Array, Array]:
-    """Whether each record is at risk at each time, and has its event before the next (m, T)."""
-    edges = np.asarray(table.times)
-    time, event = records[table.time][:, None], records[table.event][:, None] > 0.5
-    ends = np.append(edges[1:], np.inf)
-    return (
-        np.asarray(time >= edges, np.float64),
-        np.asarray(event & (time >= edges) & (time < ends), np.float64),
-    )
 
 
 PROGRAM = Statistics

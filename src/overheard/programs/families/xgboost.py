@@ -9,7 +9,9 @@ how exactly: `programs/trees/equations.py`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Self
 
 import numpy as np
@@ -24,6 +26,8 @@ from overheard.programs.recipe import Target
 from overheard.programs.records import Encoding, Records, encode
 from overheard.programs.trees import equations as trees
 from overheard.programs.trees.model import Booster, read_growing, read_model
+from overheard.programs.trees.objectives import start_margin
+from overheard.programs.trees.private import private_tree
 from overheard.programs.trees.settings import TreeSettings
 from overheard.programs.trees.training import bagged, grow
 
@@ -31,6 +35,7 @@ MODEL = "model"
 """The name of the bytes in a simulated message; in others it is whatever it is."""
 SAME = 1e-5
 """Values of leaves that differ by less, relative to the tree's largest, differ by rounding."""
+_NUMBERED = re.compile(r"\.[0-9]+$")
 _CLASSES = {"binary:logistic": 2}
 
 
@@ -61,7 +66,8 @@ class Trees(Program):
     @property
     def chance(self) -> bool:  # type: ignore[override]
         """Sampled rows and columns are nobody's to repeat."""
-        return min(self.settings.subsample, self.settings.colsample_bytree) < 1
+        drawn = min(self.settings.subsample, self.settings.colsample_bytree) < 1
+        return drawn or self.settings.noise > 0
 
     def first(self) -> Message:
         return {MODEL: np.zeros(0, dtype=np.uint8)}
@@ -77,6 +83,9 @@ class Trees(Program):
             )
         seed = int(rng.integers(1 << 31))
         sent = model_bytes(received, 0)
+        if self.settings.noise:
+            settings = self.settings
+            return _message(private_tree(sent, (inputs, labels), settings, self.encoding, rng))
         return _message(grow(sent, (inputs, labels), self.settings, seed, several))
 
     def following(self, sent: Message, returned: Mapping[str, Message]) -> Message:
@@ -89,6 +98,32 @@ class Trees(Program):
                 "part in a round: set training.participation to 1 / the number of clients"
             )
         return _message(models[0])
+
+    def assembled(self, heard: Sequence[Exchange]) -> tuple[Exchange, ...]:
+        """With the whole model that each round began with. FLARE's bagging sends only what is new,
+        a list of the models that all clients returned before (arrays ``name.0``, ``name.1``)."""
+        whole, found = b"", []
+        for one in super().assembled(heard):
+            new = [a.tobytes() for n, a in one.sent.items() if _NUMBERED.search(n)]
+            for raw in new:
+                read_model(raw, f"a model sent in round {one.number}")
+            try:
+                whole = bagged(whole, new) if new else b""
+            except (KeyError, TypeError, ValueError) as error:
+                raise FixRecording(
+                    f"round {one.number}: the models that were sent cannot be joined ({error!r})"
+                ) from error
+            found.append(replace(one, sent=_message(whole)) if new else one)
+        return tuple(found)
+
+    def predict(self, sent: Message, records: Records) -> NDArray[np.float64] | None:
+        model = read_model(model_bytes(sent, 0), "the global model")
+        inputs = encode(self.encoding, records).astype(np.float32)
+        margin = np.tile(start_margin(model).astype(np.float64), (len(inputs), 1))
+        for tree in model.trees:
+            margin[:, tree.group] += tree.value[tree.leaves(inputs)]
+        exponential = self.settings.objective in ("count:poisson", "reg:gamma")
+        return np.exp(margin) if exponential else margin
 
     def measure(self, heard: Sequence[Exchange], candidates: Candidates) -> Measurement:
         return self.equations(heard, candidates).measurement()

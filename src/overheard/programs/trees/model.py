@@ -296,13 +296,16 @@ class _Checked:
         )
 
     def said_of_nodes(self, said: dict[str, Any], key: str, reached: Flags) -> Floats | None:
-        """What a field says of every node; None where it was left out or set to zero (masked)."""
+        """What a field says of every node; None where it was left out or masked, by zeros or, as
+        FLARE does it, by ones: no sum over a node is that over each of its children."""
         if key not in said or not len(
             said[key] if isinstance(said[key], list | np.ndarray) else "-"
         ):
             return None
         found = self.array(said, key, len(reached), "f")
-        return found if np.any(found[reached] != 0) else None
+        seen = found[reached]
+        masked = (seen == seen[0]).all() and (len(seen) > 1 or seen[0] in (0, 1))
+        return None if masked else found
 
     def walked(self, left: Ints, right: Ints) -> tuple[Flags, int]:
         """Which nodes the root reaches, and how deep; refused unless they form a tree."""

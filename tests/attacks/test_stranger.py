@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from overheard.attacks import front
 from overheard.attacks.attribute.max_entropy import MaxEntropy
-from overheard.attacks.front import beforehand
+from overheard.attacks.stranger import beforehand
 from overheard.errors import FixData
 from overheard.programs.records import Records
 from overheard.transcript.knowledge import (
@@ -77,3 +78,17 @@ def test_records_alike_are_told_alike(granted) -> None:
     records = view.know(PublicRecords).records.take(rows)
     p = beforehand(view.knowing(PublicRecords(records), Labels(view.know(Labels).values[rows])))
     assert np.allclose(p[0], p[2])
+
+
+def test_what_was_learned_is_learned_once_and_not_kept_for_ever(monkeypatch) -> None:
+    monkeypatch.setattr(front, "MOST_REMEMBERED", 2)
+    store, made = {}, []
+
+    def asked(*parts) -> int:
+        return front.remembered(store, lambda: made.append(parts) or len(made), *parts)
+
+    x, y = np.arange(6.0), np.arange(6)
+    assert [asked(x, 1), asked(x, 1), asked(y, 1), asked(x.reshape(2, 3), 1)] == [1, 1, 2, 3]
+    assert len(store) == 2
+    assert asked(x, 1) == 4  # it had to make room
+    assert asked(x.reshape(2, 3), 1) == 3

@@ -1,0 +1,170 @@
+"""What helps where no network is trained, and at what price?
+
+    python benchmarks/program_defences.py [--only trees newton statistics] [--work FOLDER]
+
+Sweeps, as `overheard sweep` runs them, over defences of boosted trees, Newton steps and released
+tables: RAND (comes with the package; trees and Newton steps predict whether somebody spends more
+than the median), one site is listened to (all sites' sums where they are secret), one draw of
+the fifth of the records that is held out. A row a setting: the share guessed right beyond the best
+guess of who does not listen (lift), the bits learned a record, what the global model or the tables
+are worth, and the epsilon for a record's values (delta 1e-5) of all rounds together where there is
+one. Writes benchmarks/program_defences.json; what is there by the same code is kept, and with
+--work a sweep that was stopped goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from dataclasses import asdict
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+from overheard.federation.defences.accounting import DELTA, sampled_gaussian_changed
+from overheard.sweep.frontier import frontier
+from overheard.sweep.grid import cell_code, parse_sweep
+from overheard.sweep.run import sweep
+from overheard.sweep.table import read_rows
+
+OUT = Path(__file__).with_suffix(".json")
+COMMAND = "python benchmarks/program_defences.py"
+Setting = dict[str, Any]
+
+
+def plain(name: str, **changes: Any) -> Setting:
+    """Nothing but other settings of the program itself."""
+    return {"defence": name, "change": {f"model.{k}": v for k, v in changes.items()}}
+
+
+def defended(name: str, **settings: Any) -> Setting:
+    """One defence of the catalogue; its settings are its name in the table."""
+    said = ", ".join(f"{k} {v:g}" for k, v in settings.items())
+    return {
+        "defence": f"{name} {said}".strip(),
+        "change": {"defence": [{"name": name, **settings}]},
+    }
+
+
+def hidden(rounds: int) -> Setting:
+    """Only the sum over all sites is seen, and everybody's records are decoded at once."""
+    return {
+        **defended("secure_sum"),
+        "threat": "secure-server",
+        "attacks": ["linear_sum"],
+    } | {"change": {"defence": [{"name": "secure_sum"}], "training.rounds": rounds}}
+
+
+def noisy(clip: float, noise: float, **changes: Any) -> Setting:
+    made = defended("dp_sums", clip=clip, noise=noise)
+    return {**made, "strength": noise, "change": made["change"] | changes}
+
+
+BINARY = {"source": "randhie", "options": {"above_median": True}}
+BINS = {
+    "xage": [10.0, 20.0, 30.0, 40.0, 50.0, 60.0],
+    "educdec": [8.0, 11.0, 12.0, 15.0],
+    "num": [2.0, 4.0, 6.0],
+}
+PUBLIC = ("xage", "educdec", "num", "female")
+PRIVATE = {"model.base_score": 0.5, "model.max_depth": 3, "model.eta": 0.3}
+SWEEPS: dict[str, Setting] = {
+    "trees": {
+        "base": {
+            "data": BINARY,
+            "model": {"name": "xgboost", "eta": 0.1, "max_depth": 6},
+            "training": {"rounds": 20},
+        },
+        "setting": [
+            plain("nothing"),
+            defended("leaf_values"),
+            *(defended("leaf_values", rounded_to=step) for step in (0.001, 0.01, 0.05)),
+            *(plain(f"min_child_weight {w}", min_child_weight=w) for w in (10, 40)),
+            plain("subsample 0.5", subsample=0.5),
+            plain("depth 3", max_depth=3),
+            *(noisy(1.0, noise, **PRIVATE) for noise in (0.5, 2.0, 8.0)),
+        ],
+    },
+    "newton": {
+        "base": {
+            "data": BINARY,
+            "model": {"name": "newton", "likelihood": "logistic"},
+            "training": {"rounds": 4},
+        },
+        "setting": [
+            plain("nothing"),
+            hidden(2),
+            *(noisy(2.0, noise) for noise in (0.01, 0.1, 1.0, 4.0)),
+        ],
+    },
+    "statistics": {
+        "base": {
+            "data": {"source": "randhie"},
+            "model": {
+                "name": "statistics",
+                "tables": [{"by": ["black", *three]} for three in combinations(PUBLIC, 3)],
+                "bins": BINS,
+            },
+            "training": {"rounds": 1},
+        },
+        "setting": [
+            plain("nothing"),
+            hidden(1),
+            *(defended("suppress_cells", below=5, zeros=shown) for shown in (True, False)),
+            defended("suppress_cells", below=10, zeros=False),
+            *(defended("round_counts", to=step) for step in (5, 10)),
+            *(noisy(2.0, noise) for noise in (0.5, 1.0, 4.0)),
+        ],
+    },
+}
+
+
+def code() -> str:
+    """The digest of the code that the rows depend on."""
+    return cell_code(("linear", "linear_sum"))
+
+
+def run(name: str, work: Path) -> list[dict[str, Any]]:
+    """The rows of one sweep."""
+    asked = SWEEPS[name]
+    base = asked["base"] | {"audit": {"attributes": ["black"]}}
+    described = parse_sweep(
+        {"attacks": ["linear"], "clients": ["site 5"], "seeds": [0], **asked, "base": base}
+    )
+    sweep(described, work / name, again=True, progress=lambda what, done, of: print(what, done, of))
+    found = read_rows(work / name)
+    broken = sorted({row["error"] for row in found if row["error"]})
+    rounds, rows = asked["base"]["training"]["rounds"], []
+    for point in frontier(found):
+        row = {k: v for k, v in asdict(point).items() if k not in ("varied", "code")}
+        if point.strength:
+            row["epsilon"] = sampled_gaussian_changed(point.strength, 1.0, rounds, DELTA)
+        rows.append(row)
+    for error in broken:
+        print("failed:", error)
+    return rows
+
+
+def main() -> None:
+    """Run what is missing, and print the table."""
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("--only", nargs="+", default=list(SWEEPS), choices=list(SWEEPS))
+    parser.add_argument("--work", type=Path, help="the sweeps' own folder, to go on from")
+    asked = parser.parse_args()
+    kept: dict[str, Any] = json.loads(OUT.read_text()) if OUT.exists() else {}
+    for name in asked.only:
+        if kept.get(name, {}).get("code") != code():
+            with tempfile.TemporaryDirectory() as folder:
+                rows = run(name, asked.work or Path(folder))
+            kept[name] = {"command": COMMAND, "code": code(), "rows": rows}
+            OUT.write_text(json.dumps(kept, indent=1) + "\n")
+        for row in kept[name]["rows"]:
+            lift = f"lift {row['leakage']:.3f} ± {row['leakage_spread']:.3f}"
+            bits = "" if row["bits"] is None else f", {row['bits']:.3f} bits"
+            worth = f"{row['utility_is']} {row['utility']:.3f}"
+            print(f"{name}: {row['defence']}: {lift}{bits}, {worth}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,137 @@
+"""What is known of a record before listening: what a stranger says of it.
+
+Every decoder's prior, and a guess to beat: knows nothing of decoding.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from overheard.errors import ChooseAnotherAttack, FixData
+from overheard.programs.program import Told
+from overheard.programs.records import Records, encode
+from overheard.transcript.knowledge import (
+    AttributeDomain,
+    AttributePrior,
+    AuxiliaryData,
+    ClientProgram,
+    Labels,
+    LocalTraining,
+    PublicRecords,
+)
+from overheard.transcript.view import View
+
+Array = NDArray[np.float64]
+STRENGTHS = (0.01, 0.1, 1.0)
+"""Of the stranger's ridge, strongest first; cross-validation chooses."""
+MOST_REMEMBERED = 128
+"""Models of strangers; each takes about a hundred kilobytes."""
+
+
+def told(view: View) -> Told:
+    """How records become inputs, as every participant is told."""
+    if LocalTraining in view.kinds:
+        return view.know(LocalTraining).recipe
+    if ClientProgram in view.kinds:
+        return view.know(ClientProgram).program
+    raise ChooseAnotherAttack(
+        "the recording describes neither a recipe nor a program, so records cannot be encoded"
+    )
+
+
+def prior_shares(view: View) -> Array:
+    """How common each value is at large, if that is known; never quite zero. Else all alike."""
+    values = len(view.know(AttributeDomain).values)
+    if AttributePrior not in view.kinds:
+        return np.full(values, 1 / values)
+    shares = np.asarray(view.know(AttributePrior).shares, dtype=np.float64)
+    if len(shares) != values:
+        raise FixData(f"the attribute prior has {len(shares)} shares for {values} values")
+    shares = shares + 1e-6
+    return np.asarray(shares / shares.sum())
+
+
+def beforehand(view: View, records: Records | None = None, labels: Any = None) -> Array:
+    """What is known of each record's value before listening (m, K): what a stranger says, where
+    auxiliary records tell the attribute, else how common each value is.
+
+    The stranger is a logistic regression on everything public (and the labels, if they are known),
+    its ridge chosen by cross-validation. records, labels: if not those of the view's client.
+    """
+    domain = view.know(AttributeDomain)
+    if records is None:
+        records = view.know(PublicRecords).records
+        labels = view.know(Labels).values if Labels in view.kinds else None
+    flat = np.tile(prior_shares(view), (len(records), 1))
+    if AuxiliaryData not in view.kinds or domain.spread or not len(records):
+        return flat
+    known = view.know(AuxiliaryData)
+    if not set(domain.columns) <= set(known.records.columns):
+        return flat
+    secret = domain.positions(known.records)
+    present, counts = np.unique(secret, return_counts=True)
+    if len(present) < 2:
+        return flat
+    theirs = _public(told(view), known.records, None if labels is None else known.labels, domain)
+    mine = _public(told(view), records, labels, domain)
+    said = np.zeros_like(flat)
+    made = partial(_stranger, theirs, secret, int(counts.min()))
+    stranger = remembered(_STRANGERS, made, theirs, secret)
+    said[:, present] = stranger.predict_proba(mine)
+    # never surer than so many records allow: one more record might have had any value
+    return np.asarray((len(secret) * said + 1) / (len(secret) + len(domain.values)))
+
+
+_STRANGERS: dict[str, Any] = {}
+
+
+def remembered(store: dict[str, Any], make: Callable[[], Any], *learned_from: Any) -> Any:
+    """The model that ``make`` learns from these arrays and settings, or that the store has of them.
+
+    Several attacks on a client, curves, rehearsals and the cells of a sweep ask the same stranger.
+    """
+    facts = hashlib.sha256()
+    for part in learned_from:
+        array = np.asarray(part)
+        facts.update(f"{array.dtype} {array.shape} ".encode() + array.tobytes())
+    key = facts.hexdigest()
+    if key not in store:
+        if len(store) >= MOST_REMEMBERED:
+            del store[next(iter(store))]
+        store[key] = make()
+    return store[key]
+
+
+def _stranger(inputs: Array, secret: NDArray[Any], rarest: int) -> Any:
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.metrics import log_loss
+    from sklearn.model_selection import cross_val_predict
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    folds = 3
+    models = [
+        make_pipeline(StandardScaler(), LogisticRegression(C=c, max_iter=2000)) for c in STRENGTHS
+    ]
+    if rarest < folds:
+        return models[0].fit(inputs, secret)
+    losses = [
+        log_loss(secret, cross_val_predict(m, inputs, secret, cv=folds, method="predict_proba"))
+        for m in models
+    ]
+    return models[int(np.argmin(losses))].fit(inputs, secret)
+
+
+def _public(told: Told, records: Records, labels: Any, domain: AttributeDomain) -> Array:
+    """Inputs without the attribute's own, and the label where it is known."""
+    inputs = encode(told.encoding, records, domain.settings[0])
+    inputs = np.delete(inputs, told.encoding.inputs_of_all(domain.columns), axis=1)
+    if labels is None:
+        return inputs
+    return np.column_stack([inputs, told.target.encode_values(labels)])

@@ -1,0 +1,104 @@
+"""``overheard init``: what an audit needs and no listener hears, found by replay or to fill in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from overheard import terminal
+from overheard.cli.options import TrustCode, option, taking
+
+if TYPE_CHECKING:
+    from overheard.identify.recording import Found
+
+
+@dataclass(frozen=True)
+class Options:
+    run: Annotated[Path, typer.Argument(help="A recording without side knowledge.")]
+    data: Path | None = option(
+        "Table of the clients' records, CSV or Parquet: how they trained is then found by replay, "
+        "and nothing is left to fill in.",
+        None,
+    )
+    client: str = option("Its column that says whose record it is.", "client")
+    target: str = option("Its column that the model predicts.", "label")
+    secret: list[str] = option("Its column to ask about (repeat).", list)
+    drop: list[str] = option("Its column that is no input of the model (repeat).", list)
+    model: str = option(
+        'The torch module that was trained, "package.module:function", where it is more than dense '
+        "layers; needs --trust-code.",
+        "",
+    )
+    trust_code: TrustCode = False
+
+
+@taking(Options)
+def init(options: Options) -> None:
+    """Write audit.toml into a recording: what an audit still needs.
+
+    With --data the recording is asked itself: model, scaling of columns, loss, optimiser, rate,
+    batch size and epochs are tried by replaying the clients' records, ranked, and the best written.
+    Without, the file is to be filled in.
+    """
+    if options.data is None:
+        from overheard.federation.recorders.template import write_template
+
+        file = write_template(options.run)
+        terminal.wrote("fill in", file)
+        content: dict[str, Any] = {"template": str(file)}
+    else:
+        from overheard.identify.written import remarks, write_found
+
+        found = _found(options, options.data)
+        file = write_found(options.run, found)
+        best = found.ranking[0].evidence
+        rows = [(f.words, f"{f.evidence - best:.1f}", f"{f.residual:.1e}") for f in found.ranking]
+        numbers = ["log evidence", "residual"]
+        terminal.table(["recipe", *numbers], rows, "recipes that explain the messages", numbers)
+        for line in remarks(found)[1:]:
+            (terminal.complain if line.startswith("NONE") else terminal.say)(line)
+        terminal.wrote("wrote", file)
+        content = {
+            "audit": str(file),
+            "found": found.ranking[0].words,
+            "open": [f.words for f in found.open],
+            "fits": found.explained,
+        }
+    terminal.say(
+        f"next       overheard audit {options.run} --with {file} --out {options.run}-audit"
+    )
+    terminal.emit(content)
+
+
+def _found(options: Options, table: Path) -> Found:
+    import os
+    import tempfile
+
+    from overheard.errors import ChooseAnotherOutput, FixConfig
+    from overheard.federation.recorders.description import BESIDE
+    from overheard.identify.recording import identify
+    from overheard.transcript.store import Recording
+
+    run = options.run
+    recording = Recording.open(run)
+    if recording.describes_itself:
+        raise FixConfig(f"{run}: describes itself already: `overheard audit {run}`")
+    if not recording.rounds:
+        raise FixConfig(f"{run}: no round was recorded; there is nothing to describe")
+    if (run / BESIDE).exists():
+        raise ChooseAnotherOutput(f"{run / BESIDE} exists already; remove it to find it anew")
+    data = {"source": "file", "path": str(table.resolve()), "client": options.client}
+    given: dict[str, Any] = {
+        "data": {**data, "target": options.target, "drop": options.drop},
+        "audit": {"attributes": options.secret},
+    }
+    if options.model:
+        given["model"] = {"factory": options.model}
+    with tempfile.TemporaryDirectory() as work, terminal.waiting("trying recipes by replay"):
+        found = identify(recording, given, Path(work), options.trust_code)
+    path = os.path.relpath(table.resolve(), run.resolve())
+    named = found.description.data.model_copy(update={"path": path})
+    return found.with_data(named)

@@ -1,0 +1,1 @@
+"""Which training does a recording show? Recipes are tried by replay, and ranked by evidence."""

@@ -1,0 +1,210 @@
+"""How well does a recipe explain what clients sent, given their own records?
+
+The recipe is replayed from the models that were sent. Where nothing is random there is one replay,
+and a message may differ from it by rounding. Where the order of mini-batches is random, replays
+under many orders give mean and covariance of what might have been sent: low rank and a diagonal,
+mixed and scaled such that half of the replays are most likely under the other half.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import linalg
+from scipy.special import gammaln
+
+from overheard.attacks.wire import spread
+from overheard.programs.networks import network
+from overheard.programs.recipe import Recipe
+from overheard.programs.training import local_training, shards
+
+Array = NDArray[np.float64]
+
+MOST_BYTES = 1 << 25  # of copies of records that train together
+PULLING = 256  # records whose gradients say how orders correlate the coordinates
+_FAR = 100.0  # square of a deviation beyond which it is a kink of the rule, not more unlikely
+_CHOOSING = 3  # messages by which shares are chosen, which differ little from round to round
+_LEAST, _TINY = 1e-3, 1e-300
+
+
+@dataclass(frozen=True)
+class Messages:
+    """Some rounds of some clients, a client's together: models sent (M, P) as they were on the
+    wire, what was added to them (M, P), the sd of its rounding (M, P), and whose they are (M,)."""
+
+    sent: NDArray[Any]
+    added: Array
+    rounded: Array
+    client: NDArray[np.int64]
+
+    def spread(self, most: int) -> Messages:
+        """At most so many of them, evenly spread; the same if that is all."""
+        if most >= len(self.sent):
+            return self
+        rows = spread(len(self.sent), most)
+        return Messages(self.sent[rows], self.added[rows], self.rounded[rows], self.client[rows])
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Every client's records as the model sees them."""
+
+    inputs: tuple[Array, ...]
+    labels: tuple[Array, ...]
+
+
+def certain(recipe: Recipe) -> bool:
+    """Whether training can come out in one way only."""
+    return (recipe.full_batch or recipe.sends_gradient) and not network(recipe).chance
+
+
+def replayed(recipe: Recipe, seen: Seen, heard: Messages, times: int, kind: str = "") -> Array:
+    """What replays add to the models that were sent (M, times, P), in the precision ``kind`` (by
+    default the wire's); under the same orders whenever batches and epochs are the same."""
+    rng = np.random.default_rng(0)
+    sent = heard.sent.astype(kind or heard.sent.dtype)
+    most = max(seen.inputs[c].nbytes for c in set(heard.client.tolist()))
+    together = max(1, MOST_BYTES // max(most * times, 1))
+    made = []
+    for begin in range(0, len(sent), together):
+        part = slice(begin, begin + together)
+        whose = np.repeat(heard.client[part], times)
+        start = np.repeat(sent[part], times, axis=0)
+        data = shards(
+            [seen.inputs[c] for c in whose], [seen.labels[c] for c in whose], str(sent.dtype)
+        )
+        with np.errstate(over="ignore", invalid="ignore"):
+            ended = local_training(recipe, start, data, rng).astype(np.float64)
+            made.append(ended if recipe.sends_gradient else ended - start)
+    return np.concatenate(made).reshape(len(sent), times, -1)
+
+
+def gradients(recipe: Recipe, seen: Seen, heard: Messages) -> list[Array]:
+    """Of every message, how its client's records pull apart (n, P): their gradients, halfway from
+    the model that was sent to the one returned, less their mean; of many, some."""
+    net = network(recipe)
+    if net.mixes or recipe.sends_gradient:
+        return [np.zeros((0, x.size)) for x in heard.added]
+    made = []
+    for sent, added, c in zip(heard.sent, heard.added, heard.client, strict=True):
+        half = sent.astype(np.float64) + added / 2
+        some = np.random.default_rng(0).permutation(len(seen.labels[c]))[:PULLING]
+        rows = net.rows(half, seen.inputs[c][some], seen.labels[c][some])
+        own = rows.columns(np.arange(half.size))
+        own = own - own.mean(axis=0)
+        made.append(np.asarray(own, dtype=np.float64))
+    return made
+
+
+def evidence(
+    recipe: Recipe,
+    seen: Seen,
+    heard: Messages,
+    pulls: Sequence[Array],
+    times: int,
+    nearby: bool = True,
+) -> tuple[Array, float]:
+    """Log densities of the messages (M,), given that clients trained so, at the best rate nearby
+    (or at this one); and by how much its logarithm is off. ``pulls``: `gradients`."""
+    if certain(recipe):
+        exact = replayed(recipe, seen, heard, 1, "float64")[:, 0]
+        plain = replayed(recipe, seen, heard, 1)[:, 0]
+        variance = heard.rounded**2 + (exact - plain) ** 2
+        squares = np.minimum((heard.added - exact) ** 2 / variance, _FAR)
+        return -0.5 * (np.log(2 * np.pi * variance) + squares).sum(axis=1), 0.0
+    many = replayed(recipe, seen, heard, times)
+    if not np.isfinite(many).all():
+        return np.full(len(many), -np.inf), 0.0
+    half, every = times // 2, [*zip(many, heard.rounded, pulls, strict=True)]
+    some = every[:: -(-len(every) // _CHOOSING)]
+    size, chosen = heard.sent.shape[1], []
+    for shares in SHARES:
+        told = [Orders(m[:half], sd, pull, shares) for m, sd, pull in some]
+        tried = [np.diagonal(one.products(m[half:] - one.mean))
+                 for one, (m, *_) in zip(told, some, strict=True)]  # fmt: skip
+        wide = max(float(np.mean(tried)) / size, _LEAST)
+        for freedom in FREEDOM:
+            dense = sum(one.densities(squares, wide, freedom).sum()
+                        for one, squares in zip(told, tried, strict=True))  # fmt: skip
+            chosen.append((float(dense), shares, wide, freedom))
+    _, shares, wide, freedom = max(chosen)
+    told = [Orders(m, sd, pull, shares) for m, sd, pull in every]
+    # to a rate a little larger a message answers by a little more of itself
+    pairs = np.array([one.products(np.stack([added - one.mean, one.mean]))
+                      for one, added in zip(told, heard.added, strict=True)])  # fmt: skip
+    left, along, length = pairs[:, 0, 0], pairs[:, 0, 1], pairs[:, 1, 1]
+    off = float(along.sum() / max(length.sum(), _TINY)) if nearby else 0.0
+    squares = left - 2 * off * along + off**2 * length
+    return np.array(
+        [one.densities(x, wide, freedom) for one, x in zip(told, squares, strict=True)]
+    ), off
+
+
+class Shares(NamedTuple):
+    """Of a message's variance over orders: what the records' pulls correlate, what replays do, and
+    the rest, each coordinate's own. ``each``: pulls are scaled to every coordinate's variance, as
+    an adaptive rule does, and not by one factor."""
+
+    pulls: float
+    replays: float
+    each: bool
+
+    @property
+    def own(self) -> float:
+        return 1 - self.pulls - self.replays
+
+
+SHARES = tuple(
+    Shares(pulls * (1 - own), (1 - pulls) * (1 - own), each)
+    for own in (0.01, 0.05, 0.2, 0.5)
+    for pulls in (0.0, 0.5, 0.95)
+    for each in ((False, True) if pulls else (False,))
+)
+"""Of which replays choose: how likely half of them are under the other half."""
+
+
+FREEDOM = (4.0, 10.0, 30.0, 1000.0)
+"""Degrees of freedom of which replays choose: from long tails to none."""
+
+
+class Orders:
+    """What a message may be under random orders: replays' mean, and a covariance."""
+
+    def __init__(self, many: Array, rounded: Array, pulls: Array, shares: Shares) -> None:
+        count = len(many)
+        self.mean = many.mean(axis=0)
+        away = many - self.mean
+        new = (1 + 1 / count) / (count - 1)  # of the covariance of one more about their mean
+        variance = new * (away**2).sum(axis=0)
+        squares = (pulls**2).sum(axis=0)
+        if shares.each:
+            scale = np.sqrt(variance / np.maximum(squares, _TINY))
+        else:
+            scale = np.sqrt(variance.sum() / max(float(squares.sum()), _TINY))
+        rows = [np.sqrt(shares.replays * new) * away, np.sqrt(shares.pulls) * scale * pulls]
+        self.root = np.sqrt(shares.own * variance + rounded**2)
+        self.low = np.concatenate([r for r in rows if r.any()] or [away[:0]]) / self.root
+        self.factor = linalg.cholesky(
+            np.eye(len(self.low)) + self.low @ self.low.T, lower=True, check_finite=False
+        )
+        self.volume = 2 * float(np.log(self.root).sum() + np.log(np.diagonal(self.factor)).sum())
+
+    def products(self, away: Array) -> Array:
+        """Inner products (K, K) of differences (K, P) under the inverse of the covariance."""
+        white = away / self.root
+        inside = linalg.solve_triangular(
+            self.factor, self.low @ white.T, lower=True, check_finite=False
+        )
+        return np.asarray(white @ white.T - inside.T @ inside)
+
+    def densities(self, squares: Any, wide: float, freedom: float) -> Any:
+        """Log densities at these distances, with a covariance ``wide`` times as large: Student's,
+        of so many degrees of freedom, as some orders are far from all others."""
+        size, scale = len(self.mean), wide * (freedom - 2) / freedom
+        constant = gammaln((freedom + size) / 2) - gammaln(freedom / 2)
+        constant -= 0.5 * (size * np.log(freedom * np.pi * scale) + self.volume)
+        return constant - 0.5 * (freedom + size) * np.log1p(squares / (freedom * scale))

@@ -1,0 +1,303 @@
+"""Which recipe explains the messages best, and which others explain them as well?
+
+Structure first (activation, loss, how columns are scaled): wrong gradients point elsewhere whatever
+the optimiser. Then every optimiser with every batch size and number of epochs, each at the rate
+that fits it best: the rate is no grid, it follows from the size of the updates. Those that come
+closest are weighed by their evidence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from overheard.identify.evidence import Messages, Seen, certain, evidence, gradients, replayed
+from overheard.programs.recipe import Adam, Optimiser, Recipe, Sgd
+
+Array = NDArray[np.float64]
+
+OPTIMISERS: dict[str, Optimiser] = {
+    "SGD": Sgd(),
+    "momentum": Sgd(momentum=0.9),
+    "Adam": Adam(),
+    "AdamW": Adam(weight_decay=0.01, decoupled=True),
+}
+"""As torch and its tutorials have them."""
+BATCHES = (16, 32, 64, None)
+EPOCHS = (1, 2, 3, 5, 10)
+FEW, SOME, MANY = 4, 16, 128
+"""Orders that are replayed to fit a rate, to weigh every recipe, and to weigh the best."""
+MOST_WORK, _PASSES = 3e9, 6
+"""Multiplications of a few seconds, which one recipe may take to try; and of a parameter with a
+record: forward and backward, and what moves them about."""
+_WEIGHED = 6
+"""Recipes whose evidence is weighed with many orders; before that, of each family."""
+_STEPS = 8
+"""Steps of the search for a rate, each a replay; it has converged long before."""
+_CLOSE = 1.5
+"""Structures stay whose residual is at most so many times the least."""
+_MOST = 0.3
+"""By which the logarithm of a rate is changed at a time."""
+_SHORT = 0.01
+"""By which a rate may change to be written in fewer digits."""
+_NEAR, _ROUNDING, _TINY = 4.0, 1e-6, 1e-300
+"""So many times the least residual, or what rounding leaves, a recipe may leave to be weighed: a
+few orders say it to a factor of two."""
+OPEN, VUONG = np.log(100.0), 2.33
+"""Recipes stay open that are one in a hundred: by their odds, or by chance of the messages."""
+
+
+@dataclass(frozen=True)
+class Structure:
+    """What a recipe is about besides the training: model, loss, encoding, the records seen so."""
+
+    words: str
+    recipe: Recipe
+    seen: Seen
+
+    def pulls(self, heard: Messages) -> list[Array]:
+        """The `gradients` of its records, kept."""
+        if id(heard) not in self._kept:
+            self._kept[id(heard)] = gradients(self.recipe, self.seen, heard)
+        return self._kept[id(heard)]
+
+    _kept: dict[int, list[Array]] = field(default_factory=dict, compare=False, repr=False)
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A recipe at its best rate. residual: part of the messages' squares that its mean leaves;
+    messages: the log density of each (M,)."""
+
+    structure: Structure
+    name: str
+    recipe: Recipe
+    residual: float
+    messages: Array = field(default_factory=lambda: np.array([-np.inf]), compare=False)
+
+    @property
+    def evidence(self) -> float:
+        return float(self.messages.sum())
+
+    def as_good_as(self, best: Fitted) -> bool:
+        """Whether chance may have favoured the other: Vuong's test, message by message. Evidence of
+        two recipes that are both wrong, or nearly alike, differs by more than its odds say."""
+        apart = best.messages - self.messages
+        spread = float(apart.std(ddof=1)) * np.sqrt(len(apart)) if len(apart) > 1 else 0.0
+        if certain(self.recipe):  # of rounding errors little more is known than their size
+            spread = max(spread, np.sqrt(len(apart) * self.recipe.model.size / 2))
+        return bool(best.evidence - self.evidence <= max(OPEN, VUONG * spread))
+
+    @property
+    def words(self) -> str:
+        batch = "full batch" if self.recipe.full_batch else f"batches of {self.recipe.batch_size}"
+        epochs = f"{self.recipe.epochs} epoch{'s' * (self.recipe.epochs > 1)}"
+        rate = f"{self.name} at rate {self.recipe.learning_rate:.4g}"
+        return ", ".join(p for p in (rate, batch, epochs, self.structure.words) if p)
+
+
+def fit_rate(
+    recipe: Recipe, seen: Seen, heard: Messages, times: int, exact: bool = True
+) -> tuple[Recipe, float]:
+    """The recipe at the rate at which its mean replay comes closest, and the part of the messages'
+    squares that is left. The mean replay answers almost linearly to the rate, so that secant steps
+    on its logarithm converge in a few replays. ``exact``: to rounding, where nothing is random."""
+    weight = 1 / np.maximum((heard.added**2).sum(axis=1, keepdims=True), _TINY)
+    exact = exact and certain(recipe)
+    best, least, rate, step = recipe, np.inf, recipe.learning_rate, 0.0
+    mean: Array | None = None
+    for _ in range(2 * _STEPS if exact else _STEPS):
+        tried = recipe.model_copy(update={"learning_rate": rate})
+        many = replayed(
+            tried, seen, heard, 1 if certain(recipe) else times, "float64" if exact else ""
+        )
+        now = many.mean(axis=1)
+        if not np.isfinite(now).all():
+            rate, mean = rate / 4, None
+            continue
+        slope = now if mean is None else (now - mean) / step
+        away = heard.added - now
+        left = float((weight * away**2).sum()) / len(away)
+        if left < least:
+            best, least = tried, left
+        told = float((weight * slope**2).sum())
+        step = float((weight * away * slope).sum()) / max(told, _TINY)
+        most = 12.0 if mean is None else 2.0  # the first guess may be far off
+        step = float(np.clip(np.log1p(max(step, -0.75)), -2.0, most))
+        if abs(step) < (1e-9 if exact else 1e-2):
+            break
+        rate, mean = float(np.clip(rate * np.exp(step), 1e-12, 1e12)), now
+    return best, least
+
+
+@dataclass(frozen=True)
+class Effort:
+    """What is affordable: messages by which every recipe is tried and those by which the best are
+    weighed, orders of the best, and the most epochs that are tried."""
+
+    few: Messages
+    heard: Messages
+    many: int
+    epochs: int
+
+
+def effort(heard: Messages, sizes: Sequence[int]) -> Effort:
+    """As much as `MOST_WORK` allows."""
+    once = _PASSES * float(np.mean(sizes)) * heard.sent.shape[1]
+    room = MOST_WORK / once  # epochs on one message
+    few = heard.spread(int(np.clip(room / (FEW * max(EPOCHS)), 1, 6)))
+    every = heard.spread(int(np.clip(room / SOME, 1, len(heard.sent))))
+    many = int(np.clip(room / len(every.sent), SOME, MANY))
+    return Effort(few, every, many, max(1, int(room / (FEW * len(few.sent)))))
+
+
+def trainings(recipe: Recipe, sizes: Sequence[int], most: int) -> list[tuple[str, Recipe]]:
+    """The recipe under every optimiser, batch size and number of epochs, at most so many; batches
+    that no client has more records than are full ones."""
+    if recipe.sends_gradient:
+        return [("SGD", recipe)]
+    return [
+        (name, recipe.model_copy(update={"optimiser": OPTIMISERS[name], "batch_size": batch,
+                                         "epochs": epochs}))
+        for name in OPTIMISERS
+        for batch in BATCHES
+        if batch is None or batch < max(sizes)
+        for epochs in EPOCHS
+        if epochs <= most
+    ]  # fmt: skip
+
+
+def starting(recipe: Recipe, sizes: Sequence[int], known: Fitted | None = None) -> Recipe:
+    """The recipe at a rate to begin with: as far a way as another one goes."""
+    if recipe.sends_gradient:
+        return recipe
+    if known is None:
+        return recipe.model_copy(update={"learning_rate": 1e-3})
+    there, here = (way(r, sizes) for r in (known.recipe, recipe))
+    rate = known.recipe.learning_rate * there / here
+    return recipe.model_copy(update={"learning_rate": rate})
+
+
+def way(recipe: Recipe, sizes: Sequence[int]) -> float:
+    """How far a client goes at rate 1 if all gradients are alike."""
+    steps = np.mean([recipe.local_steps(size) for size in sizes])
+    kept = recipe.optimiser.momentum if isinstance(recipe.optimiser, Sgd) else 0.0
+    return float(
+        steps if not kept else (steps - kept * (1 - kept**steps) / (1 - kept)) / (1 - kept)
+    )
+
+
+def search(structures: Sequence[Structure], heard: Messages) -> list[Fitted]:
+    """Recipes weighed, best first."""
+    sizes = [len(y) for y in structures[0].seen.labels]
+    able = effort(heard, sizes)
+    few, heard = able.few, able.heard
+    begun = _structures(structures, heard, sizes)
+    lead = min(begun, key=lambda f: f.residual)
+    found = []
+    known = {_family(f): f for f in begun if f.structure is lead.structure}
+    for name, recipe in trainings(lead.structure.recipe, sizes, able.epochs):
+        latest = known.get(_family(recipe))
+        if latest is None:
+            continue  # its gradients go elsewhere
+        start = starting(recipe, sizes, latest)
+        fitted, left = fit_rate(start, lead.structure.seen, few, FEW)
+        known[_family(recipe)] = Fitted(lead.structure, name, fitted, left)
+        found.append(known[_family(recipe)])
+    least = min(f.residual for f in found)
+    near = [f for f in found if f.residual <= _NEAR * max(least, _ROUNDING)]
+    found = [_weighed(f, few, SOME) for f in near]
+    others = list({id(f.structure): f.structure for f in begun}.values())
+    short = [
+        Fitted(structure, f.name, *_moved(f, structure, heard))
+        for f in _promising(found)
+        for structure in others
+    ]
+    short = [_weighed(f, heard, 2 * SOME) for f in short]
+    final = _best(short, _WEIGHED)
+    for times in (SOME, able.many):
+        final = [_weighed(f, heard, times) for f in final]
+    most = max(f.evidence for f in final)
+    names = list(OPTIMISERS)
+    # of those whose odds are even the simplest is named first
+    final.sort(key=lambda f: (max(most - f.evidence, 1.0), names.index(f.name)))
+    return [_shortened(final[0], able), *final[1:]]
+
+
+def _shortened(fitted: Fitted, able: Effort) -> Fitted:
+    """At the rate of fewest digits that explains the messages as well: people write 0.001."""
+    rate, heard = fitted.recipe.learning_rate, able.heard
+    for digits in range(1, 10):
+        short = float(f"{rate:.{digits}g}")
+        if abs(short / rate - 1) <= _SHORT:
+            tried = replace(
+                fitted, recipe=fitted.recipe.model_copy(update={"learning_rate": short})
+            )
+            seen, pulls = fitted.structure.seen, fitted.structure.pulls(heard)
+            found, _ = evidence(tried.recipe, seen, heard, pulls, able.many, nearby=False)
+            if found.sum() >= fitted.evidence - 1:
+                return tried
+    return fitted
+
+
+def _moved(fitted: Fitted, structure: Structure, heard: Messages) -> tuple[Recipe, float]:
+    """The training of one recipe with another's structure."""
+    kept = {k: getattr(fitted.recipe, k) for k in ("optimiser", "batch_size", "epochs")}
+    kept |= {"learning_rate": fitted.recipe.learning_rate}
+    return fit_rate(structure.recipe.model_copy(update=kept), structure.seen, heard, FEW)
+
+
+def _structures(
+    structures: Sequence[Structure], heard: Messages, sizes: Sequence[int]
+) -> list[Fitted]:
+    """Structures that come close under some training, each with the closest of a family."""
+    made = []
+    for structure in structures:
+        for name in ("SGD", "Adam"):
+            for batch in (None, 32) if max(sizes) > 32 else (None,):
+                if structure.recipe.sends_gradient:
+                    recipe = structure.recipe
+                else:
+                    chosen = {"optimiser": OPTIMISERS[name], "batch_size": batch}
+                    recipe = starting(structure.recipe.model_copy(update=chosen), sizes)
+                fitted, left = fit_rate(recipe, structure.seen, heard, 2, exact=False)
+                made.append(Fitted(structure, name, fitted, left))
+    least = min(f.residual for f in made)
+    close = {id(f.structure) for f in made if f.residual <= _CLOSE * max(least, _ROUNDING)}
+    near = [f for f in made if f.residual <= _NEAR * max(least, _ROUNDING)]
+    return sorted((f for f in near if id(f.structure) in close), key=lambda f: -f.residual)
+
+
+def _family(of: Fitted | Recipe) -> bool:
+    """Whether it is adaptive."""
+    recipe = of if isinstance(of, Recipe) else of.recipe
+    return isinstance(recipe.optimiser, Adam)
+
+
+def _promising(found: Sequence[Fitted]) -> list[Fitted]:
+    """The best of each family, with full batches and without."""
+    groups: dict[Any, list[Fitted]] = {}
+    for f in found:
+        groups.setdefault((_family(f), f.recipe.full_batch), []).append(f)
+    return [
+        f
+        for group in groups.values()
+        for f in sorted(group, key=lambda f: -f.evidence)[: 2 * _WEIGHED]
+    ]
+
+
+def _best(found: Sequence[Fitted], most: int) -> list[Fitted]:
+    return sorted(found, key=lambda f: -f.evidence)[:most]
+
+
+def _weighed(fitted: Fitted, heard: Messages, times: int) -> Fitted:
+    """With its evidence, and at the rate that has most."""
+    structure, recipe = fitted.structure, fitted.recipe
+    pulls = structure.pulls(heard)
+    found, off = evidence(recipe, structure.seen, heard, pulls, times)
+    rate = recipe.learning_rate * float(np.exp(np.clip(off, -_MOST, _MOST)))
+    return replace(fitted, messages=found, recipe=recipe.model_copy(update={"learning_rate": rate}))

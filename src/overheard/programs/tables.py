@@ -1,0 +1,96 @@
+"""Which tables does a client release, and how? What an adversary is assumed to know, as data."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from overheard.programs.program import SummedSettings
+from overheard.programs.records import Spec
+
+Columns = Annotated[tuple[str, ...], Field(max_length=4)]
+
+
+class Table(Spec):
+    """One table, ``by`` up to four columns (none: everybody together).
+
+    ``count``: records in each cell. ``sum``, ``mean``, ``variance`` (with its mean; divided by the
+    records less one): of the column ``of``. ``survival``: at each of ``times`` those at risk, whose
+    ``time`` is not below it, and the ``event``\\ s before the next one: Kaplan and Meier's table.
+    ``cox``: over the same risk sets the sums of exp(b'x), times x, and times x x', at the
+    coefficients b that the server sends; x are all inputs but time and event.
+    """
+
+    kind: Literal["count", "sum", "mean", "variance", "survival", "cox"] = "count"
+    by: Columns = ()
+    of: str = ""
+    time: str = ""
+    event: str = ""
+    times: tuple[float, ...] = Field(default=(), max_length=1000)
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        numbers = self.kind in ("sum", "mean", "variance")
+        if numbers != bool(self.of):
+            raise ValueError(f"kind {self.kind!r}: `of` is for sums, means and variances")
+        lasting = self.kind in ("survival", "cox")
+        if any(lasting != bool(given) for given in (self.time, self.event, self.times)):
+            raise ValueError(f"kind {self.kind!r}: survival and cox need time, event and times")
+        if self.kind == "cox" and self.by:
+            raise ValueError("kind 'cox' is about everybody together; leave `by` out")
+        if list(self.times) != sorted(set(self.times)) or len(set(self.by)) < len(self.by):
+            raise ValueError("times must increase, and no column may stand twice in `by`")
+        return self
+
+    @property
+    def whole(self) -> bool:
+        """Whether it holds counts."""
+        return self.kind in ("count", "survival")
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return tuple(c for c in (*self.by, self.of, self.time, self.event) if c)
+
+
+class StatisticsSettings(SummedSettings):
+    """``tables``; ``bins``: where numbers are cut that tables are made by (a histogram is a count
+    by such a column). ``joining``: so many of each client's last records join one by one, one a
+    release after the first: what two releases differ in is a person.
+
+    Against readers: counts from 1 to below ``suppress`` are not released, nor sums and means of so
+    few, nor counts of 0 where ``zeros`` is false; counts are rounded to multiples of ``round_to``,
+    other numbers to ``decimals``; or all carry ``noise``.
+
+    The arrays of table k are "k.counts" or "k.numbers", and "k.shown"; of recorded messages a
+    table may be in some rounds only, and everything in it is shown unless it says otherwise."""
+
+    name: Literal["statistics"] = "statistics"
+    tables: tuple[Table, ...] = Field(min_length=1, max_length=100)
+    bins: dict[str, tuple[float, ...]] = {}
+    suppress: int = Field(default=0, ge=0, le=1000)
+    zeros: bool = True
+    round_to: int = Field(default=1, ge=1, le=1000)
+    decimals: int | None = Field(default=None, ge=0, le=15)
+    joining: int = Field(default=0, ge=0, le=1000)
+
+    @model_validator(mode="after")
+    def _distinct(self) -> Self:
+        if sum(table.kind == "cox" for table in self.tables) > 1:
+            raise ValueError("one table of kind 'cox' is enough: the server sends one model")
+        if self.noise and (not self.sums or self.suppress or self.round_to > 1):
+            raise ValueError("noise is on plain sums: leave means, variances and the others out")
+        if 0 < self.suppress <= (self.round_to - 1) // 2 or not (self.zeros or self.suppress):
+            raise ValueError(
+                f"suppress = {self.suppress} hides nothing that round_to = {self.round_to} shows; "
+                "give a larger one, or leave it out"
+            )
+        for column, edges in self.bins.items():
+            if list(edges) != sorted(set(edges)) or not edges:
+                raise ValueError(f"bins of {column!r} must increase, at least one")
+        return self
+
+    @property
+    def sums(self) -> bool:
+        """Whether every table is plain sums over records."""
+        return not {table.kind for table in self.tables} & {"mean", "variance"}

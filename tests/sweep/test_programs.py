@@ -1,0 +1,58 @@
+"""Sweeps of federations that train no network."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from federations import generated_people
+
+from overheard.sweep.cell import run_cell
+from overheard.sweep.grid import cells, parse_sweep
+
+TABLES = {"name": "statistics", "tables": [{"by": ["s", "x0"]}], "bins": {"x0": [-1.0, 0.0, 1.0]}}
+
+
+def found(
+    folder: Path, model: dict[str, Any], rounds: int, *defences: list[dict[str, Any]]
+) -> list[Any]:
+    """The cells of a sweep over these defences, of 3 clients of 60 people."""
+    columns = generated_people(3, 60, 3, 0).records.columns
+    rows = np.column_stack(list(columns.values()))
+    np.savetxt(folder / "people.csv", rows, delimiter=",", header=",".join(columns), comments="")
+    data = {"source": "file", "path": str(folder / "people.csv"), "client": "at", "target": "y"}
+    base = {"data": data, "model": model, "training": {"rounds": rounds}}
+    base["audit"] = {"attributes": ["s"]}
+    settings = [{"defence": str(d), "change": {"defence": d}} for d in defences]
+    asked = {"base": base, "setting": settings, "attacks": ["linear"], "clients": ["0"]}
+    results = [run_cell(cell) for cell in cells(parse_sweep(asked))]
+    assert not [r["error"] for r in results if "error" in r]
+    return results
+
+
+def test_what_a_newton_model_is_worth(tmp_path: Path) -> None:
+    pytest.importorskip("dp_accounting", reason="dp-accounting is not installed")
+    noise = {"name": "dp_sums", "clip": 1.0, "noise": 20.0}
+    plain, noisy = found(tmp_path, {"name": "newton", "likelihood": "linear"}, 2, [], [noise])
+    assert plain["utility_is"] == "r2"
+    assert plain["utility"] > 0.7 > noisy["utility"]
+    assert plain["findings"][0]["value"] > noisy["findings"][0]["value"]
+
+
+def test_what_tables_are_worth(tmp_path: Path) -> None:
+    defences = ([{"name": "round_counts", "to": 5}], [{"name": "suppress_cells", "below": 5}])
+    plain, rounded, hidden = found(tmp_path, TABLES, 1, [], *defences)
+    assert plain["utility_is"] == "closeness of tables"
+    assert plain["utility"] == 1
+    assert 0.6 < rounded["utility"] < 1
+    assert 0.6 < hidden["utility"] < 1
+
+
+def test_what_trees_are_worth(tmp_path: Path) -> None:
+    pytest.importorskip("xgboost", reason="needs overheard[xgboost]")
+    model = {"name": "xgboost", "objective": "reg:squarederror", "max_depth": 3}
+    few, many = (found(tmp_path, model, rounds, [])[0] for rounds in (1, 4))
+    assert few["utility_is"] == "r2"
+    assert 0 < few["utility"] < many["utility"] < 1
