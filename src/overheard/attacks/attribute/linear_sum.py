@@ -7,8 +7,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from overheard.attacks.front import answer, beforehand
+from overheard.attacks.front import answer
 from overheard.attacks.linear import decoded
+from overheard.attacks.stranger import beforehand
 from overheard.errors import ChooseAnotherAttack, FixData
 from overheard.programs.program import Candidates
 from overheard.programs.records import Records
