@@ -1,6 +1,6 @@
 """A plain loop over scikit-learn's linear models, recorded by `overheard.Recorder` and audited.
 
-    python scikit_learn.py classes|numbers OUT
+    python scikit_learn.py [classes|numbers [OUT]]
 
 SGDClassifier (logistic) or SGDRegressor (squared error, with its small ridge), one pass over each
 site's records a round, and the mean of the sites: what is sent are ``coef_`` and ``intercept_``.
@@ -89,11 +89,15 @@ def audited(out: Path, classes: bool) -> overheard.Audit:
     return overheard.audit(recording, threat, ["max_entropy", "majority"], ["north"])
 
 
-if __name__ == "__main__":
-    folder, asked = Path(sys.argv[2]), sys.argv[1] == "classes"
+def main(kind: str = "classes", out: str = "scikit-learn") -> None:
+    folder, asked = Path(out), kind == "classes"
     folder.mkdir()
     train(folder, asked)
     record = audited(folder, asked)
     for finding in record.findings:
         print(finding.client, finding.attack, finding.value, "majority", finding.majority)
     overheard.write_report(record, folder / "report.html")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from overheard.attacks import front
+from overheard.attacks import stranger
 from overheard.attacks.attribute.max_entropy import MaxEntropy
 from overheard.attacks.stranger import beforehand
 from overheard.errors import FixData
@@ -81,11 +81,11 @@ def test_records_alike_are_told_alike(granted) -> None:
 
 
 def test_what_was_learned_is_learned_once_and_not_kept_for_ever(monkeypatch) -> None:
-    monkeypatch.setattr(front, "MOST_REMEMBERED", 2)
+    monkeypatch.setattr(stranger, "MOST_REMEMBERED", 2)
     store, made = {}, []
 
     def asked(*parts) -> int:
-        return front.remembered(store, lambda: made.append(parts) or len(made), *parts)
+        return stranger.remembered(store, lambda: made.append(parts) or len(made), *parts)
 
     x, y = np.arange(6.0), np.arange(6)
     assert [asked(x, 1), asked(x, 1), asked(y, 1), asked(x.reshape(2, 3), 1)] == [1, 1, 2, 3]
