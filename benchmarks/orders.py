@@ -65,7 +65,7 @@ KNOWN: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "momentum, 5 epochs": (MLP, {**MOMENTUM, **BATCHES, "epochs": 5}),
     "Adam, layer normalisation": (NORMALISED, {**ADAM, **BATCHES}),
 }
-FULL = tuple(name for name in RECIPES if "full batch" in name)
+FULL = tuple(n for n, r in RECIPES.items() if "full batch" in n and "layers" not in r)
 KNOWN |= {name: (MLP, RECIPES[name]) for name in FULL}
 EPOCHS, RATES = (5, 10, 20), (0.05, 0.2)
 """Of RAND."""
