@@ -14,6 +14,9 @@ from overheard.attacks.attribute.max_entropy import MaxEntropy
 from overheard.attacks.order_search import dictionary
 from overheard.errors import FixData
 from overheard.programs.orders import Place, orders
+from overheard.report.html import render
+from overheard.report.markdown import render_markdown
+from overheard.report.verdict import headline
 from overheard.transcript.knowledge import BatchOrder
 from overheard.transcript.store import Recording
 from overheard.transcript.threat import EAVESDROPPER
@@ -78,10 +81,13 @@ def test_it_is_a_finding_with_a_remedy(federate: Federate) -> None:
     recording = federate(NETWORK, **SMALL, batch_size=8, shuffle={"seed": 7}, **ADAM)
     options = overheard.AuditOptions(rounds=False, coverage=False)
     record = overheard.audit(recording, EAVESDROPPER, [MaxEntropy()], options=options)
-    (note,) = [n for n in record.notes if "can be guessed" in n]
+    (note,) = [n for n in headline(record) if "can be guessed" in n]
     assert all(client in note for client in recording.clients)
     assert "seed 7: torch's DataLoader" in note
     assert "Do not seed" in note
+    page, text = render(record), render_markdown(record)
+    assert "can be guessed" in page.split('<section id="verdict"')[1].split("</section>")[0]
+    assert "Do not seed" in text.split("## Verdict")[1].split("## ")[0]
 
 
 def test_orders_that_nobody_seeded_are_not_claimed(federate: Federate) -> None:

@@ -1,22 +1,26 @@
 """Which candidate is each record, if nothing in a client's training is random?
 
-The answer is a point whose replay reproduces the returned model. Robust Gauss-Newton steps on what
-a replay of the belief leaves come close; then the few changes that lower the residual of a real
-replay are searched at the hard answer. An answer whose replay agrees with the message to rounding,
-where no change of one record or of two together could go unnoticed, is *proven*.
+The answer is a point whose replay reproduces the returned model. Clients drawn from the belief are
+trained like the client itself: the message is linearised along their paths, and what the line
+misses of *their* ends is the noise with which it is solved. The next belief is narrower, and so is
+that noise, until the answer is exact; a few last changes are tried by replay. An answer whose
+replay agrees with the message to rounding, where no change of one record or of two together could
+go unnoticed, is *proven*.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 
 from overheard.attacks.by_simulation import Answer
+from overheard.decoding.descent import descended
 from overheard.decoding.ridge import moment_sites, tilt
-from overheard.programs.course import Batches, Course, Part, batches_of, course_of
+from overheard.programs.course import Batches, Course, OneAdamStep, course_of
 from overheard.programs.recipe import Recipe
 from overheard.programs.simulated import Candidates
 from overheard.transcript.knowledge import Link
@@ -24,26 +28,33 @@ from overheard.transcript.knowledge import Link
 Array = NDArray[np.float64]
 Choice = NDArray[np.int64]
 Single = NDArray[np.float32]
+Wire = NDArray[np.floating[Any]]
 
 EQUATIONS = 8
 """Coordinates an unknown that are used at least, those that say most."""
 MOST_NUMBERS = 60_000_000
 """Of all columns together, beyond which no more coordinates are used."""
-_NEWTON, _POLISH = 8, 100  # passes of each kind at most
+FEWEST, MOST, WATCHED = 64, 128, 4
+"""Clients drawn from a belief: at first, at most, and those along whose paths columns are made."""
+_PASSES = 48  # Adam, five epochs on 1,000 records or one on 2,000, takes a dozen or two
+_POLISH = 12  # rounds of single changes: each mends at least one record
+_FURTHEST = 1 / 20  # share of the records in which they are made to differ at most
+_KEPT = 0.25  # of a belief, in the next: passes that jump are surer than they are right
+_DIFFER = 2.0  # records in which clients drawn from a belief differ from the likeliest, at least
+_LIKE_EACH = 0.3  # of the covariance of what columns miss, how much is taken as uncorrelated
+_STRAYS = 1e-4  # of the median variance of what columns miss, the least that a coordinate has
 _TAILS = 4.0  # degrees of freedom of the residual's Student distribution
 _SINGLE = 1e-6  # what single precision leaves of a sum of squares, relative to the largest
-_MISTAKEN = 0.1, 0.3  # share of mistakes among the changes that are made at once
 _FEW = 0.03  # prior variance of a change at the hard answer
 _PROVEN, _NEARLY_ALL = 8.0, 0.9  # units in the last place within which a proven answer's replay
 # must be, at nearly all coordinates: where a gradient is as small as its rounding, a step of Adam
 # does not repeat in another order of additions
-_ONES = 400  # single changes that are tried where several at once do not help
+_ONES = 48  # single changes that are tried beside several at once
 _LOOKED_AT = 5000  # pairs of changes
 _BITS, _UNLIKELY = 4000, 15.0  # coordinates whose last bits are looked at; e to the minus that is
 # the chance that a change leaves as few of them different as there are
 _SHARPEST = 300.0  # what the records do to a coordinate, in units of its noise: more precision
 # than single precision can use together with the other coordinates'
-_GAIN = 1e-3  # of the sum of squares, in units of rounding's variance: less is arithmetic
 _MOVED = 0.02  # share of the coordinates, beyond those that differ, that a change must move
 
 
@@ -65,41 +76,71 @@ class Replay:
         self.link, self.prior, self.candidates = link, prior, candidates
         known: Sequence[Choice | None] = orders or [None] * len(link)
         self.courses = [
-            course_of(recipe, sent, candidates, batches_of(recipe, len(prior), order))
-            for sent, order in zip(link.sent, known, strict=True)
+            course_of(recipe, sent, returned, candidates, order)
+            for sent, returned, order in zip(link.sent, link.returned, known, strict=True)
         ]
+        self.lines = [course for course in self.courses if isinstance(course, OneAdamStep)]
         self.ties = _told_apart(ties, [course.batches for course in self.courses])
-        self.place = [np.spacing(np.abs(r)).astype(np.float64) for r in link.returned]
+        self.rng = np.random.default_rng(0)
+        some = candidates.drawn(prior, WATCHED, self.rng)
+        self.which = [_telling(course, some) for course in self.courses]
+        self.place = self._taken(np.spacing(np.abs(link.returned)))
+        self.returned = self._taken(link.returned)
         self.values = prior.shape[1]
-        self.which: list[Choice] = []
 
     def answer(self) -> Answer | None:
         """The proven answer, or None."""
-        if all(course.straight for course in self.courses) and self.candidates.present.all():
-            found = self._posterior(self.prior)
-            return self._proven(self._descended(self._hard(found)), found)
-        belief, best, least, worse = self.prior, self._hard(self.prior), np.inf, 0
-        for number in range(_NEWTON):
-            found = self._posterior(belief)
+        if self.lines:
+            return self._straight()
+        belief, clients, differ = self.prior, FEWEST, _DIFFER
+        best, least = self._hard(belief), np.inf
+        for _ in range(_PASSES):
+            found = self._posterior(belief, clients)
             choice = self._hard(found)
-            left = self._left(choice)
-            worse = 0 if left < least else worse + 1
+            if clients == MOST and np.array_equal(choice, best):
+                choice, left = self._polished(best, least)
+                found = np.eye(self.values)[choice]
+            else:
+                left = float(self._left(choice[None])[0])
             if left < least:
-                best, least = choice, left
-            if worse > 1 or (best is choice and self._done(choice, left)):
+                best, least, differ = choice, left, max(differ / 2, _DIFFER)
+                if self._done(best, least):
+                    break
+            elif clients < MOST:
+                clients *= 2
+            elif differ < _FURTHEST * len(belief):
+                differ *= 2  # sure of what is wrong: clients that differ more see further
+            else:
                 break
-            belief = np.clip(found, 0.02, 0.98) if number >= 3 else (belief + found) / 2
-            belief = belief / belief.sum(axis=1, keepdims=True)
-        return self._proven(self._polished(best, least))
+            unsure = max(differ / len(belief), float(1 - found.max(axis=1).mean()) / 2)
+            belief = _opened(_KEPT * belief + (1 - _KEPT) * found, unsure)
+        return self._proven(self._polished(best, least)[0])
+
+    def _straight(self) -> Answer | None:
+        """One step of Adam: a Gaussian solve, and the changes that lower its residual."""
+        found = self._solved(*self._on_line(self._hard(self.prior)))
+        choice = self._hard(found)
+        columns, residual, _ = self._on_line(choice)
+        choice = descended(choice, *_products(columns, residual), self.candidates.present)
+        return self._proven(choice, found)
+
+    def _on_line(self, choice: Choice) -> tuple[Single, Single, Array]:
+        """As `_measured`, at an answer: rounding is the only noise, and its size is known."""
+        columns = self._columns(choice[None])
+        reach = np.sqrt(np.einsum("nr,nr->r", columns, columns, dtype=np.float64))
+        sd = np.maximum(self._taken([line.doubt for line in self.lines]), reach / _SHARPEST)
+        left = self._taken([line.unexplained(choice) for line in self.lines]) / sd
+        white = columns / sd.astype(np.float32)
+        return white, left.astype(np.float32), np.eye(self.values)[choice][:, 1:].ravel()
 
     def first_left(self) -> float:
-        """What the first step's answer leaves: by far the least under the right order."""
-        return self._left(self._hard(self._posterior(self.prior)))
+        """What the answer of a first, rough pass leaves: by far the least under the right order."""
+        found = self._posterior(self.prior, FEWEST // 4)
+        return float(self._left(self._hard(found)[None])[0])
 
     def repeats(self, choice: Choice) -> bool:
         """Does the replay of an answer agree with the message to rounding?"""
-        self._linearised(np.eye(self.values)[choice])  # settles the coordinates
-        return _agrees(np.abs(self._apart(choice)))
+        return _agrees(np.abs(self._apart(choice[None])[0]))
 
     def _done(self, choice: Choice, left: float) -> bool:
         """Is there nothing left, or is it rounding and no record could be otherwise?"""
@@ -108,19 +149,65 @@ class Replay:
         found = self._proven(choice)
         return found is not None and not found.notes["unseen_records"]
 
-    def _posterior(self, belief: Array) -> Array:
-        """Probabilities by one robust Gauss-Newton step: a Gaussian solve with the prior's moments,
-        in which each record's own is then replaced by the discrete prior (as rung 1 does it)."""
-        if self.courses[0].net.mixes:
-            belief = np.eye(self.values)[belief.argmax(axis=1)]
-        gram, told = _products(*self._linearised(belief))
-        told = told + gram @ belief[:, 1:].ravel()
+    def _taken(self, models: Sequence[Wire] | Wire) -> Array:
+        """The coordinates that are used of a model (..., P) of every round, one after the other."""
+        used = [model[..., which] for model, which in zip(models, self.which, strict=True)]
+        return np.concatenate(used, axis=-1).astype(np.float64)
+
+    def _columns(self, chosen: Choice) -> Single:
+        """What each candidate of each record adds (n (K - 1), R), averaged over clients (S, n)."""
+        made = [
+            course.columns(course.parts(chosen), which).reshape(-1, len(which))
+            for course, which in zip(self.courses, self.which, strict=True)
+        ]
+        return np.concatenate(made, axis=1)
+
+    def _measured(self, belief: Array, clients: int) -> tuple[Single, Single, Array]:
+        """Whitened columns (n (K - 1), R), what the message is beyond the mean of clients drawn
+        from the belief (R,), and the mean of their records (n (K - 1),).
+
+        What the columns miss of those clients' ends (signs of early steps, units that few records
+        switch on, what is done through later gradients) is noise, and these clients show its
+        covariance.
+        """
+        chosen = self.candidates.drawn(belief, clients, self.rng)
+        ends = self._taken([course.ends(chosen) for course in self.courses])
+        columns = self._columns(chosen[:WATCHED])
+        each = np.eye(self.values)[chosen][:, :, 1:].reshape(clients, -1)
+        mean, centre = each.mean(axis=0), ends.mean(axis=0)
+        missed = (ends - centre - ((each - mean) @ columns)) / np.sqrt(clients - 1)
+        spread = np.einsum("sr,sr->r", missed, missed)
+        # where none of these clients strays a message still may
+        sd = np.sqrt(spread + _STRAYS * np.median(spread) + self.place**2)
+        common = missed / sd * np.sqrt(1 - _LIKE_EACH)
+        _, size, basis = np.linalg.svd(common, full_matrices=False)
+        shrunk = 1 - np.sqrt(_LIKE_EACH / (_LIKE_EACH + size**2))
+
+        def white(rows: Any) -> Single:
+            made = (rows / sd).astype(np.float32)
+            return np.asarray(made - ((made @ basis.T) * shrunk).astype(np.float32) @ basis)
+
+        basis, sd = basis.astype(np.float32), sd.astype(np.float32)
+        residual = white(self.returned - centre)
+        # a message strays further than these clients: by how much, and where, it says itself
+        middle = max(float(np.median(np.abs(residual))) / 0.6745, 1e-12)
+        weight = np.sqrt((_TAILS + 1) / (_TAILS + (residual / middle) ** 2)) / middle
+        return white(columns) * weight, residual * weight, mean
+
+    def _posterior(self, belief: Array, clients: int) -> Array:
+        """Probabilities by one robust Gauss-Newton step."""
+        return self._solved(*self._measured(belief, clients))
+
+    def _solved(self, columns: Single, residual: Single, mean: Array) -> Array:
+        """A Gaussian solve with the prior's moments, in which each record's own is then replaced by
+        the discrete prior (as rung 1 does it)."""
+        gram, told = _products(columns, residual)
+        told = told + gram @ mean
         precision, shift = moment_sites(self.prior)
         n, free = shift.shape
         blocks = gram.reshape(n, free, n, free)
         blocks[np.arange(n), :, np.arange(n)] += precision
-        inverse, _ = linalg.lapack.dpotri(linalg.lapack.dpotrf(gram, lower=1)[0], lower=1)
-        inverse = np.tril(inverse) + np.tril(inverse, -1).T
+        inverse = _inverse(gram)
         mean = (inverse @ (told + shift.ravel())).reshape(n, free)
         own = np.linalg.inv(inverse.reshape(n, free, n, free)[np.arange(n), :, np.arange(n)])
         return tilt(self.prior, own - precision, np.einsum("nkl,nl->nk", own, mean) - shift)
@@ -137,94 +224,32 @@ class Replay:
         made[order[self.candidates.members :]] = absent
         return np.asarray(made)
 
-    def _apart(self, choice: Choice) -> Array:
-        """What the replay of an answer leaves where records tell, in units of the last place."""
-        each, made = np.eye(self.values)[choice], []
-        for number, (course, returned) in enumerate(
-            zip(self.courses, self.link.returned, strict=True)
-        ):
-            which = self.which[number]
-            left = returned[which].astype(np.float64) - course.run(each)[which]
-            made.append(left / self.place[number][which])
-        return np.concatenate(made)
+    def _apart(self, chosen: Choice) -> Array:
+        """What replays of answers (S, n) leave where records tell, in units of the last place."""
+        ends = self._taken([course.ends(chosen) for course in self.courses])
+        return np.asarray((self.returned - ends) / self.place)
 
-    def _left(self, choice: Choice) -> float:
-        """How much that is, a few coordinates that are far off counting little more than others."""
-        return float(np.mean(np.log1p(self._apart(choice) ** 2)))
+    def _left(self, chosen: Choice) -> Array:
+        """How much that is (S,), a few coordinates that are far off counting little more than
+        others."""
+        return np.asarray(np.log1p(self._apart(chosen) ** 2).mean(axis=1))
 
-    def _linearised(self, belief: Array) -> tuple[NDArray[np.float32], Array, Array]:
-        """Columns (n (K - 1), R), what the replay of the belief leaves (R,) and its robust sd."""
-        made, left, places = [], [], []
-        for number, (course, returned) in enumerate(
-            zip(self.courses, self.link.returned, strict=True)
-        ):
-            end, parts = course.linearised(belief, returned)
-            if len(self.which) <= number:
-                self.which.append(_telling(course, parts))
-            which = self.which[number]
-            made.append(course.columns(parts, which).reshape(-1, len(which)))
-            left.append(returned[which].astype(np.float64) - end[which])
-            places.append(self.place[number][which])
-        columns, residual = np.concatenate(made, axis=1), np.concatenate(left)
-        # rows in units of what the records do to them; a step whose sign a replay of half-believed
-        # records gets wrong moves a coordinate far: Student's tails
-        reach = np.sqrt(np.einsum("nr,nr->r", columns, columns, dtype=np.float64))
-        reach = np.maximum(reach, 1e-12 * float(reach.max(initial=1e-300)))
-        if all(course.straight for course in self.courses):
-            told = zip(self.courses, self.link.returned, self.which, strict=True)
-            sd = np.concatenate([course.doubt(end)[which] for course, end, which in told])
-            return columns, residual, np.maximum(sd, reach / _SHARPEST)
-        scaled = residual / reach
-        middle = max(float(np.median(np.abs(scaled))) / 0.6745, 1e-12)
-        weight = (_TAILS + 1) / (_TAILS + np.minimum(np.abs(scaled / middle), 1e6) ** 2)
-        sd = np.hypot(reach * middle / np.sqrt(weight), np.concatenate(places))
-        return columns, residual, sd
-
-    def _descended(self, choice: Choice) -> Choice:
-        """Of a straight line the changes of one record, or of two together, that lower the
-        residual most, until none does: no replay is needed to say so."""
-        n, free, rows = len(choice), self.values - 1, np.arange(len(choice))
-        gram, told = _products(*self._linearised(np.eye(self.values)[choice]))
-        whole = np.zeros((n, self.values, n, self.values), np.float32)
-        whole[:, 1:, :, 1:] = gram.reshape(n, free, n, free)
-        left = np.column_stack([np.zeros(n), told.reshape(n, free)])
-        for _ in range(len(choice)):
-            record, other = np.nonzero(np.arange(self.values) != choice[:, None])
-            now = choice[record]
-            across = whole[record, other] - whole[record, now]  # (c, n, K)
-            both = across[:, record, other] - across[:, record, now]
-            alone = 2 * (left[record, other] - left[record, now]) - np.diagonal(both)
-            pairs = alone[:, None] + alone[None, :] - 2 * both
-            pairs[record[:, None] == record[None, :]] = -np.inf
-            pairs[np.diag_indices(len(pairs))] = alone
-            best = int(np.argmax(pairs))
-            if pairs.flat[best] <= _GAIN:
-                break
-            for one in {best // len(pairs), best % len(pairs)}:
-                i, a, b = record[one], now[one], other[one]
-                left -= whole[i, b] - whole[i, a]
-                choice = np.where(rows == i, b, choice)
-        return choice
-
-    def _polished(self, choice: Choice, least: float) -> Choice:
-        """The changes that the linearised residual at the hard answer asks for, again and again:
-        those that stand out, even where the residual grows for now; else those that lower it."""
-        best, left, seen = choice, least, {choice.tobytes()}
+    def _polished(self, choice: Choice, left: float) -> tuple[Choice, float]:
+        """The changes that clients who differ from the answer in a few records ask for, as long as
+        the best of them lower the residual of a real replay."""
         for _ in range(_POLISH):
-            if best is choice and self._done(choice, left):
+            if not left:
                 break
-            changed = self._better(choice, left, seen)
-            if changed is None:
+            tried = self._better(choice)
+            every = self._left(tried)
+            if every.min(initial=np.inf) >= left * (1 - 1e-9):
                 break
-            choice, left = changed
-            seen.add(choice.tobytes())
-            if left < least:
-                best, least = choice, left
-        return best
+            choice, left = tried[int(every.argmin())], float(every.min())
+        return choice, left
 
     def _changes(
-        self, choice: Choice, columns: NDArray[np.float32]
-    ) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.float32]]:
+        self, choice: Choice, columns: Single
+    ) -> tuple[NDArray[np.intp], NDArray[np.intp], Single]:
         """Every change of one record (records, candidates) and what it does (changes, R)."""
         n = len(choice)
         full = np.zeros((n, self.values, columns.shape[1]), np.float32)
@@ -232,49 +257,25 @@ class Replay:
         record, other = np.nonzero(np.arange(self.values) != choice[:, None])
         return record, other, full[record, other] - full[record, choice[record]]
 
-    def _better(self, choice: Choice, left: float, seen: set[bytes]) -> tuple[Choice, float] | None:
-        columns, residual, sd = self._linearised(np.eye(self.values)[choice])
+    def _better(self, choice: Choice) -> Choice:
+        """Answers (S, n) to try: the best 2, 4, ... changes together, and the best ones alone."""
+        each = np.eye(self.values)[choice]
+        columns, residual, mean = self._measured(_opened(each, _DIFFER / len(each)), MOST)
+        residual = residual - (each[:, 1:].ravel() - mean).astype(np.float32) @ columns
         record, other, change = self._changes(choice, columns)
-        gram, told = _products(change, residual, sd)
+        gram, told = _products(change, residual)
         gram[np.diag_indices(len(gram))] += 1 / _FEW
-        size = linalg.solve(gram, told, assume_a="pos", check_finite=False)
-        order = np.argsort(-size, kind="stable")
-        order = order[size[order] > 0]
+        inverse = _inverse(gram)
+        own = 1 / np.diagonal(inverse)
+        # log odds of each change, its own prior taken out: of one that hardly shows they are even,
+        # and it is tried before those that would show and do not
+        odds = own * (inverse @ told) - (own - 1 / _FEW) / 2
+        order = np.argsort(-odds, kind="stable")
         order = order[np.sort(np.unique(record[order], return_index=True)[1])]
-        # noise asks for changes and against them alike: how many stand out is read off those that
-        # are asked against
-        wrong = np.searchsorted(np.sort(size), -size[order], side="right")
-        for share in _MISTAKEN:
-            outstanding = np.flatnonzero(wrong <= share * np.arange(1, len(order) + 1))
-            if len(outstanding):
-                made = self._with(choice, record, other, order, int(outstanding[-1]) + 1)
-                if made.tobytes() not in seen:
-                    return made, self._left(made)
-        count = 1 << max(int(np.log2(max(len(order), 1))), 0)
-        while count >= 1 and len(order):
-            made = self._with(choice, record, other, order, count)
-            now = self._left(made)
-            if now < left * (1 - 1e-9) and made.tobytes() not in seen:
-                return made, now
-            count //= 2
-        every = np.argsort(-size, kind="stable")
-        return self._single(choice, left, (record, other, every[:_ONES]))
-
-    def _single(
-        self,
-        choice: Choice,
-        left: float,
-        changes: tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp]],
-    ) -> tuple[Choice, float] | None:
-        """The first single change that lowers the residual: what a change does to units that are
-        switched off is in no column."""
-        record, other, order = changes
-        for at in range(len(order)):
-            made = self._with(choice, record, other, order[at:], 1)
-            now = self._left(made)
-            if now < left * (1 - 1e-9):
-                return made, now
-        return None
+        together = 2 ** np.arange(1, max(int((odds > 0).sum()), 1).bit_length())
+        made = [self._with(choice, record, other, order, int(count)) for count in together]
+        made += [self._with(choice, record, other, order[at:], 1) for at in range(_ONES)]
+        return np.array([one for one in made if not np.array_equal(one, choice)])
 
     def _with(
         self,
@@ -299,16 +300,14 @@ class Replay:
     def _proven(self, choice: Choice, before: Array | None = None) -> Answer | None:
         """The answer, where its replay agrees to rounding. Records of which a change would go
         unnoticed keep what was known of them before (n, K), the prior if nothing else was."""
-        apart = np.abs(self._apart(choice))
+        apart = np.abs(self._apart(choice[None])[0])
         if not _agrees(apart):
             return None
-        columns, _, _ = self._linearised(np.eye(self.values)[choice])
-        record, _, change = self._changes(choice, columns)
-        place = np.concatenate([p[w] for p, w in zip(self.place, self.which, strict=True)])
+        record, _, change = self._changes(choice, self._columns(choice[None]))
         # how many coordinates a change moves, not how far: where Adam divides by almost nothing a
         # few go very far, and as many may differ in a proven answer
         far = 2 * _PROVEN
-        moves = (change / place).astype(np.float32)
+        moves = (change / self.place).astype(np.float32)
         white = np.clip(moves, -far, far)
         both = white @ white.T
         alone = np.diagonal(both).copy()
@@ -360,12 +359,24 @@ def _told_apart(ties: NDArray[np.intp], rounds: Sequence[Batches]) -> NDArray[np
     return ties
 
 
-def _products(columns: Single, residual: Array, sd: Array) -> tuple[Array, Array]:
+def _opened(belief: Array, least: float) -> Array:
+    """The belief with no candidate below a probability: clients drawn from it differ."""
+    belief = np.maximum(belief, least)
+    return np.asarray(belief / belief.sum(axis=1, keepdims=True))
+
+
+def _products(columns: Single, residual: Single) -> tuple[Array, Array]:
     """Inner products of the whitened columns with each other and with the residual."""
-    white = columns / sd.astype(np.float32)
-    gram = (white @ white.T).astype(np.float64)
+    upper = np.triu(linalg.blas.ssyrk(1.0, columns.T, trans=1).astype(np.float64))
+    gram = upper + np.triu(upper, 1).T
     gram[np.diag_indices(len(gram))] += _SINGLE * float(np.diagonal(gram).max(initial=0.0))
-    return gram, (white @ (residual / sd).astype(np.float32)).astype(np.float64)
+    return gram, (columns @ residual).astype(np.float64)
+
+
+def _inverse(gram: Array) -> Array:
+    """Of a positive definite matrix."""
+    made, _ = linalg.lapack.dpotri(linalg.lapack.dpotrf(gram, lower=1)[0], lower=1)
+    return np.asarray(np.tril(made) + np.tril(made, -1).T)
 
 
 def _bits_changed(moves: Single, apart: Array, alike: NDArray[np.intp]) -> NDArray[np.bool_]:
@@ -395,11 +406,11 @@ def _agrees(apart: Array) -> bool:
     return bool(len(apart)) and float((apart <= _PROVEN).mean()) >= _NEARLY_ALL
 
 
-def _telling(course: Course, parts: Sequence[Part]) -> Choice:
-    """The coordinates in which the candidates of some records differ most."""
+def _telling(course: Course, clients: Choice) -> Choice:
+    """The coordinates in which the candidates of some records differ most, of clients (S, n)."""
     n = course.candidates.inputs.shape[1]
     some = np.sort(np.random.default_rng(0).permutation(n)[:64])
-    made = course.columns(parts, np.arange(len(course.sent)), some)
+    made = course.columns(course.parts(clients), np.arange(len(course.sent)), some)
     power = np.einsum("nkr,nkr->r", made[some], made[some])
     live = np.flatnonzero(power > 0)
     unknowns = n * made.shape[1]

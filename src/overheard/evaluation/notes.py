@@ -1,7 +1,7 @@
 """What must be known to read an audit's numbers? Sentences that stand beside them.
 
-What was said in the clear and promised, whether the recording is whole, whose order of batches can
-be guessed, what counts as right, where equations were too few, and which answers flag themselves.
+What was said in the clear and promised, whether the recording is whole, what counts as right, where
+equations were too few, and which answers flag themselves.
 """
 
 from __future__ import annotations
@@ -25,25 +25,9 @@ def notes_of(recording: Recording, findings: Sequence[Finding]) -> tuple[str, ..
     return (
         *said,
         *(() if recording.closed else (stopped,)),
-        *order_notes(findings),
         *range_notes(findings),
         *rank_notes(findings),
         *flag_notes(findings),
-    )
-
-
-def order_notes(findings: Sequence[Finding]) -> tuple[str, ...]:
-    """In words, once per seed: whose mini-batches come in an order that was guessed."""
-    clients: dict[str, list[str]] = {}
-    for found in findings:
-        if said := found.details.get("order_guessed"):
-            clients.setdefault(str(said), []).append(found.client)
-    return tuple(
-        f"Clients shuffle in an order that can be guessed, {', '.join(dict.fromkeys(who))} with "
-        f"{said}. Their mini-batches then hide nothing: what is said of their records was proven "
-        "by training again. Do not seed the shuffling, or seed it at every client from a secret "
-        "of its own."
-        for said, who in clients.items()
     )
 
 

@@ -1,14 +1,14 @@
 """What does a client return whose training has nothing random in it, and what do its records do?
 
-The batches are known: full ones, or those of an order that is known. Records may be partly each of
-their candidates, so that a belief can be replayed as well as an answer, and the returned model is
-differentiated by what each record is, step by step (docs/decoders.md sections 8 and 8.1).
+The batches are known: full ones, or those of an order that is known. Clients whose records are
+drawn from a belief are trained in the same way, and the returned model is differentiated by what
+each record is, step by step along their paths (docs/decoders.md sections 8 and 8.1).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 
 from overheard.programs.networks import Network, network
 from overheard.programs.recipe import Adam, Recipe
-from overheard.programs.rules import adam, rule_of
+from overheard.programs.rules import adam
 from overheard.programs.simulated import MOST_STRETCHES, Candidates, responses
+from overheard.programs.training import Trace, local_training
 
 Array = NDArray[np.float64]
 Wire = NDArray[np.floating[Any]]
@@ -25,7 +26,9 @@ Single = NDArray[np.float32]
 Indices = NDArray[np.int64]
 Batches = Sequence[Indices]
 """The records of every local step."""
+
 _VISIBLE = 10.0  # standard deviations of rounding by which a step of Adam must fall short of a sign
+_AT_ONCE = 1 << 24  # numbers of the inputs of clients that are trained together
 
 
 def batches_of(recipe: Recipe, records: int, order: Indices | None = None) -> Batches:
@@ -60,15 +63,14 @@ def rounded(recipe: Recipe, returned: Wire) -> Array:
     return np.asarray(np.hypot(place, recipe.learning_rate * float(np.finfo(returned.dtype).eps)))
 
 
-def shown_gradient(recipe: Recipe, sent: Wire, returned: Wire) -> tuple[Array, Array] | None:
+def shown_gradient(recipe: Recipe, sent: Wire, returned: Wire) -> tuple[Array, Array]:
     """Of one full-batch step of Adam: the gradient (P,) that it took, and the returned model's
-    slope by it (P,): 0 where rounding hides all but the sign. None of other training.
+    slope by it (P,): 0 where rounding hides all but the sign.
 
     The step is ``-rate g / (|g| + eps)``, so that r = |step| / rate gives |g| = eps r / (1 - r).
     """
     chosen, rate = recipe.optimiser, recipe.learning_rate
-    if not one_adam_step(recipe) or not isinstance(chosen, Adam):
-        return None
+    assert isinstance(chosen, Adam)
     start = sent.astype(np.float64)
     direction = (start - returned) / rate
     if chosen.decoupled:
@@ -86,81 +88,52 @@ def shown_gradient(recipe: Recipe, sent: Wire, returned: Wire) -> tuple[Array, A
 
 
 class Course:
-    """Local training from the model that was sent, on known batches."""
+    """Local training from the model that was sent, visiting the records in a known order (epochs,
+    n), or all at once."""
 
     def __init__(
-        self, recipe: Recipe, sent: Wire, candidates: Candidates, batches: Batches
+        self, recipe: Recipe, sent: Wire, candidates: Candidates, order: Indices | None = None
     ) -> None:
-        self.recipe, self.sent, self.candidates, self.batches = recipe, sent, candidates, batches
+        self.recipe, self.sent, self.candidates, self.order = recipe, sent, candidates, order
+        self.batches = batches_of(recipe, candidates.inputs.shape[1], order)
         self.net: Network = network(recipe)
 
-    @property
-    def straight(self) -> bool:
-        """Is what was heard a straight line of the records, but for rounding?"""
-        return one_adam_step(self.recipe)
-
-    def doubt(self, returned: Wire) -> Array:
-        """Of a straight line: the standard deviation (P,) of rounding."""
-        return rounded(self.recipe, returned)
-
-    def _batch(self, weights: Array, which: Indices) -> tuple[Wire, Wire, Wire]:
-        """Inputs (1, b, d), labels and weights (1, b) of a step on these records."""
-        c, dtype = self.candidates, self.sent.dtype
-        some = weights[which]
-        if c.present.all() and (some.max(axis=1) == 1).all():
-            chosen = some.argmax(axis=1)
-            share = np.full(len(which), 1 / len(which))
-            x, y = c.inputs[chosen, which], c.labels[chosen, which]
-        else:
-            inside = np.flatnonzero(c.present)
-            members = len(which) if c.present.all() else c.members
-            share = some.T[inside].ravel() / members
-            x = c.inputs[inside][:, which].reshape(-1, c.inputs.shape[2])
-            y = c.labels[inside][:, which].ravel()
-        return x[None].astype(dtype), y[None].astype(dtype), share[None].astype(dtype)
-
-    def run(
-        self, weights: Array, path: list[Wire] | None = None, slopes: list[Array] | None = None
-    ) -> Wire:
-        """The returned model (P,) for weights (n, K) of every record's candidates.
-
-        Weights of zero and one are the client itself, bit for bit where its library adds in the
-        same order. ``path`` and ``slopes``: where to note every step's model and gradient.
-        """
-        theta, rule = np.array(self.sent[None]), rule_of(self.recipe)
-        gradient, state = self.net.gradient(theta, np.random.default_rng(0)), rule.init(theta)
-        for which in self.batches:
-            slope = gradient(*self._batch(weights, which))
-            if path is not None:
-                path.append(theta[0].copy())
-            if slopes is not None:
-                slopes.append(slope.astype(np.float64))
-            step, state = rule.update(slope, state, theta)
-            theta += step
-        return np.asarray(theta[0])
-
-    def linearised(self, weights: Array, returned: Wire) -> tuple[Wire, list[Part]]:
-        """The returned model, and the parts of the training in which records act."""
-        path: list[Wire] = []
-        slopes: list[Array] = []
-        end = self.run(weights, path, slopes)
-        shown = shown_gradient(self.recipe, self.sent, returned)
-        if shown is not None:  # far from a straight line at any belief, and not at what was heard
-            gradient, slope = shown
-            scale = (slope / self.candidates.members).astype(np.float32)
-            part = Part(self.batches[0], path[0].astype(np.float32), scale)
-            return returned - slope * (gradient - slopes[0][0]), [part]
-        response = responses(self.recipe, self.sent, np.stack(slopes))
-        full = self.recipe.full_batch
-        pieces = MOST_STRETCHES if full else len(path)
+    def ends(self, chosen: Indices, trace: Trace | None = None) -> Wire:
+        """What clients return (S, P) whose records are these candidates (S, n): the client itself,
+        bit for bit where its library adds in the same order."""
+        together = max(1, _AT_ONCE // self.candidates.inputs[0].size)
         made = []
+        for first in range(0, len(chosen), together):
+            rng = np.random.default_rng(0)  # nothing is drawn
+            some = chosen[first : first + together]
+            data = self.candidates.shards(some, self.sent.dtype, rng)
+            if self.order is not None:
+                shape = len(data), self.order.shape[1]
+                data = replace(data, orders=tuple(np.broadcast_to(o, shape) for o in self.order))
+            made.append(local_training(self.recipe, self.sent, data, rng, trace=trace))
+        return np.concatenate(made)
+
+    def parts(self, chosen: Indices) -> list[Part]:
+        """The parts of the training in which records act, on average over these clients (S, n):
+        where Adam's steps are near-signs, one client's slopes say little of another's."""
+        full, share = self.recipe.full_batch, 1 / len(chosen)
+        path, response = np.zeros((2, len(self.batches), self.sent.size), np.float32)
+        for one in chosen:
+            slopes: list[Wire] = []
+
+            def watch(step: int, theta: Wire, slope: Wire, slopes: list[Wire] = slopes) -> None:
+                path[step] += theta[0] * share
+                slopes.append(slope.copy())
+
+            self.ends(one[None], watch)
+            response += responses(self.recipe, self.sent, np.stack(slopes)) * share
+        made = []
+        pieces = MOST_STRETCHES if full else len(path)
         for group in np.array_split(np.arange(len(path)), min(pieces, len(path))):
             records = self.batches[int(group[0])]
-            share = 1 / (self.candidates.members if full else len(records))
-            scale = (response[group].sum(axis=0) * share).astype(np.float32)
-            middle = np.mean([path[t] for t in group], axis=0).astype(np.float32)
-            made.append(Part(records, middle, np.broadcast_to(scale, middle.shape)))
-        return end, made
+            size = self.candidates.members if full else len(records)
+            made.append(Part(records, path[group].mean(axis=0), response[group].sum(axis=0) / size))
+        return made
 
     def columns(
         self, parts: Sequence[Part], which: Indices, records: Indices | None = None
@@ -190,32 +163,54 @@ class Course:
         return np.asarray(rows.columns(which), dtype=np.float32)
 
 
-class Mixing(Course):
-    """The same of a module whose records change each other's outputs (batch normalisation): a
-    record has no gradient of its own, so its other candidates are put in its place one by one.
-    Records that are partly each of their candidates mislead here: a belief is what is likeliest."""
+class OneAdamStep(Course):
+    """One full-batch step of Adam: far from a straight line at any belief, and a straight line,
+    but for rounding, at the gradient that was heard."""
 
-    def linearised(self, weights: Array, returned: Wire) -> tuple[Wire, list[Part]]:
-        choice = weights.argmax(axis=1)
-        end = self.run(np.eye(weights.shape[1])[choice])
-        return end, [Part(choice, end.astype(np.float32), np.ones(1, np.float32))]
+    def __init__(self, recipe: Recipe, sent: Wire, candidates: Candidates, returned: Wire) -> None:
+        super().__init__(recipe, sent, candidates)
+        self.gradient, self.slope = shown_gradient(recipe, sent, returned)
+        self.doubt = rounded(recipe, returned)
+
+    def parts(self, chosen: Indices) -> list[Part]:
+        scale = (self.slope / self.candidates.members).astype(np.float32)
+        return [Part(self.batches[0], self.sent.astype(np.float32), scale)]
+
+    def unexplained(self, choice: Indices) -> Array:
+        """What an answer (n,) leaves of the returned model (P,), on that line."""
+        taken: list[Wire] = []
+        self.ends(choice[None], lambda step, theta, slope: taken.append(slope[0].copy()))
+        return np.asarray(self.slope * (self.gradient - taken[0]))
+
+
+class Mixing(Course):
+    """Records that change each other's outputs (batch normalisation) have no gradient of their own:
+    each other candidate is put in a record's place, and that client is trained."""
+
+    def parts(self, chosen: Indices) -> list[Part]:
+        return [Part(one, self.sent, np.ones(1, np.float32)) for one in chosen]
 
     def columns(
         self, parts: Sequence[Part], which: Indices, records: Indices | None = None
     ) -> Single:
-        choice, values = parts[0].records, len(self.candidates.present)
-        now = np.eye(values)[choice]
-        end = self.run(now)[which].astype(np.float64)
-        made = np.zeros((len(choice), values, len(which)))
-        for i in range(len(choice)) if records is None else records:
-            for k in np.flatnonzero(np.arange(values) != choice[i]):
-                other = now.copy()
-                other[i] = np.eye(values)[k]
-                made[i, k] = self.run(other)[which] - end
+        values, n, _ = self.candidates.inputs.shape
+        made = np.zeros((n, values, len(which)))
+        for part in parts:
+            now = part.records
+            end = self.ends(now[None])[0, which].astype(np.float64)
+            for i in range(n) if records is None else records:
+                others = np.flatnonzero(np.arange(values) != now[i])
+                swapped = np.where(np.arange(n) == i, others[:, None], now)
+                made[i, others] += (self.ends(swapped)[:, which] - end) / len(parts)
         return np.asarray(made[:, 1:] - made[:, :1], dtype=np.float32)
 
 
-def course_of(recipe: Recipe, sent: Wire, candidates: Candidates, batches: Batches) -> Course:
-    """The course of a client with these batches."""
-    kind = Mixing if network(recipe).mixes else Course
-    return kind(recipe, sent, candidates, batches)
+def course_of(
+    recipe: Recipe, sent: Wire, returned: Wire, candidates: Candidates, order: Indices | None
+) -> Course:
+    """The course of a client that returned this model."""
+    if network(recipe).mixes:
+        return Mixing(recipe, sent, candidates, order)
+    if one_adam_step(recipe):
+        return OneAdamStep(recipe, sent, candidates, returned)
+    return Course(recipe, sent, candidates, order)

@@ -37,6 +37,7 @@ def render_markdown(
     lines += [f"- **{v.level.sign} {v.level.name}**: {_sentence(v)}" for v in answers]
     if not answers:
         lines += ["Nothing was measured: no attack was run."]
+    lines += [f"- {_text(note)}" for note in verdict.guessed_orders(audit)]
     lines += ["", _text(replay_words(audit))]
     rules = verdict.rules().items()
     lines += ["", *(f"> {level.sign} {level.name}: {rule}" for level, rule in rules), ""]

@@ -60,6 +60,7 @@ class Page:
         self.pooled = verdict.judge_pooled(audit)
         self.topics = verdict.topics(audit)
         self.verdicts = verdict.verdicts(audit)
+        self.guessed_orders = verdict.guessed_orders(audit)
         self.attacks = words.unique(
             [i.name for i in audit.attacks]
             + [f.attack for f in verdict.everything(audit)]

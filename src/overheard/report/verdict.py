@@ -330,7 +330,22 @@ def headline(audit: Audit) -> list[str]:
     """The verdicts as plain sentences, one per question or attribute."""
     if not audit.findings and not audit.skipped and not audit.failed:
         return ["Nothing was measured: no attack was run."]
-    return [verdict.text for verdict in verdicts(audit)]
+    return [*(verdict.text for verdict in verdicts(audit)), *guessed_orders(audit)]
+
+
+def guessed_orders(audit: Audit) -> list[str]:
+    """Once per seed: whose mini-batches come in an order that was guessed, and the remedy."""
+    clients: dict[str, list[str]] = {}
+    for found in audit.findings:
+        if said := found.details.get("order_guessed"):
+            clients.setdefault(str(said), []).append(found.client)
+    return [
+        f"Clients shuffle in an order that can be guessed, {', '.join(dict.fromkeys(who))} with "
+        f"{said}. Their mini-batches then hide nothing: what is said of their records was proven "
+        "by training again. Do not seed the shuffling, or seed it at every client from a secret "
+        "of its own."
+        for said, who in clients.items()
+    ]
 
 
 def _place(topic: Topic) -> tuple[bool, bool]:
