@@ -21,6 +21,7 @@ from overheard.transcript.knowledge import (
     EverybodysRecords,
     Link,
     Releases,
+    SummedReleases,
     Sums,
 )
 from overheard.transcript.observe import observe
@@ -29,7 +30,7 @@ from overheard.transcript.target import attribute
 from overheard.transcript.threat import EAVESDROPPER, granting_named
 
 TARGET = attribute("s")
-FROM_THE_WIRE = {Link, Broadcast, Releases, Sums}
+FROM_THE_WIRE = {Link, Broadcast, Releases, SummedReleases, Sums}
 
 
 def same(one: Any, other: Any) -> bool:
