@@ -22,7 +22,7 @@ from overheard.transcript.store import Recording
 from overheard.transcript.view import View, launch
 
 NETWORK = {"name": "mlp", "hidden": [48]}
-SMALL = {"clients": 2, "people": 40, "columns": 8, "rounds": 3, "participation": 1.0}
+SMALL = {"clients": 2, "people": 60, "columns": 8, "rounds": 3, "participation": 1.0}
 MOMENTUM = {"optimiser": {"name": "sgd", "momentum": 0.9}, "learning_rate": 0.02}
 ADAM = {"optimiser": {"name": "adam"}, "learning_rate": 0.005}
 Federate = Callable[..., Recording]
