@@ -22,13 +22,12 @@ from overheard.decoding.noisy import few_equations, learned_share, noisy_posteri
 from overheard.programs.recipe import Recipe
 from overheard.programs.response import (
     Setting,
-    States,
     Whitened,
-    kinds_of_states,
     linearise,
     whiten,
 )
 from overheard.programs.simulated import Candidates
+from overheard.programs.slots import States, kinds_of_states
 from overheard.transcript.knowledge import Link
 
 Array = NDArray[np.float64]

@@ -33,7 +33,7 @@ from scipy import linalg
 from overheard.programs.networks import Network, network
 from overheard.programs.recipe import Recipe
 from overheard.programs.simulated import Candidates, Simulated, Stretches, simulate, stretches
-from overheard.programs.slots import Slots, slots
+from overheard.programs.slots import Slots, States
 
 Array = NDArray[np.float64]
 Wire = NDArray[np.floating[Any]]
@@ -51,64 +51,6 @@ _UNEVEN = 0.5  # part of the order noise that is also taken as independent betwe
 _TRUSTED = 0.7  # of what simulated clients show beyond the order's columns
 _PARTS = (0.1, 0.3, 0.6, 0.9)  # of the noise's covariance that simulated clients may give
 _COUNTED = 0.3  # sd of the number of records that a slot takes, which is known
-
-
-@dataclass(frozen=True)
-class States:
-    """What may be unknown of a record: which candidate it is, and in which slot it was used.
-
-    candidate, slot: (Z,) of every state, the first the reference; slots: what of the order is
-    decoded. A record that is absent has one state.
-    """
-
-    candidate: Indices
-    slot: Indices
-    slots: Slots
-
-    @property
-    def chances(self) -> Array:
-        """Of a state, given its candidate (Z,)."""
-        return np.where(self.slot < 0, 1.0, self.slots.chances[self.slot])
-
-    def prior(self, belief: Array) -> Array:
-        """Probabilities (n, Z) from those of the candidates (n, K)."""
-        return np.asarray(belief[:, self.candidate] * self.chances)
-
-    def candidates(self, probabilities: Array) -> Array:
-        """Probabilities (n, K) of the candidates, summed over slots (n, Z)."""
-        values = int(self.candidate.max()) + 1
-        return np.asarray(probabilities @ np.eye(values)[self.candidate])
-
-    def given(self, probabilities: Array) -> tuple[Array, Array]:
-        """Means (n, Z - 1, K) of the states' indicators (all but the first) given each candidate;
-        and columns (n, Z - 1, Z) whose products are what these leave of the covariance (n, Z)."""
-        kinds = np.eye(int(self.candidate.max()) + 1)[self.candidate]
-        sums = np.maximum(probabilities @ kinds, 1e-300)
-        each = (probabilities / sums[:, self.candidate])[:, :, None] * kinds
-        apart = np.eye(len(self.slot)) - each[:, :, self.candidate]
-        return each[:, 1:], (apart * np.sqrt(probabilities)[:, None])[:, 1:]
-
-    def of(self, chosen: Indices, slot: Indices) -> Indices:
-        """The states of candidates and slots (S, n)."""
-        number = np.zeros((int(self.candidate.max()) + 1, len(self.slots)), dtype=np.int64)
-        for state, (k, z) in enumerate(zip(self.candidate, self.slot, strict=True)):
-            number[k, slice(None) if z < 0 else z] = state
-        return np.asarray(number[chosen, slot])
-
-
-def kinds_of_states(recipe: Recipe, candidates: Candidates) -> list[States]:
-    """What of the order may be decoded along: nothing, or also a small last batch."""
-    times = stretches(recipe, candidates.members)
-    found = []
-    for made in slots(times, int(candidates.present.sum())):
-        pairs = [
-            (k, z)
-            for k in range(len(candidates.present))
-            for z in (range(len(made)) if candidates.present[k] else (-1,))
-        ]
-        candidate, slot = np.array(pairs, dtype=np.int64).T
-        found.append(States(candidate, slot, made))
-    return found
 
 
 @dataclass(frozen=True)

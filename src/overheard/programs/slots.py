@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import binom
 
-from overheard.programs.simulated import Stretches
+from overheard.programs.recipe import Recipe
+from overheard.programs.simulated import Candidates, Stretches, stretches
 from overheard.programs.training import Shards
 
 Array = NDArray[np.float64]
@@ -74,3 +75,61 @@ def slots(times: Stretches, candidates: int) -> list[Slots]:
     inside = kept[:, None] / epochs
     weights = np.where(last, inside / share, (1 - inside) / (1 - share))
     return [nothing, Slots(weights, chances[kept] / chances[kept].sum(), last)]
+
+
+@dataclass(frozen=True)
+class States:
+    """What may be unknown of a record: which candidate it is, and in which slot it was used.
+
+    candidate, slot: (Z,) of every state, the first the reference; slots: what of the order is
+    decoded. A record that is absent has one state.
+    """
+
+    candidate: Indices
+    slot: Indices
+    slots: Slots
+
+    @property
+    def chances(self) -> Array:
+        """Of a state, given its candidate (Z,)."""
+        return np.where(self.slot < 0, 1.0, self.slots.chances[self.slot])
+
+    def prior(self, belief: Array) -> Array:
+        """Probabilities (n, Z) from those of the candidates (n, K)."""
+        return np.asarray(belief[:, self.candidate] * self.chances)
+
+    def candidates(self, probabilities: Array) -> Array:
+        """Probabilities (n, K) of the candidates, summed over slots (n, Z)."""
+        values = int(self.candidate.max()) + 1
+        return np.asarray(probabilities @ np.eye(values)[self.candidate])
+
+    def given(self, probabilities: Array) -> tuple[Array, Array]:
+        """Means (n, Z - 1, K) of the states' indicators (all but the first) given each candidate;
+        and columns (n, Z - 1, Z) whose products are what these leave of the covariance (n, Z)."""
+        kinds = np.eye(int(self.candidate.max()) + 1)[self.candidate]
+        sums = np.maximum(probabilities @ kinds, 1e-300)
+        each = (probabilities / sums[:, self.candidate])[:, :, None] * kinds
+        apart = np.eye(len(self.slot)) - each[:, :, self.candidate]
+        return each[:, 1:], (apart * np.sqrt(probabilities)[:, None])[:, 1:]
+
+    def of(self, chosen: Indices, slot: Indices) -> Indices:
+        """The states of candidates and slots (S, n)."""
+        number = np.zeros((int(self.candidate.max()) + 1, len(self.slots)), dtype=np.int64)
+        for state, (k, z) in enumerate(zip(self.candidate, self.slot, strict=True)):
+            number[k, slice(None) if z < 0 else z] = state
+        return np.asarray(number[chosen, slot])
+
+
+def kinds_of_states(recipe: Recipe, candidates: Candidates) -> list[States]:
+    """What of the order may be decoded along: nothing, or also a small last batch."""
+    times = stretches(recipe, candidates.members)
+    found = []
+    for made in slots(times, int(candidates.present.sum())):
+        pairs = [
+            (k, z)
+            for k in range(len(candidates.present))
+            for z in (range(len(made)) if candidates.present[k] else (-1,))
+        ]
+        candidate, slot = np.array(pairs, dtype=np.int64).T
+        found.append(States(candidate, slot, made))
+    return found
