@@ -43,7 +43,7 @@ IMPOSSIBLE = "no values explain the released counts; program or records may be o
 _FAR = 1e4  # mean square of what no candidate explains, in units of rounding, that is let pass: the
 # ladder raises the noise to it, and a wrong description leaves many orders of magnitude more
 _DOUBT = 1e-6  # of a candidate that whole counts allow
-_SWEEPS = 200
+_SWEEPS = 200  # of fitting margins; a few dozen settle to 1e-6
 _OF_EVERYBODY = 2.0  # records whose values everybody's shares stand for, so that none becomes 0
 _SETTLED = 0.5  # records by which a share moves no more
 

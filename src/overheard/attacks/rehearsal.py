@@ -39,7 +39,7 @@ UNLIKE = (
     "model or records may be others"
 )
 _TOLERATED = 0.02  # confidence minus accuracy in a rehearsal that is left alone
-_FLAGGED = 0.1
+_FLAGGED = 0.1  # the same from which the answer is flagged
 _BEYOND = 2.0  # standard errors of a share that chance may explain
 _WORSE = 5.0  # times the worst rehearsal's misfit that is still called a good fit
 

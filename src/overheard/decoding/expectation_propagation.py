@@ -48,14 +48,14 @@ columns of 1,164 people at once, 8,148 unknowns, take half of it and come out ri
 _CAPS = (30.0, 60.0, 15.0)  # first caps on the singular values, tried until one leads to a proof
 _RAISE = 1.5  # growth of the cap when nothing can be set aside
 _WEAK = 0.3  # directions below this many noise units are left out of the sweeps (0.02 bits each)
-_DAMPING = (0.5, 0.2)
-_SWEEPS = (60, 150)
+_DAMPING = (0.5, 0.2)  # first, and where that does not settle
+_SWEEPS = (60, 150)  # at most, with either damping
 _SETTLED, _STEADY = 1e-2, 0.1  # largest change of a probability: stop, and still acceptable
 _GOOD_FIT = 1.5  # chi-square per equation that a stage may leave (more if equations are few)
 _KNOWN = 1e-4  # doubt below which a record is set aside
 _WORTHWHILE = 0.02  # fraction of the open records that must be certain before they are set aside
 _SITE_FLOOR = 1e-2  # smallest eigenvalue of a site's precision: moments may ask for less than none
-_MAX_REPAIRS, _MAX_SUSPECTS = 8, 1500
+_MAX_REPAIRS, _MAX_SUSPECTS = 8, 1500  # of a proof: rounds, and changes looked at in one
 
 
 @dataclass(frozen=True)

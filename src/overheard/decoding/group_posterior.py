@@ -44,7 +44,7 @@ Indices = NDArray[np.int64]
 
 RESOLVED = 1e-11
 """Eigenvalues of the Gram matrix below this fraction of the largest are rounding."""
-MOST_DIRECTIONS = 200
+MOST_DIRECTIONS = 200  # of a mean gradient's covariance; more cost, and say little
 SHARE_OF_RECORDS = 5
 """At most one direction for every so many auxiliary records: with more, a record that is left out
 has already shaped the directions, and intervals come out too short. Chosen among 3, 5 and 8 by

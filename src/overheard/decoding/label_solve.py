@@ -31,7 +31,7 @@ Array = NDArray[np.float64]
 
 IDENTIFIED = 0.1
 """A residual is identified if this share of its prior standard deviation is left, or less."""
-_RESOLVED = 1e-12
+_RESOLVED = 1e-12  # of the largest eigenvalue: what float64 tells from zero
 
 
 @dataclass(frozen=True)

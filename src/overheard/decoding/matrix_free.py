@@ -25,7 +25,7 @@ Array = NDArray[np.float64]
 
 _CLOSE = 0.02  # typical error of an indicator at which a solve may be rounded
 _STEPS = 60  # conjugate-gradient steps before an attempt to round
-_ATTEMPTS = 6
+_ATTEMPTS = 6  # to round, after ever more steps
 _SIGNIFICANT = 7.0  # standard deviations: what noise leaves along no record's feature
 _WHOLE = 0.25  # distance from a whole number at which a correction is none
 _DOUBT = 0.05  # least variance of an indicator that was not proven

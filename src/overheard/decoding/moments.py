@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from overheard.errors import FixRecording
 
 Array = NDArray[np.float64]
-MAX_ITERATIONS = 50
+MAX_ITERATIONS = 50  # of Newton's method, which takes a dozen
 
 
 @dataclass(frozen=True)

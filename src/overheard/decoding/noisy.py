@@ -24,10 +24,10 @@ from overheard.decoding.ridge import cavities, moment_sites, tilt
 
 Array = NDArray[np.float64]
 
-_INFLATIONS = 6
+_INFLATIONS = 6  # times that noise is raised until sweeps settle: 2**6 in all
 _RESTLESS = 2.0  # factor on the noise's variance when sweeps do not settle
 _ENOUGH = 1.2  # chi-square per equation that is let pass
-_DAMPING, _SWEEPS = 0.25, 80
+_DAMPING, _SWEEPS = 0.25, 80  # slow enough to settle where records hang together
 _PATIENCE = 12  # sweeps after which a small mean change suffices
 _SETTLED = 1e-2  # largest change of a probability at which sweeps stop
 _SHARE_SD, _SHARE_TURNS = 0.3, 3  # of a client's share around the population's; refinements

@@ -25,7 +25,7 @@ Array = NDArray[np.float64]
 
 NEAR = 0.1  # a value is decided when its mean is this close to 0 or 1 ...
 SURE = 0.12  # ... and its standard deviation below this
-PASSES = 12
+PASSES = 12  # each decides what the last one made clear; a few suffice
 
 
 def successive(measurement: Measurement, prior: object = None) -> Posterior:

@@ -34,7 +34,7 @@ State = tuple[int, ...]
 MOST_STEPS = 400_000
 """Sums of (state, answer of a group) in one part, each of up to ``WIDE`` counts; parts that need
 more are left open."""
-WIDE = 8
+WIDE = 8  # counts in a sum up to which one costs as much as another
 
 
 @dataclass(frozen=True)

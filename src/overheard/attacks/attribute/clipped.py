@@ -33,7 +33,7 @@ _SURE = 20.0  # twice the log-likelihood ratio from which an update counts as sc
 _HALVED = 0.5  # without being told of clipping: the noise must fall at least so far
 _NOTICED = 100.0  # noise variance, in units of rounding, that no understated rounding explains
 _OPERATIONS = 1e10  # that looking for scales may cost
-_PASSES, _SETTLED = 3, 2e-3
+_PASSES, _SETTLED = 3, 2e-3  # of scale and secret in turn; relative change at rest
 _NEARLY = 1e-3  # an update shorter than the norm by this share was not clipped
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Array = NDArray[np.float64]
-MOST_PARAMETERS = 5000
+MOST_PARAMETERS = 5000  # xu2021's map has their square in its first layer
 CACHE = 3 << 20
 """Bytes of one layer's activations that are worked on at a time."""
 

@@ -43,8 +43,8 @@ from overheard.transcript.knowledge import (
 from overheard.transcript.view import View
 
 Array = NDArray[np.float64]
-MOST_ROW_NUMBERS = 4_000_000
-MOST_UNKNOWNS = 10_000
+MOST_ROW_NUMBERS = 4_000_000  # of gradients written out as rows, which cost little
+MOST_UNKNOWNS = 10_000  # of a pool: its Gram matrix takes 800 MB
 MOST_LEFT = 100.0
 """Mean square of what an answer leaves of an exact sum, in units of its noise, that is let pass."""
 UNEXPLAINED = (

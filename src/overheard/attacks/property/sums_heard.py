@@ -32,8 +32,8 @@ from overheard.transcript.view import View
 Array = NDArray[np.float64]
 NEEDS: frozenset[type[Any]] = frozenset({Sums, LocalTraining, AuxiliaryData, ShardSize})
 USES: frozenset[type[Any]] = frozenset({TargetRecord, SuspectedBehaviour})
-LEAST_ROUNDS = 2
-LEAST_AUXILIARY = 50
+LEAST_ROUNDS = 2  # one sum tells nobody apart
+LEAST_AUXILIARY = 50  # from fewer no shard can be drawn that is like a client's
 
 
 @dataclass(frozen=True)
