@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from overheard.errors import FixData
 
 Array = NDArray[np.float64]
-RIDGE, SHARE = 0.005, 1.0  # chosen on federations that no table uses
+RIDGE, SHARE = 0.005, 1.0  # of the covariance: of its mean eigenvalue; smooth part to sample
 Moments = tuple[Array, Array, int]
 
 

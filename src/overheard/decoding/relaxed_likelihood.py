@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 Array = NDArray[np.float64]
-BETAS = (0.9, 0.999, 0.9)  # of its Adam-like ascent: mean, square and the largest so far
+BETAS = (0.9, 0.999, 0.9)  # of MTAdam: gradients, their squares, and their lengths
 TINY = 1e-8  # as Adam has it
 
 

@@ -42,7 +42,7 @@ Array = NDArray[np.float64]
 SPREADS = (0.05, 0.1, 0.2, 0.35, 0.5)  # of curvatures about the prior's; at 1/2 they reach zero
 LEAST_SPREAD = 0.7  # times sqrt(P / freedom): the sampling error of the prior itself
 CLEAR = 3.0  # the mean curvature counts as seen when it is this many standard errors from zero
-LEAST_ROUNDS = 8  # with fewer the curvature is the prior's alone
+LEAST_ROUNDS = 8  # with fewer noise is not told from the signal
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from overheard.transcript.view import View
 
 Array = NDArray[np.float64]
 PAPER = "kerkouche2023"
-PENALTY = 5.0  # of kerkouche2023's ridge, chosen on simulated federations
+PENALTY = 5.0  # the lambda of kerkouche2023's REG
 ROUNDING = 1e-6
 """Of a probability: what other arithmetic makes of the same numbers."""
 

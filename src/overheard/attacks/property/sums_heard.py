@@ -33,7 +33,7 @@ Array = NDArray[np.float64]
 NEEDS: frozenset[type[Any]] = frozenset({Sums, LocalTraining, AuxiliaryData, ShardSize})
 USES: frozenset[type[Any]] = frozenset({TargetRecord, SuspectedBehaviour})
 LEAST_ROUNDS = 2  # one sum tells nobody apart
-LEAST_AUXILIARY = 50  # from fewer no shard can be drawn that is like a client's
+LEAST_AUXILIARY = 50  # fewer do not show what updates look like
 
 
 @dataclass(frozen=True)
