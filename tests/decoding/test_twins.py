@@ -29,6 +29,7 @@ TWINS = {
     "counts.solve_dependent": "counts::dependent_candidates_are_those_of_an_exhaustive_search",
     "counts.averaged": "slow_twins::groups_are_given_their_mean",
     "counts.tie_diagnostics": "slow_twins::groups_are_given_their_mean",
+    "descent.descended": "descent::it_does_what_trying_every_change_does",
     "enumeration.answer_bits": "slow_twins::answers_and_unknowns_are_counted",
     "enumeration.enumeration": "enumeration::agrees_with_the_naive_list",
     "expectation_propagation.expectation_propagation":
