@@ -16,6 +16,7 @@ from overheard.attacks.by_simulation import Answer, by_simulation
 from overheard.attacks.order_search import guessed
 from overheard.attacks.wire import only, spread
 from overheard.decoding.ladder import UNSOLVED
+from overheard.decoding.limits import NORMAL_MEDIAN
 from overheard.errors import ChooseAnotherAttack
 from overheard.programs.networks import network
 from overheard.programs.orders import Place
@@ -38,7 +39,6 @@ times."""
 
 _FAR_OFF = 100.0  # of the misfit allowed, from which only noise that nobody told of explains it
 _CLIPPED = 0.9  # updates shorter than this part of simulated clients' were scaled down
-_NORMAL_MEDIAN = 0.6745  # of the absolute value of a standard normal number
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ def _unexplained(client: Client, rng: np.random.Generator) -> float:
     """Standard deviation, on a coordinate, of what simulated clients leave of the updates: by the
     median, so that the few coordinates that the secret moves most do not count."""
     left = client.link.returned.astype(np.float64) - _ends(client, rng)
-    return float(np.median(np.abs(left)) / _NORMAL_MEDIAN)
+    return float(np.median(np.abs(left)) / NORMAL_MEDIAN)
 
 
 def lengths(client: Client, rng: np.random.Generator) -> Array:

@@ -19,6 +19,7 @@ from scipy import linalg
 
 from overheard.attacks.by_simulation import Answer
 from overheard.decoding.descent import descended
+from overheard.decoding.limits import NORMAL_MEDIAN, NUMBERS
 from overheard.decoding.ridge import moment_sites, tilt
 from overheard.programs.course import Batches, Course, OneAdamStep, course_of
 from overheard.programs.recipe import Recipe
@@ -32,8 +33,6 @@ Wire = NDArray[np.floating[Any]]
 
 EQUATIONS = 8
 """Coordinates an unknown that are used at least, those that say most."""
-MOST_NUMBERS = 60_000_000
-"""Of all columns together, beyond which no more coordinates are used."""
 FEWEST, MOST, WATCHED = 64, 128, 4
 """Clients drawn from a belief: at first, at most, and those along whose paths columns are made."""
 _PASSES = 48  # Adam, five epochs on 1,000 records or one on 2,000, takes a dozen or two
@@ -190,7 +189,7 @@ class Replay:
         basis, sd = basis.astype(np.float32), sd.astype(np.float32)
         residual = white(self.returned - centre)
         # a message strays further than these clients: by how much, and where, it says itself
-        middle = max(float(np.median(np.abs(residual))) / 0.6745, 1e-12)
+        middle = max(float(np.median(np.abs(residual))) / NORMAL_MEDIAN, 1e-12)
         weight = np.sqrt((_TAILS + 1) / (_TAILS + (residual / middle) ** 2)) / middle
         return white(columns) * weight, residual * weight, mean
 
@@ -414,7 +413,7 @@ def _telling(course: Course, clients: Choice) -> Choice:
     power = np.einsum("nkr,nkr->r", made[some], made[some])
     live = np.flatnonzero(power > 0)
     unknowns = n * made.shape[1]
-    most = max(EQUATIONS * unknowns, MOST_NUMBERS // unknowns)
+    most = max(EQUATIONS * unknowns, NUMBERS // unknowns)
     if len(live) > most:
         live = np.sort(live[np.argsort(-power[live], kind="stable")[:most]])
     return np.asarray(live)

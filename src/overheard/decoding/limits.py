@@ -12,3 +12,4 @@ SPARE = 20
 """Rows that nothing explains from which a noise level is estimated: to a third, then."""
 DECIDED, NEARLY_ALL = 0.99, 0.98
 """A record is decided at this probability; an answer is, at this share of decided records."""
+NORMAL_MEDIAN = 0.6745  # of the absolute value of a standard normal number
