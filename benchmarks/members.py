@@ -6,7 +6,7 @@ Adult (a network of 128 and 64 units, the attribute ``sex`` unknown too) and CIF
 of PyTorch's 60-minute tutorial); both need the data. The pool holds as many strangers as members.
 Writes benchmarks/members.json, a row a recipe: the share of the pool told right over the seeds, the
 mean certainty, what simulated clients predicted, flags, a coin's share and processor seconds. The
-recipes were written down before they were run; what is there already is kept.
+recipes were written down before they were run; what is there already is kept, seed by seed.
 """
 
 from __future__ import annotations
@@ -117,10 +117,11 @@ def main() -> None:
     for name in asked.only:
         key = f"{name}; {asked.seeds} seeds"
         if kept.get(key, {}).get("code") != code():
-            runs = [tried(name, FIRST_SEED + seed) for seed in range(asked.seeds)]
-            kept[key] = {"command": "python benchmarks/members.py", "code": code(), "runs": runs}
-            OUT.write_text(json.dumps(kept, indent=1) + "\n")
+            kept[key] = {"command": "python benchmarks/members.py", "code": code(), "runs": []}
         runs = kept[key]["runs"]
+        for seed in range(len(runs), asked.seeds):
+            runs.append(tried(name, FIRST_SEED + seed))
+            OUT.write_text(json.dumps(kept, indent=1) + "\n")
         each = " ".join(f"{run['accuracy']:.3f}" for run in runs)
         mean, sure = (fmean(run[what] for run in runs) for what in ("accuracy", "certainty"))
         print(

@@ -182,7 +182,7 @@ def summary(done: Done) -> dict[str, Any]:
         told = [d for d in done.values() if d.get("told") in (off, 1 / off)]
         kinds[f"told a learning rate that is {off - 1:.0%} off"] = told
     made = [row(what, [d["result"] for d in here]) for what, here in kinds.items() if here]
-    made += [_recoding(true)] if kinds["recoded from x to 1 - x"] else []
+    made += _recoding(true)
     unflagged = [d["result"] for d in true if not d["result"]["flag"]]
     made += [_distance(unflagged), _certainty(unflagged)] if unflagged else []
     return {
@@ -192,20 +192,23 @@ def summary(done: Done) -> dict[str, Any]:
     }
 
 
-def _recoding(true: list[dict[str, Any]]) -> dict[str, Any]:
-    """Of how many secrets are as many values told right after x became 1 - x?"""
+def _recoding(true: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Of how many secrets are not as many values told right after x became 1 - x?"""
     plain = {d["seed"]: d["result"] for d in true if not d["recoded"]}
     pairs = [(plain[d["seed"]], d["result"]) for d in true if d["recoded"] and d["seed"] in plain]
+    if not pairs:
+        return []
     changes = [abs(one["accuracy"] - two["accuracy"]) for one, two in pairs]
     noise = [np.sqrt(one["promised"] + two["promised"] + 1 / one["n"] ** 2) for one, two in pairs]
     beyond = sum(c > ERRORS * n for c, n in zip(changes, noise, strict=True))
-    return {
+    made = {
         "what": "recoding changes the accuracy beyond noise",
         "trials": len(pairs),
         "faults": beyond,
         "outcome": f"by {np.mean(changes):.3f} on the whole, {np.max(changes):.3f} at most; "
         f"{sum(bool(a['flag']) != bool(b['flag']) for a, b in pairs)} flagged one way only",
     }
+    return [made]
 
 
 def _distance(unflagged: list[dict[str, Any]]) -> dict[str, Any]:
