@@ -204,7 +204,7 @@ def _recoding(true: list[dict[str, Any]]) -> list[dict[str, Any]]:
     made = {
         "what": "recoding changes the accuracy beyond noise",
         "trials": len(pairs),
-        "faults": beyond,
+        "faults": int(beyond),
         "outcome": f"by {np.mean(changes):.3f} on the whole, {np.max(changes):.3f} at most; "
         f"{sum(bool(a['flag']) != bool(b['flag']) for a, b in pairs)} flagged one way only",
     }
