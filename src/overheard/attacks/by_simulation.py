@@ -285,7 +285,7 @@ def _judged(rounds: list[_Round], chosen: Choice, prior: Array) -> _Judged:
         _decoded(rounds, [one.simulated(number) for one in rounds], prior)
         for number in range(judges)
     ]
-    temperature = _temperature(theirs, secrets, prior)
+    temperature = temperature_of(theirs, secrets, prior)
     calm = [tempered(p, prior, temperature) for p in theirs]
     rows = np.arange(n)
     log = [np.log(np.maximum(p[rows, s], 1e-12)).mean() for p, s in zip(calm, secrets, strict=True)]
@@ -304,7 +304,7 @@ def _judged(rounds: list[_Round], chosen: Choice, prior: Array) -> _Judged:
     )
 
 
-def _temperature(answers: list[Array], secrets: list[Choice], prior: Array) -> float:
+def temperature_of(answers: list[Array], secrets: list[Choice], prior: Array) -> float:
     """The power of the evidence under which the simulated clients' secrets are likeliest."""
     grid = np.linspace(0.1, 1.5, 29)
     rows = np.arange(len(prior))
