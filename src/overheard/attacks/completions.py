@@ -79,7 +79,7 @@ def imagined(view: View, rng: np.random.Generator) -> Imagined:
     ways = []
     if right:
         stated = encode_each(recipe.encoding, records, view.know(AttributeDomain).settings)
-        numbers = np.asarray(recipe.target.encode_values(labels))
+        numbers = np.asarray(recipe.target.encode_values(view.know(Labels).values))
         repeated = np.broadcast_to(numbers, stated.shape[:2])
         ways.append(Completions(right, stated[:, None], repeated[:, None]))
     if right < 1:
@@ -136,11 +136,9 @@ def _donors(
     having = np.flatnonzero(domain.positions(known.records) == value)
     if not len(having):
         having = np.arange(len(known.labels))
-    hidden = {name: known.records[name][0] for name in lacking} | domain.settings[0]
-    theirs, mine = (
-        public_inputs(recipe, *of, hidden)
-        for of in ((known.records, None if labels is None else known.labels), (records, labels))
-    )
+    hidden = {**{name: known.records[name][0] for name in lacking}, **domain.settings[0]}
+    mine = public_inputs(recipe, records, labels, hidden)
+    theirs = public_inputs(recipe, known.records, None if labels is None else known.labels, hidden)
     wanted = min(len(having), round(NEAR * DRAWS))
     if mine.shape[1] and (lacking or labels is None):
         scale = StandardScaler().fit(theirs)

@@ -79,17 +79,19 @@ def people(may_be: Imagined, unknown: int, rng: np.random.Generator) -> People:
     listed = _Listed(int(ends[-1]), tuple(places), (thirds[0], thirds[1], thirds[2]))
     means = [_mean(listed, ways, k) for k in range(values)]
     own = _chance(ways[0], prior)
-    of_rest = (listed.strangers[0], np.full(parts, 1 / parts)) if parts else (places[0], own)
-    rest = sparse.csr_matrix(of_rest[1] @ listed.picked(of_rest[0])) * bool(unknown)
+    shares = np.full(parts, 1 / max(parts, 1))
+    like, chance = (listed.strangers[0], shares) if parts else (places[0], own)
+    rest = sparse.csr_matrix(chance @ listed.picked(like)) * bool(unknown)
     learned = _deviations(listed, may_be, means, 0)
     judging = _deviations(listed, may_be, means, LEARNED)
     if unknown:
         more = unknown * (1 + unknown / (parts or known))
-        learned.append(_around(listed, *of_rest, rest, more))
+        learned.append(_around(listed, like, chance, rest, more))
         if parts:
-            judging.append(_around(listed, thirds[1], np.full(parts, 1 / parts), rest, more))
+            judging.append(_around(listed, thirds[1], shares, rest, more))
     judged = bool(judging) and (parts > 0 or not unknown)
-    secrets = np.stack([_drawn(prior, rng) for _ in range(CLIENTS if judged else 0)] or [own[:0]])
+    drawn = [_drawn(prior, rng) for _ in range(CLIENTS * judged)]
+    secrets = np.array(drawn, dtype=np.intp).reshape(-1, known)
     of_clients = [_client(listed, ways, s, n, unknown, rng) for n, s in enumerate(secrets)]
     differences = sparse.vstack([mean - means[0] for mean in means[1:]]).tocsr()
     sums = Sums(
@@ -99,8 +101,9 @@ def people(may_be: Imagined, unknown: int, rng: np.random.Generator) -> People:
         sparse.vstack([listed.nobody(0), *(judging if judged else [])]).tocsr(),
         sparse.vstack([listed.nobody(0), *of_clients]).tocsr(),
     )
-    everybody = (np.concatenate(of) for of in (inputs, labels, chances))
-    return People(*everybody, sums, secrets)
+    return People(
+        np.concatenate(inputs), np.concatenate(labels), np.concatenate(chances), sums, secrets
+    )
 
 
 def _chance(way: Completions, prior: Array) -> Array:

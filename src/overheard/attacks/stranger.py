@@ -81,8 +81,8 @@ def beforehand(view: View, records: Records | None = None, labels: Any = None) -
     present, counts = np.unique(secret, return_counts=True)
     if len(present) < 2:
         return flat
-    lacking = {**known.records.take(np.arange(1)).without(*records.columns).columns}
-    hidden = {name: value[0] for name, value in lacking.items()} | domain.settings[0]
+    lacking = known.records.without(*records.columns).columns
+    hidden = {**{name: value[0] for name, value in lacking.items()}, **domain.settings[0]}
     learned = known.records, None if labels is None else known.labels
     if WrongCells in view.kinds:
         learned = with_errors(*learned, view.know(WrongCells), known, np.random.default_rng(0))
@@ -159,7 +159,9 @@ def with_errors(
 
     ``surely``: at least one cell of every record that may be wrong.
     """
-    cells = {n: (v, others.records[n]) for n, v in records.columns.items() if n in others.records.columns}
+    cells = {
+        n: (v, others.records[n]) for n, v in records.columns.items() if n in others.records.columns
+    }
     shares = [wrong.cells] * len(cells) + [wrong.labels]
     bad = rng.random((len(records), len(shares))) < shares
     if surely:

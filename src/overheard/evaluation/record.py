@@ -218,6 +218,32 @@ class KnownShare(_Measured):
     majority: float
 
 
+class Climbed(_Measured):
+    """What was learned about one client by an adversary who knew less of it (`evaluation.rungs`).
+
+    ``stranger``: who knows as much and does not listen; ``confidence``: how often the attack itself
+    expects to be right, where it says so; ``certain``: records known beyond 99%; ``seconds``: of a
+    processor; ``flag``: why the answer must not be relied on.
+    """
+
+    rung: str
+    words: str
+    attack: str
+    client: str
+    attribute: str
+    n: Count
+    value: float
+    low: float
+    high: float
+    majority: float | None = None
+    stranger: float | None = None
+    confidence: float | None = None
+    certain: Count = 0
+    certain_right: Count = 0
+    seconds: Seconds
+    flag: str = ""
+
+
 class Suspect(_Part):
     """One client, asked whether it has a property.
 
@@ -356,6 +382,7 @@ class Audit(_Part):
     skipped: tuple[Skipped, ...]
     heard: tuple[Heard, ...] = ()
     covered: tuple[KnownShare, ...] = ()
+    ladder: tuple[Climbed, ...] = ()
     failed: tuple[Failed, ...] = ()
     replays: tuple[Replay, ...] = ()
     notes: tuple[str, ...] = Field(default=())
@@ -370,9 +397,15 @@ class Audit(_Part):
         """Which question each attack answers."""
         return {info.name: info.question for info in self.attacks}
 
-    def adding(self, parts: Iterable[Heard | KnownShare | Skipped | Failed]) -> Audit:
+    def adding(self, parts: Iterable[Heard | KnownShare | Climbed | Skipped | Failed]) -> Audit:
         """The same record and these parts, each where its kind belongs."""
-        places = {Heard: "heard", KnownShare: "covered", Skipped: "skipped", Failed: "failed"}
+        places = {
+            Heard: "heard",
+            KnownShare: "covered",
+            Climbed: "ladder",
+            Skipped: "skipped",
+            Failed: "failed",
+        }
         more: dict[str, list[_Part]] = {name: [] for name in places.values()}
         for part in parts:
             more[places[type(part)]].append(part)
@@ -400,7 +433,8 @@ def read_audit(path: str | Path) -> Audit:
         raise FixRecording(f"{file}: is not an audit: {where}: {first['msg']}") from error
     told: list[Finding | Pooled | Heard] = [*audit.findings, *audit.pooled, *audit.heard]
     secrets = {(part.question, part.attribute) for part in told}
-    check("secrets", len(secrets | {("", c.attribute) for c in audit.covered}), file)
+    more = {c.attribute for c in audit.covered} | {c.attribute for c in audit.ladder}
+    check("secrets", len(secrets | {("", name) for name in more}), file)
     if audit.version not in READS:
         known = " and ".join(map(str, READS))
         raise FixRecording(f"{file}: audit version {audit.version} is not known (reads {known})")

@@ -143,7 +143,9 @@ def _judged(
         "simulated_accuracy": float(np.mean(right)),
         "simulated_certainty": float(np.mean([p.max(axis=1).mean() for p in calm])),
     }
-    return replace(found, probabilities=tempered(found.probabilities, prior, power), flag=flag), notes
+    return replace(
+        found, probabilities=tempered(found.probabilities, prior, power), flag=flag
+    ), notes
 
 
 def _blocks(
