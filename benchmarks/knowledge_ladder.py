@@ -170,7 +170,7 @@ def calibration(rows: list[dict[str, Any]]) -> float:
     width: dict[int, np.ndarray] = {}
     for count, sure, right in bins:
         place = min(int(10 * sure / count), 9)
-        width[place] = (*width.get(place, np.zeros(3)), count, sure, right)
+        width[place] = np.add(width.get(place, np.zeros(3)), [count, sure, right])
     total = sum(w[0] for w in width.values())
     return float(sum(abs(w[1] - w[2]) for w in width.values()) / total)
 

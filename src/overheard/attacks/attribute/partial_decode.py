@@ -21,11 +21,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from overheard.attacks.by_simulation import temperature_of
 from overheard.attacks.completions import imagined
 from overheard.attacks.deviations import People, people
 from overheard.attacks.front import answer, refuse_many, refuse_unseen
-from overheard.attacks.rehearsal import tempered
 from overheard.attacks.wire import heard, only, rate_of, refuse_several_steps, rounding
 from overheard.decoding.counts import averaged, decode_tied
 from overheard.decoding.ladder import POOR_FIT
@@ -34,6 +32,7 @@ from overheard.decoding.max_entropy import Posterior
 from overheard.decoding.measurement import from_gram, from_rows
 from overheard.decoding.noisy import noisy_posterior
 from overheard.decoding.nuisance import Block, Filtered, filtered
+from overheard.decoding.tempering import temperature_of, tempered
 from overheard.errors import ChooseAnotherAttack, FixData
 from overheard.programs.gradient_rows import GradientRows, Outer
 from overheard.programs.private import client_rows
