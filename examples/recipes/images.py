@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from sklearn.datasets import load_digits
 
-SITES, IMAGES = 4, 64
+SITES, IMAGES = 4, 48
 
 
 @cache

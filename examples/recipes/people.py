@@ -15,7 +15,7 @@ from sklearn.preprocessing import StandardScaler
 
 from overheard.data.randhie import load
 
-TARGET, SITES, PEOPLE = "high_spending", 4, 64
+TARGET, SITES, PEOPLE = "high_spending", 4, 48
 
 
 @cache

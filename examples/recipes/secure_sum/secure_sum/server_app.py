@@ -27,7 +27,7 @@ def main(grid: Grid, context: Context) -> None:
         initial_parameters=first,
     )
     legacy = LegacyContext(context, ServerConfig(num_rounds=3), strategy)
-    masked = SecAggPlusWorkflow(num_shares=3, reconstruction_threshold=2)
+    masked = SecAggPlusWorkflow(num_shares=3, reconstruction_threshold=2, max_weight=64)
     DefaultWorkflow(fit_workflow=masked)(grid, legacy)
 
 
