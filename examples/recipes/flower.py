@@ -1,4 +1,8 @@
-"""``python ../flower.py APP OUT``, from an app's folder: runs it in Flower's simulation, from OUT."""
+"""``python ../flower.py APP OUT [KEY=VALUE...]``, from an app's folder: runs it in Flower's simulation.
+
+Its server app records to OUT/run; other settings are the app's own, as `flwr run --run-config` has
+them.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +20,21 @@ QUIET = {
 }
 
 
-def app(name: str, folder: Path) -> tuple[Any, Any]:
-    """Its ServerApp and its ClientApp."""
+def app(name: str, folder: Path, out: Path, *settings: str) -> tuple[Any, Any]:
+    """Its ServerApp, told its settings, and its ClientApp."""
+    from flwr.serverapp import ServerApp
+
     sys.path[:0] = [str(folder.resolve()), str(Path(__file__).resolve().parent)]
-    modules = (importlib.import_module(f"{name}.{side}_app") for side in ("server", "client"))
-    server, client = (module.app for module in modules)
-    return server, client
+    server = importlib.import_module(f"{name}.server_app").app
+    config = {"recording": str(out.resolve() / "run"), **dict(s.split("=") for s in settings)}
+    told = ServerApp()
+
+    @told.main()
+    def main(grid: Any, context: Any) -> None:
+        context.run_config.update(config)
+        server(grid, context)
+
+    return told, importlib.import_module(f"{name}.client_app").app
 
 
 def simulate(server: Any, client: Any, sites: int = 4) -> None:
@@ -33,6 +46,5 @@ def simulate(server: Any, client: Any, sites: int = 4) -> None:
 
 
 if __name__ == "__main__":
-    apps = app(sys.argv[1], Path.cwd())
-    os.chdir(sys.argv[2])
-    simulate(*apps)
+    name, out, *settings = sys.argv[1:]
+    simulate(*app(name, Path.cwd(), Path(out), *settings))

@@ -1,6 +1,6 @@
 """People of the RAND Health Insurance Experiment by site, as an app loads its data set.
 
-``python people.py OUT``: writes them to OUT/people.csv, which is what an auditor holds.
+``python people.py OUT [PEOPLE]``: writes them to OUT/people.csv, which is what an auditor holds.
 """
 
 from __future__ import annotations
@@ -19,42 +19,44 @@ TARGET, SITES, PEOPLE = "high_spending", 4, 48
 
 
 @cache
-def sites() -> dict[str, dict[str, np.ndarray]]:
+def sites(people: int = PEOPLE) -> dict[str, dict[str, np.ndarray]]:
     """The first people of each site, column by column."""
     columns = load(above_median=True).records.columns
     who = columns["site"]
     names = np.unique(who)[:SITES].tolist()
-    first = {site: np.flatnonzero(who == site)[:PEOPLE] for site in names}
+    first = {site: np.flatnonzero(who == site)[:people] for site in names}
     return {
         site: {n: values[rows] for n, values in columns.items() if n != "site"}
         for site, rows in first.items()
     }
 
 
-def partition(number: int, alone: bool = False) -> tuple[np.ndarray, np.ndarray]:
+def partition(
+    number: int, alone: bool = False, people: int = PEOPLE
+) -> tuple[np.ndarray, np.ndarray]:
     """A site's inputs (n, 18) and labels (n,). What is not 0 or 1 is scaled to mean 0 and deviation
     1 over all sites' people, or, ``alone``, over the site's own."""
-    every = np.concatenate([_inputs(site) for site in sites().values()])
-    mine = sites()[f"site {number + 1}"]
+    every = np.concatenate([_inputs(site) for site in sites(people).values()])
+    mine = sites(people)[f"site {number + 1}"]
     inputs, numbers = _inputs(mine), ~np.isin(every, (0, 1)).all(axis=0)
     scaler = StandardScaler().fit((inputs if alone else every)[:, numbers])
     inputs[:, numbers] = scaler.transform(inputs[:, numbers])
-    return inputs.astype(np.float32), mine[TARGET].astype(np.float32)
+    return inputs, mine[TARGET]
 
 
 def _inputs(site: dict[str, np.ndarray]) -> np.ndarray:
     return np.stack([values for name, values in site.items() if name != TARGET], axis=1)
 
 
-def main(out: Path) -> None:
+def main(out: Path, people: int = PEOPLE) -> None:
     out.mkdir(parents=True, exist_ok=True)
     with (out / "people.csv").open("w", newline="", encoding="utf-8") as file:
         table = csv.writer(file)
-        table.writerow(["site", *sites()["site 1"]])
-        for number, columns in enumerate(sites().values()):
+        table.writerow(["site", *sites(people)["site 1"]])
+        for number, columns in enumerate(sites(people).values()):
             rows = zip(*(values.tolist() for values in columns.values()), strict=True)
             table.writerows([number, *row] for row in rows)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), *map(int, sys.argv[2:]))

@@ -12,12 +12,12 @@ from flwr.serverapp import Grid, ServerApp
 import overheard.flower
 from secure_sum.task import Net, get_weights
 
-server = ServerApp()
+masked, app = ServerApp(), ServerApp()
 SITES = 4
 
 
-@server.main()
-def main(grid: Grid, context: Context) -> None:
+@masked.main()
+def add_up(grid: Grid, context: Context) -> None:
     torch.manual_seed(1)
     first = ndarrays_to_parameters(get_weights(Net()))
     strategy = FedAvg(
@@ -27,8 +27,11 @@ def main(grid: Grid, context: Context) -> None:
         initial_parameters=first,
     )
     legacy = LegacyContext(context, ServerConfig(num_rounds=3), strategy)
-    masked = SecAggPlusWorkflow(num_shares=3, reconstruction_threshold=2, max_weight=64)
-    DefaultWorkflow(fit_workflow=masked)(grid, legacy)
+    fit = SecAggPlusWorkflow(num_shares=3, reconstruction_threshold=2, max_weight=64)
+    DefaultWorkflow(fit_workflow=fit)(grid, legacy)
 
 
-app = overheard.flower.record_app(server, "run", name_by="site")
+@app.main()
+def main(grid: Grid, context: Context) -> None:
+    run = str(context.run_config.get("recording", "run"))
+    overheard.flower.record_app(masked, run, name_by="site")(grid, context)

@@ -14,7 +14,7 @@ class Net(nn.Sequential):
 
 def load_data(partition: int) -> tuple[torch.Tensor, torch.Tensor]:
     inputs, labels = people.partition(partition)
-    return torch.from_numpy(inputs), torch.from_numpy(labels)[:, None]
+    return torch.from_numpy(inputs).float(), torch.from_numpy(labels).float()[:, None]
 
 
 def train(model: nn.Module, inputs: torch.Tensor, labels: torch.Tensor) -> None:

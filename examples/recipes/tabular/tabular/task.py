@@ -21,7 +21,7 @@ class Net(nn.Module):
 
 def load_data(partition: int) -> DataLoader:
     inputs, labels = people.partition(partition, alone=True)
-    data = TensorDataset(torch.from_numpy(inputs), torch.from_numpy(labels)[:, None])
+    data = TensorDataset(torch.from_numpy(inputs).float(), torch.from_numpy(labels).float()[:, None])
     return DataLoader(data, batch_size=32, shuffle=True)
 
 
