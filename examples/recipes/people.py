@@ -16,12 +16,13 @@ from sklearn.preprocessing import StandardScaler
 from overheard.data.randhie import load
 
 TARGET, SITES, PEOPLE = "high_spending", 4, 48
+TARGETS = (TARGET, "log_spending")
 
 
 @cache
 def sites(people: int = PEOPLE) -> dict[str, dict[str, np.ndarray]]:
     """The first people of each site, column by column."""
-    columns = load(above_median=True).records.columns
+    columns = {**load().records.columns, **load(above_median=True).records.columns}
     who = columns["site"]
     names = np.unique(who)[:SITES].tolist()
     first = {site: np.flatnonzero(who == site)[:people] for site in names}
@@ -32,7 +33,7 @@ def sites(people: int = PEOPLE) -> dict[str, dict[str, np.ndarray]]:
 
 
 def partition(
-    number: int, alone: bool = False, people: int = PEOPLE
+    number: int, alone: bool = False, people: int = PEOPLE, target: str = TARGET
 ) -> tuple[np.ndarray, np.ndarray]:
     """A site's inputs (n, 18) and labels (n,). What is not 0 or 1 is scaled to mean 0 and deviation
     1 over all sites' people, or, ``alone``, over the site's own."""
@@ -41,11 +42,11 @@ def partition(
     inputs, numbers = _inputs(mine), ~np.isin(every, (0, 1)).all(axis=0)
     scaler = StandardScaler().fit((inputs if alone else every)[:, numbers])
     inputs[:, numbers] = scaler.transform(inputs[:, numbers])
-    return inputs, mine[TARGET]
+    return inputs, mine[target]
 
 
 def _inputs(site: dict[str, np.ndarray]) -> np.ndarray:
-    return np.stack([values for name, values in site.items() if name != TARGET], axis=1)
+    return np.stack([values for name, values in site.items() if name not in TARGETS], axis=1)
 
 
 def main(out: Path, people: int = PEOPLE) -> None:

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Both ways are trained, recorded and audited; ends in OUT/report.html and OUT/cyclic/report.html.
 set -e
-OUT=$(realpath "${1:-out}") && cd "$(dirname "$0")" && export PYTHONPATH=.:..
+OUT=$(realpath "${1:-out}") && cd "$(dirname "$0")" && export PYTHONPATH="$PWD:$PWD/.."
 python ../people.py "$OUT" 200
 python ../flower.py boosted_trees "$OUT"
 cp audit.toml "$OUT"

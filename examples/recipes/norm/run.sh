@@ -1,7 +1,7 @@
 #!/bin/sh
 # Trains, records and audits; ends in OUT/report.html.
 set -e
-OUT=$(realpath "${1:-out}") && cd "$(dirname "$0")" && export PYTHONPATH=.:..
+OUT=$(realpath "${1:-out}") && cd "$(dirname "$0")" && export PYTHONPATH="$PWD:$PWD/.."
 python ../people.py "$OUT"
 python ../flower.py norm "$OUT"
 cp audit.toml "$OUT"
