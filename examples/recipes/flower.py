@@ -1,4 +1,4 @@
-"""``python ../flower.py APP OUT [KEY=VALUE...]``, from an app's folder: runs it in Flower's simulation.
+"""``python ../flower.py APP OUT [KEY=VALUE...]``, from an app's folder: Flower's simulation of it.
 
 Its server app records to OUT/run; other settings are the app's own, as `flwr run --run-config` has
 them.

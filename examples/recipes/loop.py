@@ -1,4 +1,4 @@
-"""A plain loop over a linear model of scikit-learn: what is sent are ``coef_`` and ``intercept_``."""
+"""A plain loop over a linear model of scikit-learn: ``coef_`` and ``intercept_`` are sent."""
 
 from __future__ import annotations
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-from run_recipes import RECIPES, ROOT, TOOL, audited, commands
+from run_recipes import RECIPES, ROOT, TOOL, audited, commands, path
 from scripts import load
 
 from overheard.transcript.store import Recording
@@ -52,7 +53,35 @@ def test_flower(tmp_path: Path, loopback_only: tuple[str, ...]) -> None:
     )  # fmt: skip
     assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
     recorded_exactly(tmp_path / "exact")
+    trees = list(Recording.open(tmp_path / "boosted_trees/run").releases("0"))
+    assert trees[0][1]["0"].tobytes() == b""
+    assert trees[1][1]["0"].tobytes().count(b'"tree_param"') == 4  # everybody's tree
     for recipe in FLOWER:
+        audited(recipe, tmp_path, federation=False)
+
+
+def test_flare(tmp_path: Path, loopback_only: tuple[str, ...]) -> None:
+    """All jobs at once, with those of the recorders' own tests: a simulator mostly waits."""
+    needed("nvflare", "xgboost")
+    own = {"exact": "flare_job.py", "trees": "flare_trees.py"}
+    jobs = {name: [str(RECORDERS / file), str(tmp_path / name)] for name, file in own.items()}
+    for recipe in FLARE:
+        (_, *data), (_, *jobs[recipe]) = python(recipe, tmp_path)
+        subprocess.run([sys.executable, *data], cwd=RECIPES / recipe, check=True, timeout=60)
+    running = {}
+    for name, words in jobs.items():
+        where = (RECORDERS, [str(RECORDERS)]) if name in own else (RECIPES / name, path(name))
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([*where[1], *sys.path])}
+        with (tmp_path / f"{name}.log").open("w") as log:
+            running[name] = subprocess.Popen(
+                [*loopback_only, sys.executable, *words],
+                cwd=where[0], env=environment, stdout=log, stderr=subprocess.STDOUT,
+            )  # fmt: skip
+    for name, process in running.items():
+        assert process.wait(400) == 0, (tmp_path / f"{name}.log").read_text()[-3000:]
+    load(RECORDERS / "flare_job.py").check(tmp_path / "exact")
+    load(RECORDERS / "flare_trees.py").check(tmp_path / "trees")
+    for recipe in FLARE:
         audited(recipe, tmp_path, federation=False)
 
 

@@ -25,8 +25,8 @@ TOOL = load(ROOT / "docs" / "tools" / "recipes.py")
 def commands(recipe: str, out: Path) -> list[list[str]]:
     """The lines that do something, word by word."""
     text = (RECIPES / recipe / "run.sh").read_text().replace("$OUT", str(out / recipe))
-    lines = [line for line in text.splitlines() if line.startswith(("python", "cp", "cd", "overheard"))]
-    return [shlex.split(line) for line in lines]
+    doing = ("python", "cp", "cd", "overheard")
+    return [shlex.split(line) for line in text.splitlines() if line.startswith(doing)]
 
 
 def path(recipe: str) -> list[str]:

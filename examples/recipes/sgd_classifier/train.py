@@ -1,4 +1,4 @@
-"""``python train.py OUT``: who spends much on doctors? scikit-learn's logistic regression by SGD."""
+"""``python train.py OUT``: who spends much on doctors? Logistic regression of scikit-learn."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ from sklearn.linear_model import SGDClassifier
 
 
 def model() -> SGDClassifier:
-    return SGDClassifier(
-        loss="log_loss", learning_rate="constant", eta0=0.01, max_iter=1, tol=None
-    )
+    return SGDClassifier(loss="log_loss", learning_rate="constant", eta0=0.01, max_iter=1, tol=None)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""``python job.py OUT``: Kaplan and Meier's curves in FLARE's simulator, as its kaplan-meier example.
+"""``python job.py OUT``: Kaplan and Meier's curves in FLARE's simulator, as in its example.
 
 One line is overheard's.
 """

@@ -17,8 +17,9 @@ class Net(nn.Sequential):
 
 
 def load_data(partition: int) -> DataLoader:
-    inputs, labels = people.partition(partition)
-    data = TensorDataset(torch.from_numpy(inputs).float(), torch.from_numpy(labels).float()[:, None])
+    mine = people.partition(partition)
+    inputs, labels = (torch.from_numpy(part).float() for part in mine)
+    data = TensorDataset(inputs, labels[:, None])
     return DataLoader(data, batch_size=32, shuffle=True)
 
 

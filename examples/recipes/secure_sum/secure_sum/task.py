@@ -13,8 +13,9 @@ class Net(nn.Sequential):
 
 
 def load_data(partition: int) -> tuple[torch.Tensor, torch.Tensor]:
-    inputs, labels = people.partition(partition)
-    return torch.from_numpy(inputs).float(), torch.from_numpy(labels).float()[:, None]
+    mine = people.partition(partition)
+    inputs, labels = (torch.from_numpy(part).float() for part in mine)
+    return inputs, labels[:, None]
 
 
 def train(model: nn.Module, inputs: torch.Tensor, labels: torch.Tensor) -> None:

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, PositiveInt, SerializeAsAny, field_validator, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    PositiveInt,
+    SerializeAsAny,
+    field_validator,
+    model_validator,
+)
 
 from overheard.data.dataset import MOST_VALUES
 from overheard.federation.config import AnyDefence, Attribute, DataConfig
@@ -18,7 +25,9 @@ class DescribedModel(Spec):
     """A model by name and sizes, or ``factory = "package.module:function"`` (needs --trust-code).
 
     ``shape``: what a record's inputs are reshaped to before a factory's module sees them; left out,
-    square images where the messages hold a convolution. ``wire_names``: our name of a parameter (``layers.0.weight``) to its name in the messages; left
+    square images where the messages hold a convolution.
+
+    ``wire_names``: our name of a parameter (``layers.0.weight``) to its name in the messages; left
     out, the parameters are taken in the order of the messages.
     """
 
