@@ -11,9 +11,9 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from flare_rows import COLUMNS, SITES, Rows, people
 
 ROUNDS = 4
+COLUMNS, SITES = ("a", "b", "c", "s"), ("site-1", "site-2")
 DESCRIPTION = """
 [data]
 source = "file"
@@ -33,8 +33,18 @@ attributes = ["s"]
 """
 
 
+def people(site: str) -> tuple[np.ndarray, np.ndarray]:
+    """A site's inputs (60, 4), the last of them 0 or 1, and its labels."""
+    rng = np.random.default_rng(int(site[-1]))
+    s = (rng.random(60) < 0.4).astype(np.float64)
+    x = np.column_stack([rng.normal(size=(60, 3)), s])
+    likely = 1 / (1 + np.exp(-(x @ [0.5, -0.5, 0.3, 0.8])))
+    return x, (rng.random(60) < likely).astype(np.float64)
+
+
 def run(out: Path) -> None:
     without_tensorboard(out / "tensorboard")
+    from flare_rows import Rows  # type: ignore[import-not-found]
     from nvflare.app_opt.xgboost.recipes.bagging import XGBBaggingRecipe
     from nvflare.recipe.sim_env import SimEnv
     from nvflare.recipe.utils import set_per_site_config
