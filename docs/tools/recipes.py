@@ -33,7 +33,7 @@ ROWS = (
     Row("network with LayerNorm, Adam, batches of 32", ("norm",), ALL,
         "BatchNorm: its running means are left out; decoded of full batches"),
     Row("U-Net-like segmentation", (), "", "later"),
-    Row("XGBoost, bagging and cyclic", ("boosted_trees",), f"{ALL}, label", ""),
+    Row("XGBoost, bagging and cyclic", ("boosted_trees",), ALL, ""),
     Row("XGBoost from histograms", ("histograms",), ALL,
         "simulated: FLARE's needs an XGBoost built with federated learning"),
     Row("LoRA on a small transformer, AdamW", (), "", "later"),
