@@ -121,10 +121,11 @@ class _Client:
     @cached_property
     def rounds(self) -> list[Round]:
         """Those in which it was heard: alone, or in the sum of the same clients."""
-        there = [e for e in self.recording.rounds if self.name in (e.participants or ())]
-        return [e for e in there if not e.aggregated] or [
-            e for e in there if set(e.participants or ()) == set(there[0].participants or ())
-        ]
+        every = self.recording.rounds
+        sums = [e for e in every if e.aggregated and self.name in (e.participants or ())]
+        sets = [set(e.participants or ()) for e in sums]
+        alone = [e for e in every if ("returned", self.name) in e.spans]
+        return alone or [e for e, who in zip(sums, sets, strict=True) if who == sets[0]]
 
     @cached_property
     def together(self) -> tuple[str, ...]:

@@ -5,14 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import (
-    BeforeValidator,
-    Field,
-    PositiveInt,
-    SerializeAsAny,
-    field_validator,
-    model_validator,
-)
+from pydantic import BeforeValidator, Field, SerializeAsAny, field_validator, model_validator
 
 from overheard.data.dataset import MOST_VALUES
 from overheard.federation.config import AnyDefence, Attribute, DataConfig
@@ -35,7 +28,7 @@ class DescribedModel(Spec):
     hidden: tuple[int, ...] = ()
     activation: Literal["relu", "tanh", "sigmoid"] = "relu"
     factory: str = ""
-    shape: tuple[PositiveInt, ...] = ()
+    shape: tuple[int, ...] = ()
     wire_names: dict[str, str] = {}
 
 

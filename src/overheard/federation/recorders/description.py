@@ -285,6 +285,8 @@ def _recipe(
     model |= {"inputs": encoding.width, "outputs": outputs}
     if "shape" in model:
         model["shape"] = described.shape or image_of(layout, encoding.width)
+        if model["shape"] and np.prod(model["shape"]) != encoding.width:
+            raise FixConfig(f"model.shape {described.shape} does not hold {encoding.width} inputs")
     idle = model.get("idle", ())
     wires = {dtype for name, dtype, _ in recording.rounds[0].layout if name not in idle}
     if not wires <= {"F16", "F32", "F64"}:
