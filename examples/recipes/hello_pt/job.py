@@ -19,7 +19,7 @@ from overheard.nvflare import RecordingFilter
 def main(out: Path) -> None:
     torch.manual_seed(1)
     recipe = FedAvgRecipe(
-        name="hello-pt", min_clients=2, num_rounds=3, model=Net(), train_script="client.py"
+        name="hello-pt", min_clients=2, num_rounds=2, model=Net(), train_script="client.py"
     )
     recipe.add_server_output_filter(RecordingFilter(str(out / "run")), ["train"])
     recipe.execute(SimEnv(num_clients=2, workspace_root=str(out / "work")))

@@ -20,4 +20,4 @@ def main(grid: Grid, context: Context) -> None:
     strategy = FedAvg(1.0, 0.0, min_train_nodes=SITES, min_available_nodes=SITES)
     run = str(context.run_config.get("recording", "run"))
     strategy = overheard.flower.record(strategy, run, name_by="site")
-    strategy.start(grid, ArrayRecord(Net().state_dict()), num_rounds=3)
+    strategy.start(grid, ArrayRecord(Net().state_dict()), num_rounds=2)

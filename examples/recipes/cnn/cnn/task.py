@@ -11,9 +11,9 @@ from torch.utils.data import DataLoader, TensorDataset
 class Net(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.conv1, self.conv2 = nn.Conv2d(1, 6, 3, padding=1), nn.Conv2d(6, 16, 3, padding=1)
+        self.conv1, self.conv2 = nn.Conv2d(1, 4, 3, padding=1), nn.Conv2d(4, 8, 3, padding=1)
         self.pool = nn.MaxPool2d(2)
-        self.fc1, self.fc2 = nn.Linear(64, 32), nn.Linear(32, 10)
+        self.fc1, self.fc2 = nn.Linear(32, 24), nn.Linear(24, 10)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = self.pool(torch.relu(self.conv1(x)))
