@@ -20,11 +20,11 @@ TARGETS = (TARGET, "log_spending")
 
 
 @cache
-def sites(people: int = PEOPLE) -> dict[str, dict[str, np.ndarray]]:
-    """The first people of each site, column by column."""
+def sites(people: int = PEOPLE, many: int = SITES) -> dict[str, dict[str, np.ndarray]]:
+    """The first people of the first sites, column by column."""
     columns = {**load().records.columns, **load(above_median=True).records.columns}
     who = columns["site"]
-    names = np.unique(who)[:SITES].tolist()
+    names = np.unique(who)[:many].tolist()
     first = {site: np.flatnonzero(who == site)[:people] for site in names}
     return {
         site: {n: values[rows] for n, values in columns.items() if n != "site"}
@@ -33,13 +33,14 @@ def sites(people: int = PEOPLE) -> dict[str, dict[str, np.ndarray]]:
 
 
 def partition(
-    number: int, alone: bool = False, people: int = PEOPLE, target: str = TARGET
+    number: int, alone: bool = False, target: str = TARGET, people: int = PEOPLE, many: int = SITES
 ) -> tuple[np.ndarray, np.ndarray]:
     """A site's inputs (n, 18) and labels (n,). What is not 0 or 1 is scaled to mean 0 and deviation
-    1 over all sites' people, or, ``alone``, over the site's own."""
-    every = np.concatenate([_inputs(site) for site in sites(people).values()])
-    mine = sites(people)[f"site {number + 1}"]
-    inputs, numbers = _inputs(mine), ~np.isin(every, (0, 1)).all(axis=0)
+    1 over the people of all sites, or, ``alone``, over the site's own."""
+    everybody = sites(people, many)
+    mine = everybody[f"site {number + 1}"]
+    every, inputs = np.concatenate([*map(_inputs, everybody.values())]), _inputs(mine)
+    numbers = ~np.isin(every, (0, 1)).all(axis=0)
     scaler = StandardScaler().fit((inputs if alone else every)[:, numbers])
     inputs[:, numbers] = scaler.transform(inputs[:, numbers])
     return inputs, mine[target]

@@ -11,7 +11,7 @@ from nvflare.client import FLModel
 
 def main() -> None:
     flare.init()
-    inputs, labels = people.partition(int(flare.get_site_name()[-1]) - 1, alone=True)
+    inputs, labels = people.partition(int(flare.get_site_name()[-1]) - 1, many=2)
     inputs = np.concatenate([np.ones((len(inputs), 1)), inputs], axis=1)
     while flare.is_running():
         theta = np.asarray(flare.receive().params[NPConstants.NUMPY_KEY])
