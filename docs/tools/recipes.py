@@ -42,7 +42,8 @@ ROWS = (
     Row("scikit-learn's SGDClassifier", ("sgd_classifier",), f"{ALL}, local model", ""),
     Row("GLM by Newton's method", ("newton",), ALL, ""),
     Row("ridge regression, scikit-learn's SGDRegressor", ("ridge",), f"{ALL}, local model", ""),
-    Row("Kaplan and Meier's table by group", ("survival",), ALL, ""),
+    Row("Kaplan and Meier's table by group; statistics", ("survival", "column_statistics"), ALL,
+        "of a column by itself one learns how many, and not who"),
     Row("network under secure aggregation (SecAgg+)", ("secure_sum",), ALL,
         "of the sum; sites of equal size"),
     Row("network with clipped updates and central DP", ("clipped",), ALL,
@@ -69,6 +70,7 @@ def figures(out: Path) -> dict[str, Any]:
             "interval": [round(row.low, 3), round(row.high, 3)],
             "majority": round(row.majority or 0.0, 3),
             "n": row.n,
+            "rounds": record.run.rounds,
             "replays": [r.outcome for r in record.replays],
         }
     return found

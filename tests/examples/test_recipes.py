@@ -20,7 +20,7 @@ from overheard.transcript.verify import verify
 HERE = Path(__file__).parent
 RECORDERS = ROOT / "tests" / "federation" / "recorders"
 PLAIN = ("sgd_classifier", "ridge", "histograms")
-FLARE = ("hello_pt", "newton", "survival")
+FLARE = ("column_statistics", "hello_pt", "newton", "survival")
 FLOWER = ("boosted_trees", "clipped", "cnn", "frozen", "norm", "secure_sum", "tabular")
 
 

@@ -60,9 +60,8 @@ def audited(recipe: str, out: Path, federation: bool = True) -> None:
     for name, figure in found.items():
         assert set(figure["replays"]) == {"fits"}, (recipe, name)
         written, n = expected[name], figure["n"]
-        assert (figure["secret"], figure["attack"], n) == (
-            written["secret"], written["attack"], written["n"],
-        )  # fmt: skip
+        same = ("secret", "attack", "n", "rounds")
+        assert [figure[k] for k in same] == [written[k] for k in same], (recipe, name)
         shares = np.array([figure["value"], written["value"]])
         # orders of batches are drawn anew: the two agree as two draws do, to four deviations
         apart = 4 * np.sqrt((shares * (1 - shares)).sum() / n) + 1 / n
