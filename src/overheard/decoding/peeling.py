@@ -191,7 +191,7 @@ class Cells:
         if odds < np.log(ODDS) or special.softmax(score)[top] < 1 - 1 / ODDS:
             return False
         chosen = answer[top]
-        for at in _not_exchangeable(each, chosen):
+        for at in _not_exchangeable(each, mine, chosen):
             group = cell.groups[at]
             self._keep(group, np.flatnonzero(self.possible[group])[chosen[at]][None])
         return True
@@ -367,22 +367,29 @@ def _euclid(vectors: Array, row: int) -> tuple[float, Array] | None:
         left = left - times[:, None] * left[least]
 
 
-def _not_exchangeable(each: list[Array], chosen: Ints) -> list[int]:
-    """The groups whose change no other group's change would make up for within the tolerance."""
-    changes = [
-        np.delete(c, option, axis=0) - c[option] for c, option in zip(each, chosen, strict=True)
-    ]
-    owner = np.repeat(np.arange(len(changes)), [len(c) for c in changes])
+def _not_exchangeable(each: list[Array], chances: list[Array], chosen: Ints) -> list[int]:
+    """The groups whose change no changes of up to three others would make up for, each change being
+    one that is not ruled out.
+
+    Four are needed because records of one margin and two labels differ by whole numbers: who takes
+    one of each away there, and adds one of each elsewhere, changes neither sum.
+    """
+    owner, changes = np.zeros(0, dtype=np.int64), [np.zeros((1, each[0].shape[1]))]  # 0: none
+    for at, (contribution, chance, option) in enumerate(zip(each, chances, chosen, strict=True)):
+        likely = chance > chance[option] / ODDS
+        likely[option] = False
+        owner = np.append(owner, np.full(likely.sum(), at))
+        changes.append(contribution[likely] - contribution[option])
+    one, two = np.triu_indices(len(owner) + 1, 1)
+    owner = np.append(-1, owner)
+    apart = owner[one] != owner[two]
+    whose = np.stack([owner[one], owner[two]], axis=1)[apart]
     every = np.concatenate(changes)
-    order = np.argsort(every[:, 0], kind="stable")
-    doubted = set[int]()
-    ordered = every[order, 0]
-    low = np.searchsorted(ordered, -every[:, 0] - TOLERANCE)
-    high = np.searchsorted(ordered, -every[:, 0] + TOLERANCE, side="right")
-    for at, (a, b) in enumerate(zip(low, high, strict=True)):
-        near = order[a:b]
-        near = near[owner[near] != owner[at]]
-        made_up_for = (np.abs(every[near] + every[at]) <= TOLERANCE).all(axis=1).any()
-        if made_up_for or (np.abs(every[at]) <= TOLERANCE).all():
-            doubted.add(int(owner[at]))
+    sums = (every[one] + every[two])[apart]
+    met = None if len(sums) > MATCHES else _meeting(np.vstack([sums, every[:1]]), -sums)
+    if met is None:
+        return []
+    left, right = np.vstack([whose, [[-1, -1]]])[met[0]], whose[met[1]]
+    shared = ((left[:, :, None] == right[:, None, :]) & (left[:, :, None] >= 0)).any(axis=(1, 2))
+    doubted = set(np.concatenate([left[~shared], right[~shared]]).ravel().tolist())
     return [at for at in range(len(each)) if at not in doubted]
