@@ -10,9 +10,8 @@ cell makes others smaller, so cells are looked at again, smallest first, until n
 * `Cells.search`: of larger cells only the records that another decoder doubts most are listed,
   the others held at its answer. A combination that meets the sums is taken when chance would hardly
   have brought one about: its prior times its likelihood, against the density of the sums over all
-  combinations, leaves other answers 1 in 10,000. Sums that lie on a lattice (counts: a Hessian of
-  squared error) are met by chance far more often than their rounding suggests; the density is that
-  of the lattice's points.
+  combinations, leaves other answers 1 in 10,000. Whose change a few other changes make up for is
+  not decided by it: sums of whole numbers are met by chance far more often than that.
 
 Records that enter every equation alike are one unknown count.
 """
@@ -186,8 +185,8 @@ class Cells:
         prior = sum(np.log(chance)[answer[:, at]] for at, chance in enumerate(mine))
         score = prior - 0.5 * np.square(pairs.misses()).sum(axis=1)
         top = int(np.argmax(score))
-        steps = _steps(np.concatenate(each))
-        odds = float(score[top]) - np.log(steps).sum() - _density(cell, each, mine)
+        # a match in the noise of each sum, whose density is 1 / sqrt(2 pi) at its height
+        odds = float(score[top]) - len(cell.sd) * np.log(2 * np.pi) / 2 - _density(cell, each, mine)
         if odds < np.log(ODDS) or special.softmax(score)[top] < 1 - 1 / ODDS:
             return False
         chosen = answer[top]
@@ -327,69 +326,40 @@ def _density(cell: _Cell, each: list[Array], chances: list[Array]) -> float:
     return float(-0.5 * (np.log(2 * np.pi * sizes) + along**2 / sizes).sum())
 
 
-def _steps(vectors: Array) -> Array:
-    """How far apart in each row sums of whole multiples of vectors (n, rows) lie, in noise.
-
-    Hermite's form: where Euclid's algorithm on a row ends in one number above the tolerance, the
-    sums lie on multiples of it, and the vectors left over say how those of one multiple lie apart
-    in the other rows. Elsewhere sums lie anywhere, blurred by the noise.
-    """
-    steps = np.full(vectors.shape[1], (2 * np.pi) ** 0.5)
-    rows = set(range(vectors.shape[1]))
-    while rows:
-        for row in rows:
-            reduced = _euclid(vectors, row)
-            if reduced is not None:
-                steps[row], vectors = reduced
-                rows.remove(row)
-                break
-        else:
-            break
-    return steps
-
-
-def _euclid(vectors: Array, row: int) -> tuple[float, Array] | None:
-    """The common divisor of a row's numbers and the vectors that are left with 0 there; None
-    where there is none above the tolerance."""
-    left = vectors
-    while True:
-        sizes = np.abs(left[:, row])
-        live = sizes > TOLERANCE
-        if not live.any():
-            return None
-        least = int(np.argmin(np.where(live, sizes, np.inf)))
-        if live.sum() == 1:
-            return float(sizes[least]), np.delete(left, least, axis=0)
-        times = np.rint(left[:, row] / left[least, row])
-        times[least] = 0.0
-        if sizes[least] < TOLERANCE * np.abs(times).max():  # its own blur is taken so many times
-            return None
-        left = left - times[:, None] * left[least]
-
-
 def _not_exchangeable(each: list[Array], chances: list[Array], chosen: Ints) -> list[int]:
-    """The groups whose change no changes of up to three others would make up for, each change being
-    one that is not ruled out.
+    """The groups whose change no changes of up to three others would make up for, to an answer that
+    is not ruled out.
 
-    Four are needed because records of one margin and two labels differ by whole numbers: who takes
-    one of each away there, and adds one of each elsewhere, changes neither sum.
+    Whole numbers need this (a Hessian of squared error is a count), and so do the records of one
+    margin and two labels, which differ by one: who takes one of each away there and adds one of
+    each elsewhere changes neither sum.
     """
-    owner, changes = np.zeros(0, dtype=np.int64), [np.zeros((1, each[0].shape[1]))]  # 0: none
-    for at, (contribution, chance, option) in enumerate(zip(each, chances, chosen, strict=True)):
-        likely = chance > chance[option] / ODDS
-        likely[option] = False
-        owner = np.append(owner, np.full(likely.sum(), at))
-        changes.append(contribution[likely] - contribution[option])
-    one, two = np.triu_indices(len(owner) + 1, 1)
-    owner = np.append(-1, owner)
+    gains = [np.log(chance / chance[at]) for chance, at in zip(chances, chosen, strict=True)]
+    least = -np.log(ODDS) - 3 * max(float(gain.max()) for gain in gains)
+    near = [
+        np.flatnonzero((g > least) & (np.arange(len(g)) != at))
+        for g, at in zip(gains, chosen, strict=True)
+    ]
+    owner = np.repeat(np.arange(-1, len(each)), [1, *map(len, near)])  # -1: no change
+    gain = np.concatenate([[0.0], *(g[n] for g, n in zip(gains, near, strict=True))])
+    change = np.concatenate(
+        [
+            np.zeros((1, each[0].shape[1])),
+            *(c[n] - c[at] for c, n, at in zip(each, near, chosen, strict=True)),
+        ]
+    )
+    one, two = np.triu_indices(len(owner), 1)
     apart = owner[one] != owner[two]
-    whose = np.stack([owner[one], owner[two]], axis=1)[apart]
-    every = np.concatenate(changes)
-    sums = (every[one] + every[two])[apart]
-    met = None if len(sums) > MATCHES else _meeting(np.vstack([sums, every[:1]]), -sums)
+    one, two = np.append(0, one[apart]), np.append(0, two[apart])
+    met = (
+        None
+        if len(one) > MATCHES
+        else _meeting(change[one] + change[two], -change[one] - change[two])
+    )
     if met is None:
         return []
-    left, right = np.vstack([whose, [[-1, -1]]])[met[0]], whose[met[1]]
-    shared = ((left[:, :, None] == right[:, None, :]) & (left[:, :, None] >= 0)).any(axis=(1, 2))
-    doubted = set(np.concatenate([left[~shared], right[~shared]]).ravel().tolist())
+    four = np.stack([one[met[0]], two[met[0]], one[met[1]], two[met[1]]], axis=1)
+    who = owner[four]
+    twice = ((who[:, :2, None] == who[:, None, 2:]) & (who[:, :2, None] >= 0)).any(axis=(1, 2))
+    doubted = set(who[~twice & (gain[four].sum(axis=1) > -np.log(ODDS))].ravel().tolist())
     return [at for at in range(len(each)) if at not in doubted]
