@@ -1,6 +1,6 @@
 """What do Newton steps give away, and after how many messages?
 
-    python benchmarks/newton.py [--sites "site 3" ...]
+    python -m benchmarks.newton [--sites "site 3" ...]
 
 RAND (comes with the package), logistic regression of "spends more than the median" by Newton's
 method from coefficients of zero, six sites, gradient and Hessian in float64, an adversary who
@@ -27,8 +27,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.program_code import code_of_programs
 from overheard.attacks.linear import Linear
-from overheard.code_digest import code_of, stands_on
 from overheard.evaluation.baselines import imputation, majority_share
 from overheard.federation.config import parse_config
 from overheard.federation.plan import plan
@@ -43,7 +43,7 @@ from overheard.transcript.threat import EAVESDROPPER
 from overheard.transcript.view import launch
 
 OUT = Path(__file__).with_suffix(".json")
-COMMAND = "python benchmarks/newton.py"
+COMMAND = "python -m benchmarks.newton"
 ATTRIBUTES = ("female", "black", "physlm")
 HEARD = (1, 2, 3, 4, 5, 7)
 """Numbers of messages; a tenth of the 19 coefficients and 6 more are 7."""
@@ -56,13 +56,7 @@ CONFIG: dict[str, Any] = {
 
 def code() -> str:
     """The digest of the code that the rows depend on."""
-    return code_of(
-        stands_on(
-            "overheard.attacks.linear",
-            "overheard.federation.simulate",
-            "overheard.programs.families.newton",
-        )
-    )
+    return code_of_programs("newton")
 
 
 def best_possible(secret: NDArray[Any], groups: NDArray[np.intp]) -> float:

@@ -147,7 +147,9 @@ def _score_program(case: Case, program: Program) -> Scorer:
 
     def losses(model: Message) -> Array | None:
         outputs = program.predict(model, records)
-        return None if outputs is None else loss.values(outputs, program.target.encode(records))
+        if outputs is None:
+            return None
+        return np.asarray(loss.values(outputs, program.target.encode(records)), np.float64)
 
     def says(model: Message) -> Array:
         outputs = np.concatenate([program.predict(model, held) for held in elsewhere])
