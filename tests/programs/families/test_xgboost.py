@@ -18,7 +18,7 @@ from overheard.programs.records import Records
 from overheard.transcript.kind import program_in
 from overheard.transcript.knowledge import AuxiliaryData, ClientProgram, Labels, Releases
 from overheard.transcript.observe import observe
-from overheard.transcript.target import LABEL, attribute, joined, membership
+from overheard.transcript.target import attribute, joined
 from overheard.transcript.threat import EAVESDROPPER
 from overheard.transcript.verify import verify
 from overheard.transcript.view import launch
@@ -138,29 +138,6 @@ def test_never_below_what_a_stranger_knows(tmp_path):
     right = np.log(np.maximum(aided.probabilities[np.arange(150), truth.astype(int)], 1e-12))
     before = np.log(np.maximum(alone.probabilities[np.arange(150), truth.astype(int)], 1e-12))
     assert right.mean() > before.mean()
-
-
-def test_members_are_found_in_a_pool(tmp_path):
-    made = recorded(
-        tmp_path / "run", SQUARED, clients=2, people=40, rounds=10, participation=1.0,
-        audit={"membership": 30},
-    )  # fmt: skip
-    view = observe(made, EAVESDROPPER, membership("s"), "0")
-    guess = launch(attack_named("linear_membership"), view, 0)
-    member = made.truth("Membership", "membership.s")["0"]["__member__"] > 0.5
-    assert (guess.choice() == member).mean() > 0.9
-
-
-def test_labels_are_solved_for(tmp_path):
-    made = recorded(
-        tmp_path / "run", SQUARED, clients=2, people=60, rounds=20, participation=1.0,
-        audit={"attributes": [], "label": True},
-    )  # fmt: skip
-    view = observe(made, EAVESDROPPER, LABEL, "0")
-    guess = launch(attack_named("linear_label"), view, 0)
-    exact = guess.sd < 1e-3  # the others are in the same leaves as somebody else, always
-    assert exact.sum() == guess.diagnostics["identified"] > 45
-    np.testing.assert_allclose(guess.values[exact], made.truth()["0"]["y"][exact], atol=1e-5)
 
 
 def test_several_attributes_are_one_secret(tmp_path):
