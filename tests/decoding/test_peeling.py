@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from overheard.decoding.measurement import from_rows
-from overheard.decoding.peeling import HALF, TOLERANCE, Cells
+from overheard.decoding.peeling import HALF, TOLERANCE, Cells, _steps
 from overheard.decoding.sparse_equations import SparseEquations, joined
 from overheard.decoding.sparse_ladder import decode_sparse, given_counts
 
@@ -170,6 +170,20 @@ def test_other_records_are_noticed():
     found = decode_sparse(wrong, np.arange(40))
     assert found.posterior.flag
     assert not found.proven.any()
+
+
+def test_lattices_are_told_from_numbers_that_lie_anywhere():
+    rng = np.random.default_rng(0)
+    anywhere = rng.normal(size=30) * 1e6
+    counts = np.full(30, 1e6)
+    free = (2 * np.pi) ** 0.5
+    np.testing.assert_allclose(_steps(anywhere[:, None]), [free])
+    np.testing.assert_allclose(_steps(np.column_stack([anywhere, counts])), [free, 1e6])
+    whole = rng.integers(1, 9, size=30) * 1e5
+    np.testing.assert_allclose(_steps(whole[:, None]), [1e5])
+    # labels are whole numbers, the mean is not: a lattice of both rows together
+    both = np.column_stack([1e6 / np.e - whole, counts])
+    np.testing.assert_allclose(np.prod(_steps(both)), 1e5 * 1e6, rtol=1e-6)
 
 
 @pytest.mark.parametrize("labels", [(0, 1), (3, 7)])

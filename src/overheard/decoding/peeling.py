@@ -10,8 +10,9 @@ cell makes others smaller, so cells are looked at again, smallest first, until n
 * `Cells.search`: of larger cells only the records that another decoder doubts most are listed,
   the others held at its answer. A combination that meets the sums is taken when chance would hardly
   have brought one about: its prior times its likelihood, against the density of the sums over all
-  combinations, leaves other answers 1 in 10,000. Whose change a few other changes make up for is
-  not decided by it: sums of whole numbers are met by chance far more often than that.
+  combinations, leaves other answers 1 in 10,000. Sums that lie on a lattice (counts: a Hessian of
+  squared error) are met by chance far more often than their rounding suggests; the density is that
+  of the lattice's points. Whose change a few others make up for is not decided by it.
 
 Records that enter every equation alike are one unknown count.
 """
@@ -185,8 +186,8 @@ class Cells:
         prior = sum(np.log(chance)[answer[:, at]] for at, chance in enumerate(mine))
         score = prior - 0.5 * np.square(pairs.misses()).sum(axis=1)
         top = int(np.argmax(score))
-        # a match in the noise of each sum, whose density is 1 / sqrt(2 pi) at its height
-        odds = float(score[top]) - len(cell.sd) * np.log(2 * np.pi) / 2 - _density(cell, each, mine)
+        steps = _steps(np.concatenate(each))
+        odds = float(score[top]) - np.log(steps).sum() - _density(cell, each, mine)
         if odds < np.log(ODDS) or special.softmax(score)[top] < 1 - 1 / ODDS:
             return False
         chosen = answer[top]
@@ -326,13 +327,52 @@ def _density(cell: _Cell, each: list[Array], chances: list[Array]) -> float:
     return float(-0.5 * (np.log(2 * np.pi * sizes) + along**2 / sizes).sum())
 
 
+def _steps(vectors: Array) -> Array:
+    """How far apart in each row sums of whole multiples of vectors (n, rows) lie, in noise.
+
+    Hermite's form: where Euclid's algorithm on a row ends in one number above the tolerance, the
+    sums lie on multiples of it, and the vectors left over say how those of one multiple lie apart
+    in the other rows. Elsewhere sums lie anywhere, blurred by the noise.
+    """
+    steps = np.full(vectors.shape[1], (2 * np.pi) ** 0.5)
+    rows = set(range(vectors.shape[1]))
+    while rows:
+        for row in rows:
+            reduced = _euclid(vectors, row)
+            if reduced is not None:
+                steps[row], vectors = reduced
+                rows.remove(row)
+                break
+        else:
+            break
+    return steps
+
+
+def _euclid(vectors: Array, row: int) -> tuple[float, Array] | None:
+    """The common divisor of a row's numbers and the vectors that are left with 0 there; None
+    where there is none above the tolerance."""
+    left = vectors
+    while True:
+        sizes = np.abs(left[:, row])
+        live = sizes > TOLERANCE
+        if not live.any():
+            return None
+        least = int(np.argmin(np.where(live, sizes, np.inf)))
+        if live.sum() == 1:
+            return float(sizes[least]), np.delete(left, least, axis=0)
+        times = np.rint(left[:, row] / left[least, row])
+        times[least] = 0.0
+        if sizes[least] < TOLERANCE * np.abs(times).max():  # its own blur is taken so many times
+            return None
+        left = left - times[:, None] * left[least]
+
+
 def _not_exchangeable(each: list[Array], chances: list[Array], chosen: Ints) -> list[int]:
     """The groups whose change no changes of up to three others would make up for, to an answer that
     is not ruled out.
 
-    Whole numbers need this (a Hessian of squared error is a count), and so do the records of one
-    margin and two labels, which differ by one: who takes one of each away there and adds one of
-    each elsewhere changes neither sum.
+    Four are needed because records of one margin and two labels differ by whole numbers: who takes
+    one of each away there and adds one of each elsewhere changes neither sum.
     """
     gains = [np.log(chance / chance[at]) for chance, at in zip(chances, chosen, strict=True)]
     least = -np.log(ODDS) - 3 * max(float(gain.max()) for gain in gains)
