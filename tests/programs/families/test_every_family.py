@@ -11,7 +11,7 @@ from federations import HISTOGRAMS, NEWTON, STATISTICS, TREES, recorded, score
 from overheard.attacks import attack_named
 from overheard.errors import ChooseAnotherAttack
 from overheard.programs.records import Records
-from overheard.transcript.knowledge import Labels
+from overheard.transcript.knowledge import Labels, Releases
 from overheard.transcript.observe import observe
 from overheard.transcript.target import LABEL, LOCAL_MODEL, attribute, membership
 from overheard.transcript.threat import EAVESDROPPER
@@ -53,6 +53,24 @@ def classes(request, tmp_path_factory):
     """Of each family, a federation whose labels are classes and are asked about."""
     path = tmp_path_factory.mktemp("classes") / request.param
     return federated(path, *CLASSES[request.param], {"label": True}, people=60)
+
+
+@pytest.mark.parametrize(
+    ("family", "heard"), [("xgboost", (1, 2, 4, 16)), ("histograms", (1, 3, 9))]
+)
+def test_what_is_certain_is_right_and_grows_with_the_rounds(tmp_path, family, heard):
+    model = {"xgboost": CLASSES, "histograms": POOLS}[family][family]
+    made = federated(tmp_path / "run", *model, {}, people=80)
+    truth, certain = made.truth()["0"]["s"], []
+    view = observe(made, EAVESDROPPER, attribute("s"), "0")
+    for rounds in heard:
+        guess = launch(attack_named("linear"), view.knowing(view.know(Releases).first(rounds)), 0)
+        sure = guess.probabilities.max(axis=1) > 0.99
+        assert (guess.choice() == truth)[sure].all()
+        certain.append(int(sure.sum()))
+    assert certain == sorted(certain)
+    assert certain[0] < 0.5 * len(truth)
+    assert certain[-1] > 0.8 * len(truth)
 
 
 @pytest.mark.parametrize("family", POOLS)

@@ -54,20 +54,6 @@ def test_simulated_recorded_verified_audited(federation):
     assert not record.failed
 
 
-def test_what_is_certain_is_right_and_grows_with_the_rounds(federation):
-    truth, certain = federation.truth()["0"]["s"], []
-    view = observe(federation, EAVESDROPPER, attribute("s"), "0")
-    for rounds in (1, 2, 4, 16):
-        heard = view.know(Releases).first(rounds)
-        guess = launch(attack_named("linear"), view.knowing(heard), 0)
-        sure = guess.probabilities.max(axis=1) > 0.99
-        assert (guess.choice() == truth)[sure].all()
-        certain.append(int(sure.sum()))
-    assert certain == sorted(certain)
-    assert certain[0] < 0.5 * len(truth)
-    assert certain[-1] > 0.9 * len(truth)
-
-
 @pytest.mark.parametrize(
     "more",
     [
@@ -197,10 +183,15 @@ def test_messages_of_another_program_are_refused_in_a_line(federation, returned)
     program = program_in(federation)
     sent = {MODEL: np.zeros(0, dtype=np.uint8)}
     records = federation.truth()["0"]
-    with pytest.raises(FixRecording) as refused:
-        program.equations([Exchange(4, sent, returned)], Candidates((records, records)))
-    assert len(str(refused.value).splitlines()) == 1
-    assert "round 4" in str(refused.value)
+    heard = [Exchange(4, sent, returned)]
+    for read in (
+        lambda: program.equations(heard, Candidates((records, records))),
+        lambda: program.own(heard),
+    ):
+        with pytest.raises(FixRecording) as refused:
+            read()
+        assert len(str(refused.value).splitlines()) == 1
+        assert "round 4" in str(refused.value)
 
 
 def test_lists_of_new_models_are_joined_to_what_went_before(federation):
