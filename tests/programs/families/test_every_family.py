@@ -10,6 +10,7 @@ from federations import HISTOGRAMS, NEWTON, STATISTICS, TREES, recorded, score
 
 from overheard.attacks import attack_named
 from overheard.errors import ChooseAnotherAttack
+from overheard.evaluation.audit import audit
 from overheard.programs.records import Records
 from overheard.transcript.knowledge import Labels, Releases
 from overheard.transcript.observe import observe
@@ -105,6 +106,16 @@ def test_what_a_client_would_make_alone(classes):
     found = score(classes, view, attack, launch(attack, view, 0))
     assert found.details["agreement"] > 0.8
     assert (found.value < found.imputation / 2) == (classes.path.name == "newton")
+
+
+def test_who_cannot_make_a_model_alone_is_passed_over(tmp_path):
+    made = recorded(
+        tmp_path / "run", {**NEWTON, "likelihood": "linear"}, people=3, rounds=2, participation=1.0
+    )
+    record = audit(made, EAVESDROPPER, ["own_release"])
+    assert not record.findings
+    assert not record.failed
+    assert "alone" in record.skipped[0].reason
 
 
 @pytest.mark.parametrize("family", NUMBERS)

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from overheard.errors import ChooseAnotherAttack
+from overheard.errors import ChooseAnotherAttack, FixConfig
 from overheard.transcript.guess import OwnModel
 from overheard.transcript.knowledge import ClientProgram, Releases
 from overheard.transcript.view import View
@@ -28,4 +28,7 @@ class OwnRelease:
         program = view.know(ClientProgram).program
         if not program.makes_model:
             raise ChooseAnotherAttack(f"{program.family!r} is a program that makes no model")
-        return OwnModel(program.own(view.know(Releases).exchanges))
+        try:
+            return OwnModel(program.own(view.know(Releases).exchanges))
+        except FixConfig as error:
+            raise ChooseAnotherAttack(f"the client alone makes no model ({error})") from error
