@@ -69,7 +69,12 @@ def histogram_table() -> str:
         free = [_some(last, what) for what in ("ceiling_of_trees", "stranger", "majority")]
         lines.append((name.removesuffix(", histograms"), *cells, *free))
     heads = ["", *(f"{n} trees" for n in heard), "best of these trees", "stranger", "majority"]
-    return table(heads, lines)
+    every = [row for rows in cases.values() for each in rows.values() for row in each]
+    sure, wrong = (
+        sum(row[f"certain{which}_without_auxiliary"] for row in every) for which in ("", "_wrong")
+    )
+    words = f"Over all rows {sure:,} are certain without a prior, {wrong:,} of them wrongly."
+    return "\n".join([table(heads, lines), "", words])
 
 
 def certain_table() -> str:
