@@ -44,7 +44,7 @@ WEAK = 0.1
 """Directions below this many noise units are dropped."""
 OVERSURE = "oversure: surer than simulated clients of this recipe are decoded right"
 
-_OPEN = 0.3  # share of an even guess in the belief at which a later pass is linearised
+_OPEN = 0.3  # share of the prior in the belief at which a later pass is linearised
 _STRANGE, _SPREADS = 1.3, 5.0  # what no answer explains, relative to simulated clients' mean, up to
 # which a fit is good: that much, or so many of their own standard deviations
 _OPERATIONS = 5e10  # that factorising all rounds with slots may cost
@@ -78,7 +78,7 @@ def by_simulation(
     for number in range(1, PASSES):
         if best.worth > _SETTLED and fit.misfit <= fit.allowed:
             break
-        again = tried.decoded((1 - _OPEN) * belief + _OPEN / belief.shape[1], states)
+        again = tried.decoded((1 - _OPEN) * belief + _OPEN * prior, states)
         alike = absent or len(states.slots) == 1
         if alike and again.misfit / again.allowed < fit.misfit / fit.allowed:
             fit = again  # clients drawn from the belief are more like this one
@@ -87,7 +87,7 @@ def by_simulation(
         belief = again.probabilities
     if fit.misfit > fit.allowed and len(states.slots) > 1:
         # a client far from the first belief is not like those drawn from it
-        again = tried.decoded((1 - _OPEN) * belief + _OPEN / belief.shape[1], ways[0])
+        again = tried.decoded((1 - _OPEN) * belief + _OPEN * prior, ways[0])
         fit = min(fit, again, key=lambda one: one.misfit / one.allowed)
     confidence = float(best.probabilities.max(axis=1).mean())
     flag = ""
@@ -189,9 +189,11 @@ class _Round:
         self.states = states
         count = len(states.slot)
         self.white = white
-        measured = from_gram(white.gram, white.heard, 1.0, candidates=count, floor=WEAK)
-        held = white.simulated[FITTED:].T
-        totals = linalg.lstsq(measured.differences, held, check_finite=False)[0].T
+        kept = np.einsum("nr,nr->r", white.rows, white.rows) > WEAK**2
+        apart = white.rows[:, kept].reshape(-1, count - 1, int(kept.sum()))
+        features = np.concatenate([np.zeros_like(apart[:, :1]), apart], axis=1)
+        measured = Measurement(features, white.heard[kept])
+        totals = white.simulated[FITTED:, kept]
         told = [np.tensordot(np.eye(count)[s], measured.features, 2) for s in truth[FITTED:]]
         left = totals - np.array(told)
         noise = float(np.mean(left**2)) if left.size else 1.0
@@ -214,12 +216,12 @@ class _Round:
         """The message. What strays further outside of all columns' span than simulated clients'
         does so inside, too."""
         strayed = float(np.sqrt(max(self.misfit, 1.0))) if len(self.states.slots) > 1 else 1.0
-        return self.measured.inflated(strayed), self.white.heard
+        return self.measured.inflated(strayed), self.white.rows @ self.white.heard
 
     def simulated(self, number: int) -> _Heard:
         """The same of a simulated client that had no part in the noise's shape."""
         measured = replace(self.measured, total=self.totals[number])
-        return measured, self.white.simulated[FITTED + number]
+        return measured, self.white.rows @ self.white.simulated[FITTED + number]
 
     def found(self, measured: Measurement, before: Array) -> Array:
         """Probabilities of the states (n, Z), given those of the candidates before (n, K)."""
@@ -240,18 +242,19 @@ class _Round:
         """
         means, roots = self.states.given(found)
         n, free, _ = means.shape
+        products = self.white.rows @ self.white.rows.T
         apart = means[:, :, 1:] - means[:, :, :1]
-        cross = cross - self.white.gram @ means[:, :, 0].ravel()
+        cross = cross - products @ means[:, :, 0].ravel()
 
         def onto(columns: Array, right: Array) -> Array:
             made = np.einsum("nfc,nfq->ncq", columns, right.reshape(n, free, -1), optimize=True)
             return np.asarray(made.reshape(n * columns.shape[2], -1) / self.noise)
 
-        noisy = onto(roots, self.white.gram).T
+        noisy = onto(roots, products).T
         inner = onto(roots, noisy) * self.noise
         inner[np.diag_indices(len(inner))] += 1.0
         lower = linalg.cholesky(inner, lower=True, check_finite=False)
-        signal = onto(apart, self.white.gram).T
+        signal = onto(apart, products).T
         right = np.column_stack([onto(roots, signal) * self.noise, onto(roots, cross)])
         right = linalg.solve_triangular(lower, right, lower=True, check_finite=False)
         gram = onto(apart, signal) * self.noise - right[:, :-1].T @ right[:, :-1]

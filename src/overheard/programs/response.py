@@ -30,6 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 
+from overheard.decoding.measurement import FLOOR
 from overheard.programs.networks import Network, network
 from overheard.programs.recipe import Recipe
 from overheard.programs.simulated import Candidates, Simulated, Stretches, simulate, stretches
@@ -44,7 +45,11 @@ ORDER_COLUMNS = 4
 EQUATIONS = 8
 """Coordinates a candidate that are used, those that say most: more add little and cost much."""
 FEWEST_EQUATIONS = 3000
+MEMORY = 4e9
+"""Bytes that a round may take."""
 
+_PRODUCTS = 2.5e11  # operations that the products of all order columns may take: some ten seconds
+_SWEEP = 4e9  # operations of one sweep over all records, of which a decoder takes tens
 _LEAST = 0.1  # of a coordinate's variance that stays its own where simulated clients give the rest
 _SINGLE = 1e-6  # what single precision leaves of a sum of squares, relative to the largest
 _UNEVEN = 0.5  # part of the order noise that is also taken as independent between coordinates
@@ -105,8 +110,9 @@ def linearise(
     which = telling(parts, done.ends.astype(np.float64).var(axis=0) + noise**2, rng)
     columns, order, first = parts.made(which, rng)
     if len(order) > len(which):  # as many columns as coordinates say the same
-        values, axes = np.linalg.eigh((order.T @ order).astype(np.float64))
-        order = (axes * np.sqrt(np.maximum(values, 0.0))).T.astype(np.float32)
+        own = (order.T @ order).astype(np.float64)
+        own[np.diag_indices(len(own))] += _SINGLE * float(np.diagonal(own).max())
+        order = linalg.cholesky(own, check_finite=False).astype(np.float32)
     begin = sent[which].astype(np.float64) + first
     told = indicators(truth, len(states.slot)) @ columns
     left, heard = done.ends[:, which] - begin - told, returned[which] - begin
@@ -304,14 +310,24 @@ class Parts:
         return np.asarray(made * np.sqrt(chances)[:, None, None])
 
 
+def coordinates(candidates: Candidates, times: Stretches, states: int) -> int:
+    """How many coordinates of the model are used at most: as many as say more than they cost.
+
+    In memory: columns of every state, what each stretch adds (with its deviations, whole and mixed)
+    and the order's columns.
+    """
+    values, n, _ = candidates.inputs.shape
+    wanted = max(FEWEST_EQUATIONS, EQUATIONS * n * (values - 1))
+    each = 4 * n * (2 * states + 3 * len(times.groups) + 2 * ORDER_COLUMNS)
+    return int(min(wanted, (_PRODUCTS / (ORDER_COLUMNS * n)) ** 0.5, MEMORY / each))
+
+
 def telling(parts: Parts, spread: Array, rng: np.random.Generator) -> Indices:
     """The coordinates in which candidates differ most, in units of what else moves them."""
-    candidates = parts.candidates
-    n, values = candidates.inputs.shape[1], len(candidates.present)
-    some = np.sort(rng.permutation(n)[:64])
+    some = np.sort(rng.permutation(parts.candidates.inputs.shape[1])[:64])
     power = parts.power(np.arange(len(spread)), some) / spread
     live = np.flatnonzero(power > 0)
-    most = max(FEWEST_EQUATIONS, EQUATIONS * n * (values - 1))
+    most = coordinates(parts.candidates, parts.times, len(parts.states.slot))
     if len(live) > most:
         live = np.sort(live[np.argsort(-power[live], kind="stable")[:most]])
     return live
@@ -319,14 +335,15 @@ def telling(parts: Parts, spread: Array, rng: np.random.Generator) -> Indices:
 
 @dataclass(frozen=True)
 class Whitened:
-    """Inner products of rounds' columns under the inverse of their noise's covariance.
+    """Rounds' columns in units of their noise, turned so that they are orthogonal, the strongest
+    first to be kept.
 
-    gram: (n, n); heard: (n,) of the columns with the returned model less the simulated clients'
-    mean; simulated: (S, n) the same of each simulated client; energies for the fit; counted:
-    equations that say how many records a slot takes.
+    rows: (n (Z - 1), r); heard: (r,), the returned model less the simulated clients' mean;
+    simulated: (S, r), each simulated client; energies for the fit (of what was left out, too);
+    counted: equations that say how many records a slot takes.
     """
 
-    gram: Array
+    rows: Array
     heard: Array
     simulated: Array
     energy: float
@@ -334,68 +351,98 @@ class Whitened:
     counted: int
 
     def __add__(self, other: Whitened) -> Whitened:
-        """Rounds add up, as their noises are independent."""
-        return Whitened(
-            self.gram + other.gram,
-            self.heard + other.heard,
-            self.simulated + other.simulated,
-            self.energy + other.energy,
-            self.energies + other.energies,
-            self.counted,
-        )
+        """Rounds stack, as their noises are independent."""
+        targets = [np.vstack([one.heard, one.simulated]) for one in (self, other)]
+        rows, turned = _strongest(np.hstack([self.rows, other.rows]), np.hstack(targets))
+        energies = self.energies + other.energies
+        energy = self.energy + other.energy
+        return Whitened(rows, turned[0], turned[1:], energy, energies, self.counted)
+
+
+def _strongest(rows: Array, targets: Array) -> tuple[Array, Array]:
+    """Rows (N, R) and targets (T, R) along the directions in which the rows are largest."""
+    if rows.shape[1] > rows.shape[0]:
+        return _rooted(rows @ rows.T, rows @ targets.T)
+    values, axes = linalg.eigh(rows.T @ rows, driver="evd", check_finite=False)
+    axes = axes[:, _kept(values, len(rows))]
+    return rows @ axes, targets @ axes
+
+
+def _rooted(gram: Array, cross: Array) -> tuple[Array, Array]:
+    """The same of inner products (N, N), and of those with targets (N, T)."""
+    values, axes = linalg.eigh(gram, driver="evd", check_finite=False)
+    kept = _kept(values, len(gram))
+    root = np.sqrt(values[kept])
+    return axes[:, kept] * root, cross.T @ axes[:, kept] / root
+
+
+def _kept(values: Array, unknowns: int) -> slice:
+    """Of ascending squares: above the floor, and no more than sweeps can afford."""
+    most = int((_SWEEP / max(unknowns, 1)) ** 0.5)
+    return slice(max(int(np.searchsorted(values, FLOOR**2)), len(values) - most), None)
 
 
 def whiten(one: Linearised, fitted: int) -> Whitened:
     """Under the covariance of the noise: part what the order's columns say, part what the first
-    ``fitted`` simulated clients show, in the proportion that suits the others best (Woodbury).
-    The first give the centre of the others, all of them that of the model heard."""
+    ``fitted`` simulated clients show, in the proportion that suits the others best, judged on as
+    many coordinates as are enough for that. The first give the centre of the others, all of them
+    that of the model heard."""
     centre, early = one.left.mean(axis=0), one.left[:fitted].mean(axis=0)
     weights = indicators(one.chosen, one.columns.shape[0] // one.chosen.shape[1] + 1)
     told = np.asarray(weights @ one.columns, dtype=np.float64)
     targets = np.vstack([one.heard - centre, told + one.left - early])
     shown = (one.left[:fitted] - early) / np.sqrt(max(fitted - 1, 1))
-    models = [_Covariance(one, shown, part) for part in _PARTS]
-    best = max(models, key=lambda model: model.likelihood(one.left[fitted:] - early))
-    gram, cross, square = best.products(one.columns, targets)
-    gram += one.counts.T @ one.counts
-    cross += (one.counts.T @ one.sizes)[:, None]
-    square += one.sizes @ one.sizes
-    gram = (gram + gram.T) / 2
-    gram[np.diag_indices(len(gram))] *= 1 + _SINGLE
-    return Whitened(gram, cross[:, 0], cross[:, 1:].T, float(square[0]), square[1:], len(one.sizes))
+    some = slice(None, None, max(1, len(centre) // FEWEST_EQUATIONS))
+    held = (one.left[fitted:] - early)[:, some]
+    likely = [_Covariance(one, shown, part, some).likelihood(held) for part in _PARTS]
+    best = _Covariance(one, shown, _PARTS[int(np.argmax(likely))], slice(None))
+    rows, turned, square = best.whitened(one, targets)
+    return Whitened(rows, turned[0], turned[1:], float(square[0]), square[1:], len(one.sizes))
 
 
 class _Covariance:
-    """``columns' columns + sd^2``: part from simulated clients, the rest from the order's model."""
+    """``columns' columns + sd^2`` on some coordinates: part from simulated clients, the rest from
+    the order's model. Fewer columns than coordinates are inverted by Woodbury's identity."""
 
-    def __init__(self, one: Linearised, shown: Array, part: float) -> None:
-        self.sd = np.sqrt((1 - part) * one.variance + part * one.floor)
-        rows = np.vstack([np.sqrt(1 - part) * one.order, np.sqrt(part) * shown]) / self.sd
-        self.order = rows.astype(np.float32)
-        inner = (self.order @ self.order.T).astype(np.float64)
+    def __init__(self, one: Linearised, shown: Array, part: float, some: slice) -> None:
+        self.sd = np.sqrt((1 - part) * one.variance + part * one.floor)[some]
+        kinds = (np.sqrt(1 - part), one.order), (np.sqrt(part), shown)
+        rows = [(size * kind[:, some] / self.sd).astype(np.float32) for size, kind in kinds]
+        self.order = np.vstack(rows)
+        self.few = len(self.order) < len(self.sd)
+        inner = self.order @ self.order.T if self.few else self.order.T @ self.order
+        inner = inner.astype(np.float64)
         inner[np.diag_indices(len(inner))] += 1.0 + _SINGLE * float(np.diagonal(inner).max())
         self.factor = linalg.cholesky(inner, lower=True, overwrite_a=True, check_finite=False)
 
-    def _half(self, right: NDArray[np.floating[Any]]) -> Array:
-        """So that products of halves are what the columns take away (Woodbury)."""
-        seen = self.order @ right.T
+    def _half(self, white: Array) -> Array:
+        """Whitened rows; of few columns rows whose products are what these take away."""
+        seen = self.order @ white.T if self.few else white.T
         return np.asarray(
-            linalg.solve_triangular(self.factor, seen, lower=True, check_finite=False)
+            linalg.solve_triangular(self.factor, seen, lower=True, check_finite=False).T
         )
+
+    def _squares(self, white: Array) -> Array:
+        half = np.einsum("sr,sr->s", (made := self._half(white)), made)
+        return np.asarray(np.einsum("sr,sr->s", white, white) - half if self.few else half)
 
     def likelihood(self, noises: Array) -> float:
         """Log-likelihood of draws (S, R), up to a constant, at the size that suits them."""
-        white = noises / self.sd
-        square = float((white**2).sum() - (self._half(white) ** 2).sum()) / max(len(noises), 1)
+        square = float(self._squares(noises / self.sd).sum()) / max(len(noises), 1)
         volume = float(np.log(np.diagonal(self.factor)).sum() + np.log(self.sd).sum())
         return -volume - 0.5 * len(self.sd) * float(np.log(max(square / len(self.sd), 1e-12)))
 
-    def products(self, columns: NDArray[np.float32], targets: Array) -> tuple[Array, Array, Array]:
-        """Inner products of columns, with targets, and of targets with themselves."""
-        white, targets = columns / self.sd, targets / self.sd
-        of_columns, of_targets = self._half(white), self._half(targets)
-        return (
-            white @ white.T - of_columns.T @ of_columns,
-            white @ targets.T - of_columns.T @ of_targets,
-            np.einsum("tr,tr->t", targets, targets) - np.einsum("ct,ct->t", of_targets, of_targets),
-        )
+    def whitened(self, one: Linearised, targets: Array) -> tuple[Array, Array, Array]:
+        """Columns and targets in units of the noise, with what is known of the slots' sizes, along
+        the directions that count; and the targets' squares."""
+        white, targets = one.columns / self.sd, targets / self.sd
+        squares = self._squares(targets) + one.sizes @ one.sizes
+        halves = self._half(white), self._half(targets)
+        if not self.few:
+            sizes = np.tile(one.sizes, (len(targets), 1))
+            rows = np.hstack([halves[0], one.counts.T]), np.hstack([halves[1], sizes])
+            return *_strongest(*rows), squares
+        gram = white @ white.T - halves[0] @ halves[0].T + one.counts.T @ one.counts
+        gram[np.diag_indices(len(gram))] *= 1 + _SINGLE
+        cross = white @ targets.T - halves[0] @ halves[1].T
+        return *_rooted(gram, cross + (one.counts.T @ one.sizes)[:, None]), squares
