@@ -30,9 +30,10 @@ from overheard.transcript.knowledge import Link
 Array = NDArray[np.float64]
 Choice = NDArray[np.int64]
 
-CLIENTS, SLOW_CLIENTS, HELD = 272, 32, 16
-"""Simulated clients of a round, where they train together or one by one; and those of them that
-judge the answers: the others give the noise its shape."""
+CLIENTS, FEW_CLIENTS, HELD = 272, 32, 16
+"""Simulated clients of a round; so many where they train one by one, or where it is unknown who
+takes part (more made the answers worse); and those of them that judge the answers: the others give
+the noise its shape."""
 JUDGED = 800
 """Records of simulated clients whose decoding is judged, at least."""
 PASSES = 3
@@ -44,7 +45,7 @@ OVERSURE = "oversure: surer than simulated clients of this recipe are decoded ri
 _OPEN = 0.3  # share of the prior in the belief at which a later pass is linearised
 _STRANGE, _SPREADS = 1.3, 5.0  # what no answer explains, relative to simulated clients' mean, up to
 # which a fit is good: that much, or so many of their own standard deviations
-_OPERATIONS = 5e10  # that factorising all rounds with slots may cost
+_OPERATIONS = 1e10  # that factorising all rounds with slots may cost, which sweeps do tens of times
 _LEAST = 1e-9  # probability that one round leaves to a candidate
 _SETTLED = -1e-3  # mean log-likelihood from which no further pass is needed
 _MOVED = 0.1  # mean change of a probability up to which a linearisation still holds
@@ -117,9 +118,9 @@ def by_simulation(
 
 def clients(recipe: Recipe, candidates: Candidates) -> int:
     """How many are simulated: as many as train in a few seconds, and as fit into the memory."""
-    quick = CLIENTS if network(recipe).factored else SLOW_CLIENTS
+    many = network(recipe).factored and candidates.present.all()
     each = 4 * candidates.members * candidates.inputs.shape[2] + 16 * recipe.model.size
-    return max(2 * HELD, min(quick, int(MEMORY / 8 / each)))
+    return max(2 * HELD, min(CLIENTS if many else FEW_CLIENTS, int(MEMORY / 8 / each)))
 
 
 def _affordable(states: States, link: Link, recipe: Recipe, prior: Array) -> bool:
