@@ -209,7 +209,7 @@ def tried(training: dict[str, Any], records: int, seed: int) -> dict[str, Any]:
         record = overheard.audit(recording, EAVESDROPPER, *asked, alone)
         spent = time.process_time() - began
     (found,) = record.findings
-    bins = [] if found.sure is None else found.sure.bins
+    bins = [b for one in record.pooled if one.sure is not None for b in one.sure.bins]
     return {
         "accuracy": found.value,
         "low": found.low,
