@@ -51,8 +51,6 @@ ORDER_COLUMNS = 4
 EQUATIONS = 8
 """Coordinates a candidate that are used, those that say most: more add little and cost much."""
 FEWEST_EQUATIONS = 3000
-SINGLE = 1e-6
-"""What single precision leaves of a sum of squares, relative to the largest."""
 NUMBERS = 8e6
 """Of the columns of one candidate of all records: more coordinates were tried of 5,210 records, and
 say no more."""
@@ -115,9 +113,8 @@ def linearise(
     which = telling(parts, done.ends.astype(np.float64).var(axis=0) + noise**2, rng)
     columns, order, first = parts.made(which, rng)
     if len(order) > len(which):  # as many columns as coordinates say the same
-        own = (order.T @ order).astype(np.float64)
-        own[np.diag_indices(len(own))] += SINGLE * float(np.diagonal(own).max())
-        order = linalg.cholesky(own, check_finite=False).astype(np.float32)
+        values, axes = linalg.eigh((order.T @ order).astype(np.float64), driver="evd")
+        order = (axes * np.sqrt(np.maximum(values, 0.0))).T.astype(np.float32)
     begin = sent[which].astype(np.float64) + first
     told = indicators(truth, len(states.slot)) @ columns
     left, heard = done.ends[:, which] - begin - told, returned[which] - begin

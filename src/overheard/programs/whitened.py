@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 from scipy import linalg
 
 from overheard.decoding.measurement import FLOOR
-from overheard.programs.response import FEWEST_EQUATIONS, SINGLE, Linearised, indicators
+from overheard.programs.response import FEWEST_EQUATIONS, Linearised, indicators
 
 Array = NDArray[np.float64]
 
 _PARTS = (0.1, 0.3, 0.6, 0.9)  # of the noise's covariance that simulated clients may give
+_SINGLE = 1e-6  # what single precision leaves of a sum of squares, relative to the largest
 _SWEEP = 4e9  # operations of one sweep over all records, of which a decoder takes tens
 
 
@@ -96,12 +97,13 @@ class _Covariance:
     def __init__(self, one: Linearised, shown: Array, part: float, some: slice) -> None:
         self.sd = np.sqrt((1 - part) * one.variance + part * one.floor)[some]
         kinds = (np.sqrt(1 - part), one.order), (np.sqrt(part), shown)
-        rows = [(size * kind[:, some] / self.sd).astype(np.float32) for size, kind in kinds]
-        self.order = np.vstack(rows)
+        self.order = np.vstack(
+            [(size * kind[:, some] / self.sd).astype(np.float32) for size, kind in kinds]
+        )
         self.few = len(self.order) < len(self.sd)
-        inner = self.order @ self.order.T if self.few else self.order.T @ self.order
-        inner = inner.astype(np.float64)
-        inner[np.diag_indices(len(inner))] += 1.0 + SINGLE * float(np.diagonal(inner).max())
+        rows = self.order if self.few else self.order.T.astype(np.float64)
+        inner = (rows @ rows.T).astype(np.float64)
+        inner[np.diag_indices(len(inner))] += 1.0 + _SINGLE * float(np.diagonal(inner).max())
         self.factor = linalg.cholesky(inner, lower=True, overwrite_a=True, check_finite=False)
 
     def _half(self, white: Array) -> Array:
@@ -132,6 +134,6 @@ class _Covariance:
             rows = np.hstack([halves[0], one.counts.T]), np.hstack([halves[1], sizes])
             return *_strongest(*rows), squares
         gram = white @ white.T - halves[0] @ halves[0].T + one.counts.T @ one.counts
-        gram[np.diag_indices(len(gram))] *= 1 + SINGLE
+        gram[np.diag_indices(len(gram))] *= 1 + _SINGLE
         cross = white @ targets.T - halves[0] @ halves[1].T
         return *_rooted(gram, cross + (one.counts.T @ one.sizes)[:, None]), squares
