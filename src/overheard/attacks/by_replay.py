@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import linalg
+from scipy import linalg, optimize
 
 from overheard.attacks.by_simulation import Answer
 from overheard.decoding.descent import descended
@@ -35,20 +35,19 @@ EQUATIONS = 8
 """Coordinates an unknown that are used at least, those that say most."""
 FEWEST, MOST, WATCHED = 64, 128, 4
 """Clients drawn from a belief: at first, at most, and those along whose paths columns are made."""
-_PASSES = 48  # Adam, five epochs on 1,000 records or one on 2,000, takes a dozen or two
-_POLISH = 12  # rounds of single changes: each mends at least one record
-_FURTHEST = 1 / 20  # share of the records in which they are made to differ at most
+_STALE = 8  # passes that lower nothing before it is given up: every other one does, until the end
 _KEPT = 0.25  # of a belief, in the next: passes that jump are surer than they are right
-_DIFFER = 2.0  # records in which clients drawn from a belief differ from the likeliest, at least
+_DIFFER, _FURTHEST = 4.0, 1 / 20  # records in which clients drawn from a belief differ from the
+# likeliest, at least, and what share that may be: whoever is sure of what is wrong stays so
 _LIKE_EACH = 0.3  # of the covariance of what columns miss, how much is taken as uncorrelated
 _STRAYS = 1e-4  # of the median variance of what columns miss, the least that a coordinate has
 _TAILS = 4.0  # degrees of freedom of the residual's Student distribution
+_SINGLE_SUM = 1e-4  # of two sums of squares, what single precision leaves at most of their difference
 _SINGLE = 1e-6  # what single precision leaves of a sum of squares, relative to the largest
-_FEW = 0.03  # prior variance of a change at the hard answer
 _PROVEN, _NEARLY_ALL = 8.0, 0.9  # units in the last place within which a proven answer's replay
 # must be, at nearly all coordinates: where a gradient is as small as its rounding, a step of Adam
 # does not repeat in another order of additions
-_ONES = 48  # single changes that are tried beside several at once
+_DOUBTED, _TRIED = 48, 64  # records, the least sure, and answers with one or two of them changed
 _LOOKED_AT = 5000  # pairs of changes
 _BITS, _UNLIKELY = 4000, 15.0  # coordinates whose last bits are looked at; e to the minus that is
 # the chance that a change leaves as few of them different as there are
@@ -91,29 +90,23 @@ class Replay:
         """The proven answer, or None."""
         if self.lines:
             return self._straight()
-        belief, clients, differ = self.prior, FEWEST, _DIFFER
+        belief, clients, stale = self.prior, FEWEST, 0
         best, least = self._hard(belief), np.inf
-        for _ in range(_PASSES):
+        differ = most = _FURTHEST * len(belief)
+        while stale < _STALE:
             found = self._posterior(belief, clients)
-            choice = self._hard(found)
-            if clients == MOST and np.array_equal(choice, best):
-                choice, left = self._polished(best, least)
-                found = np.eye(self.values)[choice]
-            else:
-                left = float(self._left(choice[None])[0])
-            if left < least:
-                best, least, differ = choice, left, max(differ / 2, _DIFFER)
+            sure = _doubted(found) < differ
+            tried = self._likeliest(found) if sure else self._hard(found)[None]
+            every = self._left(tried)
+            if every.min() < least:
+                best, least, stale = tried[int(every.argmin())], float(every.min()), 0
                 if self._done(best, least):
                     break
-            elif clients < MOST:
-                clients *= 2
-            elif differ < _FURTHEST * len(belief):
-                differ *= 2  # sure of what is wrong: clients that differ more see further
+                differ = max(differ / 1.5, min(_DIFFER, most))
             else:
-                break
-            unsure = max(differ / len(belief), float(1 - found.max(axis=1).mean()) / 2)
-            belief = _opened(_KEPT * belief + (1 - _KEPT) * found, unsure)
-        return self._proven(self._polished(best, least)[0])
+                clients, stale, differ = MOST, stale + 1, min(differ * 2, most)
+            belief = _tempered(_KEPT * belief + (1 - _KEPT) * found, differ)
+        return self._proven(best)
 
     def _straight(self) -> Answer | None:
         """One step of Adam: a Gaussian solve, and the changes that lower its residual."""
@@ -233,19 +226,6 @@ class Replay:
         others."""
         return np.asarray(np.log1p(self._apart(chosen) ** 2).mean(axis=1))
 
-    def _polished(self, choice: Choice, left: float) -> tuple[Choice, float]:
-        """The changes that clients who differ from the answer in a few records ask for, as long as
-        the best of them lower the residual of a real replay."""
-        for _ in range(_POLISH):
-            if not left:
-                break
-            tried = self._better(choice)
-            every = self._left(tried)
-            if every.min(initial=np.inf) >= left * (1 - 1e-9):
-                break
-            choice, left = tried[int(every.argmin())], float(every.min())
-        return choice, left
-
     def _changes(
         self, choice: Choice, columns: Single
     ) -> tuple[NDArray[np.intp], NDArray[np.intp], Single]:
@@ -256,44 +236,23 @@ class Replay:
         record, other = np.nonzero(np.arange(self.values) != choice[:, None])
         return record, other, full[record, other] - full[record, choice[record]]
 
-    def _better(self, choice: Choice) -> Choice:
-        """Answers (S, n) to try: the best 2, 4, ... changes together, and the best ones alone."""
-        each = np.eye(self.values)[choice]
-        columns, residual, mean = self._measured(_opened(each, _DIFFER / len(each)), MOST)
-        residual = residual - (each[:, 1:].ravel() - mean).astype(np.float32) @ columns
-        record, other, change = self._changes(choice, columns)
-        gram, told = _products(change, residual)
-        gram[np.diag_indices(len(gram))] += 1 / _FEW
-        inverse = _inverse(gram)
-        own = 1 / np.diagonal(inverse)
-        # log odds of each change, its own prior taken out: of one that hardly shows they are even,
-        # and it is tried before those that would show and do not
-        odds = own * (inverse @ told) - (own - 1 / _FEW) / 2
-        order = np.argsort(-odds, kind="stable")
-        order = order[np.sort(np.unique(record[order], return_index=True)[1])]
-        together = 2 ** np.arange(1, max(int((odds > 0).sum()), 1).bit_length())
-        made = [self._with(choice, record, other, order, int(count)) for count in together]
-        made += [self._with(choice, record, other, order[at:], 1) for at in range(_ONES)]
-        return np.array([one for one in made if not np.array_equal(one, choice)])
-
-    def _with(
-        self,
-        choice: Choice,
-        record: NDArray[np.intp],
-        other: NDArray[np.intp],
-        order: NDArray[np.intp],
-        count: int,
-    ) -> Choice:
-        """The best changes made; of members as many are added as are taken out."""
-        made = choice.copy()
-        present = self.candidates.present
-        if not present.all():
-            adds = order[present[other[order]] & ~present[choice[record[order]]]]
-            drops = order[~present[other[order]]]
-            pairs = min(max(count // 2, 1), len(adds), len(drops))
-            order = np.concatenate([adds[:pairs], drops[:pairs]])
-            count = len(order)
-        made[record[order[:count]]] = other[order[:count]]
+    def _likeliest(self, found: Array) -> Choice:
+        """The likeliest answers (S, n), as probabilities (n, K) say: one, and those in which one
+        record or two are otherwise."""
+        choice, log = self._hard(found), np.log(np.maximum(found, 1e-300))
+        record, other = np.nonzero(np.arange(self.values) != choice[:, None])
+        cost = log[record, choice[record]] - log[record, other]
+        some = np.argsort(cost, kind="stable")[:_DOUBTED]
+        record, other, cost = record[some], other[some], cost[some]
+        more = self.candidates.present[other].astype(int) - self.candidates.present[choice[record]]
+        one, two = np.triu_indices(len(some))
+        pair = one != two
+        keeps = (more[one] + pair * more[two] == 0) & ~(pair & (record[one] == record[two]))
+        order = np.argsort(np.where(keeps, cost[one] + pair * cost[two], np.inf), kind="stable")
+        order = order[: min(_TRIED, int(keeps.sum()))]
+        made = np.repeat(choice[None], len(order) + 1, axis=0)
+        for changed in (one[order], two[order]):
+            made[np.arange(1, len(made)), record[changed]] = other[changed]
         return made
 
     def _proven(self, choice: Choice, before: Array | None = None) -> Answer | None:
@@ -302,6 +261,30 @@ class Replay:
         apart = np.abs(self._apart(choice[None])[0])
         if not _agrees(apart):
             return None
+        record, noticed = self._line_noticed(choice) if self.lines else self._noticed(choice, apart)
+        seen, known = np.ones(len(choice), dtype=bool), self.prior if before is None else before
+        np.logical_and.at(seen, record, noticed)
+        probabilities = np.where(seen[:, None], np.eye(self.values)[choice], known)
+        return Answer(
+            tied(probabilities, self.ties),
+            "replay",
+            "",
+            {
+                "fit": "good",
+                "proven": str(bool(seen.all())),
+                "residual": float(np.median(apart)),
+                "unseen_records": int((~seen).sum()),
+                "rounds_used": len(self.link),
+                "unknowns": self.prior.size - len(self.prior),
+                "rank": self.prior.size - len(self.prior),
+            },
+        )
+
+    def _noticed(
+        self, choice: Choice, apart: Array
+    ) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
+        """The record of every change, and whether that change, alone or with any other, would move
+        the replay where it agrees."""
         record, _, change = self._changes(choice, self._columns(choice[None]))
         # how many coordinates a change moves, not how far: where Adam divides by almost nothing a
         # few go very far, and as many may differ in a proven answer
@@ -322,23 +305,25 @@ class Replay:
         noticed = np.minimum(alone, both.min(axis=1)) > least
         if not noticed.all():
             noticed |= _bits_changed(moves, apart, alike)
-        seen, known = np.ones(len(choice), dtype=bool), self.prior if before is None else before
-        np.logical_and.at(seen, record, noticed)
-        probabilities = np.where(seen[:, None], np.eye(self.values)[choice], known)
-        return Answer(
-            tied(probabilities, self.ties),
-            "replay",
-            "",
-            {
-                "fit": "good",
-                "proven": str(bool(seen.all())),
-                "residual": float(np.median(apart)),
-                "unseen_records": int((~seen).sum()),
-                "rounds_used": len(self.link),
-                "unknowns": self.prior.size - len(self.prior),
-                "rank": self.prior.size - len(self.prior),
-            },
-        )
+        return record, noticed
+
+    def _line_noticed(self, choice: Choice) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
+        """The same of one step of Adam: whether the sum of squares would grow beyond chance."""
+        sd = self._taken([line.doubt for line in self.lines])
+        left = self._taken([line.unexplained(choice) for line in self.lines]) / sd
+        record, _, change = self._changes(choice, self._columns(choice[None]))
+        change = change / sd.astype(np.float32)
+        size = np.einsum("cr,cr->c", change, change)
+        alone = size - 2 * (change @ left)
+        both = 2 * (change @ change.T) + alone[:, None] + alone[None, :]
+        alike = self.ties[record]  # swapping records alike changes nothing, and is not asked
+        both[alike[:, None] == alike[None, :]] = np.inf
+        # of changes that nearly cancel single precision has lost the sum
+        lost = both < _SINGLE_SUM * (size[:, None] + size[None, :]) + 2 * _UNLIKELY
+        for one, two in np.argwhere(np.triu(lost, 1))[:_LOOKED_AT]:
+            sum_of = change[one].astype(np.float64) + change[two]
+            both[one, two] = both[two, one] = sum_of @ sum_of - 2 * sum_of @ left
+        return record, np.minimum(alone, both.min(axis=1)) > 2 * _UNLIKELY
 
 
 def tied(probabilities: Array, ties: NDArray[np.intp]) -> Array:
@@ -358,10 +343,25 @@ def _told_apart(ties: NDArray[np.intp], rounds: Sequence[Batches]) -> NDArray[np
     return ties
 
 
-def _opened(belief: Array, least: float) -> Array:
-    """The belief with no candidate below a probability: clients drawn from it differ."""
-    belief = np.maximum(belief, least)
-    return np.asarray(belief / belief.sum(axis=1, keepdims=True))
+def _doubted(belief: Array) -> float:
+    """In how many records a client drawn from a belief differs from the likeliest one."""
+    return float((1 - belief.max(axis=1)).sum())
+
+
+def _tempered(belief: Array, differ: float) -> Array:
+    """The belief to a power at which clients drawn from it differ in so many records: those of
+    which it is least sure, relative to the others."""
+    log = np.log(np.maximum(belief, 1e-300))
+    log -= log.max(axis=1, keepdims=True)
+
+    def flat(power: float) -> Array:
+        made = np.exp(power * log)
+        return np.asarray(made / made.sum(axis=1, keepdims=True))
+
+    if _doubted(flat(1.0)) >= differ:
+        return belief
+    power = optimize.brentq(lambda power: _doubted(flat(power)) - differ, 0.0, 1.0)
+    return flat(power)
 
 
 def _products(columns: Single, residual: Single) -> tuple[Array, Array]:
