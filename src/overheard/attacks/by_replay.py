@@ -19,6 +19,7 @@ from scipy import linalg, optimize
 
 from overheard.attacks.by_simulation import Answer
 from overheard.decoding.descent import descended
+from overheard.decoding.expectation_propagation import match
 from overheard.decoding.limits import NORMAL_MEDIAN, NUMBERS
 from overheard.decoding.ridge import moment_sites, tilt
 from overheard.programs.course import Batches, Course, OneAdamStep, course_of
@@ -41,6 +42,7 @@ _DIFFER, _FURTHEST = 4.0, 1 / 20  # records in which clients drawn from a belief
 # likeliest, at least, and what share that may be: whoever is sure of what is wrong stays so
 _LIKE_EACH = 0.3  # of the covariance of what columns miss, how much is taken as uncorrelated
 _STRAYS = 1e-4  # of the median variance of what columns miss, the least that a coordinate has
+_SWEEPS, _SETTLED = 8, 0.01  # over the records of one solve, until no probability changes further
 _TAILS = 4.0  # degrees of freedom of the residual's Student distribution
 _SINGLE_SUM = 1e-4  # of two sums of squares, what single precision leaves at most of their difference
 _SINGLE = 1e-6  # what single precision leaves of a sum of squares, relative to the largest
@@ -192,17 +194,25 @@ class Replay:
 
     def _solved(self, columns: Single, residual: Single, mean: Array) -> Array:
         """A Gaussian solve with the prior's moments, in which each record's own is then replaced by
-        the discrete prior (as rung 1 does it)."""
+        the discrete prior (as rung 1 does it), and so are, a few times, the others' (rung 3)."""
         gram, told = _products(columns, residual)
         told = told + gram @ mean
+        n, each = len(self.prior), np.arange(len(self.prior))
         precision, shift = moment_sites(self.prior)
-        n, free = shift.shape
-        blocks = gram.reshape(n, free, n, free)
-        blocks[np.arange(n), :, np.arange(n)] += precision
-        inverse = _inverse(gram)
-        mean = (inverse @ (told + shift.ravel())).reshape(n, free)
-        own = np.linalg.inv(inverse.reshape(n, free, n, free)[np.arange(n), :, np.arange(n)])
-        return tilt(self.prior, own - precision, np.einsum("nkl,nl->nk", own, mean) - shift)
+        found = self.prior
+        for _ in range(_SWEEPS):
+            whole = gram.copy().reshape(n, self.values - 1, n, self.values - 1)
+            whole[each, :, each] += precision
+            inverse = _inverse(whole.reshape(gram.shape))
+            centre = (inverse @ (told + shift.ravel())).reshape(shift.shape)
+            own = np.linalg.inv(inverse.reshape(whole.shape)[each, :, each])
+            cavity = own - precision, np.einsum("nkl,nl->nk", own, centre) - shift
+            before, found = found, tilt(self.prior, *cavity)
+            if np.abs(found - before).max() < _SETTLED:
+                break
+            sites = match(found, *cavity)
+            precision, shift = (precision + sites[0]) / 2, (shift + sites[1]) / 2
+        return found
 
     def _hard(self, probabilities: Array) -> Choice:
         """One candidate a record; as many members as there are."""
