@@ -24,6 +24,7 @@ from overheard.decoding.limits import NORMAL_MEDIAN, NUMBERS
 from overheard.decoding.ridge import moment_sites, tilt
 from overheard.programs.course import Batches, Course, OneAdamStep, course_of
 from overheard.programs.recipe import Recipe
+from overheard.programs.rules import is_linear
 from overheard.programs.simulated import Candidates
 from overheard.transcript.knowledge import Link
 
@@ -38,21 +39,22 @@ FEWEST, MOST, WATCHED = 64, 128, 4
 """Clients drawn from a belief: at first, at most, and those along whose paths columns are made."""
 _STALE = 8  # passes that lower nothing before it is given up: every other one does, until the end
 _KEPT = 0.25  # of a belief, in the next: passes that jump are surer than they are right
-_DIFFER, _FURTHEST = 4.0, 1 / 20  # records in which clients drawn from a belief differ from the
+_DIFFER, _FURTHEST = 8.0, 1 / 20  # records in which clients drawn from a belief differ from the
 # likeliest, at least, and what share that may be: whoever is sure of what is wrong stays so
 _LIKE_EACH = 0.3  # of the covariance of what columns miss, how much is taken as uncorrelated
 _STRAYS = 1e-4  # of the median variance of what columns miss, the least that a coordinate has
 _SWEEPS, _SETTLED = 8, 0.01  # over the records of one solve, until no probability changes further
+_DOUBTFUL = 0.05  # variance of a record among these clients
+_NEAR = 10.0  # what an answer may leave, see `_left`, for the line at it to say anything
 _TAILS = 4.0  # degrees of freedom of the residual's Student distribution
-_SINGLE_SUM = 1e-4  # of two sums of squares, what single precision leaves at most of their difference
+_CANCEL = 1e-4  # of two sums of squares, what single precision leaves at most of their difference
 _SINGLE = 1e-6  # what single precision leaves of a sum of squares, relative to the largest
 _PROVEN, _NEARLY_ALL = 8.0, 0.9  # units in the last place within which a proven answer's replay
 # must be, at nearly all coordinates: where a gradient is as small as its rounding, a step of Adam
 # does not repeat in another order of additions
-_DOUBTED, _TRIED = 48, 64  # records, the least sure, and answers with one or two of them changed
+_DOUBTED, _TRIED = 32, 64  # records, the least sure, and answers with one or two of them changed
 _LOOKED_AT = 5000  # pairs of changes
-_BITS, _UNLIKELY = 4000, 15.0  # coordinates whose last bits are looked at; e to the minus that is
-# the chance that a change leaves as few of them different as there are
+_UNLIKELY = 15.0  # e to the minus that: how likely a change of a proven answer may be, on a line
 _SHARPEST = 300.0  # what the records do to a coordinate, in units of its noise: more precision
 # than single precision can use together with the other coordinates'
 _MOVED = 0.02  # share of the coordinates, beyond those that differ, that a change must move
@@ -80,6 +82,7 @@ class Replay:
             for sent, returned, order in zip(link.sent, link.returned, known, strict=True)
         ]
         self.lines = [course for course in self.courses if isinstance(course, OneAdamStep)]
+        self.straight = bool(self.lines) or is_linear(recipe)
         self.ties = _told_apart(ties, [course.batches for course in self.courses])
         self.rng = np.random.default_rng(0)
         some = candidates.drawn(prior, WATCHED, self.rng)
@@ -94,38 +97,50 @@ class Replay:
             return self._straight()
         belief, clients, stale = self.prior, FEWEST, 0
         best, least = self._hard(belief), np.inf
-        differ = most = _FURTHEST * len(belief)
         while stale < _STALE:
             found = self._posterior(belief, clients)
-            sure = _doubted(found) < differ
-            tried = self._likeliest(found) if sure else self._hard(found)[None]
+            few = clients == MOST and _doubted(found) < _DOUBTED
+            tried = self._likeliest(found) if few else self._hard(found)[None]
             every = self._left(tried)
+            if few and 0 < every.min() < _NEAR:
+                last = self._descended(tried[int(every.argmin())])[None]
+                tried, every = np.append(tried, last, axis=0), np.append(every, self._left(last))
             if every.min() < least:
                 best, least, stale = tried[int(every.argmin())], float(every.min()), 0
                 if self._done(best, least):
                     break
-                differ = max(differ / 1.5, min(_DIFFER, most))
             else:
-                clients, stale, differ = MOST, stale + 1, min(differ * 2, most)
-            belief = _tempered(_KEPT * belief + (1 - _KEPT) * found, differ)
+                clients, stale = MOST, stale + 1
+            belief = _opened(_KEPT * belief + (1 - _KEPT) * found, _doubted(found) / 2)
+            if few:
+                belief = _least_sure(found)
         return self._proven(best)
 
     def _straight(self) -> Answer | None:
         """One step of Adam: a Gaussian solve, and the changes that lower its residual."""
         found = self._solved(*self._on_line(self._hard(self.prior)))
-        choice = self._hard(found)
+        return self._proven(self._descended(self._hard(found)), found)
+
+    def _descended(self, choice: Choice) -> Choice:
+        """The answer after changes of one record or two, by the line at it."""
         columns, residual, _ = self._on_line(choice)
-        choice = descended(choice, *_products(columns, residual), self.candidates.present)
-        return self._proven(choice, found)
+        return descended(choice, *_products(columns, residual), self.candidates.present)
 
     def _on_line(self, choice: Choice) -> tuple[Single, Single, Array]:
         """As `_measured`, at an answer: rounding is the only noise, and its size is known."""
         columns = self._columns(choice[None])
         reach = np.sqrt(np.einsum("nr,nr->r", columns, columns, dtype=np.float64))
-        sd = np.maximum(self._taken([line.doubt for line in self.lines]), reach / _SHARPEST)
-        left = self._taken([line.unexplained(choice) for line in self.lines]) / sd
+        left, doubt = self._unexplained(choice)
+        sd = np.maximum(doubt, reach / _SHARPEST)
         white = columns / sd.astype(np.float32)
-        return white, left.astype(np.float32), np.eye(self.values)[choice][:, 1:].ravel()
+        return white, (left / sd).astype(np.float32), np.eye(self.values)[choice][:, 1:].ravel()
+
+    def _unexplained(self, choice: Choice) -> tuple[Array, Array]:
+        """What an answer leaves of the message, and the standard deviation of rounding."""
+        if not self.lines:
+            return self._apart(choice[None])[0] * self.place, self.place
+        left = self._taken([line.unexplained(choice) for line in self.lines])
+        return left, self._taken([line.doubt for line in self.lines])
 
     def first_left(self) -> float:
         """What the answer of a first, rough pass leaves: by far the least under the right order."""
@@ -169,7 +184,16 @@ class Replay:
         columns = self._columns(chosen[:WATCHED])
         each = np.eye(self.values)[chosen][:, :, 1:].reshape(clients, -1)
         mean, centre = each.mean(axis=0), ends.mean(axis=0)
-        missed = (ends - centre - ((each - mean) @ columns)) / np.sqrt(clients - 1)
+        missed, apart = ends - centre - (each - mean) @ columns, each - mean
+        # what the few in doubt do on average, these clients show: better than columns that leave
+        # out what is done through later gradients
+        doubted = np.flatnonzero(each.var(axis=0) > _DOUBTFUL)
+        if 3 * len(doubted) <= clients:
+            more = np.linalg.lstsq(apart[:, doubted], missed, rcond=None)[0]
+            columns[doubted] += more
+            missed -= apart[:, doubted] @ more
+            clients -= len(doubted)
+        missed /= np.sqrt(clients - 1)
         spread = np.einsum("sr,sr->r", missed, missed)
         # where none of these clients strays a message still may
         sd = np.sqrt(spread + _STRAYS * np.median(spread) + self.place**2)
@@ -200,7 +224,8 @@ class Replay:
         n, each = len(self.prior), np.arange(len(self.prior))
         precision, shift = moment_sites(self.prior)
         found = self.prior
-        for _ in range(_SWEEPS):
+        # with equations to spare the others' discreteness adds little, and makes errors sure
+        for _ in range(_SWEEPS if len(residual) < 2 * shift.size else 1):
             whole = gram.copy().reshape(n, self.values - 1, n, self.values - 1)
             whole[each, :, each] += precision
             inverse = _inverse(whole.reshape(gram.shape))
@@ -271,7 +296,12 @@ class Replay:
         apart = np.abs(self._apart(choice[None])[0])
         if not _agrees(apart):
             return None
-        record, noticed = self._line_noticed(choice) if self.lines else self._noticed(choice, apart)
+        record, _, change = self._changes(choice, self._columns(choice[None]))
+        noticed = np.zeros(len(record), dtype=bool)
+        if not self.lines:
+            noticed = self._moves(apart, record, change)
+        if self.straight and not noticed.all():
+            noticed |= self._squares_grow(choice, record, change)
         seen, known = np.ones(len(choice), dtype=bool), self.prior if before is None else before
         np.logical_and.at(seen, record, noticed)
         probabilities = np.where(seen[:, None], np.eye(self.values)[choice], known)
@@ -290,12 +320,8 @@ class Replay:
             },
         )
 
-    def _noticed(
-        self, choice: Choice, apart: Array
-    ) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
-        """The record of every change, and whether that change, alone or with any other, would move
-        the replay where it agrees."""
-        record, _, change = self._changes(choice, self._columns(choice[None]))
+    def _moves(self, apart: Array, record: NDArray[np.intp], change: Single) -> NDArray[np.bool_]:
+        """Would each change, alone or with any other, move the replay where it agrees?"""
         # how many coordinates a change moves, not how far: where Adam divides by almost nothing a
         # few go very far, and as many may differ in a proven answer
         far = 2 * _PROVEN
@@ -312,16 +338,14 @@ class Replay:
         for one, two in close[:_LOOKED_AT]:
             sum_of = np.clip(moves[one] + moves[two], -far, far)
             both[one, two] = both[two, one] = sum_of @ sum_of
-        noticed = np.minimum(alone, both.min(axis=1)) > least
-        if not noticed.all():
-            noticed |= _bits_changed(moves, apart, alike)
-        return record, noticed
+        return np.asarray(np.minimum(alone, both.min(axis=1)) > least)
 
-    def _line_noticed(self, choice: Choice) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
-        """The same of one step of Adam: whether the sum of squares would grow beyond chance."""
-        sd = self._taken([line.doubt for line in self.lines])
-        left = self._taken([line.unexplained(choice) for line in self.lines]) / sd
-        record, _, change = self._changes(choice, self._columns(choice[None]))
+    def _squares_grow(
+        self, choice: Choice, record: NDArray[np.intp], change: Single
+    ) -> NDArray[np.bool_]:
+        """Would each change, alone or with any other, leave more than chance does, on the line?"""
+        left, sd = self._unexplained(choice)
+        left = left / sd
         change = change / sd.astype(np.float32)
         size = np.einsum("cr,cr->c", change, change)
         alone = size - 2 * (change @ left)
@@ -329,11 +353,11 @@ class Replay:
         alike = self.ties[record]  # swapping records alike changes nothing, and is not asked
         both[alike[:, None] == alike[None, :]] = np.inf
         # of changes that nearly cancel single precision has lost the sum
-        lost = both < _SINGLE_SUM * (size[:, None] + size[None, :]) + 2 * _UNLIKELY
+        lost = both < _CANCEL * (size[:, None] + size[None, :]) + 2 * _UNLIKELY
         for one, two in np.argwhere(np.triu(lost, 1))[:_LOOKED_AT]:
             sum_of = change[one].astype(np.float64) + change[two]
             both[one, two] = both[two, one] = sum_of @ sum_of - 2 * sum_of @ left
-        return record, np.minimum(alone, both.min(axis=1)) > 2 * _UNLIKELY
+        return np.asarray(np.minimum(alone, both.min(axis=1)) > 2 * _UNLIKELY)
 
 
 def tied(probabilities: Array, ties: NDArray[np.intp]) -> Array:
@@ -358,20 +382,33 @@ def _doubted(belief: Array) -> float:
     return float((1 - belief.max(axis=1)).sum())
 
 
-def _tempered(belief: Array, differ: float) -> Array:
-    """The belief to a power at which clients drawn from it differ in so many records: those of
-    which it is least sure, relative to the others."""
-    log = np.log(np.maximum(belief, 1e-300))
+def _opened(belief: Array, differ: float) -> Array:
+    """The belief with no candidate below a probability: clients drawn from it differ."""
+    n = len(belief)
+    belief = np.maximum(belief, max(differ / n, min(_DIFFER / n, _FURTHEST)))
+    return np.asarray(belief / belief.sum(axis=1, keepdims=True))
+
+
+def _least_sure(found: Array) -> Array:
+    """The likeliest answer, the records of which it is least sure in doubt."""
+    order = np.argsort(-found, axis=1, kind="stable")
+    each = np.arange(len(found))
+    first, second = order[:, 0], order[:, 1]
+    odds = np.log(found[each, first]) - np.log(np.maximum(found[each, second], 1e-300))
+    some = np.argsort(odds, kind="stable")[: min(_DOUBTED, len(found) // 4)]
+    log = np.log(np.maximum(found[some], 1e-300))
     log -= log.max(axis=1, keepdims=True)
 
     def flat(power: float) -> Array:
         made = np.exp(power * log)
         return np.asarray(made / made.sum(axis=1, keepdims=True))
 
-    if _doubted(flat(1.0)) >= differ:
-        return belief
-    power = optimize.brentq(lambda power: _doubted(flat(power)) - differ, 0.0, 1.0)
-    return flat(power)
+    most = _doubted(flat(0.0))
+    wanted = max(_doubted(flat(1.0)), 0.8 * most)
+    power = optimize.brentq(lambda power: _doubted(flat(power)) - wanted, 0.0, 1.0)
+    made = np.eye(found.shape[1])[first]
+    made[some] = flat(power)
+    return made
 
 
 def _products(columns: Single, residual: Single) -> tuple[Array, Array]:
@@ -386,28 +423,6 @@ def _inverse(gram: Array) -> Array:
     """Of a positive definite matrix."""
     made, _ = linalg.lapack.dpotri(linalg.lapack.dpotrf(gram, lower=1)[0], lower=1)
     return np.asarray(np.tril(made) + np.tril(made, -1).T)
-
-
-def _bits_changed(moves: Single, apart: Array, alike: NDArray[np.intp]) -> NDArray[np.bool_]:
-    """Changes (c,) that, alone or with any other, would have changed the last bits of the message.
-
-    A change that moves a coordinate by a tenth of a unit in the last place changes what it is
-    rounded to one time in ten.
-    """
-    some = np.argsort(-np.abs(moves).sum(axis=0), kind="stable")[:_BITS]
-    moves, differ = moves[:, some], float((apart[some] >= 0.5).sum())
-
-    def told(bits: Single) -> NDArray[np.bool_]:
-        """Would so many of them that change on the average have left as few that differ?"""
-        changed = np.minimum(np.abs(bits), 1).sum(axis=1)
-        return np.asarray(changed - differ > np.sqrt(2 * _UNLIKELY * changed))
-
-    noticed = told(moves)
-    for one in range(len(moves) - 1):
-        quiet = ~told(moves[one + 1 :] + moves[one]) & (alike[one + 1 :] != alike[one])
-        noticed[one] &= not quiet.any()
-        noticed[one + 1 :] &= ~quiet
-    return np.asarray(noticed)
 
 
 def _agrees(apart: Array) -> bool:
