@@ -45,7 +45,7 @@ _LIKE_EACH = 0.3  # of the covariance of what columns miss, how much is taken as
 _STRAYS = 1e-4  # of the median variance of what columns miss, the least that a coordinate has
 _SWEEPS, _SETTLED = 8, 0.01  # over the records of one solve, until no probability changes further
 _DOUBTFUL = 0.05  # variance of a record among these clients
-_NEAR = 10.0  # what an answer may leave, see `_left`, for the line at it to say anything
+_NEAR = 8.0  # what an answer may leave, see `_left`, for the line at it to say anything
 _TAILS = 4.0  # degrees of freedom of the residual's Student distribution
 _CANCEL = 1e-4  # of two sums of squares, what single precision leaves at most of their difference
 _SINGLE = 1e-6  # what single precision leaves of a sum of squares, relative to the largest
@@ -102,7 +102,7 @@ class Replay:
             few = clients == MOST and _doubted(found) < _DOUBTED
             tried = self._likeliest(found) if few else self._hard(found)[None]
             every = self._left(tried)
-            if few and 0 < every.min() < _NEAR:
+            if 0 < every.min() < _NEAR:
                 last = self._descended(tried[int(every.argmin())])[None]
                 tried, every = np.append(tried, last, axis=0), np.append(every, self._left(last))
             if every.min() < least:
