@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import linalg, optimize
+from scipy import linalg
 
 from overheard.attacks.by_simulation import Answer
 from overheard.decoding.descent import descended
@@ -43,11 +43,10 @@ _DIFFER, _FURTHEST = 8.0, 1 / 20  # records in which clients drawn from a belief
 # likeliest, at least, and what share that may be: whoever is sure of what is wrong stays so
 _LIKE_EACH = 0.3  # of the covariance of what columns miss, how much is taken as uncorrelated
 _STRAYS = 1e-4  # of the median variance of what columns miss, the least that a coordinate has
-_SWEEPS, _SETTLED = 8, 0.01  # over the records of one solve, until no probability changes further
+_SWEEPS = 8  # over the records of one solve, each half the way
 _DOUBTFUL = 0.05  # variance of a record among these clients
 _NEAR = 8.0  # what an answer may leave, see `_left`, for the line at it to say anything
 _TAILS = 4.0  # degrees of freedom of the residual's Student distribution
-_CANCEL = 1e-4  # of two sums of squares, what single precision leaves at most of their difference
 _SINGLE = 1e-6  # what single precision leaves of a sum of squares, relative to the largest
 _PROVEN, _NEARLY_ALL = 8.0, 0.9  # units in the last place within which a proven answer's replay
 # must be, at nearly all coordinates: where a gradient is as small as its rounding, a step of Adam
@@ -223,7 +222,6 @@ class Replay:
         told = told + gram @ mean
         n, each = len(self.prior), np.arange(len(self.prior))
         precision, shift = moment_sites(self.prior)
-        found = self.prior
         # with equations to spare the others' discreteness adds little, and makes errors sure
         for _ in range(_SWEEPS if len(residual) < 2 * shift.size else 1):
             whole = gram.copy().reshape(n, self.values - 1, n, self.values - 1)
@@ -232,9 +230,7 @@ class Replay:
             centre = (inverse @ (told + shift.ravel())).reshape(shift.shape)
             own = np.linalg.inv(inverse.reshape(whole.shape)[each, :, each])
             cavity = own - precision, np.einsum("nkl,nl->nk", own, centre) - shift
-            before, found = found, tilt(self.prior, *cavity)
-            if np.abs(found - before).max() < _SETTLED:
-                break
+            found = tilt(self.prior, *cavity)
             sites = match(found, *cavity)
             precision, shift = (precision + sites[0]) / 2, (shift + sites[1]) / 2
         return found
@@ -299,9 +295,16 @@ class Replay:
         record, _, change = self._changes(choice, self._columns(choice[None]))
         noticed = np.zeros(len(record), dtype=bool)
         if not self.lines:
-            noticed = self._moves(apart, record, change)
+            # how many coordinates a change moves, not how far: where Adam divides by almost nothing
+            # a few go very far, and as many may differ in a proven answer
+            far = 2 * _PROVEN
+            least = (float((apart > _PROVEN).sum()) + _MOVED * len(apart)) * far**2
+            moves = (change / self.place).astype(np.float32)
+            noticed = self._noticed(record, moves, np.zeros(len(apart)), least, far)
         if self.straight and not noticed.all():
-            noticed |= self._squares_grow(choice, record, change)
+            left, sd = self._unexplained(choice)
+            moves = (change / sd).astype(np.float32)
+            noticed |= self._noticed(record, moves, left / sd, 2 * _UNLIKELY, np.inf)
         seen, known = np.ones(len(choice), dtype=bool), self.prior if before is None else before
         np.logical_and.at(seen, record, noticed)
         probabilities = np.where(seen[:, None], np.eye(self.values)[choice], known)
@@ -320,44 +323,24 @@ class Replay:
             },
         )
 
-    def _moves(self, apart: Array, record: NDArray[np.intp], change: Single) -> NDArray[np.bool_]:
-        """Would each change, alone or with any other, move the replay where it agrees?"""
-        # how many coordinates a change moves, not how far: where Adam divides by almost nothing a
-        # few go very far, and as many may differ in a proven answer
-        far = 2 * _PROVEN
-        moves = (change / self.place).astype(np.float32)
-        white = np.clip(moves, -far, far)
-        both = white @ white.T
-        alone = np.diagonal(both).copy()
-        both = 2 * both + alone[:, None] + alone[None, :]
-        alike = self.ties[record]  # swapping records alike changes nothing, and is not asked
-        both[alike[:, None] == alike[None, :]] = np.inf
-        least = (float((apart > _PROVEN).sum()) + _MOVED * len(apart)) * far**2
-        # what is cut off on both sides seems to cancel: of such pairs the sum itself is looked at
-        close = np.argwhere(np.triu(both <= least, 1))
-        for one, two in close[:_LOOKED_AT]:
-            sum_of = np.clip(moves[one] + moves[two], -far, far)
-            both[one, two] = both[two, one] = sum_of @ sum_of
-        return np.asarray(np.minimum(alone, both.min(axis=1)) > least)
-
-    def _squares_grow(
-        self, choice: Choice, record: NDArray[np.intp], change: Single
+    def _noticed(
+        self, record: NDArray[np.intp], change: Single, left: Array, least: float, far: float
     ) -> NDArray[np.bool_]:
-        """Would each change, alone or with any other, leave more than chance does, on the line?"""
-        left, sd = self._unexplained(choice)
-        left = left / sd
-        change = change / sd.astype(np.float32)
-        size = np.einsum("cr,cr->c", change, change)
-        alone = size - 2 * (change @ left)
-        both = 2 * (change @ change.T) + alone[:, None] + alone[None, :]
+        """Would each change (c, R), alone or with any other, make the sum of squares of what is
+        left (R,) larger by so much, no coordinate counting further than ``far``?"""
+        cut = np.clip(change, -far, far)
+        size = np.einsum("cr,cr->c", cut, cut)
+        alone = size - 2 * (cut @ left)
+        both = 2 * (cut @ cut.T) + alone[:, None] + alone[None, :]
         alike = self.ties[record]  # swapping records alike changes nothing, and is not asked
         both[alike[:, None] == alike[None, :]] = np.inf
-        # of changes that nearly cancel single precision has lost the sum
-        lost = both < _CANCEL * (size[:, None] + size[None, :]) + 2 * _UNLIKELY
+        # of changes that nearly cancel single precision has lost the sum, and what is cut off on
+        # both sides seems to cancel: of such pairs the sum itself is looked at
+        lost = both <= least + 100 * _SINGLE * (size[:, None] + size[None, :])
         for one, two in np.argwhere(np.triu(lost, 1))[:_LOOKED_AT]:
-            sum_of = change[one].astype(np.float64) + change[two]
+            sum_of = np.clip(change[one].astype(np.float64) + change[two], -far, far)
             both[one, two] = both[two, one] = sum_of @ sum_of - 2 * sum_of @ left
-        return np.asarray(np.minimum(alone, both.min(axis=1)) > 2 * _UNLIKELY)
+        return np.asarray(np.minimum(alone, both.min(axis=1)) > least)
 
 
 def tied(probabilities: Array, ties: NDArray[np.intp]) -> Array:
@@ -390,24 +373,12 @@ def _opened(belief: Array, differ: float) -> Array:
 
 
 def _least_sure(found: Array) -> Array:
-    """The likeliest answer, the records of which it is least sure in doubt."""
-    order = np.argsort(-found, axis=1, kind="stable")
-    each = np.arange(len(found))
-    first, second = order[:, 0], order[:, 1]
-    odds = np.log(found[each, first]) - np.log(np.maximum(found[each, second], 1e-300))
-    some = np.argsort(odds, kind="stable")[: min(_DOUBTED, len(found) // 4)]
-    log = np.log(np.maximum(found[some], 1e-300))
-    log -= log.max(axis=1, keepdims=True)
-
-    def flat(power: float) -> Array:
-        made = np.exp(power * log)
-        return np.asarray(made / made.sum(axis=1, keepdims=True))
-
-    most = _doubted(flat(0.0))
-    wanted = max(_doubted(flat(1.0)), 0.8 * most)
-    power = optimize.brentq(lambda power: _doubted(flat(power)) - wanted, 0.0, 1.0)
-    made = np.eye(found.shape[1])[first]
-    made[some] = flat(power)
+    """The likeliest answer, the records of which it is least sure nearly open."""
+    log = np.log(np.maximum(np.sort(found, axis=1), 1e-300))
+    some = np.argsort(log[:, -1] - log[:, -2], kind="stable")[: min(_DOUBTED, len(found) // 4)]
+    made = np.eye(found.shape[1])[found.argmax(axis=1)]
+    may = found[some] > 0
+    made[some] = 0.2 * made[some] + 0.8 * may / may.sum(axis=1, keepdims=True)
     return made
 
 
