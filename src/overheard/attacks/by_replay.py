@@ -94,12 +94,12 @@ class Replay:
         """The proven answer, or None."""
         if self.lines:
             return self._straight()
-        belief, clients, stale = self.prior, FEWEST, 0
+        belief, clients, stale, few = self.prior, FEWEST, 0, False
         best, least = self._hard(belief), np.inf
         while stale < _STALE:
             found = self._posterior(belief, clients)
-            few = clients == MOST and _doubted(found) < _DOUBTED
-            tried = self._likeliest(found) if few else self._hard(found)[None]
+            sure = clients == MOST and _doubted(found) < _DOUBTED
+            tried = self._likeliest(found) if sure else self._hard(found)[None]
             every = self._left(tried)
             if 0 < every.min() < _NEAR:
                 last = self._descended(tried[int(every.argmin())])[None]
@@ -111,6 +111,7 @@ class Replay:
             else:
                 clients, stale = MOST, stale + 1
             belief = _opened(_KEPT * belief + (1 - _KEPT) * found, _doubted(found) / 2)
+            few = sure and not few  # by turns: either way alone may stay where it is
             if few:
                 belief = _least_sure(found)
         return self._proven(best)
