@@ -380,7 +380,7 @@ def _least_sure(found: Array) -> Array:
     made = np.eye(found.shape[1])[found.argmax(axis=1)]
     may = found[some] > 0
     made[some] = 0.2 * made[some] + 0.8 * may / may.sum(axis=1, keepdims=True)
-    return made
+    return np.asarray(made)
 
 
 def _products(columns: Single, residual: Single) -> tuple[Array, Array]:
