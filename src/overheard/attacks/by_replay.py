@@ -40,11 +40,11 @@ FEWEST, MOST, WATCHED = 64, 128, 4
 _STALE = 8  # passes that lower nothing before it is given up: every other one does, until the end
 _KEPT = 0.25  # of a belief, in the next: passes that jump are surer than they are right
 _DIFFER, _FURTHEST = 8.0, 1 / 20  # records in which clients drawn from a belief differ from the
-# likeliest, at least, and what share that may be: whoever is sure of what is wrong stays so
+# likeliest, at least, and what share that may be: whoever is sure of what is wrong stays so; of
+# more variance than that a record is in doubt
 _LIKE_EACH = 0.3  # of the covariance of what columns miss, how much is taken as uncorrelated
 _STRAYS = 1e-4  # of the median variance of what columns miss, the least that a coordinate has
 _SWEEPS = 8  # over the records of one solve, each half the way
-_DOUBTFUL = 0.05  # variance of a record among these clients
 _NEAR = 8.0  # what an answer may leave, see `_left`, for the line at it to say anything
 _TAILS = 4.0  # degrees of freedom of the residual's Student distribution
 _SINGLE = 1e-6  # what single precision leaves of a sum of squares, relative to the largest
@@ -187,7 +187,7 @@ class Replay:
         missed, apart = ends - centre - (each - mean) @ columns, each - mean
         # what the few in doubt do on average, these clients show: better than columns that leave
         # out what is done through later gradients
-        doubted = np.flatnonzero(each.var(axis=0) > _DOUBTFUL)
+        doubted = np.flatnonzero(each.var(axis=0) > _FURTHEST)
         if 3 * len(doubted) <= clients:
             more = np.linalg.lstsq(apart[:, doubted], missed, rcond=None)[0]
             columns[doubted] += more
