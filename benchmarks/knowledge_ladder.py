@@ -72,7 +72,7 @@ class Case:
     rate: float = 0.1
 
     def table(self) -> Dataset:
-        return {"adult": adult.load, "randhie": randhie.load}[self.data]()
+        return adult.load() if self.data == "adult" else randhie.load()
 
 
 ADULT = ("age", "race", "education", "marital_status", "native_country")

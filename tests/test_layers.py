@@ -52,7 +52,7 @@ RULES: dict[str, frozenset[str]] = {
     | {"programs", "transcript", "decoding", "attacks", "isolation"}
     | {"questions.question"},
     "report": frozenset({"errors", "files", "foreign", "plot", "evaluation.record"})
-    | {"evaluation.decision", "questions.question"},
+    | {"evaluation.suspected", "evaluation.decision", "questions.question"},
     # a client's own rehearsal: it trains, attacks itself and scores the guess
     "guard": BASE
     | {"programs", "transcript", "federation", "attacks", "evaluation"}

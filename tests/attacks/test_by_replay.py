@@ -17,7 +17,7 @@ Federate = Callable[..., Recording]
 
 
 def test_fewer_equations_than_records(federate: Federate) -> None:
-    """A network too small to tell: that every record is one candidate or the other is needed too."""
+    """A network too small to tell: that every record is one of two candidates is needed too."""
     recording = federate(
         {"name": "mlp", "hidden": [8]},
         clients=2, people=100, columns=6, rounds=1, participation=1.0, epochs=5, learning_rate=0.2,

@@ -14,8 +14,8 @@ from overheard.attacks.rehearsal import (
     Tried,
     rehearse,
     retrained,
-    tempered,
 )
+from overheard.decoding.tempering import tempered
 from overheard.programs.dense import initial
 from overheard.programs.recipe import Dense, Recipe, Target
 from overheard.programs.records import Encoding, Scaled

@@ -219,7 +219,8 @@ class KnownShare(_Measured):
 
 
 class Climbed(_Measured):
-    """What was learned about one client by an adversary who knew less of it (`evaluation.rungs`).
+    """What was learned about one client, or of all together (client ""), by an adversary who knew
+    less of it (`evaluation.rungs`).
 
     ``stranger``: who knows as much and does not listen; ``confidence``: how often the attack itself
     expects to be right, where it says so; ``certain``: records known beyond 99%; ``seconds``: of a

@@ -9,7 +9,7 @@ as much and does not.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
@@ -146,7 +146,45 @@ def by_knowledge(
         line = partial(_line, recording, threat, top, tuple(demographics), budget)
         found_on += kept.parts(Climbed, line, column, client)
     progress("ladder", len(best), len(best))
-    return tuple(found_on)
+    return (*found_on, *_pooled([one for one in found_on if isinstance(one, Climbed)]))
+
+
+def _pooled(found: Sequence[Climbed]) -> Iterator[Climbed]:
+    """Every rung of every attribute, all clients together (client "").
+
+    A client of which an answer must not be relied on is left out of every rung, so that all are of
+    the same people; where that would leave nobody, out of its own rung only.
+    """
+    flagged = {(one.attribute, one.client) for one in found if one.flag}
+    lines: dict[tuple[str, str], list[Climbed]] = {}
+    for one in found:
+        lines.setdefault((one.attribute, one.rung), []).append(one)
+    for line in lines.values():
+        same = [one for one in line if (one.attribute, one.client) not in flagged]
+        yield _together(same or [one for one in line if not one.flag] or line)
+
+
+def _together(of: Sequence[Climbed]) -> Climbed:
+    """One rung over several clients."""
+    sizes = np.array([one.n for one in of])
+    right = round(sum(one.value * one.n for one in of))
+    low, high = share_interval((np.arange(sizes.sum()) < right).astype(np.float64))
+
+    def mean(name: str) -> float | None:
+        known = [getattr(one, name) for one in of]
+        return None if None in known else float(np.average(known, weights=sizes))
+
+    return of[0].model_copy(
+        update={
+            "client": "",
+            "n": int(sizes.sum()),
+            "value": right / int(sizes.sum()),
+            "low": low,
+            "high": high,
+            **{name: mean(name) for name in ("majority", "stranger", "confidence")},
+            **{k: sum(getattr(r, k) for r in of) for k in ("certain", "certain_right", "seconds")},
+        }
+    )
 
 
 def _line(
