@@ -25,7 +25,7 @@ def test_every_client_has_mean_nought_and_deviation_one_of_its_own() -> None:
     ready = plan(parse_config(config), dataset)
     for name in ("a", "b"):
         records = ready.clients[name]
-        seen = encode(ready.recipe.encoding, records)
+        seen = encode(ready.recipe.of(name).encoding, records)
         x, flag, s, same = seen.T
         np.testing.assert_allclose([x.mean(), x.std()], [0, 1], atol=1e-12)
         np.testing.assert_array_equal(flag, table["flag"][at == name])

@@ -98,7 +98,7 @@ def replays(
     budget = MOST_WORK
     found: list[Replay] = []
     for done, client in enumerate(clients):
-        one = _Client(recording, told, truth, client)
+        one = _Client(recording, told.of(client), truth, client)
         rounds, cost = one.affordable(budget / (len(clients) - done))
         budget -= cost
         if done % share[1] != share[0]:

@@ -157,6 +157,10 @@ class Program(Spec):
         except ValidationError as error:
             raise FixConfig(f"model {content['settings'].name!r}: {_first(error)}") from error
 
+    def of(self, client: str) -> Self:
+        """What one client does: the same as every other."""
+        return self
+
     def columns(self) -> tuple[str, ...]:
         """The columns that the program looks at."""
         return (*self.encoding.columns(), self.target.column)

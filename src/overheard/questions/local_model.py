@@ -101,7 +101,7 @@ def refuses(recipe: Told, records: Records) -> str:
 
 def score(case: Case) -> Scorer:
     """How much worse than the client's own optimum a model does on the client's records."""
-    recipe, records = case.recipe, case.records
+    recipe, records = case.recipe.of(case.view.client), case.records
     why = refuses(recipe, records)
     if why or not isinstance(recipe, Recipe):
         linear = isinstance(recipe, Recipe) and recipe.model.linear

@@ -35,7 +35,7 @@ from overheard.foreign.notation import read_toml
 from overheard.foreign.shown import short
 from overheard.programs.program import Program, family_named
 from overheard.programs.recipe import Dense, Layout, Module, Recipe, Target
-from overheard.programs.records import Encoding, Records
+from overheard.programs.records import Encoding, OneHot, Records
 from overheard.transcript.kind import write
 from overheard.transcript.knowledge import InTheClear
 from overheard.transcript.observe import in_the_clear
@@ -118,7 +118,7 @@ def describe(
         "clients": [names.get(c, c) for c in recording.clients],
     }
     claims = chain(*description.defence).claims
-    remarks = _silent(recording, names)
+    remarks = (*_silent(recording, names), *_own_scales(ready))
     with SideWriter(Path(out), SideHeader(recording.digest, names, about)) as writer:
         write_knowledge(writer, ready)
         if seed is not None:
@@ -339,6 +339,21 @@ def _silent(recording: Recording, names: Mapping[str, str]) -> tuple[str, ...]:
     return (
         f"No records were given of {len(silent)} of {len(recording.clients)} clients, so nothing "
         f"is scored for them: {', '.join(silent)}.",
+    )
+
+
+def _own_scales(ready: Plan) -> tuple[str, ...]:
+    """What clients that scale their secrets by themselves tell of them."""
+    own = ready.told.own.values() if isinstance(ready.told, Recipe) else ()
+    blocks = [b for encoding in own for b in encoding.blocks if not isinstance(b, OneHot)]
+    scaled = {b.column for b in blocks if (b.shift, b.scale) != (0.0, 1.0)}
+    secrets = [c for domain in ready.attributes.values() for c in domain.columns if c in scaled]
+    if not secrets:
+        return ()
+    return (
+        f"Each client scaled {', '.join(dict.fromkeys(secrets))} by its own mean and deviation, of "
+        "which the adversary is told as of the rest of the training: they say how common each "
+        "value is among its records.",
     )
 
 
