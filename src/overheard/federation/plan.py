@@ -335,7 +335,7 @@ def encoding_for(
     ``listed``, those whose texts are given codes.
     """
 
-    def spread(values: NDArray[Any], few: bool = False) -> dict[str, float]:
+    def spread(values: NDArray[Any], few: bool = False) -> dict[str, Any]:
         if how.scale == "none" or (few and not how.every):
             return {}
         return dict(zip(("shift", "scale"), _spread(values), strict=True))

@@ -8,7 +8,7 @@ mixed and scaled such that half of the replays are most likely under the other h
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -20,6 +20,7 @@ from scipy.special import gammaln
 from overheard.attacks.wire import spread
 from overheard.programs.networks import network
 from overheard.programs.recipe import Recipe
+from overheard.programs.records import Records, encode
 from overheard.programs.training import local_training, shards
 
 Array = NDArray[np.float64]
@@ -55,6 +56,12 @@ class Seen:
 
     inputs: tuple[Array, ...]
     labels: tuple[Array, ...]
+
+    @classmethod
+    def of(cls, recipe: Recipe, clients: Mapping[str, Records]) -> Seen:
+        """These clients' records, each in its own encoding if it has one."""
+        inputs = (encode(recipe.of(c).encoding, records) for c, records in clients.items())
+        return cls(tuple(inputs), tuple(map(recipe.target.encode, clients.values())))
 
 
 def certain(recipe: Recipe) -> bool:

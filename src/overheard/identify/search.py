@@ -58,6 +58,7 @@ class Structure:
     words: str
     recipe: Recipe
     seen: Seen
+    description: Any = None
 
     def pulls(self, heard: Messages) -> list[Array]:
         """The `gradients` of its records, kept."""
@@ -155,22 +156,6 @@ def effort(heard: Messages, sizes: Sequence[int]) -> Effort:
     return Effort(few, every, many, max(1, int(room / (FEW * len(few.sent)))))
 
 
-def trainings(recipe: Recipe, sizes: Sequence[int], most: int) -> list[tuple[str, Recipe]]:
-    """The recipe under every optimiser, batch size and number of epochs, at most so many; batches
-    that no client has more records than are full ones."""
-    if recipe.sends_gradient:
-        return [("SGD", recipe)]
-    return [
-        (name, recipe.model_copy(update={"optimiser": OPTIMISERS[name], "batch_size": batch,
-                                         "epochs": epochs}))
-        for name in OPTIMISERS
-        for batch in BATCHES
-        if batch is None or batch < max(sizes)
-        for epochs in EPOCHS
-        if epochs <= most
-    ]  # fmt: skip
-
-
 def starting(recipe: Recipe, sizes: Sequence[int], known: Fitted | None = None) -> Recipe:
     """The recipe at a rate to begin with: as far a way as another one goes."""
     if recipe.sends_gradient:
@@ -196,28 +181,13 @@ def search(structures: Sequence[Structure], heard: Messages) -> list[Fitted]:
     sizes = [len(y) for y in structures[0].seen.labels]
     able = effort(heard, sizes)
     few, heard = able.few, able.heard
-    begun = _structures(structures, heard, sizes)
-    lead = min(begun, key=lambda f: f.residual)
-    found = []
-    known = {_family(f): f for f in begun if f.structure is lead.structure}
-    for name, recipe in trainings(lead.structure.recipe, sizes, able.epochs):
-        latest = known.get(_family(recipe))
-        if latest is None:
-            continue  # its gradients go elsewhere
-        start = starting(recipe, sizes, latest)
-        fitted, left = fit_rate(start, lead.structure.seen, few, FEW)
-        known[_family(recipe)] = Fitted(lead.structure, name, fitted, left)
-        found.append(known[_family(recipe)])
+    begun = _structures(structures, few, sizes)
+    found = _trainings(begun, few, sizes, able.epochs)
     least = min(f.residual for f in found)
     near = [f for f in found if f.residual <= _NEAR * max(least, _ROUNDING)]
     found = [_weighed(f, few, SOME) for f in near]
     others = list({id(f.structure): f.structure for f in begun}.values())
-    short = [
-        Fitted(structure, f.name, *_moved(f, structure, heard))
-        for f in _promising(found)
-        for structure in others
-    ]
-    short = [_weighed(f, heard, 2 * SOME) for f in short]
+    short = [moved(f, structure, heard) for f in _promising(found) for structure in others]
     final = _best(short, _WEIGHED)
     for times in (SOME, able.many):
         final = [_weighed(f, heard, times) for f in final]
@@ -226,6 +196,34 @@ def search(structures: Sequence[Structure], heard: Messages) -> list[Fitted]:
     # of those whose odds are even the simplest is named first
     final.sort(key=lambda f: (max(most - f.evidence, 1.0), names.index(f.name)))
     return [_shortened(final[0], able), *final[1:]]
+
+
+def _trainings(
+    begun: Sequence[Fitted], few: Messages, sizes: Sequence[int], most: int
+) -> list[Fitted]:
+    """Every optimiser and batch size with the structure that comes closest; of epochs more and more
+    as long as more of them come closer."""
+    structure = min(begun, key=lambda f: f.residual).structure
+    known = {_family(f): f for f in begun if f.structure is structure}
+    if structure.recipe.sends_gradient:
+        return [*known.values()]
+    found = []
+    for name, optimiser in OPTIMISERS.items():
+        for batch in (b for b in BATCHES if b is None or b < max(sizes)):
+            last = np.inf
+            for epochs in (e for e in EPOCHS if e <= most):
+                chosen = {"optimiser": optimiser, "batch_size": batch, "epochs": epochs}
+                recipe = structure.recipe.model_copy(update=chosen)
+                if _family(recipe) not in known:
+                    break  # its gradients go elsewhere
+                start = starting(recipe, sizes, known[_family(recipe)])
+                now = Fitted(structure, name, *fit_rate(start, structure.seen, few, FEW))
+                known[_family(recipe)] = min(now, known[_family(recipe)], key=lambda f: f.residual)
+                found.append(now)
+                if now.residual > _CLOSE * last:
+                    break
+                last = min(last, now.residual)
+    return found
 
 
 def _shortened(fitted: Fitted, able: Effort) -> Fitted:
@@ -244,11 +242,13 @@ def _shortened(fitted: Fitted, able: Effort) -> Fitted:
     return fitted
 
 
-def _moved(fitted: Fitted, structure: Structure, heard: Messages) -> tuple[Recipe, float]:
-    """The training of one recipe with another's structure."""
-    kept = {k: getattr(fitted.recipe, k) for k in ("optimiser", "batch_size", "epochs")}
-    kept |= {"learning_rate": fitted.recipe.learning_rate}
-    return fit_rate(structure.recipe.model_copy(update=kept), structure.seen, heard, FEW)
+def moved(fitted: Fitted, structure: Structure, heard: Messages) -> Fitted:
+    """The training of one recipe with another's structure, weighed."""
+    kept = {k: getattr(fitted.recipe, k)
+            for k in ("optimiser", "batch_size", "epochs", "learning_rate")}  # fmt: skip
+    recipe = structure.recipe.model_copy(update=kept)
+    there = fit_rate(recipe, structure.seen, heard, FEW)
+    return _weighed(Fitted(structure, fitted.name, *there), heard, 2 * SOME)
 
 
 def _structures(

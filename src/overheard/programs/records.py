@@ -139,7 +139,7 @@ class Codes(Spec):
         known, texts = np.asarray(self.values), values.astype(str)
         found = np.searchsorted(known, texts)
         hit = known[np.minimum(found, len(known) - 1)] == texts
-        return found - np.where(hit, 0.0, 0.5)
+        return np.asarray(found - np.where(hit, 0.0, 0.5), dtype=np.float64)
 
 
 class Pixels(Spec):

@@ -96,17 +96,11 @@ def describe(
             f"{recording.path}: holds {holds}, and [model] describes the other kind: name the "
             "program (such as xgboost), or record with the payload that it is"
         )
-    given = _given_model(recording, description.model, trust_code) if network else None
-    asked = description.property
-    dataset = load_data(_config(description, given, "regression"), asked is not None)
-    names, trained = _who_trained(recording, description, dataset)
-    ready = plan(_config(description, given, dataset.task), trained)
-    if isinstance(ready.told, Program):
-        ready = replace(ready, told=_program(ready.told, description))
-    else:
-        ready = replace(ready, told=_recipe(recording, description, given, ready))
+    dataset = table_of(description)
+    names, ready = settled(recording, description, dataset, trust_code)
+    if isinstance(ready.told, Recipe):
         client_shards(ready.recipe, trained_on(ready))  # what does not fit the encoding is said
-    if asked is not None:
+    if (asked := description.property) is not None:
         ready = replace(ready, properties=_properties(recording, description, asked, ready, names))
     if not names:
         ready = replace(ready, clients={}, attributes={})
@@ -127,6 +121,24 @@ def describe(
             write(writer, told(claims))
         write(writer, _clear(recording, names, remarks))
     return remarks
+
+
+def table_of(description: Description) -> Dataset:
+    """The records that the description names."""
+    return load_data(_config(description, "regression"), description.property is not None)
+
+
+def settled(
+    recording: Recording, description: Description, dataset: Dataset, trust_code: bool = False
+) -> tuple[dict[str, str], Plan]:
+    """The table's name of each client that is in it, and the federation as it is described."""
+    network = isinstance(description.model, DescribedModel)
+    given = _given_model(recording, description.model, trust_code) if network else None
+    names, trained = _who_trained(recording, description, dataset)
+    ready = plan(_config(description, dataset.task), trained)
+    if isinstance(ready.told, Program):
+        return names, replace(ready, told=_program(ready.told, description))
+    return names, replace(ready, told=_recipe(recording, description, given, ready))
 
 
 def _program(planned: Program, description: Description) -> Program:
@@ -152,13 +164,13 @@ def _given_model(recording: Recording, model: Any, trust_code: bool) -> Model | 
     return model_of(model.factory, wire_layout(recording), trust_code)
 
 
-def _config(description: Description, given: Model | None, task: str) -> Config:
+def _config(description: Description, task: str) -> Config:
     network = isinstance(description.model, DescribedModel)
     unused = {"factory", "wire_names"} if network else set()
     model: dict[str, Any] = description.model.model_dump(exclude=unused)
     training = description.training
     how = {} if training is None else training.model_dump(exclude={"loss"})
-    if given is not None:
+    if description.factory():
         # the task decides the loss; the model itself is put in later, by `_recipe`
         model = {"name": "logistic" if task == "classification" else "linear"}
     return parse_config(
