@@ -37,9 +37,9 @@ MOST_WORK, _PASSES = 3e9, 6
 record: forward and backward, and what moves them about."""
 _LONGER = 20
 """The last few may take so many times as long."""
-_WEIGHED, _MOVED = 6, 3
-"""Recipes whose evidence is weighed with many orders, and those tried with other structures, of
-which there are as many."""
+_WEIGHED, _MOVED = 6, (3, 12)
+"""Recipes whose evidence is weighed with many orders; and those tried with other structures, of
+which there are as many: at least, and where that takes no time."""
 _STEPS = 8
 """Steps of the search for a rate, each a replay; it has converged long before."""
 _CLOSE = 1.5
@@ -147,12 +147,14 @@ def fit_rate(
 @dataclass(frozen=True)
 class Effort:
     """What is affordable: messages by which every recipe is tried and those by which the best are
-    weighed, orders of the best, and the most epochs that are tried."""
+    weighed, orders of the best, the most epochs that are tried, and how many recipes are tried with
+    as many other structures."""
 
     few: Messages
     heard: Messages
     many: int
     epochs: int
+    moved: int
 
 
 def effort(heard: Messages, sizes: Sequence[int]) -> Effort:
@@ -162,7 +164,8 @@ def effort(heard: Messages, sizes: Sequence[int]) -> Effort:
     few = heard.spread(int(np.clip(room / (FEW * max(EPOCHS)), 1, 6)))
     every = heard.spread(int(np.clip(_LONGER * room / MANY, 3, len(heard.sent))))
     many = int(np.clip(_LONGER * room / len(every.sent), 2 * SOME, MANY))
-    return Effort(few, every, many, max(1, int(room / (FEW * len(few.sent)))))
+    moved = int(np.clip(room / MANY, *_MOVED))
+    return Effort(few, every, many, max(1, int(room / (FEW * len(few.sent)))), moved)
 
 
 def starting(recipe: Recipe, sizes: Sequence[int], known: Recipe) -> Recipe:
@@ -188,12 +191,12 @@ def search(structures: Sequence[Structure], heard: Messages) -> list[Fitted]:
     found = _trainings(begun, able.few, sizes, able.epochs)
     least = min(f.residual for f in found)
     near = [f for f in found if f.residual <= _NEAR * max(least, _ROUNDING)]
-    best = _best([weighed(f, able.few, SOME) for f in near])
+    best = _best([weighed(f, able.few, SOME) for f in near], 2 * able.moved)
     near = [weighed(f, able.heard, SOME) for f in best]
     others = {id(f.structure): f.structure for f in begun if f.structure is not best[0].structure}
-    for structure in [*others.values()][-_MOVED:]:
-        near += [moved(f, structure, able.heard) for f in best[:_MOVED]]
-    final = [weighed(f, able.heard, able.many) for f in _best(near)]
+    for structure in [*others.values()][-able.moved :]:
+        near += [moved(f, structure, able.heard) for f in best[: able.moved]]
+    final = [weighed(f, able.heard, able.many) for f in _best(near, _WEIGHED)]
     most = max(f.evidence for f in final)
     names = list(OPTIMISERS)
     # of those whose odds are even the simplest is named first
@@ -283,8 +286,8 @@ def _family(of: Fitted | Recipe) -> bool:
     return isinstance(recipe.optimiser, Adam)
 
 
-def _best(found: Sequence[Fitted]) -> list[Fitted]:
-    return sorted(found, key=lambda f: -f.evidence)[:_WEIGHED]
+def _best(found: Sequence[Fitted], most: int) -> list[Fitted]:
+    return sorted(found, key=lambda f: -f.evidence)[:most]
 
 
 def weighed(fitted: Fitted, heard: Messages, times: int) -> Fitted:
