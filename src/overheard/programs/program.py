@@ -90,6 +90,10 @@ class Settings(Spec):
     name: str
     wire_names: dict[str, str] = {}
 
+    def code(self) -> tuple[str, ...]:
+        """The code that it names, which must be trusted."""
+        return ()
+
 
 class SummedSettings(Settings):
     """Of programs that release plain sums over records. What each record adds to the numbers of a
@@ -136,6 +140,8 @@ class Program(Spec):
 
     chance: ClassVar[bool] = False
     """Whether a client draws at random, so that its answer cannot be repeated to rounding."""
+    trains: ClassVar[bool] = False
+    """Whether it trains a network all the same, so that its messages are models."""
 
     @property
     def family(self) -> str:

@@ -33,9 +33,10 @@ from overheard.federation.simulate import client_shards, trained_on
 from overheard.foreign.files import inside
 from overheard.foreign.notation import read_toml
 from overheard.foreign.shown import short
-from overheard.programs.program import Program, family_named
+from overheard.programs.program import Program, Settings, family_named
 from overheard.programs.recipe import Dense, Layout, Module, Recipe, Target
 from overheard.programs.records import Encoding, OneHot, Records
+from overheard.programs.trusted import trust
 from overheard.transcript.kind import write
 from overheard.transcript.knowledge import InTheClear
 from overheard.transcript.observe import in_the_clear
@@ -89,9 +90,9 @@ def describe(
         raise FixConfig(f"{recording.path}: describes itself already; audit it without a TOML file")
     if not recording.rounds:
         raise FixConfig(f"{recording.path}: no round was recorded; there is nothing to describe")
-    network = isinstance(description.model, DescribedModel)
-    if network == releases_arrays(recording.payload):
-        holds = "releases of a program that trains no network" if network else "models of a network"
+    trains = isinstance(description.model, DescribedModel) or description.program().trains
+    if trains == releases_arrays(recording.payload):
+        holds = "releases of a program that trains no network" if trains else "models of a network"
         raise FixConfig(
             f"{recording.path}: holds {holds}, and [model] describes the other kind: name the "
             "program (such as xgboost), or record with the payload that it is"
@@ -134,6 +135,9 @@ def settled(
     """The table's name of each client that is in it, and the federation as it is described."""
     network = isinstance(description.model, DescribedModel)
     given = _given_model(recording, description.model, trust_code) if network else None
+    if isinstance(description.model, Settings) and trust_code:
+        for name in description.model.code():
+            trust(name)
     names, trained = _who_trained(recording, description, dataset)
     ready = plan(_config(description, dataset.task), trained)
     if isinstance(ready.told, Program):
