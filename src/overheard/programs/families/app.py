@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from overheard.decoding.measurement import Measurement
-from overheard.errors import FixConfig
+from overheard.errors import ChooseAnotherAttack, FixConfig
 from overheard.programs.program import (
     Candidates,
     Exchange,
@@ -70,7 +70,7 @@ class App(Program):
     def respond(self, received: Message, records: Records, rng: np.random.Generator) -> Message:
         first, second = (self._trained(received, records, seed) for seed in (0, 1))
         if exact_distance(first, second):
-            raise FixConfig(
+            raise ChooseAnotherAttack(
                 f"{self.settings.train!r} draws at random (an order, dropout): it does not repeat "
                 "itself, and what it did is not replayed; let it take the loader's order"
             )
@@ -110,11 +110,13 @@ class App(Program):
     def measure(self, heard: Sequence[Exchange], candidates: Candidates) -> Measurement:
         tables = [table for table in candidates.tables if table is not None]
         if len(tables) < len(candidates.tables):
-            raise FixConfig("a record that may be absent changes every batch; ask of its values")
+            raise ChooseAnotherAttack(
+                "a record that may be absent changes every batch; ask of its values"
+            )
         records, rng = candidates.records, np.random.default_rng(0)
         once = records * (len(tables) - 1) + 1 + DRAWN
         if once > MOST_REPLAYS:
-            raise FixConfig(
+            raise ChooseAnotherAttack(
                 f"{records:,} records of {len(tables)} candidates take {once:,} replays of the "
                 f"app's own training, more than {MOST_REPLAYS:,}; audit smaller clients"
             )
