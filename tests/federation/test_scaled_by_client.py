@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from overheard.data.dataset import Dataset, HeldOut
 from overheard.federation.config import parse_config
 from overheard.federation.plan import plan
+from overheard.federation.simulate import simulate
 from overheard.programs.recipe import Recipe
 from overheard.programs.records import Codes, Records, encode
+from overheard.transcript.knowledge import LocalTraining
+from overheard.transcript.observe import observe, recipe_of
+from overheard.transcript.share import share
+from overheard.transcript.store import Recording
+from overheard.transcript.target import attribute
+from overheard.transcript.threat import EAVESDROPPER
 
 
 def test_every_client_has_mean_nought_and_deviation_one_of_its_own() -> None:
@@ -74,6 +83,28 @@ def test_texts_are_codes_of_a_client_s_own_values_with_those_that_it_held_out() 
 
 def test_held_out_is_what_scikit_learn_holds_out() -> None:
     split = pytest.importorskip("sklearn.model_selection").train_test_split
-    for rows, share in ((10, 0.2), (37, 0.25)):
-        train, _ = split(np.arange(rows), test_size=share, random_state=42)
-        np.testing.assert_array_equal(HeldOut(share=share).trained(rows), train)
+    for rows, part in ((10, 0.2), (37, 0.25)):
+        train, _ = split(np.arange(rows), test_size=part, random_state=42)
+        np.testing.assert_array_equal(HeldOut(share=part).trained(rows), train)
+
+
+def test_who_is_given_one_link_is_told_of_no_other_client_s_scales(tmp_path: Path) -> None:
+    at = np.repeat(["a", "b"], 20)
+    rng = np.random.default_rng(1)
+    table = {"x": rng.normal(size=40), "s": rng.choice([0.0, 1.0], 40), "y": rng.normal(size=40)}
+    dataset = Dataset(
+        name="t", records=Records({**table, "at": at}), client="at", target="y", task="regression",
+        sensitive=("s",), origin="", licence="",
+    )  # fmt: skip
+    config = {"data": {"source": "file", "scale": "clients"}, "model": {"name": "linear"},
+              "training": {"rounds": 1, "learning_rate": 0.1}}  # fmt: skip
+    run = Recording.open(simulate(plan(parse_config(config), dataset), tmp_path / "run"))
+    whole = recipe_of(run)
+    assert whole is not None
+    assert set(whole.own) == {"a", "b"}
+    view = observe(run, EAVESDROPPER, attribute("s"), "b")
+    assert view.know(LocalTraining).recipe == whole.of("b")
+    share(run, attribute("s").key, EAVESDROPPER, tmp_path / "shared", ["a"])
+    shared = recipe_of(Recording.open(tmp_path / "shared"))
+    assert shared is not None
+    assert set(shared.own) == {"a"}
