@@ -41,7 +41,7 @@ TABLE, RUN = "TABULAR_TABLE", "TABULAR_RUN"
 # ---- task.py
 
 
-def load_data(partition: int) -> DataLoader[Any]:
+def load_data(partition: int) -> Any:
     with Path(os.environ[TABLE]).open(newline="", encoding="utf-8") as file:
         people = [p for p in csv.DictReader(file) if p["client"] == f"client {partition}"]
     names = [name for name in people[0] if name != "client"]
@@ -94,7 +94,7 @@ def apps(shape: dict[str, int], clients: int, rounds: int) -> tuple[ServerApp, C
     @client_app.train()
     def fit(message: Message, context: Context) -> Message:
         model = IncomeClassifier(**shape)
-        model.load_state_dict(message.content["arrays"].to_torch_state_dict())
+        model.load_state_dict(message.content.array_records["arrays"].to_torch_state_dict())
         loader = load_data(int(context.node_config["partition-id"]))
         train(model, loader)
         metrics = MetricRecord({"num-examples": len(loader.dataset)})
@@ -103,7 +103,7 @@ def apps(shape: dict[str, int], clients: int, rounds: int) -> tuple[ServerApp, C
 
     @server_app.main()
     def main(grid: Grid, context: Context) -> None:
-        strategy = FedAvg(1.0, 0.0, min_train_nodes=clients, min_available_nodes=clients)
+        strategy: Any = FedAvg(1.0, 0.0, min_train_nodes=clients, min_available_nodes=clients)
         strategy = overheard.flower.record(strategy, os.environ[RUN])  # the one line
         model = IncomeClassifier(**shape)
         strategy.start(grid, ArrayRecord(model.state_dict()), num_rounds=rounds)
@@ -150,7 +150,7 @@ def main() -> None:
             folder.mkdir(exist_ok=True, parents=True)
             write_adult(folder / "adult.csv", given.clients, given.people)
             server, client = apps({}, given.clients, rounds=3)
-            backend = {"init_args": {"include_dashboard": False}}
+            backend: Any = {"init_args": {"include_dashboard": False}}
             run_simulation(server, client, given.clients, backend_config=backend)
         words = ["--data", "adult.csv", "--target", "income", "--secret", "sex"]
         init, found = timed(folder, "init", "run", *words)
