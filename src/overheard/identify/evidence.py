@@ -18,6 +18,7 @@ from scipy import linalg
 from scipy.special import gammaln
 
 from overheard.attacks.wire import spread
+from overheard.evaluation.replay import MOST_BYTES, certain
 from overheard.programs.networks import network
 from overheard.programs.recipe import Recipe
 from overheard.programs.records import Records, encode
@@ -25,7 +26,6 @@ from overheard.programs.training import local_training, shards
 
 Array = NDArray[np.float64]
 
-MOST_BYTES = 1 << 25  # of copies of records that train together
 PULLING = 256  # records whose gradients say how orders correlate the coordinates
 COORDINATES = 64  # of a message that are weighed: half as many as replays, which must know how
 # these correlate
@@ -64,11 +64,6 @@ class Seen:
         """These clients' records, each in its own encoding if it has one."""
         inputs = (encode(recipe.of(c).encoding, records) for c, records in clients.items())
         return cls(tuple(inputs), tuple(map(recipe.target.encode, clients.values())))
-
-
-def certain(recipe: Recipe) -> bool:
-    """Whether training can come out in one way only."""
-    return (recipe.full_batch or recipe.sends_gradient) and not network(recipe).chance
 
 
 def replayed(recipe: Recipe, seen: Seen, heard: Messages, times: int, kind: str = "") -> Array:

@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from overheard.identify.evidence import Messages, Seen, certain, evidence, gradients, replayed
+from overheard.evaluation.replay import certain
+from overheard.identify.evidence import Messages, Seen, evidence, gradients, replayed
 from overheard.programs.recipe import Adam, Optimiser, Recipe, Sgd
 
 Array = NDArray[np.float64]
