@@ -126,7 +126,7 @@ def evidence(
     if certain(recipe):
         exact = replayed(recipe, seen, heard, 1, "float64")[:, 0]
         plain = replayed(recipe, seen, heard, 1)[:, 0]
-        variance = heard.rounded**2 + (exact - plain) ** 2
+        variance = heard.rounded**2 + ((exact - plain) ** 2).mean(axis=1, keepdims=True)
         squares = np.minimum((heard.added - exact) ** 2 / variance, _FAR)
         return -0.5 * (np.log(2 * np.pi * variance) + squares).sum(axis=1), 0.0
     many = replayed(recipe, seen, heard, times)

@@ -193,11 +193,13 @@ def search(structures: Sequence[Structure], heard: Messages) -> list[Fitted]:
     least = min(f.residual for f in found)
     near = [f for f in found if f.residual <= _NEAR * max(least, _ROUNDING)]
     best = _best([weighed(f, able.few, SOME) for f in near], 2 * able.moved)
-    near = [weighed(f, able.heard, SOME) for f in best]
+    near = [weighed(f, able.heard, 2 * SOME) for f in best]
     others = {id(f.structure): f.structure for f in begun if f.structure is not best[0].structure}
     for structure in [*others.values()][-able.moved :]:
         near += [moved(f, structure, able.heard) for f in best[: able.moved]]
-    final = [weighed(f, able.heard, able.many) for f in _best(near, _WEIGHED)]
+    final = _best(near, _WEIGHED)
+    for times in (SOME, able.many):
+        final = [weighed(f, able.heard, times) for f in final]
     most = max(f.evidence for f in final)
     names = list(OPTIMISERS)
     # of those whose odds are even the simplest is named first
@@ -244,7 +246,7 @@ def _shortened(fitted: Fitted, able: Effort) -> Fitted:
             )
             seen, pulls = fitted.structure.seen, fitted.structure.pulls(heard)
             found, _ = evidence(tried.recipe, seen, heard, pulls, able.many, nearby=False)
-            if found.sum() >= fitted.evidence - _LIKELIER:
+            if found.sum() >= fitted.evidence - _LIKELIER / digits:
                 return tried
     return fitted
 
@@ -254,8 +256,8 @@ def moved(fitted: Fitted, structure: Structure, heard: Messages) -> Fitted:
     kept = {k: getattr(fitted.recipe, k)
             for k in ("optimiser", "batch_size", "epochs", "learning_rate")}  # fmt: skip
     recipe = structure.recipe.model_copy(update=kept)
-    there = fit_rate(recipe, structure.seen, heard, FEW, _ROUGH)
-    return weighed(Fitted(structure, fitted.name, *there), heard, SOME)
+    there = fit_rate(recipe, structure.seen, heard, FEW)
+    return weighed(Fitted(structure, fitted.name, *there), heard, 2 * SOME)
 
 
 def _structures(
