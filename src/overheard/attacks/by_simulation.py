@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from scipy import linalg
 from scipy.special import entr
 
-from overheard.attacks.rehearsal import tempered
 from overheard.attacks.wire import rounding
 from overheard.decoding.ladder import POOR_FIT, UNSOLVED
 from overheard.decoding.measurement import Measurement, from_gram
 from overheard.decoding.noisy import few_equations, learned_share, noisy_posterior, tilted
+from overheard.decoding.tempering import temperature_of, tempered
 from overheard.programs.recipe import Recipe
 from overheard.programs.response import (
     Setting,
@@ -285,7 +285,7 @@ def _judged(rounds: list[_Round], chosen: Choice, prior: Array) -> _Judged:
         _decoded(rounds, [one.simulated(number) for one in rounds], prior)
         for number in range(judges)
     ]
-    temperature = _temperature(theirs, secrets, prior)
+    temperature = temperature_of(theirs, secrets, prior)
     calm = [tempered(p, prior, temperature) for p in theirs]
     rows = np.arange(n)
     log = [np.log(np.maximum(p[rows, s], 1e-12)).mean() for p, s in zip(calm, secrets, strict=True)]
@@ -302,17 +302,3 @@ def _judged(rounds: list[_Round], chosen: Choice, prior: Array) -> _Judged:
         float(np.mean([one.noise for one in rounds])),
         sum(one.rank for one in rounds),
     )
-
-
-def _temperature(answers: list[Array], secrets: list[Choice], prior: Array) -> float:
-    """The power of the evidence under which the simulated clients' secrets are likeliest."""
-    grid = np.linspace(0.1, 1.5, 29)
-    rows = np.arange(len(prior))
-    score = [
-        sum(
-            float(np.log(np.maximum(tempered(p, prior, power)[rows, s], 1e-12)).sum())
-            for p, s in zip(answers, secrets, strict=True)
-        )
-        for power in grid
-    ]
-    return float(grid[int(np.argmax(score))])

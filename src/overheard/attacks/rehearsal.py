@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overheard.attacks.wire import only, spread
+from overheard.decoding.tempering import tempered
 from overheard.programs.recipe import Recipe
 from overheard.programs.training import local_training, shards
 from overheard.transcript.knowledge import Link
@@ -162,18 +163,6 @@ def retrained(
 def few_rounds(link: Link, rounds: int) -> Link:
     """The rounds that a decoder of so many would use."""
     return only(link, spread(len(link), rounds))
-
-
-def tempered(probabilities: Array, prior: Array, power: float) -> Array:
-    """The probabilities with their evidence, beyond the prior, taken to a power of at most one."""
-    if power >= 1:
-        return probabilities
-    with np.errstate(divide="ignore"):
-        evidence = np.log(np.maximum(probabilities, 1e-300)) - np.log(prior)
-        logits = np.where(prior > 0, np.log(prior) + power * evidence, -np.inf)
-    logits -= logits.max(axis=1, keepdims=True)
-    weights = np.exp(logits)
-    return np.asarray(weights / weights.sum(axis=1, keepdims=True))
 
 
 def _calmed(probabilities: Array, prior: Array, most: float) -> float:

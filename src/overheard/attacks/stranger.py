@@ -6,7 +6,7 @@ Every decoder's prior, and a guess to beat: knows nothing of decoding.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -24,6 +24,7 @@ from overheard.transcript.knowledge import (
     Labels,
     LocalTraining,
     PublicRecords,
+    WrongCells,
 )
 from overheard.transcript.view import View
 
@@ -63,6 +64,8 @@ def beforehand(view: View, records: Records | None = None, labels: Any = None) -
 
     The stranger is a logistic regression on everything public (and the labels, if they are known),
     its ridge chosen by cross-validation. records, labels: if not those of the view's client.
+    Columns that are not known are left out, and the stranger learns from records with as many wrong
+    cells as those that it is asked about are said to have.
     """
     domain = view.know(AttributeDomain)
     if records is None:
@@ -78,12 +81,19 @@ def beforehand(view: View, records: Records | None = None, labels: Any = None) -
     present, counts = np.unique(secret, return_counts=True)
     if len(present) < 2:
         return flat
-    theirs = _public(told(view), known.records, None if labels is None else known.labels, domain)
-    mine = _public(told(view), records, labels, domain)
+    lacking = known.records.without(*records.columns).columns
+    hidden = {**{name: value[0] for name, value in lacking.items()}, **domain.settings[0]}
+    learned = known.records, None if labels is None else known.labels
+    if WrongCells in view.kinds:
+        learned = with_errors(*learned, view.know(WrongCells), known, np.random.default_rng(0))
+    theirs = public_inputs(told(view), *learned, hidden)
+    mine = public_inputs(told(view), records, labels, hidden)
     said = np.zeros_like(flat)
-    made = partial(_stranger, theirs, secret, int(counts.min()))
-    stranger = remembered(_STRANGERS, made, theirs, secret)
-    said[:, present] = stranger.predict_proba(mine)
+    said[:, present] = counts / len(secret)
+    if mine.shape[1]:
+        made = partial(_stranger, theirs, secret, int(counts.min()))
+        stranger = remembered(_STRANGERS, made, theirs, secret)
+        said[:, present] = stranger.predict_proba(mine)
     # never surer than so many records allow: one more record might have had any value
     return np.asarray((len(secret) * said + 1) / (len(secret) + len(domain.values)))
 
@@ -128,10 +138,41 @@ def _stranger(inputs: Array, secret: NDArray[Any], rarest: int) -> Any:
     return models[int(np.argmin(losses))].fit(inputs, secret)
 
 
-def _public(told: Told, records: Records, labels: Any, domain: AttributeDomain) -> Array:
-    """Inputs without the attribute's own, and the label where it is known."""
-    inputs = encode(told.encoding, records, domain.settings[0])
-    inputs = np.delete(inputs, told.encoding.inputs_of_all(domain.columns), axis=1)
+def public_inputs(told: Told, records: Records, labels: Any, hidden: Mapping[str, Any]) -> Array:
+    """Inputs without those of the hidden columns, and the label where it is known."""
+    inputs = encode(told.encoding, records, hidden)
+    inputs = np.delete(inputs, told.encoding.inputs_of_all(hidden), axis=1)
     if labels is None:
         return inputs
     return np.column_stack([inputs, told.target.encode_values(labels)])
+
+
+def with_errors(
+    records: Records,
+    labels: Any,
+    wrong: WrongCells,
+    others: AuxiliaryData,
+    rng: np.random.Generator,
+    surely: bool = False,
+) -> tuple[Records, Any]:
+    """The records and labels, so many of their cells replaced by others' at random.
+
+    ``surely``: at least one cell of every record that may be wrong.
+    """
+    cells = {
+        n: (v, others.records[n]) for n, v in records.columns.items() if n in others.records.columns
+    }
+    shares = [wrong.cells] * len(cells) + [wrong.labels]
+    bad = rng.random((len(records), len(shares))) < shares
+    if surely:
+        first = rng.choice(len(shares), len(records), p=np.array(shares) / sum(shares))
+        spared = ~bad.any(axis=1)
+        bad[spared, first[spared]] = True
+
+    def mixed(stated: NDArray[Any], theirs: NDArray[Any], where: NDArray[np.bool_]) -> NDArray[Any]:
+        drawn = theirs[rng.integers(0, len(theirs), len(stated))]
+        return np.where(where.reshape(-1, *[1] * (stated.ndim - 1)), drawn, stated)
+
+    made = {n: mixed(*pair, where) for (n, pair), where in zip(cells.items(), bad.T, strict=False)}
+    spoilt = None if labels is None else mixed(labels, others.labels, bad[:, -1])
+    return Records({**records.columns, **made}), spoilt

@@ -47,6 +47,12 @@ class Options:
         "clients.",
         None,
     )
+    ladder: bool = option(
+        "Ask also what adversaries learn who know less and less of the clients.", False, "--ladder"
+    )
+    demographics: list[str] = option(
+        "Public column that registers have (repeat), for --ladder; default: by their names.", list
+    )
     budget: float | None = option(
         "Seconds for each attack on each client; what takes longer is ended and listed as skipped.",
         None,
@@ -218,6 +224,8 @@ def _chosen(
         rows=options.show_records,
         rounds=options.rounds,
         coverage=options.coverage,
+        ladder=options.ladder,
+        demographics=tuple(options.demographics),
     )
     adversary = granting_named(threat_named(options.threat), options.grant)
     return adversary, (options.attack, options.client, options.target), how
@@ -246,6 +254,7 @@ def run_audit(recording: Recording, options: Options, kept: Kept | None = None) 
 def summary(record: Audit, title: str = "") -> None:
     """The pooled findings as a table, then the verdicts in words."""
     from overheard.evaluation.record import unfit_clients
+    from overheard.report.ladder import ladders
     from overheard.report.replayed import replay_words
     from overheard.report.verdict import headline
     from overheard.report.words import failures
@@ -271,6 +280,19 @@ def summary(record: Audit, title: str = "") -> None:
     numbers = ["measured", "95% interval", "commonest value", "stranger", "lift"]
     usual = f"what the {record.run.threat} learns, all clients together"
     terminal.table(["question", "attack", *numbers], rows, title or usual, right=numbers)
+    for one in ladders(record):
+        rungs = [
+            (
+                r.rung,
+                "not measured" if r.flag else percent(r.value),
+                percent(r.stranger),
+                str(r.certain),
+                r.words,
+            )
+            for r in one.rungs
+        ]
+        heads = ["adversary", "guessed right", "stranger", "certain", "what it knows"]
+        terminal.table(heads, rungs, f"{one.name}, by what is known", right=heads[1:4])
     for sentence in headline(record):
         terminal.say(f"- {sentence}")
     say = terminal.complain if unfit_clients(record) else terminal.say

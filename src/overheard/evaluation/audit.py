@@ -68,7 +68,9 @@ class AuditOptions:
 
     Of the whole audit only (`evaluation.complete`): ``rounds``, what the first rounds alone would
     have told; ``coverage``, what is learned when only a share of the records is known, by default
-    of clients small enough for it to take seconds.
+    of clients small enough for it to take seconds; ``ladder``, what adversaries learn who know less
+    and less of the clients (`evaluation.rungs`), of whose columns ``demographics`` are in registers
+    (none named: those that are called so).
     """
 
     seed: int = 0
@@ -78,6 +80,8 @@ class AuditOptions:
     progress: Progress = field(default_factory=lambda: silent)
     rounds: bool = True
     coverage: bool | None = None
+    ladder: bool = False
+    demographics: tuple[str, ...] = ()
     share: tuple[int, int] = (0, 1)
 
 

@@ -26,6 +26,7 @@ from overheard.evaluation.intervals import share_interval
 from overheard.evaluation.metrics import attribute_hits
 from overheard.evaluation.record import Audit, Failed, Finding, Heard, KnownShare, Skipped
 from overheard.evaluation.resume import NOTHING_KEPT, Kept
+from overheard.evaluation.rungs import by_knowledge
 from overheard.evaluation.scoring import Scorer, answers_in, scorer_of
 from overheard.questions.question import Topic, by_question
 from overheard.randomness import stream
@@ -270,7 +271,7 @@ def audit(
     options: AuditOptions = AuditOptions(),
     kept: Kept = NOTHING_KEPT,
 ) -> Audit:
-    """As `overheard.evaluation.audit.audit`, and two curves for what was learned most."""
+    """As `overheard.evaluation.audit.audit`, and curves for what was learned most."""
     given, progress, budget = tuple(attacks), options.progress, options.budget
     record = run_attacks(recording, threat, given, clients, targets, options, kept)
     if options.rounds and record.findings:
@@ -278,4 +279,8 @@ def audit(
     if options.coverage is not False and record.findings:
         most = sys.maxsize if options.coverage else QUICK_RECORDS
         record = record.adding(by_coverage(recording, threat, record, progress, most, kept, budget))
+    if options.ladder:
+        named = options.demographics
+        rungs = by_knowledge(recording, threat, record, progress, kept, budget, named)
+        record = record.adding(rungs)
     return record

@@ -22,7 +22,7 @@ from overheard.attacks import all_attacks, attack_named, is_slow, listens
 from overheard.errors import ChooseAnotherAttack, FixConfig, FixData, FixRecording, ListenLonger
 from overheard.evaluation.attempt import NOT_RUN, Progress, silent
 from overheard.evaluation.intervals import RESAMPLES
-from overheard.evaluation.record import Detection, Suspect
+from overheard.evaluation.record import Count, Part, Seconds
 from overheard.evaluation.scoring import finite
 from overheard.programs.records import Records, encode
 from overheard.questions.question import by_question
@@ -34,6 +34,48 @@ from overheard.transcript.tape import Array, Tape
 from overheard.transcript.target import Target, client_property
 from overheard.transcript.threat import SECURE_SERVER
 from overheard.transcript.view import Attack, View, launch
+
+
+class Suspect(Part):
+    """One client, asked whether it has a property.
+
+    ``rounds``: in how many it took part; ``halfway``: the probability after half of the rounds;
+    ``contribution``: how much its updates helped, where the attack can tell; ``remark``: why little
+    can be said of it.
+    """
+
+    client: str
+    probability: float
+    accused: bool
+    rounds: Count
+    halfway: float | None = None
+    contribution: float | None = None
+    remark: str = ""
+
+
+class Detection(Part):
+    """Which clients have a property: the accused first, then by probability.
+
+    ``curves``: each client's probability after so many rounds (``curve_rounds``). ``score`` only
+    where it was asked for: how right this was.
+    """
+
+    version: int = 1
+    recording: str
+    property: str
+    attack: str
+    paper: str
+    threat: str
+    rounds: Count
+    seconds: Seconds
+    seed: int
+    suspects: tuple[Suspect, ...]
+    curve_rounds: tuple[Count, ...] = ()
+    curves: dict[str, tuple[float, ...]] = {}
+    diagnostics: dict[str, float | int | str] = {}
+    score: dict[str, float | int | str] | None = None
+    notes: tuple[str, ...] = ()
+
 
 Flags = NDArray[np.bool_]
 

@@ -37,7 +37,7 @@ def _known(name: str) -> str:
 MetricName = Annotated[str, AfterValidator(_known)]
 
 
-class _Part(BaseModel):
+class Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     @model_validator(mode="after")
@@ -54,7 +54,7 @@ class _Part(BaseModel):
         return self.model_dump_json(indent=1) + "\n"
 
 
-class _Measured(_Part):
+class _Measured(Part):
     """What has a value and an interval, which must be one."""
 
     @property
@@ -98,7 +98,7 @@ class Bin(_Measured):
     high: float
 
 
-class Sureness(_Part):
+class Sureness(Part):
     """How sure the adversary is of its guesses.
 
     ``bits``: gained per record over the client's own shares of the values; ``certain``: records
@@ -218,48 +218,33 @@ class KnownShare(_Measured):
     majority: float
 
 
-class Suspect(_Part):
-    """One client, asked whether it has a property.
+class Climbed(_Measured):
+    """What was learned about one client by an adversary who knew less of it (`evaluation.rungs`).
 
-    ``rounds``: in how many it took part; ``halfway``: the probability after half of the rounds;
-    ``contribution``: how much its updates helped, where the attack can tell; ``remark``: why little
-    can be said of it.
+    ``stranger``: who knows as much and does not listen; ``confidence``: how often the attack itself
+    expects to be right, where it says so; ``certain``: records known beyond 99%; ``seconds``: of a
+    processor; ``flag``: why the answer must not be relied on.
     """
 
-    client: str
-    probability: float
-    accused: bool
-    rounds: Count
-    halfway: float | None = None
-    contribution: float | None = None
-    remark: str = ""
-
-
-class Detection(_Part):
-    """Which clients have a property: the accused first, then by probability.
-
-    ``curves``: each client's probability after so many rounds (``curve_rounds``). ``score`` only
-    where it was asked for: how right this was.
-    """
-
-    version: int = 1
-    recording: str
-    property: str
+    rung: str
+    words: str
     attack: str
-    paper: str
-    threat: str
-    rounds: Count
+    client: str
+    attribute: str
+    n: Count
+    value: float
+    low: float
+    high: float
+    majority: float | None = None
+    stranger: float | None = None
+    confidence: float | None = None
+    certain: Count = 0
+    certain_right: Count = 0
     seconds: Seconds
-    seed: int
-    suspects: tuple[Suspect, ...]
-    curve_rounds: tuple[Count, ...] = ()
-    curves: dict[str, tuple[float, ...]] = {}
-    diagnostics: dict[str, float | int | str] = {}
-    score: dict[str, float | int | str] | None = None
-    notes: tuple[str, ...] = ()
+    flag: str = ""
 
 
-class _Unanswered(_Part):
+class _Unanswered(Part):
     """An attack of which there is no answer about a client."""
 
     attack: str
@@ -292,7 +277,7 @@ class Failed(_Unanswered):
         return f"{doing}{self.error}{': ' if self.message else ''}{self.message}{place}"
 
 
-class Replay(_Part):
+class Replay(Part):
     """Whether a client trained as declared: its true records, trained on again by the recipe.
 
     ``rounds``: those replayed; ``round``: the one that tells most. Its message is ``off`` of its
@@ -309,7 +294,7 @@ class Replay(_Part):
     reason: str = ""
 
 
-class AttackInfo(_Part):
+class AttackInfo(Part):
     name: str
     question: str
     paper: str
@@ -323,7 +308,7 @@ class AttackInfo(_Part):
         return not {kind.name for kind in LISTENING}.isdisjoint(self.needs)
 
 
-class Run(_Part):
+class Run(Part):
     """The recording that was audited and the adversary who listened.
 
     ``damage``: what of the recording was damaged, or is missing, and hence left out; only where the
@@ -345,7 +330,7 @@ class Run(_Part):
     software: dict[str, str]
 
 
-class Audit(_Part):
+class Audit(Part):
     """The whole record."""
 
     version: int = VERSION
@@ -356,6 +341,7 @@ class Audit(_Part):
     skipped: tuple[Skipped, ...]
     heard: tuple[Heard, ...] = ()
     covered: tuple[KnownShare, ...] = ()
+    ladder: tuple[Climbed, ...] = ()
     failed: tuple[Failed, ...] = ()
     replays: tuple[Replay, ...] = ()
     notes: tuple[str, ...] = Field(default=())
@@ -370,10 +356,16 @@ class Audit(_Part):
         """Which question each attack answers."""
         return {info.name: info.question for info in self.attacks}
 
-    def adding(self, parts: Iterable[Heard | KnownShare | Skipped | Failed]) -> Audit:
+    def adding(self, parts: Iterable[Heard | KnownShare | Climbed | Skipped | Failed]) -> Audit:
         """The same record and these parts, each where its kind belongs."""
-        places = {Heard: "heard", KnownShare: "covered", Skipped: "skipped", Failed: "failed"}
-        more: dict[str, list[_Part]] = {name: [] for name in places.values()}
+        places = {
+            Heard: "heard",
+            KnownShare: "covered",
+            Climbed: "ladder",
+            Skipped: "skipped",
+            Failed: "failed",
+        }
+        more: dict[str, list[Part]] = {name: [] for name in places.values()}
         for part in parts:
             more[places[type(part)]].append(part)
         return self.model_copy(update={n: (*getattr(self, n), *new) for n, new in more.items()})
@@ -400,7 +392,8 @@ def read_audit(path: str | Path) -> Audit:
         raise FixRecording(f"{file}: is not an audit: {where}: {first['msg']}") from error
     told: list[Finding | Pooled | Heard] = [*audit.findings, *audit.pooled, *audit.heard]
     secrets = {(part.question, part.attribute) for part in told}
-    check("secrets", len(secrets | {("", c.attribute) for c in audit.covered}), file)
+    more = {c.attribute for c in audit.covered} | {c.attribute for c in audit.ladder}
+    check("secrets", len(secrets | {("", name) for name in more}), file)
     if audit.version not in READS:
         known = " and ".join(map(str, READS))
         raise FixRecording(f"{file}: audit version {audit.version} is not known (reads {known})")

@@ -4,7 +4,8 @@ Every client, in several rounds from its first to its last: from the model it wa
 records of ``truth/``, by the recipe that the recording declares. Where nothing is random the
 message it returned must be the replay, to rounding. Where mini-batches come in random orders, or
 noise was added, several replays show how far they are from each other, and the messages must be as
-close to them. Clients that train no network answer again by their program (`repeated`): without
+close to them. Under secure aggregation the sum is replayed, of one set of clients whose records are
+all known. Clients that train no network answer again by their program (`repeated`): without
 chance there is one answer, to rounding; what draws at random is not checked, and says so. This is
 evaluation, not an attack: it needs the secret records.
 """
@@ -64,6 +65,7 @@ MOST_BYTES = 1 << 25
 """Of copies of a client's records that train together."""
 
 _HEARING = Threat("replay", frozenset({Link, AppliedDefence}), "")
+_TOLD = Threat("replay", frozenset({AppliedDefence}), "")
 _RELEASED = Threat("replay", frozenset({Releases}), "")
 
 
@@ -118,11 +120,22 @@ class _Client:
 
     @cached_property
     def rounds(self) -> list[Round]:
-        return [e for e in self.recording.rounds if ("returned", self.name) in e.spans]
+        """Those in which it was heard: alone, or in the sum of the same clients."""
+        every = self.recording.rounds
+        sums = [e for e in every if e.aggregated and self.name in (e.participants or ())]
+        sets = [set(e.participants or ()) for e in sums]
+        alone = [e for e in every if ("returned", self.name) in e.spans]
+        return alone or [e for e, who in zip(sums, sets, strict=True) if who == sets[0]]
+
+    @cached_property
+    def together(self) -> tuple[str, ...]:
+        """The clients that are heard as one."""
+        summed = bool(self.rounds) and self.rounds[0].aggregated
+        return tuple(self.rounds[0].participants or ()) if summed else (self.name,)
 
     @property
     def records(self) -> int:
-        return len(self.truth[self.name]) if self.name in self.truth else 0
+        return sum(len(self.truth[c]) for c in self.together if c in self.truth)
 
     def affordable(self, most: float) -> tuple[int, float]:
         """How many rounds to replay, and what that costs; none if one is too much."""
@@ -148,13 +161,14 @@ class _Client:
         some = tuple(self.rounds[row] for row in spread(len(self.rounds), rounds))
         try:
             heard = replace(self.recording, rounds=some)
-            view = observe(heard, _HEARING, LOCAL_MODEL, self.name)
-            records = self.truth[self.name]
-            inputs = encode(self.recipe.encoding, records)
-            labels = self.recipe.target.encode(records)
+            alone = self.together == (self.name,)
+            view = observe(heard, _HEARING if alone else _TOLD, LOCAL_MODEL, self.name)
+            link = view.know(Link) if alone else _summed(heard, self.recipe)
+            records = [self.truth[client] for client in self.together]
+            inputs = tuple(encode(self.recipe.encoding, r) for r in records)
+            labels = tuple(self.recipe.target.encode(r) for r in records)
         except OverheardError as error:
             return _unchecked(self.name, str(error))
-        link = view.know(Link)
         defence = view.know(AppliedDefence) if AppliedDefence in view.kinds else AppliedDefence(())
         reason = unrepeatable(self.recipe, defence)
         if reason:
@@ -174,16 +188,28 @@ class _Client:
         )
 
     def _unreadable(self, rounds: int) -> str:
-        if not self.records:
+        if self.name not in self.truth or not self.records:
             return "truth/ has no records of it"
-        if any(entry.aggregated for entry in self.recording.rounds):
-            return "single updates are hidden in their sum"
+        if silent := [c for c in self.together if c not in self.truth]:
+            return f"its update is heard in a sum only, and truth/ has no records of {silent[0]}"
         if not self.rounds:
             return "it never took part"
         if not rounds:
             steps, size = self.recipe.local_steps(self.records), self.recipe.model.size
             return f"{steps:,} local steps of {size:,} parameters take too long to repeat"
         return ""
+
+
+def _summed(recording: Recording, recipe: Recipe) -> Link:
+    """What was heard of all clients, as if one client had sent it."""
+    names = [name for name, _ in recipe.model.layout()]
+    heard = [
+        (entry.number, *(np.concatenate([a[n].ravel() for n in names]) for a in (sent, total)))
+        for entry, sent, total in recording.aggregates()
+    ]
+    numbers, sent, total = (np.array(part) for part in zip(*heard, strict=True))
+    returned = total if recipe.sends_gradient else sent - total
+    return Link(recording.payload, numbers, sent, returned, np.full(len(heard), np.nan))
 
 
 def _unchecked(client: str, reason: str) -> Replay:
@@ -242,25 +268,32 @@ def certain(recipe: Recipe) -> bool:
 
 @dataclass(frozen=True)
 class Training:
-    """A client that trains as declared: its records, as the model sees them, and the defence."""
+    """Clients that train as declared and are heard as one, of whom there mostly is one: of each its
+    records, as the model sees them; and the defence."""
 
     recipe: Recipe
     defence: AppliedDefence
-    inputs: Array
-    labels: Array
+    inputs: tuple[Array, ...]
+    labels: tuple[Array, ...]
 
     @property
     def certain(self) -> bool:
         return certain(self.recipe) and not self.defence.noise_sd
 
     def updates(self, sent: NDArray[Any], times: int, rng: np.random.Generator) -> Array:
-        """Updates (times, P) as they leave the client, computed in the precision of ``sent``."""
-        together = max(1, MOST_BYTES // max(self.inputs.nbytes, 1))
+        """Updates (times, P) as they leave, computed in the precision of ``sent``."""
+        made = zip(self.inputs, self.labels, strict=True)
+        return np.sum([self._of(x, y, sent, times, rng) for x, y in made], axis=0)  # type: ignore[no-any-return]
+
+    def _of(
+        self, x: Array, y: Array, sent: NDArray[Any], times: int, rng: np.random.Generator
+    ) -> Array:
+        together = max(1, MOST_BYTES // max(x.nbytes, 1))
         returned = []
         with np.errstate(over="ignore", invalid="ignore"):
             for begin in range(0, times, together):
                 copies = min(together, times - begin)
-                data = shards([self.inputs] * copies, [self.labels] * copies, str(sent.dtype))
+                data = shards([x] * copies, [y] * copies, str(sent.dtype))
                 returned.append(local_training(self.recipe, sent, data, rng).astype(np.float64))
             made = np.concatenate(returned)
             updates = made if self.recipe.sends_gradient else sent.astype(np.float64) - made

@@ -54,6 +54,7 @@ class Dense(Spec):
 
     architecture: Literal["dense"] = "dense"
     reuse: ClassVar[int] = 1
+    idle: ClassVar[tuple[str, ...]] = ()
     inputs: int = Field(ge=1)
     hidden: tuple[int, ...] = ()
     outputs: int = Field(default=1, ge=1)
@@ -124,6 +125,7 @@ class LeNet(Spec):
     linear: ClassVar[bool] = False
     choices: ClassVar[dict[str, str]] = {}
     bias: ClassVar[bool] = True
+    idle: ClassVar[tuple[str, ...]] = ()
     reuse: ClassVar[int] = 30  # how often a pass uses a weight, in time: convolutions move
     image: tuple[int, int, int]
     filters: tuple[int, int] = (10, 20)
@@ -176,8 +178,10 @@ class LeNet(Spec):
 class Module(Spec):
     """Any torch module, made by trusted code: ``factory`` is "package.module:function".
 
-    ``parameters``: names and shapes in the module's order; ``shape``: what a record's inputs are
-    reshaped to before the module sees them (empty: left flat). Reading this runs nothing.
+    ``parameters``: names and shapes of those that are trained, in the module's order; ``idle``:
+    arrays in the messages that are not (a frozen backbone, running means). ``shape``: what a
+    record's inputs are reshaped to before the module sees them (empty: left flat). Reading this
+    runs nothing.
     """
 
     architecture: Literal["module"] = "module"
@@ -190,6 +194,7 @@ class Module(Spec):
     parameters: Layout
     shape: tuple[int, ...] = ()
     wire_names: dict[str, str] = {}
+    idle: tuple[str, ...] = ()
 
     def layout(self) -> Layout:
         """Names on the wire and shapes, in the module's order."""

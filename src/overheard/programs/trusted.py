@@ -51,6 +51,12 @@ def made_by(factory: str) -> Any:
     return module
 
 
+def trained(module: Any) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    """Names and shapes of the parameters of a torch module that are not frozen."""
+    named = module.named_parameters()
+    return tuple((name, tuple(p.shape)) for name, p in named if p.requires_grad)
+
+
 def granted(name: str, what: str) -> Any:
     """The function or class of this name, if it is trusted; ``what``: before it, in the refusal."""
     if name not in _TRUSTED:

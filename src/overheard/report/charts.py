@@ -14,7 +14,7 @@ from math import ceil, floor, log10
 
 from markupsafe import Markup
 
-from overheard.evaluation.record import Finding, Pooled
+from overheard.evaluation.record import Climbed, Finding, Pooled
 from overheard.plot import SHAPES, tag
 from overheard.report import words
 
@@ -58,7 +58,7 @@ class Lane:
 
     attack: int
     look: int
-    found: Finding | Pooled
+    found: Finding | Pooled | Climbed
     text: str
 
     @property

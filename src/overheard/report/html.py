@@ -25,6 +25,7 @@ from overheard.foreign.shown import visible
 from overheard.report import advice, charts, references, sections, verdict, words
 from overheard.report.advice import Measured
 from overheard.report.federations import compared
+from overheard.report.ladder import ladders
 from overheard.report.page import Page
 from overheard.report.replayed import replay_lines, replay_words
 
@@ -78,6 +79,7 @@ def _render(
         replays=replay_lines(audit)[:rows],
         listened=sections.listened(audit),
         covered=sections.covered(audit),
+        ladders=ladders(audit),
         frontiers=advice.frontiers(measured),
         advice=advice.ranked(audit),
         paper=references.title,

@@ -9,6 +9,7 @@ from overheard.evaluation.record import Audit, Finding, Pooled
 from overheard.foreign.shown import visible
 from overheard.report import advice, references, sections, verdict, words
 from overheard.report.advice import Measured
+from overheard.report.ladder import ladders
 from overheard.report.replayed import replay_words
 
 _BY_ITSELF = re.compile(
@@ -41,9 +42,26 @@ def render_markdown(
     lines += ["", _text(replay_words(audit))]
     rules = verdict.rules().items()
     lines += ["", *(f"> {level.sign} {level.name}: {rule}" for level, rule in rules), ""]
-    lines += [*_exposed(audit), *_sure(audit, show_records), *_learned(audit)]
+    lines += [*_ladders(audit), *_exposed(audit), *_sure(audit, show_records), *_learned(audit)]
     lines += [*_helps(audit, measured), *_method(audit)]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _ladders(audit: Audit) -> list[str]:
+    lines: list[str] = []
+    for one in ladders(audit):
+        rows = [
+            (
+                _text(f"{rung.rung}: {rung.words}"),
+                "not measured" if rung.flag else words.interval(rung.value, rung.low, rung.high, 1),
+                words.share(rung.stranger),
+                words.count(rung.certain),
+            )
+            for rung in one.rungs
+        ]
+        heads = ["Adversary", "Guessed right", "Stranger", "Known beyond 99%"]
+        lines += [f"**{_text(one.name)}**", "", *_table(heads, rows), ""]
+    return ["## How much must one know?", "", *lines] if lines else []
 
 
 def _exposed(audit: Audit) -> list[str]:

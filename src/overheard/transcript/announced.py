@@ -19,7 +19,7 @@ EFFECTS: dict[str, tuple[str, ...]] = {
     "dp_sgd": ("repeatable",),
     "top_k": ("sparse", "repeatable"),
     "quantise": (),
-    "secure_sum": (),
+    "secure_sum": ("repeatable",),
     # of programs, whose settings say what was done
     **dict.fromkeys(("leaf_values", "suppress_cells", "round_counts", "dp_sums"), ()),
 }

@@ -34,6 +34,7 @@ from overheard.transcript.kind import (
 from overheard.transcript.releases import ClientProgram, Releases, SummedReleases
 from overheard.transcript.target import JOINT, attribute, joined
 from overheard.transcript.traffic import Broadcast, Link, RoundSum, Sums
+from overheard.transcript.wrong_cells import WrongCells
 
 __all__ = [
     "BEHAVIOURS", "KINDS", "LISTENING",
@@ -41,7 +42,7 @@ __all__ = [
     "Broadcast", "CandidatePool", "ClientProgram", "EverybodysRecords", "GroupCounts", "Groups",
     "InTheClear", "Labels", "Link", "LocalTraining", "PublicRecords", "Releases", "RoundSum",
     "ShardSize", "SummedReleases", "Sums",
-    "SuspectedBehaviour", "TargetRecord",
+    "SuspectedBehaviour", "TargetRecord", "WrongCells",
 ]  # fmt: skip
 
 

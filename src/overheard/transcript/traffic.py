@@ -258,21 +258,23 @@ class Sums(Knowledge):
         return cls(parts["clients"], parts["rounds"], parts["participation"], rows)
 
 
-def _declared(recording: Recording) -> Layout | None:
-    """The arrays of the model that the recipe tells of."""
+def _declared(recording: Recording) -> tuple[Layout | None, tuple[str, ...]]:
+    """The arrays of the model that the recipe tells of, and those that are not trained."""
     recipe = recipe_of(recording)
-    return recipe.model.layout() if recipe else None
+    return (recipe.model.layout(), recipe.model.idle) if recipe else (None, ())
 
 
 def _flat(
     recording: Recording,
-    declared: Layout | None,
+    model: tuple[Layout | None, tuple[str, ...]],
     client: str,
     rounds: NDArray[np.int64],
     arrays: dict[str, NDArray[Any]],
     way: str,
 ) -> NDArray[Any]:
     """The named arrays of some rounds as one row (P,) a round, in the order of the model."""
+    declared, idle = model
+    arrays = {name: array for name, array in arrays.items() if name not in idle}
     heard = {name: array.shape[1:] for name, array in arrays.items()}
     layout = tuple(heard.items()) if declared is None else declared
     expected = {name: tuple(shape) for name, shape in layout}

@@ -1,14 +1,9 @@
-"""Flower without processes: a grid that hands each message to the client app itself; and FLARE's
-simulator, in a process of its own."""
+"""Flower without processes: a grid that hands each message to the client app itself."""
 
 from __future__ import annotations
 
-import importlib.util
-import subprocess
-import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from copy import deepcopy
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
@@ -22,21 +17,6 @@ QUIET = {
 }
 NODES = (18446744073709551615, 9223372036854775808, 9223372036854775809, 3)
 """Ids that neither a float nor a signed integer of 64 bits holds."""
-
-
-@pytest.fixture
-def flare(tmp_path: Path, loopback_only: tuple[str, ...]) -> Callable[[str], Path]:
-    """Runs a job of this folder, by its file, and says where it wrote."""
-    if importlib.util.find_spec("nvflare") is None:
-        pytest.skip("NVIDIA FLARE is not installed: pip install overheard[nvflare]")
-
-    def run(job: str) -> Path:
-        words = [*loopback_only, sys.executable, str(Path(__file__).with_name(job)), str(tmp_path)]
-        done = subprocess.run(words, capture_output=True, text=True, timeout=400, check=False)
-        assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
-        return tmp_path
-
-    return run
 
 
 @pytest.fixture(autouse=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import xgboost
-from flare_programs import people  # type: ignore[import-not-found]
+from flare_trees import people  # type: ignore[import-not-found]
 from nvflare.app_opt.xgboost.data_loader import XGBDataLoader
 
 

@@ -2,15 +2,13 @@
 
 Models are multiples of 2^-20 and the record counts sum to a power of two: the weighted mean has no
 rounding, in whatever order Flower adds. Every client writes the digest of what it returns to the
-folder ``OVERHEARD_TEST_DIGESTS``: the proof that a recording is what was sent. Also a program:
-``python flower_app.py OUT`` runs it in Flower's simulation, recorded.
+folder ``OVERHEARD_TEST_DIGESTS``: the proof that a recording is what was sent.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -101,16 +99,3 @@ def server(wrap: Any, outcome: Path | None = None, rounds: int = 2, clients: int
             np.savez(outcome, **arrays)
 
     return app
-
-
-if __name__ == "__main__":
-    from flwr.simulation import run_simulation
-
-    from overheard.flower import record_app
-
-    out = Path(sys.argv[1])
-    options = {"init_args": {"include_dashboard": False, "num_cpus": 2}}
-    os.environ["OVERHEARD_TEST_DIGESTS"] = str(out / "digests")
-    (out / "digests").mkdir(parents=True)
-    app = record_app(server(lambda s: s, out / "final.npz"), out / "run")
-    run_simulation(app, client_app, num_supernodes=4, backend_config=options)

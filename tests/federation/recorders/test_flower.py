@@ -272,15 +272,6 @@ def run_here(words: list[str], timeout: int) -> None:
     assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
 
 
-def test_simulation(tmp_path: Path, loopback_only: tuple[str, ...]) -> None:
-    """In Ray: the global model is as without Flower, and every digest as the client had it."""
-    pytest.importorskip("ray", reason="Ray is not installed: pip install 'flwr[simulation]'")
-    run_here([*loopback_only, sys.executable, str(HERE / "flower_app.py"), str(tmp_path)], 400)
-    assert recorded_digests(tmp_path / "run") == digests(tmp_path / "digests")
-    assert verify(tmp_path / "run").sound
-    assert_same_model(tmp_path / "final.npz", app.expected(2, 4))
-
-
 def test_deployment(tmp_path: Path, on_loopback: tuple[str, ...]) -> None:
     """A SuperLink and two SuperNodes as processes of their own, on loopback."""
     # where that is impossible they listen on loopback only, anyway

@@ -108,6 +108,22 @@ def test_the_measurement_is_exact_at_the_truth_and_only_there(likelihood, wire, 
     assert measurement.chi2_per_equation(np.eye(2)[wrong]) > 1e6 * max(right, 1e-6)
 
 
+def test_a_column_that_never_varies_may_be_rounding_errors_to_its_client():
+    """Its client took the mean of equal numbers from each, which need not leave zeros."""
+    program, records = newton("logistic", ridge=1.0), records_for("logistic")
+    theirs = Records({**records.columns, "c": np.full(40, 1.4e-14)})
+    heard = [Exchange(0, program.first(), program.respond(program.first(), theirs, RNG))]
+    known = {**records.columns, "c": np.zeros(40)}
+    tables = tuple(Records({**known, "s": np.full(40, v)}) for v in (0.0, 1.0))
+    truth = np.eye(2)[records["s"].astype(int)]
+    measurement = program.measure(heard, Candidates(tables))
+    assert measurement.misfit < 1e3
+    other = {**known, "a": known["a"] + 1e-9}
+    tables = tuple(Records({**other, "s": np.full(40, v)}) for v in (0.0, 1.0))
+    wrong = program.measure(heard, Candidates(tables))
+    assert wrong.chi2_per_equation(truth) > 1e6 * measurement.chi2_per_equation(truth)
+
+
 def measured(program, records, rounds=3) -> tuple[Measurement, np.ndarray]:
     sent, heard = program.first(), []
     for number in range(rounds):

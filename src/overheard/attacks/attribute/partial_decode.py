@@ -1,37 +1,38 @@
-"""When only some of the client's records are known: decode those against the unknown rest.
+"""When only a part is known: decode what is known against everything that it leaves open.
 
-The unknown ``n_u`` records add ``n_u`` times the mean gradient, plus noise with ``n_u`` times the
-covariance of one record's gradient (decoders.md section 1). Mean and covariance are those of the
-known records, each value of the attribute weighed by its probability, so the mean's own error adds
-``n_u^2 / n_k`` times the covariance. The known records are then decoded by generalised least
-squares. Few records show few directions of a covariance in tens of thousands of dimensions; for
-what they do not show, each dense layer has the product form ``E[delta delta'] x E[a a']`` mixed in,
-any other layer its variances.
+Some of the client's records may not be known at all; of the others some columns, or the label, may
+be missing, or a share of the cells may be wrong (`overheard.attacks.completions`). What a record
+adds beyond its mean is noise (`overheard.decoding.nuisance`), whose mean and covariance are those
+of auxiliary records. Without auxiliary records those of the known ones serve, each value of the
+attribute weighed by its probability, so that the mean's own error adds ``n_u^2 / n_k`` times the
+covariance, and nothing is left to judge the answer by.
+
+Few records show few directions of a covariance in tens of thousands of dimensions; for what they do
+not show, each dense layer has the product form ``E[delta delta'] x E[a a']`` mixed in, any other
+layer its variances.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import linalg
 
-from overheard.attacks.front import (
-    answer,
-    candidate_inputs,
-    labels_of,
-    public_ties,
-    refuse_many,
-    refuse_unseen,
-)
-from overheard.attacks.stranger import beforehand
+from overheard.attacks.completions import imagined
+from overheard.attacks.deviations import People, people
+from overheard.attacks.front import answer, refuse_many, refuse_unseen
 from overheard.attacks.wire import heard, only, rate_of, refuse_several_steps, rounding
-from overheard.decoding.counts import decode_tied
+from overheard.decoding.counts import averaged, decode_tied
+from overheard.decoding.ladder import POOR_FIT
 from overheard.decoding.limits import BLOCK
-from overheard.decoding.measurement import Measurement, from_gram
+from overheard.decoding.max_entropy import Posterior
+from overheard.decoding.measurement import from_gram, from_rows
+from overheard.decoding.noisy import noisy_posterior
+from overheard.decoding.nuisance import Block, Filtered, filtered
+from overheard.decoding.tempering import temperature_of, tempered
 from overheard.errors import ChooseAnotherAttack, FixData
 from overheard.programs.gradient_rows import GradientRows, Outer
 from overheard.programs.private import client_rows
@@ -46,30 +47,38 @@ from overheard.transcript.knowledge import (
     Link,
     LocalTraining,
     PublicRecords,
+    WrongCells,
 )
 from overheard.transcript.view import View
 
 Array = NDArray[np.float64]
 
 
+LOOKED_AT = 500
+"""Parameters that tell how large deviations are, beside gradients: to a few per cent."""
+UNLIKE = 4.0
+"""Noise beyond that of the simulated clients, in variance, that says that something is wrong."""
+
+
 @dataclass(frozen=True)
 class PartialDecode:
-    """Decodes the records that are known while the client trained on more: what the unknown ones
-    add is modelled as Gaussian, with mean and covariance of the known records' gradients, and the
-    equations are weighed against it (generalised least squares).
+    """Decodes a client of whom only a part is known: some of its records, some of their columns,
+    with or without labels, with or without wrong cells. What is open adds noise of known mean and
+    covariance; the secret is filtered out of it (generalised least squares), the filter is judged
+    by deviations that it has not seen, and simulated clients say how far to believe it.
 
     Settings: ``product``, the weight of the product form in the covariance. The first round heard
-    is used: the unknown records deviate in the same way in every round, so more add little.
+    is used: what is open deviates in the same way in every round, so more add little.
     """
 
     name: ClassVar[str] = "partial_decode"
     paper: ClassVar[str] = "overheard"
     question: ClassVar[str] = "attribute"
     needs: ClassVar[frozenset[type[Any]]] = frozenset(
-        {Link, LocalTraining, PublicRecords, Labels, AttributeDomain}
+        {Link, LocalTraining, PublicRecords, AttributeDomain}
     )
     uses: ClassVar[frozenset[type[Any]]] = frozenset(
-        {AttributePrior, AuxiliaryData, AppliedDefence}
+        {Labels, AttributePrior, AuxiliaryData, AppliedDefence, WrongCells}
     )
 
     product: float = 0.6
@@ -77,17 +86,21 @@ class PartialDecode:
     def __call__(self, view: View, rng: np.random.Generator) -> AttributeValues:
         refuse_unseen(view)
         recipe, link = view.know(LocalTraining).recipe, heard(view)
-        labels, inputs, prior = labels_of(view), candidate_inputs(view), beforehand(view)
-        known = len(labels)
+        known = len(view.know(PublicRecords).records)
         unknown = _unknown(link, recipe, known)
-        # the unknown rest's covariance is made of every candidate's gradient: a larger matrix
-        every = known * (2 * len(inputs) - 1)
-        refuse_many(every // 2, "give fewer records, or all: max_entropy")
-        equations = _measure(link, recipe, inputs, labels, unknown, prior, self.product)
-        ties = public_ties(view)
-        coverage = known / (known + unknown)
-        notes = {"known": known, "unknown": unknown, "coverage": coverage}
-        return answer(view, decode_tied(equations, ties, prior), ties, notes)
+        may_be = imagined(view, rng)
+        refuse_many(may_be.prior.size - known, "give fewer records, or all: max_entropy")
+        everybody = people(may_be, unknown, rng)
+        link = only(link, np.arange(1))
+        blocks = _blocks(link, recipe, everybody, known + unknown, self.product)
+        made = filtered(blocks, everybody.sums, 1 - self.product)
+        notes = {"known": known, "unknown": unknown, "coverage": known / (known + unknown)}
+        ties, values = may_be.ties, may_be.prior.shape[1]
+        if made.noise is None:
+            equations = from_gram(made.products, made.projections[0], 1.0, candidates=values)
+            return answer(view, decode_tied(equations, ties, may_be.prior), ties, notes)
+        posterior, judged = _judged(made, everybody.secrets, may_be.prior)
+        return answer(view, averaged(posterior, ties), ties, notes | judged)
 
 
 def _unknown(link: Link, recipe: Recipe, known: int) -> int:
@@ -109,108 +122,81 @@ def _unknown(link: Link, recipe: Recipe, known: int) -> int:
     return int(reported[0]) - known
 
 
-def _measure(
-    link: Link,
-    recipe: Recipe,
-    inputs: Array,
-    labels: Array,
-    unknown: int,
-    shares: Array,
-    product: float,
-) -> Measurement:
-    """The known records' differences, weighed against rounding and the unknown rest."""
-    scale = (len(labels) + unknown) / rate_of(link, recipe)
-    link = only(link, np.arange(1))
-    theta = link.sent[0].astype(np.float64)
-    rows = [client_rows(recipe, theta, x, labels) for x in inputs]
-    variance = float(np.mean((rounding(link)[0] * scale) ** 2))
-    update = link.updates()[0] * scale
-    products, projections = _whitened(rows, update, variance, unknown, shares, product)
-    return from_gram(products, projections, 1.0, candidates=len(inputs))
-
-
-def _whitened(
-    gradients: list[GradientRows],
-    update: Array,
-    rounding_variance: float,
-    unknown: int,
-    shares: Array,
-    product: float,
-) -> tuple[Array, Array]:
-    """Inner products of differences, and with the residual, under the inverse covariance.
-
-    The covariance is ``c ((1 - product) S + product K) + rounding``: S the sample covariance, of
-    low rank, taken in by Woodbury's identity after whitening by the rest.
-    """
-    known, values = shares.shape
-    times = unknown * (1 + unknown / known)
-    weights = np.sqrt(times * (1 - product) * shares / known)
-    free = known * (values - 1)
-    every = free + known * values + 1
-    inner = np.zeros((every, every))
-    for rows, target in _blocks(gradients, update, shares, times * product, rounding_variance):
-        # rows: (known, values, block) whitened gradients of every candidate
-        mean = np.einsum("ik,ikb->b", shares, rows) / known
-        base = rows[:, 0]
-        left = target - base.sum(axis=0) - unknown * mean
-        centred = (rows - mean) * weights[:, :, None]
-        stacked = np.concatenate(
-            [
-                (rows[:, 1:] - base[:, None]).reshape(free, -1),
-                centred.reshape(known * values, -1),
-                left[None],
-            ]
-        )
-        inner += stacked @ stacked.T
-    low = inner[free:-1, free:-1] + np.eye(known * values)
-    factor = linalg.cho_factor(low, lower=True)
-    cross = inner[:free, free:-1]
-    products = inner[:free, :free] - cross @ linalg.cho_solve(factor, cross.T)
-    projections = inner[:free, -1] - cross @ linalg.cho_solve(factor, inner[free:-1, -1])
-    return (products + products.T) / 2, projections
+def _judged(
+    made: Filtered, secrets: NDArray[np.intp], prior: Array
+) -> tuple[Posterior, dict[str, float]]:
+    """The answer, believed as far as the answers about simulated clients deserve it."""
+    known, values = prior.shape
+    features = np.zeros((known, values, made.products.shape[1]))
+    features[:, 1:] = made.products.reshape(known, values - 1, -1)
+    messages = [from_rows(features, heard, made.noise) for heard in made.projections]
+    (found, raised), *theirs = [noisy_posterior(one, prior) for one in messages]
+    answers = [one.probabilities for one, _ in theirs]
+    power = temperature_of(answers, list(secrets), prior)
+    calm = [tempered(p, prior, power) for p in answers]
+    right = [float((p.argmax(axis=1) == s).mean()) for p, s in zip(calm, secrets, strict=True)]
+    flag = POOR_FIT if raised > UNLIKE * max(more for _, more in theirs) else ""
+    notes = {
+        "temperature": power,
+        "noise_raised": raised,
+        "simulated_accuracy": float(np.mean(right)),
+        "simulated_certainty": float(np.mean([p.max(axis=1).mean() for p in calm])),
+    }
+    return replace(
+        found, probabilities=tempered(found.probabilities, prior, power), flag=flag
+    ), notes
 
 
 def _blocks(
-    gradients: list[GradientRows],
-    update: Array,
-    shares: Array,
-    times: float,
-    rounding: float,
-) -> Iterator[tuple[Array, Array]]:
-    """Gradients (known, values, block) and update (block,), whitened by product form + rounding.
+    link: Link, recipe: Recipe, everybody: People, records: int, product: float
+) -> Iterator[Block]:
+    """Gradients and message, whitened by a part of the deviations' covariance that has every
+    direction, and rounding.
 
     In the eigenvectors of ``E[delta delta']`` and ``E[a a']`` the product form is diagonal.
     """
-    known, values = shares.shape
-    stacked = zip(*(g.layers for g in gradients), strict=True)
-    for layers, target in zip(stacked, gradients[0].blocks(update), strict=True):
-        dense = [layer for layer in layers if isinstance(layer, Outer)]
-        if not dense:
-            written = np.stack([layer.explicit() for layer in layers], axis=1).astype(np.float64)
-            variance = np.einsum("ik,ikb,ikb->b", shares, written, written) / known
-            sd = np.sqrt(times * (known * variance + variance.mean()) / (known + 1) + rounding)
-            yield written / sd, target / sd
+    theta, scale = link.sent[0].astype(np.float64), records / rate_of(link, recipe)
+    rounded = float(np.mean((rounding(link)[0] * scale) ** 2))
+    rows = client_rows(recipe, theta, everybody.inputs, everybody.labels)
+    chances = everybody.chances
+    times = product * _times(rows, everybody)
+    for layer, target in zip(rows.layers, rows.blocks(link.updates()[0] * scale), strict=True):
+        if not isinstance(layer, Outer):
+            written = layer.explicit().astype(np.float64)
+            variance = _shrunk(chances @ written**2, len(written))
+            spread = times * variance + rounded
+            yield written / np.sqrt(spread), target / np.sqrt(spread), rounded / spread
             continue
-        a = np.stack([layer.inputs for layer in dense], axis=1).astype(np.float64)
-        delta = np.stack([layer.errors for layer in dense], axis=1).astype(np.float64)
-        if dense[0].bias:
-            a = np.concatenate([a, np.ones((known, values, 1))], axis=2)
-        of_a, turn_a = _moments(a, shares)
-        of_delta, turn_delta = _moments(delta, shares)
+        a, delta = layer.inputs.astype(np.float64), layer.errors.astype(np.float64)
+        if layer.bias:
+            a = np.column_stack([a, np.ones(len(a))])
+        of_a, turn_a = _moments(a, chances)
+        of_delta, turn_delta = _moments(delta, chances)
         a, delta = a @ turn_a, delta @ turn_delta
         target = turn_delta.T @ target @ turn_a
-        sd = np.sqrt(times * np.outer(of_delta, of_a) + rounding)
-        units = max(1, BLOCK // (known * values * a.shape[2]))
-        for start in range(0, delta.shape[2], units):
+        spread = times * np.outer(of_delta, of_a) + rounded
+        units = max(1, BLOCK // a.size)
+        for start in range(0, delta.shape[1], units):
             part = slice(start, start + units)
-            rows = delta[:, :, part, None] * (a[:, :, None, :] / sd[part])
-            yield rows.reshape(known, values, -1), (target[part] / sd[part]).ravel()
+            sd = np.sqrt(spread[part])
+            made = (delta[:, part, None] * (a[:, None, :] / sd)).reshape(len(a), -1)
+            yield made, (target[part] / sd).ravel(), (rounded / spread[part]).ravel()
 
 
-def _moments(v: Array, shares: Array) -> tuple[Array, Array]:
-    """Eigenvalues and eigenvectors of the second moments of v (known, values, d)."""
-    weighted = (v * (shares / len(shares))[:, :, None]).reshape(-1, v.shape[2])
-    found, vectors = np.linalg.eigh(weighted.T @ v.reshape(-1, v.shape[2]))
-    found, known = np.maximum(found, 0.0), len(shares)
-    # what no known record shows may still vary in the others: as if one more were average
-    return (known * found + found.mean()) / (known + 1), vectors
+def _times(rows: GradientRows, everybody: People) -> float:
+    """How many whole gradients' squares all deviations together have."""
+    step = -(-rows.size // LOOKED_AT)
+    some = rows.columns(np.arange(0, rows.size, step)).astype(np.float64)
+    apart = everybody.sums.suppressed @ some
+    return float((apart**2).sum() / max((everybody.chances @ some**2).sum(), 1e-300))
+
+
+def _moments(v: Array, chances: Array) -> tuple[Array, Array]:
+    """Eigenvalues and eigenvectors of the second moments of v (N, d)."""
+    found, vectors = np.linalg.eigh((v * chances[:, None]).T @ v)
+    return _shrunk(np.maximum(found, 0.0), len(v)), vectors
+
+
+def _shrunk(variances: Array, records: int) -> Array:
+    """What no record shows may still vary in others: as if one more were average."""
+    return np.asarray((records * variances + variances.mean()) / (records + 1))

@@ -17,6 +17,9 @@ from overheard.programs.records import Block, Scale, Spec, Value
 class DescribedModel(Spec):
     """A model by name and sizes, or ``factory = "package.module:function"`` (needs --trust-code).
 
+    ``shape``: what a record's inputs are reshaped to before a factory's module sees them; left out,
+    square images where the messages hold a convolution.
+
     ``wire_names``: our name of a parameter (``layers.0.weight``) to its name in the messages; left
     out, the parameters are taken in the order of the messages.
     """
@@ -25,6 +28,7 @@ class DescribedModel(Spec):
     hidden: tuple[int, ...] = ()
     activation: Literal["relu", "tanh", "sigmoid"] = "relu"
     factory: str = ""
+    shape: tuple[int, ...] = ()
     wire_names: dict[str, str] = {}
 
 

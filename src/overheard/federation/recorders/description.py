@@ -28,7 +28,7 @@ from overheard.federation.recorders.described import (
     DescribedProperty,
     Description,
 )
-from overheard.federation.recorders.factory import layout_words, model_of
+from overheard.federation.recorders.factory import image_of, layout_words, model_of
 from overheard.federation.simulate import client_shards, trained_on
 from overheard.foreign.files import inside
 from overheard.foreign.notation import read_toml
@@ -170,7 +170,7 @@ def _given_model(recording: Recording, model: Any, trust_code: bool) -> Model | 
 
 def _config(description: Description, task: str) -> Config:
     network = isinstance(description.model, DescribedModel)
-    unused = {"factory", "wire_names"} if network else set()
+    unused = {"factory", "shape", "wire_names"} if network else set()
     model: dict[str, Any] = description.model.model_dump(exclude=unused)
     training = description.training
     how = {} if training is None else training.model_dump(exclude={"loss"})
@@ -297,14 +297,19 @@ def _recipe(
     if target.classes:
         outputs = 1 if len(target.classes) == 2 else len(target.classes)
     layout = wire_layout(recording)
-    wires = {dtype for _, dtype, _ in recording.rounds[0].layout}
+    model: dict[str, Any] = (given or base.dense).model_dump()
+    model |= {"inputs": encoding.width, "outputs": outputs}
+    if "shape" in model:
+        model["shape"] = described.shape or image_of(layout, encoding.width)
+        if model["shape"] and np.prod(model["shape"]) != encoding.width:
+            raise FixConfig(f"model.shape {described.shape} does not hold {encoding.width} inputs")
+    idle = model.get("idle", ())
+    wires = {dtype for name, dtype, _ in recording.rounds[0].layout if name not in idle}
     if not wires <= {"F16", "F32", "F64"}:
         raise FixConfig(
             f"the messages hold arrays of {', '.join(sorted(wires))}; only float16, float32 "
             "and float64 models (and bfloat16, which is recorded as float32) can be audited"
         )
-    model: dict[str, Any] = (given or base.dense).model_dump()
-    model |= {"inputs": encoding.width, "outputs": outputs}
     try:
         if given is None:
             model["bias"] = any(len(shape) == 1 for _, shape in layout)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import pairwise
+from math import isqrt
 from typing import Any
 
 import numpy as np
@@ -30,32 +31,43 @@ def model_of(factory: str, layout: Layout, trust_code: bool) -> Dense | Module:
     if trust_code:
         trusted.trust(factory)
     module = trusted.made_by(factory)
-    parameters = [(n, tuple(p.shape)) for n, p in module.named_parameters()]
-    theirs = dict(layout)
-    if {name for name, _ in parameters} == set(theirs):
-        wire = [name for name, _ in parameters]
-    elif len(parameters) == len(layout):
-        wire = [name for name, _ in layout]  # lists without names: in the module's order
-    else:
-        wire = []
-    shapes = [shape for _, shape in parameters]
-    if not wire or [theirs[name] for name in wire] != shapes:
+    parameters = trusted.trained(module)
+    own, state, theirs = [name for name, _ in parameters], list(module.state_dict()), dict(layout)
+    named = {name: name for name in own}
+    if not set(own) <= set(theirs) <= {*own, *state}:
+        # lists without names: all of the module's state in its order, or what is trained of it
+        listed = state if len(state) == len(layout) else own
+        named = dict(zip(listed, theirs, strict=False)) if len(listed) == len(layout) else {}
+    wire = [named[name] for name in own if name in named]
+    if [theirs[name] for name in wire] != [shape for _, shape in parameters]:
         raise FixConfig(
             f"model.factory {factory!r} makes {layout_words(parameters)}, but the messages hold "
             f"{layout_words(layout)}: this is not the model that was trained"
         )
     plain = _dense(module, parameters)
     if plain is None:
-        own = {name: there for (name, _), there in zip(parameters, wire, strict=True)}
-        return Module(factory=factory, inputs=1, parameters=tuple(parameters), wire_names=own)
+        idle = tuple(name for name in theirs if name not in wire)
+        return Module(
+            factory=factory, inputs=1, parameters=parameters, idle=idle,
+            wire_names=dict(zip(own, wire, strict=True)),
+        )  # fmt: skip
     names = {ours: name for (ours, _), name in zip(plain.layout(), wire, strict=True)}
     return plain.model_copy(update={"wire_names": names})
 
 
-def _dense(module: Any, parameters: list[tuple[str, tuple[int, ...]]]) -> Dense | None:
+def image_of(layout: Layout, inputs: int) -> tuple[int, ...]:
+    """The square image that so many inputs are to a model that has a convolution; else nothing."""
+    channels = next((shape[1] for _, shape in layout if len(shape) == 4), 0)
+    side = isqrt(inputs // channels) if channels else 0
+    return (channels, side, side) if channels and channels * side**2 == inputs else ()
+
+
+def _dense(module: Any, parameters: Layout) -> Dense | None:
     """Dense layers that give what the module gives, where there are such."""
-    plain = dense_of([shape for _, shape in parameters])
-    if plain is None or [s for _, s in plain.layout()] != [shape for _, shape in parameters]:
+    shapes = [shape for _, shape in parameters]
+    plain = dense_of(shapes)
+    frozen = len(shapes) < len(list(module.parameters()))
+    if plain is None or frozen or [s for _, s in plain.layout()] != shapes:
         return None
     activation = _activation(module, plain)
     return None if activation is None else plain.model_copy(update={"activation": activation})

@@ -207,6 +207,9 @@ class Newton(Program):
             for number, design in enumerate(designs):
                 if design is not None:
                     features[number, :, at] = self._terms(*design, coefficients)
+            # who scales a column that never varies is left with rounding errors in place of zeros
+            most = np.abs(features[:, :, at]).max(axis=0).sum(axis=0).max()
+            noise[at] = np.maximum(noise[at], np.finfo(np.float64).eps * most)
         return measured(features, total, noise)
 
     def distance(self, returned: Message, repeated: Message) -> float:

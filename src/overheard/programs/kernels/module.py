@@ -20,7 +20,7 @@ from overheard.programs.gradient_rows import GradientRows, Written
 from overheard.programs.losses import loss_named
 from overheard.programs.networks import Gradient, searched
 from overheard.programs.recipe import Module
-from overheard.programs.trusted import made_by
+from overheard.programs.trusted import made_by, trained
 from overheard.randomness import stream
 
 Array = NDArray[np.floating[Any]]
@@ -39,6 +39,8 @@ class ModuleNetwork:
         self.model, self.loss = model, loss_named(loss)
         self.module = made_by(model.factory)
         self.shapes = [(name, shape) for name, shape in model.parameters]
+        parts = [*self.module.named_parameters(), *self.module.named_buffers()]
+        self.still = [(n, part.detach()) for n, part in parts if n not in dict(self.shapes)]
         drawing = [m for m in self.module.modules() if isinstance(m, _DRAWING)]
         self.chance = any(getattr(m, "p", 0) or getattr(m, "dropout", 0) for m in drawing)
         self.mixes = any(isinstance(m, _MIXING) for m in self.module.modules())
@@ -50,7 +52,8 @@ class ModuleNetwork:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(int(stream(seed, "initial model").integers(2**63)))
             fresh = made_by(self.model.factory)
-        flat = torch.cat([p.detach().reshape(-1) for p in fresh.parameters()])
+        start = dict(fresh.named_parameters())
+        flat = torch.cat([start[name].detach().reshape(-1) for name, _ in self.shapes])
         return np.asarray(flat.double().numpy())
 
     def predict(self, theta: Array, inputs: Array) -> Array:
@@ -112,10 +115,9 @@ class ModuleNetwork:
         """The module's outputs (n, outputs) at flat parameters, of inputs (n, d)."""
         pieces = torch.split(flat, [int(np.prod(shape)) for _, shape in self.shapes])
         named = {n: p.reshape(s) for (n, s), p in zip(self.shapes, pieces, strict=True)}
-        # buffers are not trained: copies, so that no call leaves a trace in the module
+        # what is not trained: copies, so that no call leaves a trace in the module
         named |= {
-            n: b.to(flat.dtype) if b.is_floating_point() else b.clone()
-            for n, b in self.module.named_buffers()
+            n: b.to(flat.dtype) if b.is_floating_point() else b.clone() for n, b in self.still
         }
         shaped = inputs.reshape(len(inputs), *self.model.shape) if self.model.shape else inputs
         made: Tensor = functional_call(self.module, named, (shaped,))
@@ -154,7 +156,7 @@ def _tensor(array: Array, dtype: Any = None) -> Tensor:
 def described(factory: str, inputs: int, outputs: int, shape: tuple[int, ...] = ()) -> Module:
     """The module that a trusted factory makes, as data; tried on one record."""
     module = made_by(factory)
-    layout = tuple((name, tuple(p.shape)) for name, p in module.named_parameters())
+    layout = trained(module)
     if shape and int(np.prod(shape)) != inputs:
         raise FixConfig(f"model.shape {shape} does not hold the {inputs} inputs of a record")
     record = torch.zeros((2, *(shape or (inputs,))), dtype=torch.float32)

@@ -1,0 +1,108 @@
+"""What was found of every recipe: ``python docs/tools/recipes.py`` writes docs/recipes.md.
+
+``python docs/tools/recipes.py take RECIPE OUT`` first writes down what `run.sh OUT` found, as
+examples/recipes/RECIPE/expected.json. Tests hold new runs against it, and the page against the
+files.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+ROOT = Path(__file__).parents[2]
+RECIPES, PAGE = ROOT / "examples" / "recipes", ROOT / "docs" / "recipes.md"
+BEGIN, END = "<!-- table: recipes -->", "<!-- end -->"
+
+
+class Row(NamedTuple):
+    """A recipe, its folders (none: not yet), what may be asked of it, and what is to be known."""
+
+    recipe: str
+    folders: tuple[str, ...]
+    asked: str
+    known: str
+
+
+ALL = "attribute"
+ROWS = (
+    Row("small CNN, SGD with momentum, batches of 32", ("cnn", "hello_pt"), ALL, ""),
+    Row("tabular network, Adam, batches of 32, scaled by each client", ("tabular",), ALL, ""),
+    Row("network with LayerNorm, Adam, batches of 32", ("norm",), ALL,
+        "BatchNorm: its running means are left out; decoded of full batches"),
+    Row("U-Net-like segmentation", (), "", "later"),
+    Row("XGBoost, bagging and cyclic", ("boosted_trees",), ALL, ""),
+    Row("XGBoost from histograms", ("histograms",), ALL,
+        "simulated: FLARE's needs an XGBoost built with federated learning"),
+    Row("LoRA on a small transformer, AdamW", (), "", "later"),
+    Row("frozen backbone, trained head, Adam", ("frozen",), ALL,
+        "the backbone's weights come from the app's own code"),
+    Row("scikit-learn's SGDClassifier", ("sgd_classifier",), f"{ALL}, local model", ""),
+    Row("GLM by Newton's method", ("newton",), ALL, ""),
+    Row("ridge regression, scikit-learn's SGDRegressor", ("ridge",), f"{ALL}, local model", ""),
+    Row("Kaplan and Meier's table by group; statistics", ("survival", "column_statistics"), ALL,
+        "of a column by itself one learns how many, and not who"),
+    Row("network under secure aggregation (SecAgg+)", ("secure_sum",), ALL,
+        "of the sum; sites of equal size"),
+    Row("network with clipped updates and central DP", ("clipped",), ALL,
+        "the clipping norm is stated in audit.toml"),
+    Row("vertical", (), "", "later"),
+)  # fmt: skip
+FRAMEWORKS = {"flower.py": "Flower", "job.py": "FLARE", "train.py": "plain loop"}
+
+
+def figures(out: Path) -> dict[str, Any]:
+    """Of every audit below a run's folder: the attack on the first secret that listens."""
+    from overheard.attacks import attack_named, listens
+    from overheard.evaluation.record import read_audit
+
+    found = {}
+    for file in sorted(out.rglob("audit.json")):
+        record = read_audit(file)
+        row = next(r for r in record.pooled if listens(attack_named(r.attack)))
+        assert not row.flag, (str(file), row.flag)
+        found[str(file.parent.relative_to(out))] = {
+            "secret": row.attribute,
+            "attack": row.attack,
+            "value": round(row.value, 3),
+            "interval": [round(row.low, 3), round(row.high, 3)],
+            "majority": round(row.majority or 0.0, 3),
+            "n": row.n,
+            "rounds": record.run.rounds,
+            "replays": [r.outcome for r in record.replays],
+        }
+    return found
+
+
+def written() -> str:
+    """The page, with its table as the files have it."""
+    page = PAGE.read_text("utf-8")
+    before, _, rest = page.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    head = ["", "recipe", "run", "ask", "right", "commonest value", "remarks"]
+    lines = [f"| {' | '.join(head)} |", f"|{' --- |' * len(head)}"]
+    for number, row in enumerate(ROWS, 1):
+        cells = [number, row.recipe, "", row.asked, "", "", row.known]
+        if not row.folders:
+            lines.append(f"| {' | '.join(map(str, cells))} |")
+        for folder in row.folders:
+            run = (RECIPES / folder / "run.sh").read_text("utf-8")
+            how = next((words for file, words in FRAMEWORKS.items() if file in run), "simulated")
+            for name, one in json.loads((RECIPES / folder / "expected.json").read_text()).items():
+                inside = f" {name.removesuffix('/audit')}" if "/" in name else ""
+                cells[2] = f"`{folder}`{inside}, {how}"
+                low, high = (f"{100 * end:.0f}" for end in one["interval"])
+                cells[4] = f"{100 * one['value']:.0f}% ({low}–{high}) of {one['n']}"
+                cells[5] = f"{100 * one['majority']:.0f}%"
+                lines.append(f"| {' | '.join(map(str, cells))} |")
+    return "\n".join([before + BEGIN, *lines, END + after])
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["take"]:
+        _, _, recipe, out = sys.argv
+        found = json.dumps(figures(Path(out)), indent=1)
+        (RECIPES / recipe / "expected.json").write_text(found + "\n", "utf-8")
+    PAGE.write_text(written(), "utf-8")

@@ -1,0 +1,29 @@
+"""Who spends much on doctors? A small network, one step on all of a site's people a round."""
+
+from __future__ import annotations
+
+import people
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+
+class Net(nn.Sequential):
+    def __init__(self) -> None:
+        super().__init__(nn.Linear(18, 32), nn.ReLU(), nn.Linear(32, 1))
+
+
+def load_data(partition: int) -> DataLoader:
+    mine = people.partition(partition)
+    inputs, labels = (torch.from_numpy(part).float() for part in mine)
+    data = TensorDataset(inputs, labels[:, None])
+    return DataLoader(data, batch_size=len(labels))
+
+
+def train(model: nn.Module, loader: DataLoader) -> None:
+    criterion = nn.BCEWithLogitsLoss()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for inputs, labels in loader:
+        optimizer.zero_grad()
+        criterion(model(inputs), labels).backward()
+        optimizer.step()

@@ -1,0 +1,37 @@
+"""Which digit is it? A small convolutional network, SGD with momentum, batches of 32."""
+
+from __future__ import annotations
+
+import images
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1, self.conv2 = nn.Conv2d(1, 4, 3, padding=1), nn.Conv2d(4, 8, 3, padding=1)
+        self.pool = nn.MaxPool2d(2)
+        self.fc1, self.fc2 = nn.Linear(32, 24), nn.Linear(24, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.pool(torch.relu(self.conv1(x)))
+        x = self.pool(torch.relu(self.conv2(x)))
+        return self.fc2(torch.relu(self.fc1(x.flatten(1))))
+
+
+def load_data(partition: int) -> DataLoader:
+    pictures, digits = map(torch.from_numpy, images.partition(partition))
+    return DataLoader(TensorDataset(pictures, digits), batch_size=32, shuffle=True)
+
+
+def train(model: nn.Module, loader: DataLoader, epochs: int = 1) -> None:
+    criterion = nn.CrossEntropyLoss()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    model.train()
+    for _ in range(epochs):
+        for pictures, digits in loader:
+            optimizer.zero_grad()
+            criterion(model(pictures), digits).backward()
+            optimizer.step()

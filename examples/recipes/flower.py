@@ -1,0 +1,50 @@
+"""``python ../flower.py APP OUT [KEY=VALUE...]``, from an app's folder: Flower's simulation of it.
+
+Its server app records to OUT/run; other settings are the app's own, as `flwr run --run-config` has
+them.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+QUIET = {
+    "OMP_NUM_THREADS": "1",
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    "RAY_USAGE_STATS_ENABLED": "0",
+}
+
+
+def app(name: str, folder: Path, out: Path, *settings: str) -> tuple[Any, Any]:
+    """Its ServerApp, told its settings, and its ClientApp."""
+    from flwr.serverapp import ServerApp
+
+    sys.path[:0] = [str(folder.resolve()), str(Path(__file__).resolve().parent)]
+    server = importlib.import_module(f"{name}.server_app").app
+    config = {"recording": str(out.resolve() / "run"), **dict(s.split("=") for s in settings)}
+    told = ServerApp()
+
+    @told.main()
+    def main(grid: Any, context: Any) -> None:
+        context.run_config.update(config)
+        server(grid, context)
+
+    return told, importlib.import_module(f"{name}.client_app").app
+
+
+def simulate(server: Any, client: Any, sites: int = 4) -> None:
+    """Flower's simulation, which starts Ray and ends it."""
+    os.environ.update({name: value for name, value in QUIET.items() if name not in os.environ})
+    from flwr.simulation import run_simulation
+
+    run_simulation(server, client, num_supernodes=sites)
+
+
+if __name__ == "__main__":
+    name, out, *settings = sys.argv[1:]
+    simulate(*app(name, Path.cwd(), Path(out), *settings))

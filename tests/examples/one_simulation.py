@@ -1,0 +1,94 @@
+"""``python one_simulation.py EXACT COMMANDS``: Flower apps, all in one simulation.
+
+Ray, its worker and what they import take longer to start than small apps to train, and an app
+mostly waits. So one ServerApp runs those of all apps, each in a thread and on the same nodes; its
+messages name the app in their type ("train.app3"), by which the node finds the ClientApp. The apps
+themselves are as they are, and what each records is its own. ``COMMANDS``: the lines of run.sh of
+recipes that start Python, as JSON. ``EXACT``: where the app of the recorders' own tests records.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import runpy
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+ROOT = Path(__file__).resolve().parents[2]
+RECIPES, RECORDERS = ROOT / "examples" / "recipes", ROOT / "tests" / "federation" / "recorders"
+sys.path[:0] = [str(RECIPES), str(RECORDERS)]
+import flower  # noqa: E402
+import flower_app  # noqa: E402
+from flwr.app import Context, RecordDict  # noqa: E402
+from flwr.serverapp import ServerApp  # noqa: E402
+
+from overheard.flower import record_app  # noqa: E402
+
+
+class Named:
+    """A grid whose messages name their app; everything else is the real grid's."""
+
+    def __init__(self, grid: Any, name: str) -> None:
+        self._grid, self._name = grid, name
+
+    def push_messages(self, messages: Any) -> Any:
+        return self._grid.push_messages(self._marked(messages))
+
+    def send_and_receive(self, messages: Any, *, timeout: float | None = None) -> Any:
+        return self._grid.send_and_receive(self._marked(messages), timeout=timeout)
+
+    def _marked(self, messages: Any) -> list[Any]:
+        marked = list(messages)
+        for message in marked:
+            message.metadata.message_type += f".{self._name}"
+        return marked
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._grid, name)
+
+
+def apps_of(commands: list[tuple[str, list[str]]]) -> list[tuple[Any, Any]]:
+    """Those that the commands run, after what the others do."""
+    found = []
+    for recipe, (script, *words) in commands:
+        if script == "../flower.py":
+            name, out, *settings = words
+            found.append(flower.app(name, RECIPES / recipe, Path(out), *settings))
+        else:
+            with mock.patch.object(sys, "argv", [script, *words]):
+                runpy.run_path(str(RECIPES / recipe / script), run_name="__main__")
+    return found
+
+
+def main(exact: Path, commands: list[tuple[str, list[str]]]) -> None:
+    os.environ["OVERHEARD_TEST_DIGESTS"] = str(exact / "digests")
+    (exact / "digests").mkdir(parents=True)
+    own = record_app(flower_app.server(lambda s: s, exact / "final.npz"), exact / "run")
+    apps = [(own, flower_app.client_app), *apps_of(commands)]
+    server = ServerApp()
+
+    @server.main()
+    def run_all(grid: Any, context: Context) -> None:
+        def run(number: int) -> None:
+            own = Context(context.run_id, context.node_id, {}, RecordDict(), {})
+            apps[number][0](Named(grid, f"app{number}"), own)
+
+        with ThreadPoolExecutor(len(apps)) as pool:
+            list(pool.map(run, range(len(apps))))
+
+    clients = [client for _, client in apps]
+
+    def client(message: Any, context: Context) -> Any:
+        kind, _, name = message.metadata.message_type.rpartition(".")
+        message.metadata.message_type = kind
+        return clients[int(name.removeprefix("app"))](message, context)
+
+    flower.simulate(server, client)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), json.loads(sys.argv[2]))

@@ -1,0 +1,110 @@
+"""Every recipe ends, with its real framework, in a report in which a question was measured."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from run_recipes import RECIPES, ROOT, TOOL, audited, commands, path
+from scripts import load
+
+from overheard.transcript.store import Recording
+from overheard.transcript.verify import verify
+
+HERE = Path(__file__).parent
+RECORDERS = ROOT / "tests" / "federation" / "recorders"
+PLAIN = ("sgd_classifier", "ridge", "histograms")
+FLARE = ("column_statistics", "hello_pt", "newton", "survival")
+FLOWER = ("boosted_trees", "clipped", "cnn", "frozen", "norm", "secure_sum", "tabular")
+
+
+def needed(*packages: str) -> None:
+    for package in packages:
+        if importlib.util.find_spec(package) is None:
+            pytest.skip(f"{package} is not installed: pip install 'overheard[flower,nvflare]'")
+
+
+def test_every_recipe_is_run_here_and_on_the_page() -> None:
+    there = {file.parent.name for file in RECIPES.glob("*/run.sh")}
+    assert there == {*PLAIN, *FLARE, *FLOWER}
+    assert there == {folder for row in TOOL.ROWS for folder in row.folders}
+    assert sum(bool(row.folders) for row in TOOL.ROWS) == 12
+    assert TOOL.PAGE.read_text("utf-8") == TOOL.written()
+
+
+@pytest.mark.parametrize("recipe", PLAIN)
+def test_loops_and_simulations(recipe: str, tmp_path: Path) -> None:
+    audited(recipe, tmp_path)
+
+
+def test_flower(tmp_path: Path, loopback_only: tuple[str, ...]) -> None:
+    needed("flwr", "ray", "xgboost")
+    lines = [(r, words) for r in FLOWER for _, *words in python(r, tmp_path)]
+    words = [sys.executable, str(HERE / "one_simulation.py"), str(tmp_path / "exact")]
+    done = subprocess.run(
+        [*loopback_only, *words, json.dumps(lines)],
+        capture_output=True, text=True, timeout=400, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
+    recorded_exactly(tmp_path / "exact")
+    trees = list(Recording.open(tmp_path / "boosted_trees/run").releases("0"))
+    assert trees[0][1]["0"].tobytes() == b""
+    assert trees[1][1]["0"].tobytes().count(b'"tree_param"') == 4  # everybody's tree
+    for recipe in FLOWER:
+        audited(recipe, tmp_path, federation=False)
+
+
+def test_flare(tmp_path: Path, loopback_only: tuple[str, ...]) -> None:
+    """All jobs at once, with those of the recorders' own tests: a simulator mostly waits."""
+    needed("nvflare", "xgboost")
+    own = {"exact": "flare_job.py", "trees": "flare_trees.py"}
+    jobs = {name: [str(RECORDERS / file), str(tmp_path / name)] for name, file in own.items()}
+    for recipe in FLARE:
+        (_, *data), (_, *jobs[recipe]) = python(recipe, tmp_path)
+        subprocess.run([sys.executable, *data], cwd=RECIPES / recipe, check=True, timeout=60)
+    running = {}
+    for name, words in jobs.items():
+        where = (RECORDERS, [str(RECORDERS)]) if name in own else (RECIPES / name, path(name))
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([*where[1], *sys.path])}
+        with (tmp_path / f"{name}.log").open("w") as log:
+            running[name] = subprocess.Popen(
+                [*loopback_only, sys.executable, *words],
+                cwd=where[0], env=environment, stdout=log, stderr=subprocess.STDOUT,
+            )  # fmt: skip
+    for name, process in running.items():
+        assert process.wait(400) == 0, (tmp_path / f"{name}.log").read_text()[-3000:]
+    load(RECORDERS / "flare_job.py").check(tmp_path / "exact")
+    load(RECORDERS / "flare_trees.py").check(tmp_path / "trees")
+    for recipe in FLARE:
+        audited(recipe, tmp_path, federation=False)
+
+
+def python(recipe: str, out: Path) -> list[list[str]]:
+    return [words for words in commands(recipe, out) if words[0] == "python"]
+
+
+def recorded_exactly(place: Path) -> None:
+    """The global model is as without Flower, and every digest as the client had it."""
+    app = load(RECORDERS / "flower_app.py")
+    assert verify(place / "run").sound
+    assert digests(place / "run") == {file.name for file in (place / "digests").iterdir()}
+    with np.load(place / "final.npz") as final:
+        expected = app.expected(2, 4)
+        assert set(final) == set(expected)
+        for name, array in expected.items():
+            np.testing.assert_array_equal(final[name], array)
+
+
+def digests(run: Path) -> set[str]:
+    return {
+        f"{who}-{digest}"
+        for heard in Recording.open(run).rounds
+        for (way, who), (_, _, digest) in heard.spans.items()
+        if way == "returned"
+    }
