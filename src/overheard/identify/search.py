@@ -51,8 +51,8 @@ _ROUGH = 0.1
 """To which a rate's logarithm is fitted where that is enough: its square is left of the update."""
 _BEGIN = 1e-3  # the first rate that is tried
 _SHORT, _LIKELIER = 0.05, 3.0
-"""By which a rate may change to be written in fewer digits, and, over their number, its evidence may
-fall: such rates are likelier beforehand."""
+"""By which a rate may change to be written in fewer digits, and its evidence fall, over their
+number: such rates are likelier beforehand."""
 _NEAR, _ROUNDING, _TINY = 4.0, 1e-6, 1e-300
 """So many times the least residual, or what rounding leaves, a recipe may leave to be weighed: a
 few orders say it to a factor of two."""

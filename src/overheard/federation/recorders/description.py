@@ -321,6 +321,7 @@ def _recipe(
                 "model": model,
                 "loss": training.loss or base.loss,
                 "encoding": encoding.model_dump(),
+                "own": {} if description.encoding else dict(base.own),
                 "target": target.model_dump(),
                 "wire": "float64" if wires == {"F64"} else "float32",
             }
