@@ -158,11 +158,6 @@ def _program(planned: Program, description: Description) -> Program:
 
 def _given_model(recording: Recording, model: Any, trust_code: bool) -> Model | None:
     """The factory's model, if there is one."""
-    if bool(model.factory) == (model.name is not None):
-        raise FixConfig(
-            "model: give either a name (linear, logistic, mlp) or a factory "
-            '("package.module:function")'
-        )
     if not model.factory:
         return None
     return model_of(model.factory, wire_layout(recording), trust_code)
@@ -170,6 +165,11 @@ def _given_model(recording: Recording, model: Any, trust_code: bool) -> Model | 
 
 def _config(description: Description, task: str) -> Config:
     network = isinstance(description.model, DescribedModel)
+    if network and bool(description.factory()) == (description.model.name is not None):
+        raise FixConfig(
+            "model: give either a name (linear, logistic, mlp) or a factory "
+            '("package.module:function")'
+        )
     unused = {"factory", "shape", "wire_names"} if network else set()
     model: dict[str, Any] = description.model.model_dump(exclude=unused)
     training = description.training
