@@ -6,7 +6,7 @@ Adult (a network of 128 and 64 units, the attribute ``sex`` unknown too) and CIF
 of PyTorch's 60-minute tutorial); both need the data. The pool holds as many strangers as members.
 Writes benchmarks/members.json, a row a recipe: the share of the pool told right over the seeds, the
 mean certainty, what simulated clients predicted, flags, a coin's share and processor seconds. The
-recipes were written down before they were run; what is there already is kept.
+recipes were written down before they were run; what is there already is kept, seed by seed.
 """
 
 from __future__ import annotations
@@ -115,16 +115,16 @@ def main() -> None:
     asked = parser.parse_args()
     kept: dict[str, Any] = json.loads(OUT.read_text()) if OUT.exists() else {}
     for name in asked.only:
-        key = f"{name}; {asked.seeds} seeds"
-        if kept.get(key, {}).get("code") != code():
-            runs = [tried(name, FIRST_SEED + seed) for seed in range(asked.seeds)]
-            kept[key] = {"command": "python benchmarks/members.py", "code": code(), "runs": runs}
+        if kept.get(name, {}).get("code") != code():
+            kept[name] = {"command": "python benchmarks/members.py", "code": code(), "runs": []}
+        runs = kept[name]["runs"]
+        for seed in range(len(runs), asked.seeds):
+            runs.append(tried(name, FIRST_SEED + seed))
             OUT.write_text(json.dumps(kept, indent=1) + "\n")
-        runs = kept[key]["runs"]
         each = " ".join(f"{run['accuracy']:.3f}" for run in runs)
         mean, sure = (fmean(run[what] for run in runs) for what in ("accuracy", "certainty"))
         print(
-            f"{key}: {each}, mean {mean:.3f}, certainty {sure:.3f}, coin .5, flagged "
+            f"{name}: {each}, mean {mean:.3f}, certainty {sure:.3f}, coin .5, flagged "
             f"{sum(bool(run['flag']) for run in runs)}, {fmean(r['seconds'] for r in runs):.1f} s",
             flush=True,
         )

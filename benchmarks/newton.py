@@ -1,6 +1,6 @@
 """What do Newton steps give away, and after how many messages?
 
-    python benchmarks/newton.py [--sites "site 3" ...]
+    python -m benchmarks.newton [--sites "site 3" ...]
 
 RAND (comes with the package), logistic regression of "spends more than the median" by Newton's
 method from coefficients of zero, six sites, gradient and Hessian in float64, an adversary who
@@ -8,10 +8,10 @@ knows everything of a site's people but one attribute. Writes benchmarks/newton.
 and attribute: for several numbers of messages heard the share guessed right, the rank of the
 equations beside the unknowns, which decoder answered, how many records are called certain (99%)
 and how many of those are right; the majority, a stranger's imputation, the best that anybody could
-do (people who agree in everything public can only be counted), and the first number of messages
-that reaches it. One setting of the attack, the misfit that it flags, was raised after a first run
-at all sites, in which three right answers of 18 were flagged. Rows that are there already, with
-this code, are kept.
+do (people who agree in everything public can only be counted), the first number of messages that
+reaches it, and how well the last message tells the site's own model. One setting of the attack, the
+misfit that it flags, was raised after a first run at all sites, in which three right answers of 18
+were flagged. Rows that are there already, with this code, are kept.
 """
 
 from __future__ import annotations
@@ -27,12 +27,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.program_code import code_of_programs
 from overheard.attacks.linear import Linear
-from overheard.code_digest import code_of, stands_on
 from overheard.evaluation.baselines import imputation, majority_share
 from overheard.federation.config import parse_config
 from overheard.federation.plan import plan
 from overheard.federation.simulate import simulate
+from overheard.programs.program import Message
 from overheard.programs.records import Records
 from overheard.transcript.kind import program_in
 from overheard.transcript.knowledge import Releases
@@ -43,7 +44,7 @@ from overheard.transcript.threat import EAVESDROPPER
 from overheard.transcript.view import launch
 
 OUT = Path(__file__).with_suffix(".json")
-COMMAND = "python benchmarks/newton.py"
+COMMAND = "python -m benchmarks.newton"
 ATTRIBUTES = ("female", "black", "physlm")
 HEARD = (1, 2, 3, 4, 5, 7)
 """Numbers of messages; a tenth of the 19 coefficients and 6 more are 7."""
@@ -56,13 +57,7 @@ CONFIG: dict[str, Any] = {
 
 def code() -> str:
     """The digest of the code that the rows depend on."""
-    return code_of(
-        stands_on(
-            "overheard.attacks.linear",
-            "overheard.federation.simulate",
-            "overheard.programs.families.newton",
-        )
-    )
+    return code_of_programs("newton")
 
 
 def best_possible(secret: NDArray[Any], groups: NDArray[np.intp]) -> float:
@@ -71,6 +66,38 @@ def best_possible(secret: NDArray[Any], groups: NDArray[np.intp]) -> float:
     counts = np.zeros((groups.max() + 1, values.max() + 1))
     np.add.at(counts, (groups, values), 1)
     return float(counts.max(axis=1).sum() / len(secret))
+
+
+def own_model(recording: Recording, site: str) -> dict[str, float]:
+    """The site's own model as its last message tells it, beside the one that it would make alone:
+    how much more it loses on the site's people, relative to that, and the share of the other sites'
+    people of whom both say the same. The global model's loss is what needs no listening."""
+    program, truth = program_in(recording), recording.truth()
+    assert program is not None
+    view = observe(recording, EAVESDROPPER, attribute(ATTRIBUTES[0]), site)
+    heard = view.know(Releases).exchanges
+    alone = program.alone(truth[site], len(heard), np.random.default_rng(0))
+
+    def margin(model: Message, records: Records) -> NDArray[np.float64]:
+        found = program.predict(model, records)
+        assert found is not None
+        return found[:, 0]
+
+    def loss(model: Message) -> float:
+        eta, y = margin(model, truth[site]), program.target.encode(truth[site])
+        return float(np.mean(np.logaddexp(0, eta) - y * eta))
+
+    own, best = program.own(heard), loss(alone)
+    same = [
+        (margin(own, held) > 0) == (margin(alone, held) > 0)
+        for other, held in truth.items()
+        if other != site
+    ]
+    return {
+        "own_excess": loss(own) / best - 1,
+        "global_excess": loss(heard[-1].sent) / best - 1,
+        "agreement": float(np.concatenate(same).mean()),
+    }
 
 
 def row(recording: Recording, site: str, column: str) -> dict[str, Any]:
@@ -112,6 +139,7 @@ def row(recording: Recording, site: str, column: str) -> dict[str, Any]:
         "stranger": None if stranger is None else float(stranger.hits.mean()),
         "best_possible": best,
         "reached_after": min(reached, default=None),
+        **own_model(recording, site),
         "curve": curve,
     }
 

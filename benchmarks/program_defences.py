@@ -4,7 +4,7 @@
 
 Sweeps, as `overheard sweep` runs them, over defences of boosted trees, Newton steps and released
 tables: RAND (comes with the package; trees and Newton steps predict whether somebody spends more
-than the median), one site is listened to (all sites' sums where they are secret), one draw of
+than the median), one site is listened to (all sites' sums where they are secret), three draws of
 the fifth of the records that is held out. A row a setting: the share guessed right beyond the best
 guess of who does not listen (lift), the bits learned a record, what the global model or the tables
 are worth, and the epsilon for a record's values (delta 1e-5) of all rounds together where there is
@@ -130,7 +130,7 @@ def run(name: str, work: Path) -> list[dict[str, Any]]:
     asked = SWEEPS[name]
     base = asked["base"] | {"audit": {"attributes": ["black"]}}
     described = parse_sweep(
-        {"attacks": ["linear"], "clients": ["site 5"], "seeds": [0], **asked, "base": base}
+        {"attacks": ["linear"], "clients": ["site 5"], "seeds": [0, 1, 2], **asked, "base": base}
     )
     sweep(described, work / name, again=True, progress=lambda what, done, of: print(what, done, of))
     found = read_rows(work / name)

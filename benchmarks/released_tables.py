@@ -1,6 +1,6 @@
 """What do released tables give away, and what do suppression and rounding do about it?
 
-    python benchmarks/released_tables.py [--only NAME ...]
+    python -m benchmarks.released_tables [--only NAME ...]
 
 RAND (comes with the package), six sites, each of which releases cross tables of one attribute with
 public columns once; an adversary who knows everything of a site's people but that attribute, and
@@ -25,8 +25,8 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.program_code import code_of_programs
 from overheard.attacks.linear import Linear
-from overheard.code_digest import code_of, stands_on
 from overheard.evaluation.baselines import imputation, majority_share
 from overheard.evaluation.metrics import calibration_error
 from overheard.federation.config import parse_config
@@ -40,7 +40,7 @@ from overheard.transcript.threat import EAVESDROPPER
 from overheard.transcript.view import launch
 
 OUT = Path(__file__).with_suffix(".json")
-COMMAND = "python benchmarks/released_tables.py"
+COMMAND = "python -m benchmarks.released_tables"
 ATTRIBUTES = ("female", "black", "physlm")
 BINS = {
     "xage": [10.0, 20.0, 30.0, 40.0, 50.0, 60.0],
@@ -89,13 +89,7 @@ RELEASES: dict[str, tuple[list[tuple[str, ...]], dict[str, Any]]] = {
 
 def code() -> str:
     """The digest of the code that the rows depend on."""
-    return code_of(
-        stands_on(
-            "overheard.attacks.linear",
-            "overheard.federation.simulate",
-            "overheard.programs.families.statistics",
-        )
-    )
+    return code_of_programs("statistics")
 
 
 @cache

@@ -1,17 +1,18 @@
 """What do the trees give away that clients of a federated XGBoost send?
 
-    python benchmarks/trees.py [--seeds 3] [--only NAME ...] [--rounds 50]
+    python -m benchmarks.trees [--seeds 3] [--only NAME ...] [--rounds 50]
 
 Flower's bagging, five clients, one tree a round and client (eta 0.1, XGBoost's defaults otherwise).
 Adult (needs the data), the attribute ``sex``; RAND, squared error, the attributes ``black`` and
 ``physlm``. One client is listened to. A row a setting, seed and number of rounds: the share guessed
 right with a stranger's probabilities as the prior (learned from auxiliary records) and without, the
-best that records alike in everything public allow, and those alike in all trees; how many records
-are certain (beyond 99%), how many of those are wrong, and how many their own probabilities expect
-to be; how many single leaves prove, and wrongly; the mean certainty, the majority, the stranger,
-what the global model explains of other people's labels, and processor seconds from the messages to
-the answer. The rows on defences (Adult, depth 6): what can be sent otherwise, and what it costs.
-Rows on histograms: horizontal XGBoost, a round being a whole tree.
+best that records alike in everything public allow (to who has the stranger's probabilities, too),
+and those alike in all trees; how many records are certain (beyond 99%), how many of those are
+wrong, and how many their own probabilities expect to be; how many single leaves prove, and wrongly;
+the mean certainty, the majority, the stranger, what the global model explains of other people's
+labels, and processor seconds from the messages to the answer. The rows on defences (Adult, depth
+6): what can be sent otherwise, and what it costs. Rows on histograms: horizontal XGBoost, a round
+being a whole tree.
 
 ``counts`` is the opponent of the literature, who uses split thresholds and node statistics as
 constraints and no gradients (Ferry et al. 2024, from forests; the first tree of Di Gennaro et al.
@@ -36,9 +37,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.program_code import code_of_programs
 from overheard.attacks import attack_named
 from overheard.attacks.stranger import beforehand
-from overheard.code_digest import code_of, stands_on
 from overheard.data import adult, randhie
 from overheard.data.dataset import Dataset
 from overheard.decoding.peeling import Cells
@@ -144,14 +145,7 @@ CASES = {
 
 def code() -> str:
     """The digest of the code that the rows depend on."""
-    return code_of(
-        stands_on(
-            "overheard.attacks.linear",
-            "overheard.federation.simulate",
-            "overheard.programs.families.histograms",
-            "overheard.programs.families.xgboost",
-        )
-    )
+    return code_of_programs("histograms", "xgboost")
 
 
 def people(case: Case, seed: int) -> tuple[Dataset, Records]:
@@ -210,6 +204,7 @@ def listened(heard: View, truth: NDArray[Any], auxiliary: AuxiliaryData) -> dict
     guess = launch(attack, heard.knowing(auxiliary), 0)
     prior = beforehand(heard.knowing(auxiliary))
     values = np.asarray(guess.values)
+    secret = (truth[:, None] == values).argmax(axis=1)
     confidence = guess.probabilities.max(axis=1)
     right = guess.choice() == truth
     certain = confidence > CERTAIN
@@ -225,8 +220,8 @@ def listened(heard: View, truth: NDArray[Any], auxiliary: AuxiliaryData) -> dict
     return {
         "accuracy": float(right.mean()),
         "without_auxiliary": float((plain.choice() == truth).mean()),
-        "ceiling": ceiling(_public(heard), truth),
-        "ceiling_of_trees": ceiling(cells.alike, truth),
+        "ceiling": ceiling(_public(heard), secret, prior),
+        "ceiling_of_trees": ceiling(cells.alike, secret, prior),
         "certain": int(certain.sum()),
         "certain_wrong": int((~right & certain).sum()),
         "certain_expected_wrong": float((1 - confidence[certain]).sum()),
@@ -312,12 +307,17 @@ def _public(view: View) -> NDArray[np.intp]:
     return np.asarray(np.unique(codes, axis=0, return_inverse=True)[1].ravel(), dtype=np.intp)
 
 
-def ceiling(group: NDArray[np.intp], truth: NDArray[Any]) -> float:
-    """The share right of who knows how many of a group's records have each value."""
-    value = np.unique(truth, return_inverse=True)[1]
-    counts = np.zeros((group.max() + 1, value.max() + 1))
-    np.add.at(counts, (group, value), 1)
-    return float(counts.max(axis=1).sum() / len(truth))
+def ceiling(group: NDArray[np.intp], secret: NDArray[np.intp], prior: NDArray[np.float64]) -> float:
+    """The share right of who knows how many of a group's records have each value, and of each of
+    them what a stranger says: its probabilities, scaled until their sums are the counts."""
+    counts = np.zeros((group.max() + 1, prior.shape[1]))
+    np.add.at(counts, (group, secret), 1)
+    p = np.maximum(prior, 1e-12)
+    for _ in range(200):
+        p = p / p.sum(axis=1, keepdims=True)
+        sums = np.stack([np.bincount(group, column) for column in p.T], axis=1)
+        p = p * (counts / np.maximum(sums, 1e-300))[group]
+    return float((p.argmax(axis=1) == secret).mean())
 
 
 def calibration_error(confidence: NDArray[np.float64], right: NDArray[np.bool_]) -> float:
@@ -349,7 +349,7 @@ def main() -> None:
             if asked.dry or kept.get(key, {}).get("code") != code():
                 rows = run(case, seed, rounds)
                 kept[key] = {
-                    "command": "python benchmarks/trees.py", "code": code(), "rows": rows
+                    "command": "python -m benchmarks.trees", "code": code(), "rows": rows
                 }  # fmt: skip
                 if not asked.dry:
                     OUT.write_text(json.dumps(kept, indent=1) + "\n")

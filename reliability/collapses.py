@@ -11,16 +11,16 @@ yes-or-no secret is asked twice, the second time recoded from x to 1 - x. Labels
 A collapse is an answer that is surer than right by more than five points and by more than three
 standard errors, and that carries no flag: a fault. A flag where the recipe is right costs the
 verdict only; they are counted in words. What is done is kept beside the result, cell by cell, and
-not done again unless the code of the decoders changed.
+not done again unless the code that it depends on changed. `unseen` asks more of other tables.
 """
 
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,16 +28,17 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn import datasets
 
-import overheard
 from overheard.attacks.attribute.joint_decode import JointDecode
 from overheard.attacks.attribute.max_entropy import MaxEntropy
 from overheard.attacks.membership.candidate_decode import CandidateDecode
+from overheard.code_digest import code_of, stands_on
 from overheard.data.dataset import Dataset
 from overheard.evaluation.metrics import attribute_hits
 from overheard.federation.config import parse_config
 from overheard.federation.plan import plan
 from overheard.federation.simulate import simulate
 from overheard.programs.records import Records
+from overheard.transcript.knowledge import LocalTraining
 from overheard.transcript.observe import MEMBER_COLUMN, observe
 from overheard.transcript.store import Recording
 from overheard.transcript.target import attribute, membership
@@ -45,12 +46,14 @@ from overheard.transcript.threat import EAVESDROPPER
 from overheard.transcript.view import launch
 
 HERE = Path(__file__).resolve().parent
-CODE = "attacks/attribute attacks/membership attacks/rehearsal.py decoding programs"
-"""What of the package the results depend on."""
 SURER, ERRORS = 0.05, 3.0
+CERTAIN = 0.99
+TRAINING = ("rounds", "learning_rate", "epochs", "batch_size", "optimiser")
 BESIDE = 40  # records of the other client
 Array = NDArray[np.float64]
 Cell = dict[str, Any]
+Done = dict[str, dict[str, Any]]
+"""What was measured, by the number of the cell: the cell, the code and the result."""
 
 
 def cells(draw: int) -> list[Cell]:
@@ -168,14 +171,17 @@ def dataset(cell: Cell) -> tuple[Dataset, int]:
     ), strangers
 
 
-def decoded(cell: Cell, folder: Path) -> dict[str, Any]:
-    """Accuracy, mean confidence, flag and size of the answer."""
-    data, strangers = dataset(cell)
-    training = {key: cell[key] for key in ("rounds", "learning_rate", "epochs", "batch_size")}
+def decoded(cell: Cell, data: Dataset, strangers: int, folder: Path) -> dict[str, Any]:
+    """Accuracy, mean confidence, flag and size of the answer.
+
+    ``told``: the learning rate that the listener believes in, in units of the true one.
+    """
+    training = {key: cell[key] for key in TRAINING if key in cell}
     model = {"name": "mlp", "hidden": [cell["units"]], "activation": cell["activation"]}
     config = {"seed": cell["seed"], "data": {"source": "file"}, "model": model,
               "training": training, "audit": {"membership": strangers}}  # fmt: skip
     recording = Recording.open(simulate(plan(parse_config(config), data), folder))
+    began = time.process_time()
     if cell["asked"] == "members":
         view = observe(recording, EAVESDROPPER, membership("s"), "a")
         truth = recording.truth("Membership", "membership.s")["a"][MEMBER_COLUMN] == 1
@@ -184,24 +190,29 @@ def decoded(cell: Cell, folder: Path) -> dict[str, Any]:
         hits = np.asarray(found.choice() == truth, dtype=np.float64)
     else:
         view = observe(recording, EAVESDROPPER, attribute("s"), "a")
+        recipe = view.know(LocalTraining).recipe
+        rate = recipe.learning_rate * cell.get("told", 1.0)
+        view = view.knowing(LocalTraining(recipe.model_copy(update={"learning_rate": rate})))
         truth = recording.truth()["a"]["s"]
         attack = JointDecode(cell["rounds"]) if cell["asked"] == "joint" else MaxEntropy()
         found = launch(attack, view, cell["seed"])
         sure = found.probabilities.max(axis=1)
         hits = attribute_hits(found, truth)
     _, counts = np.unique(truth, return_counts=True)
+    said = found.diagnostics
     return {
         "n": len(hits),
         "accuracy": float(hits.mean()),
         "confidence": float(sure.mean()),
         "promised": float((sure * (1 - sure)).sum()) / len(hits) ** 2,
         "majority": float(counts.max() / counts.sum()),
-        "flag": str(found.diagnostics.get("flag", "")),
-        "rehearsed": [
-            found.diagnostics.get("rehearsed"),
-            found.diagnostics.get("rehearsed_sureness"),
-        ],
-        "misfit": found.diagnostics.get("misfit"),
+        "certain": int((sure > CERTAIN).sum()),
+        "certain_wrong": float((1 - hits)[sure > CERTAIN].sum()),
+        "flag": str(said.get("flag", "")),
+        "method": said.get("method"),
+        "simulated": said.get("simulated_accuracy", said.get("rehearsed")),
+        "misfit": said.get("misfit"),
+        "seconds": time.process_time() - began,
     }
 
 
@@ -213,13 +224,10 @@ def collapsed(one: dict[str, Any]) -> bool:
 
 
 def digest() -> str:
-    """Of the code that the results depend on, and of this file."""
-    package = Path(overheard.__file__).parent
-    sources = [Path(__file__)]
-    for part in CODE.split():
-        path = package / part
-        sources += sorted(path.rglob("*.py")) if path.is_dir() else [path] * path.exists()
-    return hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()[:16]
+    """Of the code that the results depend on."""
+    attacks = "attribute.max_entropy attribute.joint_decode membership.candidate_decode".split()
+    asked = [f"overheard.attacks.{name}" for name in attacks]
+    return code_of(stands_on(*asked, "overheard.federation.simulate"))
 
 
 KINDS = (
@@ -230,77 +238,83 @@ KINDS = (
 )
 
 
-def rows(done: list[tuple[Cell, dict[str, Any]]]) -> list[dict[str, Any]]:
-    """What the cells come to, kind by kind."""
-    made = []
-    for what, asked, recoded in KINDS:
-        here = [r for c, r in done if c["asked"] == asked and c["recoded"] == recoded]
-        if not here:
-            continue
-        bad = [r for r in here if collapsed(r) and not r["flag"]]
-        flagged = [r for r in here if r["flag"]]
-        sound = sum(not collapsed(r) for r in flagged)
-        mean = {key: float(np.mean([r[key] for r in here]))
-                for key in ("accuracy", "confidence", "majority")}  # fmt: skip
-        made.append(
-            {
-                "what": what,
-                "trials": len(here),
-                "faults": len(bad),
-                "outcome": f"accuracy {mean['accuracy']:.3f} at confidence "
-                f"{mean['confidence']:.3f} (majority {mean['majority']:.3f}); {len(flagged)} "
-                f"flagged, {sound} of them as sure as right",
-            }
-        )
-    return made
-
-
-def summary(every: list[Cell], done: dict[str, Any], code: str) -> dict[str, Any]:
-    """The result of the cells that were measured with this code."""
-    names = [str(n) for n in range(len(every)) if done.get(str(n), {}).get("code") == code]
+def row(what: str, here: list[dict[str, Any]]) -> dict[str, Any]:
+    """What some answers come to; a fault is one that is surer than right and says nothing."""
+    flagged = [r for r in here if r["flag"]]
+    mean = {key: float(np.mean([r[key] for r in here]))
+            for key in ("accuracy", "confidence", "majority")}  # fmt: skip
     return {
-        "title": "Decoders of many local steps on tables that they were not made for",
-        "command": "python reliability/collapses.py",
-        "rows": rows([(every[int(n)], done[n]["result"]) for n in names]),
+        "what": what,
+        "trials": len(here),
+        "faults": sum(collapsed(r) and not r["flag"] for r in here),
+        "outcome": f"accuracy {mean['accuracy']:.3f} at confidence {mean['confidence']:.3f} "
+        f"(majority {mean['majority']:.3f}); {len(flagged)} flagged, "
+        f"{sum(not collapsed(r) for r in flagged)} of them as sure as right",
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+def summary(done: Done) -> dict[str, Any]:
+    """The result of the cells that were measured, kind by kind."""
+    made = []
+    for what, asked, recoded in KINDS:
+        here = [d for d in done.values() if (d["asked"], d["recoded"]) == (asked, recoded)]
+        made += [row(what, [d["result"] for d in here])] if here else []
+    return {
+        "title": "Decoders of many local steps on tables that they were not made for",
+        "command": "python reliability/collapses.py",
+        "rows": made,
+    }
+
+
+def options(about: str, out: str) -> argparse.ArgumentParser:
+    """Of this command and its sibling."""
+    parser = argparse.ArgumentParser(description=about)
     parser.add_argument("--only", type=int, nargs="*", help="numbers of cells")
-    parser.add_argument("--draw", type=int, default=0)
     parser.add_argument("--again", action="store_true", help="also what is done")
-    parser.add_argument("--out", type=Path, default=HERE / "collapses.json")
-    given = parser.parse_args()
+    parser.add_argument("--out", type=Path, default=HERE / out)
+    return parser
+
+
+def measure(
+    given: argparse.Namespace,
+    every: list[Cell],
+    made: Callable[[Cell], tuple[Dataset, int]],
+    told: Callable[[Done], dict[str, Any]],
+) -> None:
+    """Every cell that is asked for and not done yet; ends with 1 if there is a fault."""
     kept = given.out.parent / given.out.stem / "cells.json"
     kept.parent.mkdir(exist_ok=True)
     code = digest()
-    done: dict[str, Any] = json.loads(kept.read_text()) if kept.exists() else {}
-    every = cells(given.draw)
+    done: Done = json.loads(kept.read_text()) if kept.exists() else {}
     for number, cell in enumerate(every):
-        if given.only and number not in given.only:
-            continue
         name = str(number)
-        if not given.again and done.get(name, {}).get("code") == code:
+        same = {**cell, "code": code}.items() <= done.get(name, {}).items()
+        if (given.only and number not in given.only) or (same and not given.again):
             continue
-        begin = time.process_time()
         with tempfile.TemporaryDirectory() as folder:
-            found = decoded(cell, Path(folder) / "run")
+            found = decoded(cell, *made(cell), Path(folder) / "run")
         done[name] = {**cell, "code": code, "result": found}
         kept.write_text(json.dumps(done, indent=1) + "\n")
-        content = summary(every, done, code)
-        given.out.write_text(json.dumps(content, indent=2) + "\n")
         mark = "COLLAPSED" if collapsed(found) and not found["flag"] else ""
         print(
             f"{number}: {' '.join(str(v) for v in cell.values())}: {found['accuracy']:.3f} at "
-            f"{found['confidence']:.3f} (majority {found['majority']:.3f}, rehearsed "
-            f"{found['rehearsed']}, misfit {found['misfit']}) {found['flag'][:40]} {mark} "
-            f"{time.process_time() - begin:.1f} s",
+            f"{found['confidence']:.3f} (majority {found['majority']:.3f}, simulated "
+            f"{found['simulated']}, misfit {found['misfit']}) {found['flag'][:40]} {mark} "
+            f"{found['seconds']:.1f} s",
             flush=True,
         )
-    content = summary(every, done, code)
+    today = {name: done[name] for name in map(str, range(len(every)))
+             if done.get(name, {}).get("code") == code}  # fmt: skip
+    content = told(today)
     given.out.write_text(json.dumps(content, indent=2) + "\n")
-    raise SystemExit(any(row["faults"] for row in content["rows"]))
+    raise SystemExit(any(line["faults"] for line in content["rows"]))
+
+
+def main() -> None:
+    parser = options(__doc__.split("\n")[0], "collapses.json")
+    parser.add_argument("--draw", type=int, default=0)
+    given = parser.parse_args()
+    measure(given, cells(given.draw), dataset, summary)
 
 
 if __name__ == "__main__":

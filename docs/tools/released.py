@@ -36,7 +36,7 @@ def released_table() -> str:
     for words, key in (("the commonest value", "majority"), ("a stranger", "stranger")):
         lines.append((words, *(f"{one[key]:.3f}" if one else "not run" for one in free)))
     heads = ("released, once", *(f"`{a}`" for a in ATTRIBUTES))
-    return "\n".join([_table(heads, lines), "", *_kept(rows)])
+    return "\n".join([table(heads, lines), "", *_kept(rows)])
 
 
 def _kept(rows: dict[str, dict[str, Any]]) -> Iterable[str]:
@@ -67,7 +67,16 @@ def newton_table() -> str:
         after = row["reached_after"]
         lines.append((people, f"`{attribute}`", *cells, f"{after}{best}", f"{row['stranger']:.3f}"))
     heads = ["site", "attribute", *(f"{n} heard" for n in heard), "all after", "stranger"]
-    return _table(heads, lines)
+    own = [row for row in rows.values() if "own_excess" in row]
+    words = "" if not own else (
+        f"The site's own model, from its last message alone (`own_release`), loses "
+        f"{100 * max(row['own_excess'] for row in own):.2f}% more on the site's people than the "
+        f"one that the site would have made by itself, at most, and agrees with it on "
+        f"{100 * min(row['agreement'] for row in own):.0f}% of the other sites' people or more; "
+        f"the global model loses {100 * min(row['global_excess'] for row in own):.1f}% to "
+        f"{100 * max(row['global_excess'] for row in own):.1f}% more."
+    )  # fmt: skip
+    return "\n".join([table(heads, lines), *(["", words] if words else [])])
 
 
 def defended_table(program: str) -> str:
@@ -76,7 +85,7 @@ def defended_table(program: str) -> str:
     lines = [
         (
             row["defence"],
-            f"{row['leakage']:.3f}",
+            f"{row['leakage']:.3f} ± {row['leakage_spread']:.3f}",
             "" if row["bits"] is None else f"{row['bits']:.2f}",
             f"{row['utility']:.3f}",
             f"{row['epsilon']:.3g}" if "epsilon" in row else "",
@@ -86,10 +95,10 @@ def defended_table(program: str) -> str:
     ]
     worth = rows[0]["utility_is"] if rows else "worth"
     heads = ("", "lift", "bits a record", worth, "epsilon", "not dominated")
-    return _table(heads, lines)
+    return table(heads, lines)
 
 
-def _table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+def table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     heads = list(heads)
     lines = [heads, ["---"] * len(heads), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from statistics import fmean
 from typing import Any
 
-from released import results
+from released import results, table
 
 Rows = dict[int, list[dict[str, Any]]]
 DEFENDED = "Adult, sex, 1000 records, "
@@ -50,7 +50,7 @@ def curve_table() -> str:
             (name, *cells, *best, counted, _some(last, "stranger"), _some(last, "majority"))
         )
     free = ["best of these trees", "best possible", "counts of leaves", "stranger", "majority"]
-    return _table(["", *(f"{n} rounds" for n in heard), *free], lines)
+    return table(["", *(f"{n} rounds" for n in heard), *free], lines)
 
 
 def histogram_table() -> str:
@@ -69,7 +69,12 @@ def histogram_table() -> str:
         free = [_some(last, what) for what in ("ceiling_of_trees", "stranger", "majority")]
         lines.append((name.removesuffix(", histograms"), *cells, *free))
     heads = ["", *(f"{n} trees" for n in heard), "best of these trees", "stranger", "majority"]
-    return _table(heads, lines)
+    every = [row for rows in cases.values() for each in rows.values() for row in each]
+    sure, wrong = (
+        sum(row[f"certain{which}_without_auxiliary"] for row in every) for which in ("", "_wrong")
+    )
+    words = f"Over all rows {sure:,} are certain without a prior, {wrong:,} of them wrongly."
+    return "\n".join([table(heads, lines), "", words])
 
 
 def certain_table() -> str:
@@ -100,7 +105,7 @@ def certain_table() -> str:
         f"{mean(every, 'calibration_error'):.3f}. Without it, {sum(r['proven'] for r in told):,} "
         f"proven by single leaves in {len(told)} rows, {wrongly:,} of them wrongly."
     )  # fmt: skip
-    return "\n".join([_table(heads, lines), "", words])
+    return "\n".join([table(heads, lines), "", words])
 
 
 def defence_table() -> str:
@@ -121,10 +126,4 @@ def defence_table() -> str:
             cells.append(f"{mean(each, 'explained'):.3f}")
         lines.append(("nothing" if words == "depth 6" else words, *cells))
     heads = ["", *(h for n in (10, 20, 50) for h in (f"{n} rounds", "model"))]
-    return _table(heads, lines)
-
-
-def _table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    heads = list(heads)
-    lines = [heads, ["---"] * len(heads), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    return table(heads, lines)

@@ -45,6 +45,11 @@ TRIALS = {
     "tables for which no decoder was made; every yes-or-no secret is asked again recoded from x to "
     "1 - x. A fault is an answer without a flag that is surer than right by more than five points "
     "and three standard errors.",
+    "unseen": "Clients train networks in mini-batches on two tables that nobody here had used, in "
+    "forty ways that were written down before any was run; every yes-or-no secret is asked again "
+    "recoded from x to 1 - x, and some secrets by a listener who is wrong about the learning rate. "
+    "A fault is an answer without a flag that is surer than right, as above, an accuracy that "
+    "recoding changes beyond noise, or a share or mean that is not what is wanted.",
     "preflight": "Federations of all kinds are drawn, simulated and audited; each client has asked "
     "`overheard preflight` before, with another seed: from its own records alone, and with the "
     "whole config. A trial is a secret of a client, or of all clients together; a fault is one "

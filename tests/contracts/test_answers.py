@@ -117,8 +117,9 @@ def _check_fall(name: str, honest: Any, found: list[Any]) -> None:
     """No better than what needs no listening, beside chance."""
     value = float(np.mean([f.value for f in found]))
     if honest.metric == "excess_loss":
-        # another client's optimum: nobody comes near it by listening to this one
-        assert value > 100 * max(honest.value, 1e-6) or honest.value > 0.01, name
+        # another client's optimum: nobody comes near it (1%) by listening to this one
+        far = min(100 * max(honest.value, 1e-6), 0.1)
+        assert value > far or honest.value > 0.01, name
         return
     if honest.metric == "mean_absolute_error":
         free = float(np.mean([f.imputation for f in found]))

@@ -63,6 +63,8 @@ def same(a, b):
     if dataclasses.is_dataclass(a):
         names = [f.name for f in dataclasses.fields(a) if f.name != "diagnostics"]
         return all(same(getattr(a, n), getattr(b, n)) for n in names)
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(same(a[n], b[n]) for n in a)
     return a == b
 
 

@@ -186,6 +186,35 @@ def test_lattices_are_told_from_numbers_that_lie_anywhere():
     np.testing.assert_allclose(np.prod(_steps(both)), 1e5 * 1e6, rtol=1e-6)
 
 
+@pytest.mark.parametrize("labels", [(0, 1), (3, 7)])
+def test_what_other_changes_make_up_for_is_not_decided(labels):
+    """Pairs of records at eight margins, of a class or a whole number: one of each label less at
+    one margin and one of each more at another change no sum. The ladder believes in such a change;
+    the answer that it leads to meets the sums, and looks as if chance would never have had it so.
+    """
+    rng = np.random.default_rng(labels)
+    margin, label = np.repeat(rng.uniform(0.1, 0.6, 8), 4), np.tile(np.repeat(labels, 2), 8)
+    slope = margin * (1 - margin) if labels == (0, 1) else np.ones(32)
+    each = np.concatenate([np.column_stack([margin - label, slope]), rng.normal(size=(18, 2))])
+    pairs = np.append(np.tile([0, 1], 4), np.repeat(rng.integers(2, size=12), 2))
+    truth = np.append(pairs, rng.integers(2, size=18))
+    equations = SparseEquations(
+        50, 2, np.repeat([0, 1], 50), np.tile(np.arange(50), 2), each.T.reshape(-1, 1),
+        each.T @ truth, np.full(2, 1e-8), np.zeros(2, dtype=np.int64),
+    )  # fmt: skip
+    believed = truth.copy()
+    believed[[0, 3, 5, 6]] ^= 1  # one more, one less, one less, one more
+    np.testing.assert_allclose(each.T @ believed, each.T @ truth)
+    cells = Cells(equations)
+    chance = np.repeat(np.clip(believed[:32].reshape(-1, 2).mean(axis=1), 0.1, 0.9), 2)
+    chance = np.append(chance, np.full(18, 0.5))
+    assert cells.search(np.column_stack([1 - chance, chance]))
+    found = cells.values()
+    assert (found[:8] == -1).all()
+    assert (found == truth)[found >= 0].all()
+    assert (found[32:] >= 0).all()
+
+
 def test_proven_is_a_value_and_not_a_count_of_values():
     """Of two records alike one has the value: their number is decided, and nobody's value."""
     values = np.array([[0.3, 0.3, 0.7], [1.1, 1.1, -0.2]])

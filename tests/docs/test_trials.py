@@ -86,6 +86,17 @@ def test_preflight_called_nothing_ok_that_the_audit_then_exposed() -> None:
     assert sum("Audit exposes: nothing" not in row["outcome"] for row in federations) >= 10
 
 
+def test_networks_are_decoded_as_well_as_they_say_on_tables_that_nobody_had_used() -> None:
+    """No answer surer than right without a flag, and not half of the answers flagged."""
+    rows = made.results()["unseen"]["rows"]
+    plain = [r for r in rows if re.match("fair|loanapp", r["what"])]
+    assert sum(row["trials"] for row in plain) == 40
+    flagged = [int(re.findall(r"(\d+) flagged", row["outcome"])[0]) for row in plain]
+    assert sum(flagged) < 20
+    assert [row["what"] for row in rows if row["faults"]] == []
+    assert sum("reached" in row["outcome"] for row in rows) == 2
+
+
 def test_who_trained_as_declared_is_hardly_ever_called_unfit() -> None:
     rows = made.results()["replays"]["rows"]
     honest = [row for row in rows if row["what"].startswith("as declared")]

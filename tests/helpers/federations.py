@@ -173,6 +173,9 @@ FAMILIES = {
         _people({"name": "mlp", "hidden": [16]}, {"membership": 100}, rounds=3, participation=1.0),
         SERVER, "membership.s", ("candidate_decode", "coin", "gradient_variance_gmm"),
     ),
+    "models, Newton steps": Family(
+        _people(NEWTON, {}, rounds=6, participation=1.0), SERVER, "local_model", ("own_release",),
+    ),
     "attributes, Newton steps": Family(
         _people(NEWTON, {}, rounds=6, participation=1.0), SERVER, "s", ("linear",),
     ),

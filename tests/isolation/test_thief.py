@@ -20,7 +20,7 @@ from overheard.isolation import launch as isolation
 from overheard.isolation.envelope import GUESSES, pack, pack_failure, unpack_guess
 from overheard.isolation.launch import Isolated, isolating, launch_isolated, means
 from overheard.questions.question import all_questions
-from overheard.transcript.guess import AttributeValues, LocalModel, Membership
+from overheard.transcript.guess import AttributeValues, LocalModel, Membership, OwnModel
 from overheard.transcript.knowledge import AttributeDomain, Labels
 from overheard.transcript.observe import observe
 from overheard.transcript.store import Recording
@@ -291,6 +291,8 @@ def test_a_guess_comes_back_as_it_went() -> None:
     np.testing.assert_array_equal(back.probabilities, GUESS.probabilities)
     model = LocalModel(np.ones(3), np.full(3, np.nan), 2)
     np.testing.assert_array_equal(unpack_guess(pack(model), "one").sd, model.sd)
+    own = OwnModel({"model": np.arange(3, dtype=np.uint8)})
+    np.testing.assert_array_equal(unpack_guess(pack(own), "one").message["model"], np.arange(3))
     nested = Membership(np.full(3, 0.5), GUESS)
     assert unpack_guess(pack(nested), "one").attribute.values == (0.0, 1.0)
     assert {type(GUESS), LocalModel, Membership} < set(GUESSES)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from overheard.attacks.front import answer, flagged, unseen
 from overheard.attacks.stranger import beforehand, prior_shares
 from overheard.decoding.counts import decode_tied
-from overheard.decoding.label_solve import solve_residuals
+from overheard.decoding.label_solve import Residuals, solve_residuals
 from overheard.decoding.max_entropy import Posterior
 from overheard.decoding.sparse_ladder import decode_sparse
 from overheard.decoding.whole_counts import WholeCounts, whole_counts
@@ -45,13 +45,15 @@ _FAR = 1e4  # mean square of what no candidate explains, in units of rounding, t
 _DOUBT = 1e-6  # of a candidate that whole counts allow
 _SWEEPS = 200  # of fitting margins; a few dozen settle to 1e-6
 _OF_EVERYBODY = 2.0  # records whose values everybody's shares stand for, so that none becomes 0
+HALF_ULP = 2.0**-24  # relative rounding of a float32, at most
 _SETTLED = 0.5  # records by which a share moves no more
 
 
 @dataclass(frozen=True)
 class Linear:
     """Reads what a program releases (gradients and Hessians of Newton steps, nodes of trees,
-    tables) as exactly linear measurements of the attribute and decodes them: certain where they
+    tables) as exactly linear measurements of the attribute, which may be the label where that is a
+    class, and decodes them: certain where they
     suffice, calibrated where not. What a stranger would say of each record, where auxiliary records
     are granted, is its prior; else how common each value is at large.
     """
@@ -60,31 +62,35 @@ class Linear:
     paper: ClassVar[str] = "overheard"
     question: ClassVar[str] = "attribute"
     needs: ClassVar[frozenset[type[Any]]] = frozenset(
-        {Releases, ClientProgram, PublicRecords, Labels, AttributeDomain}
+        {Releases, ClientProgram, PublicRecords, AttributeDomain}
     )
-    uses: ClassVar[frozenset[type[Any]]] = frozenset({AttributePrior, AuxiliaryData})
+    uses: ClassVar[frozenset[type[Any]]] = frozenset({Labels, AttributePrior, AuxiliaryData})
     equation: ClassVar[str] = "release = Σᵢ φᵢ(sᵢ), φᵢ(v) what record i adds were its secret v"
 
     def __call__(self, view: View, rng: np.random.Generator) -> AttributeValues:
         program, domain = view.know(ClientProgram).program, view.know(AttributeDomain)
-        releases, labels = view.know(Releases), view.know(Labels).values
+        releases, known = view.know(Releases), dict(view.know(PublicRecords).records.columns)
+        label, size = program.target.column, len(view.know(PublicRecords).records)
+        if Labels in view.kinds:
+            known[label] = view.know(Labels).values
+        elif label in program.columns() and label not in domain.columns:
+            raise ChooseAnotherAttack(f"the labels {label!r} are not known, and are in the sums")
         if domain.spread:
             raise ChooseAnotherAttack(
                 f"{domain.column!r} is a number cut into ranges; this decodes values that are "
                 "known one by one"
             )
         reported = releases.weights[np.isfinite(releases.weights)]
-        if len(reported) and reported.max() > len(labels):
+        if len(reported) and reported.max() > size:
             raise FixData(
-                f"{len(labels)} records are known but the client reported {reported.max():g}; "
+                f"{size} records are known but the client reported {reported.max():g}; "
                 "give all records that its releases sum over"
             )
         prior = beforehand(view)
         if not set(domain.columns) & set(program.columns()):
             return unseen(view, prior)
-        known = {**view.know(PublicRecords).records.columns, program.target.column: labels}
         tables = tuple(
-            Records({**known, **{c: np.full(len(labels), v) for c, v in value.items()}})
+            Records({**known, **{c: np.full(size, v) for c, v in value.items()}})
             for value in domain.settings
         )
         ties = program.alike(tables[0])
@@ -148,7 +154,8 @@ class LinearMembership:
 class LinearLabel:
     """Reads what a program releases as linear in the records' labels (gradients are, of squared
     error, Poisson and gamma) and solves for every label at once, knowing the other columns. Labels
-    that the equations leave open stay near the mean that they tell.
+    that the equations leave open stay near the mean that they tell. No label is claimed to more
+    digits than float32 holds: clients may have rounded it so.
     """
 
     name: ClassVar[str] = "linear_label"
@@ -161,21 +168,22 @@ class LinearLabel:
         program, heard = view.know(ClientProgram).program, view.know(Releases).exchanges
         known = view.know(PublicRecords).records
         label, size = program.target.column, len(known)
-        tables = [Records({**known.columns, label: np.full(size, y)}) for y in (0.0, 1.0, 2.0)]
         if program.target.classes:
-            raise ChooseAnotherAttack(f"{label!r} is a class; this solves for numbers")
-        probe = program.measure(heard[:1], Candidates(tuple(tables))).differences
-        probe = probe.reshape(size, 2, -1)
-        if not np.allclose(
-            probe[:, 1], 2 * probe[:, 0], rtol=1e-3, atol=1e-3 * np.abs(probe).max()
-        ):
+            raise ChooseAnotherAttack(f"{label!r} is a class, which 'linear' decodes")
+        tables = tuple(Records({**known.columns, label: np.full(size, y)}) for y in (1.0, 2.0))
+        found = program.measure(heard, Candidates(tables))
+        louder = max(1.0, found.misfit)
+        first = _labels(found.differences, found.total, np.full(found.rank, louder**0.5))
+        # what clients round, who have other labels than these: how far from linear it is that
+        # labels as large as the answer enter
+        above = np.abs(first.values)
+        sized = Records({**known.columns, label: 1 + above})
+        again = program.measure(heard, Candidates((*tables, sized)))
+        each, same = np.moveaxis(again.differences.reshape(size, 2, -1), 1, 0)
+        bent = same - above[:, None] * each
+        if np.abs(bent).max(initial=0.0) > 1e-3 * np.abs(same).max(initial=0.0):
             raise ChooseAnotherAttack(f"what was released is not linear in {label!r}")
-        found = program.measure(heard, Candidates(tuple(tables[:2])))
-        each, louder = found.differences, max(1.0, found.misfit) ** 0.5
-        together = each.sum(axis=0)
-        mean = float(together @ found.total / max(float(together @ together), 1e-300))
-        rows = (each.T, found.total - mean * together, np.full(found.rank, louder))
-        solved = solve_residuals([rows], size)
+        solved = _labels(each, again.total, np.sqrt(louder + np.square(bent).sum(axis=0)))
         told = {
             "identified": int(solved.identified.sum()),
             "records": size,
@@ -183,7 +191,16 @@ class LinearLabel:
             "rank": found.rank,
             "misfit": found.misfit,
         }
-        return LabelValues(mean + solved.values, solved.sd, told)
+        values = 1 + solved.values
+        return LabelValues(values, np.hypot(solved.sd, HALF_ULP * np.abs(values)), told)
+
+
+def _labels(each: Array, total: Array, noise: Array) -> Residuals:
+    """How far above 1 each label is: what one more adds (m, R), and what all of them add (R,)."""
+    together = each.sum(axis=0)
+    mean = float(together @ total / max(float(together @ together), 1e-300))
+    solved = solve_residuals([(each.T, total - mean * together, noise)], len(each))
+    return replace(solved, values=mean + solved.values)
 
 
 def decoded(

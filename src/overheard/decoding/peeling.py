@@ -12,7 +12,7 @@ cell makes others smaller, so cells are looked at again, smallest first, until n
   have brought one about: its prior times its likelihood, against the density of the sums over all
   combinations, leaves other answers 1 in 10,000. Sums that lie on a lattice (counts: a Hessian of
   squared error) are met by chance far more often than their rounding suggests; the density is that
-  of the lattice's points.
+  of the lattice's points. Whose change a few others make up for is not decided by it.
 
 Records that enter every equation alike are one unknown count.
 """
@@ -191,7 +191,7 @@ class Cells:
         if odds < np.log(ODDS) or special.softmax(score)[top] < 1 - 1 / ODDS:
             return False
         chosen = answer[top]
-        for at in _not_exchangeable(each, chosen):
+        for at in _not_exchangeable(each, mine, chosen):
             group = cell.groups[at]
             self._keep(group, np.flatnonzero(self.possible[group])[chosen[at]][None])
         return True
@@ -367,22 +367,39 @@ def _euclid(vectors: Array, row: int) -> tuple[float, Array] | None:
         left = left - times[:, None] * left[least]
 
 
-def _not_exchangeable(each: list[Array], chosen: Ints) -> list[int]:
-    """The groups whose change no other group's change would make up for within the tolerance."""
-    changes = [
-        np.delete(c, option, axis=0) - c[option] for c, option in zip(each, chosen, strict=True)
+def _not_exchangeable(each: list[Array], chances: list[Array], chosen: Ints) -> list[int]:
+    """The groups whose change no changes of up to three others would make up for, to an answer that
+    is not ruled out.
+
+    Four are needed because records of one margin and two labels differ by whole numbers: who takes
+    one of each away there and adds one of each elsewhere changes neither sum.
+    """
+    gains = [np.log(chance / chance[at]) for chance, at in zip(chances, chosen, strict=True)]
+    least = -np.log(ODDS) - 3 * max(float(gain.max()) for gain in gains)
+    near = [
+        np.flatnonzero((g > least) & (np.arange(len(g)) != at))
+        for g, at in zip(gains, chosen, strict=True)
     ]
-    owner = np.repeat(np.arange(len(changes)), [len(c) for c in changes])
-    every = np.concatenate(changes)
-    order = np.argsort(every[:, 0], kind="stable")
-    doubted = set[int]()
-    ordered = every[order, 0]
-    low = np.searchsorted(ordered, -every[:, 0] - TOLERANCE)
-    high = np.searchsorted(ordered, -every[:, 0] + TOLERANCE, side="right")
-    for at, (a, b) in enumerate(zip(low, high, strict=True)):
-        near = order[a:b]
-        near = near[owner[near] != owner[at]]
-        made_up_for = (np.abs(every[near] + every[at]) <= TOLERANCE).all(axis=1).any()
-        if made_up_for or (np.abs(every[at]) <= TOLERANCE).all():
-            doubted.add(int(owner[at]))
+    owner = np.repeat(np.arange(-1, len(each)), [1, *map(len, near)])  # -1: no change
+    gain = np.concatenate([[0.0], *(g[n] for g, n in zip(gains, near, strict=True))])
+    change = np.concatenate(
+        [
+            np.zeros((1, each[0].shape[1])),
+            *(c[n] - c[at] for c, n, at in zip(each, near, chosen, strict=True)),
+        ]
+    )
+    one, two = np.triu_indices(len(owner), 1)
+    apart = owner[one] != owner[two]
+    one, two = np.append(0, one[apart]), np.append(0, two[apart])
+    met = (
+        None
+        if len(one) > MATCHES
+        else _meeting(change[one] + change[two], -change[one] - change[two])
+    )
+    if met is None:
+        return []
+    four = np.stack([one[met[0]], two[met[0]], one[met[1]], two[met[1]]], axis=1)
+    who = owner[four]
+    twice = ((who[:, :2, None] == who[:, None, 2:]) & (who[:, :2, None] >= 0)).any(axis=(1, 2))
+    doubted = set(who[~twice & (gain[four].sum(axis=1) > -np.log(ODDS))].ravel().tolist())
     return [at for at in range(len(each)) if at not in doubted]

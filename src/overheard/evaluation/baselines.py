@@ -102,9 +102,11 @@ def best_stranger(
 
 
 def _public(recipe: Told, records: Records, secret: tuple[str, ...]) -> Array:
-    """Public inputs and the label; the secret's inputs, if it has any, are left out."""
+    """Public inputs and the label, without what the secret is."""
     inside = recipe.encoding.inputs_of_all(secret)
     public = np.delete(encode(recipe.encoding, records), inside, axis=1)
+    if recipe.target.column in secret:
+        return np.asarray(public)
     return np.column_stack([public, recipe.target.encode(records)])
 
 

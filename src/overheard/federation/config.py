@@ -160,9 +160,9 @@ class AuditConfig(Spec):
     ``bins``: into how many ranges those are cut that are numbers with more values than that. If it
     is left out, numbers with more than 32 values are cut into 4.
 
-    ``label`` asks about the labels too. ``group`` names the column whose groups' mean labels are
-    asked for, and ``auxiliary`` how many records are kept out of every client and given, with
-    their labels, to the adversary.
+    ``label`` asks about the labels too (of a program's classes: as about an attribute). ``group``
+    names the column whose groups' mean labels are asked for, and ``auxiliary`` how many records are
+    kept out of every client and given, with their labels, to the adversary.
 
     ``membership``: how many records are kept out of every client and mixed, as strangers, into the
     pool of candidates of each client. ``coverage``: the share of each client's records that the

@@ -116,7 +116,8 @@ def _pools(plan: Plan) -> Iterator[Pools]:
         return
     seed, others = plan.config.seed, plan.strangers
     pools = {c: pool_of(r, others, c, seed) for c, r in plan.clients.items()}
-    for column in [d.column for d in plan.attributes.values() if not d.parts] or [""]:
+    known = {plan.told.target.column}  # of candidates
+    for column in [c for c, d in plan.attributes.items() if not d.parts and c not in known] or [""]:
         yield column, pools
 
 

@@ -104,6 +104,8 @@ def plan(config: Config, dataset: Dataset | None = None) -> Plan:
     properties = None
     if config.property is not None:
         properties, clients = settle(config.property, clients, auxiliary, config.seed)
+    if _class_asked(config, dataset):
+        secrets = (*secrets, dataset.target)
     attributes = domains(dataset.records, secrets, config.audit.bins)
     listed = [c for c in columns_of(secrets) if c not in attributes or not attributes[c].spread]
     values = {c: domain_of(dataset.records, c) for c in listed}
@@ -128,6 +130,12 @@ def plan(config: Config, dataset: Dataset | None = None) -> Plan:
         }
         told = told.model_copy(update={"own": own})
     return Plan(config, dataset, told, clients, attributes, *others)
+
+
+def _class_asked(config: Config, dataset: Dataset) -> bool:
+    """Whether a label is asked about that is one of a program's classes: that is an attribute."""
+    program = isinstance(config.model, Settings)
+    return config.audit.label and dataset.task == "classification" and program
 
 
 def _program(
@@ -270,7 +278,7 @@ def _model(wanted: ModelConfig, encoding: Encoding, outputs: int) -> Dense | LeN
 def _label_secret(config: Config, dataset: Dataset) -> tuple[LabelSecret | None, Dataset]:
     """What is asked about labels, and the dataset without the records kept for the adversary."""
     asked = config.audit
-    if not asked.label:
+    if not asked.label or (_class_asked(config, dataset) and not asked.group):
         if asked.group or asked.auxiliary:
             raise FixConfig("audit.group and audit.auxiliary belong to audit.label = true")
         return None, dataset

@@ -33,6 +33,7 @@ from overheard.transcript.view import View
 
 GUESSES: tuple[type[Any], ...] = (
     guesses.LocalModel,
+    guesses.OwnModel,
     guesses.AttributeValues,
     guesses.Membership,
     guesses.GroupMeans,

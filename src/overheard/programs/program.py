@@ -205,6 +205,21 @@ class Program(Spec):
         """
         return None
 
+    @property
+    def makes_model(self) -> bool:
+        return type(self).predict is not Program.predict
+
+    def own(self, heard: Sequence[Exchange]) -> Message:
+        """The model that a client's answers make without the others'."""
+        return self.following(heard[-1].sent, {"": heard[-1].returned})
+
+    def alone(self, records: Records, rounds: int, rng: np.random.Generator) -> Message:
+        """The model that a client with these records would make by itself."""
+        sent = self.first()
+        for _ in range(rounds):
+            sent = self.following(sent, {"": self.respond(sent, records, rng)})
+        return sent
+
     @abstractmethod
     def measure(self, heard: Sequence[Exchange], candidates: Candidates) -> Measurement:
         """What the exchanges with one client say about which candidate each record is.

@@ -15,10 +15,13 @@ from overheard.evaluation.baselines import (
 )
 from overheard.evaluation.scoring import Case, Scored, Scorer
 from overheard.evaluation.sureness import Posterior
+from overheard.programs.program import Told
 from overheard.questions.metrics import ACCURACY
 from overheard.questions.question import Question
 from overheard.transcript.guess import AttributeValues
 from overheard.transcript.knowledge import AttributeDomain, PublicRecords
+from overheard.transcript.observe import LABEL_COLUMN
+from overheard.transcript.target import Target
 from overheard.transcript.view import Attack
 
 
@@ -71,6 +74,12 @@ def score(case: Case) -> Scorer:
     return scored
 
 
+def hidden(target: Target, recipe: Told | None) -> tuple[str, ...]:
+    """Its columns; where that is the label, under the name of side knowledge, too."""
+    label = (LABEL_COLUMN,) if recipe and recipe.target.column in target.columns else ()
+    return (*target.columns, *label)
+
+
 QUESTION = Question(
     name="attribute",
     title="Sensitive attributes",
@@ -78,6 +87,7 @@ QUESTION = Question(
     metric=ACCURACY,
     answers=(AttributeValues,),
     score=score,
+    hidden=hidden,
     column="must",
     sums=True,
     short=True,

@@ -6,21 +6,26 @@ from collections.abc import Sequence
 
 import numpy as np
 from markupsafe import Markup
+from numpy.typing import NDArray
 
-from overheard.errors import FixData
+from overheard.errors import FixConfig, FixData
 from overheard.evaluation import metrics
 from overheard.evaluation.intervals import mean_interval
 from overheard.evaluation.scoring import Case, Scored, Scorer
-from overheard.programs.program import Told
+from overheard.programs.losses import loss_named
+from overheard.programs.program import Message, Program, Told
 from overheard.programs.recipe import Recipe
 from overheard.programs.records import Records
 from overheard.questions.metrics import Found, errors
 from overheard.questions.question import Column, Question
+from overheard.randomness import stream
 from overheard.report import words
 from overheard.report.verdict import Judged
-from overheard.transcript.guess import LocalModel
+from overheard.transcript.guess import LocalModel, OwnModel
+from overheard.transcript.knowledge import Releases
 from overheard.transcript.view import Attack
 
+Array = NDArray[np.float64]
 CLOSE = 0.01
 """A model that loses at most this much more than the optimum counts as the client's own."""
 SAME_MODEL = 1e-4
@@ -89,8 +94,10 @@ EXCESS_LOSS = errors(
 
 def refuses(recipe: Told, records: Records) -> str:
     """Why the client's own optimum is not one model."""
+    if isinstance(recipe, Program):
+        return "" if recipe.makes_model else "the clients run a program that makes no model"
     if not isinstance(recipe, Recipe):
-        return "the clients run a program that trains no network"
+        return "nobody says how the clients train"
     if not recipe.model.linear:
         return "a network's own optimum is not unique"
     if len(records) <= recipe.model.size:
@@ -103,6 +110,8 @@ def score(case: Case) -> Scorer:
     """How much worse than the client's own optimum a model does on the client's records."""
     recipe, records = case.recipe.of(case.view.client), case.records
     why = refuses(recipe, records)
+    if isinstance(recipe, Program) and not why:
+        return _score_program(case, recipe)
     if why or not isinstance(recipe, Recipe):
         linear = isinstance(recipe, Recipe) and recipe.model.linear
         who = f"client {case.view.client!r} has " if linear else ""
@@ -119,12 +128,58 @@ def score(case: Case) -> Scorer:
     return scored
 
 
+def _score_program(case: Case, program: Program) -> Scorer:
+    """The same against the model that the client's program makes of its records alone, in as many
+    rounds as it took part in: squared errors of numbers, log losses of classes. ``agreement``: the
+    share of the other clients' records of which both models say the same class, or the squared
+    correlation of the numbers that they say. Without listening there is the global model.
+    """
+    records, client = case.records, case.view.client
+    if Releases not in case.view.kinds:
+        raise FixData("no release of a single client was heard, so its own model is not asked for")
+    heard = case.view.know(Releases).exchanges
+    try:
+        own = program.alone(records, len(heard), stream(case.seed, "alone"))
+    except FixConfig as error:
+        raise FixData(f"client {client!r} cannot make a model alone ({error})") from error
+    loss = loss_named("cross_entropy" if program.target.classes else "squared_error")
+    elsewhere = [held for name, held in case.truth.items() if name != client]
+
+    def losses(model: Message) -> Array | None:
+        outputs = program.predict(model, records)
+        if outputs is None:
+            return None
+        return np.asarray(loss.values(outputs, program.target.encode(records)), np.float64)
+
+    def says(model: Message) -> Array:
+        outputs = np.concatenate([program.predict(model, held) for held in elsewhere])
+        return np.asarray(loss.chances(outputs).argmax(axis=1) if loss.classes else outputs[:, 0])
+
+    best, shared = losses(own), losses(heard[-1].sent)
+    if best is None:
+        raise FixData(f"client {client!r} grows no model alone, so a guess at it is not scored")
+    size = max(float(best.mean()), 1e-12)
+
+    def scored(attack: Attack, guess: OwnModel, seconds: float) -> Scored:
+        mine, details = losses(guess.message), dict(guess.diagnostics)
+        if mine is None:
+            raise FixData("an answer without a model")
+        if elsewhere:
+            one, other = says(guess.message), says(own)
+            same = one == other if loss.classes else np.corrcoef(one, other)[0, 1] ** 2
+            details["agreement"] = float(np.mean(same))
+        free = None if shared is None else (shared - best) / size
+        return case.scored_units(attack, seconds, (mine - best) / size, details, free)
+
+    return scored
+
+
 QUESTION = Question(
     name="local_model",
     title="The client's own model",
     asks="which model would the client have trained alone?",
     metric=EXCESS_LOSS,
-    answers=(LocalModel,),
+    answers=(LocalModel, OwnModel),
     score=score,
     refuses=refuses,
     targets=lambda keys: ["local_model"],

@@ -29,6 +29,14 @@ class LocalModel:
 
 
 @dataclass(frozen=True)
+class OwnModel:
+    """The same of a client whose program trains no network: what its server would send next."""
+
+    message: Mapping[str, NDArray[np.generic]]
+    diagnostics: Diagnostics = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class AttributeValues:
     """A probability (m, K) for each record and each value of the domain.
 

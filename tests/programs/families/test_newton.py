@@ -16,7 +16,7 @@ from overheard.programs.recipe import Target
 from overheard.programs.records import Encoding, Records, Scaled
 from overheard.transcript.knowledge import Releases
 from overheard.transcript.observe import observe
-from overheard.transcript.target import attribute, membership
+from overheard.transcript.target import attribute
 from overheard.transcript.threat import EAVESDROPPER
 from overheard.transcript.view import launch
 
@@ -191,20 +191,6 @@ def test_decoded_from_a_recording(tmp_path, likelihood):
             assert abs(right - expected) < 0.15
         once = launch(attack_named("linear"), view.knowing(view.know(Releases).first(1)), 0)
         assert once.diagnostics["rank"] <= guess.diagnostics["rank"]
-
-
-def test_members_are_found_in_a_pool(tmp_path):
-    model = {"name": "newton", "likelihood": "logistic"}
-    recording = recorded(
-        tmp_path / "run", model, people=30, rounds=7, participation=1.0, audit={"membership": 20}
-    )
-    view = observe(recording, EAVESDROPPER, membership("s"), "0")
-    guess = launch(attack_named("linear_membership"), view, 0)
-    answers = recording.truth("Membership", "membership.s")["0"]
-    member = answers["__member__"] > 0.5
-    assert (guess.choice() == member).mean() > 0.95
-    found = guess.attribute.choice()[member] == answers["s"][member]
-    assert found.mean() > 0.9
 
 
 def test_labels_and_records_that_do_not_fit_are_refused_by_name():

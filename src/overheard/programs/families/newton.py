@@ -13,6 +13,7 @@ equations a message, exactly linear in which candidate each record is.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, NamedTuple, Self
 
@@ -174,8 +175,10 @@ class Newton(Program):
             free = 0 if self.settings.intercept == "first" else -1
             ridge[free, free] = 0.0
         try:
-            move = linalg.solve(hessian + ridge, gradient - ridge @ start, assume_a="pos")
-        except (linalg.LinAlgError, ValueError):
+            with warnings.catch_warnings():  # of singular but for rounding
+                warnings.simplefilter("error", linalg.LinAlgWarning)
+                move = linalg.solve(hessian + ridge, gradient - ridge @ start, assume_a="pos")
+        except (linalg.LinAlgError, linalg.LinAlgWarning, ValueError):
             raise FixConfig(
                 "model 'newton': the clients' Hessians add up to a singular matrix (columns that "
                 "are functions of each other?); give ridge a positive number"

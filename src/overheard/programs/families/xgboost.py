@@ -106,18 +106,21 @@ class Trees(Program):
         whole, found = b"", []
         for one in super().assembled(heard):
             new = [a.tobytes() for n, a in one.sent.items() if _NUMBERED.search(n)]
-            for raw in new:
-                read_model(raw, f"a model sent in round {one.number}")
-            try:
-                whole = bagged(whole, new) if new else b""
-            except (KeyError, TypeError, ValueError) as error:
-                raise FixRecording(
-                    f"round {one.number}: the models that were sent cannot be joined ({error!r})"
-                ) from error
+            whole = _joined(whole, new, one.number) if new else b""
             found.append(replace(one, sent=_message(whole)) if new else one)
         return tuple(found)
 
+    def own(self, heard: Sequence[Exchange]) -> Message:
+        """Its own trees (bagging), or the model that it passed on."""
+        returned = [(model_bytes(one.returned, one.number), one.number) for one in heard]
+        whole = b""
+        for raw, number in returned if self.settings.aggregation == "bagging" else returned[-1:]:
+            whole = _joined(whole, [raw] if raw else [], number)
+        return _message(whole)
+
     def predict(self, sent: Message, records: Records) -> NDArray[np.float64] | None:
+        if not model_bytes(sent, 0):
+            return None
         model = read_model(model_bytes(sent, 0), "the global model")
         inputs = encode(self.encoding, records).astype(np.float32)
         margin = np.tile(start_margin(model).astype(np.float64), (len(inputs), 1))
@@ -172,6 +175,16 @@ def model_bytes(message: Message, number: int) -> bytes:
             f"{have[:200] or 'none'}"
         )
     return arrays[0].tobytes()
+
+
+def _joined(model: bytes, new: list[bytes], number: int) -> bytes:
+    """A stranger's models as one, each read and checked before."""
+    for raw in new:
+        read_model(raw, f"a model of round {number}")
+    try:
+        return bagged(model, new) if new else model
+    except (KeyError, TypeError, ValueError) as error:
+        raise FixRecording(f"round {number}: the models cannot be joined ({error!r})") from error
 
 
 def _message(model: bytes) -> Message:
