@@ -175,39 +175,40 @@ def calibration(rows: list[dict[str, Any]]) -> float:
     return float(sum(abs(w[1] - w[2]) for w in width.values()) / total)
 
 
+def code() -> str:
+    """The digest of the code that the rows depend on."""
+    attacks = "overheard.attacks.attribute"
+    named = (f"{attacks}.partial_decode", f"{attacks}.max_entropy", "overheard.evaluation.rungs")
+    return code_of(stands_on(*named))
+
+
 def main() -> None:
     """Run what is missing, and print the table."""
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--only", nargs="+", default=list(CASES), choices=list(CASES))
     options = parser.parse_args()
-    of_code = code_of(
-        stands_on(
-            "overheard.attacks.attribute.partial_decode",
-            "overheard.attacks.attribute.max_entropy",
-            "overheard.evaluation.rungs",
-        )
-    )
-    there = json.loads(OUT.read_text()) if OUT.exists() else {}
-    cases = there.get("cases", {}) if there.get("code") == of_code else {}
+    rows = json.loads(OUT.read_text()) if OUT.exists() else {}
+    today = code()
     for name in options.only:
-        for seed in range(FIRST_SEED, FIRST_SEED + options.seeds):
-            if str(seed) not in cases.setdefault(name, {}):
-                cases[name][str(seed)] = measured(name, seed)
-                made = {"command": COMMAND, "code": of_code, "cases": cases}
-                OUT.write_text(json.dumps(made, indent=1) + "\n")
+        keys = [f"{name}; seed {FIRST_SEED + number}" for number in range(options.seeds)]
+        for key in keys:
+            if rows.get(key, {}).get("code") != today:
+                rungs = measured(name, int(key.split()[-1]))
+                rows[key] = {"command": COMMAND, "code": today, "rungs": rungs}
+                OUT.write_text(json.dumps(rows, indent=1) + "\n")
         print(name)
         for rung in LADDER:
-            rows = [of[rung.name] for of in cases[name].values()]
-            kept = [row for row in rows if not row["flag"]] or rows
+            found = [rows[key]["rungs"][rung.name] for key in keys]
+            kept = [row for row in found if not row["flag"]] or found
             figures = {k: fmean(r[k] for r in kept) for k in ("accuracy", "confidence", "stranger")}
             print(
                 f"  {rung.name:14s} {figures['accuracy']:.3f} (expects {figures['confidence']:.3f},"
                 f" calibration error {calibration(kept):.3f}), stranger {figures['stranger']:.3f},"
                 f" certain {sum(r['certain'] for r in kept)}"
                 f" ({sum(r['certain_right'] for r in kept)} right),"
-                f" flagged {sum(bool(r['flag']) for r in rows)} of {len(rows)},"
-                f" {fmean(r['seconds'] for r in rows):.1f} s",
+                f" flagged {sum(bool(r['flag']) for r in found)} of {len(found)},"
+                f" {fmean(r['seconds'] for r in found):.1f} s",
                 flush=True,
             )
 

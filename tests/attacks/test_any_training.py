@@ -12,6 +12,9 @@ from federations import FAMILIES, heard, score
 from torch import nn
 
 from overheard import attacks
+from overheard.attacks import any_training
+from overheard.attacks.attribute.max_entropy import MaxEntropy
+from overheard.attacks.by_simulation import Answer
 from overheard.data.dataset import Dataset
 from overheard.errors import ChooseAnotherAttack
 from overheard.programs import trusted
@@ -102,6 +105,21 @@ def test_batches_in_an_unknown_order(settings: dict[str, Any], federate: Federat
     sure = float(guess.probabilities.max(axis=1).mean())
     assert abs(found - sure) < 0.12
     assert abs(found - float(guess.diagnostics["simulated_accuracy"])) < 0.15
+
+
+@pytest.mark.parametrize(("simulated", "used"), [(0.99, 5), (0.8, 7)])
+def test_further_rounds_are_used_where_few_are_vague(
+    simulated: float, used: int, monkeypatch: pytest.MonkeyPatch, federate: Federate
+) -> None:
+    def answered(link: Any, recipe: Any, candidates: Any, prior: Any, rng: Any) -> Answer:
+        notes = {"simulated_accuracy": simulated, "misfit": 1.0, "rounds_used": len(link)}
+        return Answer(prior, "direct_response", "", notes)
+
+    monkeypatch.setattr(any_training, "by_simulation", answered)
+    recording = federate(NETWORK, **{**SMALL, "rounds": 7}, batch_size=8, **ADAM)
+    view = heard(ATTRIBUTE, recording)
+    guess = launch(MaxEntropy(seeds=0), view, 0)
+    assert guess.diagnostics["rounds_used"] == used
 
 
 def swapped_coding(dataset: Dataset) -> Dataset:

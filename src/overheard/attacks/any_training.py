@@ -21,22 +21,22 @@ from overheard.errors import ChooseAnotherAttack
 from overheard.programs.networks import network
 from overheard.programs.orders import Place
 from overheard.programs.recipe import Recipe
+from overheard.programs.response import coordinates
+from overheard.programs.simulated import MEMORY, Candidates, simulate, stretches
 from overheard.programs.simulated import RESPONDING as REPLAYS
-from overheard.programs.simulated import Candidates, simulate
 from overheard.transcript.knowledge import BatchOrder, Link
 
 Array = NDArray[np.float64]
 
-FEWEST_ROUNDS, MOST_ROUNDS, ROUND_NUMBERS = 5, 24, 10_000_000
-"""Rounds that are used, spread evenly, each of which costs as much as the first: as many as hold so
-many numbers, within these bounds."""
-MOST_NUMBERS = 500_000_000
-"""Numbers of all columns and noise columns together: 2 GB in float32."""
+FEWEST_ROUNDS, MOST_ROUNDS = 5, 24
+"""Rounds that are used, spread evenly, each of which costs as much as the first: so few, and if
+they leave the answer vague so many."""
 
 MOST_MIXED = 2000
 """Candidates of all records of a model that normalises over the batch: each is replayed some ten
 times."""
 
+_CLEAR = 0.95  # accuracy of simulated clients from which further rounds are not worth their time
 _FAR_OFF = 100.0  # of the misfit allowed, from which only noise that nobody told of explains it
 _CLIPPED = 0.9  # updates shorter than this part of simulated clients' were scaled down
 
@@ -68,18 +68,25 @@ def decode_training(client: Client, rng: np.random.Generator) -> Answer:
         return found
     if network(client.recipe).mixes:
         return Answer(client.prior, "prior", UNSOLVED, {"rank": 0, "rounds_used": 1})
-    afford = ROUND_NUMBERS // _numbers(client.recipe, client.candidates)
-    used = spread(len(client.link), min(max(afford, FEWEST_ROUNDS), MOST_ROUNDS))
-    client = replace(client, link=only(client.link, used))
-    if client.clipped:
-        client = replace(client, link=_unclipped(client, rng))
-    found = _simulated(client, rng)
+    few, found = _with(client, FEWEST_ROUNDS, rng)
+    vague = float(found.notes["simulated_accuracy"]) < _CLEAR and not found.flag
+    if vague and len(client.link) > len(few.link):
+        few, found = _with(client, MOST_ROUNDS, rng)
+    client = few
     if float(found.notes["misfit"]) > _FAR_OFF and not client.link.noise_sd:
         sd = _unexplained(client, rng)
         again = _simulated(replace(client, link=replace(client.link, noise_sd=sd)), rng)
         if not again.flag:
             found = replace(again, notes={**again.notes, "noise_found": sd})
     return replace(found, probabilities=tied(found.probabilities, client.ties))
+
+
+def _with(client: Client, rounds: int, rng: np.random.Generator) -> tuple[Client, Answer]:
+    """The client as it is heard in so many rounds, and the answer."""
+    client = replace(client, link=only(client.link, spread(len(client.link), rounds)))
+    if client.clipped:
+        client = replace(client, link=_unclipped(client, rng))
+    return client, _simulated(client, rng)
 
 
 def _simulated(client: Client, rng: np.random.Generator) -> Answer:
@@ -128,7 +135,7 @@ def replayed(client: Client) -> Answer | None:
     net, known = network(recipe), (candidates, client.prior, client.ties)
     if net.chance or link.noise_sd or client.changed or recipe.private is not None:
         return None
-    if _numbers(recipe, candidates) > MOST_NUMBERS:
+    if _bytes(recipe, candidates) > MEMORY:
         return None
     first = only(link, np.arange(1))
     if recipe.full_batch:
@@ -142,10 +149,10 @@ def replayed(client: Client) -> Answer | None:
     return Replay(first, recipe, *known, [order]).answer()
 
 
-def _numbers(recipe: Recipe, candidates: Candidates) -> int:
-    """Of all columns and noise columns together."""
+def _bytes(recipe: Recipe, candidates: Candidates) -> int:
+    """Of all columns of a replay together, with what it keeps of its clients."""
     values, n, _ = candidates.inputs.shape
-    return int(n * (values + 7) * min(recipe.model.size, max(3000, 8 * n * (values - 1))))
+    return int(8 * n * (values + 7) * min(recipe.model.size, max(3000, 8 * n * (values - 1))))
 
 
 def _refuse(recipe: Recipe, candidates: Candidates) -> None:
@@ -160,9 +167,9 @@ def _refuse(recipe: Recipe, candidates: Candidates) -> None:
             "decodes models that treat records one by one; this one normalises over the batch, "
             f"which is decoded of full batches with up to {MOST_MIXED} candidates of all records"
         )
-    numbers = _numbers(recipe, candidates)
-    if numbers > MOST_NUMBERS:
+    times = stretches(recipe, candidates.members)
+    if coordinates(candidates, times, values) < n**0.5:
         raise ChooseAnotherAttack(
-            f"{n} records with {values} candidates and {recipe.model.size} parameters need "
-            f"{numbers:.2g} numbers at once, beyond {MOST_NUMBERS:.2g}; audit a smaller client"
+            f"{n} records with {values} candidates leave too few of the {recipe.model.size} "
+            f"parameters within {MEMORY / 1e9:.0f} GB; audit a smaller client"
         )

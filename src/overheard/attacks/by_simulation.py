@@ -19,23 +19,21 @@ from overheard.decoding.ladder import POOR_FIT, UNSOLVED
 from overheard.decoding.measurement import Measurement, from_gram
 from overheard.decoding.noisy import few_equations, learned_share, noisy_posterior, tilted
 from overheard.decoding.tempering import temperature_of, tempered
+from overheard.programs.networks import network
 from overheard.programs.recipe import Recipe
-from overheard.programs.response import (
-    Setting,
-    Whitened,
-    linearise,
-    whiten,
-)
-from overheard.programs.simulated import Candidates
+from overheard.programs.response import Setting, linearise
+from overheard.programs.simulated import MEMORY, Candidates
 from overheard.programs.slots import States, kinds_of_states
+from overheard.programs.whitened import Whitened, whiten
 from overheard.transcript.knowledge import Link
 
 Array = NDArray[np.float64]
 Choice = NDArray[np.int64]
 
-CLIENTS, FITTED = 32, 16
-"""Simulated clients of a round, and those of them that give the noise its shape; the others judge
-the answers."""
+CLIENTS, FEW_CLIENTS, HELD = 272, 32, 16
+"""Simulated clients of a round; so many where they train one by one, or where it is unknown who
+takes part (more made the answers worse); and those of them that judge the answers: the others give
+the noise its shape."""
 JUDGED = 800
 """Records of simulated clients whose decoding is judged, at least."""
 PASSES = 3
@@ -44,12 +42,13 @@ WEAK = 0.1
 """Directions below this many noise units are dropped."""
 OVERSURE = "oversure: surer than simulated clients of this recipe are decoded right"
 
-_OPEN = 0.3  # share of an even guess in the belief at which a later pass is linearised
+_OPEN = 0.3  # share of the prior in the belief at which a later pass is linearised
 _STRANGE, _SPREADS = 1.3, 5.0  # what no answer explains, relative to simulated clients' mean, up to
 # which a fit is good: that much, or so many of their own standard deviations
-_OPERATIONS = 5e10  # that factorising all rounds with slots may cost
+_OPERATIONS = 1e10  # that factorising all rounds with slots may cost, which sweeps do tens of times
 _LEAST = 1e-9  # probability that one round leaves to a candidate
 _SETTLED = -1e-3  # mean log-likelihood from which no further pass is needed
+_MOVED = 0.1  # mean change of a probability up to which a linearisation still holds
 _LOUDER = 0.1  # confidence beyond the simulated clients' accuracy that is flagged
 
 
@@ -76,9 +75,10 @@ def by_simulation(
     which = int(np.argmax([one.worth for one in found]))
     best, states, belief = found[which], ways[which], found[which].probabilities
     for number in range(1, PASSES):
-        if best.worth > _SETTLED and fit.misfit <= fit.allowed:
+        settled = best.worth > _SETTLED or np.abs(belief - prior).mean() < _MOVED
+        if settled and fit.misfit <= fit.allowed:
             break
-        again = tried.decoded((1 - _OPEN) * belief + _OPEN / belief.shape[1], states)
+        again = tried.decoded((1 - _OPEN) * belief + _OPEN * prior, states)
         alike = absent or len(states.slots) == 1
         if alike and again.misfit / again.allowed < fit.misfit / fit.allowed:
             fit = again  # clients drawn from the belief are more like this one
@@ -87,7 +87,7 @@ def by_simulation(
         belief = again.probabilities
     if fit.misfit > fit.allowed and len(states.slots) > 1:
         # a client far from the first belief is not like those drawn from it
-        again = tried.decoded((1 - _OPEN) * belief + _OPEN / belief.shape[1], ways[0])
+        again = tried.decoded((1 - _OPEN) * belief + _OPEN * prior, ways[0])
         fit = min(fit, again, key=lambda one: one.misfit / one.allowed)
     confidence = float(best.probabilities.max(axis=1).mean())
     flag = ""
@@ -114,6 +114,13 @@ def by_simulation(
             "rounds_used": len(link),
         },
     )
+
+
+def clients(recipe: Recipe, candidates: Candidates) -> int:
+    """How many are simulated: as many as train in a few seconds, and as fit into the memory."""
+    many = network(recipe).factored and candidates.present.all()
+    each = 4 * candidates.members * candidates.inputs.shape[2] + 16 * recipe.model.size
+    return max(2 * HELD, min(CLIENTS if many else FEW_CLIENTS, int(MEMORY / 8 / each)))
 
 
 def _affordable(states: States, link: Link, recipe: Recipe, prior: Array) -> bool:
@@ -159,7 +166,7 @@ class _Tried:
 
     def decoded(self, belief: Array, states: States) -> _Judged:
         """Linearised at a belief (n, K), with so much of the order decoded along."""
-        chosen = self.candidates.drawn(belief, CLIENTS, self.rng)
+        chosen = self.candidates.drawn(belief, clients(self.recipe, self.candidates), self.rng)
         rounds: list[tuple[Whitened, Choice]] = []
         messages = zip(self.link.sent, self.link.returned, rounding(self.link), strict=True)
         for message in messages:
@@ -169,7 +176,7 @@ class _Tried:
             told = 0.0 if silent else self.link.noise_sd
             at = Setting(self.recipe, self.candidates, states, belief, told)
             one = linearise(at, message, chosen, self.rng)
-            white = whiten(one, FITTED)
+            white = whiten(one, len(chosen) - HELD)
             if rounds and len(states.slots) == 1:
                 rounds = [(rounds[0][0] + white, one.chosen)]  # their noises are independent
             else:
@@ -189,18 +196,20 @@ class _Round:
         self.states = states
         count = len(states.slot)
         self.white = white
-        measured = from_gram(white.gram, white.heard, 1.0, candidates=count, floor=WEAK)
-        held = white.simulated[FITTED:].T
-        totals = linalg.lstsq(measured.differences, held, check_finite=False)[0].T
-        told = [np.tensordot(np.eye(count)[s], measured.features, 2) for s in truth[FITTED:]]
+        kept = np.einsum("nr,nr->r", white.rows, white.rows) > WEAK**2
+        apart = white.rows[:, kept].reshape(-1, count - 1, int(kept.sum()))
+        features = np.concatenate([np.zeros_like(apart[:, :1]), apart], axis=1)
+        measured = Measurement(features, white.heard[kept])
+        totals = white.simulated[-HELD:, kept]
+        told = [np.tensordot(np.eye(count)[s], measured.features, 2) for s in truth[-HELD:]]
         left = totals - np.array(told)
         noise = float(np.mean(left**2)) if left.size else 1.0
-        self.noise = max(noise * (1 + 1 / FITTED), 1e-6)
+        self.noise = max(noise * (1 + 1 / (len(truth) - HELD)), 1e-6)
         self.rank = max(measured.rank - white.counted, 0)
         self.measured = measured.inflated(float(np.sqrt(self.noise)))
         self.totals = totals / np.sqrt(self.noise)
         # what lies outside of all columns' span, relative to held-out simulated clients
-        outside = white.energies[FITTED:] - np.einsum("br,br->b", totals, totals)
+        outside = white.energies[-HELD:] - np.einsum("br,br->b", totals, totals)
         mean = max(float(np.mean(outside)), 1e-300)
         ours = max(white.energy - float(measured.total @ measured.total), 0.0)
         self.misfit = ours / mean
@@ -214,12 +223,12 @@ class _Round:
         """The message. What strays further outside of all columns' span than simulated clients'
         does so inside, too."""
         strayed = float(np.sqrt(max(self.misfit, 1.0))) if len(self.states.slots) > 1 else 1.0
-        return self.measured.inflated(strayed), self.white.heard
+        return self.measured.inflated(strayed), self.white.rows @ self.white.heard
 
     def simulated(self, number: int) -> _Heard:
         """The same of a simulated client that had no part in the noise's shape."""
         measured = replace(self.measured, total=self.totals[number])
-        return measured, self.white.simulated[FITTED + number]
+        return measured, self.white.rows @ self.white.simulated[number - HELD]
 
     def found(self, measured: Measurement, before: Array) -> Array:
         """Probabilities of the states (n, Z), given those of the candidates before (n, K)."""
@@ -240,18 +249,19 @@ class _Round:
         """
         means, roots = self.states.given(found)
         n, free, _ = means.shape
+        products = self.white.rows @ self.white.rows.T
         apart = means[:, :, 1:] - means[:, :, :1]
-        cross = cross - self.white.gram @ means[:, :, 0].ravel()
+        cross = cross - products @ means[:, :, 0].ravel()
 
         def onto(columns: Array, right: Array) -> Array:
             made = np.einsum("nfc,nfq->ncq", columns, right.reshape(n, free, -1), optimize=True)
             return np.asarray(made.reshape(n * columns.shape[2], -1) / self.noise)
 
-        noisy = onto(roots, self.white.gram).T
+        noisy = onto(roots, products).T
         inner = onto(roots, noisy) * self.noise
         inner[np.diag_indices(len(inner))] += 1.0
         lower = linalg.cholesky(inner, lower=True, check_finite=False)
-        signal = onto(apart, self.white.gram).T
+        signal = onto(apart, products).T
         right = np.column_stack([onto(roots, signal) * self.noise, onto(roots, cross)])
         right = linalg.solve_triangular(lower, right, lower=True, check_finite=False)
         gram = onto(apart, signal) * self.noise - right[:, :-1].T @ right[:, :-1]
@@ -278,8 +288,8 @@ def _decoded(rounds: list[_Round], messages: list[_Heard], prior: Array) -> Arra
 def _judged(rounds: list[_Round], chosen: Choice, prior: Array) -> _Judged:
     """Decode the message, and simulated clients to see what such answers are worth."""
     n = len(prior)
-    judges = min(len(chosen) - FITTED, max(2, -(-JUDGED // n)))
-    secrets = list(chosen[FITTED : FITTED + judges])
+    judges = min(HELD, max(2, -(-JUDGED // n)))
+    secrets = list(chosen[-HELD:][:judges])
     found = _decoded(rounds, [one.heard() for one in rounds], prior)
     theirs = [
         _decoded(rounds, [one.simulated(number) for one in rounds], prior)

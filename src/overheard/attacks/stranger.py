@@ -30,7 +30,7 @@ from overheard.transcript.view import View
 
 Array = NDArray[np.float64]
 STRENGTHS = (0.01, 0.1, 1.0)
-"""Of the stranger's ridge, strongest first; cross-validation chooses."""
+"""Of the stranger's ridge, strongest first."""
 MOST_REMEMBERED = 128
 """Models of strangers; each takes about a hundred kilobytes."""
 
@@ -63,9 +63,9 @@ def beforehand(view: View, records: Records | None = None, labels: Any = None) -
     auxiliary records tell the attribute, else how common each value is.
 
     The stranger is a logistic regression on everything public (and the labels, if they are known),
-    its ridge chosen by cross-validation. records, labels: if not those of the view's client.
-    Columns that are not known are left out, and the stranger learns from records with as many wrong
-    cells as those that it is asked about are said to have.
+    or boosted trees: ridge and kind are chosen by cross-validation. records, labels: if not those
+    of the view's client. Columns that are not known are left out, and the stranger learns from
+    records with as many wrong cells as those that it is asked about are said to have.
     """
     domain = view.know(AttributeDomain)
     if records is None:
@@ -119,6 +119,7 @@ def remembered(store: dict[str, Any], make: Callable[[], Any], *learned_from: An
 
 
 def _stranger(inputs: Array, secret: NDArray[Any], rarest: int) -> Any:
+    from sklearn.ensemble import HistGradientBoostingClassifier
     from sklearn.linear_model import LogisticRegression
     from sklearn.metrics import log_loss
     from sklearn.model_selection import cross_val_predict
@@ -126,9 +127,11 @@ def _stranger(inputs: Array, secret: NDArray[Any], rarest: int) -> Any:
     from sklearn.preprocessing import StandardScaler
 
     folds = 3
-    models = [
+    models: list[Any] = [
         make_pipeline(StandardScaler(), LogisticRegression(C=c, max_iter=2000)) for c in STRENGTHS
     ]
+    # where texts are numbers, what goes with them is no straight line
+    models.append(HistGradientBoostingClassifier(max_iter=60, max_leaf_nodes=15, random_state=0))
     if rarest < folds:
         return models[0].fit(inputs, secret)
     losses = [

@@ -204,7 +204,7 @@ def _sweeps(
         new = tilt(prior, *cavity)
         change = float(np.abs(new - p).max()) if count else np.inf
         p, count = new, count + 1
-        target_precision, target_shift = _match(p, *cavity)
+        target_precision, target_shift = match(p, *cavity)
         precision = (1.0 - damping) * precision + damping * target_precision
         shift = (1.0 - damping) * shift + damping * target_shift
     residual = total - p[:, 1:].ravel() @ features.reshape(p[:, 1:].size, total.size)
@@ -214,7 +214,7 @@ def _sweeps(
     return _Stage(p, chi2, total.size, already + count, accepted)
 
 
-def _match(probabilities: Array, precision: Array, shift: Array) -> tuple[Array, Array]:
+def match(probabilities: Array, precision: Array, shift: Array) -> tuple[Array, Array]:
     """Sites that give the Gaussian posterior the moments of the tilted distribution.
 
     Where the cavity is surer than the discrete moments allow, the exact site has a negative

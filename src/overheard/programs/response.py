@@ -32,7 +32,14 @@ from scipy import linalg
 
 from overheard.programs.networks import Network, network
 from overheard.programs.recipe import Recipe
-from overheard.programs.simulated import Candidates, Simulated, Stretches, simulate, stretches
+from overheard.programs.simulated import (
+    MEMORY,
+    Candidates,
+    Simulated,
+    Stretches,
+    simulate,
+    stretches,
+)
 from overheard.programs.slots import Slots, States
 
 Array = NDArray[np.float64]
@@ -44,12 +51,13 @@ ORDER_COLUMNS = 4
 EQUATIONS = 8
 """Coordinates a candidate that are used, those that say most: more add little and cost much."""
 FEWEST_EQUATIONS = 3000
+NUMBERS = 8e6
+"""Of the columns of one candidate of all records: more coordinates were tried of 5,210 records, and
+say no more."""
 
 _LEAST = 0.1  # of a coordinate's variance that stays its own where simulated clients give the rest
-_SINGLE = 1e-6  # what single precision leaves of a sum of squares, relative to the largest
 _UNEVEN = 0.5  # part of the order noise that is also taken as independent between coordinates
 _TRUSTED = 0.7  # of what simulated clients show beyond the order's columns
-_PARTS = (0.1, 0.3, 0.6, 0.9)  # of the noise's covariance that simulated clients may give
 _COUNTED = 0.3  # sd of the number of records that a slot takes, which is known
 
 
@@ -105,7 +113,7 @@ def linearise(
     which = telling(parts, done.ends.astype(np.float64).var(axis=0) + noise**2, rng)
     columns, order, first = parts.made(which, rng)
     if len(order) > len(which):  # as many columns as coordinates say the same
-        values, axes = np.linalg.eigh((order.T @ order).astype(np.float64))
+        values, axes = linalg.eigh((order.T @ order).astype(np.float64), driver="evd")
         order = (axes * np.sqrt(np.maximum(values, 0.0))).T.astype(np.float32)
     begin = sent[which].astype(np.float64) + first
     told = indicators(truth, len(states.slot)) @ columns
@@ -180,10 +188,15 @@ class Parts:
     ) -> NDArray[np.float32]:
         theta = self.done.path[j] if client is None else self.done.paths[client, j]
         scale = (self.done.response[j][which] / self.candidates.members).astype(np.float32)
-        x, y = inputs[records].astype(np.float64), self.candidates.labels[k][records]
-        rows = self.net.rows(theta.astype(np.float64), x, y)
-        rows = rows if self.clip is None else rows.clipped(self.clip)
-        return np.asarray(rows.columns(which).astype(np.float32) * scale)
+        theta, labels = theta.astype(np.float64), self.candidates.labels[k]
+        made = np.empty((len(records), len(which)), np.float32)
+        some = max(1, int(MEMORY / 64 / theta.size))  # records whose whole gradients are held
+        for begin in range(0, len(records), some):
+            part = records[begin : begin + some]
+            rows = self.net.rows(theta, inputs[part].astype(np.float64), labels[part])
+            rows = rows if self.clip is None else rows.clipped(self.clip)
+            made[begin : begin + some] = rows.columns(which).astype(np.float32) * scale
+        return made
 
     def power(self, which: Indices, records: Indices) -> Array:
         """Sum of squares (R,) of candidates' differences to the first."""
@@ -304,98 +317,24 @@ class Parts:
         return np.asarray(made * np.sqrt(chances)[:, None, None])
 
 
+def coordinates(candidates: Candidates, times: Stretches, states: int) -> int:
+    """How many coordinates of the model are used at most: as many as say more than they cost.
+
+    In memory: columns of every state, what each stretch adds (with its deviations, whole and mixed)
+    and the order's columns.
+    """
+    values, n, _ = candidates.inputs.shape
+    wanted = max(FEWEST_EQUATIONS, EQUATIONS * n * (values - 1))
+    each = 4 * n * (2 * states + 3 * len(times.groups) + 2 * ORDER_COLUMNS)
+    return int(min(wanted, NUMBERS / n, MEMORY / each))
+
+
 def telling(parts: Parts, spread: Array, rng: np.random.Generator) -> Indices:
     """The coordinates in which candidates differ most, in units of what else moves them."""
-    candidates = parts.candidates
-    n, values = candidates.inputs.shape[1], len(candidates.present)
-    some = np.sort(rng.permutation(n)[:64])
+    some = np.sort(rng.permutation(parts.candidates.inputs.shape[1])[:64])
     power = parts.power(np.arange(len(spread)), some) / spread
     live = np.flatnonzero(power > 0)
-    most = max(FEWEST_EQUATIONS, EQUATIONS * n * (values - 1))
+    most = coordinates(parts.candidates, parts.times, len(parts.states.slot))
     if len(live) > most:
         live = np.sort(live[np.argsort(-power[live], kind="stable")[:most]])
     return live
-
-
-@dataclass(frozen=True)
-class Whitened:
-    """Inner products of rounds' columns under the inverse of their noise's covariance.
-
-    gram: (n, n); heard: (n,) of the columns with the returned model less the simulated clients'
-    mean; simulated: (S, n) the same of each simulated client; energies for the fit; counted:
-    equations that say how many records a slot takes.
-    """
-
-    gram: Array
-    heard: Array
-    simulated: Array
-    energy: float
-    energies: Array
-    counted: int
-
-    def __add__(self, other: Whitened) -> Whitened:
-        """Rounds add up, as their noises are independent."""
-        return Whitened(
-            self.gram + other.gram,
-            self.heard + other.heard,
-            self.simulated + other.simulated,
-            self.energy + other.energy,
-            self.energies + other.energies,
-            self.counted,
-        )
-
-
-def whiten(one: Linearised, fitted: int) -> Whitened:
-    """Under the covariance of the noise: part what the order's columns say, part what the first
-    ``fitted`` simulated clients show, in the proportion that suits the others best (Woodbury).
-    The first give the centre of the others, all of them that of the model heard."""
-    centre, early = one.left.mean(axis=0), one.left[:fitted].mean(axis=0)
-    weights = indicators(one.chosen, one.columns.shape[0] // one.chosen.shape[1] + 1)
-    told = np.asarray(weights @ one.columns, dtype=np.float64)
-    targets = np.vstack([one.heard - centre, told + one.left - early])
-    shown = (one.left[:fitted] - early) / np.sqrt(max(fitted - 1, 1))
-    models = [_Covariance(one, shown, part) for part in _PARTS]
-    best = max(models, key=lambda model: model.likelihood(one.left[fitted:] - early))
-    gram, cross, square = best.products(one.columns, targets)
-    gram += one.counts.T @ one.counts
-    cross += (one.counts.T @ one.sizes)[:, None]
-    square += one.sizes @ one.sizes
-    gram = (gram + gram.T) / 2
-    gram[np.diag_indices(len(gram))] *= 1 + _SINGLE
-    return Whitened(gram, cross[:, 0], cross[:, 1:].T, float(square[0]), square[1:], len(one.sizes))
-
-
-class _Covariance:
-    """``columns' columns + sd^2``: part from simulated clients, the rest from the order's model."""
-
-    def __init__(self, one: Linearised, shown: Array, part: float) -> None:
-        self.sd = np.sqrt((1 - part) * one.variance + part * one.floor)
-        rows = np.vstack([np.sqrt(1 - part) * one.order, np.sqrt(part) * shown]) / self.sd
-        self.order = rows.astype(np.float32)
-        inner = (self.order @ self.order.T).astype(np.float64)
-        inner[np.diag_indices(len(inner))] += 1.0 + _SINGLE * float(np.diagonal(inner).max())
-        self.factor = linalg.cholesky(inner, lower=True, overwrite_a=True, check_finite=False)
-
-    def _half(self, right: NDArray[np.floating[Any]]) -> Array:
-        """So that products of halves are what the columns take away (Woodbury)."""
-        seen = self.order @ right.T
-        return np.asarray(
-            linalg.solve_triangular(self.factor, seen, lower=True, check_finite=False)
-        )
-
-    def likelihood(self, noises: Array) -> float:
-        """Log-likelihood of draws (S, R), up to a constant, at the size that suits them."""
-        white = noises / self.sd
-        square = float((white**2).sum() - (self._half(white) ** 2).sum()) / max(len(noises), 1)
-        volume = float(np.log(np.diagonal(self.factor)).sum() + np.log(self.sd).sum())
-        return -volume - 0.5 * len(self.sd) * float(np.log(max(square / len(self.sd), 1e-12)))
-
-    def products(self, columns: NDArray[np.float32], targets: Array) -> tuple[Array, Array, Array]:
-        """Inner products of columns, with targets, and of targets with themselves."""
-        white, targets = columns / self.sd, targets / self.sd
-        of_columns, of_targets = self._half(white), self._half(targets)
-        return (
-            white @ white.T - of_columns.T @ of_columns,
-            white @ targets.T - of_columns.T @ of_targets,
-            np.einsum("tr,tr->t", targets, targets) - np.einsum("ct,ct->t", of_targets, of_targets),
-        )

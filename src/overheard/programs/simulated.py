@@ -28,6 +28,8 @@ MOST_STRETCHES = 12
 """Of all epochs together; of more epochs, some are taken together."""
 RESPONDING = 4
 """Simulated clients along whose paths the rule is differentiated."""
+MEMORY = 4e9
+"""Bytes that decoding a round may take."""
 BENT = 2
 """Simulated clients whose own paths say how far a record's contribution varies with the path."""
 
@@ -170,22 +172,30 @@ def simulate(
     paths = np.zeros((BENT, *path.shape), np.float32)
     gradients: list[Wire] = []
     curved = not is_linear(recipe)
+    # of each a gradient at every step is kept
+    responding = max(1, min(RESPONDING, int(MEMORY / 8 / (4 * times.steps * sent.size))))
 
     def trace(step: int, theta: Wire, gradient: Wire) -> None:
         j = place[step]
         path[j] += theta.mean(axis=0) / len(times.groups[j])
         paths[: len(theta), j] += theta[:BENT] / len(times.groups[j])
         if curved:
-            gradients.append(gradient[:RESPONDING].astype(np.float64))
+            gradients.append(gradient[:responding].astype(np.float32))
 
     data = candidates.shards(chosen, sent.dtype, rng)
     longest = data.inputs.shape[1]
     epochs = 0 if recipe.full_batch else recipe.epochs
     data = replace(data, orders=tuple(batch_order(data.sizes, longest, rng) for _ in range(epochs)))
     ends = local_training(recipe, sent, data, rng, trace=trace)
-    slopes = np.stack(gradients).astype(np.float64) if curved else np.zeros((times.steps, 1, 1))
-    steps = responses(recipe, sent, slopes)
-    response = np.stack([steps[group].sum(axis=0) for group in times.groups])
+    if not curved:
+        gradients = [np.zeros((1, 1))] * times.steps
+    # coordinates that are differentiated at once: all of them where a norm mixes them
+    some = sent.size if recipe.clip_norm else max(1, int(MEMORY / 64 / (times.steps * responding)))
+    response = np.zeros((len(times.groups), gradients[0].shape[1]))
+    for begin in range(0, response.shape[1], some):
+        part = slice(begin, begin + some)
+        steps = responses(recipe, sent[part], np.stack([g[:, part] for g in gradients]))
+        response[:, part] = [steps[group].sum(axis=0) for group in times.groups]
     return Simulated(
         chosen, ends, path, np.broadcast_to(response, path.shape), paths, data, recipe.private
     )

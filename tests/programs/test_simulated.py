@@ -1,0 +1,84 @@
+"""Simulated clients and what they show: within a stated memory, and the same in pieces."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from overheard.programs import response, simulated
+from overheard.programs.networks import network
+from overheard.programs.recipe import Adam, Dense, Recipe, Target
+from overheard.programs.records import Encoding, Scaled
+from overheard.programs.response import Parts, coordinates
+from overheard.programs.simulated import Candidates, Simulated, simulate, stretches
+
+PEOPLE, INPUTS = 12, 3
+
+
+def recipe(**training: Any) -> Recipe:
+    return Recipe(
+        model=Dense(inputs=INPUTS, hidden=(5,), activation="tanh"),
+        loss="squared_error",
+        encoding=Encoding(blocks=tuple(Scaled(column=f"x{k}") for k in range(INPUTS))),
+        target=Target(column="y"),
+        learning_rate=0.01,
+        batch_size=5,
+        **training,
+    )
+
+
+def candidates(people: int = PEOPLE) -> Candidates:
+    rng = np.random.default_rng(0)
+    inputs = rng.normal(size=(2, people, INPUTS))
+    labels = np.repeat(rng.normal(size=(1, people)), 2, axis=0)
+    return Candidates(inputs, labels, np.ones(2, dtype=bool), people)
+
+
+def done(told: Recipe) -> Simulated:
+    sent = network(told).initial(0, "torch").astype(np.float32)
+    chosen = np.random.default_rng(1).integers(2, size=(6, PEOPLE))
+    return simulate(told, sent, candidates(), chosen, np.random.default_rng(2))
+
+
+@pytest.mark.parametrize("rule", [{"optimiser": Adam()}, {"clip_norm": 0.1}], ids=str)
+def test_responses_in_pieces(rule: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(simulated, "RESPONDING", 1)
+    whole = done(told := recipe(**rule))
+    # two coordinates at a time; a norm mixes them, so that clipped gradients stay in one piece
+    monkeypatch.setattr(simulated, "MEMORY", 64 * 2 * stretches(told, PEOPLE).steps)
+    np.testing.assert_allclose(done(told).response, whole.response)
+
+
+def test_fewer_clients_respond_where_memory_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = recipe(optimiser=Adam())
+    several = done(told).response
+    monkeypatch.setattr(simulated, "MEMORY", 1.0)
+    alone = done(told).response
+    monkeypatch.undo()
+    monkeypatch.setattr(simulated, "RESPONDING", 1)
+    np.testing.assert_allclose(alone, done(told).response)
+    assert np.abs(alone - several).max() > 0
+
+
+def test_columns_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = done(told := recipe(optimiser=Adam()))
+    known = candidates(), np.full((PEOPLE, 2), 0.5)
+    parts = Parts(network(told), shown, stretches(told, PEOPLE), *known)
+    which = np.arange(told.model.size)
+    whole = parts.made(which, np.random.default_rng(0))
+    monkeypatch.setattr(response, "MEMORY", 64 * 5 * told.model.size)
+    for one, same in zip(parts.made(which, np.random.default_rng(0)), whole, strict=True):
+        np.testing.assert_allclose(one, same)
+
+
+@pytest.mark.parametrize("people", [30, 1000, 5000])
+def test_coordinates_fit_into_the_memory(people: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    times = stretches(recipe(), people)
+    usual = coordinates(candidates(people), times, 2)
+    monkeypatch.setattr(response, "MEMORY", 1e6)
+    few = coordinates(candidates(people), times, 2)
+    held = 4 * people * few * (2 + len(times.groups) + response.ORDER_COLUMNS)
+    assert held < 1e6
+    assert few < usual <= max(response.FEWEST_EQUATIONS, response.NUMBERS / people)
