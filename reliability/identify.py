@@ -130,6 +130,9 @@ def trial(number: int, seed: int, folder: Path) -> dict[str, Any]:
     }
 
 
+DECODING = "accuracy of decoding, at most a point below that under the true recipe"
+"""Of all clients' records together, some 200. A decoder that is told a rate 0.1% off ends elsewhere
+by chance, up or down: what counts against a recipe is what it costs."""
 SAME = 0.005
 """Recipes that are the true one, at a rate as close as this, are decoded under in one of four
 trials only: it takes most of the time."""
@@ -162,12 +165,11 @@ def compared(found: Found, recipe: Recipe, scale: str) -> dict[str, Any]:
 
 
 def decoded(recording: Recording) -> float:
-    """What an attack learns about one client's records from its first message, told so."""
+    """What an attack learns about all clients' records from their first message, told so."""
     recording = replace(recording, rounds=recording.rounds[:1])
     options = overheard.AuditOptions(rounds=False, coverage=False)
-    asked = ([MaxEntropy(seeds=0)], ["north"], ["s"])
-    record = overheard.audit(recording, EAVESDROPPER, *asked, options)
-    return float(record.findings[0].value) if record.findings else 0.0
+    record = overheard.audit(recording, EAVESDROPPER, [MaxEntropy(seeds=0)], [], ["s"], options)
+    return float(record.pooled[0].value) if record.pooled else 0.0
 
 
 def descriptions(
@@ -218,16 +220,13 @@ def table(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         "columns scaled together or per client": ([r["scale"] for r in rows], 0.95),
         "optimiser, batch size and epochs": ([r["recipe"] for r in rows], 0.0),
         "the same, or named as still open": ([r["inside"] for r in rows], 0.95),
-        "accuracy of decoding, within a point of that under the true recipe": (
-            [abs(a) <= 0.01 for a in apart],
-            0.95,
-        ),
+        DECODING: ([a >= -0.01 for a in apart], 0.95),
         "the true description is not called wrong": ([not r["unfit"]["right"] for r in rows], 0.99),
         **{f"called wrong: {kind}": ([r["unfit"][kind] for r in rows], 0.99) for kind in wrong},
     }
     more = {
         "the rate, within 5%": f"; median error {np.median(off):.2%}",
-        "accuracy of decoding, within a point of that under the true recipe": (
+        DECODING: (
             f"; {np.mean([d['found'] for d in decoded]):.3f} found, "
             f"{np.mean([d['true'] for d in decoded]):.3f} true on the whole"
         ),

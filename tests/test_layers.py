@@ -62,7 +62,8 @@ RULES: dict[str, frozenset[str]] = {
     | {"programs", "transcript", "data", "federation", "attacks", "evaluation"}
     | {"plot", "questions.question", "workers"},
     # what a stranger's recording shows: descriptions of it are tried as an audit would be told
-    "identify": BASE | {"programs", "transcript", "federation", "attacks.wire", "evaluation"},
+    "identify": BASE
+    | {"data", "programs", "transcript", "federation", "attacks.wire", "evaluation"},
 }
 # The entry points see everything, and nothing sees them.
 ENTRY_POINTS = frozenset({"__init__", "__main__", "cli", "flower", "nvflare", "terminal"})

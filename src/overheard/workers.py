@@ -1,8 +1,10 @@
-"""Several processes of this machine at once, one thread each: for sweeps and for audits of many."""
+"""Several processes at once, of this machine or a Ray cluster: for sweeps and audits of many."""
 
 from __future__ import annotations
 
+import logging
 import os
+import socket
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -44,6 +46,47 @@ def in_processes(
         raise
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def on_cluster(
+    task: Callable[..., Result], calls: Sequence[tuple[Any, ...]], address: str
+) -> Iterator[Result]:
+    """The same as tasks of the Ray cluster at an address, one processor each."""
+    try:
+        import ray
+    except ImportError as error:
+        raise FixConfig("Ray is not installed: pip install 'overheard[ray]'") from error
+    _answers(address)
+    try:
+        ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
+    except (ConnectionError, ValueError, RuntimeError, TimeoutError) as error:
+        words = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise FixConfig(
+            f"no Ray cluster answers at {address!r} ({words}); start one, or leave --ray out"
+        ) from error
+    try:
+        remote = ray.remote(num_cpus=1)(task)
+        waiting = [remote.remote(*call) for call in calls]
+        while waiting:
+            ready, waiting = ray.wait(waiting)
+            yield from ray.get(ready)
+    finally:
+        ray.shutdown()
+
+
+def _answers(address: str) -> None:
+    """Fail within seconds where nobody listens: Ray itself would go on trying for minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if address == "auto":
+        return
+    if not host or not port.isdigit():
+        raise FixConfig(f"{address!r} is no address of a Ray cluster; give HOST:PORT or auto")
+    try:
+        socket.create_connection((host, int(port)), timeout=10).close()
+    except (OSError, OverflowError) as error:
+        raise FixConfig(
+            f"no Ray cluster answers at {address!r} ({error}); start one, or leave --ray out"
+        ) from error
 
 
 def _called(parent: int, task: Callable[..., Result], call: tuple[Any, ...]) -> Result:

@@ -81,8 +81,8 @@ def test_of_large_clients_fewer_messages_and_epochs_are_tried(
     small = effort(messages, SIZES)
     assert (len(small.few.sent), small.heard) == (6, messages)
     assert (small.many, small.epochs >= 10) == (searching.MANY, True)
-    large = effort(messages, [10_000_000] * 2)
-    assert (len(large.few.sent), large.epochs, large.many) == (1, 1, searching.SOME)
+    large = effort(messages, [20_000_000] * 2)
+    assert (len(large.few.sent), large.epochs, large.many) == (1, 1, 2 * searching.SOME)
 
 
 def test_a_rate_is_fitted_from_far_away() -> None:

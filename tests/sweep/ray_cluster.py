@@ -1,4 +1,5 @@
-"""A sweep on a Ray cluster of two nodes: ``python ray_cluster.py SWEEP_AS_JSON OUT``.
+"""A sweep and an audit on a Ray cluster of two nodes:
+``python ray_cluster.py SWEEP_AS_JSON OUT audit ...``, the words of the command.
 
 Only for a network of one's own with loopback alone: Ray listens on every interface that it sees.
 """
@@ -6,6 +7,7 @@ Only for a network of one's own with loopback alone: Ray listens on every interf
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 
 import ray
@@ -21,6 +23,8 @@ if __name__ == "__main__":
         cluster.add_node(num_cpus=1, object_store_memory=100_000_000)
         cluster.wait_for_nodes()
         sweep(parse_sweep(json.loads(sys.argv[1])), sys.argv[2], ray=cluster.address)
+        words = [sys.executable, "-m", "overheard", *sys.argv[3:], "--ray", cluster.address]
+        subprocess.run(words, check=True)
         ray.init(cluster.address, log_to_driver=False)
         sys.stdout.write(f"{sum(node['Alive'] for node in ray.nodes())} nodes\n")
         ray.shutdown()

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -319,13 +320,23 @@ def test_a_picture_is_replaced_as_a_whole(tmp_path: Path, monkeypatch: pytest.Mo
     assert not list(out.glob("*.part"))
 
 
-def test_two_nodes_of_a_ray_cluster_give_the_same_table(
-    tmp_path: Path, loopback_only: tuple[str, ...], undisturbed: bytes
+def test_two_nodes_of_a_ray_cluster_give_the_same_table_and_audit(
+    tmp_path: Path, loopback_only: tuple[str, ...], undisturbed: bytes, workplace: Any
 ) -> None:
     pytest.importorskip("ray", reason="Ray is not installed")
     program = str(Path(__file__).with_name("ray_cluster.py"))
+    asked = ["audit", str(workplace.path / "run"), "--attack", "max_entropy", "--out"]
+    assert workplace.overheard(*asked, "one").returncode == 0
     done = subprocess.run(
-        [*loopback_only, sys.executable, program, json.dumps(SWEEP), str(tmp_path / "s")],
+        [
+            *loopback_only,
+            sys.executable,
+            program,
+            json.dumps(SWEEP),
+            str(tmp_path / "s"),
+            *asked,
+            str(tmp_path / "ray"),
+        ],
         env={**os.environ, "RAY_USAGE_STATS_ENABLED": "0", "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
@@ -335,6 +346,11 @@ def test_two_nodes_of_a_ray_cluster_give_the_same_table(
     assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
     assert "2 nodes" in done.stdout
     assert write_table(tmp_path / "s").read_bytes() == undisturbed
+    one, ray = (
+        re.sub(r'"seconds": [^,\n}]+', "", (tmp_path / out / "audit.json").read_text())
+        for out in ("one", "ray")
+    )
+    assert ray == one
 
 
 def test_an_address_where_no_cluster_is(tmp_path: Path) -> None:

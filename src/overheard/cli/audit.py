@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 SHARES = 8
 """Parts of an audit for each worker, so that one that was given little helps the others."""
+CLUSTER = 16
+"""Workers for which an audit is cut up for a cluster, whose size is its own business."""
 ATTACK_FAILED = 3
 """The command's exit code when everything was written and an attack had ended in an error."""
 
@@ -78,6 +80,11 @@ class Options:
     workers: int = option(
         "Processes of this machine that attack clients at once; the audit is the same.", 1, min=1
     )
+    ray: str = option(
+        "Address of a Ray cluster to attack clients on instead; its nodes must see RUN and OUT "
+        "under the same paths.",
+        "",
+    )
     description: Describing = None
     trust_code: TrustCode = False
     seed: Seed = None
@@ -101,7 +108,7 @@ def audit(options: Options) -> None:
             record = finished(work)
             if record is None:
                 hidden = [run, recording.path, recording.beside]
-                if options.workers > 1:
+                if options.workers > 1 or options.ray:
                     _share_out(recording, options, kept, hidden)
                 with isolating(options.isolate, hidden):
                     record = run_audit(recording, options, kept)
@@ -131,7 +138,7 @@ def _asked(options: Options, recording: Recording, damage: tuple[str, ...]) -> d
     from overheard.evaluation.resume import fingerprint
 
     given = asdict(options) | {"seed": options.seed or 0}
-    for name in ("run", "out", "ignore_damage", "workers", "description", "trust_code"):
+    for name in ("run", "out", "ignore_damage", "workers", "ray", "description", "trust_code"):
         del given[name]
     asked: dict[str, object] = {"recording": fingerprint(recording), "damage": list(damage)}
     return asked | given | {"version of overheard": package_digest()}
@@ -167,12 +174,16 @@ def _sound(run: Path, ignore_damage: bool, work: Path) -> Iterator[tuple[Path, t
 def _share_out(recording: Recording, options: Options, kept: Kept, hidden: list[Path]) -> None:
     """Let workers do what can be done of the audit client by client; what they find is kept."""
     from overheard.programs.trusted import trusted
-    from overheard.workers import in_processes
+    from overheard.workers import in_processes, on_cluster
 
-    known, total = trusted(), SHARES * options.workers
+    known, total = trusted(), SHARES * max(options.workers, CLUSTER if options.ray else 1)
     calls = [(recording, options, kept, hidden, known, (k, total)) for k in range(total)]
-    with terminal.steps(f"auditing on {options.workers} workers") as show:
-        shares = in_processes(_one_share, calls, options.workers, "part of the audit")
+    where = options.ray or f"{options.workers} workers"
+    with terminal.steps(f"auditing on {where}") as show:
+        if options.ray:
+            shares = on_cluster(_one_share, calls, options.ray)
+        else:
+            shares = in_processes(_one_share, calls, options.workers, "part of the audit")
         for done, _ in enumerate(shares, 1):
             show(f"part {done}", done, total)
 

@@ -7,13 +7,33 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
 
 from overheard.errors import FixData
-from overheard.programs.records import Records, Value
+from overheard.programs.records import Records, Spec, Value
 
 MOST_VALUES = 32
 """Of an attribute under audit."""
 USUAL_BINS = 4
+
+
+class HeldOut(Spec):
+    """The ``share`` of its records that every client keeps for tests: as `train_test_split` of
+    scikit-learn or of Hugging Face's datasets draws them with ``seed``, or its last ones."""
+
+    share: float = Field(gt=0, lt=1)
+    by: Literal["scikit-learn", "datasets", "order"] = "scikit-learn"
+    seed: int = Field(default=42, ge=0, lt=1 << 32)
+
+    def trained(self, records: int) -> NDArray[np.int64]:
+        """Which of so many records are trained on, in the order in which they are then."""
+        tests = int(np.ceil(self.share * records))
+        if self.by == "order":
+            return np.arange(records - tests)
+        if self.by == "datasets":
+            return np.random.default_rng(self.seed).permutation(records)[tests:]
+        return np.random.RandomState(self.seed).permutation(records)[tests:]
 
 
 @dataclass(frozen=True)
@@ -71,6 +91,13 @@ class Dataset:
             for name, values in self.records.columns.items()
         }
         return replace(self, records=Records(together), outside=None)
+
+    def trained(self, held_out: HeldOut) -> Dataset:
+        """Without what each client held out, its records in the order in which it has them then."""
+        who = np.unique(self.records[self.client], return_inverse=True)[1]
+        each = (np.flatnonzero(who == c) for c in range(who.max() + 1))
+        rows = np.concatenate([rows[held_out.trained(len(rows))] for rows in each])
+        return replace(self, records=self.records.take(rows))
 
     def by_client(self) -> dict[str, Records]:
         """Each client's records, without the client column, clients in order of their names."""

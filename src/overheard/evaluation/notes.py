@@ -13,7 +13,7 @@ from typing import Any
 from overheard.errors import FixRecording
 from overheard.evaluation.record import Finding
 from overheard.programs.program import Told
-from overheard.programs.records import OneHot
+from overheard.programs.records import Codes, OneHot
 from overheard.transcript.observe import in_the_clear, told_of
 from overheard.transcript.store import Recording
 
@@ -127,7 +127,7 @@ def _left_out(recipe: Told | None) -> tuple[str, ...]:
     plain = (0.0, 1.0)
     blocks = recipe.encoding.blocks
     scaled = [b.column for b in blocks if not isinstance(b, OneHot) and (b.shift, b.scale) != plain]
-    listed = [b.column for b in blocks if isinstance(b, OneHot)]
+    listed = [b.column for b in blocks if isinstance(b, OneHot | Codes)]
     target = recipe.target
     if target.classes:
         listed.append(target.column)

@@ -100,7 +100,7 @@ def replays(
     budget = MOST_WORK
     found: list[Replay] = []
     for done, client in enumerate(clients):
-        one = _Client(recording, told, truth, client)
+        one = _Client(recording, told.of(client), truth, client)
         rounds, cost = one.affordable(budget / (len(clients) - done))
         budget -= cost
         if done % share[1] != share[0]:
@@ -255,12 +255,12 @@ def unrepeatable(recipe: Recipe, defence: AppliedDefence) -> str:
     other = [name for name in defence.names if name not in repeatable]
     if other:
         return f"the defence {', '.join(other)} changes updates in a way that is not repeated here"
-    if sparse and (defence.noise_sd or not _certain(recipe)):
+    if sparse and (defence.noise_sd or not certain(recipe)):
         return f"which coordinates {', '.join(sparse)} sends depends on chance here"
     return ""
 
 
-def _certain(recipe: Recipe) -> bool:
+def certain(recipe: Recipe) -> bool:
     """Whether training can come out in one way only."""
     ordered = recipe.full_batch or recipe.sends_gradient
     return ordered and recipe.private is None and not network(recipe).chance
@@ -278,7 +278,7 @@ class Training:
 
     @property
     def certain(self) -> bool:
-        return _certain(self.recipe) and not self.defence.noise_sd
+        return certain(self.recipe) and not self.defence.noise_sd
 
     def updates(self, sent: NDArray[Any], times: int, rng: np.random.Generator) -> Array:
         """Updates (times, P) as they leave, computed in the precision of ``sent``."""

@@ -18,7 +18,7 @@ from pydantic import (
     model_validator,
 )
 
-from overheard.data.dataset import MOST_VALUES
+from overheard.data.dataset import MOST_VALUES, HeldOut
 from overheard.errors import FixConfig
 from overheard.federation.defences.catalogue import parse_defence
 from overheard.federation.defences.contract import Defence
@@ -38,12 +38,22 @@ def _several(value: Any) -> Any:
     return (value,) if isinstance(value, str) else value
 
 
+def _said(of: Spec, written: dict[str, Any], *later: str) -> dict[str, Any]:
+    """What is written, without those of the later settings that are what they are by default."""
+    fields = type(of).model_fields
+    usual = {name for name in later if getattr(of, name) == fields[name].default}
+    return {name: value for name, value in written.items() if name not in usual}
+
+
 class DataConfig(Spec):
     """Where records come from: a named source, or ``source = "file"`` with its columns' roles.
 
     ``scale``: numbers are measured from the mean of all clients' records in units of their standard
     deviation, which the recipe then publishes; with "clients" from each client's own mean in its
-    own units, which is how the whole audit then sees them; or, with "none", taken as they stand.
+    own units, which the adversary is told of its client; or, with "none", taken as they stand.
+    Columns of zeros and ones, and secrets of two numbers, stay as they are unless ``every``.
+    ``text``: a text is an input a value, or by "codes" one input, its place among the values in
+    their order (with "clients": among its client's own). ``held_out``: what no client trained on.
 
     Of a file: ``categories`` are columns read as text even where they look like numbers. Of CSV
     also: ``missing``, what stands for no value (rows that hold it are left out, and the report says
@@ -62,7 +72,15 @@ class DataConfig(Spec):
     encoding: str = ""
     separator: str = Field(default="", max_length=1)
     scale: Literal["records", "clients", "none"] = "records"
+    every: bool = False
+    text: Literal["one_hot", "codes"] = "one_hot"
+    held_out: HeldOut | None = None
     options: dict[str, Any] = {}
+
+    @model_serializer(mode="wrap")
+    def _as_given(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without what is not given and came later: such configs are written as they were."""
+        return _said(self, plain(self), "every", "text", "held_out")
 
 
 class ModelConfig(Spec):
@@ -118,12 +136,7 @@ class TrainingConfig(Spec):
     @model_serializer(mode="wrap")
     def _as_given(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Without what is not given and came later: such configs are written as they were."""
-        content: dict[str, Any] = plain(self)
-        if not self.drop_last:
-            content.pop("drop_last", None)
-        if self.shuffle is None:
-            content.pop("shuffle", None)
-        return content
+        return _said(self, plain(self), "drop_last", "shuffle")
 
 
 def _distinct(secret: str | tuple[str, ...]) -> str | tuple[str, ...]:

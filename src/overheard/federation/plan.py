@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from typing import Any
@@ -15,14 +14,23 @@ from overheard.data.dataset import Dataset, domain_of
 from overheard.data.source import sources
 from overheard.errors import FixConfig, FixData
 from overheard.federation.attributes import columns_of, domains, refuse_function_of_public
-from overheard.federation.config import Config, ModelConfig
+from overheard.federation.config import Config, DataConfig, ModelConfig
 from overheard.federation.defences.contract import Chain, chain
 from overheard.federation.pool import known_first, strangers
 from overheard.federation.properties import Properties, settle
 from overheard.foreign.limits import check
 from overheard.programs.program import Program, Settings, family_named
 from overheard.programs.recipe import Dense, LeNet, Loss, Module, PrivateSteps, Recipe, Target
-from overheard.programs.records import Encoding, OneHot, Pixels, Records, Scaled, Value
+from overheard.programs.records import (
+    AnyBlock,
+    Codes,
+    Encoding,
+    OneHot,
+    Pixels,
+    Records,
+    Scaled,
+    Value,
+)
 from overheard.randomness import stream
 from overheard.transcript.knowledge import AttributeDomain
 from overheard.transcript.messages import check_client
@@ -81,8 +89,9 @@ def plan(config: Config, dataset: Dataset | None = None) -> Plan:
             raise FixConfig(
                 f"attribute {column!r} is not an input; choose from {', '.join(dataset.inputs())}"
             )
-    if config.data.scale == "clients":
-        dataset = scaled_by_client(dataset, columns_of(secrets))
+    whole = dataset
+    if config.data.held_out is not None:
+        dataset = dataset.trained(config.data.held_out)
     label, trained = _label_secret(config, dataset)
     alone = [secret for secret in secrets if isinstance(secret, str)]
     outsiders, trained = strangers(trained, alone, config.audit.membership, config.seed)
@@ -98,12 +107,11 @@ def plan(config: Config, dataset: Dataset | None = None) -> Plan:
     if _class_asked(config, dataset):
         secrets = (*secrets, dataset.target)
     attributes = domains(dataset.records, secrets, config.audit.bins)
-    scaled = config.data.scale == "records"
     listed = [c for c in columns_of(secrets) if c not in attributes or not attributes[c].spread]
-    whole = {c: domain_of(dataset.records, c) for c in listed}
+    values = {c: domain_of(dataset.records, c) for c in listed}
     defence = chain(*config.defence)
     seen = _seen(defence, dataset, config.seed)
-    encoding = encoding_for(seen, whole, scaled)
+    encoding = encoding_for(seen, values, config.data, seen.records, whole.records)
     for domain in attributes.values():
         refuse_function_of_public(seen, encoding, domain)
     target = _target(dataset, config.data.scale != "none")
@@ -113,6 +121,14 @@ def plan(config: Config, dataset: Dataset | None = None) -> Plan:
         told = _program(config, config.model, encoding, target, seen.records)
     else:
         told = _recipe(config, encoding, target, tuple(clients))
+    if isinstance(told, Recipe) and config.data.scale == "clients":
+        every = whole.by_client()
+        own = {
+            c: encoding_for(seen, values, config.data, mine, every[c])
+            for c, mine in seen.by_client().items()
+            if c in clients
+        }
+        told = told.model_copy(update={"own": own})
     return Plan(config, dataset, told, clients, attributes, *others)
 
 
@@ -130,6 +146,7 @@ def _program(
     said = {name for name, value in config.training if value != usual[name]}
     given = said - {"rounds", "participation"}
     others = {
+        'data.scale = "clients"': config.data.scale == "clients",
         "training." + " and training.".join(sorted(given)): given,
         "[server]": config.server,
         "[property]": config.property,
@@ -314,48 +331,39 @@ def load_data(config: Config, nobodys: bool = False) -> Dataset:
 def encoding_for(
     dataset: Dataset,
     attributes: dict[str, tuple[Value, ...]],
-    scaled: bool = True,
+    how: DataConfig,
+    fit: Records,
+    listed: Records,
 ) -> Encoding:
     """The usual encoding of a table; attributes under audit with two numbers stay one input, and so
     do those of more that the dataset calls ordinal.
 
     ``attributes``: those whose values are known one by one; numbers cut into bins are none of them.
+    Everybody's or one client's are ``fit``, the records by which numbers are scaled, and
+    ``listed``, those whose texts are given codes.
     """
-    blocks: list[Scaled | OneHot | Pixels] = []
+
+    def spread(values: NDArray[Any], few: bool = False) -> dict[str, Any]:
+        if how.scale == "none" or (few and not how.every):
+            return {}
+        return dict(zip(("shift", "scale"), _spread(values), strict=True))
+
+    blocks: list[AnyBlock] = []
     for column in dataset.inputs():
-        values = dataset.records[column]
+        values, domain = dataset.records[column], attributes.get(column, ())
         if column in dataset.images:
-            shift, scale = _spread(values) if scaled else (0.0, 1.0)
             shape = dataset.images[column]
-            blocks.append(Pixels(column=column, shape=shape, shift=shift, scale=scale))
-            continue
-        domain = attributes.get(column, ())
-        if values.dtype.kind != "f" or (len(domain) > 2 and column not in dataset.ordinal):
-            known = domain or tuple(sorted(set(values.tolist())))
-            blocks.append(OneHot(column=column, values=known))
-        elif 0 < len(domain) <= 2 or np.isin(values, (0.0, 1.0)).all():
-            blocks.append(Scaled(column=column))
+            blocks.append(Pixels(column=column, shape=shape, **spread(fit[column])))
+        elif values.dtype.kind != "f" and how.text == "codes":
+            known = Codes(column=column, values=tuple(sorted(set(listed[column].tolist()))))
+            blocks.append(known.model_copy(update=spread(known.places(fit[column]), few=True)))
+        elif values.dtype.kind != "f" or (len(domain) > 2 and column not in dataset.ordinal):
+            one_hot = domain or tuple(sorted(set(values.tolist())))
+            blocks.append(OneHot(column=column, values=one_hot))
         else:
-            shift, scale = _spread(values) if scaled else (0.0, 1.0)
-            blocks.append(Scaled(column=column, shift=shift, scale=scale))
+            few = 0 < len(domain) <= 2 or bool(np.isin(values, (0.0, 1.0)).all())
+            blocks.append(Scaled(column=column, **spread(fit[column], few)))
     return Encoding(blocks=tuple(blocks))
-
-
-def scaled_by_client(dataset: Dataset, secrets: Sequence[str]) -> Dataset:
-    """Every number that `encoding_for` would scale, scaled by its client's own mean and deviation;
-    secrets of two values stay what they are."""
-    columns, who = dict(dataset.records.columns), dataset.records[dataset.client]
-    number = np.unique(who, return_inverse=True)[1]
-    for column in dataset.inputs():
-        values = columns[column]
-        few = np.isin(values, (0.0, 1.0)).all() or (
-            column in secrets and len(np.unique(values)) <= 2
-        )
-        if values.dtype.kind == "f" and values.ndim == 1 and not few:
-            spread = np.array([_spread(values[number == c]) for c in range(number.max() + 1)])
-            shift, scale = spread[number].T
-            columns[column] = (values - shift) / scale
-    return replace(dataset, records=Records(columns))
 
 
 def _spread(values: NDArray[Any]) -> tuple[float, float]:

@@ -256,7 +256,7 @@ def client_shards(recipe: Recipe, clients: dict[str, Records]) -> Shards:
     for name, records in clients.items():
         if not len(records):
             raise FixData(f"client {name!r} has no records; leave it out")
-    inputs = [encode(recipe.encoding, records) for records in clients.values()]
+    inputs = [encode(recipe.of(name).encoding, records) for name, records in clients.items()]
     labels = [recipe.target.encode(records) for records in clients.values()]
     return shards(inputs, labels, recipe.wire)
 

@@ -7,62 +7,46 @@ recorded client sent, and the pairs that agree best on the whole are taken.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from overheard.errors import FixConfig
-from overheard.federation.config import parse_config
-from overheard.federation.plan import load_data
 from overheard.identify.evidence import Messages, Seen, replayed
 from overheard.identify.search import OPTIMISERS, Structure
-from overheard.identify.variants import described, messages, structures
-from overheard.programs.records import encode
-from overheard.transcript.store import Recording
+from overheard.identify.variants import Asked
 
 MOST_PAIRS = 2500
 """Of a recorded and a table client, each of which is a step of training or a few."""
 _STEP = 1e-3  # the rate at which directions are compared: small, so that it does not matter
 
 
-def who_is_who(
-    recording: Recording, given: Mapping[str, Any], work: Path, trust_code: bool
-) -> dict[str, str]:
-    """A recorded client's name to its name in the table; nothing where names agree."""
-    model, rule = {"name": "linear"}, {"rounds": 1, "learning_rate": _STEP}
-    data = {k: v for k, v in given["data"].items() if k != "task"}
-    table = load_data(parse_config({"data": data, "model": model, "training": rule})).by_client()
-    heard = [who for who in recording.clients if any(("returned", who) in e.spans
-                                                     for e in recording.rounds)]  # fmt: skip
-    if given.get("clients") or set(heard) & set(table):
+def anybody(asked: Asked, heard: Sequence[str]) -> dict[str, str]:
+    """Recorded clients to any of the table's; nothing where the names agree, or are given."""
+    names = list(asked.dataset.by_client())
+    if asked.given.get("clients") or set(heard) & set(names):
         return {}
-    names = list(table)
     if len(heard) * len(names) > MOST_PAIRS or len(heard) > len(names):
         raise FixConfig(
-            f"none of the {len(heard)} recorded clients is in column {data['client']!r} of the "
-            f"table, which has {len(names)}: record with the table's names, or say who is who in "
-            "[clients] of audit.toml"
+            f"none of the {len(heard)} recorded clients is in column {asked.dataset.client!r} of "
+            f"the table, which has {len(names)}: record with the table's names, or say who is who "
+            "in [clients] of audit.toml"
         )
-    anybody = dict(zip(heard, names, strict=False))
-    best = (-np.inf, anybody)
-    for known in described(recording, {**given, "clients": anybody}, work, trust_code):
-        if known.description.data.scale != "records":
-            continue
-        first = messages(known.recording, list(anybody.values()), rounds=2)
-        for structure in structures(known, list(anybody.values())):
-            recipe = structure.recipe
-            seen = Seen(
-                tuple(encode(recipe.encoding, table[name]) for name in names),
-                tuple(recipe.target.encode(table[name]) for name in names),
-            )
-            for name in ("SGD", "Adam"):
-                alike = _agreement(structure, name, seen, first)
-                rows, columns = linear_sum_assignment(-alike)
-                found = {heard[r]: names[c] for r, c in zip(rows, columns, strict=True)}
-                best = max(best, (float(alike[rows, columns].mean()), found), key=lambda b: b[0])
+    return dict(zip(heard, names, strict=False))
+
+
+def who_is_who(structures: Sequence[Structure], first: Messages) -> list[int]:
+    """Of every recorded client, in their order in the messages, the number of its records among
+    those that the structures have seen."""
+    best: tuple[float, list[int]] = (-np.inf, [])
+    for structure in structures:
+        for name in ("SGD", "Adam"):
+            alike = _agreement(structure, name, structure.seen, first)
+            rows, columns = linear_sum_assignment(-alike)
+            found = (float(alike[rows, columns].mean()), columns.tolist())
+            best = max(best, found, key=lambda b: b[0])
     return best[1]
 
 

@@ -8,7 +8,7 @@ mixed and scaled such that half of the replays are most likely under the other h
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -18,14 +18,17 @@ from scipy import linalg
 from scipy.special import gammaln
 
 from overheard.attacks.wire import spread
+from overheard.evaluation.replay import MOST_BYTES, certain
 from overheard.programs.networks import network
 from overheard.programs.recipe import Recipe
+from overheard.programs.records import Records, encode
 from overheard.programs.training import local_training, shards
 
 Array = NDArray[np.float64]
 
-MOST_BYTES = 1 << 25  # of copies of records that train together
 PULLING = 256  # records whose gradients say how orders correlate the coordinates
+COORDINATES = 64  # of a message that are weighed: half as many as replays, which must know how
+# these correlate
 _FAR = 100.0  # square of a deviation beyond which it is a kink of the rule, not more unlikely
 _CHOOSING = 3  # messages by which shares are chosen, which differ little from round to round
 _LEAST, _TINY = 1e-3, 1e-300
@@ -56,10 +59,11 @@ class Seen:
     inputs: tuple[Array, ...]
     labels: tuple[Array, ...]
 
-
-def certain(recipe: Recipe) -> bool:
-    """Whether training can come out in one way only."""
-    return (recipe.full_batch or recipe.sends_gradient) and not network(recipe).chance
+    @classmethod
+    def of(cls, recipe: Recipe, clients: Mapping[str, Records]) -> Seen:
+        """These clients' records, each in its own encoding if it has one."""
+        inputs = (encode(recipe.of(c).encoding, records) for c, records in clients.items())
+        return cls(tuple(inputs), tuple(map(recipe.target.encode, clients.values())))
 
 
 def replayed(recipe: Recipe, seen: Seen, heard: Messages, times: int, kind: str = "") -> Array:
@@ -83,18 +87,27 @@ def replayed(recipe: Recipe, seen: Seen, heard: Messages, times: int, kind: str 
     return np.concatenate(made).reshape(len(sent), times, -1)
 
 
+def looked_at(heard: Messages) -> NDArray[np.int64]:
+    """The coordinates that are weighed where orders are random: of many, some that move."""
+    size = heard.added.shape[1]
+    if size <= 2 * COORDINATES:
+        return np.arange(size)
+    moving = np.argsort(-(heard.added**2).sum(axis=0), kind="stable")[: size // 2]
+    return np.sort(np.random.default_rng(0).permutation(moving)[:COORDINATES])
+
+
 def gradients(recipe: Recipe, seen: Seen, heard: Messages) -> list[Array]:
     """Of every message, how its client's records pull apart (n, P): their gradients, halfway from
     the model that was sent to the one returned, less their mean; of many, some."""
-    net = network(recipe)
+    net, places = network(recipe), looked_at(heard)
     if net.mixes or recipe.sends_gradient:
-        return [np.zeros((0, x.size)) for x in heard.added]
+        return [np.zeros((0, len(places))) for _ in heard.added]
     made = []
     for sent, added, c in zip(heard.sent, heard.added, heard.client, strict=True):
         half = sent.astype(np.float64) + added / 2
         some = np.random.default_rng(0).permutation(len(seen.labels[c]))[:PULLING]
         rows = net.rows(half, seen.inputs[c][some], seen.labels[c][some])
-        own = rows.columns(np.arange(half.size))
+        own = rows.columns(places)
         own = own - own.mean(axis=0)
         made.append(np.asarray(own, dtype=np.float64))
     return made
@@ -113,15 +126,16 @@ def evidence(
     if certain(recipe):
         exact = replayed(recipe, seen, heard, 1, "float64")[:, 0]
         plain = replayed(recipe, seen, heard, 1)[:, 0]
-        variance = heard.rounded**2 + (exact - plain) ** 2
+        variance = heard.rounded**2 + ((exact - plain) ** 2).mean(axis=1, keepdims=True)
         squares = np.minimum((heard.added - exact) ** 2 / variance, _FAR)
         return -0.5 * (np.log(2 * np.pi * variance) + squares).sum(axis=1), 0.0
     many = replayed(recipe, seen, heard, times)
     if not np.isfinite(many).all():
         return np.full(len(many), -np.inf), 0.0
-    half, every = times // 2, [*zip(many, heard.rounded, pulls, strict=True)]
+    places = looked_at(heard)
+    many, size, chosen = many[..., places], len(places), []
+    half, every = times // 2, [*zip(many, heard.rounded[:, places], pulls, strict=True)]
     some = every[:: -(-len(every) // _CHOOSING)]
-    size, chosen = heard.sent.shape[1], []
     for shares in SHARES:
         told = [Orders(m[:half], sd, pull, shares) for m, sd, pull in some]
         tried = [np.diagonal(one.products(m[half:] - one.mean))
@@ -135,7 +149,8 @@ def evidence(
     told = [Orders(m, sd, pull, shares) for m, sd, pull in every]
     # to a rate a little larger a message answers by a little more of itself
     pairs = np.array([one.products(np.stack([added - one.mean, one.mean]))
-                      for one, added in zip(told, heard.added, strict=True)])  # fmt: skip
+                      for one, added in zip(told, heard.added[:, places], strict=True)]
+                     )  # fmt: skip
     left, along, length = pairs[:, 0, 0], pairs[:, 0, 1], pairs[:, 1, 1]
     off = float(along.sum() / max(length.sum(), _TINY)) if nearby else 0.0
     squares = left - 2 * off * along + off**2 * length

@@ -7,25 +7,36 @@ checks its recipe: client by client, against replays of itself.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from overheard.attacks.wire import spread
-from overheard.errors import FixConfig
+import numpy as np
+
+from overheard.attacks.wire import only, rounding, spread
+from overheard.data.dataset import HeldOut
+from overheard.errors import FixConfig, OverheardError
 from overheard.evaluation.record import Replay
 from overheard.evaluation.replay import replays
-from overheard.federation.config import DataConfig
+from overheard.federation.config import DataConfig, parse_config
+from overheard.federation.plan import load_data
 from overheard.federation.recorders.described import Description
-from overheard.identify.clients import who_is_who
-from overheard.identify.search import Fitted, search
-from overheard.identify.variants import described, messages, structures
+from overheard.federation.recorders.description import describe
+from overheard.identify.clients import anybody, who_is_who
+from overheard.identify.evidence import Messages, Seen
+from overheard.identify.search import Fitted, moved, search
+from overheard.identify.variants import Asked, held_out
 from overheard.programs.recipe import Recipe
+from overheard.transcript.knowledge import Link
+from overheard.transcript.observe import observe
 from overheard.transcript.store import Recording
+from overheard.transcript.target import LOCAL_MODEL
+from overheard.transcript.threat import Threat
 
-CLIENTS = 3
-"""Clients whose messages are looked at, of all sizes."""
+CLIENTS, ROUNDS = 3, 6
+"""Clients whose messages are looked at, of all sizes, and messages of each, evenly spread."""
+_LINK = Threat("identify", frozenset({Link}), "")
 
 
 @dataclass(frozen=True)
@@ -64,17 +75,87 @@ def identify(
 ) -> Found:
     """The recipe that the recording shows. ``given``: what is known of the description, its
     [data] at least; ``work``: a folder for the time being."""
-    if named := who_is_who(recording, given, work / "clients", trust_code):
-        given = {**given, "clients": named}
-    told = [*described(recording, given, work / "variants", trust_code)]
-    names = _some(told[0].recording)
-    of = [(structure, known) for known in told for structure in structures(known, names)]
-    ranking = tuple(search([structure for structure, _ in of], messages(told[0].recording, names)))
+    table = {k: v for k, v in given["data"].items() if k != "task"}
+    any_model = {"model": {"name": "linear"}, "training": {"rounds": 1, "learning_rate": 1.0}}
+    dataset = load_data(parse_config({"data": table, **any_model}))
+    asked = Asked(recording, dataset, given, trust_code)
+    reported = {c: w for e in recording.rounds for c, w in e.weights.items()}
+    heard = {c: None for e in recording.rounds for way, c in e.spans if way == "returned"}
+    said = {**given.get("clients", {}), **(named := anybody(asked, list(heard)))}
+    sizes = {c: len(records) for c, records in dataset.by_client().items()}
+    there = {c: sizes[said.get(c, c)] for c in heard if said.get(c, c) in sizes}
+    splits = held_out(sorted(there.values()), sorted(reported.get(c, np.nan) for c in there))
+    asked = asked.held_out(splits[0]) if splits else asked
+    if named:
+        asked = asked.saying(clients=_matched(asked.saying(clients=named), work / "anybody"))
+    known = _described(asked, work / "known")
+    names = _some(known)
+    told = messages(known, names)
+    ranking = search(asked.structures(names), told)
+    if split := _best_split(ranking[0], asked, splits, names, told):
+        asked = asked.held_out(splits[split])
+        ranking = search(asked.structures(names), told)
     best = ranking[0]
-    known = next(known for structure, known in of if structure is best.structure)
-    truth = known.recording.truth()
-    fits = replays(known.recording, best.recipe, truth, list(truth))
-    return Found(ranking, _winner(known.description, best.recipe), fits)
+    truth = asked.ready(best.structure.description).clients
+    fits = replays(known, best.recipe, truth, list(truth))
+    return Found(tuple(ranking), _winner(best.structure.description, best.recipe), fits)
+
+
+def _described(asked: Asked, work: Path) -> Recording:
+    """The recording by the table's names, however its clients trained."""
+    for _, description in asked.variants():
+        try:
+            describe(asked.recording, description, work, asked.trust_code)
+        except OverheardError as error:
+            refused = error
+            continue
+        return asked.recording.described_in(work)
+    raise refused
+
+
+def _matched(asked: Asked, work: Path) -> dict[str, str]:
+    """A recorded client's name to its name in the table."""
+    given = asked.given["clients"]
+    known, dataset = _described(asked, work), asked.dataset
+    structures = asked.structures([*given.values()], ["records"])
+    if (held := structures[0].description.data.held_out) is not None:
+        dataset = dataset.trained(held)
+    table = dataset.by_client()
+    seen = [replace(s, seen=Seen.of(s.recipe, table)) for s in structures]
+    found = who_is_who(seen, messages(known, [*given.values()], rounds=1))
+    return {who: list(table)[number] for who, number in zip(given, found, strict=True)}
+
+
+def _best_split(
+    best: Fitted, asked: Asked, splits: Sequence[HeldOut], names: Sequence[str], heard: Messages
+) -> int:
+    """Which way of holding records out explains the messages best under this recipe; 0 if none is
+    asked about."""
+    found = []
+    for held in splits:
+        data = best.structure.description.data.model_copy(update={"held_out": held})
+        told = best.structure.description.model_copy(update={"data": data})
+        ready = asked.ready(told)
+        kept = {"loss": best.recipe.loss, "model": best.recipe.model}
+        structure = replace(
+            best.structure,
+            recipe=ready.recipe.model_copy(update=kept),
+            seen=Seen.of(ready.recipe, {c: ready.clients[c] for c in names}),
+            description=told,
+        )
+        found.append(moved(best, structure, heard).evidence)
+    return int(np.argmax(found)) if found else 0
+
+
+def messages(recording: Recording, names: Sequence[str], rounds: int = ROUNDS) -> Messages:
+    """Some messages of these clients, from their first to their last."""
+    parts = []
+    for number, name in enumerate(names):
+        link = observe(recording, _LINK, LOCAL_MODEL, name).know(Link)
+        link = only(link, spread(len(link), rounds))
+        added = link.updates() if link.gradients else -link.updates()
+        parts.append((link.sent, added, rounding(link), np.full(len(link), number)))
+    return Messages(*(np.concatenate(part) for part in zip(*parts, strict=True)))
 
 
 def _some(recording: Recording) -> list[str]:

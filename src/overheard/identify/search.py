@@ -10,12 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from overheard.identify.evidence import Messages, Seen, certain, evidence, gradients, replayed
+from overheard.evaluation.replay import certain
+from overheard.identify.evidence import Messages, Seen, evidence, gradients, replayed
 from overheard.programs.recipe import Adam, Optimiser, Recipe, Sgd
 
 Array = NDArray[np.float64]
@@ -32,18 +34,25 @@ EPOCHS = (1, 2, 3, 5, 10)
 FEW, SOME, MANY = 4, 16, 128
 """Orders that are replayed to fit a rate, to weigh every recipe, and to weigh the best."""
 MOST_WORK, _PASSES = 3e9, 6
-"""Multiplications of a few seconds, which one recipe may take to try; and of a parameter with a
+"""Multiplications that one recipe may take to try, a tenth of a second; and of a parameter with a
 record: forward and backward, and what moves them about."""
-_WEIGHED = 6
-"""Recipes whose evidence is weighed with many orders; before that, of each family."""
+_LONGER = 20
+"""The last few may take so many times as long."""
+_WEIGHED, _MOVED = 6, (3, 12)
+"""Recipes whose evidence is weighed with many orders; and those tried with other structures, of
+which there are as many: at least, and where that takes no time."""
 _STEPS = 8
 """Steps of the search for a rate, each a replay; it has converged long before."""
 _CLOSE = 1.5
 """Structures stay whose residual is at most so many times the least."""
 _MOST = 0.3
 """By which the logarithm of a rate is changed at a time."""
-_SHORT = 0.01
-"""By which a rate may change to be written in fewer digits."""
+_ROUGH = 0.1
+"""To which a rate's logarithm is fitted where that is enough: its square is left of the update."""
+_BEGIN = 1e-3  # the first rate that is tried
+_SHORT, _LIKELIER = 0.05, 3.0
+"""By which a rate may change to be written in fewer digits, and its evidence fall, over their
+number: such rates are likelier beforehand."""
 _NEAR, _ROUNDING, _TINY = 4.0, 1e-6, 1e-300
 """So many times the least residual, or what rounding leaves, a recipe may leave to be weighed: a
 few orders say it to a factor of two."""
@@ -58,6 +67,7 @@ class Structure:
     words: str
     recipe: Recipe
     seen: Seen
+    description: Any = None
 
     def pulls(self, heard: Messages) -> list[Array]:
         """The `gradients` of its records, kept."""
@@ -101,13 +111,14 @@ class Fitted:
 
 
 def fit_rate(
-    recipe: Recipe, seen: Seen, heard: Messages, times: int, exact: bool = True
+    recipe: Recipe, seen: Seen, heard: Messages, times: int, close: float = 1e-2
 ) -> tuple[Recipe, float]:
     """The recipe at the rate at which its mean replay comes closest, and the part of the messages'
     squares that is left. The mean replay answers almost linearly to the rate, so that secant steps
-    on its logarithm converge in a few replays. ``exact``: to rounding, where nothing is random."""
+    on its logarithm converge in a few replays, until they are as short as ``close``; to rounding
+    where nothing is random, unless that is rough."""
     weight = 1 / np.maximum((heard.added**2).sum(axis=1, keepdims=True), _TINY)
-    exact = exact and certain(recipe)
+    exact = close < _ROUGH and certain(recipe)
     best, least, rate, step = recipe, np.inf, recipe.learning_rate, 0.0
     mean: Array | None = None
     for _ in range(2 * _STEPS if exact else _STEPS):
@@ -128,7 +139,7 @@ def fit_rate(
         step = float((weight * away * slope).sum()) / max(told, _TINY)
         most = 12.0 if mean is None else 2.0  # the first guess may be far off
         step = float(np.clip(np.log1p(max(step, -0.75)), -2.0, most))
-        if abs(step) < (1e-9 if exact else 1e-2):
+        if abs(step) < (1e-9 if exact else close):
             break
         rate, mean = float(np.clip(rate * np.exp(step), 1e-12, 1e12)), now
     return best, least
@@ -137,12 +148,14 @@ def fit_rate(
 @dataclass(frozen=True)
 class Effort:
     """What is affordable: messages by which every recipe is tried and those by which the best are
-    weighed, orders of the best, and the most epochs that are tried."""
+    weighed, orders of the best, the most epochs that are tried, and how many recipes are tried with
+    as many other structures."""
 
     few: Messages
     heard: Messages
     many: int
     epochs: int
+    moved: int
 
 
 def effort(heard: Messages, sizes: Sequence[int]) -> Effort:
@@ -150,36 +163,16 @@ def effort(heard: Messages, sizes: Sequence[int]) -> Effort:
     once = _PASSES * float(np.mean(sizes)) * heard.sent.shape[1]
     room = MOST_WORK / once  # epochs on one message
     few = heard.spread(int(np.clip(room / (FEW * max(EPOCHS)), 1, 6)))
-    every = heard.spread(int(np.clip(room / SOME, 1, len(heard.sent))))
-    many = int(np.clip(room / len(every.sent), SOME, MANY))
-    return Effort(few, every, many, max(1, int(room / (FEW * len(few.sent)))))
+    every = heard.spread(int(np.clip(_LONGER * room / MANY, 3, len(heard.sent))))
+    many = int(np.clip(_LONGER * room / len(every.sent), 2 * SOME, MANY))
+    moved = int(np.clip(room / MANY, *_MOVED))
+    return Effort(few, every, many, max(1, int(room / (FEW * len(few.sent)))), moved)
 
 
-def trainings(recipe: Recipe, sizes: Sequence[int], most: int) -> list[tuple[str, Recipe]]:
-    """The recipe under every optimiser, batch size and number of epochs, at most so many; batches
-    that no client has more records than are full ones."""
-    if recipe.sends_gradient:
-        return [("SGD", recipe)]
-    return [
-        (name, recipe.model_copy(update={"optimiser": OPTIMISERS[name], "batch_size": batch,
-                                         "epochs": epochs}))
-        for name in OPTIMISERS
-        for batch in BATCHES
-        if batch is None or batch < max(sizes)
-        for epochs in EPOCHS
-        if epochs <= most
-    ]  # fmt: skip
-
-
-def starting(recipe: Recipe, sizes: Sequence[int], known: Fitted | None = None) -> Recipe:
+def starting(recipe: Recipe, sizes: Sequence[int], known: Recipe) -> Recipe:
     """The recipe at a rate to begin with: as far a way as another one goes."""
-    if recipe.sends_gradient:
-        return recipe
-    if known is None:
-        return recipe.model_copy(update={"learning_rate": 1e-3})
-    there, here = (way(r, sizes) for r in (known.recipe, recipe))
-    rate = known.recipe.learning_rate * there / here
-    return recipe.model_copy(update={"learning_rate": rate})
+    there, here = (way(r, sizes) for r in (known, recipe))
+    return recipe.model_copy(update={"learning_rate": known.learning_rate * there / here})
 
 
 def way(recipe: Recipe, sizes: Sequence[int]) -> float:
@@ -192,35 +185,21 @@ def way(recipe: Recipe, sizes: Sequence[int]) -> float:
 
 
 def search(structures: Sequence[Structure], heard: Messages) -> list[Fitted]:
-    """Recipes weighed, best first."""
+    """Recipes weighed, best first. Each stage has fewer recipes, more messages and more orders."""
     sizes = [len(y) for y in structures[0].seen.labels]
     able = effort(heard, sizes)
-    few, heard = able.few, able.heard
-    begun = _structures(structures, heard, sizes)
-    lead = min(begun, key=lambda f: f.residual)
-    found = []
-    known = {_family(f): f for f in begun if f.structure is lead.structure}
-    for name, recipe in trainings(lead.structure.recipe, sizes, able.epochs):
-        latest = known.get(_family(recipe))
-        if latest is None:
-            continue  # its gradients go elsewhere
-        start = starting(recipe, sizes, latest)
-        fitted, left = fit_rate(start, lead.structure.seen, few, FEW)
-        known[_family(recipe)] = Fitted(lead.structure, name, fitted, left)
-        found.append(known[_family(recipe)])
+    begun = _structures(structures, able.few, sizes)
+    found = _trainings(begun, able.few, sizes, able.epochs)
     least = min(f.residual for f in found)
     near = [f for f in found if f.residual <= _NEAR * max(least, _ROUNDING)]
-    found = [_weighed(f, few, SOME) for f in near]
-    others = list({id(f.structure): f.structure for f in begun}.values())
-    short = [
-        Fitted(structure, f.name, *_moved(f, structure, heard))
-        for f in _promising(found)
-        for structure in others
-    ]
-    short = [_weighed(f, heard, 2 * SOME) for f in short]
-    final = _best(short, _WEIGHED)
+    best = _best([weighed(f, able.few, SOME) for f in near], 2 * able.moved)
+    near = [weighed(f, able.heard, 2 * SOME) for f in best]
+    others = {id(f.structure): f.structure for f in begun if f.structure is not best[0].structure}
+    for structure in [*others.values()][-able.moved :]:
+        near += [moved(f, structure, able.heard) for f in best[: able.moved]]
+    final = _best(near, _WEIGHED)
     for times in (SOME, able.many):
-        final = [_weighed(f, heard, times) for f in final]
+        final = [weighed(f, able.heard, times) for f in final]
     most = max(f.evidence for f in final)
     names = list(OPTIMISERS)
     # of those whose odds are even the simplest is named first
@@ -228,10 +207,38 @@ def search(structures: Sequence[Structure], heard: Messages) -> list[Fitted]:
     return [_shortened(final[0], able), *final[1:]]
 
 
+def _trainings(
+    begun: Sequence[Fitted], few: Messages, sizes: Sequence[int], most: int
+) -> list[Fitted]:
+    """Every optimiser and batch size with the structure that comes closest; of epochs more and more
+    as long as more of them come closer."""
+    structure = min(begun, key=lambda f: f.residual).structure
+    known = {_family(f): f for f in begun if f.structure is structure}
+    if structure.recipe.sends_gradient:
+        return [*known.values()]
+    found = []
+    for name, optimiser in OPTIMISERS.items():
+        for batch in (b for b in BATCHES if b is None or b < max(sizes)):
+            last = np.inf
+            for epochs in (e for e in EPOCHS if e <= most):
+                chosen = {"optimiser": optimiser, "batch_size": batch, "epochs": epochs}
+                recipe = structure.recipe.model_copy(update=chosen)
+                if _family(recipe) not in known:
+                    break  # its gradients go elsewhere
+                start = starting(recipe, sizes, known[_family(recipe)].recipe)
+                now = Fitted(structure, name, *fit_rate(start, structure.seen, few, FEW))
+                known[_family(recipe)] = min(now, known[_family(recipe)], key=lambda f: f.residual)
+                found.append(now)
+                if now.residual > _CLOSE * last:
+                    break
+                last = min(last, now.residual)
+    return found
+
+
 def _shortened(fitted: Fitted, able: Effort) -> Fitted:
     """At the rate of fewest digits that explains the messages as well: people write 0.001."""
     rate, heard = fitted.recipe.learning_rate, able.heard
-    for digits in range(1, 10):
+    for digits in range(1, 10 if certain(fitted.recipe) else 4):
         short = float(f"{rate:.{digits}g}")
         if abs(short / rate - 1) <= _SHORT:
             tried = replace(
@@ -239,33 +246,37 @@ def _shortened(fitted: Fitted, able: Effort) -> Fitted:
             )
             seen, pulls = fitted.structure.seen, fitted.structure.pulls(heard)
             found, _ = evidence(tried.recipe, seen, heard, pulls, able.many, nearby=False)
-            if found.sum() >= fitted.evidence - 1:
+            if found.sum() >= fitted.evidence - _LIKELIER / digits:
                 return tried
     return fitted
 
 
-def _moved(fitted: Fitted, structure: Structure, heard: Messages) -> tuple[Recipe, float]:
-    """The training of one recipe with another's structure."""
-    kept = {k: getattr(fitted.recipe, k) for k in ("optimiser", "batch_size", "epochs")}
-    kept |= {"learning_rate": fitted.recipe.learning_rate}
-    return fit_rate(structure.recipe.model_copy(update=kept), structure.seen, heard, FEW)
+def moved(fitted: Fitted, structure: Structure, heard: Messages) -> Fitted:
+    """The training of one recipe with another's structure, weighed."""
+    kept = {k: getattr(fitted.recipe, k)
+            for k in ("optimiser", "batch_size", "epochs", "learning_rate")}  # fmt: skip
+    recipe = structure.recipe.model_copy(update=kept)
+    there = fit_rate(recipe, structure.seen, heard, FEW)
+    return weighed(Fitted(structure, fitted.name, *there), heard, 2 * SOME)
 
 
 def _structures(
     structures: Sequence[Structure], heard: Messages, sizes: Sequence[int]
 ) -> list[Fitted]:
     """Structures that come close under some training, each with the closest of a family."""
-    made = []
+    made: list[Fitted] = []
+    latest: dict[tuple[str, int | None], float] = {}
     for structure in structures:
-        for name in ("SGD", "Adam"):
-            for batch in (None, 32) if max(sizes) > 32 else (None,):
-                if structure.recipe.sends_gradient:
-                    recipe = structure.recipe
-                else:
-                    chosen = {"optimiser": OPTIMISERS[name], "batch_size": batch}
-                    recipe = starting(structure.recipe.model_copy(update=chosen), sizes)
-                fitted, left = fit_rate(recipe, structure.seen, heard, 2, exact=False)
-                made.append(Fitted(structure, name, fitted, left))
+        for name, batch in product(("SGD", "Adam"), (None, 32) if max(sizes) > 32 else (None,)):
+            recipe = structure.recipe
+            if not recipe.sends_gradient:
+                rate = latest.get((name, batch), _BEGIN)
+                chosen = {"optimiser": OPTIMISERS[name], "batch_size": batch, "learning_rate": rate}
+                recipe = recipe.model_copy(update=chosen)
+            made.append(
+                Fitted(structure, name, *fit_rate(recipe, structure.seen, heard, 2, _ROUGH))
+            )
+            latest[name, batch] = made[-1].recipe.learning_rate
     least = min(f.residual for f in made)
     close = {id(f.structure) for f in made if f.residual <= _CLOSE * max(least, _ROUNDING)}
     near = [f for f in made if f.residual <= _NEAR * max(least, _ROUNDING)]
@@ -278,23 +289,11 @@ def _family(of: Fitted | Recipe) -> bool:
     return isinstance(recipe.optimiser, Adam)
 
 
-def _promising(found: Sequence[Fitted]) -> list[Fitted]:
-    """The best of each family, with full batches and without."""
-    groups: dict[Any, list[Fitted]] = {}
-    for f in found:
-        groups.setdefault((_family(f), f.recipe.full_batch), []).append(f)
-    return [
-        f
-        for group in groups.values()
-        for f in sorted(group, key=lambda f: -f.evidence)[: 2 * _WEIGHED]
-    ]
-
-
 def _best(found: Sequence[Fitted], most: int) -> list[Fitted]:
     return sorted(found, key=lambda f: -f.evidence)[:most]
 
 
-def _weighed(fitted: Fitted, heard: Messages, times: int) -> Fitted:
+def weighed(fitted: Fitted, heard: Messages, times: int) -> Fitted:
     """With its evidence, and at the rate that has most."""
     structure, recipe = fitted.structure, fitted.recipe
     pulls = structure.pulls(heard)

@@ -3,75 +3,130 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
 import numpy as np
 
-from overheard.attacks.wire import only, rounding, spread
+from overheard.data.dataset import Dataset, HeldOut
 from overheard.errors import FixConfig, OverheardError
+from overheard.federation.plan import Plan
 from overheard.federation.recorders.described import Description
-from overheard.federation.recorders.description import describe, wire_layout
+from overheard.federation.recorders.description import settled, wire_layout
 from overheard.federation.recorders.factory import dense_of, layout_words
-from overheard.identify.evidence import Messages, Seen
+from overheard.identify.evidence import Seen
 from overheard.identify.search import Structure
-from overheard.programs.recipe import Dense, Recipe
-from overheard.programs.records import encode
-from overheard.transcript.kind import recipe_of
-from overheard.transcript.knowledge import Link
-from overheard.transcript.observe import observe
+from overheard.programs.recipe import Dense
 from overheard.transcript.payload import releases_arrays, returns_gradients
 from overheard.transcript.store import Recording
-from overheard.transcript.target import LOCAL_MODEL
-from overheard.transcript.threat import Threat
 
-ROUNDS = 6
-"""Messages of a client that are looked at, evenly spread."""
-_LINK = Threat("identify", frozenset({Link}), "")
+SHARES = (0.2, 0.1, 0.25, 0.3, 0.15, 0.05, 0.5)
+"""Of its records that a client may have held out."""
+SCALES = {"records": "columns scaled together", "clients": "columns scaled per client",
+          "none": "columns as they are"}  # fmt: skip
 
 
 @dataclass(frozen=True)
-class Known:
-    """The recording, as it is read with one description of how records entered the model."""
+class Asked:
+    """A recording with the table of its clients' records, and what is known of its description."""
 
-    words: str
-    description: Description
     recording: Recording
-    recipe: Recipe
+    dataset: Dataset
+    given: Mapping[str, Any]
+    trust_code: bool = False
 
+    def saying(self, **more: Any) -> Asked:
+        """With more of the description known."""
+        return replace(self, given={**self.given, **more})
 
-def variants(recording: Recording, given: Mapping[str, Any]) -> Iterator[tuple[str, Description]]:
-    """How the columns may be scaled, whether the label is a class, and how it is scaled."""
-    layout, model = wire_layout(recording), dict(given.get("model", {}))
-    gradients = returns_gradients(recording.payload)
-    rule: dict[str, Any] = {"learning_rate": 1.0 if gradients else 0.1}
-    rule |= {"algorithm": "fedsgd"} if gradients else {}
-    dense = dense_of([shape for _, shape in layout])
-    if dense is None and not model:
-        raise FixConfig(
-            f"the messages hold {layout_words(layout)}, which is more than dense layers one after "
-            'the other: give the torch module that was trained, --model "package.module:function"'
+    def held_out(self, split: HeldOut) -> Asked:
+        """With what clients held out known."""
+        return self.saying(data={**self.given["data"], "held_out": split.model_dump()})
+
+    def structures(
+        self, names: Sequence[str], scales: Sequence[str] = (*SCALES,)
+    ) -> list[Structure]:
+        """Every variant that fits table and messages, as these clients would have trained; with
+        every activation and loss that goes with it."""
+        made: dict[str, Structure] = {}
+        refused: OverheardError | None = None
+        for words, description in self.variants(scales):
+            try:
+                ready = self.ready(description)
+            except OverheardError as error:
+                refused = refused or error
+                continue
+            recipe = ready.recipe
+            seen = Seen.of(recipe, {c: ready.clients[c] for c in names})
+            losses = ("cross_entropy",) if recipe.target.classes else ("squared_error", "huber")
+            models: tuple[Any, ...] = recipe.model.others()
+            for loss, model in product(losses, models):
+                chosen = recipe.model_copy(update={"loss": loss, "model": model})
+                about = ", ".join([words, loss, *model.choices.values()])
+                # two variants are one where there is nothing in which they differ
+                made.setdefault(
+                    chosen.model_dump_json(), Structure(about, chosen, seen, description)
+                )
+        if not made:
+            raise refused or FixConfig(f"{self.recording.path}: no description fits the table")
+        return list(made.values())
+
+    def ready(self, description: Description) -> Plan:
+        """The federation as it is described."""
+        dataset = replace(self.dataset, task=description.data.task or self.dataset.task)
+        return settled(self.recording, description, dataset, self.trust_code)[1]
+
+    def variants(self, scales: Sequence[str] = (*SCALES,)) -> Iterator[tuple[str, Description]]:
+        """How texts may be coded, columns scaled, whether the label is a class, and how it is
+        scaled."""
+        if releases_arrays(self.recording.payload):
+            raise FixConfig(
+                f"{self.recording.path}: holds releases of a program that trains no network"
+            )
+        layout, model = wire_layout(self.recording), dict(self.given.get("model", {}))
+        data = self.given["data"]
+        dense = dense_of([shape for _, shape in layout])
+        if dense is None and not model:
+            raise FixConfig(
+                f"the messages hold {layout_words(layout)}, which is more than dense layers one "
+                "after the other: give the torch module that was trained, --model "
+                '"package.module:function"'
+            )
+        gradients = returns_gradients(self.recording.payload)
+        rule = (
+            {"learning_rate": 1.0, "algorithm": "fedsgd"} if gradients else {"learning_rate": 0.1}
         )
-    outputs = dense.outputs if dense is not None else 1
-    tasks = ("classification",) if outputs > 1 else ("classification", "regression")
-    scales = {"records": "columns scaled together", "clients": "columns scaled per client",
-              "none": "columns as they are"}  # fmt: skip
-    for task in (given["data"].get("task"),) if given["data"].get("task") else tasks:
-        for scale, words in scales.items():
+        outputs = dense.outputs if dense is not None else 1
+        tasks = ("classification",) if outputs > 1 else ("classification", "regression")
+        tasks = (data["task"],) if data.get("task") else tasks
+        text = self.dataset.records.columns.values()
+        codes = ("one_hot", "codes") if any(v.dtype.kind != "f" for v in text) else ("one_hot",)
+        for task, scale, every, code in product(tasks, scales, (False, True), codes):
+            if every and scale == "none":
+                continue
             labels: list[Any] = [("", None)]
             if task == "regression" and scale != "none":
                 labels.append((", label as it is", {"shift": 0.0, "scale": 1.0}))
             for said, target in labels:
-                content: dict[str, Any] = {
-                    **given,
-                    "data": {**given["data"], "task": task, "scale": scale},
-                    "model": model or _named(dense, task),
-                    "training": rule,
-                }
+                how = {"task": task, "scale": scale, "every": every, "text": code}
+                content = {**self.given, "data": {**data, **how}, "training": rule}
+                content |= {"model": model or _named(dense, task)}
                 content |= {} if target is None else {"target": target}
+                words = SCALES[scale] + (", flags too" if every else "")
+                words += ", texts as codes" if code == "codes" else ""
                 about = f"{words}{said}" + (f", {task}" if len(tasks) > 1 else "")
                 yield about, Description.model_validate(content)
+
+
+def held_out(rows: Sequence[int], trained: Sequence[float]) -> tuple[HeldOut, ...]:
+    """How clients of so many records may have come to train on so many, as they report."""
+    for share in SHARES:
+        if [n - np.ceil(share * n) for n in rows] == list(trained):
+            usual = [HeldOut(share=share, seed=seed) for seed in (42, 0, 1)]
+            other = [HeldOut(share=share, by="datasets", seed=seed) for seed in (42, 0)]
+            return (*usual, *other, HeldOut(share=share, by="order"))
+    return ()
 
 
 def _named(dense: Dense | None, task: str) -> dict[str, Any]:
@@ -79,53 +134,3 @@ def _named(dense: Dense | None, task: str) -> dict[str, Any]:
     if dense.hidden:
         return {"name": "mlp", "hidden": list(dense.hidden)}
     return {"name": "logistic" if task == "classification" else "linear"}
-
-
-def described(
-    recording: Recording, given: Mapping[str, Any], work: Path, trust_code: bool
-) -> Iterator[Known]:
-    """The recording as each variant describes it; those that do not fit the table are left out."""
-    if releases_arrays(recording.payload):
-        raise FixConfig(f"{recording.path}: holds releases of a program that trains no network")
-    refused: OverheardError | None = None
-    found = 0
-    for number, (words, description) in enumerate(variants(recording, given)):
-        folder = work / str(number)
-        try:
-            describe(recording, description, folder, trust_code)
-        except OverheardError as error:
-            refused = refused or error
-            continue
-        known = recording.described_in(folder)
-        recipe = recipe_of(known)
-        assert recipe is not None  # just described
-        found += 1
-        yield Known(words, description, known, recipe)
-    if not found:
-        raise refused or FixConfig(f"{recording.path}: no description fits the table")
-
-
-def structures(known: Known, names: Sequence[str]) -> Iterator[Structure]:
-    """What is known, with every activation and loss that goes with it."""
-    truth, recipe = known.recording.truth(), known.recipe
-    seen = Seen(
-        tuple(encode(recipe.encoding, truth[c]) for c in names),
-        tuple(recipe.target.encode(truth[c]) for c in names),
-    )
-    losses = ("cross_entropy",) if recipe.target.classes else ("squared_error", "huber")
-    for loss in losses:
-        for model in recipe.model.others():
-            made = recipe.model_copy(update={"loss": loss, "model": model})
-            yield Structure(", ".join([known.words, loss, *model.choices.values()]), made, seen)
-
-
-def messages(recording: Recording, names: Sequence[str], rounds: int = ROUNDS) -> Messages:
-    """Some messages of these clients, from their first to their last."""
-    parts = []
-    for number, name in enumerate(names):
-        link = observe(recording, _LINK, LOCAL_MODEL, name).know(Link)
-        link = only(link, spread(len(link), rounds))
-        added = link.updates() if link.gradients else -link.updates()
-        parts.append((link.sent, added, rounding(link), np.full(len(link), number)))
-    sent, added, rounded, client = (np.concatenate(p) for p in zip(*parts, strict=True))
-    return Messages(sent, added, rounded, client)

@@ -45,6 +45,7 @@ class Told(Protocol):
     def encoding(self) -> Encoding: ...
     @property
     def target(self) -> Target: ...
+    def of(self, client: str) -> Told: ...
     def model_dump(self, *, mode: str) -> dict[str, Any]: ...
 
 
@@ -89,6 +90,10 @@ class Settings(Spec):
 
     name: str
     wire_names: dict[str, str] = {}
+
+    def code(self) -> tuple[str, ...]:
+        """The code that it names, which must be trusted."""
+        return ()
 
 
 class SummedSettings(Settings):
@@ -136,6 +141,8 @@ class Program(Spec):
 
     chance: ClassVar[bool] = False
     """Whether a client draws at random, so that its answer cannot be repeated to rounding."""
+    trains: ClassVar[bool] = False
+    """Whether it trains a network all the same, so that its messages are models."""
 
     @property
     def family(self) -> str:
@@ -156,6 +163,10 @@ class Program(Spec):
             return cls.model_validate(content)
         except ValidationError as error:
             raise FixConfig(f"model {content['settings'].name!r}: {_first(error)}") from error
+
+    def of(self, client: str) -> Self:
+        """What one client does: the same as every other."""
+        return self
 
     def columns(self) -> tuple[str, ...]:
         """The columns that the program looks at."""

@@ -313,6 +313,8 @@ class Recipe(Spec):
     optimiser: Optimiser = Sgd()
     clip_norm: float | None = Field(default=None, gt=0)
     drop_last: bool = False
+    own: dict[str, Encoding] = {}
+    """Clients' own encodings, where each scaled and coded its records by itself."""
 
     @model_serializer(mode="wrap")
     def _brief(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -324,15 +326,24 @@ class Recipe(Spec):
             written.pop("clip_norm", None)
         if not self.drop_last:
             written.pop("drop_last", None)
+        if not self.own:
+            written.pop("own", None)
         return written
+
+    def of(self, client: str) -> Recipe:
+        """What one client does: with its own encoding, and without the others'."""
+        if not self.own:
+            return self
+        return self.model_copy(update={"encoding": self.own.get(client, self.encoding), "own": {}})
 
     @model_validator(mode="after")
     def _consistent(self) -> Recipe:
-        if self.model.inputs != self.encoding.width:
-            raise ValueError(
-                f"the model takes {self.model.inputs} inputs but the encoding gives "
-                f"{self.encoding.width}"
-            )
+        for encoding in (self.encoding, *self.own.values()):
+            if self.model.inputs != encoding.width:
+                raise ValueError(
+                    f"the model takes {self.model.inputs} inputs but the encoding gives "
+                    f"{encoding.width}"
+                )
         if self.steps is not None and (self.batch_size is None or self.epochs != 1):
             raise ValueError("steps counts mini-batches instead of epochs: it needs a batch_size")
         if self.drop_last and self.batch_size is None:

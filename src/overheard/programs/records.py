@@ -120,6 +120,28 @@ class OneHot(Spec):
         return len(self.values)
 
 
+class Codes(Spec):
+    """One input: the place of the value among the values, ``(place - shift) / scale``. A value that
+    is none of them stands between its neighbours."""
+
+    block: Literal["codes"] = "codes"
+    column: str
+    values: tuple[str, ...]
+    shift: float = 0.0
+    scale: Scale = 1.0
+
+    @property
+    def width(self) -> int:
+        return 1
+
+    def places(self, values: NDArray[Any]) -> NDArray[np.float64]:
+        """The values' places, without shift and scale."""
+        known, texts = np.asarray(self.values), values.astype(str)
+        found = np.searchsorted(known, texts)
+        hit = known[np.minimum(found, len(known) - 1)] == texts
+        return np.asarray(found - np.where(hit, 0.0, 0.5), dtype=np.float64)
+
+
 class Pixels(Spec):
     """An image: a column with so many numbers a record, each ``(value - shift) / scale``."""
 
@@ -134,7 +156,8 @@ class Pixels(Spec):
         return int(np.prod(self.shape))
 
 
-Block = Annotated[Scaled | OneHot | Pixels, Field(discriminator="block")]
+AnyBlock = Scaled | OneHot | Codes | Pixels
+Block = Annotated[AnyBlock, Field(discriminator="block")]
 
 
 class Encoding(Spec):
@@ -226,7 +249,9 @@ def scaled(values: NDArray[Any], shift: float, scale: float, column: str) -> NDA
     return made
 
 
-def _encode_block(block: Scaled | OneHot | Pixels, values: NDArray[Any]) -> NDArray[np.float64]:
+def _encode_block(block: AnyBlock, values: NDArray[Any]) -> NDArray[np.float64]:
+    if isinstance(block, Codes):
+        return scaled(block.places(values), block.shift, block.scale, block.column)[:, None]
     if isinstance(block, Pixels):
         if values.ndim != 2 or values.shape[1] != block.width:
             raise FixData(

@@ -47,7 +47,7 @@ def score(case: Case) -> Scorer:
     others = imputation(recipe, truth, client, name, values, case.seed, case.target.columns)
     stranger = best_stranger(case.view, others, column, values)
     free = (majority_share(column, values), None if stranger is None else stranger.hits)
-    bound = algorithm3_bound(recipe, case.records, name, values)
+    bound = algorithm3_bound(recipe.of(client), case.records, name, values)
     own = metrics.log2_shares(column, values)
 
     def scored(attack: Attack, guess: AttributeValues, seconds: float) -> Scored:

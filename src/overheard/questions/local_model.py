@@ -108,7 +108,7 @@ def refuses(recipe: Told, records: Records) -> str:
 
 def score(case: Case) -> Scorer:
     """How much worse than the client's own optimum a model does on the client's records."""
-    recipe, records = case.recipe, case.records
+    recipe, records = case.recipe.of(case.view.client), case.records
     why = refuses(recipe, records)
     if isinstance(recipe, Program) and not why:
         return _score_program(case, recipe)

@@ -9,9 +9,7 @@ kept with its error, and the others go on.
 from __future__ import annotations
 
 import json
-import logging
 import shutil
-import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,7 +22,7 @@ from overheard.files import sole_writer, write_durably
 from overheard.foreign.files import read_bounded
 from overheard.foreign.notation import read_json
 from overheard.sweep.grid import Cell, SweepConfig, cell_code, cells
-from overheard.workers import in_processes
+from overheard.workers import in_processes, on_cluster
 
 Result = dict[str, Any]
 Scalar = float | int | str | None
@@ -127,46 +125,8 @@ def local_cells(workers: int, scratch: Path | None = None) -> Executor:
 
 
 def ray_cells(address: str) -> Executor:
-    """Cells as tasks of the Ray cluster at an address, one processor each; results as they come."""
-
-    def execute(left: Sequence[Cell]) -> Iterator[Result]:
-        try:
-            import ray
-        except ImportError as error:
-            raise FixConfig("Ray is not installed: pip install 'overheard[ray]'") from error
-        _answers(address)
-        try:
-            ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
-        except (ConnectionError, ValueError, RuntimeError, TimeoutError) as error:
-            words = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise FixConfig(
-                f"no Ray cluster answers at {address!r} ({words}); start one, or leave --ray out"
-            ) from error
-        try:
-            task = ray.remote(num_cpus=1)(measure)
-            waiting = [task.remote(cell) for cell in left]
-            while waiting:
-                ready, waiting = ray.wait(waiting)
-                yield from ray.get(ready)
-        finally:
-            ray.shutdown()
-
-    return execute
-
-
-def _answers(address: str) -> None:
-    """Fail within seconds where nobody listens: Ray itself would go on trying for minutes."""
-    host, _, port = address.removeprefix("ray://").rpartition(":")
-    if address == "auto":
-        return
-    if not host or not port.isdigit():
-        raise FixConfig(f"{address!r} is no address of a Ray cluster; give HOST:PORT or auto")
-    try:
-        socket.create_connection((host, int(port)), timeout=10).close()
-    except (OSError, OverflowError) as error:
-        raise FixConfig(
-            f"no Ray cluster answers at {address!r} ({error}); start one, or leave --ray out"
-        ) from error
+    """Cells as tasks of the Ray cluster at an address; results as they come."""
+    return lambda left: on_cluster(measure, [(cell,) for cell in left], address)
 
 
 @contextmanager

@@ -60,7 +60,7 @@ class LocalTraining(Knowledge):
     @classmethod
     def read(cls, held: Held) -> Self | None:
         recipe = recipe_of(held.recording)
-        return None if recipe is None else cls(recipe)
+        return None if recipe is None else cls(recipe.of(held.client))
 
     def packed(self) -> Mapping[str, Any]:
         return {"recipe": self.recipe.model_dump(mode="json")}

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from overheard.errors import FixConfig, FixRecording, ListenLonger
 from overheard.programs.records import Records
 from overheard.transcript.kind import LABEL_COLUMN, Knowledge, kinds, recipe_of, told_of
-from overheard.transcript.knowledge import Link, Sums
+from overheard.transcript.knowledge import Link, LocalTraining, Sums
 from overheard.transcript.messages import Round, read_message
 from overheard.transcript.store import Recorder, Recording
 from overheard.transcript.target import Target, chosen_targets, targets_in
@@ -138,6 +138,9 @@ def _without(
     """A piece of knowledge without other secrets and other clients, and which secrets it held."""
     if kind.per_client:
         content = {c: piece for c, piece in content.items() if c in clients}
+    elif kind is LocalTraining and "own" in content:
+        own = {c: encoding for c, encoding in content["own"].items() if c in clients}
+        content = {**content, "own": own}
     tables = isinstance(content, dict) and any(isinstance(t, Records) for t in content.values())
     if not tables or kind.of_strangers:
         return content, set()

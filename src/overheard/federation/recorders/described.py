@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field, SerializeAsAny, field_validator, mo
 
 from overheard.data.dataset import MOST_VALUES
 from overheard.federation.config import AnyDefence, Attribute, DataConfig
-from overheard.programs.program import Settings, families, settings_of
+from overheard.programs.program import Program, Settings, families, family_named, settings_of
 from overheard.programs.recipe import MOST_REPEATS, Epochs, LearningRate, Loss, Optimiser, Sgd
 from overheard.programs.records import Block, Scale, Spec, Value
 
@@ -111,6 +111,10 @@ class Description(Spec):
     def factory(self) -> str:
         """The code that the model names, if it names any."""
         return self.model.factory if isinstance(self.model, DescribedModel) else ""
+
+    def program(self) -> type[Program]:
+        """The family of programs that the model names, where it is no network."""
+        return family_named(str(self.model.name))
 
     @model_validator(mode="after")
     def _of_one_kind(self) -> Self:

@@ -33,9 +33,10 @@ from overheard.federation.simulate import client_shards, trained_on
 from overheard.foreign.files import inside
 from overheard.foreign.notation import read_toml
 from overheard.foreign.shown import short
-from overheard.programs.program import Program, family_named
+from overheard.programs.program import Program, Settings, family_named
 from overheard.programs.recipe import Dense, Layout, Module, Recipe, Target
-from overheard.programs.records import Encoding, Records
+from overheard.programs.records import Encoding, OneHot, Records
+from overheard.programs.trusted import trust
 from overheard.transcript.kind import write
 from overheard.transcript.knowledge import InTheClear
 from overheard.transcript.observe import in_the_clear
@@ -89,24 +90,18 @@ def describe(
         raise FixConfig(f"{recording.path}: describes itself already; audit it without a TOML file")
     if not recording.rounds:
         raise FixConfig(f"{recording.path}: no round was recorded; there is nothing to describe")
-    network = isinstance(description.model, DescribedModel)
-    if network == releases_arrays(recording.payload):
-        holds = "releases of a program that trains no network" if network else "models of a network"
+    trains = isinstance(description.model, DescribedModel) or description.program().trains
+    if trains == releases_arrays(recording.payload):
+        holds = "releases of a program that trains no network" if trains else "models of a network"
         raise FixConfig(
             f"{recording.path}: holds {holds}, and [model] describes the other kind: name the "
             "program (such as xgboost), or record with the payload that it is"
         )
-    given = _given_model(recording, description.model, trust_code) if network else None
-    asked = description.property
-    dataset = load_data(_config(description, given, "regression"), asked is not None)
-    names, trained = _who_trained(recording, description, dataset)
-    ready = plan(_config(description, given, dataset.task), trained)
-    if isinstance(ready.told, Program):
-        ready = replace(ready, told=_program(ready.told, description))
-    else:
-        ready = replace(ready, told=_recipe(recording, description, given, ready))
+    dataset = table_of(description)
+    names, ready = settled(recording, description, dataset, trust_code)
+    if isinstance(ready.told, Recipe):
         client_shards(ready.recipe, trained_on(ready))  # what does not fit the encoding is said
-    if asked is not None:
+    if (asked := description.property) is not None:
         ready = replace(ready, properties=_properties(recording, description, asked, ready, names))
     if not names:
         ready = replace(ready, clients={}, attributes={})
@@ -118,7 +113,7 @@ def describe(
         "clients": [names.get(c, c) for c in recording.clients],
     }
     claims = chain(*description.defence).claims
-    remarks = _silent(recording, names)
+    remarks = (*_silent(recording, names), *_own_scales(ready))
     with SideWriter(Path(out), SideHeader(recording.digest, names, about)) as writer:
         write_knowledge(writer, ready)
         if seed is not None:
@@ -127,6 +122,27 @@ def describe(
             write(writer, told(claims))
         write(writer, _clear(recording, names, remarks))
     return remarks
+
+
+def table_of(description: Description) -> Dataset:
+    """The records that the description names."""
+    return load_data(_config(description, "regression"), description.property is not None)
+
+
+def settled(
+    recording: Recording, description: Description, dataset: Dataset, trust_code: bool = False
+) -> tuple[dict[str, str], Plan]:
+    """The table's name of each client that is in it, and the federation as it is described."""
+    network = isinstance(description.model, DescribedModel)
+    given = _given_model(recording, description.model, trust_code) if network else None
+    if isinstance(description.model, Settings) and trust_code:
+        for name in description.model.code():
+            trust(name)
+    names, trained = _who_trained(recording, description, dataset)
+    ready = plan(_config(description, dataset.task), trained)
+    if isinstance(ready.told, Program):
+        return names, replace(ready, told=_program(ready.told, description))
+    return names, replace(ready, told=_recipe(recording, description, given, ready))
 
 
 def _program(planned: Program, description: Description) -> Program:
@@ -142,23 +158,23 @@ def _program(planned: Program, description: Description) -> Program:
 
 def _given_model(recording: Recording, model: Any, trust_code: bool) -> Model | None:
     """The factory's model, if there is one."""
-    if bool(model.factory) == (model.name is not None):
-        raise FixConfig(
-            "model: give either a name (linear, logistic, mlp) or a factory "
-            '("package.module:function")'
-        )
     if not model.factory:
         return None
     return model_of(model.factory, wire_layout(recording), trust_code)
 
 
-def _config(description: Description, given: Model | None, task: str) -> Config:
+def _config(description: Description, task: str) -> Config:
     network = isinstance(description.model, DescribedModel)
+    if network and bool(description.factory()) == (description.model.name is not None):
+        raise FixConfig(
+            "model: give either a name (linear, logistic, mlp) or a factory "
+            '("package.module:function")'
+        )
     unused = {"factory", "shape", "wire_names"} if network else set()
     model: dict[str, Any] = description.model.model_dump(exclude=unused)
     training = description.training
     how = {} if training is None else training.model_dump(exclude={"loss"})
-    if given is not None:
+    if description.factory():
         # the task decides the loss; the model itself is put in later, by `_recipe`
         model = {"name": "logistic" if task == "classification" else "linear"}
     return parse_config(
@@ -305,6 +321,7 @@ def _recipe(
                 "model": model,
                 "loss": training.loss or base.loss,
                 "encoding": encoding.model_dump(),
+                "own": {} if description.encoding else dict(base.own),
                 "target": target.model_dump(),
                 "wire": "float64" if wires == {"F64"} else "float32",
             }
@@ -344,6 +361,21 @@ def _silent(recording: Recording, names: Mapping[str, str]) -> tuple[str, ...]:
     return (
         f"No records were given of {len(silent)} of {len(recording.clients)} clients, so nothing "
         f"is scored for them: {', '.join(silent)}.",
+    )
+
+
+def _own_scales(ready: Plan) -> tuple[str, ...]:
+    """What clients that scale their secrets by themselves tell of them."""
+    own = ready.told.own.values() if isinstance(ready.told, Recipe) else ()
+    blocks = [b for encoding in own for b in encoding.blocks if not isinstance(b, OneHot)]
+    scaled = {b.column for b in blocks if (b.shift, b.scale) != (0.0, 1.0)}
+    secrets = [c for domain in ready.attributes.values() for c in domain.columns if c in scaled]
+    if not secrets:
+        return ()
+    return (
+        f"Each client scaled {', '.join(dict.fromkeys(secrets))} by its own mean and deviation, of "
+        "which the adversary is told as of the rest of the training: they say how common each "
+        "value is among its records.",
     )
 
 

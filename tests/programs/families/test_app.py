@@ -1,0 +1,104 @@
+"""An app's own training function is replayed and decoded, where its steps are in a known order."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+TASK = """
+import torch
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.one, self.two = torch.nn.Linear(5, {wide}), torch.nn.Linear({wide}, 1)
+
+    def forward(self, x):
+        return self.two(torch.tanh(self.one(x)))
+
+def train(net, loader):
+    # what no setting of ours says: a loss of its own, and a rate per layer
+    rates = [dict(params=net.one.parameters(), lr=0.2), dict(params=net.two.parameters(), lr=0.05)]
+    optimizer = torch.optim.SGD(rates)
+    for x, y in loader:
+        optimizer.zero_grad()
+        loss = torch.log(torch.cosh(net(x) - y)).mean() + {chance}
+        loss.backward()
+        optimizer.step()
+"""
+TOML = """
+[data]
+source = "file"
+path = "../people.csv"
+client = "at"
+target = "y"
+scale = "none"
+[model]
+name = "app"
+model = "{module}:Net"
+train = "{module}:train"
+[audit]
+attributes = ["s"]
+"""
+
+
+def recorded(place: Any, module: str, chance: str = "0") -> None:
+    """Two clients train by the app's code, and what they return is recorded."""
+    import importlib
+    import sys
+
+    from overheard.federation.recorders.live import Recorder
+
+    rng = np.random.default_rng(0)
+    (place.path / f"{module}.py").write_text(TASK.format(wide=16, chance=chance))
+    sys.path.insert(0, str(place.path))
+    task = importlib.import_module(module)
+    sys.path.remove(str(place.path))
+    lines, people = ["a,b,c,d,s,y,at"], {}
+    for client in ("north", "south"):
+        x = np.round(rng.normal(size=(30, 4)), 4)
+        s = (rng.random(30) < 0.5).astype(float)
+        y = np.round(x.sum(axis=1) + s + rng.normal(size=30), 4)
+        people[client] = (np.column_stack([x, s]), y)
+        lines += [
+            f"{','.join(map(str, row))},{s[i]:.0f},{y[i]},{client}" for i, row in enumerate(x)
+        ]
+    (place.path / "people.csv").write_text("\n".join(lines) + "\n")
+    torch.manual_seed(0)
+    start = task.Net().state_dict()
+    with Recorder(place.path / "own", "model", {"clients": list(people)}) as recorder:
+        recorder.sent(1, "", {n: v.numpy() for n, v in start.items()})
+        for client, (x, y) in people.items():
+            net = task.Net()
+            net.load_state_dict(start)
+            task.train(net, [(torch.tensor(x).float(), torch.tensor(y).float().view(-1, 1))])
+            after = {n: v.detach().numpy() for n, v in net.state_dict().items()}
+            recorder.returned(1, client, after, float(len(y)))
+    (place.path / "own" / "audit.toml").write_text(TOML.format(module=module))
+
+
+WORDS = ["--with", "own/audit.toml", "--out", "audit", "--attack", "linear"]
+WORDS += ["--no-rounds", "--no-coverage"]
+
+
+def test_what_the_app_does_is_what_is_replayed(workplace: Any) -> None:
+    recorded(workplace, "task_of_its_own")
+    refused = workplace.overheard("audit", "own", *WORDS)
+    assert refused.returncode == 1
+    assert "importing it runs it" in refused.stderr
+    done = workplace.overheard("audit", "own", *WORDS, "--trust-code")
+    assert done.returncode == 0, done.stderr
+    audit = json.loads((workplace.path / "audit" / "audit.json").read_text())
+    assert [replay["outcome"] for replay in audit["replays"]] == ["fits"] * 2
+    assert [row["value"] for row in audit["pooled"] if row["attack"] == "linear"] == [1.0]
+
+
+def test_training_that_draws_at_random_is_not_replayed(workplace: Any) -> None:
+    recorded(workplace, "task_of_chance", "0.1 * (torch.rand(()) * net.two.weight).sum()")
+    done = workplace.overheard("audit", "own", *WORDS, "--trust-code")
+    assert done.returncode != 3, done.stderr
+    assert "draws at random" in done.stdout + done.stderr
