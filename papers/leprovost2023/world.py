@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overheard.data.dataset import Dataset
+from overheard.federation.config import DataConfig
 from overheard.federation.plan import encoding_for
 from overheard.programs.dense import initial, predict
 from overheard.programs.recipe import Dense, Recipe, Target
@@ -138,7 +139,8 @@ def make_world(dataset: Dataset, protocol: Protocol, number: int, batches: int) 
     for _ in range(batches):
         _, first = np.unique(alike[shuffled := rng.permutation(train)], return_index=True)
         different.append(shuffled[np.sort(first)[: protocol.batch]])
-    encoding = encoding_for(dataset, {})
+    how = DataConfig(source=dataset.name)
+    encoding = encoding_for(dataset, {}, how, dataset.records, dataset.records)
     recipe = Recipe(
         algorithm="fedsgd",
         model=Dense(inputs=encoding.width, hidden=protocol.hidden),

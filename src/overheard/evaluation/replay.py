@@ -100,7 +100,7 @@ def replays(
     budget = MOST_WORK
     found: list[Replay] = []
     for done, client in enumerate(clients):
-        one = _Client(recording, told.of(client), truth, client)
+        one = _Client(recording, told, truth, client)
         rounds, cost = one.affordable(budget / (len(clients) - done))
         budget -= cost
         if done % share[1] != share[0]:
@@ -114,9 +114,14 @@ def replays(
 @dataclass(frozen=True)
 class _Client:
     recording: Recording
-    recipe: Recipe
+    told: Recipe
     truth: Mapping[str, Records]
     name: str
+
+    @cached_property
+    def recipe(self) -> Recipe:
+        """What it does."""
+        return self.told.of(self.name)
 
     @cached_property
     def rounds(self) -> list[Round]:
@@ -164,9 +169,8 @@ class _Client:
             alone = self.together == (self.name,)
             view = observe(heard, _HEARING if alone else _TOLD, LOCAL_MODEL, self.name)
             link = view.know(Link) if alone else _summed(heard, self.recipe)
-            records = [self.truth[client] for client in self.together]
-            inputs = tuple(encode(self.recipe.encoding, r) for r in records)
-            labels = tuple(self.recipe.target.encode(r) for r in records)
+            inputs = tuple(encode(self.told.of(c).encoding, self.truth[c]) for c in self.together)
+            labels = tuple(self.recipe.target.encode(self.truth[c]) for c in self.together)
         except OverheardError as error:
             return _unchecked(self.name, str(error))
         defence = view.know(AppliedDefence) if AppliedDefence in view.kinds else AppliedDefence(())
