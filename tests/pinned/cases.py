@@ -138,8 +138,10 @@ def _digest(recording: Recording) -> list[float]:
 
 def _moments(guess: Any) -> list[float]:
     """Three numbers that a changed guess changes."""
-    for name in ("probabilities", "parameters", "means", "values"):
+    for name in ("probabilities", "parameters", "means", "values", "message"):
         numbers = getattr(guess, name, None)
+        if isinstance(numbers, dict):
+            numbers = np.concatenate([np.ravel(part) for part in numbers.values()])
         if isinstance(numbers, np.ndarray):
             flat = np.asarray(numbers, dtype=np.float64).ravel()
             ramp = np.linspace(-1, 1, flat.size)

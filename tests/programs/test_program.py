@@ -59,7 +59,7 @@ def test_simulated_recorded_verified_audited(tmp_path):
     assert not record.failed
     reasons = {s.attack: s.reason for s in record.skipped}
     assert "use 'linear'" in reasons["max_entropy"]
-    assert "no network" in reasons["exact_linear"]
+    assert "attacks networks" in reasons["exact_linear"]
 
 
 def test_answers_that_the_records_do_not_lead_to_are_noticed(tmp_path):

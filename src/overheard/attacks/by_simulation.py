@@ -197,7 +197,8 @@ class _Round:
         count = len(states.slot)
         self.white = white
         kept = np.einsum("nr,nr->r", white.rows, white.rows) > WEAK**2
-        apart = white.rows[:, kept].reshape(-1, count - 1, int(kept.sum()))
+        people = len(white.rows) // (count - 1)
+        apart = white.rows[:, kept].reshape(people, count - 1, int(kept.sum()))
         features = np.concatenate([np.zeros_like(apart[:, :1]), apart], axis=1)
         measured = Measurement(features, white.heard[kept])
         totals = white.simulated[-HELD:, kept]
@@ -217,7 +218,7 @@ class _Round:
         if states.slot[0] < 0:
             # a member that weighs much may be in the last batch, or not a member: in logarithms
             logs = np.log(np.maximum(outside / mean, 1e-300))
-            self.allowed = max(self.allowed, float(np.exp(_SPREADS * np.std(logs, ddof=1))))
+            self.allowed = max(self.allowed, float(np.exp(min(_SPREADS * np.std(logs, ddof=1), 700.0))))
 
     def heard(self) -> _Heard:
         """The message. What strays further outside of all columns' span than simulated clients'

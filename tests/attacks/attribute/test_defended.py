@@ -78,7 +78,7 @@ def test_noise_raises_the_error_and_leaves_the_probabilities_honest(attack, told
         sure = float(guess.probabilities.max(axis=1).mean())
         assert abs(sure - got[-1]) < 0.08  # 200 records: a standard error is up to 0.035
     assert got[0] == 1.0
-    assert got[-1] < 0.8
+    assert got[-1] < 0.85  # what strangers tell without listening, and little more
     assert np.all(np.diff(got) <= 0.02)
 
 

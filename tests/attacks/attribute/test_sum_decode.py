@@ -66,7 +66,7 @@ def test_noise_that_it_is_told_of_leaves_calibrated_doubt(tmp_path: Path) -> Non
     guess = launch(SumDecode(), observe(run, SECURE_SERVER, attribute("c043"), "victim"), 0)
     secret = run.truth()["victim"]["c043"]
     sure = guess.probabilities.max(axis=1).mean()
-    assert sure < 0.9
+    assert sure < 0.95
     assert abs(sure - attribute_hits(guess, secret).mean()) < 0.25
 
 

@@ -36,7 +36,7 @@ from overheard.foreign.shown import short
 from overheard.programs.program import Program, Settings, family_named
 from overheard.programs.recipe import Dense, Layout, Module, Recipe, Target
 from overheard.programs.records import Encoding, OneHot, Records
-from overheard.programs.trusted import trust
+from overheard.programs.trusted import granted, trust
 from overheard.transcript.kind import write
 from overheard.transcript.knowledge import InTheClear
 from overheard.transcript.observe import in_the_clear
@@ -97,6 +97,8 @@ def describe(
             f"{recording.path}: holds {holds}, and [model] describes the other kind: name the "
             "program (such as xgboost), or record with the payload that it is"
         )
+    if (code := description.factory()) and not trust_code:
+        granted(code, "the model is made by")  # said before anything is read
     dataset = table_of(description)
     names, ready = settled(recording, description, dataset, trust_code)
     if isinstance(ready.told, Recipe):
