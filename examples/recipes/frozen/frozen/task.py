@@ -12,10 +12,9 @@ class Net(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.backbone = nn.Sequential(nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2))
-        with torch.random.fork_rng():  # in place of a checkpoint that everybody downloads
-            torch.manual_seed(0)
-            for part in self.backbone.parameters():
-                part.requires_grad_(False).normal_(std=0.3)
+        public = torch.Generator().manual_seed(0)  # for a checkpoint that everybody downloads
+        for part in self.backbone.parameters():
+            part.requires_grad_(False).normal_(std=0.3, generator=public)
         self.head = nn.Linear(256, 10)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
