@@ -218,7 +218,9 @@ class _Round:
         if states.slot[0] < 0:
             # a member that weighs much may be in the last batch, or not a member: in logarithms
             logs = np.log(np.maximum(outside / mean, 1e-300))
-            self.allowed = max(self.allowed, float(np.exp(min(_SPREADS * np.std(logs, ddof=1), 700.0))))
+            self.allowed = max(
+                self.allowed, float(np.exp(min(_SPREADS * np.std(logs, ddof=1), 700.0)))
+            )
 
     def heard(self) -> _Heard:
         """The message. What strays further outside of all columns' span than simulated clients'
