@@ -22,6 +22,8 @@ from pathlib import Path
 
 import numpy as np
 
+from overheard.code_digest import code_of, stands_on
+
 OUT = Path(__file__).with_suffix(".json")
 CONFIG = """
 [data]
@@ -63,6 +65,11 @@ def overheard(folder: Path, *words: str) -> float:
     return time.perf_counter() - began
 
 
+def code() -> str:
+    """The digest of the code that the figures depend on."""
+    return code_of(stands_on("overheard.workers", "overheard.evaluation.complete"))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--clients", type=int, default=300)
@@ -82,6 +89,7 @@ def main() -> None:
     found = {
         "command": f"python benchmarks/workers.py --clients {given.clients} "
         f"--workers {given.workers}",
+        "code": code(),
         "clients": given.clients,
         "load of the machine": round(os.getloadavg()[2], 1),
         "seconds on one worker": round(spent[0], 1),
@@ -89,7 +97,8 @@ def main() -> None:
         "ratio": round(spent[1] / spent[0], 3),
         "the same audit": audits[0] == audits[1],
     }
-    OUT.write_text(json.dumps(found, indent=1) + "\n")
+    named = {f"{given.clients} clients, {given.workers} workers": found}
+    OUT.write_text(json.dumps(named, indent=1) + "\n")
     print(json.dumps(found, indent=1))
 
 
