@@ -3,7 +3,8 @@
 Ray, its worker and what they import take longer to start than small apps to train. So one
 ServerApp runs those of all apps, one after the other on the same nodes; its messages name the app
 in their type ("train.app3"), by which the node finds the ClientApp. The apps themselves are as they
-are, but for the seed of their shuffling, and what each records is its own. ``COMMANDS``: the lines
+are, but for the seeds of their shuffling and of the server's choices, and what each records is its
+own. ``COMMANDS``: the lines
 of run.sh of recipes that start Python, as JSON. ``EXACT``: where the app of the recorders' own
 tests records.
 """
@@ -12,8 +13,10 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import runpy
 import sys
+import time
 import zlib
 from pathlib import Path
 from typing import Any
@@ -21,21 +24,25 @@ from unittest import mock
 
 ROOT = Path(__file__).resolve().parents[2]
 RECIPES, RECORDERS = ROOT / "examples" / "recipes", ROOT / "tests" / "federation" / "recorders"
+SITES = 4
 sys.path[:0] = [str(RECIPES), str(RECORDERS)]
 import flower  # noqa: E402
 import flower_app  # noqa: E402
 import torch  # noqa: E402
-from flwr.app import Context, RecordDict  # noqa: E402
+from flwr.app import Context, Message, MetricRecord, RecordDict  # noqa: E402
 from flwr.serverapp import ServerApp  # noqa: E402
 
 from overheard.flower import record_app  # noqa: E402
 
 
 class Named:
-    """A grid whose messages name their app; everything else is the real grid's."""
+    """A grid whose messages name their app, and whose nodes are in the order of their sites."""
 
-    def __init__(self, grid: Any, name: str) -> None:
-        self._grid, self._name = grid, name
+    def __init__(self, grid: Any, name: str, nodes: list[int]) -> None:
+        self._grid, self._name, self._nodes = grid, name, nodes
+
+    def get_node_ids(self) -> list[int]:
+        return self._nodes
 
     def push_messages(self, messages: Any) -> Any:
         return self._grid.push_messages(self._marked(messages))
@@ -51,6 +58,15 @@ class Named:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._grid, name)
+
+
+def by_site(grid: Any) -> list[int]:
+    """Nodes are numbered at random; who is who, as they say themselves."""
+    while len(nodes := list(grid.get_node_ids())) < SITES:
+        time.sleep(0.1)
+    asked = [Message(RecordDict(), dst_node_id=n, message_type="query.site") for n in nodes]
+    sites = {r.metadata.src_node_id: r.content["is"]["site"] for r in grid.send_and_receive(asked)}
+    return sorted(nodes, key=sites.__getitem__)
 
 
 def apps_of(commands: list[tuple[str, list[str]]]) -> list[tuple[Any, Any]]:
@@ -75,17 +91,19 @@ def main(exact: Path, commands: list[tuple[str, list[str]]]) -> None:
 
     @server.main()
     def run_all(grid: Any, context: Context) -> None:
-        def run(number: int) -> None:
+        nodes = by_site(grid)
+        for number, (app, _) in enumerate(apps):
+            random.seed(number)
             own = Context(context.run_id, context.node_id, {}, RecordDict(), {})
-            apps[number][0](Named(grid, f"app{number}"), own)
-
-        for number in range(len(apps)):
-            run(number)
+            app(Named(grid, f"app{number}", nodes), own)
 
     clients = [client for _, client in apps]
 
     def client(message: Any, context: Context) -> Any:
         kind, _, name = message.metadata.message_type.rpartition(".")
+        if kind == "query":
+            site = int(context.node_config["partition-id"])
+            return Message(RecordDict({"is": MetricRecord({"site": site})}), reply_to=message)
         message.metadata.message_type = kind
         # the apps shuffle at random; here the same in every run, by seeds that nobody would try
         arrays = message.content.array_records.values()
@@ -94,7 +112,7 @@ def main(exact: Path, commands: list[tuple[str, list[str]]]) -> None:
         torch.manual_seed(zlib.crc32(about + heard))
         return clients[int(name.removeprefix("app"))](message, context)
 
-    flower.simulate(server, client)
+    flower.simulate(server, client, SITES)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ SITES = 4
 @app.main()
 def main(grid: Grid, context: Context) -> None:
     method = str(context.run_config.get("train-method", "bagging"))
-    kind, rounds = (FedXgbCyclic, 12) if method == "cyclic" else (FedXgbBagging, 8)
+    kind, rounds = (FedXgbCyclic, 24) if method == "cyclic" else (FedXgbBagging, 8)
     strategy = kind(fraction_train=1.0, fraction_evaluate=0.0, min_available_nodes=SITES)
     run = str(context.run_config.get("recording", "run"))
     strategy = overheard.flower.record(strategy, run, name_by="site")
