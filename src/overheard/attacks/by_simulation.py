@@ -21,7 +21,7 @@ from overheard.decoding.noisy import few_equations, learned_share, noisy_posteri
 from overheard.decoding.tempering import temperature_of, tempered
 from overheard.programs.networks import network
 from overheard.programs.recipe import Recipe
-from overheard.programs.response import Setting, linearise
+from overheard.programs.response import Linearised, Setting, linearise
 from overheard.programs.simulated import MEMORY, Candidates
 from overheard.programs.slots import States, kinds_of_states
 from overheard.programs.whitened import Whitened, whiten
@@ -125,7 +125,7 @@ def clients(recipe: Recipe, candidates: Candidates) -> int:
 
 def _affordable(states: States, link: Link, recipe: Recipe, prior: Array) -> bool:
     """May slots be decoded along: are there equations for them, and is it a matter of seconds?"""
-    n, unknowns = len(prior), len(prior) * (len(states.slot) - 1)
+    n, unknowns = len(prior), len(prior) * (prior.shape[1] - 1 + states.sized)
     if len(states.slots) == 1:
         return True
     return recipe.model.size >= n and len(link) * float(unknowns) ** 3 <= _OPERATIONS
@@ -167,7 +167,7 @@ class _Tried:
     def decoded(self, belief: Array, states: States) -> _Judged:
         """Linearised at a belief (n, K), with so much of the order decoded along."""
         chosen = self.candidates.drawn(belief, clients(self.recipe, self.candidates), self.rng)
-        rounds: list[tuple[Whitened, Choice]] = []
+        rounds: list[tuple[Whitened, Linearised]] = []
         messages = zip(self.link.sent, self.link.returned, rounding(self.link), strict=True)
         for message in messages:
             # private steps add their noise while they train; and where everybody is present, noise
@@ -178,9 +178,9 @@ class _Tried:
             one = linearise(at, message, chosen, self.rng)
             white = whiten(one, len(chosen) - HELD)
             if rounds and len(states.slots) == 1:
-                rounds = [(rounds[0][0] + white, one.chosen)]  # their noises are independent
+                rounds = [(rounds[0][0] + white, one)]  # their noises are independent
             else:
-                rounds.append((white, one.chosen))
+                rounds.append((white, one))
         return _judged([_Round(*each, states) for each in rounds], chosen, self.prior)
 
 
@@ -192,15 +192,13 @@ class _Round:
     """One round, or several together: the message and the held-out simulated clients' in units of
     the noise that these show."""
 
-    def __init__(self, white: Whitened, truth: Choice, states: States) -> None:
-        self.states = states
-        count = len(states.slot)
+    def __init__(self, white: Whitened, one: Linearised, states: States) -> None:
+        self.states, self.points = states, one.points
+        count, truth = len(states.slot), one.chosen
         self.white = white
         kept = np.einsum("nr,nr->r", white.rows, white.rows) > WEAK**2
-        people = len(white.rows) // (count - 1)
-        apart = white.rows[:, kept].reshape(people, count - 1, int(kept.sum()))
-        features = np.concatenate([np.zeros_like(apart[:, :1]), apart], axis=1)
-        measured = Measurement(features, white.heard[kept])
+        apart = white.rows[:, kept].reshape(truth.shape[1], -1, int(kept.sum()))
+        measured = Measurement(one.points @ apart, white.heard[kept])
         totals = white.simulated[-HELD:, kept]
         told = [np.tensordot(np.eye(count)[s], measured.features, 2) for s in truth[-HELD:]]
         left = totals - np.array(told)
@@ -236,10 +234,11 @@ class _Round:
     def found(self, measured: Measurement, before: Array) -> Array:
         """Probabilities of the states (n, Z), given those of the candidates before (n, K)."""
         states = self.states
-        if not few_equations(measured):
-            return noisy_posterior(measured, states.prior(before))[0].probabilities
+        points = None if len(states.slots) == 1 else self.points
+        if points is not None or not few_equations(measured):
+            return noisy_posterior(measured, states.prior(before), points)[0].probabilities
         # how common a value is among these records the sum tells before any record is
-        if measured.rank and len(states.slots) == 1 and not np.ptp(before, axis=0).any():
+        if measured.rank and not np.ptp(before, axis=0).any():
             before = np.tile(learned_share(measured, before[0]), (len(before), 1))
         return tilted(measured, states.prior(before))[0].probabilities
 
@@ -250,7 +249,7 @@ class _Round:
         Given its candidate a record adds the mean of its states; the deviations are columns of the
         noise's covariance (Woodbury).
         """
-        means, roots = self.states.given(found)
+        means, roots = self.states.given(found, self.points)
         n, free, _ = means.shape
         products = self.white.rows @ self.white.rows.T
         apart = means[:, :, 1:] - means[:, :, :1]
