@@ -31,9 +31,8 @@ Array = NDArray[np.float64]
 Choice = NDArray[np.int64]
 
 CLIENTS, FEW_CLIENTS, HELD = 272, 32, 16
-"""Simulated clients of a round; so many where they train one by one, or where it is unknown who
-takes part (more made the answers worse); and those of them that judge the answers: the others give
-the noise its shape."""
+"""Simulated clients of a round; so many where they train one by one; and those of them that judge
+the answers: the others give the noise its shape."""
 JUDGED = 800
 """Records of simulated clients whose decoding is judged, at least."""
 PASSES = 3
@@ -67,7 +66,7 @@ def by_simulation(
 ) -> Answer:
     """Probabilities of each record's candidates from every round of the link; prior (n, K)."""
     tried = _Tried(link, recipe, candidates, prior, rng)
-    ways = [w for w in kinds_of_states(recipe, candidates) if _affordable(w, link, recipe, prior)]
+    ways = ways_of(link, recipe, candidates, prior)
     found = [tried.decoded(prior, states) for states in ways]
     # with the order as noise simulated clients know how far messages stray from a belief
     absent = not candidates.present.all()
@@ -118,9 +117,15 @@ def by_simulation(
 
 def clients(recipe: Recipe, candidates: Candidates) -> int:
     """How many are simulated: as many as train in a few seconds, and as fit into the memory."""
-    many = network(recipe).factored and candidates.present.all()
+    many = network(recipe).factored
     each = 4 * candidates.members * candidates.inputs.shape[2] + 16 * recipe.model.size
     return max(2 * HELD, min(CLIENTS if many else FEW_CLIENTS, int(MEMORY / 8 / each)))
+
+
+def ways_of(link: Link, recipe: Recipe, candidates: Candidates, prior: Array) -> list[States]:
+    """What of the order is decoded along: nothing, and slots where that can be afforded."""
+    ways = kinds_of_states(recipe, candidates)
+    return [states for states in ways if _affordable(states, link, recipe, prior)]
 
 
 def _affordable(states: States, link: Link, recipe: Recipe, prior: Array) -> bool:

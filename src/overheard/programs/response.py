@@ -48,7 +48,7 @@ Indices = NDArray[np.int64]
 
 ORDER_COLUMNS = 4
 """Columns of order noise a record: more stretches are mixed at random into so many."""
-EQUATIONS = 8
+EQUATIONS = 24
 """Coordinates a candidate that are used, those that say most: more add little and cost much."""
 FEWEST_EQUATIONS = 3000
 NUMBERS = 8e6
@@ -165,6 +165,7 @@ class Parts:
             none = Slots(np.ones((1, len(times.groups))), np.ones(1), np.zeros(1, bool))
             states = States(each, np.where(candidates.present, 0, -1), none)
         self.states = states
+        self.masks: np.random.Generator | None = None
         private = done.private
         self.clip = None if private is None else private.clip
 
@@ -188,11 +189,12 @@ class Parts:
         theta = self.done.path[j] if client is None else self.done.paths[client, j]
         scale = (self.done.response[j][which] / self.candidates.members).astype(np.float32)
         theta, labels = theta.astype(np.float64), self.candidates.labels[k]
+        chance = None if client is None else self.masks
         made = np.empty((len(records), len(which)), np.float32)
         some = max(1, int(MEMORY / 64 / theta.size))  # records whose whole gradients are held
         for begin in range(0, len(records), some):
             part = records[begin : begin + some]
-            rows = self.net.rows(theta, inputs[part].astype(np.float64), labels[part])
+            rows = self.net.rows(theta, inputs[part].astype(np.float64), labels[part], chance)
             rows = rows if self.clip is None else rows.clipped(self.clip)
             made[begin : begin + some] = rows.columns(which).astype(np.float32) * scale
         return made
@@ -257,7 +259,8 @@ class Parts:
             passes = float(self.times.repeats[epochs].sum())
             drawn = np.sqrt(max(1 - passes / self.times.steps, 0.0) / passes)
             kinds = [np.float32(drawn) * means.sum(axis=0, keepdims=True)]
-        if not self.candidates.present.all():  # whoever takes part bends the path
+        # whoever takes part bends the path, and masks are drawn record by record
+        if not self.candidates.present.all() or self.net.chance:
             kinds.append(self._bent(means, which, rng))
         every = np.concatenate([*(kind / root for kind in kinds), self._unasked(which) * root])
         if not len(every):
@@ -311,8 +314,10 @@ class Parts:
     def _bent(
         self, means: NDArray[np.float32], which: Indices, rng: np.random.Generator
     ) -> NDArray[np.float32]:
-        """Deviations because a client's path is its own: of two simulated clients, as far as one
-        record meets them (in stretch j with so much chance, and then so much more)."""
+        """Deviations because a client's path is its own, and what is left out of its network: of
+        two simulated clients, as far as one record meets them (in stretch j with so much chance,
+        and then so much more)."""
+        self.masks = rng if self.net.chance else None
         records = np.arange(means.shape[1])
         away = np.zeros((len(self.done.paths), *means.shape[1:]), np.float32)
         for j, share in enumerate(self.times.shares):

@@ -120,7 +120,8 @@ def stretches(recipe: Recipe, members: int) -> Stretches:
     sizes = np.full(batches, size)
     sizes[-1] = min(size, members - size * (batches - 1))
     odd = int(batches > 1 and sizes[-1] < size)
-    per = max(1, min(STRETCHES, batches - odd))
+    most = MOST_STRETCHES if recipe.epochs == 1 else STRETCHES
+    per = max(1, min(most, batches - odd))
     pieces = np.array_split(np.arange(batches - odd), per)
     pieces += [np.array([batches - 1])] * odd
     together = np.array_split(

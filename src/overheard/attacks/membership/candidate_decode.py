@@ -11,7 +11,7 @@ from scipy.special import expit, logit
 
 from overheard.attacks.any_training import Client, decode_training, lengths
 from overheard.attacks.attribute.dense_measurement import too_long
-from overheard.attacks.by_simulation import Answer
+from overheard.attacks.by_simulation import Answer, ways_of
 from overheard.attacks.front import flagged
 from overheard.attacks.membership.pool import (
     Candidates,
@@ -213,9 +213,20 @@ class _Several:
 
     @property
     def _joint(self) -> bool:
-        """Are members and their attribute one question? Full batches can be solved, and proven;
-        behind mini-batches the attribute of who may not be there is noise, and asked later."""
-        return self.recipe.full_batch or len(self.pool.inputs) == 1
+        """Are members and their attribute one question? Full batches can be solved, and proven, and
+        so can mini-batches where the stretch that a record fell into is decoded along; elsewhere
+        the attribute of who may not be there is noise, and asked later."""
+        if self.recipe.full_batch or len(self.pool.inputs) == 1:
+            return True
+        may, prior = self._pairs(self.pool.inputs), np.tile(self.prior, (len(self.groups), 1))
+        ways = ways_of(self.link, self.recipe, may, prior)
+        return any(states.slots.resolved.all() for states in ways)
+
+    def _pairs(self, inputs: Array, *variants: Array) -> MayBe:
+        """Absent, or present with each of these inputs (K, n, d)."""
+        inputs = np.concatenate([np.zeros_like(inputs[:1]), inputs])
+        labels = np.broadcast_to(self.pool.labels, inputs.shape[:2])
+        return MayBe(inputs, labels, np.arange(len(inputs)) > 0, self.count, *variants)
 
     @property
     def _shares(self) -> Array:
@@ -229,9 +240,7 @@ class _Several:
             variants = (inputs, self._shares)
             inputs = np.tensordot(self._shares, inputs, 1)[None]
             prior = np.array([prior[0], 1 - prior[0]])
-        inputs = np.concatenate([np.zeros_like(inputs[:1]), inputs])
-        labels = np.broadcast_to(self.pool.labels, inputs.shape[:2])
-        may = MayBe(inputs, labels, np.arange(len(inputs)) > 0, self.count, *variants)
+        may = self._pairs(inputs, *variants)
         priors = np.tile(prior, (len(self.pool.labels), 1))
         client = Client(self.link, self.recipe, may, priors, self.groups)
         found = decode_training(client, rng)
