@@ -66,10 +66,12 @@ def by_simulation(
 ) -> Answer:
     """Probabilities of each record's candidates from every round of the link; prior (n, K)."""
     tried = _Tried(link, recipe, candidates, prior, rng)
-    ways = ways_of(link, recipe, candidates, prior)
+    ways = [w for w in kinds_of_states(recipe, candidates) if _affordable(w, link, recipe, prior)]
+    absent = not candidates.present.all()
+    if absent:
+        ways = ways[-1:]  # who may not be there is told by being in no slot at all
     found = [tried.decoded(prior, states) for states in ways]
     # with the order as noise simulated clients know how far messages stray from a belief
-    absent = not candidates.present.all()
     fit = min(found if absent else found[:1], key=lambda one: one.misfit / one.allowed)
     which = int(np.argmax([one.worth for one in found]))
     best, states, belief = found[which], ways[which], found[which].probabilities
@@ -120,12 +122,6 @@ def clients(recipe: Recipe, candidates: Candidates) -> int:
     many = network(recipe).factored
     each = 4 * candidates.members * candidates.inputs.shape[2] + 16 * recipe.model.size
     return max(2 * HELD, min(CLIENTS if many else FEW_CLIENTS, int(MEMORY / 8 / each)))
-
-
-def ways_of(link: Link, recipe: Recipe, candidates: Candidates, prior: Array) -> list[States]:
-    """What of the order is decoded along: nothing, and slots where that can be afforded."""
-    ways = kinds_of_states(recipe, candidates)
-    return [states for states in ways if _affordable(states, link, recipe, prior)]
 
 
 def _affordable(states: States, link: Link, recipe: Recipe, prior: Array) -> bool:

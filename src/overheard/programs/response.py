@@ -15,7 +15,7 @@ training, from the model that was sent, on records drawn from what is believed.
   stretches; J_i sums, over stretches, the stretch's share of R times the record's gradient at the
   stretch's mean model. Averages of sampled products would keep the noise of the samples.
 * **Order as noise columns.** A record's contribution varies with the stretch that it fell into,
-  with the client's own path, and with what is not asked of it (`Candidates.variants`).
+  with the client's own path and with the masks that dropout draws.
   These deviations, centred over records too (each batch takes so many, whoever they are), are
   columns of the noise's covariance; what simulated clients show beyond that is its diagonal.
 """
@@ -175,29 +175,22 @@ class Parts:
         """Of candidate k: what the records add in stretch j in expectation, on the mean path or on
         that of one simulated client."""
 
+        theta = self.done.path[j] if client is None else self.done.paths[client, j]
+        scale = (self.done.response[j][which] / self.candidates.members).astype(np.float32)
+        theta, chance = theta.astype(np.float64), None if client is None else self.masks
+        some = max(1, int(MEMORY / 64 / theta.size))  # records whose whole gradients are held
+
         def of(k: int) -> NDArray[np.float32]:
             made = np.zeros((len(records), len(which)), np.float32)
-            for chance, inputs in self.candidates.faces(k) if self.candidates.present[k] else ():
-                made += np.float32(chance) * self._rows(j, k, inputs, which, records, client)
+            inputs, labels = self.candidates.inputs[k], self.candidates.labels[k]
+            for begin in range(0, len(records) if self.candidates.present[k] else 0, some):
+                part = records[begin : begin + some]
+                rows = self.net.rows(theta, inputs[part].astype(np.float64), labels[part], chance)
+                rows = rows if self.clip is None else rows.clipped(self.clip)
+                made[begin : begin + some] = rows.columns(which).astype(np.float32) * scale
             return made
 
         return of
-
-    def _rows(
-        self, j: int, k: int, inputs: Wire, which: Indices, records: Indices, client: int | None
-    ) -> NDArray[np.float32]:
-        theta = self.done.path[j] if client is None else self.done.paths[client, j]
-        scale = (self.done.response[j][which] / self.candidates.members).astype(np.float32)
-        theta, labels = theta.astype(np.float64), self.candidates.labels[k]
-        chance = None if client is None else self.masks
-        made = np.empty((len(records), len(which)), np.float32)
-        some = max(1, int(MEMORY / 64 / theta.size))  # records whose whole gradients are held
-        for begin in range(0, len(records), some):
-            part = records[begin : begin + some]
-            rows = self.net.rows(theta, inputs[part].astype(np.float64), labels[part], chance)
-            rows = rows if self.clip is None else rows.clipped(self.clip)
-            made[begin : begin + some] = rows.columns(which).astype(np.float32) * scale
-        return made
 
     def power(self, which: Indices, records: Indices) -> Array:
         """Sum of squares (R,) of candidates' differences to the first."""
@@ -218,7 +211,7 @@ class Parts:
         records = np.arange(self.candidates.inputs.shape[1])
         n, values, states = len(records), len(self.candidates.present), self.states
         columns = np.zeros((n, values, len(which)), np.float32)
-        noisy = self.candidates.variants is not None or len(self.times.groups) > 1
+        noisy = len(self.times.groups) > 1
         means = np.zeros((len(self.times.groups) if noisy else 0, n, len(which)), np.float32)
         for j in range(len(self.times.groups)):
             of = self.gradients(j, which, records)
@@ -262,9 +255,9 @@ class Parts:
         # whoever takes part bends the path, and masks are drawn record by record
         if not self.candidates.present.all() or self.net.chance:
             kinds.append(self._bent(means, which, rng))
-        every = np.concatenate([*(kind / root for kind in kinds), self._unasked(which) * root])
-        if not len(every):
+        if not kinds:
             return means[:0, 0]
+        every = np.concatenate([kind / root for kind in kinds])
         if len(every) > ORDER_COLUMNS:
             signs = rng.choice(
                 np.array([-1, 1], np.float32), size=(ORDER_COLUMNS, *every.shape[:2])
@@ -330,25 +323,12 @@ class Parts:
                 made += rng.choice([-size, size], size=(len(records), 1)).astype(np.float32) * there
         return away
 
-    def _unasked(self, which: Indices) -> NDArray[np.float32]:
-        """Deviations of a member's contribution by what is not asked of it (V, n, R)."""
-        records, faces = np.arange(self.candidates.inputs.shape[1]), self.candidates.faces(-1)
-        if len(faces) < 2:
-            return np.zeros((0, len(records), len(which)), np.float32)
-        chances = np.array([chance for chance, _ in faces], np.float32)
-        made = np.zeros((len(faces), len(records), len(which)), np.float32)
-        for j in range(len(self.times.groups)):
-            for one, (_, inputs) in zip(made, faces, strict=True):
-                one += self._rows(j, -1, inputs, which, records, None)
-        made -= np.tensordot(chances, made, 1)
-        return np.asarray(made * np.sqrt(chances)[:, None, None])
-
 
 def coordinates(candidates: Candidates, times: Stretches) -> int:
     """How many coordinates of the model are used at most: as many as say more than they cost.
 
-    In memory: columns of every candidate, what each stretch adds (with its deviations, whole and mixed)
-    and the order's columns.
+    In memory: columns of every candidate, what each stretch adds (with its deviations, whole and
+    mixed) and the order's columns.
     """
     values, n, _ = candidates.inputs.shape
     wanted = max(FEWEST_EQUATIONS, EQUATIONS * n * (values - 1))
