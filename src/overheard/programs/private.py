@@ -38,14 +38,6 @@ def clipped(pairs: Factors, clip: float, bias: bool) -> Factors:
     return [(a, delta * scale[..., None]) for a, delta in pairs]
 
 
-def record_factors(recipe: Recipe, theta: Array, inputs: Array, labels: Array) -> Factors:
-    """Factors of the per-record gradients that a client with this recipe adds up."""
-    pairs = factors(recipe.dense, recipe.loss, theta, inputs, labels)
-    if recipe.private is None:
-        return pairs
-    return clipped(pairs, recipe.private.clip, recipe.dense.bias)
-
-
 def client_rows(recipe: Recipe, theta: Array, inputs: Array, labels: Array) -> GradientRows:
     """Gradients of n records at one model (P,) that a client with this recipe adds up."""
     net = network(recipe)
