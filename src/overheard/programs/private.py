@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overheard.errors import ChooseAnotherAttack
-from overheard.programs.dense import Factors, factors
+from overheard.programs.dense import Factors
 from overheard.programs.gradient_rows import GradientRows
 from overheard.programs.networks import network
 from overheard.programs.recipe import Recipe
