@@ -21,7 +21,7 @@ from scipy.special import softmax
 from overheard.decoding.max_entropy import PRECISION, Posterior, check_prior, count_unknowns
 from overheard.decoding.max_entropy import max_entropy as safe_answer
 from overheard.decoding.measurement import Measurement
-from overheard.decoding.ridge import cavities, moment_sites, tilt
+from overheard.decoding.ridge import cavities, moment_sites
 
 Array = NDArray[np.float64]
 
@@ -133,8 +133,8 @@ def _sweep(
 ) -> tuple[Array, float, int, bool]:
     """Probabilities after parallel updates of all sites; the variance per equation that undecided
     records could still explain (0 when all are decided); sweeps; and whether they settled."""
-    onto = np.eye(measurement.candidates)[1:] if points is None else np.linalg.pinv(points)
-    features = np.ascontiguousarray(onto @ measurement.features)
+    at = np.eye(measurement.candidates)[:, 1:] if points is None else points
+    features = np.ascontiguousarray(np.linalg.pinv(at) @ measurement.features)
     precision, shift = _sites(prior, points)
     p = prior
     for count in range(1, _SWEEPS + 1):
@@ -142,12 +142,16 @@ def _sweep(
             cavity = cavities(features, measurement.total, precision, shift)
         except linalg.LinAlgError:  # a site lost positive definiteness: confident nonsense
             return p, 0.0, count, False
-        new = tilt(prior, *cavity) if points is None else _tilt(prior, points, *cavity)
+        new = _tilt(prior, at, *cavity)
         change, p = np.abs(new - p), new
         # a handful of records that swing for ever do not matter to the others
         if change.max() < _SETTLED or (count >= _PATIENCE and change.mean() < _SETTLED / 20):
             return p, _open_share(features, precision), count, True
-        site, site_shift = _matching_sites(p, points, *cavity)
+        # sites that give the Gaussian posterior the moments of cavity times discrete prior
+        site = _sites(p, points)[0] - cavity[0]
+        values, vectors = np.linalg.eigh(site)
+        site = (vectors * np.maximum(values, _SITE_FLOOR)[:, None, :]) @ np.swapaxes(vectors, 1, 2)
+        site_shift = ((cavity[0] + site) @ (p @ at)[:, :, None])[:, :, 0] - cavity[1]
         precision = (1 - _DAMPING) * precision + _DAMPING * site
         shift = (1 - _DAMPING) * shift + _DAMPING * site_shift
     return p, 0.0, _SWEEPS, False
@@ -182,14 +186,3 @@ def _tilt(prior: Array, points: Array, precision: Array, shift: Array) -> Array:
     logits = np.log(np.maximum(prior, 1e-300)) + shift @ points.T
     logits -= 0.5 * np.einsum("kc,ncd,kd->nk", points, precision, points, optimize=True)
     return np.asarray(softmax(logits, axis=1))
-
-
-def _matching_sites(
-    probabilities: Array, points: Array | None, precision: Array, shift: Array
-) -> tuple[Array, Array]:
-    """Sites that give the Gaussian posterior the moments of cavity times discrete prior."""
-    site = _sites(probabilities, points)[0] - precision
-    values, vectors = np.linalg.eigh(site)
-    site = (vectors * np.maximum(values, _SITE_FLOOR)[:, None, :]) @ np.swapaxes(vectors, 1, 2)
-    mean = (probabilities[:, 1:] if points is None else probabilities @ points)[:, :, None]
-    return site, ((precision + site) @ mean)[:, :, 0] - shift

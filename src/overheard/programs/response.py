@@ -246,7 +246,7 @@ class Parts:
         """
         member = self.belief @ self.candidates.present
         root = np.sqrt(np.maximum(member, 1e-12)).astype(np.float32)[:, None]
-        kinds = self._late(means, member) + self._apart(means, sizes, member)
+        kinds = self._late(means, sizes, member)
         if self.done.private is not None:  # steps that take every record with the same probability
             epochs = np.unique(self.times.epochs, return_index=True)[1]
             passes = float(self.times.repeats[epochs].sum())
@@ -267,8 +267,11 @@ class Parts:
             )
         return every.reshape(-1, every.shape[-1])
 
-    def _late(self, means: NDArray[np.float32], member: Array) -> list[NDArray[np.float32]]:
-        """Deviations by the stretch that a record falls into, of those that are no slots.
+    def _late(
+        self, means: NDArray[np.float32], sizes: Array, member: Array
+    ) -> list[NDArray[np.float32]]:
+        """Deviations by the stretch that a record falls into, of those that are no slots; and by
+        its slot, beyond the size that this gives to what the record adds.
 
         Given that it falls into stretch j it adds means[j] / shares[j]; in a group of e epochs that
         happens independently e times, each adding 1 / e of it.
@@ -284,25 +287,14 @@ class Parts:
             given = means[inside] / shares[:, None, None]
             shares = shares / shares.sum()
             away = given - np.tensordot(shares, given, 1)
-            # each stretch takes so many members, whoever they are
-            away -= part * away.sum(axis=1, keepdims=True)
             away *= np.sqrt(shares / times.repeats[inside])[:, None, None].astype(np.float32)
             kinds.append(away)
-        return kinds
-
-    def _apart(
-        self, means: NDArray[np.float32], sizes: Array, member: Array
-    ) -> list[NDArray[np.float32]]:
-        """Deviations by a record's slot, beyond the size that it gives to what the record adds."""
-        slots = self.states.slots
-        if len(slots) == 1:
-            return []
-        away = np.tensordot(slots.weights.astype(np.float32), means, 1)
-        away -= sizes.astype(np.float32)[:, None, None] * means.sum(axis=0)
-        part = (member / member.sum()).astype(np.float32)[:, None]
-        away -= part * away.sum(axis=1, keepdims=True)
-        away *= np.sqrt(slots.chances).astype(np.float32)[:, None, None]
-        return [away]
+        if len(slots := self.states.slots) > 1:
+            away = np.tensordot(slots.weights.astype(np.float32), means, 1)
+            away -= sizes.astype(np.float32)[:, None, None] * means.sum(axis=0)
+            kinds.append(away * np.sqrt(slots.chances).astype(np.float32)[:, None, None])
+        # each stretch takes so many members, whoever they are
+        return [away - part * away.sum(axis=1, keepdims=True) for away in kinds]
 
     def _bent(
         self, means: NDArray[np.float32], which: Indices, rng: np.random.Generator

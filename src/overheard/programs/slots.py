@@ -63,17 +63,16 @@ def slots(times: Stretches, candidates: int) -> list[Slots]:
     several epochs how often it was in a small last batch."""
     groups = len(times.groups)
     nothing = Slots(np.ones((1, groups)), np.ones(1), np.zeros(groups, bool))
-    if times.repeats.sum() == groups > 1 and not times.epochs.any():
-        if candidates > MOST_CANDIDATES:
-            return [nothing]
-        dropped = 1 - times.shares.sum()
-        none = [dropped] if dropped > 1e-9 else []
+    if candidates > MOST_CANDIDATES or groups == 1:
+        return [nothing]
+    if times.repeats.max() == 1 and not times.epochs.any():  # one epoch
+        none = [rest] if (rest := 1 - times.shares.sum()) > 1e-9 else []
         weights = np.vstack([np.diag(1 / times.shares), np.zeros((len(none), groups))])
         return [nothing, Slots(weights, np.append(times.shares, none), np.ones(groups, bool))]
     pieces = int((times.epochs == 0).sum())
     share = float(times.shares[pieces - 1])
     small = len(times.groups[pieces - 1]) == times.repeats[pieces - 1] and share < 1 / pieces
-    if pieces < 2 or not small or candidates > MOST_CANDIDATES:
+    if pieces < 2 or not small:
         return [nothing]
     epochs = round(float(times.repeats[::pieces].sum()))
     last = np.arange(groups) % pieces == pieces - 1
