@@ -52,3 +52,14 @@ def test_a_slot_multiplies_what_a_record_adds(absent: bool) -> None:
 def test_several_epochs_or_private_steps_have_no_stretches_of_their_own() -> None:
     several = kinds_of_states(batches(epochs=2), people(10, absent=False))
     assert not any(states.slots.resolved.all() for states in several)
+
+
+def test_what_slots_leave_open_is_the_covariance_given_the_candidate() -> None:
+    states = kinds_of_states(batches(), people(10, absent=False))[-1]
+    points = states.points(np.array([1.5, 0.75, 0.5]))
+    p = np.random.default_rng(0).dirichlet(np.ones(len(points)), size=3)
+    means, roots = states.given(p, points)
+    for one, mean, root in zip(p, means, roots, strict=True):
+        away = points - mean.T[states.candidate]
+        np.testing.assert_allclose(one @ away, 0.0, atol=1e-12)
+        np.testing.assert_allclose(root @ root.T, (one[:, None] * away).T @ away, atol=1e-12)

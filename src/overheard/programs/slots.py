@@ -126,13 +126,14 @@ class States:
         return bool(self.slot[0] >= 0 and len(self.slots) > 1)
 
     def given(self, probabilities: Array, points: Array) -> tuple[Array, Array]:
-        """Means (n, c, K) of the states' points given each candidate; and columns (n, c, Z) whose
-        products are what these leave of the covariance (n, Z)."""
+        """Means (n, c, K) of the states' points given each candidate; and columns (n, c, c) whose
+        products are what these leave of the covariance."""
         kinds = np.eye(int(self.candidate.max()) + 1)[self.candidate]
         sums = np.maximum(probabilities @ kinds, 1e-300)
         means = points.T @ ((probabilities / sums[:, self.candidate])[:, :, None] * kinds)
-        apart = points.T - means[:, :, self.candidate]
-        return means, apart * np.sqrt(probabilities)[:, None]
+        apart = (points.T - means[:, :, self.candidate]) * np.sqrt(probabilities)[:, None]
+        values, axes = np.linalg.eigh(apart @ np.swapaxes(apart, 1, 2))
+        return means, axes * np.sqrt(np.maximum(values, 0.0))[:, None]
 
     def of(self, chosen: Indices, slot: Indices) -> Indices:
         """The states of candidates and slots (S, n)."""
