@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -70,20 +71,54 @@ def test_noise_that_it_is_told_of_leaves_calibrated_doubt(tmp_path: Path) -> Non
     assert abs(sure - attribute_hits(guess, secret).mean()) < 0.25
 
 
+def everybody(run: Recording, known: Sequence[str] | None = None) -> tuple[Any, Any]:
+    """Probabilities of all known clients' records, and whether the likelier value is right."""
+    probabilities, hits = [], []
+    for client in known or run.clients:
+        view = observe(run, SECURE_SERVER, attribute("c043"), client)
+        if known is not None:
+            told = view.know(EverybodysRecords)
+            records, labels = ({n: of[n] for n in known} for of in (told.records, told.labels))
+            view = view.knowing(EverybodysRecords(records, labels))
+        guess = launch(SumDecode(), view, 0)
+        assert "flag" not in guess.diagnostics
+        probabilities.append(guess.probabilities)
+        hits.append(attribute_hits(guess, run.truth()[client]["c043"]))
+    return np.concatenate(probabilities), np.concatenate(hits)
+
+
+def test_mini_batches_and_epochs_behind_a_sum(tmp_path: Path) -> None:
+    """Three epochs of five batches of five clients, added up: as one client's of larger batches."""
+    run = summed(tmp_path / "run", hidden=16, batch_size=5, epochs=3, learning_rate=0.02)
+    p, hits = everybody(run)
+    assert hits.mean() > 0.9
+    assert abs(p.max(axis=1).mean() - hits.mean()) < 0.1
+
+
+def test_clients_of_whom_nothing_is_known_are_noise(tmp_path: Path) -> None:
+    """Two of five clients' records are known: better than guessing, and no surer than right."""
+    run = summed(tmp_path / "run", hidden=16)
+    p, hits = everybody(run, run.clients[:2])
+    secret = np.concatenate([run.truth()[n]["c043"] for n in run.clients[:2]])
+    assert hits.mean() > max(np.mean(secret == v) for v in np.unique(secret)) + 0.1
+    assert abs(p.max(axis=1).mean() - hits.mean()) < 0.15
+
+
 def test_what_it_cannot_read_it_refuses(tmp_path: Path) -> None:
-    run = summed(tmp_path / "run", epochs=2)
-    view = observe(run, SECURE_SERVER, attribute("c043"), "victim")
-    with pytest.raises(ChooseAnotherAttack, match="one full-batch step"):
-        launch(SumDecode(), view, 0)
     whole = summed(tmp_path / "whole")
     view = observe(whole, SECURE_SERVER, attribute("c043"), "victim")
     with pytest.raises(GrantKnowledge, match="EverybodysRecords"):
         launch(SumDecode(), view.narrowed(view.kinds - {EverybodysRecords}), 0)
     known = view.know(EverybodysRecords)
-    some = EverybodysRecords(
-        {"victim": known.records["victim"]}, {"victim": known.labels["victim"]}
-    )
-    with pytest.raises(FixData, match="are in the sums too"):
+    other = whole.clients[1]
+    some = EverybodysRecords({other: known.records[other]}, {other: known.labels[other]})
+    with pytest.raises(FixData, match="its records are not known"):
+        launch(SumDecode(), view.knowing(some), 0)
+    uneven = {**known.labels, other: known.labels[other][:20]}
+    records = {**known.records, other: known.records[other].take(np.arange(20))}
+    names = [n for n in whole.clients if n != whole.clients[0]]
+    some = EverybodysRecords({n: records[n] for n in names}, {n: uneven[n] for n in names})
+    with pytest.raises(ChooseAnotherAttack, match=r"\[20, 25\] records"):
         launch(SumDecode(), view.knowing(some), 0)
 
 
