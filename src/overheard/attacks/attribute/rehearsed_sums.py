@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overheard.attacks.attribute.dense_measurement import summed_measurement
+from overheard.attacks.deviations import CLIENTS
 from overheard.decoding.counts import averaged
 from overheard.decoding.max_entropy import Posterior
 from overheard.decoding.noisy import noisy_posterior
@@ -75,9 +76,9 @@ def decode_rehearsed(
     summed: Summed, rng: np.random.Generator
 ) -> tuple[Posterior, dict[str, float]]:
     """The answer, believed as far as those about simulated federations deserve it. Federations that
-    are drawn from a first answer, and from what was known before, are more like the real one."""
+    are drawn from between what was known before and a first answer are more like the real one."""
     first, _ = _pass(summed, summed.prior, rng)
-    return _pass(summed, (1 - OPEN) * first.probabilities + OPEN * summed.prior, rng)
+    return _pass(summed, (first.probabilities + summed.prior) / 2, rng)
 
 
 def _pass(
@@ -91,10 +92,10 @@ def _pass(
     bias, varies = beyond.mean(axis=0), beyond.var(axis=0, ddof=1)
     noise = np.sqrt(summed.noise**2 + (1 + 1 / REHEARSED) * varies)
     answers = []
-    for number in range(JUDGED):
+    for number in range(CLIENTS):
         others = bias + (bias - beyond[number]) / (REHEARSED - 1)
         answers.append(summed.found(sums[number] - others, noise).probabilities)
-    secrets = drawn[:JUDGED]
+    secrets = drawn[:CLIENTS]
     power = temperature_of(answers, secrets, prior)
     right = [float((p.argmax(axis=1) == s).mean()) for p, s in zip(answers, secrets, strict=True)]
     posterior = summed.found(summed.totals - bias, noise)
