@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from overheard.attacks import front
 from overheard.attacks.attribute.sum_decode import SumDecode
 from overheard.attacks.stranger import beforehand
 from overheard.errors import ChooseAnotherAttack, FixData, GrantKnowledge
@@ -103,7 +104,11 @@ def test_clients_of_whom_nothing_is_known_are_noise(tmp_path: Path) -> None:
     assert abs(np.mean(sure) - np.mean(hits)) < 0.1
 
 
-def test_what_it_cannot_read_it_refuses(tmp_path: Path) -> None:
+def test_what_it_cannot_read_it_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    several = summed(tmp_path / "several", epochs=2)
+    monkeypatch.setattr(front, "UNKNOWNS", 1000)
+    with pytest.raises(ChooseAnotherAttack, match=r"1250 unknowns.*: each counts 10 times"):
+        launch(SumDecode(), observe(several, SECURE_SERVER, attribute("c043"), "victim"), 0)
     whole = summed(tmp_path / "whole")
     view = observe(whole, SECURE_SERVER, attribute("c043"), "victim")
     with pytest.raises(GrantKnowledge, match="EverybodysRecords"):

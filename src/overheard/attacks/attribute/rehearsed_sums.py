@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from overheard.attacks.attribute.dense_measurement import summed_measurement
 from overheard.attacks.deviations import CLIENTS
+from overheard.attacks.front import refuse_many
 from overheard.decoding.counts import averaged
 from overheard.decoding.max_entropy import Posterior
 from overheard.decoding.noisy import noisy_posterior
@@ -77,6 +78,9 @@ def decode_rehearsed(
 ) -> tuple[Posterior, dict[str, float]]:
     """The answer, believed as far as those about simulated federations deserve it. Federations that
     are drawn from between what was known before and a first answer are more like the real one."""
+    decodings = 2 * (CLIENTS + 1)
+    remedy = f"each counts {decodings} times, as often as it is decoded; audit a smaller federation"
+    refuse_many(decodings * (summed.prior.size - len(summed.prior)), remedy)
     first, _ = _pass(summed, summed.prior, rng)
     return _pass(summed, (first.probabilities + summed.prior) / 2, rng)
 
