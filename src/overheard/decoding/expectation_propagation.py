@@ -7,8 +7,9 @@ precise in some directions and blind in others. Three safeguards, none of which 
 
 1. **Annealing.** Singular values are lowered to 2, and this cap rises a little with every sweep:
    more noise in the precise directions, which is always safe. Sites go on from where they are, so
-   that no record is decided before the others that it hangs together with are nearly so. Where
-   sweeps leave more than the noise, the cap falls again until they do not.
+   that no record is decided before the others that it hangs together with are nearly so. If they
+   end in nonsense, which leaves far more than the noise, the last belief that left no more than
+   it should is kept.
 2. **Peeling.** Once nearly all records are certain (probability above 1 - 1e-4), or nothing moves
    any more at full precision, the certain ones are set aside as known and the rest is reduced
    again (:meth:`Measurement.given`). Directions that the known records dominated are then seen at
@@ -36,7 +37,7 @@ from scipy import linalg
 from overheard.decoding.enumeration import MOST_BITS, answer_bits, enumeration
 from overheard.decoding.max_entropy import PRECISION, Posterior, check_prior, count_unknowns
 from overheard.decoding.measurement import FLOOR, Measurement
-from overheard.decoding.ridge import cavities, fits, likely, moment_sites, tilt
+from overheard.decoding.ridge import cavities, fits, moment_sites, tilt
 
 Array = NDArray[np.float64]
 Indices = NDArray[np.intp]
@@ -46,13 +47,12 @@ BUDGET = 6e13
 
 _FIRST_CAP = 2.0  # on the singular values: one record is then hardly seen above the noise
 _RAISE, _CALM_RAISE = 1.12, 1.5  # growth of the cap a sweep; where nothing moves
-_FALL = 0.7  # least factor on a cap at which the sweeps leave more than noise
 _WEAK = 0.3  # directions below this many noise units are left out of the sweeps (0.02 bits each)
 _DAMPING = 0.4  # half a step already swings where two records are nearly alike
 _SWEEPS = 200  # at most: 35 from the first cap to 100, the others for what comes to rest slowly
-_SETTLED, _STEADY = 1e-3, 1e-2  # mean change of the records' probabilities: stop, still acceptable
+_SETTLED = 1e-3  # mean change of the records' probabilities at which sweeps stop
 _ENOUGH = 0.9  # share of the open records that must be certain before the cap has to rise no more
-_GOOD_FIT = 1.5  # chi-square per equation that a stage may leave (more if equations are few)
+_NONSENSE = 5.0  # chi-square per equation from which sweeps do not come back
 _KNOWN = 1e-4  # doubt below which a record is set aside
 _SURE = 1e-6  # least probability in a site's moments: below, float64 loses the other candidates'
 _SITE_FLOOR = 1e-2  # smallest eigenvalue of a site's precision: moments may ask for less than none
@@ -135,11 +135,11 @@ def expectation_propagation(
 def _annealed(measurement: Measurement, prior: Array, budget: float) -> tuple[_Stage, float]:
     """Parallel updates of all sites under a cap that rises, until they rest; and what they cost."""
     top = min(_strongest(measurement), PRECISION)
-    cap = first = min(_FIRST_CAP, top)
+    cap = min(_FIRST_CAP, top)
     tied = _alike(measurement, prior)
     precision, shift = moment_sites(prior)
-    p, cost, change = prior, 0.0, np.inf
-    stage = _Stage(prior, np.inf, 0, 0, False)
+    p, cost = prior, 0.0
+    kept = _Stage(prior, np.inf, 0, 0, False)
     for count in range(1, _SWEEPS + 1):
         capped = measurement.capped(cap)
         strong = np.sqrt(np.einsum("ikr,ikr->r", capped.features, capped.features)) > _WEAK
@@ -150,28 +150,28 @@ def _annealed(measurement: Measurement, prior: Array, budget: float) -> tuple[_S
             break
         try:
             cavity = cavities(features, total, precision, shift)
-        except linalg.LinAlgError:  # a site lost positive definiteness: confident nonsense
-            return replace(stage, accepted=False), cost
+        except linalg.LinAlgError:  # a site lost positive definiteness
+            break
         new = tilt(prior, *cavity)
         new[tied] = _shares(cavity[0][tied] + precision[tied], cavity[1][tied] + shift[tied])
         change, p = float(np.abs(new - p).max(axis=1).mean()), new
         miss = total - p[:, 1:].ravel() @ features.reshape(p[:, 1:].size, total.size)
         chi2 = float(miss @ miss)
-        good_fit = chi2 <= _GOOD_FIT * total.size or likely(chi2, total.size)
-        accepted = change <= _STEADY and good_fit and cap >= first
-        stage = _Stage(p, chi2, total.size, count, accepted)
         enough = float((1.0 - p.max(axis=1) < _KNOWN).mean()) >= _ENOUGH
-        if change <= _SETTLED and (cap >= top or (accepted and enough)):
+        settled = change <= _SETTLED and (cap >= top or enough)
+        # under noise as assumed, what is left and what open records took up are one an equation
+        taken = np.linalg.solve(cavity[0] + precision, cavity[0])
+        shown = chi2 + float(np.einsum("nkk->", taken))
+        if shown <= total.size + np.sqrt(2.0 * total.size) or (settled and fits(chi2, total.size)):
+            kept = _Stage(p, chi2, total.size, count, True)
+        if settled or chi2 > _NONSENSE * total.size:
             break
-        if likely(chi2, total.size):
-            cap = min(cap * (_CALM_RAISE if change <= _SETTLED else _RAISE), top)
-        else:
-            cap *= max(_FALL, float(np.sqrt(total.size / chi2)))
+        cap = min(cap * (_CALM_RAISE if change <= _SETTLED else _RAISE), top)
         site, site_shift = match(p, *cavity)
         site[tied], site_shift[tied] = precision[tied], shift[tied]
         precision = (1.0 - _DAMPING) * precision + _DAMPING * site
         shift = (1.0 - _DAMPING) * shift + _DAMPING * site_shift
-    return stage, cost
+    return replace(kept, sweeps=count), cost
 
 
 def _alike(measurement: Measurement, prior: Array) -> NDArray[np.bool_]:
