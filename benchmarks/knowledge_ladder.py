@@ -7,10 +7,12 @@ the data) by logistic regression and by a network of 64 units, RAND by the netwo
 network two tables on which no decoder was tuned: wages of the Current Population Survey of 1988
 (does somebody live in a city?) and of the General Social Survey (gender), whose label is a wage
 above the median (they are read from ``wages_cps`` in the data folder). Beside the rungs
-of `overheard.evaluation.rungs`: 90% of the records with and without 5% wrong cells; 50%, 30% and
-10% of them; and 10% wrong labels that nobody speaks of. Writes benchmarks/knowledge_ladder.json,
+of `overheard.evaluation.rungs`: 90% of the records with and without 5% wrong cells, and beside it
+an oracle that is told which cells are wrong, though not what they were; 50%, 30% and 10% of them;
+and 10% wrong labels that nobody speaks of. Writes benchmarks/knowledge_ladder.json,
 a row a case and seed: of each rung what an audit says of it (`overheard.evaluation.rungs.learned`)
-and, in bins by how sure, how many records there are and how many are right. Settings were fixed before these seeds were looked at; what is there is kept.
+and, in bins by how sure, how many records there are and how many are right. Settings were fixed
+before these seeds were looked at; what is there is kept.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ import gzip
 import json
 import os
 import tempfile
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -31,23 +34,26 @@ import numpy as np
 from overheard import Recording, parse_config, plan, simulate
 from overheard.attacks.attribute.max_entropy import MaxEntropy
 from overheard.attacks.attribute.partial_decode import PartialDecode
+from overheard.attacks.completions import DRAWS, Completions, imagined
 from overheard.attacks.stranger import with_errors
 from overheard.code_digest import code_of, stands_on
 from overheard.data import adult, randhie
 from overheard.data.dataset import Dataset
 from overheard.evaluation.rungs import RUNGS, Rung, learned, lowered
-from overheard.programs.records import Records
+from overheard.programs.records import Records, encode
+from overheard.transcript.guess import AttributeValues
 from overheard.transcript.knowledge import (
     AttributeDomain,
     AuxiliaryData,
     Labels,
+    LocalTraining,
     PublicRecords,
     WrongCells,
 )
 from overheard.transcript.observe import observe
 from overheard.transcript.target import attribute
 from overheard.transcript.threat import EAVESDROPPER
-from overheard.transcript.view import View
+from overheard.transcript.view import Attack, View
 
 OUT = Path(__file__).with_suffix(".json")
 COMMAND = "python benchmarks/knowledge_ladder.py"
@@ -55,10 +61,11 @@ PEOPLE, OTHERS, FIRST_SEED = 300, 2000, 700
 NETWORK: dict[str, Any] = {"name": "mlp", "hidden": [64]}
 COLLEAGUE = RUNGS[0]
 LABELS = "wrong labels"
+NOISY = Rung("90%, noisy", "the same, 5% of the cells wrong", records=0.9, wrong=0.05)
 LADDER = (
     *RUNGS,
     Rung("90%", "knows 90% of the records", records=0.9),
-    Rung("90%, noisy", "the same, 5% of the cells wrong", records=0.9, wrong=0.05),
+    NOISY,
     Rung("30%", "knows 30% of the records", records=0.3),
     Rung("10%", "knows 10% of the records", records=0.1),
     Rung(LABELS, "knows every record, and 10% of the labels wrong without being told"),
@@ -130,25 +137,53 @@ def people(case: Case, seed: int) -> Dataset:
     return replace(whole, records=records, outside=outside)
 
 
+@dataclass(frozen=True)
+class Located(PartialDecode):
+    """An oracle that knows which cells of the known records are wrong: these are drawn from
+    auxiliary records, all others are as stated. What it loses, no doubt about cells explains."""
+
+    wrong: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+    def __call__(self, view: View, rng: np.random.Generator) -> AttributeValues:
+        records, others = view.know(PublicRecords).records, view.know(AuxiliaryData)
+        recipe, settings = view.know(LocalTraining).recipe, view.know(AttributeDomain).settings
+        inputs = []
+        for setting in settings:
+            for _ in range(DRAWS):
+                donors = others.records.take(rng.integers(0, len(others.labels), len(records)))
+                cells = {n: np.where(w, donors[n], records[n]) for n, w in self.wrong.items()}
+                inputs.append(encode(recipe.encoding, Records(cells), setting))
+        shape = (len(settings), DRAWS, len(records))
+        stated = np.asarray(recipe.target.encode_values(view.know(Labels).values))
+        way = Completions(1.0, np.reshape(inputs, (*shape, -1)), np.broadcast_to(stated, shape))
+        return self.decoded(view, replace(imagined(view, rng), ways=(way,)), rng)
+
+
 def rung_of(view: View, case: Case, rung: Rung, seed: int, truth: np.ndarray) -> dict[str, Any]:
     """What is learned on one rung, and how many are right by how sure the attack is of them."""
     there = view.know(AuxiliaryData).records.columns
     demographics = tuple(name for name in case.demographics if name in there)
+    whole = view.know(PublicRecords).records
     view, known = lowered(view, rung, demographics, seed)
+    attack: Attack = MaxEntropy() if rung in (COLLEAGUE, LADDER[-1]) else PartialDecode()
     if rung.name == LABELS:
         rng = np.random.default_rng([seed, 1])
         records, others = view.know(PublicRecords).records, view.know(AuxiliaryData)
         stated = view.know(Labels).values
         _, wrong = with_errors(records, stated, WrongCells(0.0, 0.1), others, rng)
         view = view.knowing(Labels(wrong))
-    attack = MaxEntropy() if rung in (COLLEAGUE, LADDER[-1]) else PartialDecode()
     found, sure, right = learned(view, rung, attack, seed, truth[known])
     edges = np.digitize(sure, np.linspace(0, 1, 11))
     bins = [
         [int((edges == b).sum()), float(sure[edges == b].sum()), int(right[edges == b].sum())]
         for b in np.unique(edges)
     ]
-    return found.model_dump(mode="json", exclude={"rung", "words", "client"}) | {"bins": bins}
+    row = found.model_dump(mode="json", exclude={"rung", "words", "client"}) | {"bins": bins}
+    if rung == NOISY:
+        said, true = view.know(PublicRecords).records, whole.take(known)
+        oracle = Located(wrong={n: said[n] != true[n] for n in said.columns})
+        row["located"] = learned(view, rung, oracle, seed, truth[known])[0].value
+    return row
 
 
 def measured(name: str, seed: int) -> dict[str, dict[str, Any]]:
@@ -213,7 +248,8 @@ def main() -> None:
                 f" certain {sum(r['certain'] for r in kept)}"
                 f" ({sum(r['certain_right'] for r in kept)} right),"
                 f" flagged {sum(bool(r['flag']) for r in found)} of {len(found)},"
-                f" {fmean(r['seconds'] for r in found):.1f} s",
+                f" {fmean(r['seconds'] for r in found):.1f} s"
+                + (f", oracle {fmean(r['located'] for r in kept):.3f}" if rung == NOISY else ""),
                 flush=True,
             )
 
