@@ -46,7 +46,7 @@ BUDGET = 6e13
 """Floating-point operations after which no further sweep is begun: a few minutes."""
 
 _FIRST_CAP = 2.0  # on the singular values: one record is then hardly seen above the noise
-_RAISE, _CALM_RAISE = 1.12, 1.5  # growth of the cap a sweep; where nothing moves
+_RAISE = 1.12  # growth of the cap a sweep; four times at once where nothing moves
 _WEAK = 0.3  # directions below this many noise units are left out of the sweeps (0.02 bits each)
 _DAMPING = 0.4  # half a step already swings where two records are nearly alike
 _SWEEPS = 200  # at most: 35 from the first cap to 100, the others for what comes to rest slowly
@@ -166,7 +166,7 @@ def _annealed(measurement: Measurement, prior: Array, budget: float) -> tuple[_S
             kept = _Stage(p, chi2, total.size, count, True)
         if settled or chi2 > _NONSENSE * total.size:
             break
-        cap = min(cap * (_CALM_RAISE if change <= _SETTLED else _RAISE), top)
+        cap = min(cap * (_RAISE**4 if change <= _SETTLED else _RAISE), top)
         site, site_shift = match(p, *cavity)
         site[tied], site_shift[tied] = precision[tied], shift[tied]
         precision = (1.0 - _DAMPING) * precision + _DAMPING * site
