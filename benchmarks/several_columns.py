@@ -1,6 +1,6 @@
 """Three columns unknown at once: does one message still tell them, person by person?
 
-    python benchmarks/several_columns.py [--sites "site 1" ...] [--seeds 3]
+    python benchmarks/several_columns.py [--sites "site 1" ...] [--seeds 100 ...]
 
 RAND, ``female``, ``black`` and ``physlm`` unknown together (8 combinations a person), a network of
 64 units, one full-batch step, one message. Writes benchmarks/several_columns.json, a row a site:
@@ -32,7 +32,7 @@ OUT = Path(__file__).with_suffix(".json")
 COMMAND = "python benchmarks/several_columns.py"
 COLUMNS = ("female", "black", "physlm")
 SITES = [f"site {k}" for k in range(1, 7)]
-FIRST_SEED = 100
+SEEDS = (100, 101, 102)
 CONFIG: dict[str, Any] = {
     "data": {"source": "randhie"},
     "model": {"name": "mlp", "hidden": [64]},
@@ -77,10 +77,10 @@ def main() -> None:
     """Run what is missing, and print the table."""
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("--sites", nargs="+", default=SITES, choices=SITES)
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", nargs="+", type=int, default=SEEDS)
     asked = parser.parse_args()
     kept: dict[str, Any] = json.loads(OUT.read_text()) if OUT.exists() else {}
-    for seed in range(FIRST_SEED, FIRST_SEED + asked.seeds):
+    for seed in asked.seeds:
         with tempfile.TemporaryDirectory() as folder:
             config = parse_config({**CONFIG, "seed": seed})
             recording = Recording.open(simulate(plan(config), Path(folder) / "run"))

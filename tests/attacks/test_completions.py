@@ -72,3 +72,15 @@ def test_sums_of_the_imagined_are_the_message_in_the_mean(view):
     assert np.allclose(made.sums.heldout.sum(axis=1), 0)
     assert np.allclose(made.sums.clients.sum(axis=1), 70)
     assert made.secrets.shape == (4, 50)
+
+
+def test_being_as_stated_is_decoded_beside_the_value(view):
+    """Candidates are pairs of a value and a way: whoever is as stated deviates by nothing."""
+    may_be = imagined(view.knowing(WrongCells(0.1)), np.random.default_rng(0))
+    made = people(may_be, 0, np.random.default_rng(0))
+    weights = [way.weight for way in may_be.ways]
+    assert made.prior == pytest.approx(np.kron(may_be.prior, weights))
+    assert made.sums.differences.shape[0] == 50 * 3
+    stated = made.sums.suppressed[:, : 2 * 50]  # the first way's places in the list
+    assert abs(stated).sum() == 0
+    assert set(np.unique(made.secrets)) == {0, 1, 2, 3}

@@ -71,6 +71,19 @@ def test_categorical_below_full_rank(simulate):
     assert np.mean(posterior.guess == problem.secret) == 1.0
 
 
+def test_three_columns_at_once_by_a_fifth_of_the_equations():
+    """Eight combinations a record that share main effects: 190 equations for 1,050 unknowns."""
+    rng, people, rows = np.random.default_rng(2), 150, 190
+    bits = np.array([[k >> 2 & 1, k >> 1 & 1, k & 1] for k in range(8)], dtype=float)
+    shares = np.prod(np.where(bits == 1, [0.5, 0.2, 0.2], [0.5, 0.8, 0.8]), axis=1)
+    main = rng.normal(size=(people, 3, rows))
+    features = np.einsum("kc,ncr->nkr", bits, main) + 0.3 * rng.normal(size=(people, 8, rows))
+    secret = rng.choice(8, people, p=shares)
+    total = features[np.arange(people), secret].sum(axis=0) + 1e-3 * rng.normal(size=rows)
+    posterior = expectation_propagation(from_rows(features, total, 1e-3), shares)
+    np.testing.assert_array_equal(posterior.guess, secret)
+
+
 def test_repair_finds_a_swapped_pair(simulate):
     problem = simulate(7, 30, 2, 40, 1e-3)
     features = problem.features.copy()

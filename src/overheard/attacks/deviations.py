@@ -1,7 +1,9 @@
 """What is a client's message made of, where only a part of its records is known?
 
 Of everything that the known records may be and of strangers in the place of the unknown ones:
-sums over one long list of imagined records, for `overheard.decoding.nuisance`.
+sums over one long list of imagined records, for `overheard.decoding.nuisance`. What is decoded of a
+known record is its value and, where cells may be wrong, whether it is as stated: whoever is as
+stated adds no noise, which a mean over both would forget.
 """
 
 from __future__ import annotations
@@ -29,12 +31,14 @@ STRANGERS = 1000
 @dataclass(frozen=True)
 class People:
     """Imagined records: inputs (N, d), labels (N,), how likely it is that a record of the client
-    is this one (N,); sums of them; and the secrets (s, m) of the clients that were simulated."""
+    is this one (N,); sums of them; before listening, how likely each record (m, K W) has each value
+    in each way, value-major; and which it is (s, m) in the clients that were simulated."""
 
     inputs: Array
     labels: Array
     chances: Array
     sums: Sums
+    prior: Array
     secrets: NDArray[np.intp]
 
 
@@ -77,32 +81,39 @@ def people(may_be: Imagined, unknown: int, rng: np.random.Generator) -> People:
     places = [np.arange(e - np.prod(s), e).reshape(s) for e, s in zip(ends, shapes, strict=False)]
     thirds = np.split(np.arange(ends[-1] - 3 * parts, ends[-1]), 3) if parts else [none] * 3
     listed = _Listed(int(ends[-1]), tuple(places), (thirds[0], thirds[1], thirds[2]))
-    means = [_mean(listed, ways, k) for k in range(values)]
+    places = [place[value] for value in range(values) for place in places]  # (T, m) each
+    beforehand = np.column_stack([way.weight * of for of in prior.T for way in ways])
+    means = [sum(listed.picked(one) for one in p[:LEARNED]) / len(p[:LEARNED]) for p in places]
     own = _chance(ways[0], prior)
     shares = np.full(parts, 1 / max(parts, 1))
-    like, chance = (listed.strangers[0], shares) if parts else (places[0], own)
+    like, chance = (listed.strangers[0], shares) if parts else (listed.places[0], own)
     rest = sparse.csr_matrix(chance @ listed.picked(like)) * bool(unknown)
-    learned = _deviations(listed, may_be, means, 0)
-    judging = _deviations(listed, may_be, means, LEARNED)
+    learned = _deviations(listed, places, beforehand, means, 0)
+    judging = _deviations(listed, places, beforehand, means, LEARNED)
     if unknown:
         more = unknown * (1 + unknown / (parts or known))
         learned.append(_around(listed, like, chance, rest, more))
         if parts:
             judging.append(_around(listed, thirds[1], shares, rest, more))
     judged = bool(judging) and (parts > 0 or not unknown)
-    drawn = [_drawn(prior, rng) for _ in range(CLIENTS * judged)]
+    drawn = [_drawn(beforehand, rng) for _ in range(CLIENTS * judged)]
     secrets = np.array(drawn, dtype=np.intp).reshape(-1, known)
-    of_clients = [_client(listed, ways, s, n, unknown, rng) for n, s in enumerate(secrets)]
+    of_clients = [_client(listed, places, s, n, unknown, rng) for n, s in enumerate(secrets)]
     differences = sparse.vstack([mean - means[0] for mean in means[1:]]).tocsr()
     sums = Sums(
-        differences[np.arange(known * (values - 1)).reshape(values - 1, known).T.ravel()],
+        differences[np.arange(differences.shape[0]).reshape(-1, known).T.ravel()],
         sparse.csr_matrix(means[0].sum(axis=0)) + unknown * rest,
         _some(sparse.vstack([listed.nobody(0), *learned]).tocsr(), rng),
         sparse.vstack([listed.nobody(0), *(judging if judged else [])]).tocsr(),
         sparse.vstack([listed.nobody(0), *of_clients]).tocsr(),
     )
     return People(
-        np.concatenate(inputs), np.concatenate(labels), np.concatenate(chances), sums, secrets
+        np.concatenate(inputs),
+        np.concatenate(labels),
+        np.concatenate(chances),
+        sums,
+        beforehand,
+        secrets,
     )
 
 
@@ -112,25 +123,15 @@ def _chance(way: Completions, prior: Array) -> Array:
     return np.broadcast_to(each, way.labels.shape).ravel()
 
 
-def _mean(listed: _Listed, ways: tuple[Completions, ...], value: int) -> Any:
-    """The mean gradient (m, N) of each record with a value."""
-    total = 0
-    for way, place in zip(ways, listed.places, strict=True):
-        draws = place[value, :LEARNED]
-        total = total + sum(listed.picked(one) for one in draws) * (way.weight / len(draws))
-    return total
-
-
-def _deviations(listed: _Listed, may_be: Imagined, means: list[Any], first: int) -> list[Any]:
+def _deviations(
+    listed: _Listed, places: list[Places], prior: Array, means: list[Any], first: int
+) -> list[Any]:
     """What records are beyond their means, in `HELD_OUT` of their draws from the ``first`` on."""
     made = []
-    for way, place in zip(may_be.ways, listed.places, strict=True):
-        if way.weight == 1 and place.shape[1] == 1:
-            continue  # it is as it is known
-        draws = place[:, first : first + HELD_OUT] if place.shape[1] > 1 else place
-        for of_value, mean, likely in zip(draws, means, may_be.prior.T, strict=True):
-            size = sparse.diags(np.sqrt(likely * way.weight / len(of_value)))
-            made += [size @ (listed.picked(one) - mean) for one in of_value]
+    for place, mean, likely in zip(places, means, prior.T, strict=True):
+        draws = place[first : first + HELD_OUT] if len(place) > 1 else ()  # else it is as stated
+        size = sparse.diags(np.sqrt(likely / max(len(draws), 1)))
+        made += [size @ (listed.picked(one) - mean) for one in draws]
     return made
 
 
@@ -155,18 +156,16 @@ def _drawn(chances: Array, rng: np.random.Generator) -> NDArray[np.intp]:
 
 def _client(
     listed: _Listed,
-    ways: tuple[Completions, ...],
+    places: list[Places],
     secret: NDArray[np.intp],
     number: int,
     unknown: int,
     rng: np.random.Generator,
 ) -> Any:
-    """A client (1, N) whose records have these values: draws that nothing else is made of."""
-    rows = np.arange(len(secret))
-    way_of = _drawn(np.tile([way.weight for way in ways], (len(rows), 1)), rng)
+    """A client (1, N) whose records are these: draws that nothing else is made of."""
     spare = LEARNED + HELD_OUT + number % HELD_OUT
-    who = np.stack([p[secret, spare if p.shape[1] > 1 else 0, rows] for p in listed.places])
-    chosen = who[way_of, rows]
+    who = np.stack([place[spare if len(place) > 1 else 0] for place in places])
+    chosen = who[secret, np.arange(len(secret))]
     if unknown:
         chosen = np.concatenate([chosen, rng.choice(listed.strangers[2], unknown)])
     return sparse.csr_matrix(np.bincount(chosen, minlength=listed.total).astype(np.float64))

@@ -3,25 +3,26 @@
 Each record's discrete prior is replaced by a Gaussian site, adjusted until the Gaussian posterior
 agrees in mean and covariance with "this record discrete, all others Gaussian" (decoders.md section
 2, rung 3). Plain expectation propagation can run into confident nonsense when the measurement is
-precise in some directions and blind in others. Four safeguards, none of which sees the truth:
+precise in some directions and blind in others. Three safeguards, none of which sees the truth:
 
-1. **Capped precision.** Singular values are lowered to 30 (then 45, 68, ...): more noise in the
-   precise directions, which is always safe. Sites start from maximum entropy at the same cap. If
-   that leads to no proof (below) the climb is repeated from 60 and from 15; without any proof the
-   accepted climbs are averaged, because each errs in its own way.
-2. **Checks.** A stage is accepted only if it settled and left a chi-square per equation below 1.5;
-   otherwise it is run once more with heavier damping, and then the last accepted stage stands.
-3. **Peeling.** Records that are certain (probability above 1 - 1e-4) are set aside as known and
-   the rest is reduced again (:meth:`Measurement.given`). Directions that the known records
-   dominated are then seen at full precision although the cap is unchanged. That is what lifts the
-   result from "most records" to, often, every record.
-4. **Proof.** Directions that only the known records moved must show noise and nothing else. If
+1. **Annealing.** Singular values are lowered to 2, and this cap rises a little with every sweep:
+   more noise in the precise directions, which is always safe. Sites go on from where they are, so
+   that no record is decided before the others that it hangs together with are nearly so. If they
+   end in nonsense, which leaves far more than the noise, the last belief that left no more than
+   it should is kept.
+2. **Peeling.** Once nearly all records are certain (probability above 1 - 1e-4), or nothing moves
+   any more at full precision, the certain ones are set aside as known and the rest is reduced
+   again (:meth:`Measurement.given`). Directions that the known records dominated are then seen at
+   full precision. That is what lifts the result from "most records" to, often, every record.
+3. **Proof.** Directions that only the known records moved must show noise and nothing else. If
    they do not, some known value is wrong; the best one or two changes at a time are searched
    exactly (two alike records swapped is the usual mistake), and if no few changes explain the
    total then nothing is set aside.
 
-What is left at the end is listed exhaustively if it is small enough (:mod:`enumeration`). When
-every record could be set aside, the answer explains the whole total at full precision.
+Of records that are alike in everything only counts are told, and sweeps that move them together
+swing: they stay Gaussian. What is left at the end is listed exhaustively if it is small enough
+(:mod:`enumeration`). When every record could be set aside, the answer explains the whole total at
+full precision.
 """
 
 from __future__ import annotations
@@ -34,34 +35,33 @@ from numpy.typing import NDArray
 from scipy import linalg
 
 from overheard.decoding.enumeration import MOST_BITS, answer_bits, enumeration
-from overheard.decoding.max_entropy import Posterior, check_prior, count_unknowns, max_entropy
+from overheard.decoding.max_entropy import PRECISION, Posterior, check_prior, count_unknowns
 from overheard.decoding.measurement import FLOOR, Measurement
-from overheard.decoding.ridge import cavities, fits, likely, moment_sites, tilt
+from overheard.decoding.ridge import cavities, fits, moment_sites, tilt
 
 Array = NDArray[np.float64]
 Indices = NDArray[np.intp]
 
 BUDGET = 6e13
-"""Floating-point operations after which no further stage is begun. Stages go on only while they
-succeed: three columns of 1,164 people at once, 8,148 unknowns, are all right after a minute; where
-the first sweeps do not settle it ends after a few hundred of them."""
+"""Floating-point operations after which no further sweep is begun: a few minutes."""
 
-_CAPS = (30.0, 60.0, 15.0)  # first caps on the singular values, tried until one leads to a proof
-_RAISE = 1.5  # growth of the cap when nothing can be set aside
+_FIRST_CAP = 2.0  # on the singular values: one record is then hardly seen above the noise
+_RAISE = 1.12  # growth of the cap a sweep; four times at once where nothing moves
 _WEAK = 0.3  # directions below this many noise units are left out of the sweeps (0.02 bits each)
-_DAMPING = (0.5, 0.2)  # first, and where that does not settle
-_SWEEPS = (60, 150)  # at most, with either damping
-_SETTLED, _STEADY = 1e-2, 0.1  # largest change of a probability: stop, and still acceptable
-_GOOD_FIT = 1.5  # chi-square per equation that a stage may leave (more if equations are few)
+_DAMPING = 0.4  # half a step already swings where two records are nearly alike
+_SWEEPS = 200  # at most: 35 from the first cap to 100, the others for what comes to rest slowly
+_SETTLED = 1e-3  # mean change of the records' probabilities at which sweeps stop
+_ENOUGH = 0.9  # share of the open records that must be certain before the cap has to rise no more
+_NONSENSE = 5.0  # chi-square per equation from which sweeps do not come back
 _KNOWN = 1e-4  # doubt below which a record is set aside
-_WORTHWHILE = 0.02  # fraction of the open records that must be certain before they are set aside
+_SURE = 1e-6  # least probability in a site's moments: below, float64 loses the other candidates'
 _SITE_FLOOR = 1e-2  # smallest eigenvalue of a site's precision: moments may ask for less than none
 _MAX_REPAIRS, _MAX_SUSPECTS = 8, 1500  # of a proof: rounds, and changes looked at in one
 
 
 @dataclass(frozen=True)
 class _Stage:
-    """One run of sweeps at one cap."""
+    """One annealing of the sweeps."""
 
     probabilities: Array
     chi2: float
@@ -70,85 +70,47 @@ class _Stage:
     accepted: bool
 
 
-@dataclass(frozen=True)
-class _Climb:
-    """Stages from one first cap on. Proven: every record known, listed, or not measured at all."""
-
-    probabilities: Array
-    chi2_per_equation: float
-    sweeps: int
-    accepted: bool
-    proven: bool
-
-
 def expectation_propagation(
     measurement: Measurement, prior: Any = None, *, budget: float = BUDGET
 ) -> Posterior:
-    """Posterior marginals by damped, capped, peeling expectation propagation (see the module).
+    """Posterior marginals by annealed, peeling expectation propagation (see the module).
 
-    ``converged`` is False when no first stage passed its checks, or when it would cost more than
-    ``budget`` floating-point operations: the probabilities are then those of maximum entropy at
-    the first cap and should not be used. ``chi2_per_equation`` is what the accepted stages left,
-    each at the precision it worked at. Cost per sweep O(m K r^2 + r^3), 20 to 60 sweeps on all
-    records and cheaper ones on what remains.
+    ``converged`` is False when the first annealing did not come to rest or fit, or when it would
+    cost more than ``budget`` floating-point operations: the probabilities should then not be used.
+    ``chi2_per_equation`` is what the accepted stages left, each at the precision it worked at.
+    Cost per sweep O(m K r^2 + r^3), some tens of sweeps on all records and cheaper ones on what
+    remains.
     """
-    p0 = check_prior(prior, measurement.records, measurement.candidates)
-    caps = [_CAPS[0], *(cap for cap in _CAPS[1:] if _strongest(measurement) > _CAPS[0])]
-    climbs: list[_Climb] = []
-    for cap in caps:  # each gets its share, or the first would spend all on a hopeless case
-        climbs.append(_climb(measurement, p0, cap, budget / len(caps)))
-        if climbs[-1].proven:
-            break
-    # A proof decides. Without one, each accepted climb may be wrong in its own way: average.
-    believed = [x for x in climbs if x.proven] or [x for x in climbs if x.accepted] or climbs[:1]
-    return Posterior(
-        np.mean([x.probabilities for x in believed], axis=0),
-        max(x.chi2_per_equation for x in believed),
-        measurement.rank,
-        count_unknowns(p0),
-        sum(x.sweeps for x in climbs),
-        believed[0].accepted,
-        "expectation_propagation",
-    )
-
-
-def _climb(measurement: Measurement, prior: Array, cap: float, budget: float) -> _Climb:
-    """Stages, setting records aside and raising the cap, until nothing is left or one fails."""
+    prior = check_prior(prior, measurement.records, measurement.candidates)
     probabilities = prior.copy()
     # Records that the prior already decides are known from the start.
     decided = prior.max(axis=1) == 1.0
     open_records = np.flatnonzero(~decided)
     left = _set_aside(measurement, decided, prior.argmax(axis=1))
-    spent, sweeps, accepted, listed = 0.0, 0, False, False
-    chi2, equations = 0.0, 0
-    while left is not None and left.rank and spent < budget:
+    sweeps, accepted, chi2, equations = 0, False, 0.0, 0
+    while left is not None and left.rank:
         if accepted and answer_bits(prior[open_records]) <= MOST_BITS:
             exact = enumeration(left, prior[open_records])
-            listed = exact.converged
-            if listed:
+            if exact.converged:
                 probabilities[open_records] = exact.probabilities
                 chi2, equations = exact.chi2_per_equation * left.rank, left.rank
             break
-        stage, cost = _stage(left, prior[open_records], cap, budget - spent)
-        spent, sweeps = spent + cost, sweeps + stage.sweeps
+        stage, cost = _annealed(left, prior[open_records], budget)
+        budget, sweeps = budget - cost, sweeps + stage.sweeps
         if not accepted or stage.accepted:
             probabilities[open_records] = stage.probabilities
         if not stage.accepted:
             break
-        accepted = True
-        chi2, equations = stage.chi2, stage.equations
+        accepted, chi2, equations = True, stage.chi2, stage.equations
         known = 1.0 - stage.probabilities.max(axis=1) < _KNOWN
-        if known.sum() >= max(1.0, _WORTHWHILE * known.size):
-            proof = _prove(left, known, stage.probabilities.argmax(axis=1))
-            if proof is not None:
-                answer, rest = proof
-                probabilities[open_records[known]] = _settle(stage.probabilities, answer)[known]
-                open_records, left = open_records[~known], rest
-                continue
-        if cap >= _strongest(left):
+        if not known.any():
             break
-        cap *= _RAISE
-    proven = listed or left is None or not left.rank
+        proof = _prove(left, known, stage.probabilities.argmax(axis=1))
+        if proof is None:
+            break
+        answer, rest = proof
+        probabilities[open_records[known]] = _settle(stage.probabilities, answer)[known]
+        open_records, left = open_records[~known], rest
     if left is None:
         answer = np.asarray(probabilities.argmax(axis=1), dtype=np.intp)
         mean_square = measurement.chi2_per_equation(np.eye(measurement.candidates)[answer])
@@ -159,59 +121,74 @@ def _climb(measurement: Measurement, prior: Array, cap: float, budget: float) ->
         chi2 += left.spare_chi2 - measurement.spare_chi2
         equations += left.spare_rows - measurement.spare_rows
         mean_square = chi2 / equations if equations else 0.0
-    return _Climb(probabilities, mean_square, sweeps, accepted or proven, proven)
+    return Posterior(
+        probabilities,
+        mean_square,
+        measurement.rank,
+        count_unknowns(prior),
+        sweeps,
+        accepted or left is None or not left.rank,
+        "expectation_propagation",
+    )
 
 
-def _stage(
-    measurement: Measurement, prior: Array, cap: float, budget: float
-) -> tuple[_Stage, float]:
-    """Sweeps at one cap, gently at first and then with more damping; and what they cost."""
-    capped = measurement.capped(cap)
-    strong = np.sqrt(np.einsum("ikr,ikr->r", capped.features, capped.features)) > _WEAK
-    features = np.ascontiguousarray(capped.features[:, 1:, strong])
-    total = capped.total[strong]
-    per_sweep = 2.0 * features.size * total.size + float(total.size) ** 3
-    start = max_entropy(capped, prior).probabilities
-    none = stage = _Stage(start, 0.0, 0, 0, False)
-    cost = 20.0 * per_sweep  # the start, roughly
-    for damping, most in zip(_DAMPING, _SWEEPS, strict=True):
-        if cost + most * per_sweep > max(budget, 0.0):
+def _annealed(measurement: Measurement, prior: Array, budget: float) -> tuple[_Stage, float]:
+    """Parallel updates of all sites under a cap that rises, until they rest; and what they cost."""
+    top = min(_strongest(measurement), PRECISION)
+    cap = min(_FIRST_CAP, top)
+    tied = _alike(measurement, prior)
+    precision, shift = moment_sites(prior)
+    p, cost = prior, 0.0
+    kept = _Stage(prior, np.inf, 0, 0, False)
+    for count in range(1, _SWEEPS + 1):
+        capped = measurement.capped(cap)
+        strong = np.sqrt(np.einsum("ikr,ikr->r", capped.features, capped.features)) > _WEAK
+        features = np.ascontiguousarray(capped.features[:, 1:, strong])
+        total = capped.total[strong]
+        cost += 2.0 * features.size * total.size + float(total.size) ** 3
+        if cost > budget:
             break
-        stage = _sweeps(features, total, prior, start, damping, most, stage.sweeps)
-        cost += stage.sweeps * per_sweep
-        if stage.accepted:
-            return stage, cost
-    return replace(none, sweeps=stage.sweeps), cost
-
-
-def _sweeps(
-    features: Array,
-    total: Array,
-    prior: Array,
-    start: Array,
-    damping: float,
-    most: int,
-    already: int,
-) -> _Stage:
-    """Parallel updates of all sites until the probabilities settle."""
-    precision, shift = moment_sites(np.maximum(start, _KNOWN) * (prior > 0))
-    p, change, count = start, np.inf, 0
-    while count < most and change > _SETTLED:
         try:
             cavity = cavities(features, total, precision, shift)
-        except linalg.LinAlgError:  # a site lost positive definiteness: confident nonsense
-            return _Stage(start, np.inf, total.size, already + count, False)
+        except linalg.LinAlgError:  # a site lost positive definiteness
+            break
         new = tilt(prior, *cavity)
-        change = float(np.abs(new - p).max()) if count else np.inf
-        p, count = new, count + 1
-        target_precision, target_shift = match(p, *cavity)
-        precision = (1.0 - damping) * precision + damping * target_precision
-        shift = (1.0 - damping) * shift + damping * target_shift
-    residual = total - p[:, 1:].ravel() @ features.reshape(p[:, 1:].size, total.size)
-    chi2 = float(residual @ residual)
-    good_fit = chi2 <= _GOOD_FIT * total.size or likely(chi2, total.size)
-    accepted = change <= _STEADY and good_fit
-    return _Stage(p, chi2, total.size, already + count, accepted)
+        new[tied] = _shares(cavity[0][tied] + precision[tied], cavity[1][tied] + shift[tied])
+        change, p = float(np.abs(new - p).max(axis=1).mean()), new
+        miss = total - p[:, 1:].ravel() @ features.reshape(p[:, 1:].size, total.size)
+        chi2 = float(miss @ miss)
+        enough = float((1.0 - p.max(axis=1) < _KNOWN).mean()) >= _ENOUGH
+        settled = change <= _SETTLED and (cap >= top or enough)
+        # under noise as assumed, what is left and what open records took up are one an equation
+        taken = np.linalg.solve(cavity[0] + precision, cavity[0])
+        shown = chi2 + float(np.einsum("nkk->", taken))
+        if shown <= total.size + np.sqrt(2.0 * total.size) or (settled and fits(chi2, total.size)):
+            kept = _Stage(p, chi2, total.size, count, True)
+        if settled or chi2 > _NONSENSE * total.size:
+            break
+        cap = min(cap * (_RAISE**4 if change <= _SETTLED else _RAISE), top)
+        site, site_shift = match(p, *cavity)
+        site[tied], site_shift[tied] = precision[tied], shift[tied]
+        precision = (1.0 - _DAMPING) * precision + _DAMPING * site
+        shift = (1.0 - _DAMPING) * shift + _DAMPING * site_shift
+    return replace(kept, sweeps=count), cost
+
+
+def _alike(measurement: Measurement, prior: Array) -> NDArray[np.bool_]:
+    """Which records equal another one in everything (m,), by one number for each."""
+    rows = measurement.features.reshape(measurement.records, -1)
+    key = rows @ np.cos(np.arange(rows.shape[1]))
+    key = np.round(key / max(float(np.abs(key).max()), 1e-300), 9)
+    table = np.column_stack([key, prior])
+    _, group, sizes = np.unique(table, axis=0, return_inverse=True, return_counts=True)
+    return np.asarray(sizes[group.ravel()] > 1)
+
+
+def _shares(precision: Array, shift: Array) -> Array:
+    """The means of Gaussians over indicators, as probabilities."""
+    mean = np.linalg.solve(precision, shift[:, :, None])[:, :, 0]
+    p = np.maximum(np.column_stack([1.0 - mean.sum(axis=1), mean]), 0.0)
+    return np.asarray(p / p.sum(axis=1, keepdims=True))
 
 
 def match(probabilities: Array, precision: Array, shift: Array) -> tuple[Array, Array]:
@@ -220,8 +197,9 @@ def match(probabilities: Array, precision: Array, shift: Array) -> tuple[Array, 
     Where the cavity is surer than the discrete moments allow, the exact site has a negative
     precision. It is raised to a small positive one, and the mean is kept.
     """
-    moments, _ = moment_sites(probabilities)
-    site = moments - precision
+    p = np.maximum(probabilities, _SURE)
+    p = p / p.sum(axis=1, keepdims=True)
+    site = moment_sites(p)[0] - precision
     if site.shape[1] == 1:
         site = np.maximum(site, _SITE_FLOOR)
     else:
@@ -230,7 +208,7 @@ def match(probabilities: Array, precision: Array, shift: Array) -> tuple[Array, 
         if low.any():
             raised = vectors[low] * np.maximum(values[low], _SITE_FLOOR)[:, None, :]
             site[low] = raised @ np.swapaxes(vectors[low], 1, 2)
-    mean = probabilities[:, 1:, None]
+    mean = p[:, 1:, None]
     return site, ((precision + site) @ mean)[:, :, 0] - shift
 
 

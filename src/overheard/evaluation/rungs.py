@@ -39,7 +39,7 @@ from overheard.transcript.observe import observe, told_of
 from overheard.transcript.store import Recording
 from overheard.transcript.target import attribute
 from overheard.transcript.threat import Threat
-from overheard.transcript.view import View, launch
+from overheard.transcript.view import Attack, View, launch
 
 DEMOGRAPHICS = frozenset(
     "age sex gender female male race black white ethnicity hispanic marital married education educ "
@@ -237,20 +237,29 @@ def _climbed(
     )
     named = demographic(view.know(PublicRecords).records.columns, demographics)
     view, known = lowered(view, rung, named, top.seed)
+    truth = view.know(AttributeDomain).positions(recording.truth()[top.client])[known]
+    return learned(view, rung, PartialDecode(), top.seed, truth)[0]
+
+
+def learned(
+    view: View, rung: Rung, attack: Attack, seed: int, truth: NDArray[Any]
+) -> tuple[Climbed, NDArray[np.float64], NDArray[np.bool_]]:
+    """What an attack on a lowered view finds; for each record how sure it is and whether right.
+
+    ``truth``: positions of the known records' values, which are looked at here only.
+    """
     begin = time.process_time()
-    guess = launch(PartialDecode(), view, top.seed)
+    guess = launch(attack, view, seed)
     seconds = time.process_time() - begin
-    domain = view.know(AttributeDomain)
-    truth = domain.positions(recording.truth()[top.client])[known]
     right, sure = guess.probabilities.argmax(axis=1) == truth, guess.probabilities.max(axis=1)
     low, high = share_interval(right)
-    return Climbed(
+    found = Climbed(
         rung=rung.name,
         words=rung.words,
-        attack=PartialDecode.name,
-        client=top.client,
-        attribute=str(top.attribute),
-        n=len(known),
+        attack=attack.name,
+        client=view.client,
+        attribute=str(view.target.column),
+        n=len(truth),
         value=float(right.mean()),
         low=low,
         high=high,
@@ -262,3 +271,4 @@ def _climbed(
         seconds=seconds,
         flag=str(guess.diagnostics.get("flag", "")),
     )
+    return found, sure, right

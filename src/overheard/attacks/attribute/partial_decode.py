@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from overheard.attacks.completions import imagined
+from overheard.attacks.completions import Imagined, imagined
 from overheard.attacks.deviations import People, people
 from overheard.attacks.front import answer, refuse_many, refuse_unseen
 from overheard.attacks.wire import heard, only, rate_of, refuse_several_steps, rounding
@@ -85,10 +85,13 @@ class PartialDecode:
 
     def __call__(self, view: View, rng: np.random.Generator) -> AttributeValues:
         refuse_unseen(view)
+        return self.decoded(view, imagined(view, rng), rng)
+
+    def decoded(self, view: View, may_be: Imagined, rng: np.random.Generator) -> AttributeValues:
+        """The answer if the records may be this."""
         recipe, link = view.know(LocalTraining).recipe, heard(view)
         known = len(view.know(PublicRecords).records)
         unknown = _unknown(link, recipe, known)
-        may_be = imagined(view, rng)
         refuse_many(may_be.prior.size - known, "give fewer records, or all: max_entropy")
         everybody = people(may_be, unknown, rng)
         link = only(link, np.arange(1))
@@ -99,7 +102,7 @@ class PartialDecode:
         if made.noise is None:
             equations = from_gram(made.products, made.projections[0], 1.0, candidates=values)
             return answer(view, decode_tied(equations, ties, may_be.prior), ties, notes)
-        posterior, judged = _judged(made, everybody.secrets, may_be.prior)
+        posterior, judged = _judged(made, everybody, values)
         return answer(view, averaged(posterior, ties), ties, notes | judged)
 
 
@@ -122,16 +125,20 @@ def _unknown(link: Link, recipe: Recipe, known: int) -> int:
     return int(reported[0]) - known
 
 
-def _judged(
-    made: Filtered, secrets: NDArray[np.intp], prior: Array
-) -> tuple[Posterior, dict[str, float]]:
+def _judged(made: Filtered, everybody: People, values: int) -> tuple[Posterior, dict[str, float]]:
     """The answer, believed as far as the answers about simulated clients deserve it."""
-    known, values = prior.shape
-    features = np.zeros((known, values, made.products.shape[1]))
-    features[:, 1:] = made.products.reshape(known, values - 1, -1)
+    known, candidates = everybody.prior.shape
+    ways = candidates // values
+    features = np.zeros((known, candidates, made.products.shape[1]))
+    features[:, 1:] = made.products.reshape(known, candidates - 1, -1)
     messages = [from_rows(features, heard, made.noise) for heard in made.projections]
-    (found, raised), *theirs = [noisy_posterior(one, prior) for one in messages]
-    answers = [one.probabilities for one, _ in theirs]
+    solved = [noisy_posterior(one, everybody.prior) for one in messages]
+    prior, mine, *answers = (
+        p.reshape(known, values, ways).sum(axis=2)
+        for p in (everybody.prior, *(one.probabilities for one, _ in solved))
+    )
+    (found, raised), *theirs = solved
+    secrets = everybody.secrets // ways
     power = temperature_of(answers, list(secrets), prior)
     calm = [tempered(p, prior, power) for p in answers]
     right = [float((p.argmax(axis=1) == s).mean()) for p, s in zip(calm, secrets, strict=True)]
@@ -142,9 +149,7 @@ def _judged(
         "simulated_accuracy": float(np.mean(right)),
         "simulated_certainty": float(np.mean([p.max(axis=1).mean() for p in calm])),
     }
-    return replace(
-        found, probabilities=tempered(found.probabilities, prior, power), flag=flag
-    ), notes
+    return replace(found, probabilities=tempered(mine, prior, power), flag=flag), notes
 
 
 def _blocks(
