@@ -12,9 +12,9 @@ evaluation, not an attack: it needs the secret records.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -22,8 +22,9 @@ from numpy.typing import NDArray
 from scipy.stats import t as student_t
 
 from overheard.attacks.wire import rounding, spread
-from overheard.errors import OverheardError
+from overheard.errors import FixRecording, OverheardError
 from overheard.evaluation.attempt import attempt
+from overheard.evaluation.leaning import CLIENTS, SIMULATIONS, Heard, leaning
 from overheard.evaluation.record import Failed, Replay, Skipped
 from overheard.evaluation.resume import NOTHING_KEPT, Kept
 from overheard.programs.networks import network
@@ -58,6 +59,8 @@ MOST_NUMBERS = 1 << 26
 """Numbers that the replays of a round may hold."""
 MOST_WORK = 2e10
 """Multiplications that the replays of one audit may cost."""
+LEANING_WORK = 5e9
+"""Those that simulations may cost by which other descriptions are looked at."""
 STEP_WORK = 2e5
 """What a local step costs beside its multiplications, in such units."""
 TINY, MOST_OFF = 1e-300, 1e9
@@ -99,13 +102,20 @@ def replays(
         return tuple(repeated(recording, told, truth, client) for client in clients)
     budget = MOST_WORK
     found: list[Replay] = []
+
+    @cache
+    def leans() -> frozenset[str]:
+        some = [_Client(recording, told, truth, clients[k]) for k in spread(len(clients), CLIENTS)]
+        heard = [one.heard(LEANING_WORK / len(some)) for one in some]
+        return leaning([one for one in heard if one is not None], told, truth)
+
     for done, client in enumerate(clients):
         one = _Client(recording, told, truth, client)
         rounds, cost = one.affordable(budget / (len(clients) - done))
         budget -= cost
         if done % share[1] != share[0]:
             continue
-        replayed = partial(one.replayed, rounds, FALSE / len(clients), seed)
+        replayed = partial(one.replayed, rounds, FALSE / len(clients), seed, leans)
         parts = kept.parts(Replay, lambda replayed=replayed: [replayed()], client)  # type: ignore[misc]
         found += [part for part in parts if isinstance(part, Replay)]
     return tuple(found)
@@ -142,7 +152,7 @@ class _Client:
     def records(self) -> int:
         return sum(len(self.truth[c]) for c in self.together if c in self.truth)
 
-    def affordable(self, most: float) -> tuple[int, float]:
+    def affordable(self, most: float, times: int = REPLAYS + AGAIN) -> tuple[int, float]:
         """How many rounds to replay, and what that costs; none if one is too much."""
         recipe = self.recipe
         visited = recipe.epochs * self.records
@@ -150,41 +160,71 @@ class _Client:
             visited = recipe.steps * (recipe.batch_size or 1)
         once = 3.0 * visited * recipe.model.size * recipe.model.reuse
         step = 2 * recipe.local_steps(max(self.records, 1)) * STEP_WORK
-        if (REPLAYS + AGAIN) * recipe.model.size > MOST_NUMBERS:
+        if times * recipe.model.size > MOST_NUMBERS:
             return 0, 0.0
         for rounds in (ROUNDS, 3, 1):
-            cost = min(rounds, len(self.rounds)) * ((REPLAYS + AGAIN) * once + step)
+            cost = min(rounds, len(self.rounds)) * (times * once + step)
             if cost <= most:
                 return rounds, cost
         return 0, 0.0
 
-    def replayed(self, rounds: int, level: float, seed: int) -> Replay:
-        """The client's line in the record."""
-        reason = self._unreadable(rounds)
-        if reason:
-            return _unchecked(self.name, reason)
+    def ready(self, rounds: int) -> tuple[Link, Training]:
+        """What was heard in so many rounds, and how it came about; refused if nobody can say."""
+        if reason := self._unreadable(rounds):
+            raise FixRecording(reason)
         some = tuple(self.rounds[row] for row in spread(len(self.rounds), rounds))
+        heard = replace(self.recording, rounds=some)
+        alone = self.together == (self.name,)
+        view = observe(heard, _HEARING if alone else _TOLD, LOCAL_MODEL, self.name)
+        link = view.know(Link) if alone else _summed(heard, self.recipe)
+        defence = view.know(AppliedDefence) if AppliedDefence in view.kinds else AppliedDefence(())
+        labels = {c: self.recipe.target.encode(self.truth[c]) for c in self.together}
+        training = self.training(defence, self.told, labels)
+        if reason := unrepeatable(self.recipe, defence):
+            raise FixRecording(reason)
+        return link, training
+
+    def training(
+        self, defence: AppliedDefence, told: Recipe, labels: Mapping[str, Array]
+    ) -> Training:
+        """What it does by this description."""
+        inputs = tuple(encode(told.of(c).encoding, self.truth[c]) for c in self.together)
+        whose = tuple(labels[c] for c in self.together)
+        return Training(told.of(self.name), defence, inputs, whose)
+
+    def heard(self, most: float) -> Heard | None:
+        """To be asked which description its messages lean to; None where that is not to be had."""
         try:
-            heard = replace(self.recording, rounds=some)
-            alone = self.together == (self.name,)
-            view = observe(heard, _HEARING if alone else _TOLD, LOCAL_MODEL, self.name)
-            link = view.know(Link) if alone else _summed(heard, self.recipe)
-            inputs = tuple(encode(self.told.of(c).encoding, self.truth[c]) for c in self.together)
-            labels = tuple(self.recipe.target.encode(self.truth[c]) for c in self.together)
+            link, stated = self.ready(self.affordable(most, SIMULATIONS)[0])
+        except OverheardError:
+            return None
+        sent = link.sent.astype(stated.recipe.wire)
+
+        def simulated(
+            told: Recipe, labels: Mapping[str, Array], row: int, times: int, seed: int
+        ) -> Array:
+            training = self.training(stated.defence, told, labels)
+            rng = stream(seed, "leaning", self.name, str(row))
+            return training.updates(sent[row], times, rng)
+
+        return None if stated.certain else Heard(self.name, link.updates(), rounding(link), simulated)
+
+    def replayed(
+        self, rounds: int, level: float, seed: int, leans: Callable[[], frozenset[str]]
+    ) -> Replay:
+        """The client's line in the record."""
+        try:
+            link, training = self.ready(rounds)
         except OverheardError as error:
             return _unchecked(self.name, str(error))
-        defence = view.know(AppliedDefence) if AppliedDefence in view.kinds else AppliedDefence(())
-        reason = unrepeatable(self.recipe, defence)
-        if reason:
-            return _unchecked(self.name, reason)
-        training = Training(self.recipe, defence, inputs, labels)
         rng = stream(seed, "replay", self.name)
         outcome = attempt(lambda: compared(training, link, level, rng), "", self.name, None)
         if isinstance(outcome, Failed | Skipped):
             return _unchecked(self.name, f"the replay ended in {outcome.reason}")
+        strange = outcome.strange or (not training.certain and self.name in leans())
         return Replay(
             client=self.name,
-            outcome="does not fit" if outcome.strange else "fits",
+            outcome="does not fit" if strange else "fits",
             rounds=tuple(link.rounds.tolist()),
             round=int(link.rounds[outcome.row]),
             off=min(outcome.off, MOST_OFF),
@@ -273,7 +313,7 @@ def certain(recipe: Recipe) -> bool:
 @dataclass(frozen=True)
 class Training:
     """Clients that train as declared and are heard as one, of whom there mostly is one: of each its
-    records, as the model sees them; and the defence."""
+    records, as the model sees them (labels (n,), or others every time); and the defence."""
 
     recipe: Recipe
     defence: AppliedDefence
@@ -292,12 +332,13 @@ class Training:
     def _of(
         self, x: Array, y: Array, sent: NDArray[Any], times: int, rng: np.random.Generator
     ) -> Array:
-        together = max(1, MOST_BYTES // max(x.nbytes, 1))
+        together, every = max(1, MOST_BYTES // max(x.nbytes, 1)), np.broadcast_to(y, (times, len(x)))
         returned = []
         with np.errstate(over="ignore", invalid="ignore"):
             for begin in range(0, times, together):
                 copies = min(together, times - begin)
-                data = shards([x] * copies, [y] * copies, str(sent.dtype))
+                some = every[begin : begin + copies]
+                data = shards([x] * copies, [*some], str(sent.dtype))
                 returned.append(local_training(self.recipe, sent, data, rng).astype(np.float64))
             made = np.concatenate(returned)
             updates = made if self.recipe.sends_gradient else sent.astype(np.float64) - made
