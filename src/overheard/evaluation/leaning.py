@@ -3,11 +3,9 @@
 Random orders hide a misfit that is small in every coordinate, unless one knows where to look.
 Clients are simulated as stated and, in the same orders, by an alternative: columns scaled by each
 client instead of together, or the other way round; labels that do not go with their records
-exchanged. What the alternative changes on the average, weighed by the inverse covariance over
-orders, is the direction in which the two are told apart best (Fisher's). The messages of several
-clients together are asked how far they lean that way, beside federations simulated as stated that
-had no part in finding it: that they lean farther than all of these has a known chance, whatever the
-distribution.
+exchanged. What that changes, and the covariance over orders, give the log odds of the alternative.
+The messages of several clients together are beside federations simulated as stated that had no part
+in this: that their odds are larger than all of these has a known chance, whatever the distribution.
 """
 
 from __future__ import annotations
@@ -29,14 +27,20 @@ Labels = Mapping[str, Array]
 CLIENTS = 6
 """That are asked, evenly spread."""
 BLOCK, LIKE = 256, (60, 1000)
-"""Simulations by an alternative, and half of those as stated from which a covariance is taken; and
-federations simulated as stated beside which the messages are, first and where they lean farther
-than these: by chance one in a thousand does."""
+"""Simulations by an alternative, and half of those as stated that tell the covariance; then
+federations beside which the messages are, first and where they lean farther than these: by chance
+one in a thousand does."""
 SIMULATIONS = 4 * BLOCK + sum(LIKE)
+PARAMETERS = 1000
+"""The most whose covariance is worth while."""
 OWN = 0.05
 """Part of a coordinate's variance that is taken to be its own: few simulations correlate many."""
+RIDGE = 0.3
+"""Of the mean square of what is changed: shrinks what a single label is found to change."""
+FAR = 1.5
+"""Times as far as usual a message may be from the mean before it is pulled in: some orders are."""
 WAY = 0.2
-"""Of the way to the alternative that messages must lean. A description that is a little off, by a
+"""Of the way to the alternative that messages must be. A description that is a little off, by a
 deviation over n - 1 instead of n, leans by less, and is none the worse for it."""
 WRONG, VALUES = 0.1, 20
 """Chance of a label to be wrong; and what it may be instead, where it is a number."""
@@ -53,85 +57,106 @@ class Heard:
     rounded: Array
     simulated: Callable[[Recipe, Labels, int, int, int], Array]
 
+    def every(self, told: Recipe, labels: Labels, times: int, seed: int) -> Array:
+        """Of all rounds (times, T, P)."""
+        rounds = range(len(self.messages))
+        return np.stack([self.simulated(told, labels, t, times, seed) for t in rounds], axis=1)
 
-def leaning(
-    clients: Sequence[Heard], told: Recipe, truth: Mapping[str, Records]
-) -> frozenset[str]:
+
+def leaning(clients: Sequence[Heard], told: Recipe, truth: Mapping[str, Records]) -> frozenset[str]:
     """Those of the clients whose messages an alternative explains better; mostly none."""
     labels = {c: told.target.encode(records) for c, records in truth.items()}
-    stated = [_Stated.of(one, told, labels) for one in clients]
-    for other in alternatives(told, truth, labels):
-        asked = [one.asked(*other) for one in stated]
-        own = np.array([one.leans(one.heard.messages) for one in asked])
-        least = WAY * np.array([one.whole for one in asked])
+    stated = [Stated.of(one, told, labels) for one in clients]
+    for other, others in alternatives(told, truth, labels):
+        asked = [Beside.of(one, other, others, labels[one.heard.name]) for one in stated]
+        own = sum(one.odds(one.stated.heard.messages[None])[0] for one in asked)
         for seed, times in enumerate(LIKE, 2):
-            like = np.sum([one.like(told, labels, times, seed) for one in asked], axis=0)
-            if abs(own.sum()) <= max(np.abs(like).max(), least.sum()):
+            like = [one.odds(one.stated.heard.every(told, labels, times, seed)) for one in asked]
+            if own <= np.sum(like, axis=0).max():
                 break
         else:
-            own *= np.sign(own.sum())
-            return frozenset(
-                one.name for one, far, some in zip(clients, own, least, strict=True) if far > some
-            )
+            ways = [one.way() for one in asked]
+            if sum(ways) > 0:
+                return frozenset(c.name for c, far in zip(clients, ways, strict=True) if far > 0)
     return frozenset()
 
 
 @dataclass(frozen=True)
-class _Stated:
-    """A client as it is stated: means of its messages (T, P), and simulations about them."""
+class Stated:
+    """A client that does as stated: simulations of its messages, their means (T, P), and roots of
+    their covariances over orders (T, P, P)."""
 
     heard: Heard
-    first: list[Array]
+    first: Array
     mean: Array
-    away: list[Array]
+    roots: Array
 
     @classmethod
-    def of(cls, heard: Heard, told: Recipe, labels: Labels) -> _Stated:
-        first, means, away = [], [], []
-        for t in range(len(heard.messages)):
-            many = [heard.simulated(told, labels, t, BLOCK, seed) for seed in (0, 1)]
-            first.append(many[0])
-            means.append(np.mean(many, axis=(0, 1)))
-            away.append((np.concatenate(many) - means[-1]) / np.sqrt(2 * BLOCK - 1))
-        return cls(heard, first, np.array(means), away)
+    def of(cls, heard: Heard, told: Recipe, labels: Labels) -> Stated:
+        first, more = (heard.every(told, labels, BLOCK, seed) for seed in (0, 1))
+        many = np.concatenate([first, more])
+        roots = []
+        for away, rounded in zip(
+            (many - many.mean(axis=0)).swapaxes(0, 1), heard.rounded, strict=True
+        ):
+            covariance = away.T @ away / (len(away) - 1)
+            variance = np.diagonal(covariance)
+            own = (1 - OWN) * variance + OWN * variance.mean()
+            covariance = (1 - OWN) * covariance + np.diag(OWN * own + rounded**2 + _TINY)
+            roots.append(np.linalg.cholesky(covariance))
+        return cls(heard, first, many.mean(axis=0), np.array(roots))
 
-    def asked(self, told: Recipe, labels: Labels) -> _Asked:
-        """About an alternative."""
-        ways, whole = [], 0.0
-        for t, away in enumerate(self.away):
-            mean = (self.heard.simulated(told, labels, t, BLOCK, 0) - self.first[t]).mean(axis=0)
-            variance = (away**2).sum(axis=0)
-            variance = (1 - OWN) * variance + OWN * variance.mean()
-            own = np.maximum(OWN * variance + self.heard.rounded[t] ** 2, _TINY)
-            low = np.sqrt(1 - OWN) * away / own
-            inside = np.eye(len(low)) + low @ (np.sqrt(1 - OWN) * away).T
-            way = mean / own - low.T @ linalg.solve(inside, low @ mean, assume_a="pos")
-            ways.append(way)
-            whole += float(way @ mean)
-        return _Asked(self.heard, self.mean, np.array(ways), whole)
+    def white(self, away: Array) -> Array:
+        """Differences (N, T, P) in units of what orders do, all directions alike."""
+        made = [
+            linalg.solve_triangular(root, away[:, t].T, lower=True).T
+            for t, root in enumerate(self.roots)
+        ]
+        return np.stack(made, axis=1)
+
+    def likely(self, white: Array) -> Array:
+        """These, no longer than is likely."""
+        usual = np.median(np.linalg.norm(self.white(self.first - self.mean), axis=2), axis=0)
+        lengths = np.maximum(np.linalg.norm(white, axis=2), _TINY)
+        return np.asarray(white * np.minimum(1, FAR * usual / lengths)[..., None])
 
 
 @dataclass(frozen=True)
-class _Asked:
-    """A client and the direction of an alternative; ``whole``: how far the alternative leans."""
+class Beside:
+    """A client beside an alternative of K parts, each of which is so in some simulations: what each
+    changes (K, T * P), and how often it is so."""
 
-    heard: Heard
+    stated: Stated
+    each: Array
     mean: Array
-    ways: Array
-    whole: float
+    sd: Array
 
-    def leans(self, messages: Array) -> float:
-        return float(((messages - self.mean) * self.ways).sum())
+    @classmethod
+    def of(cls, stated: Stated, told: Recipe, others: Labels, labels: Array) -> Beside:
+        changed = stated.heard.every(told, others, BLOCK, 0) - stated.first
+        differs = others[stated.heard.name] != labels
+        parts = differs.astype(float) if differs.any() else np.ones((BLOCK, 1))
+        inner = parts.T @ parts
+        inner += RIDGE * np.trace(inner) / len(inner) * np.eye(len(inner))
+        white = stated.white(changed).reshape(BLOCK, -1)
+        each = np.linalg.solve(inner, parts.T @ white)
+        return cls(stated, each, parts.mean(axis=0), parts.std(axis=0))
 
-    def like(self, told: Recipe, labels: Labels, times: int, seed: int) -> Array:
-        """How far simulated clients lean (times,)."""
-        return np.sum(
-            [
-                (self.heard.simulated(told, labels, t, times, seed) - mean) @ way
-                for t, (mean, way) in enumerate(zip(self.mean, self.ways, strict=True))
-            ],
-            axis=0,
-        )
+    def odds(self, messages: Array, likely: bool = True) -> Array:
+        """Log odds of the alternative (N,) after messages (N, T, P), but for a constant."""
+        white = self.stated.white(messages - self.stated.mean)
+        white = self.stated.likely(white) if likely else white
+        moved = self.each @ self.each.T
+        told = white.reshape(len(white), -1) @ self.each.T
+        left = (told - moved @ self.mean) * self.sd
+        inner = np.eye(len(moved)) + self.sd[:, None] * moved * self.sd
+        more = (left * np.linalg.solve(inner, left.T).T).sum(axis=1) / 2
+        return np.asarray(told @ self.mean + more)
+
+    def way(self) -> float:
+        """The log odds, above those of the least of the way that matters."""
+        whole = self.mean @ self.each
+        return float(self.odds(self.stated.heard.messages[None], False)[0] - WAY * whole @ whole)
 
 
 def alternatives(

@@ -19,12 +19,12 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import t as student_t
 
 from overheard.attacks.wire import rounding, spread
 from overheard.errors import FixRecording, OverheardError
 from overheard.evaluation.attempt import attempt
-from overheard.evaluation.leaning import CLIENTS, SIMULATIONS, Heard, leaning
+from overheard.evaluation.chance import TINY, Chance, Outcome, exactly
+from overheard.evaluation.leaning import CLIENTS, PARAMETERS, SIMULATIONS, Heard, Labels, leaning
 from overheard.evaluation.record import Failed, Replay, Skipped
 from overheard.evaluation.resume import NOTHING_KEPT, Kept
 from overheard.programs.networks import network
@@ -44,17 +44,9 @@ Array = NDArray[np.float64]
 ROUNDS, REPLAYS, AGAIN = 8, 16, 64
 """Rounds of each client, evenly spread, replays of each, and replays of a client that is farther
 from these than any of them from the others: one of seventeen is, by chance."""
-CLOSE = 0.01
-"""What chance does not explain must be more than this part of the update's length."""
-CARELESS = 3.0
-"""How many standard deviations of rounding are no misfit."""
-FARTHER = 1.25
-"""A strange client is farther from its replays than any of them from the others, by this much."""
 FALSE = 1e-3
 """Chance that an audit calls any client strange that trained as declared, if readings were
 Gaussian; they are not quite, and ``reliability/replays.py`` counts how often it does."""
-SHRUNK = 0.1
-"""Part of a coordinate's variance that is taken from all: few replays know one poorly."""
 MOST_NUMBERS = 1 << 26
 """Numbers that the replays of a round may hold."""
 MOST_WORK = 2e10
@@ -63,26 +55,13 @@ LEANING_WORK = 5e9
 """Those that simulations may cost by which other descriptions are looked at."""
 STEP_WORK = 2e5
 """What a local step costs beside its multiplications, in such units."""
-TINY, MOST_OFF = 1e-300, 1e9
+MOST_OFF = 1e9
 MOST_BYTES = 1 << 25
 """Of copies of a client's records that train together."""
 
 _HEARING = Threat("replay", frozenset({Link, AppliedDefence}), "")
 _TOLD = Threat("replay", frozenset({AppliedDefence}), "")
 _RELEASED = Threat("replay", frozenset({Releases}), "")
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """A client's messages beside their replays. ``strange``: farther than chance and rounding
-    explain. Of the round that tells most (``row``), in parts of its update's length: ``off``, how
-    far the message is from the mean replay, and ``by_chance``, how far the farthest replay is from
-    the others (0 where nothing is random)."""
-
-    strange: bool
-    row: int
-    off: float
-    by_chance: float
 
 
 def replays(
@@ -106,8 +85,9 @@ def replays(
     @cache
     def leans() -> frozenset[str]:
         some = [_Client(recording, told, truth, clients[k]) for k in spread(len(clients), CLIENTS)]
-        heard = [one.heard(LEANING_WORK / len(some)) for one in some]
-        return leaning([one for one in heard if one is not None], told, truth)
+        heard = [h for h in (one.heard(LEANING_WORK / len(some)) for one in some) if h is not None]
+        found = attempt(lambda: leaning(heard, told, truth), "", "", None)
+        return frozenset() if isinstance(found, Failed | Skipped) else found
 
     for done, client in enumerate(clients):
         one = _Client(recording, told, truth, client)
@@ -184,9 +164,7 @@ class _Client:
             raise FixRecording(reason)
         return link, training
 
-    def training(
-        self, defence: AppliedDefence, told: Recipe, labels: Mapping[str, Array]
-    ) -> Training:
+    def training(self, defence: AppliedDefence, told: Recipe, labels: Labels) -> Training:
         """What it does by this description."""
         inputs = tuple(encode(told.of(c).encoding, self.truth[c]) for c in self.together)
         whose = tuple(labels[c] for c in self.together)
@@ -200,14 +178,14 @@ class _Client:
             return None
         sent = link.sent.astype(stated.recipe.wire)
 
-        def simulated(
-            told: Recipe, labels: Mapping[str, Array], row: int, times: int, seed: int
-        ) -> Array:
+        def simulated(told: Recipe, labels: Labels, row: int, times: int, seed: int) -> Array:
             training = self.training(stated.defence, told, labels)
-            rng = stream(seed, "leaning", self.name, str(row))
-            return training.updates(sent[row], times, rng)
+            return training.updates(sent[row], times, stream(seed, "leaning", self.name, row))
 
-        return None if stated.certain else Heard(self.name, link.updates(), rounding(link), simulated)
+        summed = self.together != (self.name,)
+        if summed or stated.certain or sent.shape[1] > PARAMETERS:
+            return None
+        return Heard(self.name, link.updates(), rounding(link), simulated)
 
     def replayed(
         self, rounds: int, level: float, seed: int, leans: Callable[[], frozenset[str]]
@@ -332,7 +310,10 @@ class Training:
     def _of(
         self, x: Array, y: Array, sent: NDArray[Any], times: int, rng: np.random.Generator
     ) -> Array:
-        together, every = max(1, MOST_BYTES // max(x.nbytes, 1)), np.broadcast_to(y, (times, len(x)))
+        together, every = (
+            max(1, MOST_BYTES // max(x.nbytes, 1)),
+            np.broadcast_to(y, (times, len(x))),
+        )
         returned = []
         with np.errstate(over="ignore", invalid="ignore"):
             for begin in range(0, times, together):
@@ -374,97 +355,3 @@ def compared(training: Training, link: Link, level: float, rng: np.random.Genera
         if not (chance.farthest() if times == REPLAYS else chance.strange(level)):
             break
     return chance.outcome(level)
-
-
-def exactly(update: Array, replay: Array, rounded: Array, row: int = 0) -> Outcome:
-    """A message (P,) beside the one replay there can be; ``rounded``: sd of its rounding (P,)."""
-    length = _length(update)
-    if not np.isfinite(replay).all():
-        return Outcome(True, row, np.inf, 0.0)
-    off = np.linalg.norm(update - replay)
-    explained = np.hypot(CLOSE * length, CARELESS * np.linalg.norm(rounded))
-    return Outcome(bool(off > explained), row, float(off / length), 0.0)
-
-
-class Chance:
-    """Messages beside replays that differ by chance, round after round.
-
-    Three readings of a client, in units of each coordinate's spread among the replays: how far its
-    messages are from the mean replays; how much longer they are along these, which a learning rate
-    or a number of epochs changes; and how far the mean of all its messages is, which other records
-    change in every round alike. Each replay is read against the others, in all rounds together.
-    """
-
-    def __init__(self, replays: int, parameters: int) -> None:
-        self.replays, self.rounds = replays, 0
-        # of the message first, then of each replay
-        self.squares = np.zeros(replays + 1)
-        self.along, self.certainty = np.zeros(replays + 1), np.zeros(replays + 1)
-        self.moved = np.zeros((replays + 1, parameters))
-        self.variance = np.zeros((replays + 1, parameters))
-        self.beyond = self.lengths = 0.0
-        self.offs: list[tuple[float, float]] = []
-
-    def add(self, update: Array, many: Array, rounded: Array) -> None:
-        """A round: the message (P,), its replays (R, P), and the sd of its rounding (P,)."""
-        count = self.replays
-        mean = many.mean(axis=0)
-        own = many - mean
-        total = (own**2).sum(axis=0)
-        scale = count / (count - 1)  # a replay is so much farther from the mean of the others
-        away = np.vstack([update - mean, scale * own])
-        means = np.vstack([mean, mean - own / (count - 1)])
-        left = np.vstack([total / (count - 1), (total - scale * own**2) / (count - 2)])
-        variance = (1 - SHRUNK) * left + SHRUNK * left.mean(axis=1, keepdims=True) + rounded**2
-        weights = 1 / np.maximum(variance, TINY)
-        self.squares += (away**2 * weights).mean(axis=1)
-        self.along += (away * means * weights).sum(axis=1)
-        self.certainty += (means**2 * weights).sum(axis=1)
-        self.moved += away
-        self.variance += variance
-        self.rounds += 1
-        length, apart = _length(update), np.linalg.norm(away, axis=1)
-        self.beyond += float(apart[0] ** 2 - np.mean(apart[1:] ** 2))
-        self.lengths += length**2
-        self.offs.append((float(apart[1:].max()) / length, float(apart[0]) / length))
-
-    def readings(self) -> Array:
-        """(1 + R, 3): of the message, then of each replay."""
-        straight = self.moved**2 / np.maximum(self.variance, TINY)
-        longer = np.abs(self.along) / np.maximum(self.certainty, TINY)
-        return np.stack(
-            [np.sqrt(self.squares / self.rounds), longer, np.sqrt(straight.mean(axis=1))], axis=1
-        )
-
-    def farthest(self) -> bool:
-        """Whether the client is farther than every replay, in any reading."""
-        own, *others = self.readings()
-        return bool((own > np.max(others, axis=0)).any())
-
-    def strange(self, level: float) -> bool:
-        """Whether a reading is larger than those of all replays, than Student's ``level`` allows
-        for one more of them, and by more than `CLOSE` of the updates."""
-        readings = self.readings()
-        own, others = readings[0], readings[1:]
-        allowed = student_t.ppf(1 - level / len(own), self.replays - 1) * np.sqrt(
-            1 + 1 / self.replays
-        )
-        most = np.maximum(
-            others.mean(axis=0) + allowed * others.std(axis=0, ddof=1), FARTHER * others.max(axis=0)
-        )
-        length = max(self.lengths, TINY)
-        matters = [
-            np.sqrt(max(self.beyond, 0.0) / length),
-            own[1],
-            np.linalg.norm(self.moved[0]) / np.sqrt(self.rounds * length),
-        ]
-        return bool(((own > most) & (np.array(matters) > CLOSE)).any())
-
-    def outcome(self, level: float) -> Outcome:
-        """The round that tells most is the one that leaves least to chance."""
-        by_chance, off, row = min((*offs, row) for row, offs in enumerate(self.offs))
-        return Outcome(self.strange(level), row, off, by_chance)
-
-
-def _length(update: Array) -> float:
-    return max(float(np.linalg.norm(update)), TINY)
