@@ -26,11 +26,12 @@ Labels = Mapping[str, Array]
 """Of clients, as the model sees them: (n,), or in every simulation others (times, n)."""
 CLIENTS = 6
 """That are asked, evenly spread."""
-BLOCK, LIKE = 256, (60, 1000)
+BLOCK, LIKE = 256, (60, 3000)
 """Simulations by an alternative, and half of those as stated that tell the covariance; then
 federations beside which the messages are, first and where they lean farther than these: by chance
-one in a thousand does."""
-SIMULATIONS = 4 * BLOCK + sum(LIKE)
+one in 3000 does, of which the two alternatives make less than one audit in a thousand."""
+SIMULATIONS = 4 * BLOCK + LIKE[0]
+"""That every client takes."""
 PARAMETERS = 1000
 """The most whose covariance is worth while."""
 OWN = 0.05
