@@ -43,6 +43,8 @@ FAR = 1.5
 WAY = 0.2
 """Of the way to the alternative that messages must be. A description that is a little off, by a
 deviation over n - 1 instead of n, leans by less, and is none the worse for it."""
+SURE = 0.99
+"""Of the simulated clients that one leans farther than, to be named where all together do."""
 WRONG, VALUES = 0.1, 20
 """Chance of a label to be wrong; and what it may be instead, where it is a number."""
 _TINY = 1e-300
@@ -70,15 +72,21 @@ def leaning(clients: Sequence[Heard], told: Recipe, truth: Mapping[str, Records]
     stated = [Stated.of(one, told, labels) for one in clients]
     for other, others in alternatives(told, truth, labels):
         asked = [Beside.of(one, other, others, labels[one.heard.name]) for one in stated]
-        own = sum(one.odds(one.stated.heard.messages[None])[0] for one in asked)
+        own = np.array([one.odds(one.stated.heard.messages[None])[0] for one in asked])
         for seed, times in enumerate(LIKE, 2):
-            like = [one.odds(one.stated.heard.every(told, labels, times, seed)) for one in asked]
-            if own <= np.sum(like, axis=0).max():
+            like = np.array(
+                [one.odds(one.stated.heard.every(told, labels, times, seed)) for one in asked]
+            )
+            if own.sum() <= like.sum(axis=0).max():
                 break
         else:
-            ways = [one.way() for one in asked]
-            if sum(ways) > 0:
-                return frozenset(c.name for c, far in zip(clients, ways, strict=True) if far > 0)
+            ranks = (like < own[:, None]).mean(axis=1)
+            along, whole = np.sum([one.way() for one in asked], axis=0)
+            if abs(along) > WAY * whole:
+                least = min(SURE, ranks.max())
+                return frozenset(
+                    c.name for c, rank in zip(clients, ranks, strict=True) if rank >= least
+                )
     return frozenset()
 
 
@@ -143,10 +151,9 @@ class Beside:
         each = np.linalg.solve(inner, parts.T @ white)
         return cls(stated, each, parts.mean(axis=0), parts.std(axis=0))
 
-    def odds(self, messages: Array, likely: bool = True) -> Array:
+    def odds(self, messages: Array) -> Array:
         """Log odds of the alternative (N,) after messages (N, T, P), but for a constant."""
-        white = self.stated.white(messages - self.stated.mean)
-        white = self.stated.likely(white) if likely else white
+        white = self.stated.likely(self.stated.white(messages - self.stated.mean))
         moved = self.each @ self.each.T
         told = white.reshape(len(white), -1) @ self.each.T
         left = (told - moved @ self.mean) * self.sd
@@ -154,10 +161,11 @@ class Beside:
         more = (left * np.linalg.solve(inner, left.T).T).sum(axis=1) / 2
         return np.asarray(told @ self.mean + more)
 
-    def way(self) -> float:
-        """The log odds, above those of the least of the way that matters."""
+    def way(self) -> Array:
+        """How far the messages are on the way to the alternative, and how far that is."""
         whole = self.mean @ self.each
-        return float(self.odds(self.stated.heard.messages[None], False)[0] - WAY * whole @ whole)
+        white = self.stated.white(self.stated.heard.messages[None] - self.stated.mean)
+        return np.array([white.ravel() @ whole, whole @ whole])
 
 
 def alternatives(
