@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +31,7 @@ CLIENTS = 6
 BLOCK, LIKE = 256, (60, 3000)
 """Simulations by an alternative, and half of those as stated that tell the covariance; then
 federations beside which the messages are, first and where they lean farther than these: by chance
-one in 3000 does, of which the two alternatives make less than one audit in a thousand."""
+one in 3000 does, and three are asked: one audit in a thousand."""
 SIMULATIONS = 4 * BLOCK + LIKE[0]
 """That every client takes."""
 PARAMETERS = 1000
@@ -70,23 +72,29 @@ def leaning(clients: Sequence[Heard], told: Recipe, truth: Mapping[str, Records]
     """Those of the clients whose messages an alternative explains better; mostly none."""
     labels = {c: told.target.encode(records) for c, records in truth.items()}
     stated = [Stated.of(one, told, labels) for one in clients]
+
+    @cache
+    def like(times: int, seed: int) -> list[Array]:
+        return [one.likely(one.heard.every(told, labels, times, seed)) for one in stated]
+
     for other, others in alternatives(told, truth, labels):
-        asked = [Beside.of(one, other, others, labels[one.heard.name]) for one in stated]
-        own = np.array([one.odds(one.stated.heard.messages[None])[0] for one in asked])
-        for seed, times in enumerate(LIKE, 2):
-            like = np.array(
-                [one.odds(one.stated.heard.every(told, labels, times, seed)) for one in asked]
-            )
-            if own.sum() <= like.sum(axis=0).max():
-                break
-        else:
-            ranks = (like < own[:, None]).mean(axis=1)
-            along, whole = np.sum([one.way() for one in asked], axis=0)
-            if abs(along) > WAY * whole:
-                least = min(SURE, ranks.max())
-                return frozenset(
-                    c.name for c, rank in zip(clients, ranks, strict=True) if rank >= least
-                )
+        changed = [one.heard.every(other, others, BLOCK, 0) - one.first for one in stated]
+        differ = [others[one.name] != labels[one.name] for one in clients]
+        for each in sorted({False, any(map(np.any, differ))}):
+            parts = [d if each and d.any() else np.ones((BLOCK, 1)) for d in differ]
+            asked = list(map(Beside.of, stated, changed, parts))
+            own = np.array([one.odds(one.stated.likely(one.heard[None]))[0] for one in asked])
+            for seed, times in enumerate(LIKE, 2):
+                odds = [one.odds(many) for one, many in zip(asked, like(times, seed), strict=True)]
+                if own.sum() <= np.sum(odds, axis=0).max():
+                    break
+            else:
+                along, whole = np.sum([one.way() for one in asked], axis=0)
+                ranks = (np.array(odds) < own[:, None]).mean(axis=1)
+                if abs(along) > WAY * whole:
+                    least = min(SURE, ranks.max())
+                    named = zip(clients, ranks, strict=True)
+                    return frozenset(one.name for one, rank in named if rank >= least)
     return frozenset()
 
 
@@ -123,11 +131,13 @@ class Stated:
         ]
         return np.stack(made, axis=1)
 
-    def likely(self, white: Array) -> Array:
-        """These, no longer than is likely."""
+    def likely(self, messages: Array) -> Array:
+        """How messages (N, T, P) differ from the mean (N, T * P), no farther than is likely."""
         usual = np.median(np.linalg.norm(self.white(self.first - self.mean), axis=2), axis=0)
+        white = self.white(messages - self.mean)
         lengths = np.maximum(np.linalg.norm(white, axis=2), _TINY)
-        return np.asarray(white * np.minimum(1, FAR * usual / lengths)[..., None])
+        short = white * np.minimum(1, FAR * usual / lengths)[..., None]
+        return np.asarray(short.reshape(len(white), -1))
 
 
 @dataclass(frozen=True)
@@ -141,21 +151,20 @@ class Beside:
     sd: Array
 
     @classmethod
-    def of(cls, stated: Stated, told: Recipe, others: Labels, labels: Array) -> Beside:
-        changed = stated.heard.every(told, others, BLOCK, 0) - stated.first
-        differs = others[stated.heard.name] != labels
-        parts = differs.astype(float) if differs.any() else np.ones((BLOCK, 1))
-        inner = parts.T @ parts
+    def of(cls, stated: Stated, changed: Array, parts: NDArray[Any]) -> Beside:
+        inner = (parts := parts.astype(float)).T @ parts
         inner += RIDGE * np.trace(inner) / len(inner) * np.eye(len(inner))
-        white = stated.white(changed).reshape(BLOCK, -1)
-        each = np.linalg.solve(inner, parts.T @ white)
+        each = np.linalg.solve(inner, parts.T @ stated.white(changed).reshape(BLOCK, -1))
         return cls(stated, each, parts.mean(axis=0), parts.std(axis=0))
 
-    def odds(self, messages: Array) -> Array:
-        """Log odds of the alternative (N,) after messages (N, T, P), but for a constant."""
-        white = self.stated.likely(self.stated.white(messages - self.stated.mean))
+    @property
+    def heard(self) -> Array:
+        return self.stated.heard.messages
+
+    def odds(self, likely: Array) -> Array:
+        """Log odds of the alternative (N,) after such messages (N, T * P), but for a constant."""
         moved = self.each @ self.each.T
-        told = white.reshape(len(white), -1) @ self.each.T
+        told = likely @ self.each.T
         left = (told - moved @ self.mean) * self.sd
         inner = np.eye(len(moved)) + self.sd[:, None] * moved * self.sd
         more = (left * np.linalg.solve(inner, left.T).T).sum(axis=1) / 2
@@ -164,7 +173,7 @@ class Beside:
     def way(self) -> Array:
         """How far the messages are on the way to the alternative, and how far that is."""
         whole = self.mean @ self.each
-        white = self.stated.white(self.stated.heard.messages[None] - self.stated.mean)
+        white = self.stated.white(self.heard[None] - self.stated.mean)
         return np.array([white.ravel() @ whole, whole @ whole])
 
 
