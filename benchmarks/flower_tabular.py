@@ -5,8 +5,8 @@
 The app is Flower's example fl-tabular as users know it: Adult, every client codes its texts,
 holds a fifth of its records out and scales the others by itself; Adam at 0.001, batches of 32, one
 epoch. One line of it is overheard's. Then two commands: `init` with the table and the name of the
-secret column, and `audit` of one client. Writes benchmarks/flower_tabular.json: seconds of either by
-the clock and of the processor (which the load of the machine does not change), the recipe found,
+secret column, and `audit` of one client. Writes benchmarks/flower_tabular.json: seconds of either,
+by the clock and of the processor (which the load of the machine changes less), the recipe found,
 and whether it fits. `init` should take at most 120. Flower's simulation listens on the network:
 ``unshare -rn sh -c 'ip link set lo up && python benchmarks/flower_tabular.py'``. ``--keep`` goes on
 with the recording that is there.
