@@ -70,7 +70,7 @@ class Heard:
 
 def leaning(clients: Sequence[Heard], told: Recipe, truth: Mapping[str, Records]) -> frozenset[str]:
     """Those of the clients whose messages an alternative explains better; mostly none."""
-    labels = {c: told.target.encode(records) for c, records in truth.items()}
+    labels = {one.name: told.target.encode(truth[one.name]) for one in clients}
     stated = [Stated.of(one, told, labels) for one in clients]
 
     @cache
@@ -83,7 +83,7 @@ def leaning(clients: Sequence[Heard], told: Recipe, truth: Mapping[str, Records]
         for each in sorted({False, any(map(np.any, differ))}):
             parts = [d if each and d.any() else np.ones((BLOCK, 1)) for d in differ]
             asked = list(map(Beside.of, stated, changed, parts))
-            own = np.array([one.odds(one.stated.likely(one.heard[None]))[0] for one in asked])
+            own = np.array([one.odds(one.stated.own)[0] for one in asked])
             for seed, times in enumerate(LIKE, 2):
                 odds = [one.odds(many) for one, many in zip(asked, like(times, seed), strict=True)]
                 if own.sum() <= np.sum(odds, axis=0).max():
@@ -113,15 +113,18 @@ class Stated:
         first, more = (heard.every(told, labels, BLOCK, seed) for seed in (0, 1))
         many = np.concatenate([first, more])
         roots = []
-        for away, rounded in zip(
-            (many - many.mean(axis=0)).swapaxes(0, 1), heard.rounded, strict=True
-        ):
-            covariance = away.T @ away / (len(away) - 1)
+        for t, rounded in enumerate(heard.rounded):
+            covariance = np.cov(many[:, t], rowvar=False)
             variance = np.diagonal(covariance)
             own = (1 - OWN) * variance + OWN * variance.mean()
             covariance = (1 - OWN) * covariance + np.diag(OWN * own + rounded**2 + _TINY)
             roots.append(np.linalg.cholesky(covariance))
         return cls(heard, first, many.mean(axis=0), np.array(roots))
+
+    @property
+    def own(self) -> Array:
+        """The messages, as those that are like them."""
+        return self.likely(self.heard.messages[None])
 
     def white(self, away: Array) -> Array:
         """Differences (N, T, P) in units of what orders do, all directions alike."""
@@ -157,10 +160,6 @@ class Beside:
         each = np.linalg.solve(inner, parts.T @ stated.white(changed).reshape(BLOCK, -1))
         return cls(stated, each, parts.mean(axis=0), parts.std(axis=0))
 
-    @property
-    def heard(self) -> Array:
-        return self.stated.heard.messages
-
     def odds(self, likely: Array) -> Array:
         """Log odds of the alternative (N,) after such messages (N, T * P), but for a constant."""
         moved = self.each @ self.each.T
@@ -173,7 +172,7 @@ class Beside:
     def way(self) -> Array:
         """How far the messages are on the way to the alternative, and how far that is."""
         whole = self.mean @ self.each
-        white = self.stated.white(self.heard[None] - self.stated.mean)
+        white = self.stated.white(self.stated.heard.messages[None] - self.stated.mean)
         return np.array([white.ravel() @ whole, whole @ whole])
 
 
@@ -191,7 +190,7 @@ def alternatives(
         if any(encoding != told.encoding for encoding in own.values()):
             yield told.model_copy(update={"own": own}), labels
     classes = len(told.target.classes)
-    seen = {c: encode(told.of(c).encoding, records) for c, records in truth.items()}
+    seen = {c: encode(told.of(c).encoding, truth[c]) for c in labels}
     yield told, {c: doubted(seen[c], y, classes, stream(0, "labels", c)) for c, y in labels.items()}
 
 

@@ -86,8 +86,8 @@ def replays(
     def leans() -> frozenset[str]:
         some = [_Client(recording, told, truth, clients[k]) for k in spread(len(clients), CLIENTS)]
         heard = [h for h in (one.heard(LEANING_WORK / len(some)) for one in some) if h is not None]
-        found = attempt(lambda: leaning(heard, told, truth), "", "", None)
-        return frozenset() if isinstance(found, Failed | Skipped) else found
+        found = attempt(lambda: leaning(heard, told, truth), "", "", None) if heard else None
+        return found if isinstance(found, frozenset) else frozenset()
 
     for done, client in enumerate(clients):
         one = _Client(recording, told, truth, client)
