@@ -115,7 +115,7 @@ def enumerated(evidence: Evidence, model: Settings) -> np.ndarray:
     return total / weight
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(
     seed=st.integers(0, 10_000),
     clients=st.integers(2, 5),
@@ -190,7 +190,7 @@ def summed_exactly(evidence: Evidence, model: Settings) -> np.ndarray:
     return np.asarray(weight @ SETS / weight.sum())
 
 
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=3, deadline=None)
 @given(
     seed=st.integers(0, 10_000),
     effect=st.floats(0.5, 8),
@@ -278,10 +278,10 @@ def test_nobody() -> None:
     """Few false alarms where nobody is positive, and naming nobody is an answer."""
     rng = np.random.default_rng(2)
     alarms, quick = 0, Settings(chains=8, burn_in=15, rough=8, sweeps=30)
-    for _ in range(20):
+    for _ in range(10):
         evidence, _ = simulated(rng, 50, 40, 6.0, positives=0)
         alarms += int(posterior(evidence, rng, quick).chosen.sum())
-    assert alarms <= 0.2 * 20
+    assert alarms <= 0.2 * 10
 
 
 def test_a_client_that_never_takes_part_keeps_about_the_prior() -> None:

@@ -142,11 +142,6 @@ class Replay:
         left = self._taken([line.unexplained(choice) for line in self.lines])
         return left, self._taken([line.doubt for line in self.lines])
 
-    def first_left(self) -> float:
-        """What the answer of a first, rough pass leaves: by far the least under the right order."""
-        found = self._posterior(self.prior, FEWEST // 4)
-        return float(self._left(self._hard(found)[None])[0])
-
     def repeats(self, choice: Choice) -> bool:
         """Does the replay of an answer agree with the message to rounding?"""
         return _agrees(np.abs(self._apart(choice[None])[0]))

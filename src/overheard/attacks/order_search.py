@@ -5,8 +5,8 @@ message, before anything is known of the secrets (docs/decoders.md section 8.1).
 of simulated clients the gradient of every record is a table; under an order the batches' gradients
 are sums of its rows, and the update rule, entry by entry, predicts some coordinates of the returned
 model. How far such predictions are off under the right order simulated clients say: their orders
-are known. The few orders that fit best are then decoded, and only an answer whose replay is the
-message makes a claim.
+are known. An order that fits far better than others is then decoded, and only an
+answer whose replay is the message makes a claim.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from overheard.programs.simulated import Candidates
 from overheard.programs.training import batch_order, local_training
 from overheard.transcript.batch_order import BatchOrder
 from overheard.transcript.knowledge import Link
+from overheard.working import counted
 
 Array = NDArray[np.float64]
 Wire = NDArray[np.floating[Any]]
@@ -48,8 +49,8 @@ CLIENTS = 64
 WIDTHS, KEPT = (64, 256, 1024), (2000, 100, 8)
 """Coordinates that are predicted, more of them for fewer orders; and how many orders go on."""
 
-_STANDS_OUT = 3.0, 0.05  # by how many standard deviations of the others, and how large one is at
-# least, the best order must leave less to be decoded further
+_STANDS_OUT = 1.5  # by how many standard deviations of random orders' fit an order must fit better
+# than the eighth best to be decoded: the best of many wrong ones does by about .6
 _MOST_PARTS = 8  # stretches of training in which a record's gradient is taken as constant
 _CLEAR = 30.0  # variance by the order, relative to the rest, beyond which none is preferred
 _LIKE_EACH = 0.3  # of the covariance of what predictions miss, how much is taken as uncorrelated
@@ -184,36 +185,37 @@ def guessed(
     ]
     first = only(link, np.arange(1))
     screen = Screen((first.sent[0], first.returned[0]), recipe, candidates, prior, rng)
-    best = ranked(screen, every, place)
-    under = [(t, orders(t.convention, t.seed, place)) for t in best]
-    replays = [Replay(first, recipe, candidates, prior, ties, [made]) for _, made in under]
-    left = [replay.first_left() for replay in replays]
-    at = int(np.argmin(left))
-    others = np.delete(left, at)
-    if len(others) > 1:
-        spread = max(float(others.std(ddof=1)), _STANDS_OUT[1])
-        if left[at] > float(others.mean()) - _STANDS_OUT[0] * spread:
-            return None
-    found = replays[at].answer()
-    if found is None:
-        return None
-    said = _words(best[at], order, found, link, recipe, candidates)
-    return replace(found, notes={**found.notes, "order_guessed": said, "seeds_tried": len(every)})
+    for tried in ranked(screen, every, place, rng):
+        made = orders(tried.convention, tried.seed, place)
+        found = Replay(first, recipe, candidates, prior, ties, [made]).answer()
+        if found is not None:
+            said = _words(tried, order, found, link, recipe, candidates)
+            notes = {**found.notes, "order_guessed": said, "seeds_tried": len(every)}
+            return replace(found, notes=notes)
+    return None
 
 
-def ranked(screen: Screen, every: Sequence[Tried], place: Place) -> list[Tried]:
-    """The orders that explain the message best, by ever more of it."""
+def ranked(
+    screen: Screen, every: Sequence[Tried], place: Place, rng: np.random.Generator
+) -> list[Tried]:
+    """The orders that explain the message far better than others do, the best first."""
+    chunk = max(1, _AT_ONCE // (place.records * place.epochs))
     some = list(every)
     for width, kept in zip(WIDTHS, KEPT, strict=True):
-        if len(some) <= KEPT[-1]:
-            break
-        chunk = max(1, _AT_ONCE // (place.records * place.epochs))
-        scores = [
-            screen.scores(np.stack([orders(t.convention, t.seed, place) for t in part]), width)
-            for part in _chunks(some, chunk)
-        ]
-        some = [some[i] for i in np.argsort(np.concatenate(scores), kind="stable")[:kept]]
-    return some
+        scores = np.concatenate(
+            [
+                screen.scores(np.stack([orders(t.convention, t.seed, place) for t in part]), width)
+                for part in counted([*_chunks(some, chunk)], "orders compared, by parts:")
+            ]
+        )
+        best = np.argsort(scores, kind="stable")[:kept]
+        some, scores = [some[i] for i in best], scores[best]
+    n, times = place.records, CLIENTS * place.epochs
+    random = batch_order(np.full(times, n), n, rng).reshape(CLIENTS, place.epochs, n)
+    wrong = screen.scores(random, WIDTHS[-1])
+    eighth = np.sort(np.append(scores, wrong))[KEPT[-1] - 1]
+    stands_out = scores < eighth - _STANDS_OUT * wrong.std(ddof=1)
+    return [tried for tried, far in zip(some, stands_out, strict=True) if far]
 
 
 def _chunks(items: Iterable[Tried], size: int) -> Iterator[list[Tried]]:

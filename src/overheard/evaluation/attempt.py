@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from overheard.errors import ChooseAnotherAttack, FixConfig, FixData, GrantKnowledge, ListenLonger
 from overheard.evaluation.record import Failed, Skipped
+from overheard.working import estimate
 
 Answer = TypeVar("Answer")
 Progress = Callable[[str, int, int], None]
@@ -128,8 +129,6 @@ def _where(error: Exception) -> str:
 
 LONG = 5.0
 """Seconds; a run that is likely to take as long is said when it begins, not only its client."""
-WORTH_SAYING = 60.0
-"""Seconds of work from which on an estimate of it is said."""
 
 
 class Pace:
@@ -165,11 +164,3 @@ def scope(clients: Sequence[int], rounds: int, attacks: int) -> str:
     few, many = min(clients, default=0), max(clients, default=0)
     records = f"{many:,}" if few == many else f"{few:,} to {many:,}"
     return f"{len(clients):,} clients of {records} records, {rounds:,} rounds, {attacks} attacks"
-
-
-def estimate(seconds: float) -> str:
-    """``; about 4 min left (an estimate)``, where that is worth saying."""
-    if seconds < WORTH_SAYING:
-        return ""
-    words = f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
-    return f"; about {words} left (an estimate)"

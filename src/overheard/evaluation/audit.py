@@ -46,6 +46,7 @@ from overheard.transcript.store import Recording
 from overheard.transcript.target import Target, chosen_targets, targets_in
 from overheard.transcript.threat import Threat
 from overheard.transcript.view import Attack, View, launch
+from overheard.working import told
 
 Array = NDArray[np.float64]
 UNSCORED = "truth/ has no records of this client, so a guess about it cannot be scored"
@@ -159,7 +160,9 @@ def audit(
                 if run and pace.worth_saying(attack.name, records):
                     progress(f"{step}: {attack.name}", done, len(steps))
                 begin = time.perf_counter()
-                outcome = _outcome(attack, view, scorer, target, seed, run, budget)
+                doing = f"{step}: {attack.name}, "
+                with told(lambda far, to=doing, at=done: progress(to + far, at, len(steps))):  # type: ignore[misc]
+                    outcome = _outcome(attack, view, scorer, target, seed, run, budget)
                 pace.note(attack.name, records, time.perf_counter() - begin)
                 kept.keep(outcome, target.key, client, key_of(attack))
             outcomes.append(outcome)
@@ -170,7 +173,7 @@ def audit(
     used = [a for a in chosen if a.name in asked_of]
     listening = frozenset(a.name for a in used if listens(a))
     findings, pooled = together(scored, listening)
-    told = (recording, recipe, truth, names, seed, kept, options.share)
+    these = (recording, recipe, truth, names, seed, kept, options.share)
     return Audit(
         run=_run(recording, threat, recipe, seed),
         attacks=tuple(_info(a) for a in used),
@@ -178,7 +181,7 @@ def audit(
         pooled=pooled,
         skipped=tuple(u for u in unscored if isinstance(u, Skipped)),
         failed=tuple(u for u in unscored if isinstance(u, Failed)),
-        replays=replays(*told) if whole < {*asked} else (),
+        replays=replays(*these) if whole < {*asked} else (),
         notes=notes_of(recording, findings),
     )
 

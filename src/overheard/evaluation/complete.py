@@ -18,7 +18,7 @@ from overheard.attacks import is_slow
 from overheard.attacks.attribute.partial_decode import PartialDecode
 from overheard.attacks.wire import only
 from overheard.errors import FixConfig, FixRecording, ListenLonger
-from overheard.evaluation.attempt import NOT_RUN, Progress, attempt, check_budget, estimate, silent
+from overheard.evaluation.attempt import NOT_RUN, Progress, attempt, check_budget, silent
 from overheard.evaluation.audit import AuditOptions, chosen_attacks, key_of
 from overheard.evaluation.audit import audit as run_attacks
 from overheard.evaluation.baselines import majority_share
@@ -45,6 +45,7 @@ from overheard.transcript.store import Recording
 from overheard.transcript.target import Target, attribute, targets_in
 from overheard.transcript.threat import Threat
 from overheard.transcript.view import Attack, View, launch
+from overheard.working import estimate
 
 
 def prefixes(rounds: int) -> tuple[int, ...]:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overheard.errors import ChooseAnotherAttack
-from overheard.programs.dense import Factors, factors
+from overheard.programs.dense import Factors
 from overheard.programs.gradient_rows import GradientRows
 from overheard.programs.networks import network
 from overheard.programs.recipe import Recipe
@@ -36,14 +36,6 @@ def clipped(pairs: Factors, clip: float, bias: bool) -> Factors:
     norms = gradient_norms(pairs, bias)
     scale = np.minimum(1.0, clip / np.maximum(norms, clip)).astype(norms.dtype)
     return [(a, delta * scale[..., None]) for a, delta in pairs]
-
-
-def record_factors(recipe: Recipe, theta: Array, inputs: Array, labels: Array) -> Factors:
-    """Factors of the per-record gradients that a client with this recipe adds up."""
-    pairs = factors(recipe.dense, recipe.loss, theta, inputs, labels)
-    if recipe.private is None:
-        return pairs
-    return clipped(pairs, recipe.private.clip, recipe.dense.bias)
 
 
 def client_rows(recipe: Recipe, theta: Array, inputs: Array, labels: Array) -> GradientRows:
