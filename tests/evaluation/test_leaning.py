@@ -68,10 +68,12 @@ def test_what_orders_hide_is_seen(
     truth = recording.truth()
     labels = {c: told.target.encode(records) for c, records in truth.items()}
     if wrong == "scaling":
-        told = next(alternatives(told, truth, labels))[0]
+        _, told, _ = next(alternatives(told, truth, labels))
     else:
         truth = relabelled(truth)
-    assert called(recording, told, truth)
+    found = replays(recording, told, truth, recording.clients)
+    leans = {"labels": "other labels", "scaling": "columns scaled together"}[wrong]
+    assert any(r.outcome == "does not fit" and leans in r.reason for r in found)
     monkeypatch.setattr("overheard.evaluation.replay.PARAMETERS", 0)
     assert called(recording, told, truth) == []  # replays alone do not show it
 
@@ -82,12 +84,17 @@ def test_alternatives_are_the_other_scaling_and_other_labels(
     truth = recording.truth()
     labels = {c: told.target.encode(records) for c, records in truth.items()}
     own, relabelled = alternatives(told, truth, labels)
-    assert sorted(own[0].own) == sorted(truth)
-    assert own[1] is labels
-    assert relabelled[0] is told
-    together, _ = alternatives(own[0], truth, labels)
-    assert together[0].own == {}
-    for block, stated in zip(together[0].encoding.blocks, told.encoding.blocks, strict=True):
+    assert [words for words, *_ in (own, relabelled)] == [
+        "columns scaled per client",
+        "other labels",
+    ]
+    assert sorted(own[1].own) == sorted(truth)
+    assert own[2] is labels
+    assert relabelled[1] is told
+    together, _ = alternatives(own[1], truth, labels)
+    assert together[0] == "columns scaled together"
+    assert together[1].own == {}
+    for block, stated in zip(together[1].encoding.blocks, told.encoding.blocks, strict=True):
         assert isinstance(block, Scaled)
         assert isinstance(stated, Scaled)
         assert (block.shift, block.scale) == pytest.approx((stated.shift, stated.scale))

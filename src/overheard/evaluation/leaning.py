@@ -68,8 +68,8 @@ class Heard:
         return np.stack([self.simulated(told, labels, t, times, seed) for t in rounds], axis=1)
 
 
-def leaning(clients: Sequence[Heard], told: Recipe, truth: Mapping[str, Records]) -> frozenset[str]:
-    """Those of the clients whose messages an alternative explains better; mostly none."""
+def leaning(clients: Sequence[Heard], told: Recipe, truth: Mapping[str, Records]) -> dict[str, str]:
+    """The clients whose messages an alternative explains better, with its words; mostly none."""
     labels = {one.name: told.target.encode(truth[one.name]) for one in clients}
     stated = [Stated.of(one, told, labels) for one in clients]
 
@@ -77,7 +77,7 @@ def leaning(clients: Sequence[Heard], told: Recipe, truth: Mapping[str, Records]
     def like(times: int, seed: int) -> list[Array]:
         return [one.likely(one.heard.every(told, labels, times, seed)) for one in stated]
 
-    for other, others in alternatives(told, truth, labels):
+    for words, other, others in alternatives(told, truth, labels):
         changed = [one.heard.every(other, others, BLOCK, 0) - one.first for one in stated]
         differ = [others[one.name] != labels[one.name] for one in clients]
         for each in sorted({False, any(map(np.any, differ))}):
@@ -94,8 +94,8 @@ def leaning(clients: Sequence[Heard], told: Recipe, truth: Mapping[str, Records]
                 if abs(along) > WAY * whole:
                     least = min(SURE, ranks.max())
                     named = zip(clients, ranks, strict=True)
-                    return frozenset(one.name for one, rank in named if rank >= least)
-    return frozenset()
+                    return {one.name: words for one, rank in named if rank >= least}
+    return {}
 
 
 @dataclass(frozen=True)
@@ -178,20 +178,22 @@ class Beside:
 
 def alternatives(
     told: Recipe, truth: Mapping[str, Records], labels: Labels
-) -> Iterator[tuple[Recipe, Labels]]:
-    """Other descriptions that are easily mistaken for this one."""
+) -> Iterator[tuple[str, Recipe, Labels]]:
+    """Other descriptions that are easily mistaken for this one, in words."""
     if told.own:
         columns = told.encoding.columns()
         every = {n: np.concatenate([records[n] for records in truth.values()]) for n in columns}
         together = rescaled(told.encoding, Records(every))
-        yield told.model_copy(update={"encoding": together, "own": {}}), labels
+        alike = told.model_copy(update={"encoding": together, "own": {}})
+        yield "columns scaled together", alike, labels
     else:
         own = {c: rescaled(told.encoding, records) for c, records in truth.items()}
         if any(encoding != told.encoding for encoding in own.values()):
-            yield told.model_copy(update={"own": own}), labels
+            yield "columns scaled per client", told.model_copy(update={"own": own}), labels
     classes = len(told.target.classes)
     seen = {c: encode(told.of(c).encoding, truth[c]) for c in labels}
-    yield told, {c: doubted(seen[c], y, classes, stream(0, "labels", c)) for c, y in labels.items()}
+    drawn = {c: doubted(seen[c], y, classes, stream(0, "labels", c)) for c, y in labels.items()}
+    yield "other labels", told, drawn
 
 
 def rescaled(encoding: Encoding, records: Records) -> Encoding:

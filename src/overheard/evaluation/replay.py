@@ -83,11 +83,11 @@ def replays(
     found: list[Replay] = []
 
     @cache
-    def leans() -> frozenset[str]:
+    def leans() -> dict[str, str]:
         some = [_Client(recording, told, truth, clients[k]) for k in spread(len(clients), CLIENTS)]
         heard = [h for h in (one.heard(LEANING_WORK / len(some)) for one in some) if h is not None]
         found = attempt(lambda: leaning(heard, told, truth), "", "", None) if heard else None
-        return found if isinstance(found, frozenset) else frozenset()
+        return found if isinstance(found, dict) else {}
 
     for done, client in enumerate(clients):
         one = _Client(recording, told, truth, client)
@@ -188,7 +188,7 @@ class _Client:
         return Heard(self.name, link.updates(), rounding(link), simulated)
 
     def replayed(
-        self, rounds: int, level: float, seed: int, leans: Callable[[], frozenset[str]]
+        self, rounds: int, level: float, seed: int, leans: Callable[[], dict[str, str]]
     ) -> Replay:
         """The client's line in the record."""
         try:
@@ -199,10 +199,11 @@ class _Client:
         outcome = attempt(lambda: compared(training, link, level, rng), "", self.name, None)
         if isinstance(outcome, Failed | Skipped):
             return _unchecked(self.name, f"the replay ended in {outcome.reason}")
-        strange = outcome.strange or (not training.certain and self.name in leans())
+        other = "" if outcome.strange or training.certain else leans().get(self.name, "")
         return Replay(
             client=self.name,
-            outcome="does not fit" if strange else "fits",
+            outcome="does not fit" if outcome.strange or other else "fits",
+            reason=other and f"random orders hide it, but its messages lean to {other}",
             rounds=tuple(link.rounds.tolist()),
             round=int(link.rounds[outcome.row]),
             off=min(outcome.off, MOST_OFF),
