@@ -160,6 +160,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--clients", type=int, default=5)
     parser.add_argument("--people", type=int, default=0)
+    parser.add_argument("--budget", type=float, default=120, help="seconds of every attack")
     parser.add_argument("--keep", type=Path, help="a folder for the recording, made if need be")
     given = parser.parse_args()
     from flwr.simulation import run_simulation
@@ -176,29 +177,44 @@ def main() -> None:
         words = ["--data", "adult.csv", "--target", "income", "--secret", "sex"]
         (folder / "run" / "audit.toml").unlink(missing_ok=True)
         init, found = timed(folder, "init", "run", *words)
+        row = {
+            "command": f"python benchmarks/flower_tabular.py --clients {given.clients} "
+            f"--people {given.people}",
+            "code": code(),
+            "load of the machine": round(os.getloadavg()[0], 1),
+            "seconds of init": init,
+            "found": found["found"],
+            "open": found["open"],
+            "fits": found["fits"],
+        }
+        name = f"{given.clients} clients, {given.people or 'all'} people of each"
+        written(name, row)
         asked = ["--client", "client 0", "--attack", "max_entropy", "--attack", "majority"]
-        less = ["--no-rounds", "--no-coverage", "--budget", "300"]
+        less = ["--no-rounds", "--no-coverage", "--budget", str(given.budget)]
         told = ["--with", "run/audit.toml", "--out", "audit"]
         shutil.rmtree(folder / "audit", ignore_errors=True)
         audit, _ = timed(folder, "audit", "run", *told, *asked, *less)
         learned = json.loads((folder / "audit" / "audit.json").read_text())
-    row = {
-        "command": f"python benchmarks/flower_tabular.py --clients {given.clients} "
-        f"--people {given.people}",
-        "code": code(),
-        "load of the machine": round(os.getloadavg()[0], 1),
-        "seconds of init": init,
-        "seconds of audit": audit,
-        "found": found["found"],
-        "open": found["open"],
-        "fits": found["fits"],
-        "replays": {r["client"]: r["outcome"] for r in learned["replays"]},
-        "learned": {f["attack"]: [f["value"], f["low"], f["high"]] for f in learned["findings"]},
-    }
+    unsaid = [part["reason"] for part in learned["skipped"]]
+    written(
+        name,
+        row
+        | {
+            "seconds of audit": audit,
+            "replays": {r["client"]: r["outcome"] for r in learned["replays"]},
+            "learned": {
+                f["attack"]: [f["value"], f["low"], f["high"]] for f in learned["findings"]
+            },
+            "skipped": unsaid,
+        },
+    )
+
+
+def written(name: str, row: dict[str, Any]) -> None:
+    """One more row of the file; what is measured first is not lost with the rest."""
     rows = json.loads(OUT.read_text()) if OUT.exists() else {}
-    rows[f"{given.clients} clients, {given.people or 'all'} people of each"] = row
-    OUT.write_text(json.dumps(rows, indent=1) + "\n")
-    print(json.dumps(row, indent=1))
+    OUT.write_text(json.dumps({**rows, name: row}, indent=1) + "\n")
+    print(json.dumps(row, indent=1), flush=True)
 
 
 if __name__ == "__main__":
