@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from scipy import linalg
 
 from overheard.attacks.by_simulation import Answer
+from overheard.attacks.near_answers import DOUBTED, best_pairs, likeliest, single_changes
 from overheard.decoding.descent import descended
 from overheard.decoding.expectation_propagation import match
 from overheard.decoding.limits import NORMAL_MEDIAN, NUMBERS
@@ -45,13 +46,14 @@ _DIFFER, _FURTHEST = 8.0, 1 / 20  # records in which clients drawn from a belief
 _LIKE_EACH = 0.3  # of the covariance of what columns miss, how much is taken as uncorrelated
 _STRAYS = 1e-4  # of the median variance of what columns miss, the least that a coordinate has
 _SWEEPS = 8  # over the records of one solve, each half the way
-_NEAR = 8.0  # what an answer may leave, see `_left`, for the line at it to say anything
+_NEAR = 8.0  # what an answer may leave, see `_left`, for the line at it to say anything, and what a
+# pass may leave more than the best to be believed
 _TAILS = 4.0  # degrees of freedom of the residual's Student distribution
 _SINGLE = 1e-6  # what single precision leaves of a sum of squares, relative to the largest
 _PROVEN, _NEARLY_ALL = 8.0, 0.9  # units in the last place within which a proven answer's replay
 # must be, at nearly all coordinates: where a gradient is as small as its rounding, a step of Adam
 # does not repeat in another order of additions
-_DOUBTED, _TRIED = 32, 64  # records, the least sure, and answers with one or two of them changed
+_CHANGED = 2048  # changes that are replayed one by one where nothing else helps
 _LOOKED_AT = 5000  # pairs of changes
 _UNLIKELY = 15.0  # e to the minus that: how likely a change of a proven answer may be, on a line
 _SHARPEST = 300.0  # what the records do to a coordinate, in units of its noise: more precision
@@ -98,18 +100,26 @@ class Replay:
         best, least = self._hard(belief), np.inf
         while stale < _STALE:
             found = self._posterior(belief, clients)
-            sure = clients == MOST and _doubted(found) < _DOUBTED
-            tried = self._likeliest(found) if sure else self._hard(found)[None]
+            sure = clients == MOST and _doubted(found) < DOUBTED
+            tried = self._hard(found)[None]
+            if sure:
+                tried = likeliest(found, tried[0], self.candidates.present)
             every = self._left(tried)
+            more = None
             if 0 < every.min() < _NEAR:
-                last = self._descended(tried[int(every.argmin())])[None]
-                tried, every = np.append(tried, last, axis=0), np.append(every, self._left(last))
+                more = self._descended(tried[int(every.argmin())])[None]
+            if sure and stale:
+                more = self._swapped(best, replayed=stale == _STALE // 2)
+            if more is not None:
+                tried, every = np.append(tried, more, axis=0), np.append(every, self._left(more))
             if every.min() < least:
                 best, least, stale = tried[int(every.argmin())], float(every.min()), 0
                 if self._done(best, least):
                     break
             else:
                 clients, stale = MOST, stale + 1
+                if every.min() > least + _NEAR:
+                    continue
             belief = _opened(_KEPT * belief + (1 - _KEPT) * found, _doubted(found) / 2)
             few = sure and not few  # by turns: either way alone may stay where it is
             if few:
@@ -125,6 +135,34 @@ class Replay:
         """The answer after changes of one record or two, by the line at it."""
         columns, residual, _ = self._on_line(choice)
         return descended(choice, *_products(columns, residual), self.candidates.present)
+
+    def _swapped(self, choice: Choice, replayed: bool) -> Choice:
+        """The answers (S, n) with two records otherwise that could be taken for this one: of
+        people nearly alike, with each other's values, a solve is as sure as of anybody.
+
+        By the line, the pairs whose changes nearly cancel. ``replayed``: by replays with each
+        record changed; how far two changes go together these do not say, so it is those whose
+        direction goes best with what this answer leaves.
+        """
+        record, other = single_changes(choice, self.values)
+        if replayed and len(record) <= _CHANGED:
+            made = np.repeat(choice[None], len(record), axis=0)
+            made[np.arange(len(record)), record] = other
+            left = self._apart(choice[None])[0]
+            does = left - self._apart(made)
+            sd = np.maximum(np.sqrt(np.einsum("cr,cr->r", does, does)) / _SHARPEST, 1.0)
+            does, left = does / sd, left / sd
+        else:
+            replayed, does = False, self._changes(choice, self._on_line(choice)[0])[2]
+        products = does @ does.T
+        size = np.diagonal(products)
+        both = np.maximum(size[:, None] + size[None, :] + 2 * products, 1e-30)
+        score = -both
+        if replayed:
+            along = does @ left
+            score = (along[:, None] + along[None, :]) / np.sqrt(both)
+        score[np.equal.outer(self.ties[record], self.ties[record])] = -np.inf  # changes nothing
+        return best_pairs(choice, (record, other), score, self.candidates.present)
 
     def _on_line(self, choice: Choice) -> tuple[Single, Single, Array]:
         """As `_measured`, at an answer: rounding is the only noise, and its size is known."""
@@ -260,27 +298,8 @@ class Replay:
         n = len(choice)
         full = np.zeros((n, self.values, columns.shape[1]), np.float32)
         full[:, 1:] = columns.reshape(n, -1, columns.shape[1])
-        record, other = np.nonzero(np.arange(self.values) != choice[:, None])
+        record, other = single_changes(choice, self.values)
         return record, other, full[record, other] - full[record, choice[record]]
-
-    def _likeliest(self, found: Array) -> Choice:
-        """The likeliest answers (S, n), as probabilities (n, K) say: one, and those in which one
-        record or two are otherwise."""
-        choice, log = self._hard(found), np.log(np.maximum(found, 1e-300))
-        record, other = np.nonzero(np.arange(self.values) != choice[:, None])
-        cost = log[record, choice[record]] - log[record, other]
-        some = np.argsort(cost, kind="stable")[:_DOUBTED]
-        record, other, cost = record[some], other[some], cost[some]
-        more = self.candidates.present[other].astype(int) - self.candidates.present[choice[record]]
-        one, two = np.triu_indices(len(some))
-        pair = one != two
-        keeps = (more[one] + pair * more[two] == 0) & ~(pair & (record[one] == record[two]))
-        order = np.argsort(np.where(keeps, cost[one] + pair * cost[two], np.inf), kind="stable")
-        order = order[: min(_TRIED, int(keeps.sum()))]
-        made = np.repeat(choice[None], len(order) + 1, axis=0)
-        for changed in (one[order], two[order]):
-            made[np.arange(1, len(made)), record[changed]] = other[changed]
-        return made
 
     def _proven(self, choice: Choice, before: Array | None = None) -> Answer | None:
         """The answer, where its replay agrees to rounding. Records of which a change would go
@@ -371,7 +390,7 @@ def _opened(belief: Array, differ: float) -> Array:
 def _least_sure(found: Array) -> Array:
     """The likeliest answer, the records of which it is least sure nearly open."""
     log = np.log(np.maximum(np.sort(found, axis=1), 1e-300))
-    some = np.argsort(log[:, -1] - log[:, -2], kind="stable")[: min(_DOUBTED, len(found) // 4)]
+    some = np.argsort(log[:, -1] - log[:, -2], kind="stable")[: min(DOUBTED, len(found) // 4)]
     made = np.eye(found.shape[1])[found.argmax(axis=1)]
     may = found[some] > 0
     made[some] = 0.2 * made[some] + 0.8 * may / may.sum(axis=1, keepdims=True)
