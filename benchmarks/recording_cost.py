@@ -112,9 +112,9 @@ def simulate(width: int, path: Path | None) -> dict[str, float]:
             strategy.start(grid, ArrayRecord(model), num_rounds=ROUNDS)
             found["wall"] = time.perf_counter() - begin
             return
-        inner = Clock(grid)
+        inner: Any = Clock(grid)
         listening = ListeningGrid(inner, Listener(Recorder(path)))
-        outer = Clock(listening)
+        outer: Any = Clock(listening)
         before_end = time.perf_counter()
 
         def run() -> None:
