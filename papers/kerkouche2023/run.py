@@ -37,6 +37,9 @@ PAPER = "kerkouche2023"
 FIRST_SEED = 300
 """Of the figures' federations; settings were chosen on federations of other seeds."""
 
+FRESH_SEED = 340
+"""Of three federations on which no setting of ours was chosen, and none is after this line."""
+
 OF_ONE_FEDERATION, ONE_SEED = ("fig2", "fig6", "fig7", "cost"), 100
 
 
@@ -163,6 +166,15 @@ def reliability(quick: bool, seeds: int, progress: Progress, choice: Choice) -> 
     )
 
 
+def fresh(quick: bool, seeds: int, progress: Progress, choice: Choice) -> Reproduction:
+    """Membership, ours alone, where a client has many records: federations of their own."""
+    rounds, size = choice.rounds or (60 if quick else 100), choice.size or (10 if quick else 30)
+    ours = replace(choice, rounds=rounds, size=size, shadows=0)
+    panels = _settings("membership", quick, ours, ("fashion",))
+    name = "kerkouche2023-fresh"
+    return _figure(name, panels, seeds, quick, progress, choice.keep, FRESH_SEED)
+
+
 def _needs_detectors(choice: Choice) -> None:
     if choice.shadows == 0:
         raise FixConfig("this figure is about the paper's detectors; give --shadows of 10 or more")
@@ -242,7 +254,11 @@ def _experiment(
         made: Reproduction = run(quick, repeats, progress, Choice())
         return made
 
-    first = {"reliability": FIRST_SEED + 20, **dict.fromkeys(OF_ONE_FEDERATION, ONE_SEED)}
+    first = {
+        "reliability": FIRST_SEED + 20,
+        "fresh": FRESH_SEED,
+        **dict.fromkeys(OF_ONE_FEDERATION, ONE_SEED),
+    }
     made = Experiment(f"{PAPER}-{number}", PAPER, words, seeds, plain, draw, run)
     return replace(made, first_seed=first.get(number, FIRST_SEED))
 
@@ -262,5 +278,6 @@ EXPERIMENTS = (
         reliability,
         drawn.draw_reliability,
     ),
+    _experiment("fresh", "membership among 30 records, federations not seen before", 3, fresh),
     _experiment("cost", "seconds of a round, ours and PROLIN's", 1, cost, drawn.draw_cost),
 )

@@ -69,6 +69,25 @@ def test_without_chance_the_answer_is_proven(settings: dict[str, Any], federate:
     assert accuracy(recording, view, guess) == 1.0
 
 
+def couples(dataset: Dataset) -> Dataset:
+    """Everybody is somebody else's equal in everything but the secret."""
+    columns = {name: values.copy() for name, values in dataset.records.columns.items()}
+    for client in np.unique(columns[dataset.client]):
+        mine = np.flatnonzero(columns[dataset.client] == client)
+        for values in columns.values():
+            values[mine] = np.repeat(values[mine[::2]], 2)
+        columns["s"][mine] = np.tile([0, 1], len(mine) // 2)
+    return replace(dataset, records=Records(columns))
+
+
+def test_people_alike_with_different_values_are_counted(federate: Federate) -> None:
+    """Half and half in every couple: nobody's likeliest value is an answer that can be replayed."""
+    recording = federate(NETWORK, change=couples, **SMALL, **{**ADAM, "epochs": 5})
+    guess = decoded(heard(ATTRIBUTE, recording))
+    assert guess.diagnostics["method"] == "replay"
+    assert guess.probabilities == pytest.approx(0.5)
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_what_is_proven_is_right(seed: int, federate: Federate) -> None:
     """Of large gradients one step of Adam is hardly more than signs: nobody is sure wrongly."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from itertools import product
 
 import numpy as np
@@ -149,6 +149,12 @@ def test_sampling_finds_what_summing_over_all_sets_finds(
     np.testing.assert_allclose(found.probabilities, weight @ SETS / weight.sum(), atol=0.06)
 
 
+def first(evidence: Evidence, rounds: int) -> Evidence:
+    """What was told by then."""
+    parts = {f.name: getattr(evidence, f.name)[:rounds] for f in fields(evidence)}
+    return Evidence(**{**parts, "common": evidence.common[:rounds, :rounds]})
+
+
 def test_a_swap_draws_who_takes_the_place_by_the_odds() -> None:
     """Many chains, one positive client each: where it goes, against the joint probabilities."""
     rng = np.random.default_rng(8)
@@ -268,7 +274,7 @@ def test_fewer_rounds_than_clients() -> None:
 def test_goes_on_from_where_it_was() -> None:
     rng = np.random.default_rng(1)
     evidence, tau = simulated(rng, 30, 60, 8.0, positives=4, gamma=1.0)
-    before = posterior(evidence.first(50), rng)
+    before = posterior(first(evidence, 50), rng)
     short = Settings(burn_in=2, rough=2, sweeps=20)
     found = posterior(evidence, rng, short, before.states)
     assert (found.chosen == tau).all()

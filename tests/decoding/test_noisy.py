@@ -26,6 +26,22 @@ def test_close_to_the_exact_posterior(simulate, enumerate_posterior, k, noise):
     assert np.median(raised) == 1.0
 
 
+def test_candidates_at_points_of_few_dimensions(enumerate_posterior):
+    """Absent, or present in one of three sizes: one unknown number a record,
+    and the answer is the exact posterior's."""
+    points, prior = np.array([[0.0], [0.5], [1.0], [1.5]]), np.tile([0.4, 0.2, 0.2, 0.2], (5, 1))
+    gaps = []
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        features = points @ rng.normal(size=(5, 1, 12))
+        chosen = rng.choice(4, size=5, p=prior[0])
+        total = features[np.arange(5), chosen].sum(axis=0) + 0.3 * rng.normal(size=12)
+        exact = enumerate_posterior(features, total, 0.3, prior).marginals
+        found, _ = noisy_posterior(from_rows(features, total, 0.3), prior, points)
+        gaps.append(np.abs(found.probabilities - exact).max())
+    assert np.median(gaps) < 0.1
+
+
 def test_understated_noise_is_raised_to_about_what_it_is(simulate):
     raised = []
     for seed in range(10):

@@ -48,6 +48,15 @@ def test_targets_and_decoys_share_a_federation() -> None:
     assert {"F1", "Brier score", "false alarms", "F1 by effect size", "CPU seconds"} <= measures
 
 
+def test_fresh_federations_have_seeds_of_their_own() -> None:
+    """Ours alone, on seeds that no other experiment has."""
+    others = [e.first_seed for name, e in experiments().items() if name != "kerkouche2023-fresh"]
+    outcome = paper.fresh(True, 1, quiet, Choice(rounds=10))
+    assert {r.method for r in outcome.rows} == {OURS}
+    assert f"Seeds of the federations: {paper.FRESH_SEED} to {paper.FRESH_SEED}." in outcome.notes
+    assert not set(range(paper.FRESH_SEED, paper.FRESH_SEED + 3)) & set(others)
+
+
 def test_reliability(tmp_path) -> None:
     """What was said and what was so; no paper claims either."""
     p, real = np.array([0.05, 0.05, 0.95, 0.97]), np.array([False, False, True, True])

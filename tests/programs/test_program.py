@@ -17,7 +17,13 @@ from overheard.federation.plan import plan
 from overheard.isolation.envelope import pack_call, unpack_call
 from overheard.programs.program import families, family_named, program_of, settings_of
 from overheard.transcript.kind import program_in
-from overheard.transcript.knowledge import AuxiliaryData, Link, LocalTraining, Releases
+from overheard.transcript.knowledge import (
+    AuxiliaryData,
+    ClientProgram,
+    Link,
+    LocalTraining,
+    Releases,
+)
 from overheard.transcript.ledger import digest_line
 from overheard.transcript.messages import parse_round
 from overheard.transcript.observe import observe
@@ -26,7 +32,7 @@ from overheard.transcript.store import Recorder, Recording
 from overheard.transcript.target import attribute
 from overheard.transcript.threat import EAVESDROPPER, SECURE_SERVER
 from overheard.transcript.verify import verify
-from overheard.transcript.view import launch
+from overheard.transcript.view import SAME_OF, SUMMED, launch
 
 
 def federated(path, rounds=6):
@@ -60,6 +66,7 @@ def test_simulated_recorded_verified_audited(tmp_path):
     reasons = {s.attack: s.reason for s in record.skipped}
     assert "use 'linear'" in reasons["max_entropy"]
     assert "attacks networks" in reasons["exact_linear"]
+    assert "use 'own_release'" in reasons["exact_linear"]
 
 
 def test_answers_that_the_records_do_not_lead_to_are_noticed(tmp_path):
@@ -84,6 +91,15 @@ def test_networks_and_programs_are_not_mistaken_for_each_other(federate, tmp_pat
     with pytest.raises(ChooseAnotherAttack, match="run the program 'newton': use 'linear'"):
         launch(attack_named("max_entropy"), view, 0)
     assert Releases not in observe(program, SECURE_SERVER, target, program.clients[0]).kinds
+
+
+def test_what_an_attack_sends_to_answers_the_same_question():
+    """The remedy of every refusal exists, asks the same and attacks what the clients do."""
+    for (question, summed), names in SAME_OF.items():
+        for name, kind in zip(names, (LocalTraining, ClientProgram), strict=True):
+            found = attack_named(name)
+            assert (found.question, bool(SUMMED & found.needs)) == (question, summed)
+            assert kind in found.needs
 
 
 def test_a_shared_recording_can_be_attacked(tmp_path):

@@ -76,9 +76,9 @@ def test_columns_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("people", [30, 1000, 5000])
 def test_coordinates_fit_into_the_memory(people: int, monkeypatch: pytest.MonkeyPatch) -> None:
     times = stretches(recipe(), people)
-    usual = coordinates(candidates(people), times, 2)
+    usual = coordinates(candidates(people), times)
     monkeypatch.setattr(response, "MEMORY", 1e6)
-    few = coordinates(candidates(people), times, 2)
+    few = coordinates(candidates(people), times)
     held = 4 * people * few * (2 + len(times.groups) + response.ORDER_COLUMNS)
     assert held < 1e6
     assert few < usual <= max(response.FEWEST_EQUATIONS, response.NUMBERS / people)

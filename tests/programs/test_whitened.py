@@ -23,8 +23,9 @@ def a_round(seed: int, coordinates: int, order: int) -> Linearised:
     left = rng.normal(size=(SIMULATED, order)) @ noisy + rng.normal(size=(SIMULATED, coordinates))
     chosen = rng.integers(2, size=(SIMULATED, PEOPLE))
     heard = rng.normal(size=coordinates)
+    points = np.array([[0.0], [1.0]])
     none = np.zeros((0, PEOPLE)), np.zeros(0)
-    return Linearised(columns, noisy, ones, 0.1 * ones, left, heard, chosen, *none)
+    return Linearised(columns, noisy, ones, 0.1 * ones, left, heard, chosen, points, *none)
 
 
 def products(one: Whitened) -> np.ndarray:

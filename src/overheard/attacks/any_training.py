@@ -168,7 +168,7 @@ def _refuse(recipe: Recipe, candidates: Candidates) -> None:
             f"which is decoded of full batches with up to {MOST_MIXED} candidates of all records"
         )
     times = stretches(recipe, candidates.members)
-    if coordinates(candidates, times, values) < n**0.5:
+    if coordinates(candidates, times) < n**0.5:
         raise ChooseAnotherAttack(
             f"{n} records with {values} candidates leave too few of the {recipe.model.size} "
             f"parameters within {MEMORY / 1e9:.0f} GB; audit a smaller client"

@@ -85,6 +85,8 @@ class Replay:
         self.lines = [course for course in self.courses if isinstance(course, OneAdamStep)]
         self.straight = bool(self.lines) or is_linear(recipe)
         self.ties = _told_apart(ties, [course.batches for course in self.courses])
+        several = np.flatnonzero(np.bincount(self.ties) > 1)
+        self.alike = [np.flatnonzero(self.ties == group) for group in several]
         self.rng = np.random.default_rng(0)
         some = candidates.drawn(prior, WATCHED, self.rng)
         self.which = [_telling(course, some) for course in self.courses]
@@ -100,7 +102,7 @@ class Replay:
         best, least = self._hard(belief), np.inf
         while stale < _STALE:
             found = self._posterior(belief, clients)
-            sure = clients == MOST and _doubted(found) < DOUBTED
+            sure = _doubted(found) < DOUBTED
             tried = self._hard(found)[None]
             if sure:
                 tried = likeliest(found, tried[0], self.candidates.present)
@@ -121,7 +123,9 @@ class Replay:
                 if every.min() > least + _NEAR:
                     continue
             belief = _opened(_KEPT * belief + (1 - _KEPT) * found, _doubted(found) / 2)
-            few = sure and not few  # by turns: either way alone may stay where it is
+            few = (
+                sure and clients == MOST and not few
+            )  # by turns: either way alone may stay where it is
             if few:
                 belief = _least_sure(found)
         return self._proven(best)
@@ -137,12 +141,12 @@ class Replay:
         return descended(choice, *_products(columns, residual), self.candidates.present)
 
     def _swapped(self, choice: Choice, replayed: bool) -> Choice:
-        """The answers (S, n) with two records otherwise that could be taken for this one: of
+        """The answers (S, n) with one record or two otherwise that could be taken for this one: of
         people nearly alike, with each other's values, a solve is as sure as of anybody.
 
-        By the line, the pairs whose changes nearly cancel. ``replayed``: by replays with each
-        record changed; how far two changes go together these do not say, so it is those whose
-        direction goes best with what this answer leaves.
+        Those whose direction goes best with what this answer leaves, since how far two changes go
+        together neither the line says nor ``replayed``, replays with each change by itself; and
+        pairs that nearly cancel, by the line.
         """
         record, other = single_changes(choice, self.values)
         if replayed and len(record) <= _CHANGED:
@@ -153,16 +157,18 @@ class Replay:
             sd = np.maximum(np.sqrt(np.einsum("cr,cr->r", does, does)) / _SHARPEST, 1.0)
             does, left = does / sd, left / sd
         else:
-            replayed, does = False, self._changes(choice, self._on_line(choice)[0])[2]
-        products = does @ does.T
+            columns, left, _ = self._on_line(choice)
+            does = self._changes(choice, columns)[2]
+        products, along = does @ does.T, does @ left
         size = np.diagonal(products)
         both = np.maximum(size[:, None] + size[None, :] + 2 * products, 1e-30)
-        score = -both
-        if replayed:
-            along = does @ left
-            score = (along[:, None] + along[None, :]) / np.sqrt(both)
-        score[np.equal.outer(self.ties[record], self.ties[record])] = -np.inf  # changes nothing
-        return best_pairs(choice, (record, other), score, self.candidates.present)
+        to = np.equal.outer(other, choice[record])
+        nothing = np.equal.outer(self.ties[record], self.ties[record]) & to & to.T
+        scores = (along[:, None] + along[None, :]) / np.sqrt(both), -both
+        changes, present = (record, other), self.candidates.present
+        return np.concatenate(
+            [best_pairs(choice, changes, np.where(nothing, -np.inf, s), present) for s in scores]
+        )
 
     def _on_line(self, choice: Choice) -> tuple[Single, Single, Array]:
         """As `_measured`, at an answer: rounding is the only noise, and its size is known."""
@@ -270,9 +276,16 @@ class Replay:
         return found
 
     def _hard(self, probabilities: Array) -> Choice:
-        """One candidate a record; as many members as there are."""
+        """One candidate a record; of records alike as many of each as are expected, and as many
+        members as there are."""
         if self.candidates.present.all():
-            return np.asarray(probabilities.argmax(axis=1))
+            made = probabilities.argmax(axis=1)
+            for group in self.alike:
+                share = probabilities[group].sum(axis=0)
+                whole = np.floor(share).astype(np.intp)
+                whole[np.argsort(whole - share)[: len(group) - whole.sum()]] += 1
+                made[group] = np.repeat(np.arange(self.values), whole)
+            return np.asarray(made)
         absent = int(np.flatnonzero(~self.candidates.present)[0])
         inside = probabilities.copy()
         inside[:, absent] = -1

@@ -21,7 +21,7 @@ from overheard.decoding.noisy import few_equations, learned_share, noisy_posteri
 from overheard.decoding.tempering import temperature_of, tempered
 from overheard.programs.networks import network
 from overheard.programs.recipe import Recipe
-from overheard.programs.response import Setting, linearise
+from overheard.programs.response import Linearised, Setting, linearise
 from overheard.programs.simulated import MEMORY, Candidates
 from overheard.programs.slots import States, kinds_of_states
 from overheard.programs.whitened import Whitened, whiten
@@ -32,9 +32,8 @@ Array = NDArray[np.float64]
 Choice = NDArray[np.int64]
 
 CLIENTS, FEW_CLIENTS, HELD = 272, 32, 16
-"""Simulated clients of a round; so many where they train one by one, or where it is unknown who
-takes part (more made the answers worse); and those of them that judge the answers: the others give
-the noise its shape."""
+"""Simulated clients of a round; so many where they train one by one; and those of them that judge
+the answers: the others give the noise its shape."""
 JUDGED = 800
 """Records of simulated clients whose decoding is judged, at least."""
 PASSES = 3
@@ -69,9 +68,11 @@ def by_simulation(
     """Probabilities of each record's candidates from every round of the link; prior (n, K)."""
     tried = _Tried(link, recipe, candidates, prior, rng)
     ways = [w for w in kinds_of_states(recipe, candidates) if _affordable(w, link, recipe, prior)]
+    absent = not candidates.present.all()
+    if absent:
+        ways = ways[-1:]  # who may not be there is told by being in no slot at all
     found = [tried.decoded(prior, states) for states in ways]
     # with the order as noise simulated clients know how far messages stray from a belief
-    absent = not candidates.present.all()
     fit = min(found if absent else found[:1], key=lambda one: one.misfit / one.allowed)
     which = int(np.argmax([one.worth for one in found]))
     best, states, belief = found[which], ways[which], found[which].probabilities
@@ -119,14 +120,14 @@ def by_simulation(
 
 def clients(recipe: Recipe, candidates: Candidates) -> int:
     """How many are simulated: as many as train in a few seconds, and as fit into the memory."""
-    many = network(recipe).factored and candidates.present.all()
+    many = network(recipe).factored
     each = 4 * candidates.members * candidates.inputs.shape[2] + 16 * recipe.model.size
     return max(2 * HELD, min(CLIENTS if many else FEW_CLIENTS, int(MEMORY / 8 / each)))
 
 
 def _affordable(states: States, link: Link, recipe: Recipe, prior: Array) -> bool:
     """May slots be decoded along: are there equations for them, and is it a matter of seconds?"""
-    n, unknowns = len(prior), len(prior) * (len(states.slot) - 1)
+    n, unknowns = len(prior), len(prior) * (prior.shape[1] - 1 + states.sized)
     if len(states.slots) == 1:
         return True
     return recipe.model.size >= n and len(link) * float(unknowns) ** 3 <= _OPERATIONS
@@ -168,7 +169,7 @@ class _Tried:
     def decoded(self, belief: Array, states: States) -> _Judged:
         """Linearised at a belief (n, K), with so much of the order decoded along."""
         chosen = self.candidates.drawn(belief, clients(self.recipe, self.candidates), self.rng)
-        rounds: list[tuple[Whitened, Choice]] = []
+        rounds: list[tuple[Whitened, Linearised]] = []
         messages = zip(self.link.sent, self.link.returned, rounding(self.link), strict=True)
         for message in counted([*messages], "rounds read:"):
             # private steps add their noise while they train; and where everybody is present, noise
@@ -179,9 +180,9 @@ class _Tried:
             one = linearise(at, message, chosen, self.rng)
             white = whiten(one, len(chosen) - HELD)
             if rounds and len(states.slots) == 1:
-                rounds = [(rounds[0][0] + white, one.chosen)]  # their noises are independent
+                rounds = [(rounds[0][0] + white, one)]  # their noises are independent
             else:
-                rounds.append((white, one.chosen))
+                rounds.append((white, one))
         return _judged([_Round(*each, states) for each in rounds], chosen, self.prior)
 
 
@@ -193,15 +194,13 @@ class _Round:
     """One round, or several together: the message and the held-out simulated clients' in units of
     the noise that these show."""
 
-    def __init__(self, white: Whitened, truth: Choice, states: States) -> None:
-        self.states = states
-        count = len(states.slot)
+    def __init__(self, white: Whitened, one: Linearised, states: States) -> None:
+        self.states, self.points = states, one.points
+        count, truth = len(states.slot), one.chosen
         self.white = white
         kept = np.einsum("nr,nr->r", white.rows, white.rows) > WEAK**2
-        people = len(white.rows) // (count - 1)
-        apart = white.rows[:, kept].reshape(people, count - 1, int(kept.sum()))
-        features = np.concatenate([np.zeros_like(apart[:, :1]), apart], axis=1)
-        measured = Measurement(features, white.heard[kept])
+        apart = white.rows[:, kept].reshape(truth.shape[1], -1, int(kept.sum()))
+        measured = Measurement(one.points @ apart, white.heard[kept])
         totals = white.simulated[-HELD:, kept]
         told = [np.tensordot(np.eye(count)[s], measured.features, 2) for s in truth[-HELD:]]
         left = totals - np.array(told)
@@ -237,10 +236,11 @@ class _Round:
     def found(self, measured: Measurement, before: Array) -> Array:
         """Probabilities of the states (n, Z), given those of the candidates before (n, K)."""
         states = self.states
-        if not few_equations(measured):
-            return noisy_posterior(measured, states.prior(before))[0].probabilities
+        points = None if len(states.slots) == 1 else self.points
+        if points is not None or not few_equations(measured):
+            return noisy_posterior(measured, states.prior(before), points)[0].probabilities
         # how common a value is among these records the sum tells before any record is
-        if measured.rank and len(states.slots) == 1 and not np.ptp(before, axis=0).any():
+        if measured.rank and not np.ptp(before, axis=0).any():
             before = np.tile(learned_share(measured, before[0]), (len(before), 1))
         return tilted(measured, states.prior(before))[0].probabilities
 
@@ -251,7 +251,7 @@ class _Round:
         Given its candidate a record adds the mean of its states; the deviations are columns of the
         noise's covariance (Woodbury).
         """
-        means, roots = self.states.given(found)
+        means, roots = self.states.given(found, self.points)
         n, free, _ = means.shape
         products = self.white.rows @ self.white.rows.T
         apart = means[:, :, 1:] - means[:, :, :1]

@@ -91,7 +91,7 @@ class Screen:
         chosen = self.candidates.drawn(self.prior, CLIENTS, rng)
         drawn = [batch_order(np.full(CLIENTS, n), n, rng) for _ in range(epochs)]
         path: list[Array] = []
-        data = self.candidates.shards(chosen, self.sent.dtype, rng)
+        data = self.candidates.shards(chosen, self.sent.dtype)
         data = replace(data, orders=tuple(drawn))
         ends = local_training(
             self.recipe, self.sent, data, rng,

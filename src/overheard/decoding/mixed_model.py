@@ -68,17 +68,6 @@ class Evidence:
         if not np.isin(self.participation, (0, 1)).all():
             raise FixData("participation is 1 where a client took part and 0 where it did not")
 
-    def first(self, rounds: int) -> Evidence:
-        """What was told by then."""
-        return Evidence(
-            self.y[:rounds],
-            self.effect[:rounds],
-            self.variance[:rounds],
-            self.offset[:rounds],
-            self.participation[:rounds],
-            self.common[:rounds, :rounds],
-        )
-
 
 @dataclass(frozen=True)
 class Settings:

@@ -16,11 +16,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
+from scipy.special import softmax
 
 from overheard.decoding.max_entropy import PRECISION, Posterior, check_prior, count_unknowns
 from overheard.decoding.max_entropy import max_entropy as safe_answer
 from overheard.decoding.measurement import Measurement
-from overheard.decoding.ridge import cavities, moment_sites, tilt
+from overheard.decoding.ridge import cavities, moment_sites
 
 Array = NDArray[np.float64]
 
@@ -36,9 +37,12 @@ _TILTS, _LEAST = 20, 1e-9  # solves at most; least prior probability
 _SITE_FLOOR = 1e-2  # smallest precision of a site: moments may ask for less than none
 
 
-def noisy_posterior(measurement: Measurement, prior: Any = None) -> tuple[Posterior, float]:
+def noisy_posterior(
+    measurement: Measurement, prior: Any = None, points: Array | None = None
+) -> tuple[Posterior, float]:
     """Posterior, and the variance of the noise in units of what was stated (one or more).
 
+    points (K, c): where candidates are, if every record's features lie in few dimensions.
     ``method`` is "expectation_propagation", or "max_entropy" where that did not settle.
     ``chi2_per_equation`` is in units of the raised noise. Cost per sweep O(m K r^2 + r^3), some
     tens of sweeps in all.
@@ -50,7 +54,7 @@ def noisy_posterior(measurement: Measurement, prior: Any = None) -> tuple[Poster
     measurement = measurement.capped(PRECISION)
     variance, sweeps = 1.0, 0
     for _ in range(_INFLATIONS):
-        probabilities, open_share, used, settled = _sweep(measurement, p0)
+        probabilities, open_share, used, settled = _sweep(measurement, p0, points)
         sweeps += used
         chi2 = measurement.chi2_per_equation(probabilities)
         # what the mean leaves is less than the noise: the part that undecided records absorbed
@@ -124,23 +128,30 @@ def learned_share(measurement: Measurement, prior: Array) -> Array:
     return np.asarray(np.append(1 - q.sum(), q))
 
 
-def _sweep(measurement: Measurement, prior: Array) -> tuple[Array, float, int, bool]:
+def _sweep(
+    measurement: Measurement, prior: Array, points: Array | None
+) -> tuple[Array, float, int, bool]:
     """Probabilities after parallel updates of all sites; the variance per equation that undecided
     records could still explain (0 when all are decided); sweeps; and whether they settled."""
-    features = np.ascontiguousarray(measurement.features[:, 1:])
-    precision, shift = moment_sites(prior)
+    at = np.eye(measurement.candidates)[:, 1:] if points is None else points
+    features = np.ascontiguousarray(np.linalg.pinv(at) @ measurement.features)
+    precision, shift = _sites(prior, points)
     p = prior
     for count in range(1, _SWEEPS + 1):
         try:
             cavity = cavities(features, measurement.total, precision, shift)
         except linalg.LinAlgError:  # a site lost positive definiteness: confident nonsense
             return p, 0.0, count, False
-        new = tilt(prior, *cavity)
+        new = _tilt(prior, at, *cavity)
         change, p = np.abs(new - p), new
         # a handful of records that swing for ever do not matter to the others
         if change.max() < _SETTLED or (count >= _PATIENCE and change.mean() < _SETTLED / 20):
             return p, _open_share(features, precision), count, True
-        site, site_shift = _matching_sites(p, *cavity)
+        # sites that give the Gaussian posterior the moments of cavity times discrete prior
+        site = _sites(p, points)[0] - cavity[0]
+        values, vectors = np.linalg.eigh(site)
+        site = (vectors * np.maximum(values, _SITE_FLOOR)[:, None, :]) @ np.swapaxes(vectors, 1, 2)
+        site_shift = ((cavity[0] + site) @ (p @ at)[:, :, None])[:, :, 0] - cavity[1]
         precision = (1 - _DAMPING) * precision + _DAMPING * site
         shift = (1 - _DAMPING) * shift + _DAMPING * site_shift
     return p, 0.0, _SWEEPS, False
@@ -157,10 +168,21 @@ def _open_share(features: Array, precision: Array) -> float:
     return 1.0 - kept / float(r)
 
 
-def _matching_sites(probabilities: Array, precision: Array, shift: Array) -> tuple[Array, Array]:
-    """Sites that give the Gaussian posterior the moments of cavity times discrete prior."""
-    site = moment_sites(probabilities)[0] - precision
-    values, vectors = np.linalg.eigh(site)
-    site = (vectors * np.maximum(values, _SITE_FLOOR)[:, None, :]) @ np.swapaxes(vectors, 1, 2)
-    mean = probabilities[:, 1:, None]
-    return site, ((precision + site) @ mean)[:, :, 0] - shift
+def _sites(probabilities: Array, points: Array | None) -> tuple[Array, Array]:
+    """Gaussian with the moments of points (K, c), or of indicators: precision and shift."""
+    if points is None:
+        return moment_sites(probabilities)
+    p = np.maximum(probabilities, _LEAST)
+    p = p / p.sum(axis=1, keepdims=True)
+    mean = p @ points
+    apart = points - mean[:, None]
+    spread = np.einsum("nk,nkc,nkd->ncd", p, apart, apart, optimize=True)
+    precision = np.linalg.inv(spread + _LEAST * np.eye(points.shape[1]))
+    return precision, (precision @ mean[:, :, None])[:, :, 0]
+
+
+def _tilt(prior: Array, points: Array, precision: Array, shift: Array) -> Array:
+    """Discrete prior times Gaussian cavity, at the points."""
+    logits = np.log(np.maximum(prior, 1e-300)) + shift @ points.T
+    logits -= 0.5 * np.einsum("kc,ncd,kd->nk", points, precision, points, optimize=True)
+    return np.asarray(softmax(logits, axis=1))

@@ -106,7 +106,7 @@ class Course:
         for first in range(0, len(chosen), together):
             rng = np.random.default_rng(0)  # nothing is drawn
             some = chosen[first : first + together]
-            data = self.candidates.shards(some, self.sent.dtype, rng)
+            data = self.candidates.shards(some, self.sent.dtype)
             if self.order is not None:
                 shape = len(data), self.order.shape[1]
                 data = replace(data, orders=tuple(np.broadcast_to(o, shape) for o in self.order))

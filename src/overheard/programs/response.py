@@ -15,7 +15,7 @@ training, from the model that was sent, on records drawn from what is believed.
   stretches; J_i sums, over stretches, the stretch's share of R times the record's gradient at the
   stretch's mean model. Averages of sampled products would keep the noise of the samples.
 * **Order as noise columns.** A record's contribution varies with the stretch that it fell into,
-  with the client's own path, and with what is not asked of it (`Candidates.variants`).
+  with the client's own path and with the masks that dropout draws.
   These deviations, centred over records too (each batch takes so many, whoever they are), are
   columns of the noise's covariance; what simulated clients show beyond that is its diagonal.
 """
@@ -48,7 +48,7 @@ Indices = NDArray[np.int64]
 
 ORDER_COLUMNS = 4
 """Columns of order noise a record: more stretches are mixed at random into so many."""
-EQUATIONS = 8
+EQUATIONS = 24
 """Coordinates a candidate that are used, those that say most: more add little and cost much."""
 FEWEST_EQUATIONS = 3000
 NUMBERS = 8e6
@@ -77,11 +77,11 @@ class Setting:
 class Linearised:
     """One round at a belief, on the coordinates that say most.
 
-    columns: (n (Z - 1), R), record-major, each state's response relative to the first; order:
-    (c, R) noise columns; variance: (R,) of the rest; floor: (R,) of the rest, where simulated
-    clients say the noise; left: (S, R), what is left of simulated clients; heard: (R,), what the
-    first states leave of the model that was returned. chosen: (S, n), simulated clients' states.
-    counts, sizes: (C, n (Z - 1)) and (C,), how many records each slot takes.
+    columns: (n c, R), record-major, and points: (Z, c), their coefficients in every state; order:
+    noise columns; variance: (R,) of the rest; floor: (R,) of the rest, where simulated clients say
+    the noise; left: (S, R), what is left of simulated clients; heard: (R,), what the first states
+    leave of the model that was returned. chosen: (S, n), simulated clients' states. counts, sizes:
+    (C, n c) and (C,), what records add up to.
     """
 
     columns: NDArray[np.float32]
@@ -91,6 +91,7 @@ class Linearised:
     left: Array
     heard: Array
     chosen: Indices
+    points: Array
     counts: Array
     sizes: Array
 
@@ -111,12 +112,12 @@ def linearise(
     truth = states.of(chosen, slot)
     parts = Parts(network(at.recipe), done, times, candidates, at.belief, states)
     which = telling(parts, done.ends.astype(np.float64).var(axis=0) + noise**2, rng)
-    columns, order, first = parts.made(which, rng)
+    columns, order, first, points = parts.made(which, rng)
     if len(order) > len(which):  # as many columns as coordinates say the same
         values, axes = linalg.eigh((order.T @ order).astype(np.float64), driver="evd")
         order = (axes * np.sqrt(np.maximum(values, 0.0))).T.astype(np.float32)
     begin = sent[which].astype(np.float64) + first
-    told = indicators(truth, len(states.slot)) @ columns
+    told = weights(points, truth) @ columns
     left, heard = done.ends[:, which] - begin - told, returned[which] - begin
     if at.told:
         left = left + rng.normal(0.0, at.told, left.shape)
@@ -124,27 +125,25 @@ def linearise(
     excess = np.maximum(left.var(axis=0, ddof=1) - own, 0.0)
     variance = noise[which] ** 2 + _UNEVEN * own + _TRUSTED * excess
     floor = noise[which] ** 2 + _LEAST * (own + excess)
-    counts = _counts(states, candidates)
-    return Linearised(columns, order, variance, floor, left, heard, truth, *counts)
+    counts = _counts(states, points, candidates)
+    return Linearised(columns, order, variance, floor, left, heard, truth, points, *counts)
 
 
-def _counts(states: States, candidates: Candidates) -> tuple[Array, Array]:
-    """How many records each slot takes: rows over the unknowns (C, n (Z - 1)), and numbers (C,)."""
-    n = candidates.inputs.shape[1]
-    first = 0 if states.slot[0] < 0 else 1
-    wanted = range(first, len(states.slots)) if states.slots.exclusive else range(0)
-    rows = [np.tile((states.slot[1:] == z) / _COUNTED, n) for z in wanted]
-    sizes = [candidates.members * states.slots.chances[z] / _COUNTED for z in wanted]
-    if not rows and not candidates.present[0]:
-        rows = [np.full(n * (len(states.slot) - 1), 1 / _COUNTED)]
-        sizes = [candidates.members / _COUNTED]
-    return np.array(rows).reshape(len(rows), n * (len(states.slot) - 1)), np.array(sizes)
+def _counts(states: States, points: Array, candidates: Candidates) -> tuple[Array, Array]:
+    """What all records' sizes add up to is known, whoever they are and whenever they were used:
+    rows over the unknowns (C, n c), and numbers (C,)."""
+    n, free = candidates.inputs.shape[1], points.shape[1]
+    if candidates.present[0] and not states.sized:
+        return np.zeros((0, n * free)), np.zeros(0)
+    first = states.chances @ (points[:, 0] * (states.candidate == 0))  # mean, less the first state
+    row = np.ones(free) if states.slot[0] < 0 else np.eye(free)[0]
+    total = candidates.members if states.slot[0] < 0 else n * first
+    return np.tile(row, n)[None] / _COUNTED, np.array([total / _COUNTED])
 
 
-def indicators(chosen: Indices, values: int) -> NDArray[np.float32]:
-    """Indicators (S, n (Z - 1)) of all states but the first."""
-    made = np.eye(values, dtype=np.float32)[chosen][:, :, 1:]
-    return made.reshape(len(chosen), -1)
+def weights(points: Array, chosen: Indices) -> NDArray[np.float32]:
+    """Coefficients (S, n c) of all columns under states (S, n)."""
+    return points.astype(np.float32)[chosen].reshape(len(chosen), -1)
 
 
 class Parts:
@@ -166,6 +165,7 @@ class Parts:
             none = Slots(np.ones((1, len(times.groups))), np.ones(1), np.zeros(1, bool))
             states = States(each, np.where(candidates.present, 0, -1), none)
         self.states = states
+        self.masks: np.random.Generator | None = None
         private = done.private
         self.clip = None if private is None else private.clip
 
@@ -175,28 +175,22 @@ class Parts:
         """Of candidate k: what the records add in stretch j in expectation, on the mean path or on
         that of one simulated client."""
 
+        theta = self.done.path[j] if client is None else self.done.paths[client, j]
+        scale = (self.done.response[j][which] / self.candidates.members).astype(np.float32)
+        theta, chance = theta.astype(np.float64), None if client is None else self.masks
+        some = max(1, int(MEMORY / 64 / theta.size))  # records whose whole gradients are held
+
         def of(k: int) -> NDArray[np.float32]:
             made = np.zeros((len(records), len(which)), np.float32)
-            for chance, inputs in self.candidates.faces(k) if self.candidates.present[k] else ():
-                made += np.float32(chance) * self._rows(j, k, inputs, which, records, client)
+            inputs, labels = self.candidates.inputs[k], self.candidates.labels[k]
+            for begin in range(0, len(records) if self.candidates.present[k] else 0, some):
+                part = records[begin : begin + some]
+                rows = self.net.rows(theta, inputs[part].astype(np.float64), labels[part], chance)
+                rows = rows if self.clip is None else rows.clipped(self.clip)
+                made[begin : begin + some] = rows.columns(which).astype(np.float32) * scale
             return made
 
         return of
-
-    def _rows(
-        self, j: int, k: int, inputs: Wire, which: Indices, records: Indices, client: int | None
-    ) -> NDArray[np.float32]:
-        theta = self.done.path[j] if client is None else self.done.paths[client, j]
-        scale = (self.done.response[j][which] / self.candidates.members).astype(np.float32)
-        theta, labels = theta.astype(np.float64), self.candidates.labels[k]
-        made = np.empty((len(records), len(which)), np.float32)
-        some = max(1, int(MEMORY / 64 / theta.size))  # records whose whole gradients are held
-        for begin in range(0, len(records), some):
-            part = records[begin : begin + some]
-            rows = self.net.rows(theta, inputs[part].astype(np.float64), labels[part])
-            rows = rows if self.clip is None else rows.clipped(self.clip)
-            made[begin : begin + some] = rows.columns(which).astype(np.float32) * scale
-        return made
 
     def power(self, which: Indices, records: Indices) -> Array:
         """Sum of squares (R,) of candidates' differences to the first."""
@@ -211,31 +205,40 @@ class Parts:
 
     def made(
         self, which: Indices, rng: np.random.Generator
-    ) -> tuple[NDArray[np.float32], NDArray[np.float32], Array]:
-        """Differences (n (Z - 1), R), columns of order noise (c, R), the first states' sum."""
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32], Array, Array]:
+        """Columns (n c, R), columns of order noise, the first states' sum, and the states' points
+        (Z, c)."""
         records = np.arange(self.candidates.inputs.shape[1])
         n, values, states = len(records), len(self.candidates.present), self.states
-        columns = np.zeros((n, len(states.slot), len(which)), np.float32)
-        hidden = self.candidates.variants is not None
-        noisy = hidden or (not states.slots.resolved.all() and len(self.times.groups) > 1)
+        columns = np.zeros((n, values, len(which)), np.float32)
+        noisy = len(self.times.groups) > 1
         means = np.zeros((len(self.times.groups) if noisy else 0, n, len(which)), np.float32)
         for j in range(len(self.times.groups)):
             of = self.gradients(j, which, records)
             for k in range(values):
                 added = of(k)
-                for state in np.flatnonzero((states.candidate == k) & (states.slot >= 0)):
-                    weight = np.float32(states.slots.weights[states.slot[state], j])
-                    if weight:
-                        columns[:, state] += weight * added
+                columns[:, k] += added
                 if noisy:
                     means[j] += self.belief[:, k, None].astype(np.float32) * added
-        order = self._order(means, which, rng) if noisy else columns[:0, 0]
-        base = columns[:, 0].sum(axis=0, dtype=np.float64)
-        apart = columns[:, 1:] - columns[:, :1]
-        return apart.reshape(-1, len(which)), order, base
+        sizes = self._sizes(means)
+        order = self._order(means, sizes, which, rng) if noisy else columns[:0, 0]
+        first = 1.0 if states.slot[0] < 0 else sizes[states.slot[0]]
+        base = first * columns[:, 0].sum(axis=0, dtype=np.float64)
+        columns[:, 1:] -= columns[:, :1]
+        made = columns if states.sized else columns[:, 1:]
+        return made.reshape(-1, len(which)), order, base, states.points(sizes)
+
+    def _sizes(self, means: NDArray[np.float32]) -> Array:
+        """By what each slot multiplies what a record adds in expectation, on the whole."""
+        slots = self.states.slots
+        if len(slots) == 1:
+            return np.ones(1)
+        total = means.sum(axis=0)
+        shares = np.einsum("qnr,nr->q", means, total, dtype=np.float64, optimize=True)
+        return np.asarray(slots.weights @ (shares / shares.sum()))
 
     def _order(
-        self, means: NDArray[np.float32], which: Indices, rng: np.random.Generator
+        self, means: NDArray[np.float32], sizes: Array, which: Indices, rng: np.random.Generator
     ) -> NDArray[np.float32]:
         """What chance does to each record's contribution, as columns that are mixed at random.
 
@@ -243,17 +246,18 @@ class Parts:
         """
         member = self.belief @ self.candidates.present
         root = np.sqrt(np.maximum(member, 1e-12)).astype(np.float32)[:, None]
-        kinds = self._late(means, member)
+        kinds = self._late(means, sizes, member)
         if self.done.private is not None:  # steps that take every record with the same probability
             epochs = np.unique(self.times.epochs, return_index=True)[1]
             passes = float(self.times.repeats[epochs].sum())
             drawn = np.sqrt(max(1 - passes / self.times.steps, 0.0) / passes)
             kinds = [np.float32(drawn) * means.sum(axis=0, keepdims=True)]
-        if not self.candidates.present.all():  # whoever takes part bends the path
+        # whoever takes part bends the path, and masks are drawn record by record
+        if not self.candidates.present.all() or self.net.chance:
             kinds.append(self._bent(means, which, rng))
-        every = np.concatenate([*(kind / root for kind in kinds), self._unasked(which) * root])
-        if not len(every):
+        if not kinds:
             return means[:0, 0]
+        every = np.concatenate([kind / root for kind in kinds])
         if len(every) > ORDER_COLUMNS:
             signs = rng.choice(
                 np.array([-1, 1], np.float32), size=(ORDER_COLUMNS, *every.shape[:2])
@@ -263,8 +267,11 @@ class Parts:
             )
         return every.reshape(-1, every.shape[-1])
 
-    def _late(self, means: NDArray[np.float32], member: Array) -> list[NDArray[np.float32]]:
-        """Deviations by the stretch that a record falls into, of those that are no slots.
+    def _late(
+        self, means: NDArray[np.float32], sizes: Array, member: Array
+    ) -> list[NDArray[np.float32]]:
+        """Deviations by the stretch that a record falls into, of those that are no slots; and by
+        its slot, beyond the size that this gives to what the record adds.
 
         Given that it falls into stretch j it adds means[j] / shares[j]; in a group of e epochs that
         happens independently e times, each adding 1 / e of it.
@@ -280,17 +287,22 @@ class Parts:
             given = means[inside] / shares[:, None, None]
             shares = shares / shares.sum()
             away = given - np.tensordot(shares, given, 1)
-            # each stretch takes so many members, whoever they are
-            away -= part * away.sum(axis=1, keepdims=True)
             away *= np.sqrt(shares / times.repeats[inside])[:, None, None].astype(np.float32)
             kinds.append(away)
-        return kinds
+        if len(slots := self.states.slots) > 1:
+            away = np.tensordot(slots.weights.astype(np.float32), means, 1)
+            away -= sizes.astype(np.float32)[:, None, None] * means.sum(axis=0)
+            kinds.append(away * np.sqrt(slots.chances).astype(np.float32)[:, None, None])
+        # each stretch takes so many members, whoever they are
+        return [away - part * away.sum(axis=1, keepdims=True) for away in kinds]
 
     def _bent(
         self, means: NDArray[np.float32], which: Indices, rng: np.random.Generator
     ) -> NDArray[np.float32]:
-        """Deviations because a client's path is its own: of two simulated clients, as far as one
-        record meets them (in stretch j with so much chance, and then so much more)."""
+        """Deviations because a client's path is its own, and what is left out of its network: of
+        two simulated clients, as far as one record meets them (in stretch j with so much chance,
+        and then so much more)."""
+        self.masks = rng if self.net.chance else None
         records = np.arange(means.shape[1])
         away = np.zeros((len(self.done.paths), *means.shape[1:]), np.float32)
         for j, share in enumerate(self.times.shares):
@@ -303,29 +315,16 @@ class Parts:
                 made += rng.choice([-size, size], size=(len(records), 1)).astype(np.float32) * there
         return away
 
-    def _unasked(self, which: Indices) -> NDArray[np.float32]:
-        """Deviations of a member's contribution by what is not asked of it (V, n, R)."""
-        records, faces = np.arange(self.candidates.inputs.shape[1]), self.candidates.faces(-1)
-        if len(faces) < 2:
-            return np.zeros((0, len(records), len(which)), np.float32)
-        chances = np.array([chance for chance, _ in faces], np.float32)
-        made = np.zeros((len(faces), len(records), len(which)), np.float32)
-        for j in range(len(self.times.groups)):
-            for one, (_, inputs) in zip(made, faces, strict=True):
-                one += self._rows(j, -1, inputs, which, records, None)
-        made -= np.tensordot(chances, made, 1)
-        return np.asarray(made * np.sqrt(chances)[:, None, None])
 
-
-def coordinates(candidates: Candidates, times: Stretches, states: int) -> int:
+def coordinates(candidates: Candidates, times: Stretches) -> int:
     """How many coordinates of the model are used at most: as many as say more than they cost.
 
-    In memory: columns of every state, what each stretch adds (with its deviations, whole and mixed)
-    and the order's columns.
+    In memory: columns of every candidate, what each stretch adds (with its deviations, whole and
+    mixed) and the order's columns.
     """
     values, n, _ = candidates.inputs.shape
     wanted = max(FEWEST_EQUATIONS, EQUATIONS * n * (values - 1))
-    each = 4 * n * (2 * states + 3 * len(times.groups) + 2 * ORDER_COLUMNS)
+    each = 4 * n * (2 * values + 3 * len(times.groups) + 2 * ORDER_COLUMNS)
     return int(min(wanted, NUMBERS / n, MEMORY / each))
 
 
@@ -334,7 +333,7 @@ def telling(parts: Parts, spread: Array, rng: np.random.Generator) -> Indices:
     some = np.sort(rng.permutation(parts.candidates.inputs.shape[1])[:64])
     power = parts.power(np.arange(len(spread)), some) / spread
     live = np.flatnonzero(power > 0)
-    most = coordinates(parts.candidates, parts.times, len(parts.states.slot))
+    most = coordinates(parts.candidates, parts.times)
     if len(live) > most:
         live = np.sort(live[np.argsort(-power[live], kind="stable")[:most]])
     return live

@@ -39,22 +39,13 @@ class Candidates:
     """What each record may be: inputs (K, n, d) and labels (K, n) under each of K candidates.
 
     present (K,): candidates under which the record is the client's at all; members: how many
-    records the client trains on. variants (V, n, d): inputs that a record may have whichever
-    candidate it is, with ``chances`` (V,): which of them is not asked, and so it is noise.
+    records the client trains on.
     """
 
     inputs: Wire
     labels: Wire
     present: NDArray[np.bool_]
     members: int
-    variants: Wire | None = None
-    chances: Array | None = None
-
-    def faces(self, k: int) -> list[tuple[float, Wire]]:
-        """Inputs (n, d) that records may have under candidate k, and how likely each is."""
-        if self.variants is None or self.chances is None:
-            return [(1.0, self.inputs[k])]
-        return list(zip(self.chances.tolist(), self.variants, strict=True))
 
     def drawn(self, belief: Array, count: int, rng: np.random.Generator) -> Indices:
         """Candidates (count, n) of every record, drawn from the belief (n, K)."""
@@ -83,17 +74,13 @@ class Candidates:
         absent = ~self.present[chosen]
         return np.argsort(absent, axis=1, kind="stable")[:, : self.members]
 
-    def shards(self, chosen: Indices, dtype: Any, rng: np.random.Generator) -> Shards:
+    def shards(self, chosen: Indices, dtype: Any) -> Shards:
         """The records of clients whose candidates are ``chosen`` (S, n)."""
         count, rows = len(chosen), self.rows(chosen)
         picked = np.take_along_axis(chosen, rows, axis=1)
-        inputs, labels = self.inputs, self.labels[picked, rows]
-        if self.variants is not None and self.chances is not None:
-            shares, inputs = np.tile(self.chances, (self.members, 1)), self.variants
-            picked = np.stack([drawn(shares, inputs[0][who], rng) for who in rows])
         return Shards(
-            inputs[picked, rows].astype(dtype),
-            labels.astype(dtype),
+            self.inputs[picked, rows].astype(dtype),
+            self.labels[picked, rows].astype(dtype),
             np.full(count, self.members, dtype=np.int64),
         )
 
@@ -120,7 +107,8 @@ def stretches(recipe: Recipe, members: int) -> Stretches:
     sizes = np.full(batches, size)
     sizes[-1] = min(size, members - size * (batches - 1))
     odd = int(batches > 1 and sizes[-1] < size)
-    per = max(1, min(STRETCHES, batches - odd))
+    most = MOST_STRETCHES if recipe.epochs == 1 else STRETCHES
+    per = max(1, min(most, batches - odd))
     pieces = np.array_split(np.arange(batches - odd), per)
     pieces += [np.array([batches - 1])] * odd
     together = np.array_split(
@@ -182,7 +170,7 @@ def simulate(
         if curved:
             gradients.append(gradient[:responding].astype(np.float32))
 
-    data = candidates.shards(chosen, sent.dtype, rng)
+    data = candidates.shards(chosen, sent.dtype)
     longest = data.inputs.shape[1]
     epochs = 0 if recipe.full_batch else recipe.epochs
     data = replace(data, orders=tuple(batch_order(data.sizes, longest, rng) for _ in range(epochs)))

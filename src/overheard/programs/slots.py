@@ -1,9 +1,9 @@
 """When was a record used? What of the order of a client's batches is decoded along with the secret.
 
-A record of a small last batch weighs several times as much as others, and a record that is used
-late meets another model. Where records are few, the stretch that a record fell into is one more
-thing that is unknown of it: a candidate is then a value *and* a slot. Where they are many only the
-small last batch is told apart, and the rest of the order is noise (`programs.response`).
+With momentum a record of the first batches weighs several times as much as one of the last, and one
+of a small last batch more than others of its time. So the stretch that a record fell into is one
+more thing that is unknown of it: its *state* is a candidate and a slot. What a slot does is mostly
+to multiply all that the record adds by a number; the rest of it is noise (`programs.response`).
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ class Slots:
     def __len__(self) -> int:
         return len(self.chances)
 
-    @property
-    def exclusive(self) -> bool:
-        """Does each slot take a number of records that is known? Of several epochs it does not."""
-        return len(self) > 1 and not (self.weights[0] * self.weights[1]).any()
-
     def of(self, times: Stretches, data: Shards) -> Indices:
         """The slot (S, m) of every record of clients that visited them in the orders of the
-        shards: how often each was in the last batch."""
+        shards: its stretch, or how often it was in the last batch."""
         found = np.zeros(data.labels.shape, dtype=np.int64)
         if len(self) == 1:
             return found
         members = data.labels.shape[1]
+        if self.resolved.all():
+            counts = np.rint(self.chances * members).astype(np.int64)
+            place = np.repeat(np.arange(len(self)), counts)
+            np.put_along_axis(found, data.orders[0], np.broadcast_to(place, found.shape), axis=1)
+            return found
         begin = members - round(float(times.shares[self.resolved][0]) * members)
         for order in data.orders:
             late = np.asarray(order[:, begin:])
@@ -58,14 +58,21 @@ class Slots:
 
 
 def slots(times: Stretches, candidates: int) -> list[Slots]:
-    """What of the order may be decoded, of records with so many candidates: nothing; and how often
-    a record was in a small last batch."""
+    """What of the order may be decoded, of records with so many candidates: nothing; and the
+    stretch that a record fell into (or none, where batches that are not full are dropped), or of
+    several epochs how often it was in a small last batch."""
     groups = len(times.groups)
     nothing = Slots(np.ones((1, groups)), np.ones(1), np.zeros(groups, bool))
+    if candidates > MOST_CANDIDATES or groups == 1:
+        return [nothing]
+    if times.repeats.max() == 1 and not times.epochs.any():  # one epoch
+        none = [rest] if (rest := 1 - times.shares.sum()) > 1e-9 else []
+        weights = np.vstack([np.diag(1 / times.shares), np.zeros((len(none), groups))])
+        return [nothing, Slots(weights, np.append(times.shares, none), np.ones(groups, bool))]
     pieces = int((times.epochs == 0).sum())
     share = float(times.shares[pieces - 1])
     small = len(times.groups[pieces - 1]) == times.repeats[pieces - 1] and share < 1 / pieces
-    if pieces < 2 or not small or candidates > MOST_CANDIDATES:
+    if pieces < 2 or not small:
         return [nothing]
     epochs = round(float(times.repeats[::pieces].sum()))
     last = np.arange(groups) % pieces == pieces - 1
@@ -103,14 +110,30 @@ class States:
         values = int(self.candidate.max()) + 1
         return np.asarray(probabilities @ np.eye(values)[self.candidate])
 
-    def given(self, probabilities: Array) -> tuple[Array, Array]:
-        """Means (n, Z - 1, K) of the states' indicators (all but the first) given each candidate;
-        and columns (n, Z - 1, Z) whose products are what these leave of the covariance (n, Z)."""
+    def points(self, sizes: Array) -> Array:
+        """Where the states are (Z, c), the first at zero: coefficients of a record's columns. Slots
+        multiply what a record adds by ``sizes``; the columns are the first candidate's, where it
+        adds anything and its size is unknown, and the others' differences to it."""
+        size = np.where(self.slot < 0, 0.0, sizes[self.slot])[:, None]
+        made = size * np.eye(int(self.candidate.max()) + 1)[self.candidate][:, 1:]
+        if self.sized:
+            made = np.hstack([size, made])
+        return np.asarray(made - made[0])
+
+    @property
+    def sized(self) -> bool:
+        """Is the first candidate there in any case, in a size that is unknown?"""
+        return bool(self.slot[0] >= 0 and len(self.slots) > 1)
+
+    def given(self, probabilities: Array, points: Array) -> tuple[Array, Array]:
+        """Means (n, c, K) of the states' points given each candidate; and columns (n, c, c) whose
+        products are what these leave of the covariance."""
         kinds = np.eye(int(self.candidate.max()) + 1)[self.candidate]
         sums = np.maximum(probabilities @ kinds, 1e-300)
-        each = (probabilities / sums[:, self.candidate])[:, :, None] * kinds
-        apart = np.eye(len(self.slot)) - each[:, :, self.candidate]
-        return each[:, 1:], (apart * np.sqrt(probabilities)[:, None])[:, 1:]
+        means = points.T @ ((probabilities / sums[:, self.candidate])[:, :, None] * kinds)
+        apart = (points.T - means[:, :, self.candidate]) * np.sqrt(probabilities)[:, None]
+        values, axes = np.linalg.eigh(apart @ np.swapaxes(apart, 1, 2))
+        return means, axes * np.sqrt(np.maximum(values, 0.0))[:, None]
 
     def of(self, chosen: Indices, slot: Indices) -> Indices:
         """The states of candidates and slots (S, n)."""
@@ -121,10 +144,11 @@ class States:
 
 
 def kinds_of_states(recipe: Recipe, candidates: Candidates) -> list[States]:
-    """What of the order may be decoded along: nothing, or also a small last batch."""
+    """What of the order may be decoded along: nothing, or also when a record was used."""
     times = stretches(recipe, candidates.members)
     found = []
-    for made in slots(times, int(candidates.present.sum())):
+    kinds = slots(times, int(candidates.present.sum()))
+    for made in kinds if recipe.private is None else kinds[:1]:
         pairs = [
             (k, z)
             for k in range(len(candidates.present))

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy import linalg
 
 from overheard.decoding.measurement import FLOOR
-from overheard.programs.response import FEWEST_EQUATIONS, Linearised, indicators
+from overheard.programs.response import FEWEST_EQUATIONS, Linearised, weights
 
 Array = NDArray[np.float64]
 
@@ -28,7 +28,7 @@ class Whitened:
     """Rounds' columns in units of their noise, turned so that they are orthogonal, the strongest
     first to be kept.
 
-    rows: (n (Z - 1), r); heard: (r,), the returned model less the simulated clients' mean;
+    rows: (n c, r); heard: (r,), the returned model less the simulated clients' mean;
     simulated: (S, r), each simulated client; energies for the fit (of what was left out, too);
     counted: equations that say how many records a slot takes.
     """
@@ -78,8 +78,7 @@ def whiten(one: Linearised, fitted: int) -> Whitened:
     many coordinates as are enough for that. The first give the centre of the others, all of them
     that of the model heard."""
     centre, early = one.left.mean(axis=0), one.left[:fitted].mean(axis=0)
-    weights = indicators(one.chosen, one.columns.shape[0] // one.chosen.shape[1] + 1)
-    told = np.asarray(weights @ one.columns, dtype=np.float64)
+    told = np.asarray(weights(one.points, one.chosen) @ one.columns, dtype=np.float64)
     targets = np.vstack([one.heard - centre, told + one.left - early])
     shown = (one.left[:fitted] - early) / np.sqrt(max(fitted - 1, 1))
     some = slice(None, None, max(1, len(centre) // FEWEST_EQUATIONS))

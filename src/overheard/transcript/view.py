@@ -19,11 +19,26 @@ import numpy as np
 
 from overheard.errors import ChooseAnotherAttack, DeclareKnowledge, GrantKnowledge
 from overheard.randomness import stream
-from overheard.transcript.knowledge import LISTENING, ClientProgram, LocalTraining
+from overheard.transcript.knowledge import (
+    LISTENING,
+    ClientProgram,
+    LocalTraining,
+    SummedReleases,
+    Sums,
+)
 from overheard.transcript.target import Target
 from overheard.transcript.threat import who_grants
 
 K = TypeVar("K")
+SUMMED: frozenset[type[Any]] = frozenset({Sums, SummedReleases})
+SAME_OF = {
+    ("attribute", False): ("max_entropy", "linear"),
+    ("attribute", True): ("sum_decode", "linear_sum"),
+    ("label", False): ("linear_decode", "linear_label"),
+    ("membership", False): ("candidate_decode", "linear_membership"),
+    ("local_model", False): ("structured", "own_release"),
+}
+"""What to ask instead, of networks and of programs, by the question and whether sums are heard."""
 
 
 @dataclass(frozen=True)
@@ -120,15 +135,20 @@ def launch(attack: Attack, view: View, seed: int) -> Any:
 
 def _as_described(attack: Attack, view: View) -> None:
     """Refuse an attack on networks where clients run a program, and the other way round."""
+    networks, programs = SAME_OF.get((attack.question, bool(SUMMED & attack.needs)), ("", ""))
     if LocalTraining in attack.needs and ClientProgram in view.kinds:
         family = view.know(ClientProgram).program.family
         raise ChooseAnotherAttack(
-            f"attacks networks; these clients run the program {family!r}: use 'linear'"
+            f"attacks networks; these clients run the program {family!r}: {_use(programs)}"
         )
     if ClientProgram in attack.needs and LocalTraining in view.kinds:
         raise ChooseAnotherAttack(
-            "attacks programs that train no network; these clients train one: use 'max_entropy'"
+            f"attacks programs that train no network; these clients train one: {_use(networks)}"
         )
+
+
+def _use(attack: str) -> str:
+    return f"use {attack!r}" if attack else "no attack of ours answers this question there"
 
 
 def _as_trained(attack: Attack, view: View) -> None:

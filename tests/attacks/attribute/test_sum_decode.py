@@ -9,14 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from overheard.attacks import front
 from overheard.attacks.attribute.sum_decode import SumDecode
+from overheard.attacks.stranger import beforehand
 from overheard.errors import ChooseAnotherAttack, FixData, GrantKnowledge
 from overheard.evaluation.audit import audit
 from overheard.evaluation.metrics import attribute_hits, calibration_error
 from overheard.federation.config import parse_config
 from overheard.federation.plan import plan
 from overheard.federation.simulate import simulate
-from overheard.transcript.knowledge import EverybodysRecords
+from overheard.transcript.knowledge import AuxiliaryData, EverybodysRecords
 from overheard.transcript.observe import observe
 from overheard.transcript.store import Recording
 from overheard.transcript.target import attribute
@@ -70,20 +72,57 @@ def test_noise_that_it_is_told_of_leaves_calibrated_doubt(tmp_path: Path) -> Non
     assert abs(sure - attribute_hits(guess, secret).mean()) < 0.25
 
 
-def test_what_it_cannot_read_it_refuses(tmp_path: Path) -> None:
-    run = summed(tmp_path / "run", epochs=2)
-    view = observe(run, SECURE_SERVER, attribute("c043"), "victim")
-    with pytest.raises(ChooseAnotherAttack, match="one full-batch step"):
-        launch(SumDecode(), view, 0)
+def test_mini_batches_and_epochs_behind_a_sum(tmp_path: Path) -> None:
+    """Three epochs of five batches, and a sum: not all, and it hardly claims more. A stranger would
+    know nearly as much of these pixels, and so there are no auxiliary records."""
+    run = summed(tmp_path / "run", hidden=16, batch_size=5, epochs=3, learning_rate=0.02)
+    hits, sure = [], []
+    for client in run.clients[:2]:
+        view = observe(run, SECURE_SERVER, attribute("c043"), client)
+        guess = launch(SumDecode(), view.narrowed(view.kinds - {AuxiliaryData}), 0)
+        assert "flag" not in guess.diagnostics
+        hits.append(attribute_hits(guess, run.truth()[client]["c043"]).mean())
+        sure.append(guess.probabilities.max(axis=1).mean())
+    assert np.mean(hits) > 0.8
+    assert abs(np.mean(sure) - np.mean(hits)) < 0.15
+
+
+def test_clients_of_whom_nothing_is_known_are_noise(tmp_path: Path) -> None:
+    """Three of five clients' records are known: far more than a stranger knows."""
+    run = summed(tmp_path / "run", hidden=64)
+    known, hits, sure, free = run.clients[:3], [], [], []
+    for client in known:
+        view = observe(run, SECURE_SERVER, attribute("c043"), client)
+        told, secret = view.know(EverybodysRecords), run.truth()[client]["c043"]
+        records, labels = {n: told.records[n] for n in known}, {n: told.labels[n] for n in known}
+        guess = launch(SumDecode(), view.knowing(EverybodysRecords(records, labels)), 0)
+        stranger = replace(guess, probabilities=beforehand(view, records[client], labels[client]))
+        hits.append(attribute_hits(guess, secret).mean())
+        free.append(attribute_hits(stranger, secret).mean())
+        sure.append(guess.probabilities.max(axis=1).mean())
+    assert np.mean(hits) > np.mean(free) + 0.08
+    assert abs(np.mean(sure) - np.mean(hits)) < 0.1
+
+
+def test_what_it_cannot_read_it_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    several = summed(tmp_path / "several", epochs=2)
+    monkeypatch.setattr(front, "UNKNOWNS", 1000)
+    with pytest.raises(ChooseAnotherAttack, match=r"1250 unknowns.*: each counts 10 times"):
+        launch(SumDecode(), observe(several, SECURE_SERVER, attribute("c043"), "victim"), 0)
     whole = summed(tmp_path / "whole")
     view = observe(whole, SECURE_SERVER, attribute("c043"), "victim")
     with pytest.raises(GrantKnowledge, match="EverybodysRecords"):
         launch(SumDecode(), view.narrowed(view.kinds - {EverybodysRecords}), 0)
     known = view.know(EverybodysRecords)
-    some = EverybodysRecords(
-        {"victim": known.records["victim"]}, {"victim": known.labels["victim"]}
-    )
-    with pytest.raises(FixData, match="are in the sums too"):
+    other = whole.clients[1]
+    some = EverybodysRecords({other: known.records[other]}, {other: known.labels[other]})
+    with pytest.raises(FixData, match="its records are not known"):
+        launch(SumDecode(), view.knowing(some), 0)
+    uneven = {**known.labels, other: known.labels[other][:20]}
+    records = {**known.records, other: known.records[other].take(np.arange(20))}
+    names = [n for n in whole.clients if n != whole.clients[0]]
+    some = EverybodysRecords({n: records[n] for n in names}, {n: uneven[n] for n in names})
+    with pytest.raises(ChooseAnotherAttack, match=r"\[20, 25\] records"):
         launch(SumDecode(), view.knowing(some), 0)
 
 

@@ -9,12 +9,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overheard.attacks.attribute.dense_measurement import summed_measurement
-from overheard.attacks.front import answer, candidate_inputs, refuse_many, refuse_unseen
+from overheard.attacks.attribute.partial_decode import PartialDecode
+from overheard.attacks.attribute.rehearsed_sums import Summed, decode_rehearsed
+from overheard.attacks.front import (
+    answer,
+    candidate_inputs,
+    refuse_many,
+    refuse_numbers,
+    refuse_unseen,
+)
 from overheard.attacks.stranger import beforehand
 from overheard.attacks.wire import spread
 from overheard.decoding.counts import decode_tied, same_rows
 from overheard.errors import ChooseAnotherAttack, FixData
 from overheard.programs.private import update_noise
+from overheard.programs.records import Records
 from overheard.transcript.guess import AttributeValues
 from overheard.transcript.knowledge import (
     AppliedDefence,
@@ -22,7 +31,10 @@ from overheard.transcript.knowledge import (
     AttributePrior,
     AuxiliaryData,
     EverybodysRecords,
+    Labels,
+    Link,
     LocalTraining,
+    PublicRecords,
     Sums,
 )
 from overheard.transcript.view import View
@@ -35,7 +47,8 @@ class SumDecode:
     """Reads the sum of all clients' updates, which is all that secure aggregation shows, as a
     linear measurement of the attribute of every record of every client, and solves for all of them
     together. A sum has as many numbers as one update and more unknowns: it hides its parts only
-    where the model is smaller than the federation.
+    where the model is smaller than the federation. Of several local steps what the path adds is
+    noise; so is who took part without being known, with auxiliary records' mean and covariance.
 
     Settings: ``rounds``, how many of the rounds heard are used (spread evenly).
     """
@@ -55,15 +68,11 @@ class SumDecode:
     def __call__(self, view: View, rng: np.random.Generator) -> AttributeValues:
         sums, recipe = view.know(Sums), view.know(LocalTraining).recipe
         everybody, domain = view.know(EverybodysRecords), view.know(AttributeDomain)
-        if not recipe.one_step or domain.spread:
-            raise ChooseAnotherAttack(
-                "reads one full-batch step a round of an attribute with few values"
-            )
+        refuse_numbers(domain)
         refuse_unseen(view)
         names = [name for name in sums.clients if name in everybody.records]
         if set(names) != set(sums.clients):
-            silent = ", ".join(set(sums.clients) - set(names))
-            raise FixData(f"the records of {silent} are not known, and they are in the sums too")
+            return among_strangers(view, rng)
         owner = np.repeat(np.arange(len(names)), [len(everybody.labels[n]) for n in names])
         refuse_many(len(owner) * (len(domain.values) - 1), "audit a smaller federation")
         candidates = np.concatenate(
@@ -75,35 +84,69 @@ class SumDecode:
             [beforehand(view, everybody.records[n], everybody.labels[n]) for n in names]
         )
         sizes = np.bincount(owner)
-        share = recipe.rate / sizes
+        steps = np.array([recipe.local_steps(int(m)) for m in sizes])
+        share = recipe.rate * steps / sizes
         told = view.know(AppliedDefence).noise_sd if AppliedDefence in view.kinds else 0.0
         blurred = np.array([told**2 + update_noise(recipe, int(m)) ** 2 for m in sizes])
         used = spread(len(sums), self.rounds)
-        thetas, totals, noise, weights = [], [], [], []
+        sent, thetas, totals, noise, weights = [], [], [], [], []
         for row in used.tolist():
-            heard = sums[row]
-            sent = heard.sent.astype(np.float64)
-            there = sums.participation[row]
-            thetas.append(sent)
+            heard, there = sums[row], sums.participation[row]
+            # of several steps all gradients are taken in the middle of the mean path
+            path = float(there @ (1 - 1 / steps)) / there.sum() ** 2 / 2
+            sent.append(heard.sent)
+            thetas.append(heard.sent.astype(np.float64) - path * heard.total)
             totals.append(heard.total)
             rounding = _rounding(heard.sent, heard.total, int(there.sum()), recipe.wire)
             noise.append(np.hypot(rounding, np.sqrt(there @ blurred)))
             weights.append((there * share)[owner])
-        measurement = summed_measurement(
-            recipe,
-            np.array(thetas),
-            np.array(totals),
-            np.array(noise),
-            candidates,
-            labels,
-            np.array(weights),
-        )
-        ties = same_rows(np.column_stack([candidates[0], labels, np.array(weights).T]))
-        posterior = decode_tied(measurement, ties, prior)
+        rounds = np.array(thetas), np.array(totals), np.array(noise)
+        weighed, known = np.array(weights), (candidates, labels)
+        ties = same_rows(np.column_stack([candidates[0], labels, weighed.T]))
+        notes: dict[str, float] = {}
+        if recipe.one_step:
+            measured = summed_measurement(recipe, *rounds, *known, weighed)
+            posterior = decode_tied(measured, ties, prior)
+        else:
+            summed = Summed(recipe, np.array(sent), *rounds, *known, weighed, owner, prior, ties)
+            posterior, notes = decode_rehearsed(summed, rng)
         mine = owner == names.index(view.client)
-        return answer(
-            view, replace(posterior, probabilities=posterior.probabilities[mine]), ties[mine]
+        own = replace(posterior, probabilities=posterior.probabilities[mine])
+        return answer(view, own, ties[mine], notes)
+
+
+def among_strangers(view: View, rng: np.random.Generator) -> AttributeValues:
+    """Some participants' records are not known: the sum taken for one client's who has them all.
+
+    Where all have equally many records the mean of their updates is that client's, and who is not
+    known is noise of auxiliary records' mean and covariance (`PartialDecode`).
+    """
+    sums, everybody = view.know(Sums), view.know(EverybodysRecords)
+    recipe, mine = view.know(LocalTraining).recipe, sums.clients.index(view.client)
+    first = int(sums.participation[:, mine].argmax())  # later rounds deviate in the same way
+    there = [sums.clients[column] for column in sums[first].participants]
+    names = [name for name in there if name in everybody.records]
+    if view.client not in names:
+        raise FixData(f"{view.client!r} took part in no round, or its records are not known")
+    sizes = [len(everybody.labels[name]) for name in names]
+    if len(set(sizes)) > 1 or recipe.private is not None or recipe.sends_gradient:
+        raise ChooseAnotherAttack(
+            f"participants have {sorted(set(sizes))} records; beside unknown clients it reads sums "
+            "of models of equally many records, not privately trained"
         )
+    sent, count = sums[first].sent[None], len(there)
+    returned = (sent - sums[first].total / count).astype(sent.dtype)
+    link = Link("model", sums.rounds[[first]], sent, returned, np.array([float(count * sizes[0])]))
+    columns = everybody.records[names[0]].columns
+    table = {c: np.concatenate([everybody.records[n][c] for n in names]) for c in columns}
+    labels = np.concatenate([everybody.labels[name] for name in names])
+    one = view.knowing(link, PublicRecords(Records(table)), Labels(labels))
+    if AppliedDefence in view.kinds:
+        told = view.know(AppliedDefence)
+        one = one.knowing(replace(told, noise_sd=told.noise_sd / np.sqrt(count)))
+    found = PartialDecode()(one, rng)
+    own = np.repeat(names, sizes) == view.client
+    return replace(found, probabilities=found.probabilities[own])
 
 
 def _rounding(sent: NDArray[Any], total: Array, clients: int, wire: str) -> Array:

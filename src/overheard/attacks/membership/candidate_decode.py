@@ -58,7 +58,7 @@ SHORT = 0.5
 """Length of an update, in units of simulated clients', below which (or above one over which) it was
 scaled, or another rule made it: fewer members would explain it, but their number is known."""
 CLEAR = 0.02
-"""Mean doubt about membership up to which the members' attribute is decoded."""
+"""Mean doubt about membership up to which one round suffices."""
 
 
 @dataclass(frozen=True)
@@ -187,15 +187,9 @@ class _Several:
             found = self._answer(rng)
         p = found.probabilities
         member = counted(1 - p[:, 0], self.count)
-        notes, attribute = found.notes, None
+        attribute = None
         if self.pool.domain is not None:
             given = (p[:, 1:] + 1e-12) / (p[:, 1:] + 1e-12).sum(axis=1, keepdims=True)
-            if not self._joint:
-                given = np.tile(self._shares, (len(p), 1))
-                if not found.flag and _doubt(member) < CLEAR:
-                    inside, decoded = self._values(member, rng)
-                    given[inside] = decoded.probabilities
-                    notes = {**notes, "attribute_fit": decoded.notes["fit"]}
             attribute = AttributeValues(given, self.pool.domain.values)
         both = np.column_stack([1 - member, member])
         return Membership(
@@ -204,35 +198,19 @@ class _Several:
             {
                 "method": found.method,
                 **flagged(found.flag, both),
-                **notes,
+                **found.notes,
                 "doubt": _doubt(member),
                 "parameters": self.recipe.model.size,
                 **tie_diagnostics(self.groups, both),
             },
         )
 
-    @property
-    def _joint(self) -> bool:
-        """Are members and their attribute one question? Full batches can be solved, and proven;
-        behind mini-batches the attribute of who may not be there is noise, and asked later."""
-        return self.recipe.full_batch or len(self.pool.inputs) == 1
-
-    @property
-    def _shares(self) -> Array:
-        return np.asarray(self.prior[1:] / self.prior[1:].sum())
-
     def _answer(self, rng: np.random.Generator) -> Answer:
-        """Absent, then present or each value: "absent" is one more candidate of every record."""
-        inputs, prior = self.pool.inputs, self.prior
-        variants: tuple[Array, Array] | tuple[()] = ()
-        if not self._joint:
-            variants = (inputs, self._shares)
-            inputs = np.tensordot(self._shares, inputs, 1)[None]
-            prior = np.array([prior[0], 1 - prior[0]])
-        inputs = np.concatenate([np.zeros_like(inputs[:1]), inputs])
+        """Absent, then each value: "absent" is one more candidate of every record."""
+        inputs = np.concatenate([np.zeros_like(self.pool.inputs[:1]), self.pool.inputs])
         labels = np.broadcast_to(self.pool.labels, inputs.shape[:2])
-        may = MayBe(inputs, labels, np.arange(len(inputs)) > 0, self.count, *variants)
-        priors = np.tile(prior, (len(self.pool.labels), 1))
+        may = MayBe(inputs, labels, np.arange(len(inputs)) > 0, self.count)
+        priors = np.tile(self.prior, (len(self.pool.labels), 1))
         client = Client(self.link, self.recipe, may, priors, self.groups)
         found = decode_training(client, rng)
         size = lengths(client, rng) if not self.link.noise_sd else np.ones(1)
@@ -240,16 +218,6 @@ class _Several:
         if not found.flag and strange:
             return replace(found, flag=POOR_FIT, notes={**found.notes, "fit": "poor"})
         return found
-
-    def _values(self, member: Array, rng: np.random.Generator) -> tuple[NDArray[np.int64], Answer]:
-        """Whoever is a member is known: what is left is the question about the attribute."""
-        inside = np.argsort(-member, kind="stable")[: self.count]
-        ties = np.unique(self.groups[inside], return_inverse=True)[1]
-        inputs = self.pool.inputs[:, inside]
-        labels = np.broadcast_to(self.pool.labels[inside], inputs.shape[:2])
-        there = MayBe(inputs, labels, np.ones(len(inputs), dtype=bool), self.count)
-        prior = np.tile(self._shares, (self.count, 1))
-        return inside, decode_training(Client(self.link, self.recipe, there, prior, ties), rng)
 
 
 def as_trained(recipe: Recipe, members: int) -> Recipe:

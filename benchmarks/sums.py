@@ -1,0 +1,128 @@
+"""Secure aggregation with several local steps, or among strangers: what does a sum still tell?
+
+    python benchmarks/sums.py [--seeds 3]
+
+Five clients of 25 digits each, pixel c043 (dark or not) unknown, a network of 64 units, 4 rounds of
+which only sums are heard. Writes benchmarks/sums.json, a row for each way of training and seed: the
+share of the asked clients' records whose value is guessed right, the decoder's own certainty, and
+what a stranger with the auxiliary records guesses right; the same without auxiliary records, beside
+the majority's share; and processor seconds. What is there is kept.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from overheard import Recording, launch, parse_config, plan, simulate
+from overheard.attacks.attribute.sum_decode import SumDecode
+from overheard.attacks.stranger import beforehand
+from overheard.code_digest import code_of, stands_on
+from overheard.evaluation.metrics import attribute_hits
+from overheard.transcript.knowledge import AuxiliaryData, EverybodysRecords
+from overheard.transcript.observe import observe
+from overheard.transcript.target import attribute
+from overheard.transcript.threat import SECURE_SERVER
+
+OUT = Path(__file__).with_suffix(".json")
+COMMAND = "python benchmarks/sums.py"
+COLUMN, FIRST_SEED = "c043", 200
+
+
+class Way(NamedTuple):
+    """How clients train, and of how many of the five the records are known."""
+
+    training: dict[str, Any]
+    known: int = 5
+
+
+WAYS = {
+    "one step": Way({"learning_rate": 0.1}),
+    "one step, 4 of 5 known": Way({"learning_rate": 0.1}, 4),
+    "one step, 3 of 5 known": Way({"learning_rate": 0.1}, 3),
+    "one step, 1 of 5 known": Way({"learning_rate": 0.1}, 1),
+    "5 epochs of full batches": Way({"learning_rate": 0.1, "epochs": 5}),
+    "batches of 5, 3 epochs": Way({"learning_rate": 0.1, "batch_size": 5, "epochs": 3}),
+    "batches of 5, 3 epochs, rate .02": Way({"learning_rate": 0.02, "batch_size": 5, "epochs": 3}),
+}
+
+
+def code() -> str:
+    """The digest of the code that the rows depend on."""
+    return code_of(
+        stands_on("overheard.attacks.attribute.sum_decode", "overheard.federation.simulate")
+    )
+
+
+def measured(recording: Recording, known: int, seed: int) -> dict[str, Any]:
+    """All clients whose records are known, each asked by itself."""
+    names = recording.clients[:known]
+    shares: dict[str, list[float]] = {}
+    flags: set[str] = set()
+    began = time.process_time()
+    for client in names:
+        view = observe(recording, SECURE_SERVER, attribute(COLUMN), client)
+        told, truth = view.know(EverybodysRecords), recording.truth()[client][COLUMN]
+        records, labels = {n: told.records[n] for n in names}, {n: told.labels[n] for n in names}
+        view = view.knowing(EverybodysRecords(records, labels))
+        guess = launch(SumDecode(), view, seed)
+        alone = launch(SumDecode(), view.narrowed(view.kinds - {AuxiliaryData}), seed)
+        before = replace(guess, probabilities=beforehand(view, records[client], labels[client]))
+        flags |= {one.diagnostics.get("flag", "") for one in (guess, alone)} - {""}
+        each = {
+            "right": attribute_hits(guess, truth).mean(),
+            "certainty": guess.probabilities.max(axis=1).mean(),
+            "stranger": attribute_hits(before, truth).mean(),
+            "right_without_auxiliary": attribute_hits(alone, truth).mean(),
+            "certainty_without_auxiliary": alone.probabilities.max(axis=1).mean(),
+            "majority": np.unique(truth, return_counts=True)[1].max() / len(truth),
+        }
+        for name, share in each.items():
+            shares.setdefault(name, []).append(float(share))
+    means = {name: float(np.mean(values)) for name, values in shares.items()}
+    return {**means, "flags": sorted(flags), "seconds": time.process_time() - began}
+
+
+def main() -> None:
+    """Run what is missing, and print the table."""
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("--seeds", type=int, default=3)
+    asked = parser.parse_args()
+    kept: dict[str, Any] = json.loads(OUT.read_text()) if OUT.exists() else {}
+    for name, way in WAYS.items():
+        for seed in range(FIRST_SEED, FIRST_SEED + asked.seeds):
+            key = f"{name}; seed {seed}"
+            if kept.get(key, {}).get("code") != code():
+                options = {"victim": 25, "participants": 5, "attributes": [COLUMN], "seed": seed}
+                config = {
+                    "seed": seed,
+                    "data": {"source": "digits", "options": options},
+                    "model": {"name": "mlp", "hidden": [64]},
+                    "training": {"rounds": 4, "weighting": "equal", **way.training},
+                    "defence": [{"name": "secure_sum"}],
+                }
+                with tempfile.TemporaryDirectory() as folder:
+                    made = simulate(plan(parse_config(config)), Path(folder) / "run")
+                    row = measured(Recording.open(made), way.known, seed)
+                kept[key] = {"command": COMMAND, "code": code(), **row}
+                OUT.write_text(json.dumps(kept, indent=1) + "\n")
+            row = kept[key]
+            print(
+                f"{key}: {row['right']:.3f} right at {row['certainty']:.3f}, stranger "
+                f"{row['stranger']:.3f}; without auxiliary records "
+                f"{row['right_without_auxiliary']:.3f} at "
+                f"{row['certainty_without_auxiliary']:.3f}, majority {row['majority']:.3f}; "
+                f"{row['seconds']:.1f} s, {row['flags'] or 'no flag'}",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()
