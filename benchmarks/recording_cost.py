@@ -4,6 +4,7 @@ A simulation of 20 rounds and 10 clients (Flower on Ray) runs recorded, and the 
 strategy's calls and the real grid's is the recorder's: reading messages, hashing, writing, fsync.
 Must hold: under 5% of the wall time of the run, or under 2 ms a message, whichever is larger. With
 ``--bare`` an unrecorded run stands beside it; the difference of two wall times is mostly noise.
+Writes benchmarks/recording_cost.json.
 
 Ray listens on every interface, so the program starts itself again where only loopback is there.
 """
@@ -19,7 +20,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
@@ -27,36 +28,46 @@ os.environ.setdefault("FLWR_DISABLE_UPDATE_CHECK", "1")
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
-from flwr.clientapp import ClientApp
-from flwr.serverapp import Grid, ServerApp
-from flwr.serverapp.strategy import FedAvg
 
-from overheard.federation.recorders.flower import ListeningGrid
-from overheard.federation.recorders.listener import Listener
-from overheard.federation.recorders.live import Recorder
+from overheard.code_digest import code_of, stands_on
 
+if TYPE_CHECKING:
+    from flwr.app import Context, Message
+    from flwr.clientapp import ClientApp
+    from flwr.serverapp import Grid
+
+OUT = Path(__file__).with_suffix(".json")
 ROUNDS, CLIENTS = 20, 10
 SHARE, PER_MESSAGE = 0.05, 0.002
 INSIDE = "OVERHEARD_LOOPBACK_ONLY"
 
-client = ClientApp()
+
+def client_app() -> ClientApp:
+    from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
+    from flwr.clientapp import ClientApp
+
+    client = ClientApp()
+
+    @client.train()
+    def train(message: Message, context: Context) -> Message:
+        model = {n: a.numpy() for n, a in message.content.array_records["arrays"].items()}
+        after = {n: Array((np.tanh(a) + 0.01).astype(a.dtype)) for n, a in model.items()}
+        metrics = MetricRecord({"num-examples": 100, "loss": 1.0})
+        content = RecordDict({"arrays": ArrayRecord(after), "metrics": metrics})
+        return Message(content, reply_to=message)
+
+    return client
 
 
-@client.train()
-def train(message: Message, context: Context) -> Message:
-    model = {n: a.numpy() for n, a in message.content.array_records["arrays"].items()}
-    after = {n: Array((np.tanh(a) + 0.01).astype(a.dtype)) for n, a in model.items()}
-    metrics = MetricRecord({"num-examples": 100, "loss": 1.0})
-    return Message(RecordDict({"arrays": ArrayRecord(after), "metrics": metrics}), reply_to=message)
+class Clock:
+    """A grid that passes calls on and adds up how long messages take."""
 
-
-class Clock(Grid):
-    """Passes calls on and adds up how long they take."""
-
-    def __init__(self, grid: Grid) -> None:
+    def __init__(self, grid: Any) -> None:
         self._grid = grid
         self.seconds = 0.0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._grid, name)
 
     def _timed(self, call: Any, *args: Any, **options: Any) -> Any:
         begin = time.perf_counter()
@@ -74,23 +85,17 @@ class Clock(Grid):
     def send_and_receive(self, messages: Any, *, timeout: float | None = None) -> Any:
         return self._timed(self._grid.send_and_receive, messages, timeout=timeout)
 
-    def set_run(self, run: Any) -> None:
-        self._grid.set_run(run)
-
-    @property
-    def run(self) -> Any:
-        return self._grid.run
-
-    def create_message(self, *args: Any, **options: Any) -> Message:
-        return self._grid.create_message(*args, **options)
-
-    def get_node_ids(self) -> Any:
-        return self._grid.get_node_ids()
-
 
 def simulate(width: int, path: Path | None) -> dict[str, float]:
     """Wall time of the strategy and, if recorded, how much of it was the recorder's."""
+    from flwr.app import Array, ArrayRecord
+    from flwr.serverapp import ServerApp
+    from flwr.serverapp.strategy import FedAvg
     from flwr.simulation import run_simulation
+
+    from overheard.federation.recorders.flower import ListeningGrid
+    from overheard.federation.recorders.listener import Listener
+    from overheard.federation.recorders.live import Recorder
 
     rng = np.random.default_rng(0)
     shapes = {"0.weight": (width, 100), "0.bias": (width,), "2.weight": (10, width)}
@@ -107,9 +112,9 @@ def simulate(width: int, path: Path | None) -> dict[str, float]:
             strategy.start(grid, ArrayRecord(model), num_rounds=ROUNDS)
             found["wall"] = time.perf_counter() - begin
             return
-        inner = Clock(grid)
+        inner: Any = Clock(grid)
         listening = ListeningGrid(inner, Listener(Recorder(path)))
-        outer = Clock(listening)
+        outer: Any = Clock(listening)
         before_end = time.perf_counter()
 
         def run() -> None:
@@ -123,15 +128,19 @@ def simulate(width: int, path: Path | None) -> dict[str, float]:
         found["recording"] = outer.seconds - inner.seconds + (end - before_end)
 
     options: dict[str, Any] = {"init_args": {"include_dashboard": False}}
-    run_simulation(app, client, num_supernodes=CLIENTS, backend_config=options)
+    run_simulation(app, client_app(), num_supernodes=CLIENTS, backend_config=options)
     return found
+
+
+def code() -> str:
+    """The digest of the code that the figures depend on."""
+    return code_of(stands_on("overheard.federation.recorders.flower"))
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--width", type=int, default=1000, help="hidden units of the model sent")
     parser.add_argument("--bare", action="store_true", help="run it without a recorder as well")
-    parser.add_argument("--out", type=Path, help="write the figures here, as JSON")
     options = parser.parse_args()
     if INSIDE not in os.environ:
         if not (shutil.which("unshare") and shutil.which("ip")):
@@ -153,9 +162,13 @@ def main() -> int:
     }
     for name, value in found.items():
         print(f"{name:<24} {value:.4g}")
-    if options.out is not None:
-        options.out.write_text(json.dumps(found, indent=1) + "\n")
     held = found["recording"] <= allowed
+    figures = {name: round(value, 4) for name, value in found.items()}
+    command = f"python benchmarks/recording_cost.py --width {options.width}"
+    row = {"command": command + " --bare" * options.bare, "code": code(), **figures, "held": held}
+    rows = json.loads(OUT.read_text()) if OUT.exists() else {}
+    rows[f"{options.width} units"] = row
+    OUT.write_text(json.dumps(rows, indent=1) + "\n")
     print("held" if held else "NOT HELD")
     return 0 if held else 1
 

@@ -11,8 +11,9 @@ from federations import generated_people, recorded
 from scripts import load
 
 from overheard.evaluation.audit import audit
+from overheard.evaluation.chance import Chance, exactly
 from overheard.evaluation.record import Replay, unfit_clients
-from overheard.evaluation.replay import Chance, exactly, replays
+from overheard.evaluation.replay import replays
 from overheard.evaluation.resume import Kept
 from overheard.federation.config import parse_config
 from overheard.federation.plan import plan

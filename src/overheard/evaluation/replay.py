@@ -12,18 +12,19 @@ evaluation, not an attack: it needs the secret records.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import t as student_t
 
 from overheard.attacks.wire import rounding, spread
-from overheard.errors import OverheardError
+from overheard.errors import FixRecording, OverheardError
 from overheard.evaluation.attempt import attempt
+from overheard.evaluation.chance import TINY, Chance, Outcome, exactly
+from overheard.evaluation.leaning import CLIENTS, PARAMETERS, SIMULATIONS, Heard, Labels, leaning
 from overheard.evaluation.record import Failed, Replay, Skipped
 from overheard.evaluation.resume import NOTHING_KEPT, Kept
 from overheard.programs.networks import network
@@ -43,43 +44,24 @@ Array = NDArray[np.float64]
 ROUNDS, REPLAYS, AGAIN = 8, 16, 64
 """Rounds of each client, evenly spread, replays of each, and replays of a client that is farther
 from these than any of them from the others: one of seventeen is, by chance."""
-CLOSE = 0.01
-"""What chance does not explain must be more than this part of the update's length."""
-CARELESS = 3.0
-"""How many standard deviations of rounding are no misfit."""
-FARTHER = 1.25
-"""A strange client is farther from its replays than any of them from the others, by this much."""
 FALSE = 1e-3
 """Chance that an audit calls any client strange that trained as declared, if readings were
 Gaussian; they are not quite, and ``reliability/replays.py`` counts how often it does."""
-SHRUNK = 0.1
-"""Part of a coordinate's variance that is taken from all: few replays know one poorly."""
 MOST_NUMBERS = 1 << 26
 """Numbers that the replays of a round may hold."""
 MOST_WORK = 2e10
 """Multiplications that the replays of one audit may cost."""
+LEANING_WORK = 5e9
+"""Those that simulations may cost by which other descriptions are looked at."""
 STEP_WORK = 2e5
 """What a local step costs beside its multiplications, in such units."""
-TINY, MOST_OFF = 1e-300, 1e9
+MOST_OFF = 1e9
 MOST_BYTES = 1 << 25
 """Of copies of a client's records that train together."""
 
 _HEARING = Threat("replay", frozenset({Link, AppliedDefence}), "")
 _TOLD = Threat("replay", frozenset({AppliedDefence}), "")
 _RELEASED = Threat("replay", frozenset({Releases}), "")
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """A client's messages beside their replays. ``strange``: farther than chance and rounding
-    explain. Of the round that tells most (``row``), in parts of its update's length: ``off``, how
-    far the message is from the mean replay, and ``by_chance``, how far the farthest replay is from
-    the others (0 where nothing is random)."""
-
-    strange: bool
-    row: int
-    off: float
-    by_chance: float
 
 
 def replays(
@@ -99,13 +81,21 @@ def replays(
         return tuple(repeated(recording, told, truth, client) for client in clients)
     budget = MOST_WORK
     found: list[Replay] = []
+
+    @cache
+    def leans() -> dict[str, str]:
+        some = [_Client(recording, told, truth, clients[k]) for k in spread(len(clients), CLIENTS)]
+        heard = [h for h in (one.heard(LEANING_WORK / len(some)) for one in some) if h is not None]
+        found = attempt(lambda: leaning(heard, told, truth), "", "", None) if heard else None
+        return found if isinstance(found, dict) else {}
+
     for done, client in enumerate(clients):
         one = _Client(recording, told, truth, client)
         rounds, cost = one.affordable(budget / (len(clients) - done))
         budget -= cost
         if done % share[1] != share[0]:
             continue
-        replayed = partial(one.replayed, rounds, FALSE / len(clients), seed)
+        replayed = partial(one.replayed, rounds, FALSE / len(clients), seed, leans)
         parts = kept.parts(Replay, lambda replayed=replayed: [replayed()], client)  # type: ignore[misc]
         found += [part for part in parts if isinstance(part, Replay)]
     return tuple(found)
@@ -142,7 +132,7 @@ class _Client:
     def records(self) -> int:
         return sum(len(self.truth[c]) for c in self.together if c in self.truth)
 
-    def affordable(self, most: float) -> tuple[int, float]:
+    def affordable(self, most: float, times: int = REPLAYS + AGAIN) -> tuple[int, float]:
         """How many rounds to replay, and what that costs; none if one is too much."""
         recipe = self.recipe
         visited = recipe.epochs * self.records
@@ -150,41 +140,70 @@ class _Client:
             visited = recipe.steps * (recipe.batch_size or 1)
         once = 3.0 * visited * recipe.model.size * recipe.model.reuse
         step = 2 * recipe.local_steps(max(self.records, 1)) * STEP_WORK
-        if (REPLAYS + AGAIN) * recipe.model.size > MOST_NUMBERS:
+        if times * recipe.model.size > MOST_NUMBERS:
             return 0, 0.0
         for rounds in (ROUNDS, 3, 1):
-            cost = min(rounds, len(self.rounds)) * ((REPLAYS + AGAIN) * once + step)
+            cost = min(rounds, len(self.rounds)) * (times * once + step)
             if cost <= most:
                 return rounds, cost
         return 0, 0.0
 
-    def replayed(self, rounds: int, level: float, seed: int) -> Replay:
-        """The client's line in the record."""
-        reason = self._unreadable(rounds)
-        if reason:
-            return _unchecked(self.name, reason)
+    def ready(self, rounds: int) -> tuple[Link, Training]:
+        """What was heard in so many rounds, and how it came about; refused if nobody can say."""
+        if reason := self._unreadable(rounds):
+            raise FixRecording(reason)
         some = tuple(self.rounds[row] for row in spread(len(self.rounds), rounds))
+        heard = replace(self.recording, rounds=some)
+        alone = self.together == (self.name,)
+        view = observe(heard, _HEARING if alone else _TOLD, LOCAL_MODEL, self.name)
+        link = view.know(Link) if alone else _summed(heard, self.recipe)
+        defence = view.know(AppliedDefence) if AppliedDefence in view.kinds else AppliedDefence(())
+        labels = {c: self.recipe.target.encode(self.truth[c]) for c in self.together}
+        training = self.training(defence, self.told, labels)
+        if reason := unrepeatable(self.recipe, defence):
+            raise FixRecording(reason)
+        return link, training
+
+    def training(self, defence: AppliedDefence, told: Recipe, labels: Labels) -> Training:
+        """What it does by this description."""
+        inputs = tuple(encode(told.of(c).encoding, self.truth[c]) for c in self.together)
+        whose = tuple(labels[c] for c in self.together)
+        return Training(told.of(self.name), defence, inputs, whose)
+
+    def heard(self, most: float) -> Heard | None:
+        """To be asked which description its messages lean to; None where that is not to be had."""
         try:
-            heard = replace(self.recording, rounds=some)
-            alone = self.together == (self.name,)
-            view = observe(heard, _HEARING if alone else _TOLD, LOCAL_MODEL, self.name)
-            link = view.know(Link) if alone else _summed(heard, self.recipe)
-            inputs = tuple(encode(self.told.of(c).encoding, self.truth[c]) for c in self.together)
-            labels = tuple(self.recipe.target.encode(self.truth[c]) for c in self.together)
+            link, stated = self.ready(self.affordable(most, SIMULATIONS)[0])
+        except OverheardError:
+            return None
+        sent = link.sent.astype(stated.recipe.wire)
+
+        def simulated(told: Recipe, labels: Labels, row: int, times: int, seed: int) -> Array:
+            training = self.training(stated.defence, told, labels)
+            return training.updates(sent[row], times, stream(seed, "leaning", self.name, row))
+
+        summed = self.together != (self.name,)
+        if summed or stated.certain or sent.shape[1] > PARAMETERS:
+            return None
+        return Heard(self.name, link.updates(), rounding(link), simulated)
+
+    def replayed(
+        self, rounds: int, level: float, seed: int, leans: Callable[[], dict[str, str]]
+    ) -> Replay:
+        """The client's line in the record."""
+        try:
+            link, training = self.ready(rounds)
         except OverheardError as error:
             return _unchecked(self.name, str(error))
-        defence = view.know(AppliedDefence) if AppliedDefence in view.kinds else AppliedDefence(())
-        reason = unrepeatable(self.recipe, defence)
-        if reason:
-            return _unchecked(self.name, reason)
-        training = Training(self.recipe, defence, inputs, labels)
         rng = stream(seed, "replay", self.name)
         outcome = attempt(lambda: compared(training, link, level, rng), "", self.name, None)
         if isinstance(outcome, Failed | Skipped):
             return _unchecked(self.name, f"the replay ended in {outcome.reason}")
+        other = "" if outcome.strange or training.certain else leans().get(self.name, "")
         return Replay(
             client=self.name,
-            outcome="does not fit" if outcome.strange else "fits",
+            outcome="does not fit" if outcome.strange or other else "fits",
+            reason=other and f"random orders hide it, but its messages lean to {other}",
             rounds=tuple(link.rounds.tolist()),
             round=int(link.rounds[outcome.row]),
             off=min(outcome.off, MOST_OFF),
@@ -273,7 +292,7 @@ def certain(recipe: Recipe) -> bool:
 @dataclass(frozen=True)
 class Training:
     """Clients that train as declared and are heard as one, of whom there mostly is one: of each its
-    records, as the model sees them; and the defence."""
+    records, as the model sees them (labels (n,), or others every time); and the defence."""
 
     recipe: Recipe
     defence: AppliedDefence
@@ -292,12 +311,16 @@ class Training:
     def _of(
         self, x: Array, y: Array, sent: NDArray[Any], times: int, rng: np.random.Generator
     ) -> Array:
-        together = max(1, MOST_BYTES // max(x.nbytes, 1))
+        together, every = (
+            max(1, MOST_BYTES // max(x.nbytes, 1)),
+            np.broadcast_to(y, (times, len(x))),
+        )
         returned = []
         with np.errstate(over="ignore", invalid="ignore"):
             for begin in range(0, times, together):
                 copies = min(together, times - begin)
-                data = shards([x] * copies, [y] * copies, str(sent.dtype))
+                some = every[begin : begin + copies]
+                data = shards([x] * copies, [*some], str(sent.dtype))
                 returned.append(local_training(self.recipe, sent, data, rng).astype(np.float64))
             made = np.concatenate(returned)
             updates = made if self.recipe.sends_gradient else sent.astype(np.float64) - made
@@ -333,97 +356,3 @@ def compared(training: Training, link: Link, level: float, rng: np.random.Genera
         if not (chance.farthest() if times == REPLAYS else chance.strange(level)):
             break
     return chance.outcome(level)
-
-
-def exactly(update: Array, replay: Array, rounded: Array, row: int = 0) -> Outcome:
-    """A message (P,) beside the one replay there can be; ``rounded``: sd of its rounding (P,)."""
-    length = _length(update)
-    if not np.isfinite(replay).all():
-        return Outcome(True, row, np.inf, 0.0)
-    off = np.linalg.norm(update - replay)
-    explained = np.hypot(CLOSE * length, CARELESS * np.linalg.norm(rounded))
-    return Outcome(bool(off > explained), row, float(off / length), 0.0)
-
-
-class Chance:
-    """Messages beside replays that differ by chance, round after round.
-
-    Three readings of a client, in units of each coordinate's spread among the replays: how far its
-    messages are from the mean replays; how much longer they are along these, which a learning rate
-    or a number of epochs changes; and how far the mean of all its messages is, which other records
-    change in every round alike. Each replay is read against the others, in all rounds together.
-    """
-
-    def __init__(self, replays: int, parameters: int) -> None:
-        self.replays, self.rounds = replays, 0
-        # of the message first, then of each replay
-        self.squares = np.zeros(replays + 1)
-        self.along, self.certainty = np.zeros(replays + 1), np.zeros(replays + 1)
-        self.moved = np.zeros((replays + 1, parameters))
-        self.variance = np.zeros((replays + 1, parameters))
-        self.beyond = self.lengths = 0.0
-        self.offs: list[tuple[float, float]] = []
-
-    def add(self, update: Array, many: Array, rounded: Array) -> None:
-        """A round: the message (P,), its replays (R, P), and the sd of its rounding (P,)."""
-        count = self.replays
-        mean = many.mean(axis=0)
-        own = many - mean
-        total = (own**2).sum(axis=0)
-        scale = count / (count - 1)  # a replay is so much farther from the mean of the others
-        away = np.vstack([update - mean, scale * own])
-        means = np.vstack([mean, mean - own / (count - 1)])
-        left = np.vstack([total / (count - 1), (total - scale * own**2) / (count - 2)])
-        variance = (1 - SHRUNK) * left + SHRUNK * left.mean(axis=1, keepdims=True) + rounded**2
-        weights = 1 / np.maximum(variance, TINY)
-        self.squares += (away**2 * weights).mean(axis=1)
-        self.along += (away * means * weights).sum(axis=1)
-        self.certainty += (means**2 * weights).sum(axis=1)
-        self.moved += away
-        self.variance += variance
-        self.rounds += 1
-        length, apart = _length(update), np.linalg.norm(away, axis=1)
-        self.beyond += float(apart[0] ** 2 - np.mean(apart[1:] ** 2))
-        self.lengths += length**2
-        self.offs.append((float(apart[1:].max()) / length, float(apart[0]) / length))
-
-    def readings(self) -> Array:
-        """(1 + R, 3): of the message, then of each replay."""
-        straight = self.moved**2 / np.maximum(self.variance, TINY)
-        longer = np.abs(self.along) / np.maximum(self.certainty, TINY)
-        return np.stack(
-            [np.sqrt(self.squares / self.rounds), longer, np.sqrt(straight.mean(axis=1))], axis=1
-        )
-
-    def farthest(self) -> bool:
-        """Whether the client is farther than every replay, in any reading."""
-        own, *others = self.readings()
-        return bool((own > np.max(others, axis=0)).any())
-
-    def strange(self, level: float) -> bool:
-        """Whether a reading is larger than those of all replays, than Student's ``level`` allows
-        for one more of them, and by more than `CLOSE` of the updates."""
-        readings = self.readings()
-        own, others = readings[0], readings[1:]
-        allowed = student_t.ppf(1 - level / len(own), self.replays - 1) * np.sqrt(
-            1 + 1 / self.replays
-        )
-        most = np.maximum(
-            others.mean(axis=0) + allowed * others.std(axis=0, ddof=1), FARTHER * others.max(axis=0)
-        )
-        length = max(self.lengths, TINY)
-        matters = [
-            np.sqrt(max(self.beyond, 0.0) / length),
-            own[1],
-            np.linalg.norm(self.moved[0]) / np.sqrt(self.rounds * length),
-        ]
-        return bool(((own > most) & (np.array(matters) > CLOSE)).any())
-
-    def outcome(self, level: float) -> Outcome:
-        """The round that tells most is the one that leaves least to chance."""
-        by_chance, off, row = min((*offs, row) for row, offs in enumerate(self.offs))
-        return Outcome(self.strange(level), row, off, by_chance)
-
-
-def _length(update: Array) -> float:
-    return max(float(np.linalg.norm(update)), TINY)

@@ -27,7 +27,7 @@ def replay_words(audit: Audit) -> str:
         )
     sentences = []
     if unfit:
-        told = words.joined([f"{r.client} ({_off(r)})" for r in unfit], NAMED)
+        told = words.joined([f"{r.client} ({r.reason or _off(r)})" for r in unfit], NAMED)
         sentences.append(
             f"{len(unfit):,} of {all_} did not train as declared: replayed on their own records, "
             f"the recipe does not lead to what they returned: {told}. Records, encoding, "

@@ -66,11 +66,18 @@ def test_one_line_and_two_commands_end_in_a_report(
     names = {str(node): f"client {k}" for k, node in enumerate(here.NODES[:CLIENTS])}
     assert told["clients"] == names
 
-    words = ["--with", "flower/audit.toml", "--out", "audit", "--attack", "majority", "--no-rounds"]
-    done = workplace.overheard("audit", "flower", *words)
+    asked = ["--client", "client 1", "--attack", "max_entropy", "--attack", "majority"]
+    words = ["--with", "flower/audit.toml", "--out", "audit", *asked, "--no-rounds"]
+    done = workplace.overheard("audit", "flower", *words, "--no-coverage")
     assert done.returncode == 0, done.stderr
     audit = json.loads((folder / "audit" / "audit.json").read_text())
-    assert [replay["outcome"] for replay in audit["replays"]] == ["fits"] * CLIENTS
+    assert [replay["outcome"] for replay in audit["replays"]] == ["fits"]
+    assert audit["failed"] == audit["skipped"] == []
+    found = {finding["attack"]: finding for finding in audit["findings"]}
+    heard = found["max_entropy"]
+    assert heard["details"]["fit"] == "good"
+    assert heard["p_value"] < 0.05
+    assert heard["value"] > max(heard["imputation"], found["majority"]["value"])
     assert any("by its own mean and deviation" in note for note in audit["notes"])
     report = workplace.overheard("report", "audit/audit.json", "--out", "report.html")
     assert report.returncode == 0, report.stderr
