@@ -19,7 +19,7 @@ Federate = Callable[..., Recording]
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     now = [0.0]
-    monkeypatch.setattr(working.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr("overheard.working.time.monotonic", lambda: now[0])
     return now
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from overheard.evaluation.attempt import Pace, estimate, scope
+from overheard.evaluation.attempt import Pace, scope
 from overheard.evaluation.audit import AuditOptions, audit
 from overheard.transcript.threat import EAVESDROPPER
+from overheard.working import estimate
 
 
 def test_what_is_left_is_in_proportion_to_the_records() -> None:
