@@ -1,7 +1,7 @@
 """What do clients give away whose training has nothing random in it, or only what can be guessed?
 
     python benchmarks/orders.py [--known] [--full] [--rand] [--seeds] [--records 100 300 1000]
-                                [--only NAME ...]
+                                [--only NAME ...] [--sites SITE ...]
 
 Adult (needs the data), the attribute ``sex``, one message. ``--known``: batches of 32 in an order
 that is granted; a row a recipe and size, three clients each: the share guessed right, how many
@@ -223,6 +223,7 @@ def main() -> None:
     parser.add_argument("--seeds", action="store_true")
     parser.add_argument("--records", type=int, nargs="+", default=list(SIZES))
     parser.add_argument("--only", nargs="+", default=list(KNOWN), choices=list(KNOWN))
+    parser.add_argument("--sites", nargs="+", help="of RAND, if not all")
     asked = parser.parse_args()
     tables = ("known", "full", "rand", "seeds")
     wanted = [t for t in tables if getattr(asked, t)] or list(tables)
@@ -254,7 +255,7 @@ def main() -> None:
                 shown(f"{name}; {said}; {records} records", partial(known, name, records))
     if "rand" in wanted:
         data = randhie.load()
-        names = np.unique(data.records.columns[data.client]).tolist()
+        names = asked.sites or np.unique(data.records.columns[data.client]).tolist()
         for name, epochs, rate in product(names, EPOCHS, RATES):
             key = f"RAND; {epochs} epochs at rate {rate}; {name}"
             shown(key, partial(site, name, epochs, rate))
