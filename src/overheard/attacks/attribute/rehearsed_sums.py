@@ -26,13 +26,9 @@ from overheard.programs.recipe import Recipe
 from overheard.programs.training import local_training, shards
 
 Array = NDArray[np.float64]
-REHEARSED, JUDGED = 12, 4
-"""Simulated federations, whose mean is then known to a third of their spread, and those of them
-that are decoded: hundreds of records, which tell the temperature to a tenth."""
-
-OPEN = 0.3
-"""Share of the prior in the belief at which the second federations are drawn, as in
-`by_simulation`: a wrong first answer must not confirm itself."""
+REHEARSED = 12
+"""Simulated federations, whose mean is then known to a third of their spread; the first of them are
+decoded: hundreds of records, which tell the temperature to a tenth."""
 
 
 @dataclass(frozen=True)
