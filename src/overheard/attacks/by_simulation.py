@@ -199,7 +199,8 @@ class _Round:
         count, truth = len(states.slot), one.chosen
         self.white = white
         kept = np.einsum("nr,nr->r", white.rows, white.rows) > WEAK**2
-        apart = white.rows[:, kept].reshape(truth.shape[1], -1, int(kept.sum()))
+        people = truth.shape[1]
+        apart = white.rows[:, kept].reshape(people, len(white.rows) // people, int(kept.sum()))
         measured = Measurement(one.points @ apart, white.heard[kept])
         totals = white.simulated[-HELD:, kept]
         told = [np.tensordot(np.eye(count)[s], measured.features, 2) for s in truth[-HELD:]]
