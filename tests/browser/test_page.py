@@ -141,7 +141,7 @@ def test_a_column_named_like_a_script_stays_text(
     assert "<script>document.title" in seen.page.locator("#verdict").inner_text()
 
 
-@pytest.mark.parametrize(("width", "theme"), LOOKS)
+@pytest.mark.parametrize(("width", "theme"), [(360, "dark"), (1440, "light")])
 def test_axe_finds_nothing_serious(visit: Callable[..., Any], width: int, theme: str) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is missing")
     page = visit(width, theme).page
