@@ -12,7 +12,7 @@ from pathlib import Path
 
 SRC = Path(__file__).parents[1] / "src" / "overheard"
 PARAMETERS, LINES = 7, 450
-PACKAGE_LINES = 47_982
+PACKAGE_LINES = 47_979
 """Of all modules together; 26,000 are wanted."""
 CONSTANTS, UNEXPLAINED = 223, 0
 """Numbers in attacks/ and decoding/ that have a name at the top of a module (60 are wanted), and
