@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import random
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -48,8 +49,9 @@ def test_one_line_and_two_commands_end_in_a_report(
     monkeypatch.setattr(search, "BATCHES", (32, None))
     monkeypatch.setattr(search, "EPOCHS", (1,))
     monkeypatch.setattr(search, "MANY", 64)
+    random.seed(0)
     tabular.torch.manual_seed(0)
-    server, client = tabular.apps({"inputs": 4, "wide": 8}, CLIENTS, rounds=3)
+    server, client = tabular.apps({"inputs": 4, "wide": 8}, CLIENTS, rounds=8)
     server(here.in_process_grid(client, here.NODES[:CLIENTS]), here.context())
 
     given = ["--data", "adult.csv", "--target", "income", "--secret", "sex"]
