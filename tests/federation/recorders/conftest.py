@@ -14,6 +14,7 @@ QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
     "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ADDRESS": "local",  # a Ray of its own: not one that another program has started
 }
 NODES = (18446744073709551615, 9223372036854775808, 9223372036854775809, 3)
 """Ids that neither a float nor a signed integer of 64 bits holds."""
