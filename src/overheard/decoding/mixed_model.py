@@ -6,11 +6,11 @@ Rounds are not independent: a client's own records lean the same way in rounds t
 
     y | tau, gamma ~ N(gamma E tau, C(tau)),    E = diag(e) A,    gamma ~ N(1, 0.1^2),
     C(tau) = M + diag(s (1 - k diag(L)) A 1 + v A tau),
-    M = s k (A A') * L + offset (L + I - diag(L)) offset',
+    M = s k (A A') * L + doubt,
 
 with A who took part (T, N), * entry by entry, L the part of a client's correlation between rounds
-that is common to them, known from records from elsewhere (`persistence`), offset what is not known
-of the mean, which came from such records too, and v the variance of the target's own feature. s and
+that is common to them, known from records from elsewhere (`persistence`), doubt the covariance of
+the error of the mean, which came from such records too, and v the variance of the target's own feature. s and
 k are what clients differ by from those records: log-normal around 1, on a small grid. With
 probability one half nobody is positive, else the number of positive clients is Beta-binomial. tau
 is sampled (flips, and swaps of a positive with a negative) in several chains, which move in two
@@ -39,30 +39,31 @@ LEAST_OWN = 0.05
 
 @dataclass(frozen=True)
 class Evidence:
-    """What the rounds told: y, effect e, variance v, offset (each (T,)), participation (T, N).
+    """What the rounds told: y, effect e, variance v (each (T,)), participation (T, N).
 
-    ``offset`` is the standard deviation of the round's error of the mean, in units of y;
-    ``common`` (T, T) the part of an honest client's correlation that is common to two rounds.
+    ``doubt`` (T, T) is the covariance of the rounds' errors of the mean, in units of y; ``common``
+    (T, T) the part of an honest client's correlation that is common to two rounds.
     """
 
     y: Array
     effect: Array
     variance: Array
-    offset: Array
+    doubt: Array
     participation: Array
     common: Array
 
     def __post_init__(self) -> None:
         rounds = len(self.y)
-        shapes = {a.shape for a in (self.y, self.effect, self.variance, self.offset)}
-        square = self.common.shape == (rounds, rounds)
+        shapes = {a.shape for a in (self.y, self.effect, self.variance)}
+        square = self.common.shape == self.doubt.shape == (rounds, rounds)
         if shapes != {(rounds,)} or self.participation.shape[:1] != (rounds,) or not square:
             raise FixData(
                 f"evidence of {rounds} rounds beside {sorted(shapes)}, a participation of "
-                f"{self.participation.shape} and correlations of {self.common.shape}; give one "
+                f"{self.participation.shape}, correlations of {self.common.shape} and a doubt of "
+                f"{self.doubt.shape}; give one "
                 "number a round, a row of clients each and a correlation of every two"
             )
-        numbers = (self.y, self.effect, self.variance, self.offset, self.participation, self.common)
+        numbers = (self.y, self.effect, self.variance, self.doubt, self.participation, self.common)
         if not all(np.isfinite(a).all() for a in numbers):
             raise FixData("the evidence holds NaN or infinite numbers; leave those rounds out")
         if not np.isin(self.participation, (0, 1)).all():
@@ -184,10 +185,8 @@ def covariances(evidence: Evidence, pairs: Array) -> tuple[Array, Array]:
     a, common = evidence.participation, evidence.common
     share = np.diag(common)
     s, k = pairs[:, 0], pairs[:, 1]
-    doubt = common + np.diag(np.maximum(1 - share, 0))
-    doubt = doubt * np.multiply.outer(evidence.offset, evidence.offset)
     tiny = 1e-9 * np.eye(len(a))
-    between = (s * k)[:, None, None] * ((a @ a.T) * common) + doubt + tiny
+    between = (s * k)[:, None, None] * ((a @ a.T) * common) + evidence.doubt + tiny
     left = np.maximum(1 - k[:, None] * share, LEAST_OWN)
     return between, s[:, None] * left * a.sum(axis=1) + 1e-9
 

@@ -177,20 +177,46 @@ class Collected:
     participation: Array
 
     def evidence(self, rounds: int, target: int = 0) -> Evidence:
-        """What was told after so many rounds; the effect is smoothed over the rounds by then."""
+        """What was told after so many rounds; the effect is smoothed over the rounds by then.
+
+        So is what honest clients give, as far as neighbouring rounds differ by chance only: of
+        the held-out records' mean, the noise of one round's dropout.
+        """
         first = slice(0, rounds)
+        took_part, honest = self.participation[first], self.honest[first, target]
+        count = took_part.sum(axis=1)
+        common = common_part(self.answers[first, :, target])
+        doubt = common + np.diag(np.maximum(1 - np.diag(common), 0))
+        doubt = doubt * np.multiply.outer(*[self.offset[first, target] / count] * 2)
+        by_chance = chance_of(honest, doubt)
+
+        def calmed(values: Array) -> Array:
+            return values + by_chance * (smoothed(values) - values)
+
         return Evidence(
-            self.y[first, target],
+            self.y[first, target] + count * (honest - calmed(honest)),
             smoothed(self.effect[first, target]),
             smoothed(self.variance[first, target]),
-            self.offset[first, target],
-            self.participation[first],
-            common_part(self.answers[first, :, target]),
+            np.multiply.outer(count, count) * calmed(calmed(doubt).T),
+            took_part,
+            common,
         )
 
     def size(self, rounds: int, target: int = 0) -> float:
         """The mean effect in the first rounds: how far a holder stands out from one client."""
         return float(np.abs(self.effect[:rounds, target].mean()))
+
+
+def chance_of(values: Array, covariance: Array) -> float:
+    """The share of the values' roughness over rounds (T,) that errors of this covariance explain.
+
+    Roughness is the mean square of the second differences; fewer than three rounds have none.
+    """
+    if len(values) < 3:
+        return 0.0
+    rough = float((np.diff(values, 2) ** 2).mean())
+    expected = float(np.diag(np.diff(np.diff(covariance, 2, axis=0), 2, axis=1)).mean())
+    return min(1.0, expected / rough) if rough > 0 else 1.0
 
 
 def collect(made: Iterable[Reading], participation: Array) -> Collected:
