@@ -43,7 +43,8 @@ def heard(
     spread = (1 - lasting) * there.sum(axis=1) + variance * (there @ holds)
     y = y + np.sqrt(spread) * rng.normal(size=rounds)
     flat = np.ones(rounds)
-    return Evidence(y, effect * flat, variance * flat, 0.4 * flat, there, common)
+    doubt = 0.16 * (common + (1 - lasting) * np.eye(rounds))
+    return Evidence(y, effect * flat, variance * flat, doubt, there, common)
 
 
 def summed(evidence: Evidence) -> Array:

@@ -295,7 +295,7 @@ def _holders(rng: Rng) -> list[tuple[float, bool]]:
     spread = s * (1 - k * lasting) * there.sum(axis=1) + own * (there @ holds)
     y = y + np.sqrt(spread) * rng.normal(size=rounds)
     flat = np.ones(rounds)
-    evidence = Evidence(y, effect * flat, own * flat, 0 * flat, there, common)
+    evidence = Evidence(y, effect * flat, own * flat, 0 * common, there, common)
     found = posterior(evidence, rng, replace(model, persistent=(0.6, 1.0, 1.5)))
     return list(zip(found.probabilities, holds, strict=True))
 

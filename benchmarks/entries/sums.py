@@ -151,7 +151,8 @@ def evidence_for(sizes: Sizes) -> Any:
     y = takes_part @ (tau * 3.0 + lean) + rng.normal(size=rounds) * np.sqrt(takes_part.sum(1))
     few = np.full(rounds, 0.05)
     common = np.full((rounds, rounds), 0.09)
-    return Evidence(y, effect, few, few, takes_part.astype(np.float64), common), tau
+    doubt = 0.0025 * (common + 0.91 * np.eye(rounds))
+    return Evidence(y, effect, few, doubt, takes_part.astype(np.float64), common), tau
 
 
 def _mixed(sizes: Sizes, folder: Path) -> Job:

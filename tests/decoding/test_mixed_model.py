@@ -67,10 +67,10 @@ def simulated(
     leaning = np.linalg.cholesky(common) @ rng.normal(size=(rounds, clients))
     y = y + np.sqrt(s * k) * (a * leaning).sum(axis=1)
     y = y + rng.normal(size=rounds) * np.sqrt(s * (1 - lasting * k) * count + variance * (a @ tau))
-    doubt = np.linalg.cholesky(common + (1 - lasting) * np.eye(rounds))
-    y = y + 0.4 * doubt @ rng.normal(size=rounds)
+    doubt = 0.16 * (common + (1 - lasting) * np.eye(rounds))
+    y = y + np.linalg.cholesky(doubt) @ rng.normal(size=rounds)
     full = np.full(rounds, 1.0)
-    return Evidence(y, effect * full, variance * full, 0.4 * full, a, common), tau
+    return Evidence(y, effect * full, variance * full, doubt, a, common), tau
 
 
 def covariance(evidence: Evidence, s: float, k: float) -> np.ndarray:
@@ -78,8 +78,7 @@ def covariance(evidence: Evidence, s: float, k: float) -> np.ndarray:
     common, rounds = evidence.common, len(evidence.y)
     c = np.zeros((rounds, rounds))
     for t, u in product(range(rounds), repeat=2):
-        same = 1.0 if t == u else common[t, u]
-        c[t, u] = same * evidence.offset[t] * evidence.offset[u]
+        c[t, u] = evidence.doubt[t, u]
         for client in evidence.participation.T:
             own = 1.0 if t == u else k * common[t, u]
             c[t, u] += s * own * client[t] * client[u]
@@ -152,7 +151,8 @@ def test_sampling_finds_what_summing_over_all_sets_finds(
 def first(evidence: Evidence, rounds: int) -> Evidence:
     """What was told by then."""
     parts = {f.name: getattr(evidence, f.name)[:rounds] for f in fields(evidence)}
-    return Evidence(**{**parts, "common": evidence.common[:rounds, :rounds]})
+    square = {name: parts[name][:, :rounds] for name in ("common", "doubt")}
+    return Evidence(**{**parts, **square})
 
 
 def test_a_swap_draws_who_takes_the_place_by_the_odds() -> None:
@@ -311,13 +311,13 @@ def test_best_set_by_hand() -> None:
 def test_evidence_is_checked() -> None:
     one = np.ones(3)
     with pytest.raises(FixData, match="3 rounds"):
-        Evidence(one, one, one, one, np.ones((2, 4)), np.eye(3))
+        Evidence(one, one, one, np.eye(3), np.ones((2, 4)), np.eye(3))
     with pytest.raises(FixData, match="NaN"):
-        Evidence(one * np.nan, one, one, one, np.ones((3, 4)), np.eye(3))
+        Evidence(one * np.nan, one, one, np.eye(3), np.ones((3, 4)), np.eye(3))
     with pytest.raises(FixData, match="correlations of"):
-        Evidence(one, one, one, one, np.ones((3, 4)), np.eye(2))
+        Evidence(one, one, one, np.eye(3), np.ones((3, 4)), np.eye(2))
     with pytest.raises(FixData, match="took part"):
-        Evidence(one, one, one, one, np.full((3, 4), 0.5), np.eye(3))
+        Evidence(one, one, one, np.eye(3), np.full((3, 4), 0.5), np.eye(3))
 
 
 def test_gamma_is_the_posterior_mean_given_a_set() -> None:
