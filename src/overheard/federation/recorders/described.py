@@ -57,12 +57,17 @@ class DescribedTarget(Spec):
 
 
 class DescribedAudit(Spec):
-    """The secrets to ask about; of a named source by default its own sensitive columns."""
+    """The secrets to ask about; of a named source by default its own sensitive columns.
+
+    ``strangers``: a table of people who are no client's, or "held out": those whom the clients kept
+    for tests. Each client's records are mixed with them, and asked is who is the client's.
+    """
 
     attributes: tuple[Attribute, ...] | None = None
     bins: int | None = Field(default=None, ge=2, le=MOST_VALUES)
     label: bool = False
     group: str = ""
+    strangers: str = ""
 
 
 class DescribedProperty(Spec):
