@@ -28,6 +28,7 @@ from overheard.federation.recorders.described import (
     DescribedModel,
     DescribedProperty,
     Description,
+    Otherwise,
 )
 from overheard.federation.recorders.factory import image_of, layout_words, model_of
 from overheard.federation.simulate import client_shards, trained_on
@@ -117,6 +118,9 @@ def describe(
     elif description.audit.strangers:
         among = _only(dataset, set(names.values()))
         ready = replace(ready, strangers=_strangers(description, among, ready))
+    others = [_instead(description, other) for other in description.otherwise]
+    recipes = [settled(recording, other, dataset, trust_code)[1].recipe for other in others]
+    ready = replace(ready, otherwise=tuple(recipes))
     seed = recording.seed
     about = {
         **{key: value for key, value in recording.about.items() if key != "seed"},
@@ -126,6 +130,12 @@ def describe(
     }
     claims = chain(*description.defence).claims
     remarks = (*_silent(recording, names), *_own_scales(ready))
+    if recipes:
+        remarks = (
+            *remarks,
+            f"Which of {len(recipes) + 1} recipes the clients trained by is not known: attacks are "
+            "asked under each, and the answers that fit averaged.",
+        )
     with SideWriter(Path(out), SideHeader(recording.digest, names, about)) as writer:
         write_knowledge(writer, ready)
         if seed is not None:
@@ -155,6 +165,16 @@ def settled(
     if isinstance(ready.told, Program):
         return names, replace(ready, told=_program(ready.told, description))
     return names, replace(ready, told=_recipe(recording, description, given, ready))
+
+
+def _instead(description: Description, other: Otherwise) -> Description:
+    """The description with what may be as well in the place of what it says."""
+    parts = {}
+    for name in ("training", "data"):
+        part, changes = getattr(description, name), getattr(other, name)
+        content = {} if part is None else part.model_dump()
+        parts[name] = part and checked(type(part), content | changes, f"otherwise.{name}")
+    return description.model_copy(update={**parts, "otherwise": ()})
 
 
 def _program(planned: Program, description: Description) -> Program:
