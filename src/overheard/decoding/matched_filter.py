@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from overheard.errors import FixData
 
 Array = NDArray[np.float64]
-RIDGE, SHARE = 0.005, 1.0  # of the covariance: of its mean eigenvalue; smooth part to sample
+RIDGE = 0.005  # of the covariance's mean eigenvalue
 Moments = tuple[Array, Array, int]
 
 
@@ -148,25 +148,21 @@ def matched_filters(
     differences: Array,
     start: Array | None = None,
     iterations: int = 10,
-    ridge: float = RIDGE,
-    share: float = SHARE,
 ) -> Array:
     """Filters (P, k) for differences g_target - mean g (P, k), by preconditioned CG.
 
-    ``start``: the filters of the round before, from which a few iterations are enough. ``share``:
-    the weight of K beside Cov.
+    ``start``: the filters of the round before, from which a few iterations are enough.
     """
     average = float(around.variance.mean())
     if not average > 0:
         raise FixData("the auxiliary gradients do not vary; give records that differ")
-    shift = ridge * average
+    shift = RIDGE * average
 
     def apply(vectors: Array) -> Array:
-        smooth = share * around.kronecker(vectors, shift / share, 1)
-        return around.covariance_times(vectors) + smooth
+        return around.covariance_times(vectors) + around.kronecker(vectors, shift, 1)
 
     def precondition(vectors: Array) -> Array:
-        return around.kronecker(vectors, shift / (1 + share), -1) / (1 + share)
+        return around.kronecker(vectors, shift / 2, -1) / 2
 
     a = np.zeros_like(differences) if start is None else start.copy()
     residual = differences - apply(a) if start is not None else differences.copy()

@@ -10,15 +10,15 @@ Rounds are not independent: a client's own records lean the same way in rounds t
 
 with A who took part (T, N), * entry by entry, L the part of a client's correlation between rounds
 that is common to them, known from records from elsewhere (`persistence`), doubt the covariance of
-the error of the mean, which came from such records too, and v the variance of the target's own feature. s and
-k are what clients differ by from those records: log-normal around 1, on a small grid. With
-probability one half nobody is positive, else the number of positive clients is Beta-binomial. tau
-is sampled (flips, and swaps of a positive with a negative) in several chains, which move in two
-ways because either alone gets stuck (`mixed_chains`). As if v were spread over the clients, C
-without tau, gamma is integrated out and a step is cheap; a whole sweep of such steps is taken, or
-taken back, by what C(tau) says of where it leads (delayed acceptance, Christen and Fox 2005). And
-gamma and m ~ N(0, M) are drawn given tau; given them the rounds are independent, and a flip costs a
-sum over the client's rounds. Fewer rounds than clients will do.
+the error of the mean, which came from such records too, and v the variance of the target's own
+feature. s and k are what clients differ by from those records: log-normal around 1, on a small
+grid. With probability one half nobody is positive, else the number of positive clients is
+Beta-binomial. tau is sampled (flips, and swaps of a positive with a negative) in several chains,
+which move in two ways because either alone gets stuck (`mixed_chains`). As if v were spread over
+the clients, C without tau, gamma is integrated out and a step is cheap; a whole sweep of such steps
+is taken, or taken back, by what C(tau) says of where it leads (delayed acceptance, Christen and Fox
+2005). And gamma and m ~ N(0, M) are drawn given tau; given them the rounds are independent, and a
+flip costs a sum over the client's rounds. Fewer rounds than clients will do.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ class Evidence:
             raise FixData(
                 f"evidence of {rounds} rounds beside {sorted(shapes)}, a participation of "
                 f"{self.participation.shape}, correlations of {self.common.shape} and a doubt of "
-                f"{self.doubt.shape}; give one "
-                "number a round, a row of clients each and a correlation of every two"
+                f"{self.doubt.shape}; give one number a round, a row of clients each and a "
+                "correlation of every two"
             )
         numbers = (self.y, self.effect, self.variance, self.doubt, self.participation, self.common)
         if not all(np.isfinite(a).all() for a in numbers):

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from overheard.attacks.property.sums_heard import Adversary, Known
+from overheard.attacks.property.sums_heard import Adversary
 from overheard.decoding.matched_filter import (
     Block,
     background,
@@ -92,7 +92,8 @@ def readings(
     order = rng.permutation(len(adversary.auxiliary))
     parts = [adversary.auxiliary.take(order[b * size :][:size]) for b in range(settings.blocks)]
     others = adversary.auxiliary.take(order[settings.blocks * size :][:held_out])
-    repeated = _repeated(adversary.targets, settings.masks)
+    targets = adversary.targets
+    repeated = targets and targets.take(np.repeat(np.arange(len(targets)), settings.masks))
     memory = max(1, settings.memory) if adversary.draws else 1
     own_mean = _OwnMean(settings.masks, settings.memory if adversary.draws else 0)
     blocks: list[Block] = []
@@ -158,12 +159,6 @@ class _OwnMean:
             self.value = self.value + (mean - self.value) / min(self.added, self.most)
 
 
-def _repeated(targets: Known | None, times: int) -> Known | None:
-    if targets is None:
-        return None
-    return targets.take(np.repeat(np.arange(len(targets)), times))
-
-
 @dataclass(frozen=True)
 class Collected:
     """Readings of T rounds for k targets, each array (T, k); answers (T, n, k)."""
@@ -179,8 +174,7 @@ class Collected:
     def evidence(self, rounds: int, target: int = 0) -> Evidence:
         """What was told after so many rounds; the effect is smoothed over the rounds by then.
 
-        So is what honest clients give, as far as neighbouring rounds differ by chance only: of
-        the held-out records' mean, the noise of one round's dropout.
+        So is what honest clients give, as far as chance (dropout) is why rounds differ.
         """
         first = slice(0, rounds)
         took_part, honest = self.participation[first], self.honest[first, target]
@@ -210,12 +204,10 @@ class Collected:
 def chance_of(values: Array, covariance: Array) -> float:
     """The share of the values' roughness over rounds (T,) that errors of this covariance explain.
 
-    Roughness is the mean square of the second differences; fewer than three rounds have none.
+    Roughness is the sum of the squared second differences.
     """
-    if len(values) < 3:
-        return 0.0
-    rough = float((np.diff(values, 2) ** 2).mean())
-    expected = float(np.diag(np.diff(np.diff(covariance, 2, axis=0), 2, axis=1)).mean())
+    rough = float((np.diff(values, 2) ** 2).sum())
+    expected = float(np.trace(np.diff(np.diff(covariance, 2, axis=0), 2, axis=1)))
     return min(1.0, expected / rough) if rough > 0 else 1.0
 
 
