@@ -12,7 +12,12 @@ import pytest
 
 from overheard.attacks.property.baseline import Nobody
 from overheard.attacks.property.matched_filter import MatchedFilter, contribution, flagged
-from overheard.attacks.property.readings import FilterSettings, collect, readings
+from overheard.attacks.property.readings import (
+    Collected,
+    FilterSettings,
+    collect,
+    readings,
+)
 from overheard.attacks.property.sums_heard import adversary_of
 from overheard.decoding.mixed_chains import Posterior
 from overheard.decoding.mixed_model import Settings
@@ -197,8 +202,6 @@ def test_readings_know_their_scale(asked: Asked) -> None:
 
 
 def test_contribution_is_exact_where_sums_are(asked: Asked) -> None:
-    from overheard.attacks.property.readings import Collected
-
     rng = np.random.default_rng(0)
     a = (rng.random((60, 10)) < 0.4).astype(float)
     share = rng.normal(1, 0.7, 10)
@@ -207,6 +210,26 @@ def test_contribution_is_exact_where_sums_are(asked: Asked) -> None:
     flat = np.zeros((60, 1))
     told = Collected(y, flat, flat, flat + 1, honest, np.zeros((60, 2, 1), np.float32), a)
     np.testing.assert_allclose(contribution(told).mean, share, atol=1e-3)
+
+
+@pytest.mark.parametrize(("real", "left"), [(0.0, 0.25), (20.0, 0.95)])
+def test_the_noise_of_what_honest_clients_give_is_averaged_out(real: float, left: float) -> None:
+    """``doubt`` is the error's variance as it then is: little of it where rounds differ by chance
+    only, and all of it where they really differ."""
+    rng, rounds, n = np.random.default_rng(0), 200, 25
+    a = (rng.random((rounds, 10)) < 0.5).astype(float)
+    a[:, 0] = 1
+    count = a.sum(axis=1)[:, None]
+    noise = rng.normal(size=(rounds, 1)) / np.sqrt(n)
+    honest = real * rng.normal(size=(rounds, 1)) / np.sqrt(n) + noise
+    answers = rng.normal(size=(rounds, 400, 1)).astype(np.float32)
+    one = np.ones((rounds, 1))
+    told = Collected(-count * noise, one, one, count / np.sqrt(n), honest, answers, a)
+    evidence = told.evidence(rounds)
+    spread = np.mean((evidence.y / count[:, 0]) ** 2) * n
+    expected = np.mean(np.diag(evidence.doubt) / count[:, 0] ** 2) * n
+    assert abs(spread - left) < 0.2
+    assert expected == pytest.approx(spread, rel=0.35)
 
 
 def test_a_shard_of_nothing_is_refused() -> None:
