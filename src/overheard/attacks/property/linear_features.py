@@ -61,20 +61,6 @@ def above_half(probabilities: Array) -> NDArray[np.bool_]:
     return probabilities > 0.5 + ROUNDING
 
 
-def decided(view: View, probabilities: Array, told: Detected) -> ClientProperty:
-    """Who is above one half."""
-    return ClientProperty(
-        probabilities,
-        above_half(probabilities),
-        view.know(Sums).clients,
-        {
-            "rounds": len(told.overlaps),
-            "mean_overlap": float(told.overlaps.mean()),
-            **attendance(told.participation),
-        },
-    )
-
-
 @dataclass(frozen=True)
 class OnDetectors(ABC):
     """What the paper's four attacks share: detectors of all rounds, and what is made of them."""
@@ -89,7 +75,11 @@ class OnDetectors(ABC):
 
     def __call__(self, view: View, rng: np.random.Generator) -> ClientProperty:
         told = detected(view, self.detectors)
-        return decided(view, self.weigh(told), told)
+        probabilities = self.weigh(told)
+        details = {"rounds": len(told.overlaps), "mean_overlap": float(told.overlaps.mean())}
+        details |= attendance(told.participation)
+        chosen = above_half(probabilities)
+        return ClientProperty(probabilities, chosen, view.know(Sums).clients, details)
 
     @abstractmethod
     def weigh(self, told: Detected) -> Array:

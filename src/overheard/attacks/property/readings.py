@@ -202,10 +202,7 @@ class Collected:
 
 
 def chance_of(values: Array, covariance: Array) -> float:
-    """The share of the values' roughness over rounds (T,) that errors of this covariance explain.
-
-    Roughness is the sum of the squared second differences.
-    """
+    """Of the values' squared second differences (T,), the share that such errors explain."""
     rough = float((np.diff(values, 2) ** 2).sum())
     expected = float(np.trace(np.diff(np.diff(covariance, 2, axis=0), 2, axis=1)))
     return min(1.0, expected / rough) if rough > 0 else 1.0
