@@ -166,9 +166,9 @@ def effort(heard: Messages, sizes: Sequence[int]) -> Effort:
     once = _PASSES * float(np.mean(sizes)) * heard.sent.shape[1]
     room = MOST_WORK / once  # epochs on one message
     few = heard.spread(int(np.clip(room / (FEW * max(EPOCHS)), 1, 6)))
-    every = heard.spread(int(np.clip(_LONGER * room / MANY, 3, len(heard.sent))))
+    every = heard.spread(int(np.clip(4 * _LONGER * room / MANY, 3, len(heard.sent))))
     many = int(np.clip(_LONGER * room / len(every.sent), 2 * SOME, MANY))
-    moved = int(np.clip(room / MANY, *_MOVED))
+    moved = int(np.clip(4 * room / MANY, *_MOVED))
     return Effort(few, every, many, max(1, int(room / (FEW * len(few.sent)))), moved)
 
 
@@ -200,8 +200,8 @@ def search(structures: Sequence[Structure], heard: Messages) -> list[Fitted]:
     others = {id(f.structure): f.structure for f in begun if f.structure is not best[0].structure}
     for structure in [*others.values()][-able.moved :]:
         near += [moved(f, structure, able.heard) for f in best[: able.moved]]
-    final = _best(near, _WEIGHED)
-    for times in (SOME, able.many):
+    final = _best(near, max(_WEIGHED, able.moved))
+    for times in (able.many // 4, able.many):
         final = [weighed(f, able.heard, times) for f in final]
     most = max(f.evidence for f in final)
     names = list(OPTIMISERS)
