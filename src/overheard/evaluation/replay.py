@@ -83,11 +83,10 @@ def replays(
     found: list[Replay] = []
 
     @cache
-    def leans() -> dict[str, str]:
+    def leans() -> Mapping[str, str] | Failed | Skipped:
         some = [_Client(recording, told, truth, clients[k]) for k in spread(len(clients), CLIENTS)]
         heard = [h for h in (one.heard(LEANING_WORK / len(some)) for one in some) if h is not None]
-        found = attempt(lambda: leaning(heard, told, truth), "", "", None) if heard else None
-        return found if isinstance(found, dict) else {}
+        return attempt(lambda: leaning(heard, told, truth) if heard else {}, "", "", None)
 
     for done, client in enumerate(clients):
         one = _Client(recording, told, truth, client)
@@ -188,7 +187,11 @@ class _Client:
         return Heard(self.name, link.updates(), rounding(link), simulated)
 
     def replayed(
-        self, rounds: int, level: float, seed: int, leans: Callable[[], dict[str, str]]
+        self,
+        rounds: int,
+        level: float,
+        seed: int,
+        leans: Callable[[], Mapping[str, str] | Failed | Skipped],
     ) -> Replay:
         """The client's line in the record."""
         try:
@@ -199,11 +202,16 @@ class _Client:
         outcome = attempt(lambda: compared(training, link, level, rng), "", self.name, None)
         if isinstance(outcome, Failed | Skipped):
             return _unchecked(self.name, f"the replay ended in {outcome.reason}")
-        other = "" if outcome.strange or training.certain else leans().get(self.name, "")
+        found = {} if outcome.strange or training.certain else leans()
+        other, reason = "", ""
+        if isinstance(found, Failed | Skipped):
+            reason = f"not checked for descriptions that explain more: that ended in {found.reason}"
+        elif other := found.get(self.name, ""):
+            reason = f"random orders hide it, but its messages lean to {other}"
         return Replay(
             client=self.name,
             outcome="does not fit" if outcome.strange or other else "fits",
-            reason=other and f"random orders hide it, but its messages lean to {other}",
+            reason=reason,
             rounds=tuple(link.rounds.tolist()),
             round=int(link.rounds[outcome.row]),
             off=min(outcome.off, MOST_OFF),
