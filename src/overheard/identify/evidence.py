@@ -88,11 +88,12 @@ def replayed(recipe: Recipe, seen: Seen, heard: Messages, times: int, kind: str 
 
 
 def looked_at(heard: Messages) -> NDArray[np.int64]:
-    """The coordinates that are weighed where orders are random: of many, some that move."""
+    """The coordinates that are weighed where orders are random: of many, some that move at all
+    (those that moved far did so by chance, too, and would make any rate seem too low)."""
     size = heard.added.shape[1]
     if size <= 2 * COORDINATES:
         return np.arange(size)
-    moving = np.argsort(-(heard.added**2).sum(axis=0), kind="stable")[: size // 2]
+    moving = np.flatnonzero((heard.added != 0).any(axis=0))
     return np.sort(np.random.default_rng(0).permutation(moving)[:COORDINATES])
 
 
@@ -150,7 +151,8 @@ def evidence(
     told = [Orders(m, sd, pull).under(shares) for m, sd, pull in every]
     # to a rate a little larger a message answers by a little more of itself
     white = np.array([one.white(np.stack([added, 2 * one.mean]))
-                      for one, added in zip(told, heard.added[:, places], strict=True)])  # fmt: skip
+                      for one, added in zip(told, heard.added[:, places], strict=True)]
+                     )  # fmt: skip
     left, along, length = (np.einsum("mp,mp->m", white[..., i], white[..., j])
                            for i, j in ((0, 0), (0, 1), (1, 1)))  # fmt: skip
     off = float(along.sum() / max(length.sum(), _TINY)) if nearby else 0.0

@@ -38,7 +38,7 @@ MOST_WORK, _PASSES = 3e9, 6
 record: forward and backward, and what moves them about."""
 _LONGER = 20
 """The last few may take so many times as long."""
-_WEIGHED, _MOVED = 6, (3, 12)
+_WEIGHED, _MOVED = 4, (3, 12)
 """Recipes whose evidence is weighed with many orders; and those tried with other structures, of
 which there are as many: at least, and where that takes no time."""
 _STEPS = 8
@@ -78,7 +78,9 @@ class Structure:
             self._kept[id(heard)] = gradients(self.recipe, self.seen, heard)
         return self._kept[id(heard)]
 
-    _kept: dict[int, list[Array]] = field(default_factory=dict, compare=False, repr=False)
+    _kept: dict[int, list[Array]] = field(
+        default_factory=dict, init=False, compare=False, repr=False
+    )
 
 
 @dataclass(frozen=True)
@@ -192,14 +194,20 @@ def search(structures: Sequence[Structure], heard: Messages) -> list[Fitted]:
     sizes = [len(y) for y in structures[0].seen.labels]
     able = effort(heard, sizes)
     begun = _structures(structures, able.few, sizes)
-    found = _trainings(begun, able.few, sizes, able.epochs)
-    least = min(f.residual for f in found)
-    near = [f for f in found if f.residual <= _NEAR * max(least, _ROUNDING)]
-    best = _best([weighed(f, able.few, SOME) for f in near], 2 * able.moved)
-    near = [weighed(f, able.heard, 2 * SOME) for f in best]
-    others = {id(f.structure): f.structure for f in begun if f.structure is not best[0].structure}
-    for structure in [*others.values()][-able.moved :]:
-        near += [moved(f, structure, able.heard) for f in best[: able.moved]]
+    structure, near = min(begun, key=lambda f: f.residual).structure, list[Fitted]()
+    others = {id(f.structure): f.structure for f in begun if f.structure is not structure}
+    for again in ([*others.values()][-able.moved :], []):
+        found = _trainings(structure, begun, able.few, sizes, able.epochs)
+        least = _NEAR * max(min(f.residual for f in found), _ROUNDING)
+        best = [weighed(f, able.few, SOME) for f in found if f.residual <= least]
+        best = _best(best, 2 * able.moved)
+        near = [f for f in near if f.structure is not structure]
+        near += [weighed(f, able.heard, 2 * SOME) for f in best]
+        for other in again:
+            near += [moved(f, other, able.heard) for f in best[: able.moved]]
+        structure, last = _best(near, 1)[0].structure, structure
+        if structure is last:  # else trainings were compared where gradients point elsewhere
+            break
     final = _best(near, max(_WEIGHED, able.moved))
     for times in (able.many // 4, able.many):
         final = [weighed(f, able.heard, times) for f in final]
@@ -211,11 +219,10 @@ def search(structures: Sequence[Structure], heard: Messages) -> list[Fitted]:
 
 
 def _trainings(
-    begun: Sequence[Fitted], few: Messages, sizes: Sequence[int], most: int
+    structure: Structure, begun: Sequence[Fitted], few: Messages, sizes: Sequence[int], most: int
 ) -> list[Fitted]:
-    """Every optimiser and batch size with the structure that comes closest; of epochs more and more
-    as long as more of them come closer."""
-    structure = min(begun, key=lambda f: f.residual).structure
+    """Every optimiser and batch size with this structure; of epochs more and more as long as more
+    of them come closer."""
     known = {_family(f): f for f in begun if f.structure is structure}
     if structure.recipe.sends_gradient:
         return [*known.values()]
