@@ -41,6 +41,7 @@ from overheard.transcript.target import LOCAL_MODEL
 from overheard.transcript.threat import Threat
 
 Array = NDArray[np.float64]
+Leaning = Mapping[str, str] | Failed | Skipped
 ROUNDS, REPLAYS, AGAIN = 8, 16, 64
 """Rounds of each client, evenly spread, replays of each, and replays of a client that is farther
 from these than any of them from the others: one of seventeen is, by chance."""
@@ -84,7 +85,7 @@ def replays(
     found: list[Replay] = []
 
     @cache
-    def leans() -> Mapping[str, str] | Failed | Skipped:
+    def leans() -> Leaning:
         some = [_Client(recording, told, truth, clients[k]) for k in spread(len(clients), CLIENTS)]
         heard = [h for h in (one.heard(LEANING_WORK / len(some)) for one in some) if h is not None]
         return attempt(lambda: leaning(heard, told, truth) if heard else {}, "", "", None)
@@ -188,11 +189,7 @@ class _Client:
         return Heard(self.name, link.updates(), rounding(link), simulated)
 
     def replayed(
-        self,
-        rounds: int,
-        level: float,
-        seed: int,
-        leans: Callable[[], Mapping[str, str] | Failed | Skipped],
+        self, rounds: int, level: float, seed: int, leans: Callable[[], Leaning]
     ) -> Replay:
         """The client's line in the record."""
         try:
@@ -346,11 +343,8 @@ class Training:
     def _of(
         self, x: Array, y: Array, sent: NDArray[Any], times: int, rng: np.random.Generator
     ) -> Array:
-        together, every = (
-            max(1, MOST_BYTES // max(x.nbytes, 1)),
-            np.broadcast_to(y, (times, len(x))),
-        )
-        returned = []
+        together = max(1, MOST_BYTES // max(x.nbytes, 1))
+        every, returned = np.broadcast_to(y, (times, len(x))), []
         with np.errstate(over="ignore", invalid="ignore"):
             for begin in range(0, times, together):
                 copies = min(together, times - begin)
@@ -361,9 +355,7 @@ class Training:
             updates = made if self.recipe.sends_gradient else sent.astype(np.float64) - made
             if self.defence.clip_norm is not None:
                 lengths = np.linalg.norm(updates, axis=1, keepdims=True)
-                updates = updates * np.minimum(
-                    1, self.defence.clip_norm / np.maximum(lengths, TINY)
-                )
+                updates *= np.minimum(1, self.defence.clip_norm / np.maximum(lengths, TINY))
         return updates + rng.normal(0.0, self.defence.noise_sd, updates.shape)
 
 

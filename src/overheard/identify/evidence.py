@@ -8,7 +8,7 @@ mixed and scaled such that half of the replays are most likely under the other h
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -107,23 +107,16 @@ def gradients(recipe: Recipe, seen: Seen, heard: Messages) -> list[Array]:
     for sent, added, c in zip(heard.sent, heard.added, heard.client, strict=True):
         half = sent.astype(np.float64) + added / 2
         some = np.random.default_rng(0).permutation(len(seen.labels[c]))[:PULLING]
-        rows = net.rows(half, seen.inputs[c][some], seen.labels[c][some])
-        own = rows.columns(places)
-        own = own - own.mean(axis=0)
-        made.append(np.asarray(own, dtype=np.float64))
+        own = net.rows(half, seen.inputs[c][some], seen.labels[c][some]).columns(places)
+        made.append(np.asarray(own - own.mean(axis=0), dtype=np.float64))
     return made
 
 
 def evidence(
-    recipe: Recipe,
-    seen: Seen,
-    heard: Messages,
-    pulls: Sequence[Array],
-    times: int,
-    nearby: bool = True,
+    recipe: Recipe, seen: Seen, heard: Messages, times: int, nearby: bool = True
 ) -> tuple[Array, float]:
     """Log densities of the messages (M,), given that clients trained so, at the best rate nearby
-    (or at this one); and by how much its logarithm is off. ``pulls``: `gradients`."""
+    (or at this one); and by how much its logarithm is off."""
     if certain(recipe):
         exact = replayed(recipe, seen, heard, 1, "float64")[:, 0]
         plain = replayed(recipe, seen, heard, 1)[:, 0]
@@ -135,6 +128,7 @@ def evidence(
         return np.full(len(many), -np.inf), 0.0
     places = looked_at(heard)
     many, size, chosen = many[..., places], len(places), []
+    pulls = gradients(recipe, seen, heard)
     half, every = times // 2, [*zip(many, heard.rounded[:, places], pulls, strict=True)]
     some = every[:: -(-len(every) // _CHOOSING)]
     halves = [Orders(m[:half], sd, pull) for m, sd, pull in some]
@@ -157,9 +151,8 @@ def evidence(
                            for i, j in ((0, 0), (0, 1), (1, 1)))  # fmt: skip
     off = float(along.sum() / max(length.sum(), _TINY)) if nearby else 0.0
     squares = left - 2 * off * along + off**2 * length
-    return np.array(
-        [one.densities(x, wide, freedom) for one, x in zip(told, squares, strict=True)]
-    ), off
+    found = [one.densities(x, wide, freedom) for one, x in zip(told, squares, strict=True)]
+    return np.array(found), off
 
 
 class Shares(NamedTuple):

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overheard.evaluation.replay import certain
-from overheard.identify.evidence import Messages, Seen, evidence, gradients, replayed
+from overheard.identify.evidence import Messages, Seen, evidence, replayed
 from overheard.programs.recipe import Adam, Optimiser, Recipe, Sgd
 
 Array = NDArray[np.float64]
@@ -72,16 +72,6 @@ class Structure:
     seen: Seen
     description: Any = None
 
-    def pulls(self, heard: Messages) -> list[Array]:
-        """The `gradients` of its records, kept."""
-        if id(heard) not in self._kept:
-            self._kept[id(heard)] = gradients(self.recipe, self.seen, heard)
-        return self._kept[id(heard)]
-
-    _kept: dict[int, list[Array]] = field(
-        default_factory=dict, init=False, compare=False, repr=False
-    )
-
 
 @dataclass(frozen=True)
 class Fitted:
@@ -123,15 +113,12 @@ def fit_rate(
     on its logarithm converge in a few replays, until they are as short as ``close``; to rounding
     where nothing is random, unless that is rough."""
     weight = 1 / np.maximum((heard.added**2).sum(axis=1, keepdims=True), _TINY)
-    exact = close < _ROUGH and certain(recipe)
+    exact, times = close < _ROUGH and certain(recipe), 1 if certain(recipe) else times
     best, least, rate, step = recipe, np.inf, recipe.learning_rate, 0.0
     mean: Array | None = None
     for _ in range(2 * _STEPS if exact else _STEPS):
         tried = recipe.model_copy(update={"learning_rate": rate})
-        many = replayed(
-            tried, seen, heard, 1 if certain(recipe) else times, "float64" if exact else ""
-        )
-        now = many.mean(axis=1)
+        now = replayed(tried, seen, heard, times, "float64" if exact else "").mean(axis=1)
         if not np.isfinite(now).all():
             rate, mean = rate / 4, None
             continue
@@ -172,12 +159,6 @@ def effort(heard: Messages, sizes: Sequence[int]) -> Effort:
     many = int(np.clip(_LONGER * room / len(every.sent), 2 * SOME, MANY))
     moved = int(np.clip(4 * room / MANY, *_MOVED))
     return Effort(few, every, many, max(1, int(room / (FEW * len(few.sent)))), moved)
-
-
-def starting(recipe: Recipe, sizes: Sequence[int], known: Recipe) -> Recipe:
-    """The recipe at a rate to begin with: as far a way as another one goes."""
-    there, here = (way(r, sizes) for r in (known, recipe))
-    return recipe.model_copy(update={"learning_rate": known.learning_rate * there / here})
 
 
 def way(recipe: Recipe, sizes: Sequence[int]) -> float:
@@ -223,7 +204,7 @@ def _trainings(
 ) -> list[Fitted]:
     """Every optimiser and batch size with this structure; of epochs more and more as long as more
     of them come closer."""
-    known = {_family(f): f for f in begun if f.structure is structure}
+    known = {isinstance(f.recipe.optimiser, Adam): f for f in begun if f.structure is structure}
     if structure.recipe.sends_gradient:
         return [*known.values()]
     found = []
@@ -233,11 +214,13 @@ def _trainings(
             for epochs in (e for e in EPOCHS if e <= most):
                 chosen = {"optimiser": optimiser, "batch_size": batch, "epochs": epochs}
                 recipe = structure.recipe.model_copy(update=chosen)
-                if _family(recipe) not in known:
+                if (family := isinstance(optimiser, Adam)) not in known:
                     break  # its gradients go elsewhere
-                start = starting(recipe, sizes, known[_family(recipe)].recipe)
+                other = known[family].recipe  # to begin with, it goes as far a way
+                rate = other.learning_rate * way(other, sizes) / way(recipe, sizes)
+                start = recipe.model_copy(update={"learning_rate": rate})
                 now = Fitted(structure, name, *fit_rate(start, structure.seen, few, FEW))
-                known[_family(recipe)] = min(now, known[_family(recipe)], key=lambda f: f.residual)
+                known[family] = min(now, known[family], key=lambda f: f.residual)
                 found.append(now)
                 if now.residual > _CLOSE * last:
                     break
@@ -247,17 +230,14 @@ def _trainings(
 
 def _shortened(fitted: Fitted, able: Effort) -> Fitted:
     """At the rate of fewest digits that explains the messages as well: people write 0.001."""
-    rate, heard = fitted.recipe.learning_rate, able.heard
+    rate, seen = fitted.recipe.learning_rate, fitted.structure.seen
     for digits in range(1, 10 if certain(fitted.recipe) else 4):
         short = float(f"{rate:.{digits}g}")
         if abs(short / rate - 1) <= _SHORT:
-            tried = replace(
-                fitted, recipe=fitted.recipe.model_copy(update={"learning_rate": short})
-            )
-            seen, pulls = fitted.structure.seen, fitted.structure.pulls(heard)
-            found, _ = evidence(tried.recipe, seen, heard, pulls, able.many, nearby=False)
+            recipe = fitted.recipe.model_copy(update={"learning_rate": short})
+            found, _ = evidence(recipe, seen, able.heard, able.many, nearby=False)
             if found.sum() >= fitted.evidence - _LIKELIER / digits**2:
-                return tried
+                return replace(fitted, recipe=recipe)
     return fitted
 
 
@@ -301,20 +281,13 @@ def _structures(
                 rate = latest.get((name, batch), _BEGIN)
                 chosen = {"optimiser": OPTIMISERS[name], "batch_size": batch, "learning_rate": rate}
                 recipe = recipe.model_copy(update=chosen)
-            made.append(
-                Fitted(structure, name, *fit_rate(recipe, structure.seen, heard, 2, _ROUGH))
-            )
+            there = fit_rate(recipe, structure.seen, heard, 2, _ROUGH)
+            made.append(Fitted(structure, name, *there))
             latest[name, batch] = made[-1].recipe.learning_rate
     least = min(f.residual for f in made)
     close = {id(f.structure) for f in made if f.residual <= _CLOSE * max(least, _ROUNDING)}
     near = [f for f in made if f.residual <= _NEAR * max(least, _ROUNDING)]
     return sorted((f for f in near if id(f.structure) in close), key=lambda f: -f.residual)
-
-
-def _family(of: Fitted | Recipe) -> bool:
-    """Whether it is adaptive."""
-    recipe = of if isinstance(of, Recipe) else of.recipe
-    return isinstance(recipe.optimiser, Adam)
 
 
 def _best(found: Sequence[Fitted], most: int) -> list[Fitted]:
@@ -323,8 +296,7 @@ def _best(found: Sequence[Fitted], most: int) -> list[Fitted]:
 
 def weighed(fitted: Fitted, heard: Messages, times: int) -> Fitted:
     """With its evidence, and at the rate that has most."""
-    structure, recipe = fitted.structure, fitted.recipe
-    pulls = structure.pulls(heard)
-    found, off = evidence(recipe, structure.seen, heard, pulls, times)
+    recipe = fitted.recipe
+    found, off = evidence(recipe, fitted.structure.seen, heard, times)
     rate = recipe.learning_rate * float(np.exp(np.clip(off, -_MOST, _MOST)))
     return replace(fitted, messages=found, recipe=recipe.model_copy(update={"learning_rate": rate}))
