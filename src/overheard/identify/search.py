@@ -38,7 +38,7 @@ MOST_WORK, _PASSES = 3e9, 6
 record: forward and backward, and what moves them about."""
 _LONGER = 20
 """The last few may take so many times as long."""
-_WEIGHED, _MOVED = 4, (3, 12)
+_WEIGHED, _MOVED = 6, (3, 12)
 """Recipes whose evidence is weighed with many orders; and those tried with other structures, of
 which there are as many: at least, and where that takes no time."""
 _STEPS = 8
