@@ -30,15 +30,15 @@ from overheard.transcript.knowledge import (
 from overheard.transcript.view import View
 
 Array = NDArray[np.float64]
-LEARNED, REALISED = 12, 12
-"""Completions of a record with a value: those that its mean is made of, so that the mean's own
-error is a quarter of their spread; and how often what the records may be is realised: four times
-to learn from, four to judge by, four for simulated clients."""
+LEARNED = 12
+"""Completions of a record with a value that its mean is made of, so that the mean's own error is a
+quarter of their spread."""
+REALISED = LEARNED
+"""How often what the records may be is realised: four times to learn from, four to judge by, four
+for simulated clients."""
 DRAWS = LEARNED + REALISED
-NEAR = 1.5
-"""Donors among whom is drawn, for each draw: near, but not always the same."""
-LISTED, LEAST = 48, 4
-"""Alternatives of a record, and at least so many values of each column: of a number quantiles."""
+LISTED = 48
+"""Alternatives of a record: twice as many change nothing. Of a number, quantiles."""
 
 
 @dataclass(frozen=True)
@@ -58,11 +58,12 @@ class Completions:
 @dataclass(frozen=True)
 class Realised:
     """What the records may be, drawn `REALISED` times: inputs (D, m, d), labels (D, m), and which
-    candidate that is or is nearest to (D, m), value-major."""
+    candidate that is or is nearest to (D, m), value-major; exact: it is, always."""
 
     inputs: Array
     labels: Array
     states: NDArray[np.intp]
+    exact: bool = False
 
 
 @dataclass(frozen=True)
@@ -117,14 +118,14 @@ def _stated(
     def way(cells: Records, said: Any, weight: Any, untold: bool = False) -> Completions:
         inputs = encode_each(recipe.encoding, cells, domain.settings)
         numbers = np.broadcast_to(recipe.target.encode_values(said), inputs.shape[:2])
-        prior = np.reshape(weight, (-1, 1)) * beforehand(clean, cells, said)
+        prior = weight[:, None] * beforehand(clean, cells, said)
         return Completions(prior, inputs[:, None], numbers[:, None], untold)
 
     ways = [way(records, labels, np.ones(len(labels)))]
     if AuxiliaryData in view.kinds:
         known = view.know(AuxiliaryData)
         seen = [n for n in recipe.encoding.columns() if n in records.columns]
-        most = max(LEAST, LISTED // max(len(seen), 1))
+        most = LISTED // max(len(seen), 1) + 1
         for name in seen if wrong.cells else ():
             for value, odds in _values(known.records[name], records[name], wrong.cells, most):
                 column = np.repeat(np.asarray(value)[None], len(labels), axis=0)
@@ -160,25 +161,23 @@ def _realised(
     """The records with errors drawn, and which of the ways each is nearest to."""
     recipe, domain = told(view), view.know(AttributeDomain)
     records, labels = view.know(PublicRecords).records, view.know(Labels).values
-    listed = [one for one in ways if not one.untold]
+    listed = [one for one in ways if not one.untold]  # these come first
     prior = np.asarray(sum(one.prior for one in listed))
-    inputs, numbers, states = [], [], []
+    here, made = np.arange(len(labels)), []
     for _ in range(REALISED):
-        cells, said = records, labels
+        cells, said, value = records, labels, choose(prior, rng)
         if wrong != WrongCells():
             cells, said = with_errors(records, labels, wrong, view.know(AuxiliaryData), rng)
-        value = choose(prior, rng)
-        at = value, np.arange(len(labels))
-        inputs.append(encode_each(recipe.encoding, cells, domain.settings)[at])
-        numbers.append(np.asarray(recipe.target.encode_values(said)))
+        x = encode_each(recipe.encoding, cells, domain.settings)[value, here]
+        y = np.asarray(recipe.target.encode_values(said))
         apart = [
-            ((inputs[-1] - one.inputs[:, 0][at]) ** 2).sum(axis=1)
-            + (numbers[-1] - one.labels[:, 0][at]) ** 2
+            ((x - one.inputs[value, 0, here]) ** 2).sum(axis=1)
+            + (y - one.labels[value, 0, here]) ** 2
             for one in listed
         ]
-        # the listed ways come first
-        states.append(value * len(ways) + np.argmin(apart, axis=0))
-    return Realised(np.array(inputs), np.array(numbers), np.array(states))
+        made.append((x, y, value * len(ways) + np.argmin(apart, axis=0)))
+    x, y, states = (np.array(part) for part in zip(*made, strict=True))
+    return Realised(x, y, states, wrong == WrongCells())
 
 
 def choose(chances: Array, rng: np.random.Generator) -> NDArray[np.intp]:
@@ -234,7 +233,7 @@ def _donors(
     hidden = {**{name: known.records[name][0] for name in lacking}, **domain.settings[0]}
     mine = public_inputs(recipe, records, labels, hidden)
     theirs = public_inputs(recipe, known.records, None if labels is None else known.labels, hidden)
-    wanted = min(len(having), round(NEAR * DRAWS))
+    wanted = min(len(having), DRAWS)
     if mine.shape[1] and (lacking or labels is None):
         scale = StandardScaler().fit(theirs)
         near = NearestNeighbors(n_neighbors=wanted).fit(scale.transform(theirs[having]))

@@ -43,11 +43,11 @@ def people(may_be: Imagined, unknown: int, rng: np.random.Generator) -> People:
     ways, real, theirs = may_be.ways, may_be.realised, may_be.strangers
     (known, values), everybody = may_be.prior.shape, len(real.labels[0]) + unknown
     parts = min(len(theirs[1]) // 3, STRANGERS) if unknown and theirs is not None else 0
-    order = rng.permutation(len(theirs[1]))[: 3 * parts] if theirs is not None else slice(0)
     groups = [(w.inputs, w.labels, w.prior.T[:, None] / w.labels.shape[1]) for w in ways]
     groups.append((real.inputs, real.labels, 0.0))
     if parts and theirs is not None:
-        groups.append((theirs[0][order], theirs[1][order], unknown / (3 * parts)))
+        who = rng.permutation(len(theirs[1]))[: 3 * parts]
+        groups.append((theirs[0][who], theirs[1][who], unknown / (3 * parts)))
     labels = [np.ravel(of) for _, of, _ in groups]
     chances = [np.broadcast_to(c, of.shape).ravel() / everybody for _, of, c in groups]
     ends = np.cumsum([of.size for of in labels])
@@ -73,11 +73,12 @@ def people(may_be: Imagined, unknown: int, rng: np.random.Generator) -> People:
     ]
     stacked, here = sparse.vstack(means).tocsr(), np.arange(known)
     drawn = places[len(ways)]
-    apart = [picked(d) - stacked[s * known + here] for d, s in zip(drawn, real.states, strict=True)]
-    thirds = [
-        [a / np.sqrt(CLIENTS) for a in apart[n * CLIENTS :][:CLIENTS] if a.nnz] for n in (0, 1)
+    apart = [
+        (picked(one) - stacked[state * known + here]) / np.sqrt(CLIENTS)
+        for one, state in zip(drawn, real.states, strict=True)
+        if not real.exact
     ]
-    learned, judging = thirds
+    learned, judging = apart[:CLIENTS], apart[CLIENTS : 2 * CLIENTS]
     rest, pool = sparse.csr_matrix((1, total)), drawn[:0]
     if unknown:
         mine, others, pool = np.split(places[-1], 3) if parts else (places[0].ravel(),) * 3
@@ -89,15 +90,12 @@ def people(may_be: Imagined, unknown: int, rng: np.random.Generator) -> People:
             rows.append(sparse.diags(size) @ (picked(which) - repeated))
     judged = bool(judging) and (parts > 0 or not unknown)
     clients = [
-        np.bincount(
-            np.concatenate([d, rng.choice(pool, unknown) if unknown else []]).astype(int),
-            minlength=total,
-        )
-        for d in drawn[-CLIENTS:]
+        picked(np.concatenate([one, rng.choice(pool, unknown)]) if unknown else one).sum(axis=0)
+        for one in drawn[-CLIENTS:]
     ]
     candidates = len(means)
-    rows = np.arange(known * (candidates - 1)).reshape(-1, known).T.ravel()
-    differences = sparse.vstack([mean - means[0] for mean in means[1:]]).tocsr()[rows]
+    order = np.arange(known * (candidates - 1)).reshape(-1, known).T.ravel()
+    differences = sparse.vstack([mean - means[0] for mean in means[1:]]).tocsr()[order]
     own = np.arange(len(ways), candidates, len(ways)) - 1  # as stated, with another value
     sums = Sums(
         differences,
@@ -105,7 +103,7 @@ def people(may_be: Imagined, unknown: int, rng: np.random.Generator) -> People:
         sparse.csr_matrix(means[0].sum(axis=0)) + unknown * rest,
         listed(learned),
         listed(judging if judged else []),
-        listed([sparse.csr_matrix(c.astype(np.float64)) for c in clients] if judged else []),
+        listed([sparse.csr_matrix(one) for one in clients] if judged else []),
     )
     return People(
         np.concatenate([np.reshape(x, (-1, np.shape(x)[-1])) for x, _, _ in groups]),

@@ -12,11 +12,9 @@ from numpy.typing import NDArray
 from scipy.special import logit
 
 Array = NDArray[np.float64]
-HEATED, KEPT = 80, 80
-"""Sweeps while the evidence is let in, and those that are averaged: twice as many change accuracy
-and confidence by less than a point."""
-FIRST = 0.02
-"""Weight of the evidence in the first sweep: a record is then hardly seen above the prior."""
+SWEEPS = 80
+"""While the evidence is let in, and again as many that are averaged: three times as many change
+accuracy and confidence by less than a point."""
 ERRORS = (0.5, 50.0)
 """Errors that nobody spoke of, and records without, that are counted beforehand."""
 
@@ -44,10 +42,11 @@ def sampled(
     for i in range(records):
         left -= features[i, state[:, i]].T
     found, energy = np.zeros((chains, records, many)), np.zeros(chains)
-    for sweep in range(HEATED + KEPT):
+    for sweep in range(2 * SWEEPS):
         # a client's own noise may be larger: no less than what its chain leaves
         noise = np.maximum(np.einsum("rq,rq->q", left, left) / max(rank, 1), 1.0)
-        weight = min(1.0, FIRST ** (1 - sweep / (0.7 * HEATED))) / noise
+        # from a fiftieth, where a record is hardly seen above the prior
+        weight = min(1.0, 0.02 ** (1 - sweep / (0.7 * SWEEPS))) / noise
         odds = np.zeros((many, chains))
         if share:
             count = untold[state].sum(axis=1) + ERRORS[0]
@@ -57,13 +56,13 @@ def sampled(
             logits = before[i][:, None] + odds + weight * (features[i] @ left - lengths[i][:, None])
             p = np.exp(logits - logits.max(axis=0))
             p /= p.sum(axis=0)
-            if sweep >= HEATED:
+            if sweep >= SWEEPS:
                 found[:, i] += p.T
             state[:, i] = _drawn(p, rng)
             left -= features[i, state[:, i]].T
-        if sweep >= HEATED:
+        if sweep >= SWEEPS:
             energy += np.einsum("rq,rq->q", left, left)
-    return found / KEPT, energy / (KEPT * max(rank, 1))
+    return found / SWEEPS, energy / (SWEEPS * max(rank, 1))
 
 
 def _drawn(chances: Array, rng: np.random.Generator) -> NDArray[np.intp]:
