@@ -8,7 +8,8 @@ network two tables on which no decoder was tuned: wages of the Current Populatio
 (does somebody live in a city?) and of the General Social Survey (gender), whose label is a wage
 above the median (they are read from ``wages_cps`` in the data folder). Beside the rungs
 of `overheard.evaluation.rungs`: 90% of the records with and without 5% wrong cells; 30% and 10% of
-them; and 10% wrong labels that nobody speaks of, of all, 90% and 30% of the records. Writes benchmarks/knowledge_ladder.json,
+them; and 10% wrong labels that nobody speaks of, of all, 90% and 30% of the records.
+Writes benchmarks/knowledge_ladder.json,
 a row a case and seed: of each rung what an audit says of it (`overheard.evaluation.rungs.learned`)
 and, in bins by how sure, how many records there are and how many are right. Settings were fixed
 before these seeds were looked at; what is there is kept.
@@ -215,7 +216,8 @@ def main() -> None:
             figures = {k: fmean(r[k] for r in kept) for k in ("value", "confidence", "stranger")}
             print(
                 f"  {rung.name:14s} {figures['value']:.3f} (expects {figures['confidence']:.3f},"
-                f" calibration error {error:.3f}, by chance {chance:.3f}), stranger {figures['stranger']:.3f},"
+                f" calibration error {error:.3f}, by chance {chance:.3f}),"
+                f" stranger {figures['stranger']:.3f},"
                 f" certain {sum(r['certain'] for r in kept)}"
                 f" ({sum(r['certain_right'] for r in kept)} right),"
                 f" flagged {sum(bool(r['flag']) for r in found)} of {len(found)},"
