@@ -38,8 +38,7 @@ class People:
 
 
 def people(may_be: Imagined, unknown: int, rng: np.random.Generator) -> People:
-    """The list, and the sums. Without auxiliary records nothing judges: the unknown records are
-    like the known ones, and there are no others."""
+    """The list, and the sums. Without auxiliary records the unknown are like the known ones."""
     ways, real, theirs = may_be.ways, may_be.realised, may_be.strangers
     (known, values), everybody = may_be.prior.shape, len(real.labels[0]) + unknown
     parts = min(len(theirs[1]) // 3, STRANGERS) if unknown and theirs is not None else 0
@@ -81,14 +80,13 @@ def people(may_be: Imagined, unknown: int, rng: np.random.Generator) -> People:
     learned, judging = apart[:CLIENTS], apart[CLIENTS : 2 * CLIENTS]
     rest, pool = sparse.csr_matrix((1, total)), drawn[:0]
     if unknown:
-        mine, others, pool = np.split(places[-1], 3) if parts else (places[0].ravel(),) * 3
-        share = np.full(parts, 1 / parts) if parts else ways[0].prior.T.ravel() / known
-        rest = sparse.csr_matrix(share @ picked(mine))
-        size = np.sqrt(unknown * (1 + unknown / (parts or known)) * share)
+        thirds = np.split(places[-1], 3) if parts else (drawn[0, ::2], drawn[0, 1::2], drawn[0])
+        mine, others, pool = thirds
+        rest = sparse.csr_matrix(picked(mine).mean(axis=0))
         for rows, which in ((learned, mine), (judging, others)):
             repeated = sparse.csr_matrix(np.ones((which.size, 1))) @ rest
-            rows.append(sparse.diags(size) @ (picked(which) - repeated))
-    judged = bool(judging) and (parts > 0 or not unknown)
+            size = np.sqrt(unknown * (1 + unknown / mine.size) / which.size)
+            rows.append(size * (picked(which) - repeated))
     clients = [
         picked(np.concatenate([one, rng.choice(pool, unknown)]) if unknown else one).sum(axis=0)
         for one in drawn[-CLIENTS:]
@@ -102,8 +100,8 @@ def people(may_be: Imagined, unknown: int, rng: np.random.Generator) -> People:
         (here[:, None] * (candidates - 1) + own).ravel(),
         sparse.csr_matrix(means[0].sum(axis=0)) + unknown * rest,
         listed(learned),
-        listed(judging if judged else []),
-        listed([sparse.csr_matrix(one) for one in clients] if judged else []),
+        listed(judging),
+        listed([sparse.csr_matrix(one) for one in clients]),
     )
     return People(
         np.concatenate([np.reshape(x, (-1, np.shape(x)[-1])) for x, _, _ in groups]),
@@ -111,5 +109,5 @@ def people(may_be: Imagined, unknown: int, rng: np.random.Generator) -> People:
         np.concatenate(chances),
         sums,
         np.column_stack([way.prior[:, v] for v in range(values) for way in ways]),
-        real.states[-CLIENTS:] if judged else real.states[:0],
+        real.states[-CLIENTS:],
     )

@@ -38,7 +38,7 @@ class Sums:
     differences: (n, N), what a candidate adds beyond its record's first; asked: those (a,) that
     span the directions to look at; expected: (1, N), the message if all are their first;
     suppressed: deviations (b, N) that directions are made from; heldout: others (h, N) that judge
-    them, none if there are no others; clients: (s, N), simulated messages.
+    them; clients: (s, N), simulated messages.
     """
 
     differences: Any
@@ -49,10 +49,9 @@ class Sums:
     clients: Any
 
 
-def whitened(blocks: Iterable[Block], sums: Sums, sampled: float) -> tuple[Array, Array]:
+def whitened(blocks: Iterable[Block], sums: Sums) -> tuple[Array, Array]:
     """The differences (n, r), and the message and simulated ones less what is expected (1 + s, r),
-    in directions in which the noise is one. Where nothing judges, the noise has the covariance
-    ``sampled S + I``, S that of what is suppressed."""
+    in directions in which the noise is one."""
     basis = sparse.vstack([sums.differences[sums.asked], sums.suppressed])
     b, h, s = basis.shape[0], sums.heldout.shape[0], sums.clients.shape[0]
     repeated = sparse.csr_matrix(np.ones((s, 1))) @ sums.expected
@@ -70,9 +69,8 @@ def whitened(blocks: Iterable[Block], sums: Sums, sampled: float) -> tuple[Array
     kept = sizes > _RESOLVED * sizes[-1]
     white = vectors[:, kept] / np.sqrt(sizes[kept])
     learned = inner[:, len(sums.asked) : b].T @ white
-    filled, turn = linalg.eigh(learned.T @ learned)
-    white = white @ turn
+    white = white @ linalg.eigh(learned.T @ learned)[1]
     judged = ((inner[:, b:heard].T @ white) ** 2).sum(axis=0)
-    noise = judged + np.einsum("br,br->r", white, rounding @ white) if h else sampled * filled + 1
+    noise = judged + np.einsum("br,br->r", white, rounding @ white)
     made = inner[:, heard:].T @ (white / np.sqrt(noise))
     return made[1 + s :], made[: 1 + s]

@@ -2,14 +2,9 @@
 
 Some of the client's records may not be known at all; of the others some columns, or the label, may
 be missing, or a share of the cells may be wrong (`overheard.attacks.completions`). What a record
-adds beyond its mean is noise (`overheard.decoding.nuisance`), whose mean and covariance are those
-of auxiliary records. Without auxiliary records those of the known ones serve, each value of the
-attribute weighed by its probability, so that the mean's own error adds ``n_u^2 / n_k`` times the
-covariance, and nothing is left to judge the answer by.
-
-Few records show few directions of a covariance in tens of thousands of dimensions; for what they do
-not show, each dense layer has the product form ``E[delta delta'] x E[a a']`` mixed in, any other
-layer its variances.
+adds beyond what it is listed to be is noise (`overheard.decoding.nuisance`), whose mean and
+covariance are those of auxiliary records; without any, those of the known ones. A label that
+nobody calls wrong may be so all the same: how many are is learned (`overheard.decoding.chains`).
 """
 
 from __future__ import annotations
@@ -21,7 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from overheard.attacks.completions import Imagined, imagined
+from overheard.attacks.completions import imagined
 from overheard.attacks.deviations import People, people
 from overheard.attacks.front import answer, refuse_many, refuse_unseen
 from overheard.attacks.stranger import beforehand
@@ -35,7 +30,7 @@ from overheard.decoding.measurement import from_rows
 from overheard.decoding.nuisance import Block, whitened
 from overheard.decoding.tempering import temperature_of, tempered
 from overheard.errors import ChooseAnotherAttack, FixData
-from overheard.programs.gradient_rows import GradientRows, Outer
+from overheard.programs.gradient_rows import Outer
 from overheard.programs.private import client_rows
 from overheard.programs.recipe import Recipe
 from overheard.transcript.guess import AttributeValues
@@ -55,8 +50,6 @@ from overheard.transcript.view import View
 Array = NDArray[np.float64]
 
 
-LOOKED_AT = 500
-"""Parameters that tell how large deviations are, beside gradients: to a few per cent."""
 UNLIKE = 2.0
 """Noise beyond that of the simulated clients, in variance, that says that something is wrong."""
 ROUNDS = 3
@@ -67,11 +60,8 @@ ROUNDS = 3
 class PartialDecode:
     """Decodes a client of whom only a part is known: some of its records, some of their columns,
     with or without labels, with or without wrong cells. What is open adds noise of known mean and
-    covariance; the secret is filtered out of it (generalised least squares), the filter is judged
-    by deviations that it has not seen, and simulated clients say how far to believe it.
-
-    Settings: ``product``, the weight of the product form in the covariance. The first round heard
-    is used: what is open deviates in the same way in every round, so more add little.
+    covariance, judged by samples that its directions were not made from; chains sample what each
+    record may be, and simulated clients say how far to believe them.
     """
 
     name: ClassVar[str] = "partial_decode"
@@ -84,14 +74,9 @@ class PartialDecode:
         {Labels, AttributePrior, AuxiliaryData, AppliedDefence, WrongCells}
     )
 
-    product: float = 0.6
-
     def __call__(self, view: View, rng: np.random.Generator) -> AttributeValues:
         refuse_unseen(view)
-        return self.decoded(view, imagined(view, rng), rng)
-
-    def decoded(self, view: View, may_be: Imagined, rng: np.random.Generator) -> AttributeValues:
-        """The answer if the records may be this."""
+        may_be = imagined(view, rng)
         recipe, link = view.know(LocalTraining).recipe, heard(view)
         known = len(view.know(PublicRecords).records)
         unknown = _unknown(link, recipe, known)
@@ -100,8 +85,8 @@ class PartialDecode:
         # large networks have equations enough in one
         most = ROUNDS if link.sent.shape[1] < 1e4 / ROUNDS else 1
         link = only(link, np.unique(np.linspace(0, len(link.sent) - 1, most).astype(int)))
-        blocks = _blocks(link, recipe, everybody, known + unknown, self.product)
-        made, messages = whitened(blocks, everybody.sums, 1 - self.product)
+        blocks = _blocks(link, recipe, everybody, known + unknown)
+        made, messages = whitened(blocks, everybody.sums)
         features = np.zeros((known, everybody.prior.shape[1], made.shape[1]))
         features[:, 1:] = made.reshape(known, -1, made.shape[1])
         notes = {"known": known, "unknown": unknown, "coverage": known / (known + unknown)}
@@ -169,9 +154,7 @@ def _judged(
     return Posterior(p, float(left[0]), rank, prior.size - known, 0, True, "chains", flag), notes
 
 
-def _blocks(
-    link: Link, recipe: Recipe, everybody: People, records: int, product: float
-) -> Iterator[Block]:
+def _blocks(link: Link, recipe: Recipe, everybody: People, records: int) -> Iterator[Block]:
     """Gradients and message, whitened by a part of the deviations' covariance that has every
     direction, and rounding.
 
@@ -183,15 +166,14 @@ def _blocks(
     rows = [client_rows(recipe, one, everybody.inputs, everybody.labels) for one in models]
     targets = [list(r.blocks(u * scale)) for r, u in zip(rows, link.updates(), strict=True)]
     chances = everybody.chances
-    times = product * _times(rows[0], everybody)
     for number, layer in enumerate(rows[0].layers):
         same: list[Any] = [r.layers[number] for r in rows]
         heard_of = [np.asarray(t[number], np.float64) for t in targets]
         if not isinstance(layer, Outer):
             written = [of.explicit().astype(np.float64) for of in same]
             variance = _shrunk(chances @ written[0] ** 2, len(written[0]))
-            spread = times * variance + rounded
-            yield from _rounds(written, heard_of, spread, rounded, times * chances)
+            spread = records * variance + rounded
+            yield from _rounds(written, heard_of, spread, rounded, records * chances)
             continue
         a = [_fed(of) for of in same]
         delta = [of.errors.astype(np.float64) for of in same]
@@ -199,7 +181,7 @@ def _blocks(
         of_delta, turn_delta = _moments(delta[0], chances)
         a, delta = [one @ turn_a for one in a], [one @ turn_delta for one in delta]
         turned = [turn_delta.T @ target @ turn_a for target in heard_of]
-        spread = times * np.outer(of_delta, of_a) + rounded
+        spread = records * np.outer(of_delta, of_a) + rounded
         units = max(1, BLOCK // a[0].size)
         for start in range(0, len(of_delta), units):
             part = slice(start, start + units)
@@ -208,7 +190,7 @@ def _blocks(
                 for d, f in zip(delta, a, strict=True)
             ]
             parts = [target[part].ravel() for target in turned]
-            yield from _rounds(made, parts, spread[part].ravel(), rounded, times * chances)
+            yield from _rounds(made, parts, spread[part].ravel(), rounded, records * chances)
 
 
 def _fed(layer: Outer) -> Array:
@@ -227,14 +209,6 @@ def _rounds(
         apart = row - rows[0]
         spread = chances @ apart**2 + 2 * rounded
         yield apart / np.sqrt(spread), (target - targets[0]) / np.sqrt(spread), 2 * rounded / spread
-
-
-def _times(rows: GradientRows, everybody: People) -> float:
-    """How many whole gradients' squares all deviations together have."""
-    step = -(-rows.size // LOOKED_AT)
-    some = rows.columns(np.arange(0, rows.size, step)).astype(np.float64)
-    apart = everybody.sums.suppressed @ some
-    return float((apart**2).sum() / max((everybody.chances @ some**2).sum(), 1e-300))
 
 
 def _moments(v: Array, chances: Array) -> tuple[Array, Array]:
