@@ -72,7 +72,7 @@ TWINS = {
     "noisy.tilted": "noisy::a_secret_that_goes_with_the_features_is_not_noise",
     "noisy.learned_share": "noisy::the_share_of_a_client_unlike_the_population_is_learned",
     "chains.sampled": "chains::probabilities_are_those_of_enumeration",
-    "nuisance.whitened": "nuisance::unjudged_it_is_generalised_least_squares",
+    "nuisance.whitened": "nuisance::the_noise_in_a_direction_is_what_other_deviations_have_there",
     "tempering.tempered": "tempering::evidence_is_what_a_power_makes_of_it",
     "tempering.temperature_of": "tempering::what_is_surer_than_right_is_tempered",
     "expectation_propagation.match": "tempering::sites_match_the_moments",
