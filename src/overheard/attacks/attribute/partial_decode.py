@@ -50,7 +50,7 @@ from overheard.transcript.view import View
 Array = NDArray[np.float64]
 
 
-UNLIKE = 2.0
+UNLIKE = 4.0
 """Noise beyond that of the simulated clients, in variance, that says that something is wrong."""
 ROUNDS = 3
 """That are used, spread evenly: two more change less than a point."""
@@ -140,7 +140,7 @@ def _judged(
     power = temperature_of(answers, list(secrets), prior)
     calm = [tempered(p, prior, power) for p in answers]
     right = [float((p.argmax(axis=1) == s).mean()) for p, s in zip(calm, secrets, strict=True)]
-    unexplained = float(left[chains == 0].mean() / left[chains > 0].mean())
+    unexplained = float(left[chains == 0].mean() / left[chains > 0].max())
     notes = {
         "temperature": power,
         "unexplained": unexplained,
