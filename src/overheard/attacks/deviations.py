@@ -41,7 +41,9 @@ def people(may_be: Imagined, unknown: int, rng: np.random.Generator) -> People:
     """The list, and the sums. Without auxiliary records the unknown are like the known ones."""
     ways, real, theirs = may_be.ways, may_be.realised, may_be.strangers
     (known, values), everybody = may_be.prior.shape, len(real.labels[0]) + unknown
-    parts = min(len(theirs[1]) // 3, STRANGERS) if unknown and theirs is not None else 0
+    # two errors in a record, or a value between those listed: as if one in ten were a stranger
+    noisy = unknown if real.exact else max(unknown, known // 10)
+    parts = min(len(theirs[1]) // 3, STRANGERS) if noisy and theirs is not None else 0
     groups = [(w.inputs, w.labels, w.prior.T[:, None] / w.labels.shape[1]) for w in ways]
     groups.append((real.inputs, real.labels, 0.0))
     if parts and theirs is not None:
@@ -79,13 +81,13 @@ def people(may_be: Imagined, unknown: int, rng: np.random.Generator) -> People:
     ]
     learned, judging = apart[:CLIENTS], apart[CLIENTS : 2 * CLIENTS]
     rest, pool = sparse.csr_matrix((1, total)), drawn[:0]
-    if unknown:
+    if noisy:
         thirds = np.split(places[-1], 3) if parts else (drawn[0, ::2], drawn[0, 1::2], drawn[0])
         mine, others, pool = thirds
         rest = sparse.csr_matrix(picked(mine).mean(axis=0))
         for rows, which in ((learned, mine), (judging, others)):
             repeated = sparse.csr_matrix(np.ones((which.size, 1))) @ rest
-            size = np.sqrt(unknown * (1 + unknown / mine.size) / which.size)
+            size = np.sqrt(noisy * (1 + noisy / mine.size) / which.size)
             rows.append(size * (picked(which) - repeated))
     clients = [
         picked(np.concatenate([one, rng.choice(pool, unknown)]) if unknown else one).sum(axis=0)
@@ -95,9 +97,11 @@ def people(may_be: Imagined, unknown: int, rng: np.random.Generator) -> People:
     order = np.arange(known * (candidates - 1)).reshape(-1, known).T.ravel()
     differences = sparse.vstack([mean - means[0] for mean in means[1:]]).tocsr()[order]
     own = np.arange(len(ways), candidates, len(ways)) - 1  # as stated, with another value
+    # of errors, as many as there are strangers: else nothing looks where they show
+    some = rng.permutation(differences.shape[0])[: 0 if real.exact else parts]
     sums = Sums(
         differences,
-        (here[:, None] * (candidates - 1) + own).ravel(),
+        np.union1d((here[:, None] * (candidates - 1) + own).ravel(), some),
         sparse.csr_matrix(means[0].sum(axis=0)) + unknown * rest,
         listed(learned),
         listed(judging),
