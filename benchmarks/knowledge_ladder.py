@@ -23,6 +23,7 @@ import gzip
 import json
 import os
 import tempfile
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
@@ -155,8 +156,8 @@ def rung_of(view: View, case: Case, rung: Rung, seed: int, truth: np.ndarray) ->
     return found.model_dump(mode="json", exclude={"rung", "words", "client"}) | {"bins": bins}
 
 
-def measured(name: str, seed: int) -> dict[str, dict[str, Any]]:
-    """All rungs of a case, by their names."""
+def measured(name: str, seed: int, there: Collection[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The rungs of a case that are not there yet, each with its name."""
     case = CASES[name]
     content = {
         "seed": seed,
@@ -170,7 +171,9 @@ def measured(name: str, seed: int) -> dict[str, dict[str, Any]]:
         recording = Recording.open(run)
         view = observe(recording, EAVESDROPPER, attribute(case.column), "client")
         truth = view.know(AttributeDomain).positions(recording.truth()["client"])
-        return {rung.name: rung_of(view, case, rung, seed, truth) for rung in LADDER}
+        for rung in LADDER:
+            if rung.name not in there:
+                yield rung.name, rung_of(view, case, rung, seed, truth)
 
 
 def calibration(rows: list[dict[str, Any]]) -> tuple[float, float]:
@@ -205,8 +208,12 @@ def main() -> None:
         keys = [f"{name}; seed {FIRST_SEED + number}" for number in range(options.seeds)]
         for key in keys:
             if rows.get(key, {}).get("code") != today:
-                rungs = measured(name, int(key.split()[-1]))
-                rows[key] = {"command": COMMAND, "code": today, "rungs": rungs}
+                rows[key] = {"command": COMMAND, "code": today, "rungs": {}}
+            rungs = rows[key]["rungs"]
+            if len(rungs) == len(LADDER):
+                continue
+            for rung_name, row in measured(name, int(key.split()[-1]), tuple(rungs)):
+                rungs[rung_name] = row
                 OUT.write_text(json.dumps(rows, indent=1) + "\n")
         print(name)
         for rung in LADDER:
