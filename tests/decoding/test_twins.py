@@ -71,6 +71,7 @@ TWINS = {
     "noisy.few_equations": "noisy::a_secret_that_goes_with_the_features_is_not_noise",
     "noisy.tilted": "noisy::a_secret_that_goes_with_the_features_is_not_noise",
     "noisy.learned_share": "noisy::the_share_of_a_client_unlike_the_population_is_learned",
+    "chains.choose": "chains::probabilities_are_those_of_enumeration",
     "chains.sampled": "chains::probabilities_are_those_of_enumeration",
     "nuisance.whitened": "nuisance::the_noise_in_a_direction_is_what_other_deviations_have_there",
     "tempering.tempered": "tempering::evidence_is_what_a_power_makes_of_it",

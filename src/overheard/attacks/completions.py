@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overheard.attacks.stranger import beforehand, public_inputs, told, with_errors
-from overheard.decoding.chains import ERRORS
+from overheard.decoding.chains import ERRORS, choose
 from overheard.decoding.counts import same_rows
 from overheard.errors import GrantKnowledge
 from overheard.programs.records import Records, encode, encode_each
@@ -165,7 +165,7 @@ def _realised(
     prior = np.asarray(sum(one.prior for one in listed))
     here, made = np.arange(len(labels)), []
     for _ in range(REALISED):
-        cells, said, value = records, labels, choose(prior, rng)
+        cells, said, value = records, labels, choose(prior.T, rng)
         if wrong != WrongCells():
             cells, said = with_errors(records, labels, wrong, view.know(AuxiliaryData), rng)
         x = encode_each(recipe.encoding, cells, domain.settings)[value, here]
@@ -178,12 +178,6 @@ def _realised(
         made.append((x, y, value * len(ways) + np.argmin(apart, axis=0)))
     x, y, states = (np.array(part) for part in zip(*made, strict=True))
     return Realised(x, y, states, wrong == WrongCells())
-
-
-def choose(chances: Array, rng: np.random.Generator) -> NDArray[np.intp]:
-    """One choice of each row, by its probabilities."""
-    total = chances.cumsum(axis=1)
-    return np.asarray((total > total[:, -1:] * rng.random((len(chances), 1))).argmax(axis=1))
 
 
 def _drawn(
@@ -208,7 +202,7 @@ def _drawn(
         np.reshape(targets, shape),
         beforehand(view),
     )
-    states = np.stack([choose(prior, rng) for _ in range(REALISED)])
+    states = np.stack([choose(prior.T, rng) for _ in range(REALISED)])
     at = states, np.arange(LEARNED, DRAWS)[:, None], np.arange(len(records))
     way = Completions(prior, inputs[:, :LEARNED], numbers[:, :LEARNED])
     return (way,), Realised(inputs[at], numbers[at], states)

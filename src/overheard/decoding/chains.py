@@ -37,7 +37,7 @@ def sampled(
     lengths = np.einsum("iar,iar->ia", features, features) / 2
     before = np.log(np.maximum(prior, 1e-300))
     share = float((prior @ untold).mean())
-    state = np.asarray([_drawn(prior.T, rng) for _ in messages])
+    state = np.asarray([choose(prior.T, rng) for _ in messages])
     left = messages.astype(np.float32).T.copy()
     for i in range(records):
         left -= features[i, state[:, i]].T
@@ -58,14 +58,14 @@ def sampled(
             p /= p.sum(axis=0)
             if sweep >= SWEEPS:
                 found[:, i] += p.T
-            state[:, i] = _drawn(p, rng)
+            state[:, i] = choose(p, rng)
             left -= features[i, state[:, i]].T
         if sweep >= SWEEPS:
             energy += np.einsum("rq,rq->q", left, left)
     return found / SWEEPS, energy / (SWEEPS * max(rank, 1))
 
 
-def _drawn(chances: Array, rng: np.random.Generator) -> NDArray[np.intp]:
+def choose(chances: Array, rng: np.random.Generator) -> NDArray[np.intp]:
     """One choice of each column (A, n), by its probabilities."""
     below = chances.cumsum(axis=0) > rng.random(chances.shape[1]) * chances.sum(axis=0)
     return np.asarray(below.argmax(axis=0))
