@@ -36,7 +36,8 @@ quarter of their spread."""
 REALISED = LEARNED
 """How often what the records may be is realised: four times to learn from, four to judge by, four
 for simulated clients."""
-DRAWS = LEARNED + REALISED
+PARTS = (LEARNED + REALISED // 3, REALISED // 3, REALISED // 3)
+"""Draws from three thirds of the auxiliary records."""
 LISTED = 48
 """Alternatives of a record: twice as many change nothing. Of a number, quantiles."""
 
@@ -196,14 +197,14 @@ def _drawn(
             spoilt, said = with_errors(Records(whole), said, wrong, known, rng)
             made.append(encode(recipe.encoding, spoilt, setting))
             targets.append(recipe.target.encode_values(said))
-    shape = (len(domain.settings), DRAWS, len(records))
+    shape = (len(domain.settings), sum(PARTS), len(records))
     inputs, numbers, prior = (
         np.reshape(made, (*shape, -1)),
         np.reshape(targets, shape),
         beforehand(view),
     )
     states = np.stack([choose(prior.T, rng) for _ in range(REALISED)])
-    at = states, np.arange(LEARNED, DRAWS)[:, None], np.arange(len(records))
+    at = states, np.arange(LEARNED, sum(PARTS))[:, None], np.arange(len(records))
     way = Completions(prior, inputs[:, :LEARNED], numbers[:, :LEARNED])
     return (way,), Realised(inputs[at], numbers[at], states)
 
@@ -221,17 +222,20 @@ def _donors(
     from sklearn.preprocessing import StandardScaler
 
     domain, known, recipe = view.know(AttributeDomain), view.know(AuxiliaryData), told(view)
-    having = np.flatnonzero(domain.positions(known.records) == value)
-    if not len(having):
-        having = np.arange(len(known.labels))
+    having = rng.permutation(np.flatnonzero(domain.positions(known.records) == value))
+    if len(having) < 3:
+        having = rng.permutation(len(known.labels))
     hidden = {**{name: known.records[name][0] for name in lacking}, **domain.settings[0]}
     mine = public_inputs(recipe, records, labels, hidden)
     theirs = public_inputs(recipe, known.records, None if labels is None else known.labels, hidden)
-    wanted = min(len(having), DRAWS)
-    if mine.shape[1] and (lacking or labels is None):
-        scale = StandardScaler().fit(theirs)
-        near = NearestNeighbors(n_neighbors=wanted).fit(scale.transform(theirs[having]))
-        found = near.kneighbors(scale.transform(mine), return_distance=False)
-    else:
-        found = rng.integers(0, len(having), (len(records), wanted))
-    return having[np.resize(rng.permuted(found, axis=1).T, (DRAWS, len(records))).T]
+    scale, chosen = StandardScaler().fit(theirs) if theirs.shape[1] else None, []
+    # nobody who is learned from judges, and nobody who judges is in a simulated client
+    for part, many in zip(np.array_split(having, 3), PARTS, strict=True):
+        wanted = min(len(part), many)
+        if scale is not None and (lacking or labels is None):
+            near = NearestNeighbors(n_neighbors=wanted).fit(scale.transform(theirs[part]))
+            found = near.kneighbors(scale.transform(mine), return_distance=False)
+        else:
+            found = rng.integers(0, len(part), (len(records), wanted))
+        chosen.append(part[np.resize(rng.permuted(found, axis=1).T, (many, len(records)))])
+    return np.concatenate(chosen).T
