@@ -97,11 +97,9 @@ def people(may_be: Imagined, unknown: int, rng: np.random.Generator) -> People:
     order = np.arange(known * (candidates - 1)).reshape(-1, known).T.ravel()
     differences = sparse.vstack([mean - means[0] for mean in means[1:]]).tocsr()[order]
     own = np.arange(len(ways), candidates, len(ways)) - 1  # as stated, with another value
-    # of errors, as many as there are strangers: else nothing looks where they show
-    some = rng.permutation(differences.shape[0])[: 0 if real.exact else parts]
     sums = Sums(
         differences,
-        np.union1d((here[:, None] * (candidates - 1) + own).ravel(), some),
+        (here[:, None] * (candidates - 1) + own).ravel(),
         sparse.csr_matrix(means[0].sum(axis=0)) + unknown * rest,
         listed(learned),
         listed(judging),
