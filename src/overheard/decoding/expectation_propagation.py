@@ -46,10 +46,10 @@ BUDGET = 6e13
 """Floating-point operations after which no further sweep is begun: a few minutes."""
 
 _NEARLY = 0.9  # equations per unknown from which a linear solve may do: no annealing at first
-_FIRST_CAP = 2.0  # on the singular values: one record is then hardly seen above the noise
+FIRST_CAP = 2.0  # on the singular values: one record is then hardly seen above the noise
 _RAISE = 1.12  # growth of the cap a sweep; four times at once where nothing moves
 _WEAK = 0.3  # directions below this many noise units are left out of the sweeps (0.02 bits each)
-_DAMPING = 0.4  # half a step already swings where two records are nearly alike
+DAMPING = 0.4  # half a step already swings where two records are nearly alike
 _SWEEPS = 200  # at most: 35 from the first cap to 100, the others for what comes to rest slowly
 _SETTLED = 1e-3  # mean change of the records' probabilities at which sweeps stop
 _ENOUGH = 0.9  # share of the open records that must be certain before the cap has to rise no more
@@ -98,7 +98,7 @@ def expectation_propagation(
                 flag = ""
             break
         solvable = left.rank >= _NEARLY * count_unknowns(prior[open_records])
-        for cap in (PRECISION, _FIRST_CAP)[not solvable :]:
+        for cap in (PRECISION, FIRST_CAP)[not solvable :]:
             stage, cost = _annealed(left, prior[open_records], budget, cap)
             budget, sweeps = budget - cost, sweeps + stage.sweeps
             if stage.accepted:
@@ -176,8 +176,8 @@ def _annealed(
         cap = min(cap * (_RAISE**4 if change <= _SETTLED else _RAISE), top)
         site, site_shift = match(p, *cavity)
         site[tied], site_shift[tied] = precision[tied], shift[tied]
-        precision = (1.0 - _DAMPING) * precision + _DAMPING * site
-        shift = (1.0 - _DAMPING) * shift + _DAMPING * site_shift
+        precision = (1.0 - DAMPING) * precision + DAMPING * site
+        shift = (1.0 - DAMPING) * shift + DAMPING * site_shift
     return replace(kept, sweeps=count), cost
 
 
