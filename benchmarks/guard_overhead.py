@@ -7,7 +7,8 @@ secret and for all three, which share the sample; medians of repetitions in one 
 thread. Must hold: the guard takes less than the local epoch.
 
 With ``--steps`` also the guard where the update is that of the mini-batches themselves: all
-records are decoded then, which takes longer; ``Guarding(seconds=...)`` bounds it.
+records are decoded then, which takes longer; ``Guarding(epochs=...)`` bounds what all
+rounds cost together.
 """
 
 from __future__ import annotations

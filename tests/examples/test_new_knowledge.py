@@ -20,6 +20,9 @@ from overheard import (
     share,
     threat_named,
 )
+from overheard.federation.config import parse_config
+from overheard.federation.plan import plan
+from overheard.federation.simulate import simulate
 from overheard.isolation.launch import means
 from overheard.transcript import kind as kinds_of
 from overheard.transcript.target import Target
@@ -44,8 +47,7 @@ def example(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 @pytest.fixture
 def run(example: ModuleType, tmp_path: Path) -> Recording:
-    example.main(str(tmp_path))
-    return Recording.open(tmp_path / "run")
+    return Recording.open(simulate(plan(parse_config(example.CONFIG)), tmp_path / "run"))
 
 
 def test_it_is_granted_to_an_attack_in_an_audit(
@@ -59,6 +61,7 @@ def test_it_is_granted_to_an_attack_in_an_audit(
         Recording.open(tmp_path / "run"),
         poorer,
         [example.PublishedMean(), "majority"],
+        ["site 3"],
         options=AuditOptions(rounds=False),
     )
     assert {s.attack for s in without.skipped} == {"published_mean"}
@@ -67,7 +70,7 @@ def test_it_is_granted_to_an_attack_in_an_audit(
 
 def test_each_client_s_own_is_read_and_used(example: ModuleType, run: Recording) -> None:
     truth = run.truth()
-    for client in run.clients:
+    for client in ("site 3", "site 4"):
         view = observe(run, granting_named(EAVESDROPPER, ["column mean"]), TARGET, client)
         women = truth[client]["female"]
         assert view.know(example.ColumnMean).mean == pytest.approx(women.mean())

@@ -163,13 +163,13 @@ def test_no_more_time_is_spent_than_allowed(ready: Plan, caplog: pytest.LogCaptu
     from flwr.app import RecordDict
 
     state = RecordDict()
-    mod = guarded(ready, limits=LOOSE, seconds=1e-9)
+    mod = guarded(ready, limits=LOOSE, epochs=1e-9)
     with caplog.at_level(logging.INFO, "overheard.guard"):
         answered(ready, mod, state=state)
         answered(ready, mod, state=state)
     said = [r.message for r in caplog.records if r.name == "overheard.guard"]
     assert "the update passes" in said[0]
-    assert "spent in 1 rounds" in said[1]
+    assert "more than 1e-09 local epochs a round" in said[1]
 
 
 def test_rounds_are_judged_together_with_those_that_have_left(
@@ -195,12 +195,12 @@ def test_rounds_are_judged_together_with_those_that_have_left(
         return [answers[len(rounds) - 1]]
 
     monkeypatch.setattr(flower_mod, "exposures", exposures)
-    mod, state = guarded(ready, remember=4), RecordDict()
+    mod, state = guarded(ready, remember=4, epochs=None), RecordDict()
     refused = [answered(ready, mod, state=state)[0].has_error() for _ in answers]
     assert refused == [False, False, True, False, False, False, False]
     assert rounds == [1, 2, 3, 3, 4, 5, 5]  # the one that was refused has not left
     rounds.clear()
-    answered(ready, guarded(ready, remember=0), state=state)
+    answered(ready, guarded(ready, remember=0, epochs=None), state=state)
     assert rounds == [1]
 
 
@@ -245,7 +245,7 @@ def test_wrong_settings_are_refused(ready: Plan) -> None:
     with pytest.raises(FixConfig, match="must not be negative"):
         guarded(ready, noise_sd=-1.0)
     with pytest.raises(FixConfig, match="no time for the guard"):
-        guarded(ready, seconds=0.0)
+        guarded(ready, epochs=0.0)
     with pytest.raises(FixConfig, match="neither 'pass' nor 'refuse'"):
         guarded(ready, unsure="maybe")
     other = ready.recipe.model_copy(

@@ -66,4 +66,4 @@ def audited(recipe: str, out: Path, federation: bool = True) -> None:
         # orders of batches are drawn anew: the two agree as two draws do, to four deviations
         apart = 4 * np.sqrt((shares * (1 - shares)).sum() / n) + 1 / n
         assert abs(np.diff(shares)[0]) <= apart, (recipe, name, figure)
-        assert (out / recipe / "report.html").read_text().count(figure["secret"])
+        assert (out / recipe / "audit" / "report.html").read_text().count(figure["secret"])

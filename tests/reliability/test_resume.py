@@ -66,7 +66,7 @@ def test_a_stopped_audit_goes_on_and_ends_the_same(
     done = workplace.overheard(*AUDIT)
     assert done.returncode == 0, done.stderr
     assert without_seconds(workplace.path / "out" / "audit.json") == whole
-    assert [p.name for p in (workplace.path / "out").iterdir()] == ["audit.json"]
+    assert {p.name for p in (workplace.path / "out").iterdir()} == {"audit.json", "report.html"}
     assert stopped == len(launched) == 12 + 2  # once each, and twice where its result was lost
     again = workplace.overheard(*AUDIT)
     assert again.returncode == 1
@@ -87,7 +87,7 @@ def test_a_full_disk_ends_the_audit_with_one_line_and_keeps_what_was_found(
         "and give the same command again"
     )
     assert workplace.overheard(*AUDIT).returncode == 0
-    assert [p.name for p in (workplace.path / "out").iterdir()] == ["audit.json"]
+    assert {p.name for p in (workplace.path / "out").iterdir()} == {"audit.json", "report.html"}
 
 
 def test_two_audits_of_one_output(workplace: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,7 +160,7 @@ def test_stopped_while_tidying_up_the_same_command_tidies_up(
     done = workplace.overheard(*AUDIT)
     assert done.returncode == 0, done.stderr
     assert (workplace.path / "out" / "audit.json").read_bytes() == whole
-    assert [p.name for p in (workplace.path / "out").iterdir()] == ["audit.json"]
+    assert {p.name for p in (workplace.path / "out").iterdir()} == {"audit.json", "report.html"}
 
 
 def test_stopped_before_it_began(workplace: Any) -> None:

@@ -48,6 +48,18 @@ SWEEP: dict[str, Any] = {
 }
 
 
+def test_a_sweep_of_what_is_known(tmp_path: Path) -> None:
+    few = {**SWEEP, "ladder": True, "seeds": [0], "setting": [{"defence": "none"}]}
+    rows = read_rows(sweep(parse_sweep(few), tmp_path / "s"))
+    best = {r["rung"]: r for r in rows if r["attack"] != "majority"}
+    assert best["colleague"]["attack"] == "max_entropy"
+    assert best["schema"]["attack"] == "partial_decode"
+    assert best["colleague"]["value"] >= best["schema"]["value"] - 0.05
+    assert best["schema"]["records"] == best["colleague"]["records"] == best["noisy"]["records"]
+    assert {dict(p.varied)["rung"] for p in frontier(rows)} == set(best)
+    assert cells(parse_sweep(few))[0].key != cells(parse_sweep({**few, "ladder": False}))[0].key
+
+
 def test_a_sweep_ends_in_a_table_and_a_frontier(tmp_path: Path) -> None:
     heard: list[tuple[int, int]] = []
     out = sweep(parse_sweep(SWEEP), tmp_path / "s", progress=lambda _, d, t: heard.append((d, t)))

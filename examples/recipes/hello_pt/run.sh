@@ -1,9 +1,8 @@
 #!/bin/sh
-# Trains, records and audits; ends in OUT/report.html.
+# Trains, records and audits; ends in OUT/audit/report.html.
 set -e
 OUT=$(realpath "${1:-out}") && cd "$(dirname "$0")" && export PYTHONPATH="$PWD:$PWD/..:$PWD/../cnn"
 python ../images.py "$OUT"
 python job.py "$OUT"
 cp audit.toml "$OUT"
 overheard audit "$OUT/run" --with "$OUT/audit.toml" --trust-code --no-rounds --no-coverage --client 0 --attack max_entropy --attack majority --out "$OUT/audit"
-overheard report "$OUT/audit/audit.json" --out "$OUT/report.html"

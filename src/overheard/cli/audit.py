@@ -25,6 +25,8 @@ SHARES = 8
 """Parts of an audit for each worker, so that one that was given little helps the others."""
 CLUSTER = 16
 """Workers for which an audit is cut up for a cluster, whose size is its own business."""
+PAGE = "report.html"
+"""The report, beside the audit that it shows."""
 ATTACK_FAILED = 3
 """The command's exit code when everything was written and an attack had ended in an error."""
 
@@ -92,14 +94,17 @@ class Options:
 
 @taking(Options)
 def audit(options: Options) -> None:
-    """Let an adversary loose on a recording and score what it learns.
+    """Let an adversary loose on a recording, score what it learns, and write the report.
 
-    Stopped at any moment, the same command goes on and ends the same. Exits 3 where an attack
-    failed: the others are written, and the report lists which one and how.
+    OUT/report.html opens offline; `overheard report` makes others. Stopped at any moment, the
+    same command goes on and ends the same. Exits 3 where an attack failed: the others are
+    written, and the report lists which one and how.
     """
     from overheard.evaluation.hits import HITS
     from overheard.evaluation.resume import AUDIT, asking, finish, finished, unfinished
+    from overheard.files import replace_durably
     from overheard.isolation.launch import isolating, means
+    from overheard.report.html import render
 
     run, out = options.run, options.out
     with unfinished(out) as work, _sound(run, options.ignore_damage, work) as (left, damage):
@@ -118,12 +123,14 @@ def audit(options: Options) -> None:
                     how = "; ".join(f"{what}: {by}" for what, by in means().items())
                     said = f"Every attack ran in a process of its own, kept from the {how}."
                     record = record.model_copy(update={"notes": (*record.notes, said)})
+        page = out / PAGE
+        replace_durably(page, render(record, show_records=options.show_records).encode())
         finish(work, record, options.keep_hits)
     summary(record)
     terminal.wrote("audit", out / AUDIT)
+    terminal.wrote("report", page)
     if options.keep_hits:
         terminal.say(f"secret     {out / HITS}: which records were guessed right")
-    terminal.say(f"next       overheard report {out / AUDIT} --out {out / 'report.html'}")
     if terminal.wants_json():
         from overheard.report.digest import digest
 

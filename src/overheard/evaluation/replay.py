@@ -28,7 +28,7 @@ from overheard.evaluation.leaning import CLIENTS, PARAMETERS, SIMULATIONS, Heard
 from overheard.evaluation.record import Failed, Replay, Skipped
 from overheard.evaluation.resume import NOTHING_KEPT, Kept
 from overheard.programs.networks import network
-from overheard.programs.program import Program
+from overheard.programs.program import Exchange, Program
 from overheard.programs.recipe import Recipe
 from overheard.programs.records import Records, encode
 from overheard.programs.training import local_training, shards
@@ -78,7 +78,8 @@ def replays(
     ``kept``: as in an audit that was stopped and goes on; ``share``: as in `AuditOptions`.
     """
     if not isinstance(told, Recipe):
-        return tuple(repeated(recording, told, truth, client) for client in clients)
+        level = FALSE / max(len(clients), 1)
+        return tuple(repeated(recording, told, truth, client, level) for client in clients)
     budget = MOST_WORK
     found: list[Replay] = []
 
@@ -240,32 +241,58 @@ def _unchecked(client: str, reason: str) -> Replay:
 
 
 def repeated(
-    recording: Recording, program: Program, truth: Mapping[str, Records], client: str
+    recording: Recording,
+    program: Program,
+    truth: Mapping[str, Records],
+    client: str,
+    level: float,
 ) -> Replay:
     """Whether a client's messages are what the program makes of its records."""
     if client not in truth:
         return _unchecked(client, "truth/ has no records of it")
-    if program.chance:
+    if program.chance and not program.trains:
         return _unchecked(client, "the program draws at random, and nobody repeats that")
+    records, rng = truth[client], stream(0, "repeat")
     try:
         heard = observe(recording, _RELEASED, LOCAL_MODEL, client).know(Releases).exchanges
         some = heard[:: max(1, -(-len(heard) // ROUNDS))]
-        rng = stream(0, "repeat")
-        offs = [
-            program.distance(one.returned, program.respond(one.sent, truth[client], rng))
-            for one in some
-        ]
+        if program.chance:
+            messages = [_model(one) for one in some]
+
+            def again(row: int, times: int) -> Array:
+                sent = some[row].sent
+                answers = [
+                    Exchange(row, sent, program.respond(sent, records, rng)) for _ in range(times)
+                ]
+                return np.array([_model(answer)[0] for answer in answers])
+
+            outcome = by_chance(messages, again, level)
+        else:
+            offs = [
+                program.distance(one.returned, program.respond(one.sent, records, rng))
+                for one in some
+            ]
+            worst = max(range(len(some)), key=offs.__getitem__)
+            outcome = Outcome(bool(offs[worst]), worst, offs[worst], 0.0)
     except OverheardError as error:
         return _unchecked(client, str(error))
-    worst = max(range(len(some)), key=offs.__getitem__)
     return Replay(
         client=client,
-        outcome="does not fit" if offs[worst] else "fits",
+        outcome="does not fit" if outcome.strange else "fits",
         rounds=tuple(one.number for one in some),
-        round=some[worst].number,
-        off=min(offs[worst], MOST_OFF),
-        by_chance=0.0,
+        round=some[outcome.row].number,
+        off=min(outcome.off, MOST_OFF),
+        by_chance=min(outcome.by_chance, MOST_OFF),
     )
+
+
+def _model(one: Exchange) -> tuple[Array, Array]:
+    """How the client changed the model (P,), and what single precision leaves open of that."""
+    before, after = (
+        np.concatenate([np.ravel(way[name]) for name in sorted(one.sent)], dtype=np.float64)
+        for way in (one.sent, one.returned)
+    )
+    return after - before, np.spacing(np.abs(after).astype(np.float32)).astype(np.float64)
 
 
 def unrepeatable(recipe: Recipe, defence: AppliedDefence) -> str:
@@ -346,10 +373,22 @@ def compared(training: Training, link: Link, level: float, rng: np.random.Genera
             sd = np.hypot(rounded[said], exact - plain)
             outcomes.append(exactly(update[said], exact, sd, row))
         return max(outcomes, key=lambda outcome: (outcome.strange, outcome.off))
+
+    def again(row: int, times: int) -> Array:
+        return training.updates(link.sent[row].astype(wire), times, rng)
+
+    return by_chance([message[1:] for message in messages], again, level)
+
+
+def by_chance(
+    messages: Sequence[tuple[Array, Array]], again: Callable[[int, int], Array], level: float
+) -> Outcome:
+    """Updates (P,), each with the sd of its rounding, beside as many replays of each as asked for;
+    more are where the first leave a doubt."""
     for times in (REPLAYS, AGAIN):
-        chance = Chance(times, link.sent.shape[1])
-        for sent, update, rounded in messages:
-            many = training.updates(sent.astype(wire), times, rng)
+        chance = Chance(times, len(messages[0][0]))
+        for row, (update, rounded) in enumerate(messages):
+            many = again(row, times)
             if not np.isfinite(many).all():
                 return Outcome(True, chance.rounds, np.inf, np.inf)
             chance.add(update, many, rounded)

@@ -50,7 +50,8 @@ class Plan:
     """A federation that is ready to run. ``attributes``: what each secret is called, to its values.
 
     ``auxiliary``: records that no client holds, for who asks about an attribute.
-    ``properties``: what is asked of each client as a whole, and who has it.
+    ``properties``: what is asked of each client as a whole, and who has it. ``otherwise``: recipes
+    that may be it as well.
     """
 
     config: Config
@@ -62,6 +63,7 @@ class Plan:
     strangers: Records | None = None
     auxiliary: Records | None = None
     properties: Properties | None = None
+    otherwise: tuple[Recipe, ...] = ()
 
     @property
     def recipe(self) -> Recipe:

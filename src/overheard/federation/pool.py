@@ -40,10 +40,7 @@ def strangers(
             "ask for fewer"
         )
     seen = dataset.records.without(dataset.client)
-    single = np.ones(rows, dtype=bool)
-    for column in tuple(sensitive) or ("",):
-        group = same_records(seen.without(column))
-        single &= np.bincount(group)[group] == 1
+    single = _single(seen, sensitive)
     order = stream(seed, "strangers").permutation(rows)
     chosen = order[single[order]][:count]
     if len(chosen) < count:
@@ -54,6 +51,21 @@ def strangers(
     outside = np.zeros(rows, dtype=bool)
     outside[chosen] = True
     return seen.take(outside), replace(dataset, records=dataset.records.take(~outside))
+
+
+def apart(outsiders: Records, clients: Iterable[Records], sensitive: Iterable[str]) -> Records:
+    """Those of given strangers who agree with nobody else in everything but a secret."""
+    everybody = (outsiders, *clients)
+    columns = {n: np.concatenate([each[n] for each in everybody]) for n in outsiders.columns}
+    return outsiders.take(_single(Records(columns), sensitive)[: len(outsiders)])
+
+
+def _single(records: Records, sensitive: Iterable[str]) -> NDArray[np.bool_]:
+    single = np.ones(len(records), dtype=bool)
+    for column in tuple(sensitive) or ("",):
+        group = same_records(records.without(column))
+        single &= np.bincount(group)[group] == 1
+    return single
 
 
 def pool_of(members: Records, outsiders: Records, client: str, seed: int) -> Pool:

@@ -56,8 +56,9 @@ class Guarding:
     passes is what this decoder could not read: that is no guarantee.
 
     A sample of one full-batch step takes milliseconds. Several local steps are decoded for all
-    records, which takes seconds: ``seconds`` is what a round may cost on average. Once more was
-    spent, rounds go unmeasured until the average is below it again.
+    records, which takes seconds: ``epochs`` is what a round may cost on average, in epochs of the
+    client's own training (None: whatever it takes). Once more was spent, rounds go unmeasured
+    until the average is below it again; the next that is measured is judged together with them.
 
     An update that was not measured (no decoder reads it, the time was spent), or whose decoder
     doubts its own answer, proves no privacy: it passes with a warning in the log, or is refused
@@ -68,7 +69,7 @@ class Guarding:
     noise_sd: float = 0.0
     most: int = 64
     remember: int = 20
-    seconds: float | None = None
+    epochs: float | None = 1.0
     unsure: Literal["pass", "refuse"] = "pass"
     seed: int | None = None
 
@@ -77,10 +78,8 @@ class Guarding:
             raise FixConfig(
                 f"noise_sd {self.noise_sd} and remember {self.remember} must not be negative"
             )
-        if self.seconds is not None and self.seconds <= 0:
-            raise FixConfig(
-                f"seconds = {self.seconds}: no time for the guard; give more, or leave it out"
-            )
+        if self.epochs is not None and self.epochs <= 0:
+            raise FixConfig(f"epochs = {self.epochs}: no time for the guard; give more, or None")
         if self.unsure not in ("pass", "refuse"):
             raise FixConfig(f"unsure = {self.unsure!r} is neither 'pass' nor 'refuse'")
 
@@ -101,22 +100,24 @@ def guard_mod(
     figures stay with the client, there and in its log (``overheard.guard``): an error that told
     the server how many bits leak would tell it how common the secret is.
     """
-    seconds, remember = how.seconds, how.remember
+    remember = how.remember
 
     def mod(
         message: Message, context: Context, call_next: Callable[[Message, Context], Message]
     ) -> Message:
+        begin = time.perf_counter()
         reply = call_next(message, context)
+        trained = (time.perf_counter() - begin) / recipe.epochs
         if not message.metadata.message_type.startswith("train") or reply.has_error():
             return reply
         name, arrays = _arrays(reply)
         sent = _flat(_arrays(message)[1], recipe)
         returned = _flat(arrays, recipe)
         begin, draw = time.perf_counter(), randbits(64) if how.seed is None else how.seed
-        spent, rounds = _past(context)
-        if seconds is not None and spent > seconds * rounds:
-            _spend(context, 0.0)
-            why = f"{spent:.3g} s were spent in {rounds} rounds, more than {seconds:g} a round"
+        spent, epochs = _past(context)
+        if how.epochs is not None and spent > how.epochs * epochs:
+            _spend(context, 0.0, trained)
+            why = f"{spent:.3g} s were spent, more than {how.epochs:g} local epochs a round"
             return doubted(message, reply, why, lambda: left(context, 0.0, sent, returned))
         owned = secrets(context)
 
@@ -141,7 +142,7 @@ def guard_mod(
             why = str(error)
             return doubted(message, reply, why, lambda: left(context, sd, sent, returned))
         finally:
-            _spend(context, time.perf_counter() - begin)
+            _spend(context, time.perf_counter() - begin, trained)
         for one in found:
             tell(context, one)
         beyond = [e for e in found if e.answer(limits) == "too much"]
@@ -174,17 +175,18 @@ def guard_mod(
     return mod
 
 
-def _past(context: Context) -> tuple[float, int]:
-    """Seconds and rounds so far. A client's own state outlives its process."""
+def _past(context: Context) -> tuple[float, float]:
+    """Seconds so far, of the guard and of one local epoch of each round. A client's own state
+    outlives its process."""
     record = context.state.get(SPENT)
     if not isinstance(record, MetricRecord):
-        return 0.0, 0
-    return float(np.sum(record["seconds"])), int(np.sum(record["rounds"]))
+        return 0.0, 0.0
+    return float(np.sum(record["guard"])), float(np.sum(record["epochs"]))
 
 
-def _spend(context: Context, seconds: float) -> None:
-    spent, rounds = _past(context)
-    context.state[SPENT] = MetricRecord({"seconds": spent + seconds, "rounds": rounds + 1})
+def _spend(context: Context, seconds: float, epoch: float) -> None:
+    spent, epochs = _past(context)
+    context.state[SPENT] = MetricRecord({"guard": spent + seconds, "epochs": epochs + epoch})
 
 
 def _key(sd: float) -> str:

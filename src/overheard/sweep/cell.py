@@ -14,8 +14,10 @@ from numpy.typing import NDArray
 
 from overheard.data.dataset import Dataset
 from overheard.errors import FixData, OverheardError
-from overheard.evaluation.audit import AuditOptions, audit
+from overheard.evaluation.audit import AuditOptions
+from overheard.evaluation.complete import audit
 from overheard.evaluation.record import Audit
+from overheard.evaluation.rungs import RUNGS
 from overheard.federation.config import parse_config
 from overheard.federation.plan import load_data, plan
 from overheard.federation.simulate import simulate
@@ -66,7 +68,8 @@ def _measure(cell: Cell, folder: Path) -> Result:
         bare = plan(config.model_copy(update={"defence": ()}), kept).told
         assert not isinstance(bare, Recipe)
         value, name = worth(recording, ready.told, bare, held)
-    threat, options = threat_named(cell.threat), AuditOptions(seed=cell.seed)
+    threat = threat_named(cell.threat)
+    options = AuditOptions(seed=cell.seed, rounds=False, coverage=False, ladder=cell.ladder)
     record = audit(recording, threat, cell.attacks, cell.clients, cell.targets, options)
     broken = [f"{f.attack} on {f.client}: {f.reason}" for f in record.failed]
     return {
@@ -97,8 +100,9 @@ def hold_out(dataset: Dataset, share: float, seed: int) -> tuple[Dataset, Record
 
 
 def rows(record: Audit) -> list[Result]:
-    """One row per attack and question, over all clients, with what its findings say on average."""
-    found = []
+    """One row per attack and question, over all clients, with what its findings say on average;
+    and of a ladder one per rung below the first, which is the audit itself."""
+    found, top = [], {"rung": RUNGS[0].name} if record.ladder else {}
     for pooled in record.pooled:
         mine = [
             f
@@ -108,8 +112,15 @@ def rows(record: Audit) -> list[Result]:
         weights = np.array([f.n for f in mine], dtype=np.float64)
         details = {key: _mean([f.details.get(key) for f in mine], weights) for key in DETAILS}
         flagged = sum(1 for f in mine if "flag" in f.details)
-        shared = {key: getattr(pooled, key) for key in POOLED}
+        shared = top | {key: getattr(pooled, key) for key in POOLED}
         found.append(shared | {"records": pooled.n, "flagged": flagged} | details)
+    known = {pooled.attribute: pooled for pooled in record.pooled}
+    for rung in (r for r in record.ladder if not r.client and r.rung != RUNGS[0].name):
+        better = max(known[rung.attribute].majority or 0.0, rung.stranger or 0.0)
+        shared = {key: getattr(known[rung.attribute], key) for key in POOLED}
+        shared |= {key: getattr(rung, key) for key in ("rung", "attack", "value", "low", "high")}
+        shared |= {"imputation": rung.stranger, "lift": rung.value - better, "records": rung.n}
+        found.append(shared | {"flagged": int(bool(rung.flag))} | dict.fromkeys(DETAILS))
     return found
 
 

@@ -59,7 +59,8 @@ class Setting(Spec):
 
 
 class SweepConfig(Spec):
-    """A whole sweep. ``holdout``: the share of each client's records kept for the utility."""
+    """A whole sweep. ``holdout``: the share of each client's records kept for the utility.
+    ``ladder``: ask also what adversaries learn who know less, and tell them apart as ``rung``."""
 
     base: dict[str, Any]
     grid: dict[str, list[Any]] = {}
@@ -70,6 +71,7 @@ class SweepConfig(Spec):
     clients: tuple[str, ...] = ()
     targets: tuple[str, ...] = ()
     holdout: float = Field(default=0.2, gt=0, lt=1)
+    ladder: bool = False
 
     @field_validator("grid")
     @classmethod
@@ -97,6 +99,7 @@ class Cell:
     clients: tuple[str, ...]
     targets: tuple[str, ...]
     holdout: float
+    ladder: bool = False
 
     @property
     def key(self) -> str:
@@ -109,6 +112,7 @@ class Cell:
             "clients": self.clients,
             "targets": self.targets,
             "holdout": self.holdout,
+            **({"ladder": True} if self.ladder else {}),
         }
         text = json.dumps(content, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:32]
@@ -150,6 +154,7 @@ def cells(sweep: SweepConfig) -> list[Cell]:
             sweep.clients,
             sweep.targets,
             sweep.holdout,
+            sweep.ladder,
         )
         found.setdefault(cell.key, cell)
     return list(found.values())

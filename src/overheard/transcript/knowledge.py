@@ -23,11 +23,12 @@ from overheard.transcript.announced import AppliedDefence, InTheClear
 from overheard.transcript.batch_order import BatchOrder
 from overheard.transcript.kind import (
     LABEL_COLUMN,
+    OTHERWISE,
     Disclosure,
     Held,
     Knowledge,
     kind,
-    recipe_of,
+    recipes_of,
     registered,
     sealed,
 )
@@ -49,18 +50,21 @@ __all__ = [
 @kind
 @dataclass(frozen=True)
 class LocalTraining(Knowledge):
-    """Model, loss, encoding and local update rule: what every participant is told."""
+    """Model, loss, encoding and local update rule: what every participant is told. ``otherwise``:
+    recipes that may be it as well, where nobody knows; an attack is then asked under each."""
 
     name: ClassVar[str] = "local training recipe"
     recipe: Recipe
+    otherwise: tuple[Recipe, ...] = ()
 
     def content(self) -> Any:
-        return self.recipe.model_dump(mode="json")
+        others = [recipe.model_dump(mode="json") for recipe in self.otherwise]
+        return self.recipe.model_dump(mode="json") | ({OTHERWISE: others} if others else {})
 
     @classmethod
     def read(cls, held: Held) -> Self | None:
-        recipe = recipe_of(held.recording)
-        return None if recipe is None else cls(recipe.of(held.client))
+        recipes = [recipe.of(held.client) for recipe in recipes_of(held.recording)]
+        return cls(recipes[0], tuple(recipes[1:])) if recipes else None
 
     def packed(self) -> Mapping[str, Any]:
         return {"recipe": self.recipe.model_dump(mode="json")}

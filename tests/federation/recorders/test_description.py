@@ -304,6 +304,52 @@ def test_a_client_without_records_is_said_and_not_scored(federation: Path) -> No
     }
 
 
+def test_recipes_that_may_be_as_well_are_averaged_if_they_fit(federation: Path) -> None:
+    """Of three rates two cannot be told apart, and the third explains nothing."""
+    rates = "".join(f"[[otherwise]]\ntraining = {{learning_rate = {r}}}\n" for r in (0.2001, 0.5))
+    found = {}
+    for name, text in [("sure", TOML), ("unsure", TOML + rates)]:
+        (federation / "audit.toml").write_text(text)
+        described = read_description(federation / "audit.toml")
+        describe(Recording.open(federation / "run"), described, federation / name)
+        recording = Recording.open(federation / "run", federation / name)
+        assert verify(federation / "run", federation / name).sound
+        threat = overheard.threat_named("server")
+        audit = overheard.audit(recording, threat, ["max_entropy"], targets=["s"])
+        found[name] = audit.findings[0]
+    assert found["sure"].value == 1.0
+    assert "recipes" not in found["sure"].details
+    assert found["unsure"].details["recipes"] in (1, 2)
+    assert found["unsure"].value == 1.0
+    (federation / "audit.toml").write_text(TOML + "[[otherwise]]\ntraining = {rate = 1}\n")
+    with pytest.raises(FixConfig, match="otherwise\\.training: rate: Extra inputs"):
+        describe(
+            Recording.open(federation / "run"),
+            read_description(federation / "audit.toml"),
+            federation / "wrong",
+        )
+
+
+def test_who_is_a_clients_is_asked_among_strangers_of_a_table(
+    federation: Path, rng: np.random.Generator
+) -> None:
+    there = (federation / "people.csv").read_text().splitlines()
+    twins = [line.replace("site 0", "nobody") for line in there[1:3]]  # of site 0 and site 1
+    as_csv(people(rng, sites=1, each=20), federation / "others.csv")
+    others = (federation / "others.csv").read_text()
+    (federation / "others.csv").write_text("\n".join([others.rstrip(), *twins]) + "\n")
+    text = TOML.replace('attributes = ["s"]', 'attributes = []\nstrangers = "others.csv"')
+    (federation / "audit.toml").write_text(text)
+    described = read_description(federation / "audit.toml")
+    describe(Recording.open(federation / "run"), described, federation / "described")
+    recording = Recording.open(federation / "run", federation / "described")
+    wanted = ["candidate_decode", "coin"]
+    audit = overheard.audit(recording, overheard.threat_named("server"), wanted)
+    found = {f.attack: f for f in audit.findings if f.client == "site 1"}
+    assert {f.n for f in found.values()} == {12 + 20}  # twins of members are nobody's strangers
+    assert found["candidate_decode"].value > max(0.9, found["coin"].value)
+
+
 @pytest.mark.parametrize(
     ("old", "new", "complaint"),
     [
@@ -321,6 +367,8 @@ def test_a_client_without_records_is_said_and_not_scored(federation: Path) -> No
         ('path = "people.csv"', 'path = "nowhere.csv"', "no such file"),
         ('attributes = ["s"]', 'attributes = ["t"]', "no column 't'"),
         ('attributes = ["s"]', 'attributes = [["s", "x0"]]', "'x0' is a number that is cut into"),
+        ('attributes = ["s"]', 'strangers = "held out"', "held_out does not say who"),
+        ('attributes = ["s"]', 'strangers = "people.csv"', "each of the 36 agrees with somebody"),
         ('"site 1"\n', '"site 0"\n', "two clients of the recording have one name"),
     ],
 )

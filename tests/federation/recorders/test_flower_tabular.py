@@ -81,5 +81,4 @@ def test_one_line_and_two_commands_end_in_a_report(
     assert heard["p_value"] < 0.05
     assert heard["value"] > max(heard["imputation"], found["majority"]["value"])
     assert any("by its own mean and deviation" in note for note in audit["notes"])
-    report = workplace.overheard("report", "audit/audit.json", "--out", "report.html")
-    assert report.returncode == 0, report.stderr
+    assert "sex" in (folder / "audit" / "report.html").read_text()

@@ -46,10 +46,14 @@ attributes = ["s"]
 """
 
 
-def recorded(place: Any, module: str, chance: str = "0") -> None:
+def recorded(
+    place: Any, module: str, chance: str = "0", rounds: int = 1, batch: int = 0, more: str = ""
+) -> None:
     """Two clients train by the app's code, and what they return is recorded."""
     import importlib
     import sys
+
+    from torch.utils.data import DataLoader, TensorDataset
 
     from overheard.federation.recorders.live import Recorder
 
@@ -71,34 +75,56 @@ def recorded(place: Any, module: str, chance: str = "0") -> None:
     torch.manual_seed(0)
     start = task.Net().state_dict()
     with Recorder(place.path / "own", "model", {"clients": list(people)}) as recorder:
-        recorder.sent(1, "", {n: v.numpy() for n, v in start.items()})
-        for client, (x, y) in people.items():
-            net = task.Net()
-            net.load_state_dict(start)
-            task.train(net, [(torch.tensor(x).float(), torch.tensor(y).float().view(-1, 1))])
-            after = {n: v.detach().numpy() for n, v in net.state_dict().items()}
-            recorder.returned(1, client, after, float(len(y)))
-    (place.path / "own" / "audit.toml").write_text(TOML.format(module=module))
+        for number in range(1, rounds + 1):
+            recorder.sent(number, "", {n: v.numpy() for n, v in start.items()})
+            for client, (x, y) in people.items():
+                net = task.Net()
+                net.load_state_dict(start)
+                records = TensorDataset(torch.tensor(x).float(), torch.tensor(y).float()[:, None])
+                task.train(net, DataLoader(records, batch or len(y), shuffle=bool(batch)))
+                after = {n: v.detach().numpy() for n, v in net.state_dict().items()}
+                recorder.returned(number, client, after, float(len(y)))
+            start = net.state_dict()
+    written = TOML.format(module=module).replace("[audit]", f"{more}\n[audit]")
+    (place.path / "own" / "audit.toml").write_text(written)
 
 
-WORDS = ["--with", "own/audit.toml", "--out", "audit", "--attack", "linear"]
-WORDS += ["--no-rounds", "--no-coverage"]
+WORDS = ["--with", "own/audit.toml", "--out", "audit", "--no-rounds", "--no-coverage"]
+LINEAR = [*WORDS, "--attack", "linear"]
 
 
 def test_what_the_app_does_is_what_is_replayed(workplace: Any) -> None:
     recorded(workplace, "task_of_its_own")
-    refused = workplace.overheard("audit", "own", *WORDS)
+    refused = workplace.overheard("audit", "own", *LINEAR)
     assert refused.returncode == 1
     assert "importing it runs it" in refused.stderr
-    done = workplace.overheard("audit", "own", *WORDS, "--trust-code")
+    done = workplace.overheard("audit", "own", *LINEAR, "--trust-code")
     assert done.returncode == 0, done.stderr
     audit = json.loads((workplace.path / "audit" / "audit.json").read_text())
     assert [replay["outcome"] for replay in audit["replays"]] == ["fits"] * 2
     assert [row["value"] for row in audit["pooled"] if row["attack"] == "linear"] == [1.0]
 
 
+SHUFFLED = "batch_size = {}\nshuffle = true"
+
+
+@pytest.mark.parametrize(("said", "outcome"), [(10, "fits"), (30, "does not fit")])
+def test_batches_in_an_order_that_nobody_knows_are_noise(
+    workplace: Any, said: int, outcome: str
+) -> None:
+    recorded(workplace, f"task_of_{said}", rounds=4, batch=10, more=SHUFFLED.format(said))
+    asked = LINEAR if outcome == "fits" else WORDS
+    words = [*asked, "--attack", "majority", "--client", "north", "--trust-code"]
+    done = workplace.overheard("audit", "own", *words)
+    assert done.returncode == 0, done.stderr
+    audit = json.loads((workplace.path / "audit" / "audit.json").read_text())
+    assert [replay["outcome"] for replay in audit["replays"]] == [outcome]
+    found = {row["attack"]: row["value"] for row in audit["pooled"]}
+    assert found.get("linear", 1.0) >= 0.9 > found["majority"]
+
+
 def test_training_that_draws_at_random_is_not_replayed(workplace: Any) -> None:
     recorded(workplace, "task_of_chance", "0.1 * (torch.rand(()) * net.two.weight).sum()")
-    done = workplace.overheard("audit", "own", *WORDS, "--trust-code")
+    done = workplace.overheard("audit", "own", *LINEAR, "--trust-code")
     assert done.returncode != 3, done.stderr
     assert "draws at random" in done.stdout + done.stderr

@@ -22,11 +22,13 @@ from overheard.federation.config import Config, checked, parse_config
 from overheard.federation.defences.contract import chain, told
 from overheard.federation.disclosure import write_knowledge
 from overheard.federation.plan import Plan, load_data, plan
+from overheard.federation.pool import apart
 from overheard.federation.properties import Properties, holding, misbehaving
 from overheard.federation.recorders.described import (
     DescribedModel,
     DescribedProperty,
     Description,
+    Otherwise,
 )
 from overheard.federation.recorders.factory import image_of, layout_words, model_of
 from overheard.federation.simulate import client_shards, trained_on
@@ -45,6 +47,8 @@ from overheard.transcript.side import SideHeader, SideWriter
 from overheard.transcript.store import Recording
 
 BESIDE = "audit.toml"
+HELD_OUT = "held out"
+"""Not the name of a table: the people whom clients kept for tests."""
 Model = Dense | Module
 
 
@@ -57,7 +61,8 @@ def read_description(path: str | Path, confined: bool = False) -> Description:
     file = Path(path)
     read = checked(Description, read_toml(file), str(file))
     asked = read.property or DescribedProperty(shard_size=1)
-    named = [read.data.path, asked.record, asked.auxiliary]
+    others = "" if read.audit.strangers == HELD_OUT else read.audit.strangers
+    named = [read.data.path, asked.record, asked.auxiliary, others]
     named += [v for k, v in read.data.options.items() if k in ("folder", "path")]
     for name in named if confined else ():
         if name and not inside(file.parent, file.parent / str(name)):
@@ -72,6 +77,9 @@ def read_description(path: str | Path, confined: bool = False) -> Description:
     return read.model_copy(
         update={
             "data": read.data.model_copy(update={"path": found(read.data.path)}),
+            "audit": read.audit.model_copy(
+                update={"strangers": found(others) or read.audit.strangers}
+            ),
             "property": read.property
             and asked.model_copy(
                 update={"record": found(asked.record), "auxiliary": found(asked.auxiliary)}
@@ -107,6 +115,12 @@ def describe(
         ready = replace(ready, properties=_properties(recording, description, asked, ready, names))
     if not names:
         ready = replace(ready, clients={}, attributes={})
+    elif description.audit.strangers:
+        among = _only(dataset, set(names.values()))
+        ready = replace(ready, strangers=_strangers(description, among, ready))
+    others = [_instead(description, other) for other in description.otherwise]
+    recipes = [settled(recording, other, dataset, trust_code)[1].recipe for other in others]
+    ready = replace(ready, otherwise=tuple(recipes))
     seed = recording.seed
     about = {
         **{key: value for key, value in recording.about.items() if key != "seed"},
@@ -116,6 +130,12 @@ def describe(
     }
     claims = chain(*description.defence).claims
     remarks = (*_silent(recording, names), *_own_scales(ready))
+    if recipes:
+        remarks = (
+            *remarks,
+            f"Which of {len(recipes) + 1} recipes the clients trained by is not known: attacks are "
+            "asked under each, and the answers that fit averaged.",
+        )
     with SideWriter(Path(out), SideHeader(recording.digest, names, about)) as writer:
         write_knowledge(writer, ready)
         if seed is not None:
@@ -145,6 +165,16 @@ def settled(
     if isinstance(ready.told, Program):
         return names, replace(ready, told=_program(ready.told, description))
     return names, replace(ready, told=_recipe(recording, description, given, ready))
+
+
+def _instead(description: Description, other: Otherwise) -> Description:
+    """The description with what may be as well in the place of what it says."""
+    parts = {}
+    for name in ("training", "data"):
+        part, changes = getattr(description, name), getattr(other, name)
+        content = {} if part is None else part.model_dump()
+        parts[name] = part and checked(type(part), content | changes, f"otherwise.{name}")
+    return description.model_copy(update={**parts, "otherwise": ()})
 
 
 def _program(planned: Program, description: Description) -> Program:
@@ -184,7 +214,7 @@ def _config(description: Description, task: str) -> Config:
             "data": description.data.model_dump(),
             "model": model,
             "training": {**how, "rounds": 1},
-            "audit": description.audit.model_dump(),
+            "audit": description.audit.model_dump(exclude={"strangers"}),
             "defence": [defence.model_dump() for defence in description.defence],
         },
         "description",
@@ -207,6 +237,32 @@ def _who_trained(
     return {}, dataset
 
 
+def _strangers(description: Description, dataset: Dataset, ready: Plan) -> Records:
+    """People who are no client's, and whom what is public tells from everybody."""
+    held = description.data.held_out
+    columns = tuple(next(iter(ready.clients.values())).columns)
+    if description.audit.strangers != HELD_OUT:
+        found = _table(description, description.audit.strangers, columns)
+    elif held is None:
+        raise FixConfig('audit.strangers = "held out", but data.held_out does not say who that is')
+    else:
+        found = dataset.tested(held).only(columns)
+    alone = [c for c, domain in ready.attributes.items() if not domain.parts]
+    left = apart(found, ready.clients.values(), alone)
+    if not len(left):
+        raise FixConfig(
+            f"audit.strangers: each of the {len(found)} agrees with somebody else in everything "
+            "public; name a table of other people"
+        )
+    return left
+
+
+def _table(description: Description, path: str, columns: tuple[str, ...]) -> Records:
+    """These columns of a table that is written like that of the clients' records."""
+    how = Reading(**{f.name: getattr(description.data, f.name) for f in fields(Reading)})
+    return read_table(path, how, wanted=columns)[0].only(columns)
+
+
 def _properties(
     recording: Recording,
     description: Description,
@@ -217,15 +273,10 @@ def _properties(
     """What is looked for among the clients, as the simulator has it of its own."""
     if not asked.record and not asked.behaviour:
         raise FixConfig("[property]: give a record whose holders are looked for, or a behaviour")
-    how = Reading(**{f.name: getattr(description.data, f.name) for f in fields(Reading)})
     needed = (*ready.recipe.encoding.columns(), ready.recipe.target.column)
-
-    def table(path: str) -> Records:
-        return read_table(path, how, wanted=needed)[0].only(needed)
-
     auxiliary = ready.auxiliary if names else ready.dataset.records.only(needed)
     if asked.auxiliary:
-        auxiliary = table(asked.auxiliary)
+        auxiliary = _table(description, asked.auxiliary, needed)
     if auxiliary is None:
         raise FixConfig("property.auxiliary: name a table of records like the clients'")
     for client in asked.positives or ():
@@ -235,7 +286,7 @@ def _properties(
                 f"{', '.join(recording.clients)}"
             )
     positives = None if asked.positives is None else tuple(names.get(c, c) for c in asked.positives)
-    wanted = table(asked.record) if asked.record else Records({})
+    wanted = _table(description, asked.record, needed) if asked.record else Records({})
     secrets = [holding(wanted.take(np.array([k])), k, positives) for k in range(len(wanted))]
     if asked.behaviour:
         secrets.append(misbehaving(asked.behaviour, positives))

@@ -6,6 +6,8 @@ whatever the app does is what is replayed. What a record's value does to the ans
 trying: each record is changed alone, and what that changes in the model returned is its column. One
 full-batch step of descent adds records up, and the columns are exact; where steps follow each other
 they are a first order, and what they miss of clients drawn at random is the noise of the equations.
+So is the order of batches where nobody knows it (``shuffle``), or what else the code draws: a
+change is seen in the same few orders as what it is compared with, those clients train in others.
 
 To name code is to run it: it must be trusted (`overheard.programs.trusted`).
 """
@@ -37,8 +39,11 @@ from overheard.programs.trusted import granted, made_by
 Array = NDArray[np.float64]
 MOST_REPLAYS = 20_000
 """Of all rounds together: some minutes of a small network."""
-DRAWN = 8
-"""Clients drawn at random, by which it is seen what the columns miss."""
+DRAWN, SHUFFLED = 8, 240
+"""Clients drawn at random, by which it is seen what the columns miss; so many where orders are
+drawn, too, because the noise then has a shape."""
+ORDERS = 4
+"""Orders in which a change is seen where they are drawn."""
 SPARE = 4
 """Coordinates an unknown that are used: more say little that is new."""
 ROUNDING = 4e-7
@@ -47,13 +52,15 @@ ROUNDING = 4e-7
 
 class AppSettings(Settings):
     """The app's code: ``model`` makes the torch module, ``train(module, loader)`` trains it.
-    ``batch_size``: of the loader, in the order of the records (0: all of them at once).
+    ``batch_size``: of the loader (0: all of them at once), in the order of the records, or, if
+    ``shuffle``, in one that is drawn anew each time; so is whatever else the code draws then.
     ``labels``: numbers in a column (n, 1), flat (n,), or whole numbers of classes (n,)."""
 
     name: Literal["app"] = "app"
     model: str
     train: str
     batch_size: int = Field(default=0, ge=0)
+    shuffle: bool = False
     labels: Literal["column", "flat", "classes"] = "column"
 
     def code(self) -> tuple[str, ...]:
@@ -67,12 +74,18 @@ class App(Program):
     def first(self) -> Message:
         return _arrays(made_by(self.settings.model))
 
+    @property
+    def chance(self) -> bool:  # type: ignore[override]
+        return self.settings.shuffle
+
     def respond(self, received: Message, records: Records, rng: np.random.Generator) -> Message:
+        if self.chance:
+            return self._trained(received, records, int(rng.integers(1 << 32)))
         first, second = (self._trained(received, records, seed) for seed in (0, 1))
         if exact_distance(first, second):
             raise ChooseAnotherAttack(
                 f"{self.settings.train!r} draws at random (an order, dropout): it does not repeat "
-                "itself, and what it did is not replayed; let it take the loader's order"
+                "itself: say shuffle = true, or let it take the loader's order"
             )
         return first
 
@@ -87,7 +100,8 @@ class App(Program):
         if how.labels != "flat":
             labels = labels.long() if how.labels == "classes" else labels.view(-1, 1)
         inputs = torch.tensor(encode(self.encoding, records), dtype=torch.float32)
-        loader = DataLoader(TensorDataset(inputs, labels), how.batch_size or len(records))
+        people, size = TensorDataset(inputs, labels), how.batch_size or len(records)
+        loader = DataLoader(people, size, shuffle=how.shuffle)
         with torch.random.fork_rng():
             torch.manual_seed(seed)
             try:
@@ -114,7 +128,8 @@ class App(Program):
                 "a record that may be absent changes every batch; ask of its values"
             )
         records, rng = candidates.records, np.random.default_rng(0)
-        once = records * (len(tables) - 1) + 1 + DRAWN
+        orders, drawn = (ORDERS, SHUFFLED) if self.chance else (1, DRAWN)
+        once = orders * (records * (len(tables) - 1) + 1) + drawn
         if once > MOST_REPLAYS:
             raise ChooseAnotherAttack(
                 f"{records:,} records of {len(tables)} candidates take {once:,} replays of the "
@@ -134,27 +149,60 @@ class App(Program):
         """What each candidate of each record adds to the answer (K, m, P) beyond its first one,
         what all of them added, and the noise of that."""
         records = len(tables[0])
+        nobody, orders = np.zeros(records, dtype=np.int64), ORDERS if self.chance else 1
 
-        def answer(choice: NDArray[np.int64]) -> Array:
+        def answer(choice: NDArray[np.int64], order: int) -> Array:
             mixed = {
                 name: np.choose(choice, [table[name] for table in tables])
                 for name in tables[0].columns
             }
-            return _flat(self._trained(one.sent, Records(mixed)))
+            return _flat(self._trained(one.sent, Records(mixed), order))
 
-        base = _flat(self.respond(one.sent, tables[0], rng))  # refuses where that is chance
-        returned = _flat(one.returned)
-        room(base.size, records, len(tables))
-        features = np.zeros((len(tables), records, base.size))
-        for k, i in np.ndindex(len(tables) - 1, records):
-            features[k + 1, i] = answer(np.where(np.arange(records) == i, k + 1, 0)) - base
-        missed = []
-        for _ in range(DRAWN):
+        self.respond(one.sent, tables[0], rng)  # refuses where chance is not said
+        bases = [answer(nobody, order) for order in range(orders)]
+        base, returned = np.mean(bases, axis=0), _flat(one.returned)
+        room(base.size, records, orders * len(tables))
+        seen = np.zeros((orders, len(tables), records, base.size))
+        for order, k, i in np.ndindex(orders, len(tables) - 1, records):
+            choice = np.where(np.arange(records) == i, k + 1, 0)
+            seen[order, k + 1, i] = answer(choice, order) - bases[order]
+        features, missed = seen.mean(axis=0), []
+        for order in range(orders, orders + (SHUFFLED if self.chance else DRAWN)):
             choice = rng.integers(len(tables), size=records)
             added = features[choice, np.arange(records)].sum(axis=0)
-            missed.append(answer(choice) - base - added)
+            missed.append(answer(choice, order) - base - added)
         rounding = ROUNDING * max(float(np.abs(returned).max()), 1e-30)
+        if self.chance:
+            return _whitened(seen, returned - base, np.array(missed), rounding)
         return features, returned - base, np.sqrt(np.mean(np.square(missed), axis=0) + rounding**2)
+
+
+def _whitened(
+    seen: Array, total: Array, missed: Array, rounding: float
+) -> tuple[Array, Array, Array]:
+    """Features (K, m, R), from those in each order, and total (R,) in units of their noise, which
+    is 1. Half of the clients drawn say in which directions the noise is large, the other half how
+    large it is there, and in what is left. Of a feature there remains what orders agree on."""
+    mean = missed.mean(axis=0)
+    unit = np.hypot(missed.std(axis=0), rounding)
+    apart = (missed - mean) / unit
+    first, judged = np.array_split(apart, 2)
+    turn = np.linalg.svd(first, full_matrices=False)[2][: len(first) // 2]
+    along = np.sqrt(np.mean((judged @ turn.T) ** 2, axis=0))
+    left = len(unit) - len(turn)  # dimensions
+    beyond = ((judged - judged @ turn.T @ turn) ** 2).sum()
+    rest = np.sqrt(beyond / (len(judged) * left)) if left else 1.0
+
+    def turned(values: Array) -> Array:
+        inside = values @ turn.T
+        return np.concatenate([inside / along, (values - inside @ turn) / rest], axis=-1)
+
+    whole, each = turned((total - mean) / unit), turned(seen / unit)
+    features, orders = each.mean(axis=0), len(each)
+    square = np.mean(features**2, axis=(0, 1))
+    chance = np.mean(each.var(axis=0, ddof=1), axis=(0, 1)) / orders
+    agreed = np.maximum(0.0, 1 - chance / np.maximum(square, 1e-300))
+    return features * agreed, whole, np.ones_like(whole)
 
 
 def _arrays(module: Any) -> dict[str, NDArray[Any]]:
