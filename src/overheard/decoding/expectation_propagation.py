@@ -47,7 +47,7 @@ BUDGET = 6e13
 
 _NEARLY = 0.9  # equations per unknown from which a linear solve may do: no annealing at first
 FIRST_CAP = 2.0  # on the singular values: one record is then hardly seen above the noise
-_RAISE = 1.12  # growth of the cap a sweep; four times at once where nothing moves
+RAISE = 1.12  # growth of the cap a sweep; four times at once where nothing moves
 _WEAK = 0.3  # directions below this many noise units are left out of the sweeps (0.02 bits each)
 DAMPING = 0.4  # half a step already swings where two records are nearly alike
 _SWEEPS = 200  # at most: 35 from the first cap to 100, the others for what comes to rest slowly
@@ -56,7 +56,7 @@ _ENOUGH = 0.9  # share of the open records that must be certain before the cap h
 _NONSENSE = 5.0  # chi-square per equation from which sweeps do not come back
 _KNOWN = 1e-4  # doubt below which a record is set aside
 _SURE = 1e-6  # least probability in a site's moments: below, float64 loses the other candidates'
-_SITE_FLOOR = 1e-2  # smallest eigenvalue of a site's precision: moments may ask for less than none
+SITE_FLOOR = 1e-2  # smallest eigenvalue of a site's precision: moments may ask for less than none
 _SUSPECTS = 1500  # changes of which a proof looks at all pairs: a second
 
 
@@ -173,7 +173,7 @@ def _annealed(
             kept = _Stage(p, chi2, total.size, count, True)
         if settled or chi2 > _NONSENSE * total.size:
             break
-        cap = min(cap * (_RAISE**4 if change <= _SETTLED else _RAISE), top)
+        cap = min(cap * (RAISE**4 if change <= _SETTLED else RAISE), top)
         site, site_shift = match(p, *cavity)
         site[tied], site_shift[tied] = precision[tied], shift[tied]
         precision = (1.0 - DAMPING) * precision + DAMPING * site
@@ -208,12 +208,12 @@ def match(probabilities: Array, precision: Array, shift: Array) -> tuple[Array, 
     p = p / p.sum(axis=1, keepdims=True)
     site = moment_sites(p)[0] - precision
     if site.shape[1] == 1:
-        site = np.maximum(site, _SITE_FLOOR)
+        site = np.maximum(site, SITE_FLOOR)
     else:
         values, vectors = np.linalg.eigh(site)
-        low = values[:, 0] < _SITE_FLOOR
+        low = values[:, 0] < SITE_FLOOR
         if low.any():
-            raised = vectors[low] * np.maximum(values[low], _SITE_FLOOR)[:, None, :]
+            raised = vectors[low] * np.maximum(values[low], SITE_FLOOR)[:, None, :]
             site[low] = raised @ np.swapaxes(vectors[low], 1, 2)
     mean = p[:, 1:, None]
     return site, ((precision + site) @ mean)[:, :, 0] - shift

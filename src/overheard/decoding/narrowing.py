@@ -16,19 +16,15 @@ from numpy.typing import NDArray
 from scipy import linalg
 from scipy.special import softmax
 
-from overheard.decoding.expectation_propagation import DAMPING, FIRST_CAP
+from overheard.decoding.expectation_propagation import DAMPING, FIRST_CAP, RAISE, SITE_FLOOR
 from overheard.decoding.max_entropy import Posterior, count_unknowns
-from overheard.decoding.ridge import cavities
+from overheard.decoding.ridge import cavities, fits
 
 Array = NDArray[np.float64]
 Single = NDArray[np.float32]
 
 _DIRECTIONS = 20  # of a record: 99% of what its candidates do by the prior
-_SWEEPS, _MOST, _GAIN = 10, 60, 0.01  # of a pass, after which little moves, and in all; mean
-# sureness that a pass gains, or is the last
-_RAISE = 1.3  # growth of the cap on singular values a sweep: above 20 nothing is gained
-_NONSENSE = 1.5  # mean square of what is left from which sweeps run away
-_SITE_FLOOR = 1e-3  # least eigenvalue of a site's precision, relative to the largest
+_PASSES, _SWEEPS = 4, 10  # passes, of which the fourth changes little, and sweeps of each
 
 
 def narrowed(features: Single, total: Array, prior: Array) -> Posterior:
@@ -37,14 +33,12 @@ def narrowed(features: Single, total: Array, prior: Array) -> Posterior:
 
     ``chi2_per_equation`` is in units of the noise of the last pass. Deterministic.
     """
-    p, chi2, sweeps, before = prior, np.inf, 0, -1.0
-    while sweeps < _MOST and float(p.max(axis=1).mean()) > before + _GAIN:
-        before = float(p.max(axis=1).mean()) if sweeps else 0.0
+    p, chi2 = prior, np.inf
+    for _ in range(_PASSES):
         # some of the prior in it: who is sure of what is wrong must stay visible
         p, chi2 = _pass(features, total, 0.9 * p + 0.1 * prior, prior)
-        sweeps += _SWEEPS
     rank = features.shape[2]
-    return Posterior(p, chi2, rank, count_unknowns(prior), sweeps, True, "narrowing")
+    return Posterior(p, chi2, rank, count_unknowns(prior), _PASSES * _SWEEPS, True, "narrowing")
 
 
 def _pass(features: Single, total: Array, belief: Array, prior: Array) -> tuple[Array, float]:
@@ -54,8 +48,8 @@ def _pass(features: Single, total: Array, belief: Array, prior: Array) -> tuple[
     points, rows = np.empty((people, values, few)), np.empty((people, few, rank))
     noise = np.ones(rank)
     for n, own in enumerate(features):
-        mean, points[n], rows[n], missed = _directions(own, belief[n], few)
-        total, noise = total - mean, noise + missed
+        middle, points[n], rows[n], missed = _directions(own, belief[n], few)
+        total, noise = total - middle, noise + missed
     rows /= np.sqrt(noise)
     total = total / np.sqrt(noise)
     size = np.sqrt(np.einsum("nc,ncr->r", np.einsum("nk,nkc->nc", prior, points**2), rows**2))
@@ -63,28 +57,27 @@ def _pass(features: Single, total: Array, belief: Array, prior: Array) -> tuple[
     shift, cap, p, chi2 = (precision @ mean[:, :, None])[:, :, 0], FIRST_CAP, prior, np.inf
     for _ in range(_SWEEPS):
         weight = np.minimum(1.0, cap / np.maximum(size, cap))
-        seen, cap = rows * weight, cap * _RAISE
+        seen, cap = rows * weight, cap * RAISE**2
         try:
             inner, pull = cavities(seen, total * weight, precision, shift)
-        except linalg.LinAlgError:  # a site lost positive definiteness: as far as it came
+        except linalg.LinAlgError:  # a site lost positive definiteness
             break
         logits = np.log(np.maximum(prior, 1e-300)) + (points @ pull[:, :, None])[:, :, 0]
         new = softmax(logits - 0.5 * np.einsum("nkc,nkc->nk", points @ inner, points), axis=1)
         moments, mean = _moments(new, points)
         miss = total * weight - np.tensordot(mean, seen, 2)
-        if float(miss @ miss) / rank > _NONSENSE:
+        if not fits(float(miss @ miss), rank):  # sweeps run away: as far as they came
             break
         p, chi2 = new, float(miss @ miss) / rank
         values, vectors = np.linalg.eigh(moments - inner)
-        floor = _SITE_FLOOR * np.maximum(values[:, -1:], _SITE_FLOOR)
-        site = (vectors * np.maximum(values, floor)[:, None]) @ np.swapaxes(vectors, 1, 2)
+        site = (vectors * np.maximum(values, SITE_FLOOR)[:, None]) @ np.swapaxes(vectors, 1, 2)
         told = ((inner + site) @ mean[:, :, None])[:, :, 0] - pull
         precision = (1 - DAMPING) * precision + DAMPING * site
         shift = (1 - DAMPING) * shift + DAMPING * told
     return np.asarray(p), chi2
 
 
-def _directions(features: Single, belief: Array, few: int) -> tuple[Single, Array, Single, Array]:
+def _directions(features: Single, belief: Array, few: int) -> tuple[Array, Array, Array, Array]:
     """Of one record: the mean of its features (K, r), its candidates (K, c) in the directions
     (c, r) in which they differ most, and the variance (r,) of what those leave out."""
     p = belief.astype(np.float32)
@@ -98,7 +91,7 @@ def _directions(features: Single, belief: Array, few: int) -> tuple[Single, Arra
     at = apart @ rows.T
     weighted -= root * (at @ rows)
     missed = np.einsum("kr,kr->r", weighted, weighted, dtype=np.float64)
-    return mean, at / size, rows * size[:, None].astype(np.float32), missed
+    return mean.astype(np.float64), at / size, rows * size[:, None], missed
 
 
 def _moments(probabilities: Array, points: Array) -> tuple[Array, Array]:

@@ -30,8 +30,7 @@ Array = NDArray[np.float64]
 
 _FEW_ROW_NUMBERS = 1_000_000  # rows of so many numbers cost next to nothing
 _ALIKE = 1.5  # ratio of largest to smallest noise that counts as even
-_DRAWN, _EQUATIONS = 12_000, 2000  # gradients that show the strongest directions, and how many of
-# these are used of very many candidates: a sweep over 1,000 records then takes four seconds
+_EQUATIONS = 2000  # of very many candidates: a sweep over 1,000 records takes four seconds
 _SHARP = 30.0  # least singular value, in noise units, from which finer weighting adds nothing
 
 
@@ -98,9 +97,10 @@ def many_candidates(
             features[:, k, number * width : (number + 1) * width] = other.explicit() / sd
         total.append(at.left / sd)
     rng, shares = np.random.default_rng(0), prior.mean(axis=0)
-    who, what = rng.integers(people, size=_DRAWN), rng.choice(values, _DRAWN, p=shares)
-    some = features[who, what] - (shares.astype(np.float32) @ features)[who]
-    basis = np.linalg.eigh((some.T @ some).astype(np.float64))[1][:, -_EQUATIONS:]
+    some = 6 * _EQUATIONS  # gradients, which show the strongest directions well enough
+    who, what = rng.integers(people, size=some), rng.choice(values, some, p=shares)
+    apart = features[who, what] - (shares.astype(np.float32) @ features)[who]
+    basis = np.linalg.eigh((apart.T @ apart).astype(np.float64))[1][:, -_EQUATIONS:]
     rotated = np.empty((people, values, basis.shape[1]), np.float32)
     for record, own in enumerate(features):
         rotated[record] = own @ basis.astype(np.float32)
