@@ -24,7 +24,7 @@ Array = NDArray[np.float64]
 Single = NDArray[np.float32]
 
 _DIRECTIONS = 20  # of a record: 99% of what its candidates do by the prior
-_PASSES, _SWEEPS = 4, 10  # passes, of which the fourth changes little, and sweeps of each
+_PASSES, _SWEEPS = 6, 10  # passes, of which the last ones change little, and sweeps of each
 
 
 def narrowed(features: Single, total: Array, prior: Array) -> Posterior:
