@@ -4,8 +4,7 @@
 
 location30, a victim of 300 users, MLP 128, one full-batch float32 round; column c001 (majority
 about 0.83) and c069 (about 0.51). Prints, per share of the records known, the accuracy on those
-records of `partial_decode` (generalised least squares against the unknown rest), of the same with
-the sample covariance alone, 95% intervals over the records and the majority guess.
+records of `partial_decode`, 95% intervals over the records and the majority guess.
 Needs OVERHEARD_DATA with location30; says so and stops without it.
 """
 
@@ -22,15 +21,11 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # papers/ is beside this folder
 
-from overheard.attacks.attribute.partial_decode import PartialDecode
 from overheard.data.victim import VICTIM
 from overheard.errors import FixData
 from overheard.evaluation.complete import COVERAGES, accuracy_by_coverage
 from overheard.transcript.threat import EAVESDROPPER
 from papers.common.harness import recorded
-
-PLAIN = 0.0
-"""Weight of the product form with which only the sample covariance is weighed against."""
 
 
 def measure(
@@ -49,13 +44,10 @@ def measure(
                 "training": {"rounds": 1, "learning_rate": 0.1},
             }
             with recorded(config) as recording:
-                lines = [
-                    accuracy_by_coverage(
-                        recording, EAVESDROPPER, column, VICTIM, shares, attack, seed
-                    )
-                    for attack in (PartialDecode(), PartialDecode(product=PLAIN))
-                ]
-            for ours, sample in zip(*lines, strict=True):
+                line = accuracy_by_coverage(
+                    recording, EAVESDROPPER, column, VICTIM, shares, seed=seed
+                )
+            for ours in line:
                 yield {
                     "attribute": column,
                     "seed": seed,
@@ -65,7 +57,6 @@ def measure(
                     "partial_decode": ours.value,
                     "low": ours.low,
                     "high": ours.high,
-                    "sample_covariance_only": sample.value,
                 }
 
 
@@ -77,14 +68,14 @@ def main() -> int:
     options = parser.parse_args()
     seeds, shares = (1, (0.5, 0.9)) if options.quick else (3, COVERAGES)
     rows = []
-    print("attribute seed coverage known majority  partial_decode (95%)   sample covariance only")
+    print("attribute seed coverage known majority  partial_decode (95%)")
     try:
         for r in measure(("c001", "c069"), seeds, shares):
             rows.append(r)
             print(
                 f"{r['attribute']}      {r['seed']:2d}     {r['coverage']:.2f}   {r['known']:3d}"
                 f"    {r['majority']:.3f}  {r['partial_decode']:.3f} ({r['low']:.3f}-"
-                f"{r['high']:.3f})    {r['sample_covariance_only']:.3f}",
+                f"{r['high']:.3f})",
                 flush=True,
             )
     except FixData as error:

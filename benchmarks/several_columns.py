@@ -1,12 +1,14 @@
-"""Three columns unknown at once: does one message still tell them, person by person?
+"""Several columns unknown at once: do messages still tell them, person by person?
 
-    python benchmarks/several_columns.py [--sites "site 1" ...] [--seeds 100 ...]
+    python benchmarks/several_columns.py [--columns 3 6] [--sites "site 1" ...] [--seeds 100 ...]
 
-RAND, ``female``, ``black`` and ``physlm`` unknown together (8 combinations a person), a network of
-64 units, one full-batch step, one message. Writes benchmarks/several_columns.json, a row a site:
-for each seed the share of people of whom each column, and all three, are guessed right, the
-decoder's own certainty, how many equations stood against how many unknowns, the majority and a
-stranger's imputation of each column, and processor seconds. What is there already is kept.
+RAND, a network of 64 units, one full-batch step a round. Three: ``female``, ``black`` and
+``physlm`` (8 combinations a person), one message. Six: these, ``hlthg``, ``hlthf`` and the number
+``logc`` (the logarithm of a plan's coinsurance, 4 values; 95 combinations), five rounds. Writes
+benchmarks/several_columns.json, a row a site and seed: the share of people of whom each column,
+and all of them, are guessed right, the decoder's own certainty of each, the expected calibration
+error, how many equations stood against how many unknowns, the majority and a stranger's imputation
+of each column, and processor seconds. What is there already is kept.
 """
 
 from __future__ import annotations
@@ -30,15 +32,22 @@ from overheard.transcript.target import attribute
 
 OUT = Path(__file__).with_suffix(".json")
 COMMAND = "python benchmarks/several_columns.py"
-COLUMNS = ("female", "black", "physlm")
+THREE = ("female", "black", "physlm")
+ASKED = {3: (THREE, 1), 6: ((*THREE, "hlthg", "hlthf", "logc"), 5)}
+"""Columns, and rounds, by how many columns are asked about."""
 SITES = [f"site {k}" for k in range(1, 7)]
 SEEDS = (100, 101, 102)
-CONFIG: dict[str, Any] = {
-    "data": {"source": "randhie"},
-    "model": {"name": "mlp", "hidden": [64]},
-    "training": {"rounds": 1, "learning_rate": 0.05},
-    "audit": {"attributes": [list(COLUMNS)]},
-}
+
+
+def config(many: int, seed: int) -> dict[str, Any]:
+    columns, rounds = ASKED[many]
+    return {
+        "data": {"source": "randhie"},
+        "model": {"name": "mlp", "hidden": [64]},
+        "training": {"rounds": rounds, "learning_rate": 0.05},
+        "audit": {"attributes": [list(columns)]},
+        "seed": seed,
+    }
 
 
 def code() -> str:
@@ -48,58 +57,85 @@ def code() -> str:
     )
 
 
-def decoded(recording: Recording, site: str, seed: int) -> dict[str, Any]:
-    """One site, from its one message."""
-    view = observe(recording, threat_named("eavesdropper"), attribute(*COLUMNS), site)
+def decoded(recording: Recording, columns: tuple[str, ...], site: str, seed: int) -> dict[str, Any]:
+    """One site, from its messages."""
+    view = observe(recording, threat_named("eavesdropper"), attribute(*columns), site)
     began = time.process_time()
     guess = launch(MaxEntropy(), view, seed)
     seconds = time.process_time() - began
     truth, told = recording.truth(), told_of(recording)
     assert told is not None
-    settings = view.know(AttributeDomain).settings
-    chosen = [settings[k] for k in guess.probabilities.argmax(axis=1)]
-    hits = {c: np.array([one[c] for one in chosen]) == truth[site][c] for c in COLUMNS}
-    free = {c: imputation(told, truth, site, c, (0.0, 1.0), seed, COLUMNS) for c in COLUMNS}
-    return {
-        "seed": seed,
-        "people": len(chosen),
-        "all": float(np.mean(np.all(list(hits.values()), axis=0))),
-        **{c: float(h.mean()) for c, h in hits.items()},
-        "certainty": float(guess.probabilities.max(axis=1).mean()),
-        "majority": {c: majority_share(truth[site][c], (0.0, 1.0)) for c in COLUMNS},
-        "stranger": {c: None if f is None else float(f.hits.mean()) for c, f in free.items()},
-        "seconds": seconds,
-        **{name: guess.diagnostics.get(name) for name in ("method", "rank", "unknowns", "flag")},
+    combinations = np.array(view.know(AttributeDomain).combinations)
+    p = guess.probabilities
+    row: dict[str, Any] = {"seed": seed, "people": len(p)}
+    whole = np.ones(len(p), dtype=bool)
+    each: dict[str, dict[str, float | None]] = {
+        name: {} for name in ("sure", "ece", "majority", "stranger")
     }
+    for place, column in enumerate(columns):
+        values = tuple(np.unique(combinations[:, place]).tolist())
+        own = np.stack([p[:, combinations[:, place] == v].sum(axis=1) for v in values], axis=1)
+        hits = np.array(values)[own.argmax(axis=1)] == truth[site][column]
+        whole &= combinations[p.argmax(axis=1), place] == truth[site][column]
+        free = imputation(told, truth, site, column, values, seed, columns)
+        row[column] = float(hits.mean())
+        each["sure"][column] = float(own.max(axis=1).mean())
+        each["ece"][column] = calibration_error(own.max(axis=1), hits)
+        each["majority"][column] = majority_share(truth[site][column], values)
+        each["stranger"][column] = None if free is None else float(free.hits.mean())
+    found = guess.diagnostics
+    return {
+        **row,
+        "all": float(whole.mean()),
+        "certainty": float(p.max(axis=1).mean()),
+        **each,
+        "seconds": seconds,
+        **{name: found.get(name) for name in ("method", "rank", "unknowns", "flag")},
+    }
+
+
+def calibration_error(sure: np.ndarray, hits: np.ndarray) -> float:
+    """Expected calibration error in ten bins of sureness."""
+    which = np.minimum((sure * 10).astype(int), 9)
+    parts = [which == k for k in range(10)]
+    return float(sum(abs(sure[w].sum() - hits[w].sum()) for w in parts) / len(sure))
 
 
 def main() -> None:
     """Run what is missing, and print the table."""
     parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("--columns", nargs="+", type=int, default=[*ASKED], choices=[*ASKED])
     parser.add_argument("--sites", nargs="+", default=SITES, choices=SITES)
     parser.add_argument("--seeds", nargs="+", type=int, default=SEEDS)
     asked = parser.parse_args()
-    kept: dict[str, Any] = json.loads(OUT.read_text()) if OUT.exists() else {}
-    for seed in asked.seeds:
-        with tempfile.TemporaryDirectory() as folder:
-            config = parse_config({**CONFIG, "seed": seed})
-            recording = Recording.open(simulate(plan(config), Path(folder) / "run"))
-            for site in asked.sites:
-                key = f"{site}; seed {seed}"
-                if kept.get(key, {}).get("code") != code():
-                    row = decoded(recording, site, seed)
-                    kept[key] = {"command": COMMAND, "code": code(), **row}
-                    OUT.write_text(json.dumps(kept, indent=1) + "\n")
-                row = kept[key]
-                each = ", ".join(
-                    f"{c} {row[c]:.3f} (stranger {row['stranger'][c]:.3f})" for c in COLUMNS
-                )
-                print(
-                    f"{key}, {row['people']} people: {each}, all {row['all']:.3f} at "
-                    f"{row['certainty']:.3f}, {row['rank']} equations for {row['unknowns']} "
-                    f"unknowns, {row['seconds']:.0f} s, {row['flag'] or 'no flag'}",
-                    flush=True,
-                )
+    for many in asked.columns:
+        for seed in asked.seeds:
+            with tempfile.TemporaryDirectory() as folder:
+                planned = plan(parse_config(config(many, seed)))
+                recording = Recording.open(simulate(planned, Path(folder) / "run"))
+                for site in asked.sites:
+                    measured(recording, many, site, seed)
+
+
+def measured(recording: Recording, many: int, site: str, seed: int) -> None:
+    """One row, made if it is missing, and printed."""
+    columns, key = ASKED[many][0], f"{many} columns; {site}; seed {seed}"
+
+    def kept() -> dict[str, Any]:
+        return dict(json.loads(OUT.read_text())) if OUT.exists() else {}
+
+    if kept().get(key, {}).get("code") != code():
+        row = decoded(recording, columns, site, seed)
+        made = {**kept(), key: {"command": COMMAND, "code": code(), **row}}
+        OUT.write_text(json.dumps(made, indent=1) + "\n")
+    row = kept()[key]
+    each = ", ".join(f"{c} {row[c]:.3f} (stranger {row['stranger'][c]:.3f})" for c in columns)
+    print(
+        f"{key}, {row['people']} people: {each}, all {row['all']:.3f} at {row['certainty']:.3f}, "
+        f"{row['rank']} equations for {row['unknowns']} unknowns, {row['seconds']:.0f} s, "
+        f"{row['flag'] or 'no flag'}",
+        flush=True,
+    )
 
 
 if __name__ == "__main__":

@@ -1,20 +1,23 @@
-"""Filtering a secret out of deviations, beside twins that write everything out."""
+"""Measuring records against deviations, beside twins that write everything out."""
 
 from __future__ import annotations
+
+import dataclasses
 
 import numpy as np
 from scipy import sparse
 
-from overheard.decoding.nuisance import Sums, filtered
+from overheard.decoding.nuisance import Sums, whitened
 
-N, WIDTH, UNKNOWNS = 60, 40, 7
+N, WIDTH, UNKNOWNS = 90, 40, 7
 
 
-def drawn(seed: int, heldout: int = 200):
+def drawn(seed: int):
     rng = np.random.default_rng(seed)
     rows, message = rng.normal(size=(N, WIDTH)), rng.normal(size=WIDTH)
-    made = [rng.normal(size=(k, N)) / 8 for k in (UNKNOWNS, 1, 30, heldout, 3)]
-    return rows, message, Sums(*(sparse.csr_matrix(m) for m in made))
+    made = [rng.normal(size=(k, N)) / 8 for k in (UNKNOWNS, 1, 60, 200, 3)]
+    differences, *others = (sparse.csr_matrix(m) for m in made)
+    return rows, message, Sums(differences, np.arange(UNKNOWNS), *others)
 
 
 def blocks(rows, message, share=0.0):
@@ -22,48 +25,39 @@ def blocks(rows, message, share=0.0):
         yield rows[:, part], message[part], np.full(len(part), share)
 
 
-def test_the_filter_is_generalised_least_squares():
-    rows, message, sums = drawn(0, heldout=0)
-    found = filtered(blocks(rows, message), sums, 0.4)
-    differences, suppressed = sums.differences @ rows, sums.suppressed @ rows
-    inverse = np.linalg.inv(np.eye(WIDTH) + 0.4 * suppressed.T @ suppressed)
+def check(found, rows, message, sums, inverse):
+    """Inner products are those under the inverse of the noise's covariance."""
+    features, messages = found
+    differences = sums.differences @ rows
     left = message - (sums.expected @ rows)[0]
     simulated = (sums.clients - np.ones((3, 1)) @ sums.expected.toarray()) @ rows
-    assert found.noise is None
-    assert np.allclose(found.products, differences @ inverse @ differences.T)
-    assert np.allclose(found.projections[0], differences @ inverse @ left)
-    assert np.allclose(found.projections[1:], simulated @ inverse @ differences.T)
+    assert np.allclose(features @ features.T, differences @ inverse @ differences.T)
+    assert np.allclose(features @ messages[0], differences @ inverse @ left)
+    assert np.allclose(messages[1:] @ features.T, simulated @ inverse @ differences.T)
 
 
-def test_its_noise_is_what_it_lets_through_of_other_deviations():
-    """Of many deviations nothing is shrunk: the covariance is that of the filtered sum."""
-    rows, message, sums = drawn(1, heldout=20_000)
-    found = filtered(blocks(rows, message), sums, 0.4)
-    differences, suppressed = sums.differences @ rows, sums.suppressed @ rows
-    inverse = np.linalg.inv(np.eye(WIDTH) + 0.4 * suppressed.T @ suppressed)
-    through = differences @ inverse @ (sums.heldout @ rows).T
-    back = np.linalg.pinv(found.products)  # of whitened differences, to those as they were
-    turned = back @ (differences @ inverse @ differences.T)
-    assert np.allclose(turned.T @ found.noise @ turned, through @ through.T, rtol=0.05, atol=1)
+def test_the_noise_in_a_direction_is_what_other_deviations_have_there():
+    rows, message, sums = drawn(1)
+    suppressed, heldout = sums.suppressed @ rows, sums.heldout @ rows
+    _, directions = np.linalg.eigh(suppressed.T @ suppressed)
+    noise = ((heldout @ directions) ** 2).sum(axis=0)
+    inverse = (directions / noise) @ directions.T
+    check(whitened(blocks(rows, message), sums), rows, message, sums, inverse)
 
 
 def test_rounding_is_noise_where_no_deviation_is():
-    rows, message, sums = drawn(2, heldout=200)
-    nothing = Sums(
-        sums.differences,
-        sums.expected,
-        sparse.csr_matrix((0, N)),
-        sparse.csr_matrix((200, N)),
-        sums.clients,
-    )
-    found = filtered(blocks(rows, message, share=1.0), nothing, 0.4)
-    assert np.allclose(found.noise, np.eye(UNKNOWNS))
+    rows, message, sums = drawn(2)
+    none = {"suppressed": sparse.csr_matrix((0, N)), "heldout": sparse.csr_matrix((200, N))}
+    nothing = dataclasses.replace(sums, **none)
+    features, _ = whitened(blocks(rows, message, share=4.0), nothing)
+    differences = sums.differences @ rows
+    assert np.allclose(features @ features.T, differences @ differences.T / 4)
 
 
 def test_records_alike_are_one_unknown():
     rows, message, sums = drawn(3)
     twice = sparse.vstack([sums.differences, sums.differences]).tocsr()
-    alike = Sums(twice, sums.expected, sums.suppressed, sums.heldout, sums.clients)
-    found = filtered(blocks(rows, message), alike, 0.4)
-    assert found.products.shape == (2 * UNKNOWNS, UNKNOWNS)
-    assert np.allclose(found.products[:UNKNOWNS], found.products[UNKNOWNS:])
+    alike = dataclasses.replace(sums, differences=twice, asked=np.arange(2 * UNKNOWNS))
+    features, _ = whitened(blocks(rows, message), alike)
+    assert features.shape == (2 * UNKNOWNS, WIDTH)
+    assert np.allclose(features[:UNKNOWNS], features[UNKNOWNS:])

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from scripts import load
 
+from overheard.evaluation.audit import AuditOptions, audit
 from overheard.evaluation.leaning import alternatives, doubted, rescaled
 from overheard.evaluation.replay import replays
 from overheard.federation.config import parse_config
@@ -18,6 +19,7 @@ from overheard.programs.recipe import Recipe
 from overheard.programs.records import Encoding, OneHot, Records, Scaled
 from overheard.transcript.observe import recipe_of
 from overheard.transcript.store import Recording
+from overheard.transcript.threat import EAVESDROPPER
 
 PEOPLE = load(Path(__file__).parents[2] / "reliability" / "identify.py").people
 
@@ -76,6 +78,20 @@ def test_what_orders_hide_is_seen(
     assert any(r.outcome == "does not fit" and leans in r.reason for r in found)
     monkeypatch.setattr("overheard.evaluation.replay.PARAMETERS", 0)
     assert called(recording, told, truth) == []  # replays alone do not show it
+
+
+def test_a_check_that_ends_in_an_error_is_said_not_to_have_been_made(
+    recording: Recording, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> dict[str, str]:
+        raise np.linalg.LinAlgError("not positive definite")
+
+    monkeypatch.setattr("overheard.evaluation.replay.leaning", broken)
+    options = AuditOptions(rounds=False, coverage=False)
+    found = audit(recording, EAVESDROPPER, ["majority"], [], ["s"], options)
+    assert {r.outcome for r in found.replays} == {"fits"}
+    [note] = [note for note in found.notes if note.startswith("3 client(s): not checked")]
+    assert "not positive definite" in note
 
 
 def test_alternatives_are_the_other_scaling_and_other_labels(

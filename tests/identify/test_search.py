@@ -8,7 +8,14 @@ import numpy as np
 import pytest
 
 from overheard.identify import search as searching
-from overheard.identify.evidence import Messages, Seen, gradients, replayed
+from overheard.identify.evidence import (
+    COORDINATES,
+    Messages,
+    Seen,
+    gradients,
+    looked_at,
+    replayed,
+)
 from overheard.identify.search import OPTIMISERS, Structure, effort, fit_rate, search, way
 from overheard.programs.recipe import Dense, Recipe, Target
 from overheard.programs.records import Encoding, Scaled
@@ -103,3 +110,21 @@ def test_pulls_are_the_records_gradients_less_their_mean() -> None:
     pulls = gradients(BASE, SEEN, heard(BASE, rounds=1))
     assert [p.shape for p in pulls] == [(40, BASE.model.size), (37, BASE.model.size)]
     np.testing.assert_allclose(pulls[0].sum(axis=0), 0, atol=1e-9)
+
+
+def test_an_exact_rate_of_many_digits_repeats_the_messages_to_the_bit(fewer: None) -> None:
+    """AdamW's first step says a small rate to some parts in a million only; bits say more."""
+    true = changed(optimiser=OPTIMISERS["AdamW"], learning_rate=0.00050931417)
+    messages = heard(true)
+    best = search([Structure("", BASE, SEEN)], messages)[0]
+    np.testing.assert_array_equal(replayed(best.recipe, SEEN, messages, 1)[:, 0], messages.added)
+
+
+def test_coordinates_are_not_chosen_by_how_far_they_moved() -> None:
+    rng = np.random.default_rng(0)
+    added = rng.normal(size=(1, 4000))
+    added[:, ::2] = 0
+    chosen = added[0, looked_at(Messages(added, added, added, np.zeros(1, np.int64)))]
+    assert len(chosen) == COORDINATES
+    assert (chosen != 0).all()
+    assert np.median(np.abs(chosen)) < 0.9  # of the half that moved farther it would be 1.15

@@ -156,21 +156,13 @@ def with_errors(
     wrong: WrongCells,
     others: AuxiliaryData,
     rng: np.random.Generator,
-    surely: bool = False,
 ) -> tuple[Records, Any]:
-    """The records and labels, so many of their cells replaced by others' at random.
-
-    ``surely``: at least one cell of every record that may be wrong.
-    """
+    """The records and labels, so many of their cells replaced by others' at random."""
     cells = {
         n: (v, others.records[n]) for n, v in records.columns.items() if n in others.records.columns
     }
     shares = [wrong.cells] * len(cells) + [wrong.labels]
     bad = rng.random((len(records), len(shares))) < shares
-    if surely:
-        first = rng.choice(len(shares), len(records), p=np.array(shares) / sum(shares))
-        spared = ~bad.any(axis=1)
-        bad[spared, first[spared]] = True
 
     def mixed(stated: NDArray[Any], theirs: NDArray[Any], where: NDArray[np.bool_]) -> NDArray[Any]:
         drawn = theirs[rng.integers(0, len(theirs), len(stated))]

@@ -250,9 +250,13 @@ def _tilt_counts(prior: Array, size: int, precision: Array, shift: Array) -> tup
 
 def averaged(posterior: Posterior, groups: Groups) -> Posterior:
     """The posterior with each group's probabilities replaced by their mean."""
-    sizes = np.bincount(groups)
-    sums = np.stack([np.bincount(groups, p) for p in posterior.probabilities.T], axis=1)
-    return replace(posterior, probabilities=(sums / sizes[:, None])[groups])
+    return replace(posterior, probabilities=group_means(posterior.probabilities, groups))
+
+
+def group_means(probabilities: Array, groups: Groups) -> Array:
+    """For each record (m, K) the mean over its group."""
+    sums = np.stack([np.bincount(groups, p) for p in probabilities.T], axis=1)
+    return np.asarray((sums / np.bincount(groups)[:, None])[groups])
 
 
 def tie_diagnostics(groups: Groups, probabilities: Array) -> dict[str, int]:

@@ -15,9 +15,8 @@ precise in some directions and blind in others. Three safeguards, none of which 
    again (:meth:`Measurement.given`). Directions that the known records dominated are then seen at
    full precision. That is what lifts the result from "most records" to, often, every record.
 3. **Proof.** Directions that only the known records moved must show noise and nothing else. If
-   they do not, some known value is wrong; the best one or two changes at a time are searched
-   exactly (two alike records swapped is the usual mistake), and if no few changes explain the
-   total then nothing is set aside.
+   they do not, some known value is wrong: records whose other values go best with what is left
+   are opened again, a few at a time, until the others leave noise only.
 
 Of records that are alike in everything only counts are told, and sweeps that move them together
 swing: they stay Gaussian. What is left at the end is listed exhaustively if it is small enough
@@ -34,6 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 
+from overheard.decoding.certainty import NOT_UNIQUE
 from overheard.decoding.enumeration import MOST_BITS, answer_bits, enumeration
 from overheard.decoding.max_entropy import PRECISION, Posterior, check_prior, count_unknowns
 from overheard.decoding.measurement import FLOOR, Measurement
@@ -45,18 +45,19 @@ Indices = NDArray[np.intp]
 BUDGET = 6e13
 """Floating-point operations after which no further sweep is begun: a few minutes."""
 
-_FIRST_CAP = 2.0  # on the singular values: one record is then hardly seen above the noise
-_RAISE = 1.12  # growth of the cap a sweep; four times at once where nothing moves
+_NEARLY = 0.9  # equations per unknown from which a linear solve may do: no annealing at first
+FIRST_CAP = 2.0  # on the singular values: one record is then hardly seen above the noise
+RAISE = 1.12  # growth of the cap a sweep; four times at once where nothing moves
 _WEAK = 0.3  # directions below this many noise units are left out of the sweeps (0.02 bits each)
-_DAMPING = 0.4  # half a step already swings where two records are nearly alike
+DAMPING = 0.4  # half a step already swings where two records are nearly alike
 _SWEEPS = 200  # at most: 35 from the first cap to 100, the others for what comes to rest slowly
 _SETTLED = 1e-3  # mean change of the records' probabilities at which sweeps stop
 _ENOUGH = 0.9  # share of the open records that must be certain before the cap has to rise no more
 _NONSENSE = 5.0  # chi-square per equation from which sweeps do not come back
 _KNOWN = 1e-4  # doubt below which a record is set aside
 _SURE = 1e-6  # least probability in a site's moments: below, float64 loses the other candidates'
-_SITE_FLOOR = 1e-2  # smallest eigenvalue of a site's precision: moments may ask for less than none
-_MAX_REPAIRS, _MAX_SUSPECTS = 8, 1500  # of a proof: rounds, and changes looked at in one
+SITE_FLOOR = 1e-2  # smallest eigenvalue of a site's precision: moments may ask for less than none
+_SUSPECTS = 1500  # changes of which a proof looks at all pairs: a second
 
 
 @dataclass(frozen=True)
@@ -87,30 +88,33 @@ def expectation_propagation(
     decided = prior.max(axis=1) == 1.0
     open_records = np.flatnonzero(~decided)
     left = _set_aside(measurement, decided, prior.argmax(axis=1))
-    sweeps, accepted, chi2, equations = 0, False, 0.0, 0
+    sweeps, accepted, chi2, equations, flag = 0, False, 0.0, 0, ""
     while left is not None and left.rank:
         if accepted and answer_bits(prior[open_records]) <= MOST_BITS:
             exact = enumeration(left, prior[open_records])
             if exact.converged:
                 probabilities[open_records] = exact.probabilities
                 chi2, equations = exact.chi2_per_equation * left.rank, left.rank
+                flag = ""
             break
-        stage, cost = _annealed(left, prior[open_records], budget)
-        budget, sweeps = budget - cost, sweeps + stage.sweeps
+        solvable = left.rank >= _NEARLY * count_unknowns(prior[open_records])
+        for cap in (PRECISION, FIRST_CAP)[not solvable :]:
+            stage, cost = _annealed(left, prior[open_records], budget, cap)
+            budget, sweeps = budget - cost, sweeps + stage.sweeps
+            if stage.accepted:
+                break
         if not accepted or stage.accepted:
             probabilities[open_records] = stage.probabilities
         if not stage.accepted:
             break
         accepted, chi2, equations = True, stage.chi2, stage.equations
-        known = 1.0 - stage.probabilities.max(axis=1) < _KNOWN
+        answer = stage.probabilities.argmax(axis=1)
+        sure = 1.0 - stage.probabilities.max(axis=1) < _KNOWN
+        known = _proven(left, sure, answer)
+        flag = NOT_UNIQUE if (sure & ~known).any() else ""
         if not known.any():
             break
-        proof = _prove(left, known, stage.probabilities.argmax(axis=1))
-        if proof is None:
-            break
-        answer, rest = proof
-        probabilities[open_records[known]] = _settle(stage.probabilities, answer)[known]
-        open_records, left = open_records[~known], rest
+        open_records, left = open_records[~known], _set_aside(left, known, answer)
     if left is None:
         answer = np.asarray(probabilities.argmax(axis=1), dtype=np.intp)
         mean_square = measurement.chi2_per_equation(np.eye(measurement.candidates)[answer])
@@ -129,13 +133,16 @@ def expectation_propagation(
         sweeps,
         accepted or left is None or not left.rank,
         "expectation_propagation",
+        flag,
     )
 
 
-def _annealed(measurement: Measurement, prior: Array, budget: float) -> tuple[_Stage, float]:
+def _annealed(
+    measurement: Measurement, prior: Array, budget: float, cap: float
+) -> tuple[_Stage, float]:
     """Parallel updates of all sites under a cap that rises, until they rest; and what they cost."""
     top = min(_strongest(measurement), PRECISION)
-    cap = min(_FIRST_CAP, top)
+    cap = min(cap, top)
     tied = _alike(measurement, prior)
     precision, shift = moment_sites(prior)
     p, cost = prior, 0.0
@@ -166,11 +173,11 @@ def _annealed(measurement: Measurement, prior: Array, budget: float) -> tuple[_S
             kept = _Stage(p, chi2, total.size, count, True)
         if settled or chi2 > _NONSENSE * total.size:
             break
-        cap = min(cap * (_RAISE**4 if change <= _SETTLED else _RAISE), top)
+        cap = min(cap * (RAISE**4 if change <= _SETTLED else RAISE), top)
         site, site_shift = match(p, *cavity)
         site[tied], site_shift[tied] = precision[tied], shift[tied]
-        precision = (1.0 - _DAMPING) * precision + _DAMPING * site
-        shift = (1.0 - _DAMPING) * shift + _DAMPING * site_shift
+        precision = (1.0 - DAMPING) * precision + DAMPING * site
+        shift = (1.0 - DAMPING) * shift + DAMPING * site_shift
     return replace(kept, sweeps=count), cost
 
 
@@ -201,93 +208,51 @@ def match(probabilities: Array, precision: Array, shift: Array) -> tuple[Array, 
     p = p / p.sum(axis=1, keepdims=True)
     site = moment_sites(p)[0] - precision
     if site.shape[1] == 1:
-        site = np.maximum(site, _SITE_FLOOR)
+        site = np.maximum(site, SITE_FLOOR)
     else:
         values, vectors = np.linalg.eigh(site)
-        low = values[:, 0] < _SITE_FLOOR
+        low = values[:, 0] < SITE_FLOOR
         if low.any():
-            raised = vectors[low] * np.maximum(values[low], _SITE_FLOOR)[:, None, :]
+            raised = vectors[low] * np.maximum(values[low], SITE_FLOOR)[:, None, :]
             site[low] = raised @ np.swapaxes(vectors[low], 1, 2)
     mean = p[:, 1:, None]
     return site, ((precision + site) @ mean)[:, :, 0] - shift
 
 
-def _prove(
+def _proven(
     measurement: Measurement, known: NDArray[np.bool_], answer: Indices
-) -> tuple[Indices, Measurement | None] | None:
-    """The answer (repaired if need be) and what remains, or None if the total contradicts it."""
-    for attempt in (answer, None):
-        if attempt is None:
-            attempt = _repair(measurement, known, answer)
-            if attempt is None:
-                return None
-        rest = _set_aside(measurement, known, attempt)
-        if rest is None:
-            miss = measurement.total - _sum(measurement, known, attempt)
-            chi2, equations = float(miss @ miss), measurement.rank
-        else:
-            chi2 = rest.spare_chi2 - measurement.spare_chi2
-            equations = rest.spare_rows - measurement.spare_rows
-        if fits(chi2, equations):
-            return attempt, rest
-    return None
+) -> NDArray[np.bool_]:
+    """Those of the known records that the total does not contradict; none if it takes too many.
 
-
-def _repair(measurement: Measurement, known: NDArray[np.bool_], answer: Indices) -> Indices | None:
-    """Change one or two known records at a time while that explains the total much better.
-
-    Exact on the directions that only known records move. None if a few changes do not suffice.
+    While directions that only they move show more than noise, those are opened again whose other
+    candidates go best with what is left. What opened records move is no longer looked at, so that
+    the next ones stand out.
     """
-    rank = measurement.rank
-    blind = np.zeros((0, rank))
-    if not known.all():
-        opened = measurement.features[~known, 1:].reshape(-1, rank)
+    record, other = np.nonzero(np.arange(measurement.candidates) != answer[:, None])
+    change = measurement.features[record, other] - measurement.features[record, answer[record]]
+    known, first = known.copy(), True
+    while known.any():
+        opened = measurement.features[~known, 1:].reshape(-1, measurement.rank)
         _, singular, right = linalg.svd(opened, full_matrices=False, check_finite=False)
         blind = right[singular > FLOOR]
-
-    def visible(rows: Array) -> Array:
-        return np.asarray(rows - (rows @ blind.T) @ blind, dtype=np.float64)
-
-    k = measurement.candidates
-    record, other = np.nonzero(known[:, None] & (np.arange(k) != answer[:, None]))
-    miss = visible(measurement.total - _sum(measurement, known, answer))
-    change = visible(
-        measurement.features[record, other] - measurement.features[record, answer[record]]
-    )
-    size = np.einsum("ij,ij->i", change, change)
-    if record.size > _MAX_SUSPECTS:
-        score = np.abs(change @ miss) / np.sqrt(np.maximum(size, np.finfo(np.float64).tiny))
-        pick = np.sort(np.argsort(-score, kind="stable")[:_MAX_SUSPECTS])
-        record, other, change, size = record[pick], other[pick], change[pick], size[pick]
-    inner = change @ change.T
-    inner[record[:, None] == record[None, :]] = np.inf  # a record changes once
-    repaired, usable = answer.copy(), np.ones(record.size, dtype=bool)
-    equations = rank - len(blind)
-    for _ in range(_MAX_REPAIRS):
-        chi2 = float(miss @ miss)
-        if fits(chi2, equations):
-            return repaired
-        gain = np.where(usable, size - 2.0 * (change @ miss), np.inf)
-        pairs = gain[:, None] + gain[None, :] + 2.0 * inner
-        first = int(gain.argmin())
-        one, two = divmod(int(pairs.argmin()), record.size)
-        both = float(pairs[one, two])
-        chosen = [one, two] if both < float(gain[first]) - 1.0 else [first]
-        if min(both, float(gain[first])) > -0.2 * chi2:
-            return None
-        for index in chosen:
-            miss = miss - change[index]
-            repaired[record[index]] = other[index]
-            usable[record == record[index]] = False
-    return repaired if fits(float(miss @ miss), equations) else None
-
-
-def _settle(probabilities: Array, answer: Indices) -> Array:
-    """Probabilities of set-aside records: kept, except where a repair changed the answer."""
-    k = probabilities.shape[1]
-    repaired = np.where(np.eye(k, dtype=bool)[answer], 1.0 - _KNOWN, _KNOWN / max(k - 1, 1))
-    same = probabilities.argmax(axis=1) == answer
-    return np.where(same[:, None], probabilities, repaired)
+        miss = measurement.total - measurement.features[known, answer[known]].sum(axis=0)
+        miss -= (miss @ blind.T) @ blind
+        if not first and 2 * len(blind) > measurement.rank:  # fewer equations prove nothing
+            break
+        if fits(float(miss @ miss), measurement.rank - len(blind)):
+            return known
+        free = np.flatnonzero(known[record])
+        seen = change[free] - (change[free] @ blind.T) @ blind
+        along, size = seen @ miss, np.maximum(np.einsum("ij,ij->i", seen, seen), FLOOR**2)
+        best = np.argsort(-np.abs(along) / np.sqrt(size), kind="stable")[:_SUSPECTS]
+        who, along, size, seen = record[free[best]], along[best], size[best], seen[best]
+        # two alike with each other's values leave what neither by itself explains
+        both = np.maximum(size[:, None] + size + 2 * seen @ seen.T, FLOOR**2)
+        both[who[:, None] == who] = np.inf
+        pair = np.argmax((along[:, None] + along) ** 2 / both)
+        suspects = list(dict.fromkeys(who.tolist()))[: 1 + len(known) // 100]
+        known[[*suspects, *who[list(divmod(int(pair), len(who)))]]], first = False, False
+    return np.zeros_like(known)
 
 
 def _set_aside(
@@ -297,11 +262,6 @@ def _set_aside(
     if known.all():
         return None
     return measurement.given(known, answer) if known.any() else replace(measurement)
-
-
-def _sum(measurement: Measurement, known: NDArray[np.bool_], answer: Indices) -> Array:
-    picked = measurement.features[known, answer[known]]
-    return np.asarray(picked.sum(axis=0), dtype=np.float64)
 
 
 def _strongest(measurement: Measurement) -> float:

@@ -1,17 +1,15 @@
-"""Decode what a message tells of some numbers beside much else that it holds.
+"""What does a message tell of some records beside much else that it holds?
 
 A client's message is a sum of its records' gradients. Where a record is known only in part, its
-gradient is a mean that depends on the secret and a deviation that nobody asked about; a record that
-is not known at all is deviation only. Deviations are added up over many records, so they are noise
-with a known covariance, and what is asked about is filtered out of it by generalised least squares
-(decoders.md section 5).
+gradient is a mean that depends on what it may be and a deviation that nobody asked about; a record
+that is not known at all is deviation only. Deviations are added up over many records, so they are
+noise, and what is asked about is measured against it in the directions of its covariance.
 
-The covariance is that of sampled deviations, mixed with a form that has every direction. It has
-more dimensions than there are samples, so the filter is not the best there is, and what it claims
-of its own errors is not to be believed. It is fixed, though, once it is made: what it lets through
-of *other* sampled deviations is the covariance of its errors, in as few dimensions as there are
-unknowns, where samples suffice. Simulated clients, made of yet others, say how far the answer is
-to be believed.
+Messages have more dimensions than there are samples of deviations, so sampled variances are not to
+be believed: those of the directions that the samples fill are too large, all others nothing. Once
+the directions are fixed, though, *other* samples tell the variance in each of them (Lam 2016, The
+Annals of Statistics 44: nonparametric eigenvalue-regularised covariances). Simulated clients, made
+of yet others, say how far the answer is to be believed.
 
 Everything is a sum of imagined records: `Sums` are sparse matrices over their gradients.
 """
@@ -37,68 +35,42 @@ _RESOLVED = 1e-10  # of the largest eigenvalue: what is below is rounding of flo
 class Sums:
     """Sums of imagined records, a row each.
 
-    differences: (n, N), what an unknown adds; expected: (1, N), the message if all unknowns are 0;
-    suppressed: deviations (b, N) that the filter is made from; heldout: others (h, N) that judge
-    it, none if there are no others; clients: (s, N), simulated messages.
+    differences: (n, N), what a candidate adds beyond its record's first; asked: those (a,) that
+    span the directions to look at; expected: (1, N), the message if all are their first;
+    suppressed: deviations (b, N) that directions are made from; heldout: others (h, N) that judge
+    them; clients: (s, N), simulated messages.
     """
 
     differences: Any
+    asked: NDArray[np.intp]
     expected: Any
     suppressed: Any
     heldout: Any
     clients: Any
 
 
-@dataclass(frozen=True)
-class Filtered:
-    """What the filter made of the differences (n, r), of the message and the simulated ones
-    (1 + s, r), and the covariance (r, r) of its errors, None if nothing judged it."""
-
-    products: Array
-    projections: Array
-    noise: Array | None
-
-
-def filtered(blocks: Iterable[Block], sums: Sums, sampled: float) -> Filtered:
-    """The differences under the inverse of the covariance ``sampled S + I``, S that of what is
-    suppressed, and everything else under the same filter."""
-    n, b = sums.differences.shape[0], sums.suppressed.shape[0]
-    h = sums.heldout.shape[0]
-    repeated = sparse.csr_matrix(np.ones((sums.clients.shape[0], 1))) @ sums.expected
-    parts = (sums.differences, np.sqrt(sampled) * sums.suppressed, sums.heldout)
-    every = sparse.vstack([*parts, -sums.expected, sums.clients - repeated]).tocsr()
-    heard = n + b + h  # the row of the message
-    inner = np.zeros((n + b, every.shape[0]))
-    rounding = length = 0.0
+def whitened(blocks: Iterable[Block], sums: Sums) -> tuple[Array, Array]:
+    """The differences (n, r), and the message and simulated ones less what is expected (1 + s, r),
+    in directions in which the noise is one."""
+    basis = sparse.vstack([sums.differences[sums.asked], sums.suppressed])
+    b, h, s = basis.shape[0], sums.heldout.shape[0], sums.clients.shape[0]
+    repeated = sparse.csr_matrix(np.ones((s, 1))) @ sums.expected
+    parts = (basis, sums.heldout, -sums.expected, sums.clients - repeated, sums.differences)
+    every = sparse.vstack(parts).tocsr()
+    heard = b + h  # the row of the message
+    inner, rounding = np.zeros((b, every.shape[0])), np.zeros((b, b))
     for rows, message, share in blocks:
         made = np.asarray(every @ rows)
         made[heard] += message
-        inner += made[: n + b] @ made.T
-        rounding += float((made[:n] ** 2 @ share).sum())
-        length += float((made[:n] ** 2).sum())
-    # A = D - D B' (I + B B')^-1 B
-    low = inner[n:, n : n + b] + np.eye(b)
-    weights = linalg.cho_solve(linalg.cho_factor(low, lower=True), inner[n:, :n]).T
-    through = inner[:n] - weights @ inner[n:]
-    products = (through[:, :n] + through[:, :n].T) / 2
-    if not h:
-        return Filtered(products, through[:, heard:].T, None)
-    left = through[:, n + b : heard]
-    # what is as large in every direction: the filter's own length, of which a part is rounding
-    own = products - through[:, n : n + b] @ weights.T
+        inner += made[:b] @ made.T
+        rounding += (made[:b] * share) @ made[:b].T
     # records that look alike are told apart by rounding of these products only
-    sizes, basis = linalg.eigh(products)
+    sizes, vectors = linalg.eigh(inner[:, :b])
     kept = sizes > _RESOLVED * sizes[-1]
-    white = basis[:, kept] / np.sqrt(sizes[kept])
-    noise = _shrunk(left.T @ white)
-    noise += rounding / max(length, 1e-300) * (white.T @ (own + own.T) @ white) / 2
-    return Filtered(products @ white, through[:, heard:].T @ white, noise)
-
-
-def _shrunk(deviations: Array) -> Array:
-    """The covariance of a sum of h independent deviations (h, r), where r is not much less than h:
-    between the sample's and what the filter expects, as Ledoit and Wolf (2004) do."""
-    from sklearn.covariance import ledoit_wolf
-
-    made, _ = ledoit_wolf(deviations * np.sqrt(len(deviations)), assume_centered=True)
-    return np.asarray(made)
+    white = vectors[:, kept] / np.sqrt(sizes[kept])
+    learned = inner[:, len(sums.asked) : b].T @ white
+    white = white @ linalg.eigh(learned.T @ learned)[1]
+    judged = ((inner[:, b:heard].T @ white) ** 2).sum(axis=0)
+    noise = judged + np.einsum("br,br->r", white, rounding @ white)
+    made = inner[:, heard:].T @ (white / np.sqrt(noise))
+    return made[1 + s :], made[: 1 + s]

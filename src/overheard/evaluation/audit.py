@@ -174,6 +174,7 @@ def audit(
     listening = frozenset(a.name for a in used if listens(a))
     findings, pooled = together(scored, listening)
     these = (recording, recipe, truth, names, seed, kept, options.share)
+    replayed = replays(*these) if whole < {*asked} else ()
     return Audit(
         run=_run(recording, threat, recipe, seed),
         attacks=tuple(_info(a) for a in used),
@@ -181,8 +182,8 @@ def audit(
         pooled=pooled,
         skipped=tuple(u for u in unscored if isinstance(u, Skipped)),
         failed=tuple(u for u in unscored if isinstance(u, Failed)),
-        replays=replays(*these) if whole < {*asked} else (),
-        notes=notes_of(recording, findings),
+        replays=replayed,
+        notes=notes_of(recording, findings, replayed),
     )
 
 

@@ -101,11 +101,9 @@ class Chance:
     def strange(self, level: float) -> bool:
         """Whether a reading is larger than those of all replays, than Student's ``level`` allows
         for one more of them, and by more than `CLOSE` of the updates."""
-        readings = self.readings()
-        own, others = readings[0], readings[1:]
-        allowed = student_t.ppf(1 - level / len(own), self.replays - 1) * np.sqrt(
-            1 + 1 / self.replays
-        )
+        own, others = (readings := self.readings())[0], readings[1:]
+        allowed = student_t.ppf(1 - level / len(own), self.replays - 1)
+        allowed *= np.sqrt(1 + 1 / self.replays)
         most = np.maximum(
             others.mean(axis=0) + allowed * others.std(axis=0, ddof=1), FARTHER * others.max(axis=0)
         )

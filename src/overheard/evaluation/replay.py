@@ -41,6 +41,7 @@ from overheard.transcript.target import LOCAL_MODEL
 from overheard.transcript.threat import Threat
 
 Array = NDArray[np.float64]
+Leaning = Mapping[str, str] | Failed | Skipped
 ROUNDS, REPLAYS, AGAIN = 8, 16, 64
 """Rounds of each client, evenly spread, replays of each, and replays of a client that is farther
 from these than any of them from the others: one of seventeen is, by chance."""
@@ -84,11 +85,10 @@ def replays(
     found: list[Replay] = []
 
     @cache
-    def leans() -> dict[str, str]:
+    def leans() -> Leaning:
         some = [_Client(recording, told, truth, clients[k]) for k in spread(len(clients), CLIENTS)]
         heard = [h for h in (one.heard(LEANING_WORK / len(some)) for one in some) if h is not None]
-        found = attempt(lambda: leaning(heard, told, truth), "", "", None) if heard else None
-        return found if isinstance(found, dict) else {}
+        return attempt(lambda: leaning(heard, told, truth) if heard else {}, "", "", None)
 
     for done, client in enumerate(clients):
         one = _Client(recording, told, truth, client)
@@ -189,7 +189,7 @@ class _Client:
         return Heard(self.name, link.updates(), rounding(link), simulated)
 
     def replayed(
-        self, rounds: int, level: float, seed: int, leans: Callable[[], dict[str, str]]
+        self, rounds: int, level: float, seed: int, leans: Callable[[], Leaning]
     ) -> Replay:
         """The client's line in the record."""
         try:
@@ -200,11 +200,16 @@ class _Client:
         outcome = attempt(lambda: compared(training, link, level, rng), "", self.name, None)
         if isinstance(outcome, Failed | Skipped):
             return _unchecked(self.name, f"the replay ended in {outcome.reason}")
-        other = "" if outcome.strange or training.certain else leans().get(self.name, "")
+        found = {} if outcome.strange or training.certain else leans()
+        other, reason = "", ""
+        if isinstance(found, Failed | Skipped):
+            reason = f"not checked for descriptions that explain more: that ended in {found.reason}"
+        elif other := found.get(self.name, ""):
+            reason = f"random orders hide it, but its messages lean to {other}"
         return Replay(
             client=self.name,
             outcome="does not fit" if outcome.strange or other else "fits",
-            reason=other and f"random orders hide it, but its messages lean to {other}",
+            reason=reason,
             rounds=tuple(link.rounds.tolist()),
             round=int(link.rounds[outcome.row]),
             off=min(outcome.off, MOST_OFF),
@@ -338,11 +343,8 @@ class Training:
     def _of(
         self, x: Array, y: Array, sent: NDArray[Any], times: int, rng: np.random.Generator
     ) -> Array:
-        together, every = (
-            max(1, MOST_BYTES // max(x.nbytes, 1)),
-            np.broadcast_to(y, (times, len(x))),
-        )
-        returned = []
+        together = max(1, MOST_BYTES // max(x.nbytes, 1))
+        every, returned = np.broadcast_to(y, (times, len(x))), []
         with np.errstate(over="ignore", invalid="ignore"):
             for begin in range(0, times, together):
                 copies = min(together, times - begin)
@@ -353,9 +355,7 @@ class Training:
             updates = made if self.recipe.sends_gradient else sent.astype(np.float64) - made
             if self.defence.clip_norm is not None:
                 lengths = np.linalg.norm(updates, axis=1, keepdims=True)
-                updates = updates * np.minimum(
-                    1, self.defence.clip_norm / np.maximum(lengths, TINY)
-                )
+                updates *= np.minimum(1, self.defence.clip_norm / np.maximum(lengths, TINY))
         return updates + rng.normal(0.0, self.defence.noise_sd, updates.shape)
 
 

@@ -9,7 +9,14 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
-from overheard.data.dataset import Dataset, bins_of, check_values, domain_of, is_binned
+from overheard.data.dataset import (
+    MOST_COMBINATIONS,
+    Dataset,
+    bins_of,
+    check_values,
+    domain_of,
+    is_binned,
+)
 from overheard.errors import FixConfig, FixData
 from overheard.federation.config import Attribute
 from overheard.programs.records import Encoding, Records, encode, positions
@@ -54,7 +61,7 @@ def _several(records: Records, columns: tuple[str, ...], cut: set[str]) -> Attri
             "columns that are asked about at once have few values each: ask about it alone"
         )
     domain = AttributeDomain.of_several(columns, records)
-    check_values(domain.column, domain.values)
+    check_values(domain.column, domain.values, MOST_COMBINATIONS)
     return domain
 
 

@@ -8,7 +8,7 @@ mixed and scaled such that half of the replays are most likely under the other h
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -88,11 +88,12 @@ def replayed(recipe: Recipe, seen: Seen, heard: Messages, times: int, kind: str 
 
 
 def looked_at(heard: Messages) -> NDArray[np.int64]:
-    """The coordinates that are weighed where orders are random: of many, some that move."""
+    """The coordinates that are weighed where orders are random: of many, some that move at all
+    (those that moved far did so by chance, too, and would make any rate seem too low)."""
     size = heard.added.shape[1]
     if size <= 2 * COORDINATES:
         return np.arange(size)
-    moving = np.argsort(-(heard.added**2).sum(axis=0), kind="stable")[: size // 2]
+    moving = np.flatnonzero((heard.added != 0).any(axis=0))
     return np.sort(np.random.default_rng(0).permutation(moving)[:COORDINATES])
 
 
@@ -106,23 +107,16 @@ def gradients(recipe: Recipe, seen: Seen, heard: Messages) -> list[Array]:
     for sent, added, c in zip(heard.sent, heard.added, heard.client, strict=True):
         half = sent.astype(np.float64) + added / 2
         some = np.random.default_rng(0).permutation(len(seen.labels[c]))[:PULLING]
-        rows = net.rows(half, seen.inputs[c][some], seen.labels[c][some])
-        own = rows.columns(places)
-        own = own - own.mean(axis=0)
-        made.append(np.asarray(own, dtype=np.float64))
+        own = net.rows(half, seen.inputs[c][some], seen.labels[c][some]).columns(places)
+        made.append(np.asarray(own - own.mean(axis=0), dtype=np.float64))
     return made
 
 
 def evidence(
-    recipe: Recipe,
-    seen: Seen,
-    heard: Messages,
-    pulls: Sequence[Array],
-    times: int,
-    nearby: bool = True,
+    recipe: Recipe, seen: Seen, heard: Messages, times: int, nearby: bool = True
 ) -> tuple[Array, float]:
     """Log densities of the messages (M,), given that clients trained so, at the best rate nearby
-    (or at this one); and by how much its logarithm is off. ``pulls``: `gradients`."""
+    (or at this one); and by how much its logarithm is off."""
     if certain(recipe):
         exact = replayed(recipe, seen, heard, 1, "float64")[:, 0]
         plain = replayed(recipe, seen, heard, 1)[:, 0]
@@ -134,11 +128,13 @@ def evidence(
         return np.full(len(many), -np.inf), 0.0
     places = looked_at(heard)
     many, size, chosen = many[..., places], len(places), []
+    pulls = gradients(recipe, seen, heard)
     half, every = times // 2, [*zip(many, heard.rounded[:, places], pulls, strict=True)]
     some = every[:: -(-len(every) // _CHOOSING)]
+    halves = [Orders(m[:half], sd, pull) for m, sd, pull in some]
     for shares in SHARES:
-        told = [Orders(m[:half], sd, pull, shares) for m, sd, pull in some]
-        tried = [np.diagonal(one.products(m[half:] - one.mean))
+        told = [one.under(shares) for one in halves]
+        tried = [(one.white(m[half:]) ** 2).sum(axis=0)
                  for one, (m, *_) in zip(told, some, strict=True)]  # fmt: skip
         wide = max(float(np.mean(tried)) / size, _LEAST)
         for freedom in FREEDOM:
@@ -146,17 +142,17 @@ def evidence(
                         for one, squares in zip(told, tried, strict=True))  # fmt: skip
             chosen.append((float(dense), shares, wide, freedom))
     _, shares, wide, freedom = max(chosen)
-    told = [Orders(m, sd, pull, shares) for m, sd, pull in every]
+    told = [Orders(m, sd, pull).under(shares) for m, sd, pull in every]
     # to a rate a little larger a message answers by a little more of itself
-    pairs = np.array([one.products(np.stack([added - one.mean, one.mean]))
+    white = np.array([one.white(np.stack([added, 2 * one.mean]))
                       for one, added in zip(told, heard.added[:, places], strict=True)]
                      )  # fmt: skip
-    left, along, length = pairs[:, 0, 0], pairs[:, 0, 1], pairs[:, 1, 1]
+    left, along, length = (np.einsum("mp,mp->m", white[..., i], white[..., j])
+                           for i, j in ((0, 0), (0, 1), (1, 1)))  # fmt: skip
     off = float(along.sum() / max(length.sum(), _TINY)) if nearby else 0.0
     squares = left - 2 * off * along + off**2 * length
-    return np.array(
-        [one.densities(x, wide, freedom) for one, x in zip(told, squares, strict=True)]
-    ), off
+    found = [one.densities(x, wide, freedom) for one, x in zip(told, squares, strict=True)]
+    return np.array(found), off
 
 
 class Shares(NamedTuple):
@@ -175,7 +171,7 @@ class Shares(NamedTuple):
 
 SHARES = tuple(
     Shares(pulls * (1 - own), (1 - pulls) * (1 - own), each)
-    for own in (0.01, 0.05, 0.2, 0.5)
+    for own in (1e-6, 1e-4, 0.01, 0.1, 0.5)
     for pulls in (0.0, 0.5, 0.95)
     for each in ((False, True) if pulls else (False,))
 )
@@ -187,39 +183,42 @@ FREEDOM = (4.0, 10.0, 30.0, 1000.0)
 
 
 class Orders:
-    """What a message may be under random orders: replays' mean, and a covariance."""
+    """What replays under random orders show: their mean, and covariances of which one is chosen."""
 
-    def __init__(self, many: Array, rounded: Array, pulls: Array, shares: Shares) -> None:
+    def __init__(self, many: Array, rounded: Array, pulls: Array) -> None:
         count = len(many)
-        self.mean = many.mean(axis=0)
+        self.mean, self.rounded = many.mean(axis=0), rounded
         away = many - self.mean
-        new = (1 + 1 / count) / (count - 1)  # of the covariance of one more about their mean
-        variance = new * (away**2).sum(axis=0)
-        squares = (pulls**2).sum(axis=0)
-        if shares.each:
-            scale = np.sqrt(variance / np.maximum(squares, _TINY))
-        else:
-            scale = np.sqrt(variance.sum() / max(float(squares.sum()), _TINY))
-        rows = [np.sqrt(shares.replays * new) * away, np.sqrt(shares.pulls) * scale * pulls]
-        self.root = np.sqrt(shares.own * variance + rounded**2)
-        self.low = np.concatenate([r for r in rows if r.any()] or [away[:0]]) / self.root
-        self.factor = linalg.cholesky(
-            np.eye(len(self.low)) + self.low @ self.low.T, lower=True, check_finite=False
-        )
-        self.volume = 2 * float(np.log(self.root).sum() + np.log(np.diagonal(self.factor)).sum())
+        # the covariance of one more about their mean
+        self.replays = (1 + 1 / count) / (count - 1) * away.T @ away
+        self.variance, inner = np.diagonal(self.replays), pulls.T @ pulls
+        squares = np.maximum(np.diagonal(inner), _TINY)
+        each = np.sqrt(self.variance / squares)
+        self.pulls = inner * self.variance.sum() / squares.sum(), each[:, None] * inner * each
 
-    def products(self, away: Array) -> Array:
-        """Inner products (K, K) of differences (K, P) under the inverse of the covariance."""
-        white = away / self.root
-        inside = linalg.solve_triangular(
-            self.factor, self.low @ white.T, lower=True, check_finite=False
-        )
-        return np.asarray(white @ white.T - inside.T @ inside)
+    def under(self, shares: Shares) -> Normal:
+        """One more message, if its variance is shared so."""
+        covariance = shares.replays * self.replays + shares.pulls * self.pulls[shares.each]
+        covariance += np.diag(shares.own * self.variance + self.rounded**2 + _TINY)
+        return Normal(self.mean, linalg.cholesky(covariance, lower=True, check_finite=False))
+
+
+class Normal(NamedTuple):
+    """A mean (P,) and a root of a covariance (P, P)."""
+
+    mean: Array
+    root: Array
+
+    def white(self, messages: Array) -> Array:
+        """How they differ from the mean (P, K), all directions alike."""
+        away = (messages - self.mean).T
+        return np.asarray(linalg.solve_triangular(self.root, away, lower=True, check_finite=False))
 
     def densities(self, squares: Any, wide: float, freedom: float) -> Any:
         """Log densities at these distances, with a covariance ``wide`` times as large: Student's,
         of so many degrees of freedom, as some orders are far from all others."""
         size, scale = len(self.mean), wide * (freedom - 2) / freedom
         constant = gammaln((freedom + size) / 2) - gammaln(freedom / 2)
-        constant -= 0.5 * (size * np.log(freedom * np.pi * scale) + self.volume)
+        constant -= 0.5 * size * np.log(freedom * np.pi * scale)
+        constant -= float(np.log(np.diagonal(self.root)).sum())
         return constant - 0.5 * (freedom + size) * np.log1p(squares / (freedom * scale))

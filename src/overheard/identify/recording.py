@@ -25,7 +25,7 @@ from overheard.federation.recorders.described import Description
 from overheard.federation.recorders.description import describe
 from overheard.identify.clients import anybody, who_is_who
 from overheard.identify.evidence import Messages, Seen
-from overheard.identify.search import Fitted, moved, search
+from overheard.identify.search import SOME, Fitted, effort, search, weighed
 from overheard.identify.variants import Asked, held_out
 from overheard.programs.recipe import Recipe
 from overheard.transcript.knowledge import Link
@@ -65,6 +65,15 @@ class Found:
         """Others that explain the messages as well, or nearly."""
         best, *others = self.ranking
         return tuple(f for f in others if f.as_good_as(best))
+
+    def instead(self, other: Fitted) -> dict[str, dict[str, Any]]:
+        """What [training] and [data] say otherwise under another recipe."""
+        told = _winner(other.structure.description, other.recipe)
+        found = {}
+        for name in ("training", "data"):
+            mine, theirs = (getattr(each, name).model_dump() for each in (self.description, told))
+            found[name] = {k: v for k, v in theirs.items() if k != "path" and v != mine[k]}
+        return {name: changes for name, changes in found.items() if changes}
 
 
 def identify(
@@ -131,19 +140,15 @@ def _best_split(
 ) -> int:
     """Which way of holding records out explains the messages best under this recipe; 0 if none is
     asked about."""
-    found = []
+    found, some = [], effort(heard, [len(y) for y in best.structure.seen.labels]).heard
     for held in splits:
         data = best.structure.description.data.model_copy(update={"held_out": held})
         told = best.structure.description.model_copy(update={"data": data})
         ready = asked.ready(told)
-        kept = {"loss": best.recipe.loss, "model": best.recipe.model}
         structure = replace(
-            best.structure,
-            recipe=ready.recipe.model_copy(update=kept),
-            seen=Seen.of(ready.recipe, {c: ready.clients[c] for c in names}),
-            description=told,
+            best.structure, seen=Seen.of(ready.recipe, {c: ready.clients[c] for c in names})
         )
-        found.append(moved(best, structure, heard).evidence)
+        found.append(weighed(replace(best, structure=structure), some, 2 * SOME).evidence)
     return int(np.argmax(found)) if found else 0
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overheard.evaluation.replay import certain
-from overheard.identify.evidence import Messages, Seen, evidence, gradients, replayed
+from overheard.identify.evidence import Messages, Seen, evidence, replayed
 from overheard.programs.recipe import Adam, Optimiser, Recipe, Sgd
 
 Array = NDArray[np.float64]
@@ -31,7 +31,7 @@ OPTIMISERS: dict[str, Optimiser] = {
 """As torch and its tutorials have them."""
 BATCHES = (16, 32, 64, None)
 EPOCHS = (1, 2, 3, 5, 10)
-FEW, SOME, MANY = 4, 16, 128
+FEW, SOME, MANY = 4, 16, 512
 """Orders that are replayed to fit a rate, to weigh every recipe, and to weigh the best."""
 MOST_WORK, _PASSES = 3e9, 6
 """Multiplications that one recipe may take to try, a tenth of a second; and of a parameter with a
@@ -52,7 +52,10 @@ _ROUGH = 0.1
 _BEGIN = 1e-3  # the first rate that is tried
 _SHORT, _LIKELIER = 0.05, 3.0
 """By which a rate may change to be written in fewer digits, and its evidence fall, over their
-number: such rates are likelier beforehand."""
+number's square: such rates are likelier beforehand, but of two digits one is always near."""
+_ZOOMS = (2e-6, 2e-7, 2e-8)
+"""Steps in which an exact rate is looked for, sixteen to either side: from what rounding leaves
+open at the smallest rates to what single precision tells apart."""
 _NEAR, _ROUNDING, _TINY = 4.0, 1e-6, 1e-300
 """So many times the least residual, or what rounding leaves, a recipe may leave to be weighed: a
 few orders say it to a factor of two."""
@@ -68,14 +71,6 @@ class Structure:
     recipe: Recipe
     seen: Seen
     description: Any = None
-
-    def pulls(self, heard: Messages) -> list[Array]:
-        """The `gradients` of its records, kept."""
-        if id(heard) not in self._kept:
-            self._kept[id(heard)] = gradients(self.recipe, self.seen, heard)
-        return self._kept[id(heard)]
-
-    _kept: dict[int, list[Array]] = field(default_factory=dict, compare=False, repr=False)
 
 
 @dataclass(frozen=True)
@@ -118,15 +113,12 @@ def fit_rate(
     on its logarithm converge in a few replays, until they are as short as ``close``; to rounding
     where nothing is random, unless that is rough."""
     weight = 1 / np.maximum((heard.added**2).sum(axis=1, keepdims=True), _TINY)
-    exact = close < _ROUGH and certain(recipe)
+    exact, times = close < _ROUGH and certain(recipe), 1 if certain(recipe) else times
     best, least, rate, step = recipe, np.inf, recipe.learning_rate, 0.0
     mean: Array | None = None
     for _ in range(2 * _STEPS if exact else _STEPS):
         tried = recipe.model_copy(update={"learning_rate": rate})
-        many = replayed(
-            tried, seen, heard, 1 if certain(recipe) else times, "float64" if exact else ""
-        )
-        now = many.mean(axis=1)
+        now = replayed(tried, seen, heard, times, "float64" if exact else "").mean(axis=1)
         if not np.isfinite(now).all():
             rate, mean = rate / 4, None
             continue
@@ -163,16 +155,10 @@ def effort(heard: Messages, sizes: Sequence[int]) -> Effort:
     once = _PASSES * float(np.mean(sizes)) * heard.sent.shape[1]
     room = MOST_WORK / once  # epochs on one message
     few = heard.spread(int(np.clip(room / (FEW * max(EPOCHS)), 1, 6)))
-    every = heard.spread(int(np.clip(_LONGER * room / MANY, 3, len(heard.sent))))
+    every = heard.spread(int(np.clip(4 * _LONGER * room / MANY, 3, len(heard.sent))))
     many = int(np.clip(_LONGER * room / len(every.sent), 2 * SOME, MANY))
-    moved = int(np.clip(room / MANY, *_MOVED))
+    moved = int(np.clip(4 * room / MANY, *_MOVED))
     return Effort(few, every, many, max(1, int(room / (FEW * len(few.sent)))), moved)
-
-
-def starting(recipe: Recipe, sizes: Sequence[int], known: Recipe) -> Recipe:
-    """The recipe at a rate to begin with: as far a way as another one goes."""
-    there, here = (way(r, sizes) for r in (known, recipe))
-    return recipe.model_copy(update={"learning_rate": known.learning_rate * there / here})
 
 
 def way(recipe: Recipe, sizes: Sequence[int]) -> float:
@@ -189,31 +175,36 @@ def search(structures: Sequence[Structure], heard: Messages) -> list[Fitted]:
     sizes = [len(y) for y in structures[0].seen.labels]
     able = effort(heard, sizes)
     begun = _structures(structures, able.few, sizes)
-    found = _trainings(begun, able.few, sizes, able.epochs)
-    least = min(f.residual for f in found)
-    near = [f for f in found if f.residual <= _NEAR * max(least, _ROUNDING)]
-    best = _best([weighed(f, able.few, SOME) for f in near], 2 * able.moved)
-    near = [weighed(f, able.heard, 2 * SOME) for f in best]
-    others = {id(f.structure): f.structure for f in begun if f.structure is not best[0].structure}
-    for structure in [*others.values()][-able.moved :]:
-        near += [moved(f, structure, able.heard) for f in best[: able.moved]]
-    final = _best(near, _WEIGHED)
-    for times in (SOME, able.many):
+    structure, near = min(begun, key=lambda f: f.residual).structure, list[Fitted]()
+    others = {id(f.structure): f.structure for f in begun if f.structure is not structure}
+    for again in ([*others.values()][-able.moved :], []):
+        found = _trainings(structure, begun, able.few, sizes, able.epochs)
+        least = _NEAR * max(min(f.residual for f in found), _ROUNDING)
+        best = [weighed(f, able.few, SOME) for f in found if f.residual <= least]
+        best = _best(best, 2 * able.moved)
+        near = [f for f in near if f.structure is not structure]
+        near += [weighed(f, able.heard, 2 * SOME) for f in best]
+        for other in again:
+            near += [moved(f, other, able.heard) for f in best[: able.moved]]
+        structure, last = _best(near, 1)[0].structure, structure
+        if structure is last:  # else trainings were compared where gradients point elsewhere
+            break
+    final = _best(near, max(_WEIGHED, able.moved))
+    for times in (able.many // 4, able.many):
         final = [weighed(f, able.heard, times) for f in final]
     most = max(f.evidence for f in final)
     names = list(OPTIMISERS)
     # of those whose odds are even the simplest is named first
     final.sort(key=lambda f: (max(most - f.evidence, 1.0), names.index(f.name)))
-    return [_shortened(final[0], able), *final[1:]]
+    return [_to_the_bit(_shortened(final[0], able), able.heard), *final[1:]]
 
 
 def _trainings(
-    begun: Sequence[Fitted], few: Messages, sizes: Sequence[int], most: int
+    structure: Structure, begun: Sequence[Fitted], few: Messages, sizes: Sequence[int], most: int
 ) -> list[Fitted]:
-    """Every optimiser and batch size with the structure that comes closest; of epochs more and more
-    as long as more of them come closer."""
-    structure = min(begun, key=lambda f: f.residual).structure
-    known = {_family(f): f for f in begun if f.structure is structure}
+    """Every optimiser and batch size with this structure; of epochs more and more as long as more
+    of them come closer."""
+    known = {isinstance(f.recipe.optimiser, Adam): f for f in begun if f.structure is structure}
     if structure.recipe.sends_gradient:
         return [*known.values()]
     found = []
@@ -223,11 +214,13 @@ def _trainings(
             for epochs in (e for e in EPOCHS if e <= most):
                 chosen = {"optimiser": optimiser, "batch_size": batch, "epochs": epochs}
                 recipe = structure.recipe.model_copy(update=chosen)
-                if _family(recipe) not in known:
+                if (family := isinstance(optimiser, Adam)) not in known:
                     break  # its gradients go elsewhere
-                start = starting(recipe, sizes, known[_family(recipe)].recipe)
+                other = known[family].recipe  # to begin with, it goes as far a way
+                rate = other.learning_rate * way(other, sizes) / way(recipe, sizes)
+                start = recipe.model_copy(update={"learning_rate": rate})
                 now = Fitted(structure, name, *fit_rate(start, structure.seen, few, FEW))
-                known[_family(recipe)] = min(now, known[_family(recipe)], key=lambda f: f.residual)
+                known[family] = min(now, known[family], key=lambda f: f.residual)
                 found.append(now)
                 if now.residual > _CLOSE * last:
                     break
@@ -237,18 +230,33 @@ def _trainings(
 
 def _shortened(fitted: Fitted, able: Effort) -> Fitted:
     """At the rate of fewest digits that explains the messages as well: people write 0.001."""
-    rate, heard = fitted.recipe.learning_rate, able.heard
+    rate, seen = fitted.recipe.learning_rate, fitted.structure.seen
     for digits in range(1, 10 if certain(fitted.recipe) else 4):
         short = float(f"{rate:.{digits}g}")
         if abs(short / rate - 1) <= _SHORT:
-            tried = replace(
-                fitted, recipe=fitted.recipe.model_copy(update={"learning_rate": short})
-            )
-            seen, pulls = fitted.structure.seen, fitted.structure.pulls(heard)
-            found, _ = evidence(tried.recipe, seen, heard, pulls, able.many, nearby=False)
-            if found.sum() >= fitted.evidence - _LIKELIER / digits:
-                return tried
+            recipe = fitted.recipe.model_copy(update={"learning_rate": short})
+            found, _ = evidence(recipe, seen, able.heard, able.many, nearby=False)
+            if found.sum() >= fitted.evidence - _LIKELIER / digits**2:
+                return replace(fitted, recipe=recipe)
     return fitted
+
+
+def _to_the_bit(fitted: Fitted, heard: Messages) -> Fitted:
+    """Where nothing is random, at the rate whose replays in the wire's own arithmetic are nearly
+    all of them the messages, if there is one."""
+
+    def apart(rate: float) -> float:
+        recipe = fitted.recipe.model_copy(update={"learning_rate": rate})
+        return float(((replayed(recipe, seen, heard, 1)[:, 0] - heard.added) ** 2).sum())
+
+    seen, rate = fitted.structure.seen, fitted.recipe.learning_rate
+    if not certain(fitted.recipe) or fitted.recipe.sends_gradient:
+        return fitted
+    least = (begun := apart(rate), rate)
+    for step in _ZOOMS:
+        least = min(least, *((apart(r), r) for r in least[1] * (1 + step * np.arange(-16, 17))))
+    found = fitted.recipe.model_copy(update={"learning_rate": float(least[1])})
+    return replace(fitted, recipe=found) if least[0] < begun / 4 else fitted
 
 
 def moved(fitted: Fitted, structure: Structure, heard: Messages) -> Fitted:
@@ -273,20 +281,13 @@ def _structures(
                 rate = latest.get((name, batch), _BEGIN)
                 chosen = {"optimiser": OPTIMISERS[name], "batch_size": batch, "learning_rate": rate}
                 recipe = recipe.model_copy(update=chosen)
-            made.append(
-                Fitted(structure, name, *fit_rate(recipe, structure.seen, heard, 2, _ROUGH))
-            )
+            there = fit_rate(recipe, structure.seen, heard, 2, _ROUGH)
+            made.append(Fitted(structure, name, *there))
             latest[name, batch] = made[-1].recipe.learning_rate
     least = min(f.residual for f in made)
     close = {id(f.structure) for f in made if f.residual <= _CLOSE * max(least, _ROUNDING)}
     near = [f for f in made if f.residual <= _NEAR * max(least, _ROUNDING)]
     return sorted((f for f in near if id(f.structure) in close), key=lambda f: -f.residual)
-
-
-def _family(of: Fitted | Recipe) -> bool:
-    """Whether it is adaptive."""
-    recipe = of if isinstance(of, Recipe) else of.recipe
-    return isinstance(recipe.optimiser, Adam)
 
 
 def _best(found: Sequence[Fitted], most: int) -> list[Fitted]:
@@ -295,8 +296,7 @@ def _best(found: Sequence[Fitted], most: int) -> list[Fitted]:
 
 def weighed(fitted: Fitted, heard: Messages, times: int) -> Fitted:
     """With its evidence, and at the rate that has most."""
-    structure, recipe = fitted.structure, fitted.recipe
-    pulls = structure.pulls(heard)
-    found, off = evidence(recipe, structure.seen, heard, pulls, times)
+    recipe = fitted.recipe
+    found, off = evidence(recipe, fitted.structure.seen, heard, times)
     rate = recipe.learning_rate * float(np.exp(np.clip(off, -_MOST, _MOST)))
     return replace(fitted, messages=found, recipe=recipe.model_copy(update={"learning_rate": rate}))

@@ -22,8 +22,19 @@ def write_found(run: Path, found: Found) -> Path:
         named = {"name": training.optimiser.name}
         content["training"]["optimiser"] = named | content["training"]["optimiser"]
     lines = [*(f"# {visible(line)}" for line in remarks(found)), "", *_tables(content)]
+    lines += [f"# {visible(line)}" for line in _otherwise(found)]
     write_durably(file, ["\n".join([*lines, ""]).encode()])
     return file
+
+
+def _otherwise(found: Found) -> Iterator[str]:
+    """What is open, as an audit reads it."""
+    if found.open:
+        yield "Without their #, attacks are asked under these as well, and the answers averaged:"
+    for other in found.open:
+        yield "[[otherwise]]"
+        for name, changes in found.instead(other).items():
+            yield f"{name} = {_value(changes)}"
 
 
 def remarks(found: Found) -> list[str]:

@@ -2,39 +2,35 @@
 
 Some of the client's records may not be known at all; of the others some columns, or the label, may
 be missing, or a share of the cells may be wrong (`overheard.attacks.completions`). What a record
-adds beyond its mean is noise (`overheard.decoding.nuisance`), whose mean and covariance are those
-of auxiliary records. Without auxiliary records those of the known ones serve, each value of the
-attribute weighed by its probability, so that the mean's own error adds ``n_u^2 / n_k`` times the
-covariance, and nothing is left to judge the answer by.
-
-Few records show few directions of a covariance in tens of thousands of dimensions; for what they do
-not show, each dense layer has the product form ``E[delta delta'] x E[a a']`` mixed in, any other
-layer its variances.
+adds beyond what it is listed to be is noise (`overheard.decoding.nuisance`), whose mean and
+covariance are those of auxiliary records; without any, those of the known ones. A label that
+nobody calls wrong may be so all the same: how many are is learned (`overheard.decoding.chains`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from overheard.attacks.completions import Imagined, imagined
+from overheard.attacks.completions import imagined
 from overheard.attacks.deviations import People, people
 from overheard.attacks.front import answer, refuse_many, refuse_unseen
+from overheard.attacks.stranger import beforehand
 from overheard.attacks.wire import heard, only, rate_of, refuse_several_steps, rounding
-from overheard.decoding.counts import averaged, decode_tied
+from overheard.decoding.chains import sampled
+from overheard.decoding.counts import decode_tied, group_means
 from overheard.decoding.ladder import POOR_FIT
 from overheard.decoding.limits import BLOCK
 from overheard.decoding.max_entropy import Posterior
-from overheard.decoding.measurement import from_gram, from_rows
-from overheard.decoding.noisy import noisy_posterior
-from overheard.decoding.nuisance import Block, Filtered, filtered
+from overheard.decoding.measurement import from_rows
+from overheard.decoding.nuisance import Block, whitened
 from overheard.decoding.tempering import temperature_of, tempered
 from overheard.errors import ChooseAnotherAttack, FixData
-from overheard.programs.gradient_rows import GradientRows, Outer
+from overheard.programs.gradient_rows import Outer
 from overheard.programs.private import client_rows
 from overheard.programs.recipe import Recipe
 from overheard.transcript.guess import AttributeValues
@@ -54,21 +50,18 @@ from overheard.transcript.view import View
 Array = NDArray[np.float64]
 
 
-LOOKED_AT = 500
-"""Parameters that tell how large deviations are, beside gradients: to a few per cent."""
 UNLIKE = 4.0
 """Noise beyond that of the simulated clients, in variance, that says that something is wrong."""
+ROUNDS = 3
+"""That are used, spread evenly: two more change less than a point."""
 
 
 @dataclass(frozen=True)
 class PartialDecode:
     """Decodes a client of whom only a part is known: some of its records, some of their columns,
     with or without labels, with or without wrong cells. What is open adds noise of known mean and
-    covariance; the secret is filtered out of it (generalised least squares), the filter is judged
-    by deviations that it has not seen, and simulated clients say how far to believe it.
-
-    Settings: ``product``, the weight of the product form in the covariance. The first round heard
-    is used: what is open deviates in the same way in every round, so more add little.
+    covariance, judged by samples that its directions were not made from; chains sample what each
+    record may be, and simulated clients say how far to believe them.
     """
 
     name: ClassVar[str] = "partial_decode"
@@ -81,29 +74,29 @@ class PartialDecode:
         {Labels, AttributePrior, AuxiliaryData, AppliedDefence, WrongCells}
     )
 
-    product: float = 0.6
-
     def __call__(self, view: View, rng: np.random.Generator) -> AttributeValues:
         refuse_unseen(view)
-        return self.decoded(view, imagined(view, rng), rng)
-
-    def decoded(self, view: View, may_be: Imagined, rng: np.random.Generator) -> AttributeValues:
-        """The answer if the records may be this."""
+        may_be = imagined(view, rng)
         recipe, link = view.know(LocalTraining).recipe, heard(view)
         known = len(view.know(PublicRecords).records)
         unknown = _unknown(link, recipe, known)
         refuse_many(may_be.prior.size - known, "give fewer records, or all: max_entropy")
         everybody = people(may_be, unknown, rng)
-        link = only(link, np.arange(1))
-        blocks = _blocks(link, recipe, everybody, known + unknown, self.product)
-        made = filtered(blocks, everybody.sums, 1 - self.product)
+        # large networks have equations enough in one
+        most = ROUNDS if link.sent.shape[1] < 1e4 / ROUNDS else 1
+        link = only(link, np.unique(np.linspace(0, len(link.sent) - 1, most).astype(int)))
+        blocks = _blocks(link, recipe, everybody, known + unknown)
+        made, messages = whitened(blocks, everybody.sums)
+        features = np.zeros((known, everybody.prior.shape[1], made.shape[1]))
+        features[:, 1:] = made.reshape(known, -1, made.shape[1])
         notes = {"known": known, "unknown": unknown, "coverage": known / (known + unknown)}
-        ties, values = may_be.ties, may_be.prior.shape[1]
-        if made.noise is None:
-            equations = from_gram(made.products, made.projections[0], 1.0, candidates=values)
-            return answer(view, decode_tied(equations, ties, may_be.prior), ties, notes)
-        posterior, judged = _judged(made, everybody, values)
-        return answer(view, averaged(posterior, ties), ties, notes | judged)
+        ties, untold = may_be.ties, [way.untold for way in may_be.ways]
+        if not everybody.sums.heldout.shape[0]:
+            stated = features[:, :: len(untold)]
+            equations = from_rows(stated, messages[0], 1.0)
+            return answer(view, decode_tied(equations, ties, beforehand(view)), ties, notes)
+        posterior, judged = _judged(features, messages, everybody, (np.array(untold), ties), rng)
+        return answer(view, posterior, ties, notes | judged)
 
 
 def _unknown(link: Link, recipe: Recipe, known: int) -> int:
@@ -125,75 +118,97 @@ def _unknown(link: Link, recipe: Recipe, known: int) -> int:
     return int(reported[0]) - known
 
 
-def _judged(made: Filtered, everybody: People, values: int) -> tuple[Posterior, dict[str, float]]:
+def _judged(
+    features: Array,
+    messages: Array,
+    everybody: People,
+    of: tuple[NDArray[np.bool_], NDArray[np.intp]],
+    rng: np.random.Generator,
+) -> tuple[Posterior, dict[str, float]]:
     """The answer, believed as far as the answers about simulated clients deserve it."""
-    known, candidates = everybody.prior.shape
-    ways = candidates // values
-    features = np.zeros((known, candidates, made.products.shape[1]))
-    features[:, 1:] = made.products.reshape(known, candidates - 1, -1)
-    messages = [from_rows(features, heard, made.noise) for heard in made.projections]
-    solved = [noisy_posterior(one, everybody.prior) for one in messages]
-    prior, mine, *answers = (
-        p.reshape(known, values, ways).sum(axis=2)
-        for p in (everybody.prior, *(one.probabilities for one, _ in solved))
-    )
-    (found, raised), *theirs = solved
+    (untold, ties), known = of, len(features)
+    ways = len(untold)
+    values, simulated = everybody.prior.shape[1] // ways, len(messages) - 1
+    chains = np.repeat(np.arange(simulated + 1), [4] + [2] * simulated)
+    every = np.tile(untold, values)
+    found, left = sampled(features, everybody.prior, messages[chains], every, rng)
+    found = found.reshape(len(chains), known, values, ways)
+    means = [found[chains == n].mean(axis=0) for n in range(simulated + 1)]
+    prior = group_means(everybody.prior.reshape(known, values, ways).sum(axis=2), ties)
+    mine, *answers = (group_means(mean.sum(axis=2), ties) for mean in means)
     secrets = everybody.secrets // ways
     power = temperature_of(answers, list(secrets), prior)
     calm = [tempered(p, prior, power) for p in answers]
     right = [float((p.argmax(axis=1) == s).mean()) for p, s in zip(calm, secrets, strict=True)]
-    flag = POOR_FIT if raised > UNLIKE * max(more for _, more in theirs) else ""
+    unexplained = float(left[chains == 0].mean() / left[chains > 0].max())
     notes = {
         "temperature": power,
-        "noise_raised": raised,
+        "unexplained": unexplained,
+        "wrong": 1 - float(means[0][:, :, 0].sum() / known),
+        "untold": float(means[0][:, :, untold].sum() / known),
         "simulated_accuracy": float(np.mean(right)),
         "simulated_certainty": float(np.mean([p.max(axis=1).mean() for p in calm])),
     }
-    return replace(found, probabilities=tempered(mine, prior, power), flag=flag), notes
+    flag = POOR_FIT if unexplained > UNLIKE else ""
+    p, rank = tempered(mine, prior, power), features.shape[2]
+    return Posterior(p, float(left[0]), rank, prior.size - known, 0, True, "chains", flag), notes
 
 
-def _blocks(
-    link: Link, recipe: Recipe, everybody: People, records: int, product: float
-) -> Iterator[Block]:
+def _blocks(link: Link, recipe: Recipe, everybody: People, records: int) -> Iterator[Block]:
     """Gradients and message, whitened by a part of the deviations' covariance that has every
     direction, and rounding.
 
     In the eigenvectors of ``E[delta delta']`` and ``E[a a']`` the product form is diagonal.
     """
-    theta, scale = link.sent[0].astype(np.float64), records / rate_of(link, recipe)
+    scale = records / rate_of(link, recipe)
     rounded = float(np.mean((rounding(link)[0] * scale) ** 2))
-    rows = client_rows(recipe, theta, everybody.inputs, everybody.labels)
+    models = link.sent.astype(np.float64)
+    rows = [client_rows(recipe, one, everybody.inputs, everybody.labels) for one in models]
+    targets = [list(r.blocks(u * scale)) for r, u in zip(rows, link.updates(), strict=True)]
     chances = everybody.chances
-    times = product * _times(rows, everybody)
-    for layer, target in zip(rows.layers, rows.blocks(link.updates()[0] * scale), strict=True):
+    for number, layer in enumerate(rows[0].layers):
+        same: list[Any] = [r.layers[number] for r in rows]
+        heard_of = [np.asarray(t[number], np.float64) for t in targets]
         if not isinstance(layer, Outer):
-            written = layer.explicit().astype(np.float64)
-            variance = _shrunk(chances @ written**2, len(written))
-            spread = times * variance + rounded
-            yield written / np.sqrt(spread), target / np.sqrt(spread), rounded / spread
+            written = [of.explicit().astype(np.float64) for of in same]
+            variance = _shrunk(chances @ written[0] ** 2, len(written[0]))
+            spread = records * variance + rounded
+            yield from _rounds(written, heard_of, spread, rounded, records * chances)
             continue
-        a, delta = layer.inputs.astype(np.float64), layer.errors.astype(np.float64)
-        if layer.bias:
-            a = np.column_stack([a, np.ones(len(a))])
-        of_a, turn_a = _moments(a, chances)
-        of_delta, turn_delta = _moments(delta, chances)
-        a, delta = a @ turn_a, delta @ turn_delta
-        target = turn_delta.T @ target @ turn_a
-        spread = times * np.outer(of_delta, of_a) + rounded
-        units = max(1, BLOCK // a.size)
-        for start in range(0, delta.shape[1], units):
+        a = [_fed(of) for of in same]
+        delta = [of.errors.astype(np.float64) for of in same]
+        of_a, turn_a = _moments(a[0], chances)
+        of_delta, turn_delta = _moments(delta[0], chances)
+        a, delta = [one @ turn_a for one in a], [one @ turn_delta for one in delta]
+        turned = [turn_delta.T @ target @ turn_a for target in heard_of]
+        spread = records * np.outer(of_delta, of_a) + rounded
+        units = max(1, BLOCK // a[0].size)
+        for start in range(0, len(of_delta), units):
             part = slice(start, start + units)
-            sd = np.sqrt(spread[part])
-            made = (delta[:, part, None] * (a[:, None, :] / sd)).reshape(len(a), -1)
-            yield made, (target[part] / sd).ravel(), (rounded / spread[part]).ravel()
+            made = [
+                (d[:, part, None] * f[:, None, :]).reshape(len(f), -1)
+                for d, f in zip(delta, a, strict=True)
+            ]
+            parts = [target[part].ravel() for target in turned]
+            yield from _rounds(made, parts, spread[part].ravel(), rounded, records * chances)
 
 
-def _times(rows: GradientRows, everybody: People) -> float:
-    """How many whole gradients' squares all deviations together have."""
-    step = -(-rows.size // LOOKED_AT)
-    some = rows.columns(np.arange(0, rows.size, step)).astype(np.float64)
-    apart = everybody.sums.suppressed @ some
-    return float((apart**2).sum() / max((everybody.chances @ some**2).sum(), 1e-300))
+def _fed(layer: Outer) -> Array:
+    """A layer's inputs, and a one for the bias."""
+    ones = np.ones((len(layer.inputs), int(layer.bias)))
+    return np.column_stack([layer.inputs.astype(np.float64), ones])
+
+
+def _rounds(
+    rows: list[Array], targets: list[Array], spread: Array, rounded: float, chances: Array
+) -> Iterator[Block]:
+    """The first round, and what others say beyond it: models that differ little make gradients
+    that differ little, and what differs is as good a measurement as any once it stands alone."""
+    yield rows[0] / np.sqrt(spread), targets[0] / np.sqrt(spread), rounded / spread
+    for row, target in zip(rows[1:], targets[1:], strict=True):
+        apart = row - rows[0]
+        spread = chances @ apart**2 + 2 * rounded
+        yield apart / np.sqrt(spread), (target - targets[0]) / np.sqrt(spread), 2 * rounded / spread
 
 
 def _moments(v: Array, chances: Array) -> tuple[Array, Array]:
