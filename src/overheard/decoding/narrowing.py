@@ -7,6 +7,9 @@ present belief*, they differ most; what they do in all others is noise, whose va
 says. A pass of annealed sweeps makes the belief narrower, the next pass's directions hold more of
 it, and its noise is less, down to a few candidates that are told apart exactly. Every pass begins
 with the prior: what the last one believed sets directions and noise, and is never counted twice.
+
+Where equations are few it ends in answers that are too sure. So it is tried on the same features
+with candidates drawn between prior and answer, which are known, and believed as far as that goes.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from scipy.special import softmax
 from overheard.decoding.expectation_propagation import DAMPING, FIRST_CAP, RAISE, SITE_FLOOR
 from overheard.decoding.max_entropy import Posterior, count_unknowns
 from overheard.decoding.ridge import cavities, fits
+from overheard.decoding.tempering import temperature_of, tempered
 
 Array = NDArray[np.float64]
 Single = NDArray[np.float32]
@@ -33,12 +37,22 @@ def narrowed(features: Single, total: Array, prior: Array) -> Posterior:
 
     ``chi2_per_equation`` is in units of the noise of the last pass. Deterministic.
     """
+    people, _, rank = features.shape
+    p, chi2 = _passes(features, total, prior)
+    rng, between = np.random.default_rng(0), ((p + prior) / 2).cumsum(axis=1)
+    drawn = np.argmax(between > rng.random((people, 1)) * between[:, -1:], axis=1)
+    played = features[np.arange(people), drawn].sum(axis=0, dtype=np.float64)
+    tried, _ = _passes(features, played + rng.normal(size=rank), prior)
+    p = tempered(p, prior, temperature_of([tried], [drawn], prior))
+    return Posterior(p, chi2, rank, count_unknowns(prior), _PASSES * _SWEEPS, True, "narrowing")
+
+
+def _passes(features: Single, total: Array, prior: Array) -> tuple[Array, float]:
     p, chi2 = prior, np.inf
     for _ in range(_PASSES):
         # some of the prior in it: who is sure of what is wrong must stay visible
         p, chi2 = _pass(features, total, 0.9 * p + 0.1 * prior, prior)
-    rank = features.shape[2]
-    return Posterior(p, chi2, rank, count_unknowns(prior), _PASSES * _SWEEPS, True, "narrowing")
+    return p, chi2
 
 
 def _pass(features: Single, total: Array, belief: Array, prior: Array) -> tuple[Array, float]:
