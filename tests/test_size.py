@@ -12,9 +12,9 @@ from pathlib import Path
 
 SRC = Path(__file__).parents[1] / "src" / "overheard"
 PARAMETERS, LINES = 7, 450
-PACKAGE_LINES = 48_448
+PACKAGE_LINES = 48_468
 """Of all modules together; 26,000 are wanted."""
-CONSTANTS, UNEXPLAINED = 224, 0
+CONSTANTS, UNEXPLAINED = 225, 0
 """Numbers in attacks/ and decoding/ that have a name at the top of a module (60 are wanted), and
 how many of them have no word beside them that says where they come from."""
 MODULES = {str(path.relative_to(SRC)): path.read_text("utf-8") for path in SRC.rglob("*.py")}

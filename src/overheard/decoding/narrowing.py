@@ -9,7 +9,8 @@ it, and its noise is less, down to a few candidates that are told apart exactly.
 with the prior: what the last one believed sets directions and noise, and is never counted twice.
 
 Where equations are few it ends in answers that are too sure. So it is tried on the same features
-with candidates drawn between prior and answer, which are known, and believed as far as that goes.
+with candidates drawn between prior and answer, which are known, and believed as far as that goes;
+where it is far surer than right then, the answer is flagged.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ Single = NDArray[np.float32]
 
 _DIRECTIONS = 20  # of a record: 99% of what its candidates do by the prior
 _PASSES, _SWEEPS = 6, 10  # passes, of which the last ones change little, and sweeps of each
+_SURER = 0.1  # confidence beyond accuracy, with known candidates, that is flagged
+OVERSURE = "oversure: with combinations that are known the decoder was far surer than right"
 
 
 def narrowed(features: Single, total: Array, prior: Array) -> Posterior:
@@ -44,7 +47,10 @@ def narrowed(features: Single, total: Array, prior: Array) -> Posterior:
     played = features[np.arange(people), drawn].sum(axis=0, dtype=np.float64)
     tried, _ = _passes(features, played + rng.normal(size=rank), prior)
     p = tempered(p, prior, temperature_of([tried], [drawn], prior))
-    return Posterior(p, chi2, rank, count_unknowns(prior), _PASSES * _SWEEPS, True, "narrowing")
+    beyond = tried.max(axis=1).mean() - np.mean(tried.argmax(axis=1) == drawn)
+    flag = OVERSURE if beyond > _SURER else ""
+    sweeps = _PASSES * _SWEEPS
+    return Posterior(p, chi2, rank, count_unknowns(prior), sweeps, not flag, "narrowing", flag)
 
 
 def _passes(features: Single, total: Array, prior: Array) -> tuple[Array, float]:

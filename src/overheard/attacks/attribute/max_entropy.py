@@ -221,8 +221,8 @@ def _narrow(view: View) -> AttributeValues:
     prior, labels = beforehand(view), labels_of(view)
     recipe, inputs = view.know(LocalTraining).recipe, candidate_inputs(view)
     found = narrowed(*many_candidates(heard(view), recipe, inputs, labels, prior), prior)
-    poor = found.chi2_per_equation > _WELL
-    return answer(view, replace(found, flag=UNEXPLAINED if poor else ""), public_ties(view))
+    flag = UNEXPLAINED if found.chi2_per_equation > _WELL else found.flag
+    return answer(view, replace(found, flag=flag), public_ties(view))
 
 
 def _very_many(view: View) -> AttributeValues | None:
