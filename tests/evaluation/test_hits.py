@@ -29,7 +29,7 @@ def test_they_are_kept_where_asked_for_and_pair_records(workplace: Any) -> None:
     assert done.returncode == 0, done.stderr
     assert "hits.json: which records were guessed right" in done.stdout
     one = workplace.path / "one"
-    assert sorted(p.name for p in one.iterdir()) == ["audit.json", HITS]
+    assert sorted(p.name for p in one.iterdir()) == ["audit.json", HITS, "report.html"]
     assert (one / HITS).stat().st_mode & 0o777 == 0o600
     audit = read_audit(one / "audit.json")
     hits = read_hits(one / HITS, audit)
@@ -46,7 +46,7 @@ def test_they_are_kept_where_asked_for_and_pair_records(workplace: Any) -> None:
     # without asking there are none, and clients are paired
     done = workplace.overheard("audit", "run", "--out", "two", *FEW)
     assert done.returncode == 0, done.stderr
-    assert [p.name for p in (workplace.path / "two").iterdir()] == ["audit.json"]
+    assert {p.name for p in (workplace.path / "two").iterdir()} == {"audit.json", "report.html"}
     done = workplace.overheard("compare", "one/audit.json", "two/audit.json")
     assert done.returncode == 0
     assert "records could not be paired: no hits.json (after)" in " ".join(done.stdout.split())
