@@ -135,7 +135,8 @@ class App(Program):
                 f"{records:,} records of {len(tables)} candidates take {once:,} replays of the "
                 f"app's own training, more than {MOST_REPLAYS:,}; audit smaller clients"
             )
-        rounds = [self._columns(one, tables, rng) for one in heard[: MOST_REPLAYS // once]]
+        some, how = heard[: MOST_REPLAYS // once], (tables, orders, drawn, rng)
+        rounds = [self._columns(one, *how) for one in some]
         features, total, noise = (
             np.concatenate(part, axis=-1) for part in zip(*rounds, strict=True)
         )
@@ -144,12 +145,11 @@ class App(Program):
         return measured(features[..., kept], total[kept], noise[kept])
 
     def _columns(
-        self, one: Exchange, tables: Sequence[Records], rng: np.random.Generator
+        self, one: Exchange, tables: Sequence[Records], orders: int, drawn: int, rng: Any
     ) -> tuple[Array, Array, Array]:
         """What each candidate of each record adds to the answer (K, m, P) beyond its first one,
         what all of them added, and the noise of that."""
-        records = len(tables[0])
-        nobody, orders = np.zeros(records, dtype=np.int64), ORDERS if self.chance else 1
+        nobody = np.zeros(records := len(tables[0]), dtype=np.int64)
 
         def answer(choice: NDArray[np.int64], order: int) -> Array:
             mixed = {
@@ -167,7 +167,7 @@ class App(Program):
             choice = np.where(np.arange(records) == i, k + 1, 0)
             seen[order, k + 1, i] = answer(choice, order) - bases[order]
         features, missed = seen.mean(axis=0), []
-        for order in range(orders, orders + (SHUFFLED if self.chance else DRAWN)):
+        for order in range(orders, orders + drawn):
             choice = rng.integers(len(tables), size=records)
             added = features[choice, np.arange(records)].sum(axis=0)
             missed.append(answer(choice, order) - base - added)
