@@ -1,0 +1,223 @@
+"""How a case of the envelope is run, and how what comes out is judged against what is recorded.
+
+All that this needs of the package is in `made` and in the functions up to `measured`.
+
+An answer (an attack on a case, over all its seeds) is within the envelope if
+
+- what it scores is not worse than what is recorded by more than two standard errors. Of shares of
+  records guessed right a = r / n, pooled over seeds: sqrt(a (1 - a) / n) with (r + 1) / (n + 2) for
+  a, so that what was always right may err a little. Of other scores (F1, errors): the standard
+  deviation over seeds, by the root of how many there are, and at least `LEAST`;
+- its mean confidence, pooled over the seeds that are not flagged, is at most `CALIBRATED` from the
+  share guessed right; where the recorded one is farther (these are listed as ``miscalibrated``) or
+  near that, it is at most `WORSE` farther than it was;
+- the share of records that are certain (p > .99) and wrong, in answers that are not flagged, is not
+  above the recorded one by more than two standard errors, as above;
+- what marks an answer (a flag, a refusal; in audits a verdict of exposed, and a warning that the
+  recipe does not fit or that nothing was measured) comes in every seed if it did in every seed, and
+  in none if it did in none. Its words are free.
+
+Processor time is not compared by tests, but by the command: at most `SLOWER` times the recorded.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from federations import quick
+from safetensors.numpy import load_file
+
+import overheard
+from overheard.errors import OverheardError
+from overheard.evaluation.record import unfit_clients
+from overheard.evaluation.scoring import answers_in, scorer_of
+from overheard.programs.trusted import trust
+from overheard.report.verdict import verdicts
+from overheard.transcript.observe import EVERYBODY, told_of
+from overheard.transcript.target import chosen_targets, targets_in
+from tests.envelope.cases import MODULE, Case
+
+KEPT = Path(__file__).with_name("envelope.json")
+CALIBRATED, WORSE, CERTAIN, LEAST, SLOWER = 0.05, 0.02, 0.99, 1e-3, 1.5
+MARKS = ("flag", "refused", "exposed", "warned")
+RUNGS = ("half", "registry", "demographics", "schema")
+Row = dict[str, Any]
+"""One answer at one seed: its ``marks``, and the mean ``score`` of ``n`` units. Of a share of
+records also the mean ``confidence`` and how many are ``certain_wrong``, where the attack says how
+sure it is; of everything else whether a ``larger`` score is better."""
+
+
+def made(case: Case, seed: int, path: Path) -> overheard.Recording:
+    """The recording of a case; of one that is told otherwise, with the messages of the truth."""
+    trust(MODULE["factory"])
+    config = overheard.parse_config({**case.config, "seed": seed})
+    run = overheard.simulate(overheard.plan(config, case.dataset(seed)), path)
+    if case.told is not None:
+        heard, run = run, made(case.told, seed, path.with_name("told")).path
+        shutil.rmtree(run / "wire")
+        shutil.copytree(heard / "wire", run / "wire")
+    return overheard.Recording.open(run)
+
+
+def digest(recording: overheard.Recording) -> str:
+    """Of the arrays that were sent and returned, bit for bit."""
+    total = hashlib.sha256()
+    for file in sorted((recording.path / "wire").glob("*.safetensors")):
+        for name, values in sorted(load_file(file).items()):
+            total.update(f"{name} {values.dtype} {values.shape}".encode() + values.tobytes())
+    return total.hexdigest()[:16]
+
+
+def attacked(case: Case, recording: overheard.Recording, seed: int) -> dict[str, Row]:
+    """What each attack of a case answers."""
+    (target,) = chosen_targets(targets_in(recording.targets), [case.asks], "the case")
+    client = EVERYBODY if target.asked.together else recording.clients[0]
+    view, told = overheard.observe(recording, case.threat, target, client), told_of(recording)
+    assert told is not None
+    answers = answers_in(recording, target)
+    scorer = scorer_of(told, recording.truth(), target, view, seed, answers)
+    rows: dict[str, Row] = {}
+    for attack in map(quick, case.attacks):
+        try:
+            guess = overheard.launch(attack, view, seed)
+        except OverheardError:
+            rows[attack.name] = {"marks": ["refused"]}
+            continue
+        scored = scorer(attack, guess, 0.0)
+        found = scored.finding
+        row: Row = {"marks": ["flag"] * bool(found.flag), "n": found.n, "score": found.value}
+        if not found.measure.hits:
+            row["larger"] = found.measure.larger_leaks
+        elif getattr(guess, "claims", True):
+            p = guess.probabilities
+            sure = p.max(axis=1) if p.ndim == 2 else np.maximum(p, 1 - p)
+            wrong = (sure > CERTAIN) & (scored.units < 0.5)
+            row |= {"confidence": float(sure.mean()), "certain_wrong": int(wrong.sum())}
+        rows[attack.name] = row
+    return rows
+
+
+def climbed(case: Case, recording: overheard.Recording, seed: int) -> dict[str, Row]:
+    """What is learned on each rung of the ladder of knowledge but the first and the noisy one."""
+    asked = (case.attacks, recording.clients[:1], [case.asks])
+    options = overheard.AuditOptions(seed, rounds=False, coverage=False, ladder=True,
+                                     demographics=("x0", "x1"))  # fmt: skip
+    rungs = overheard.audit(recording, case.threat, *asked, options).ladder
+    return {
+        one.rung: {"marks": ["flag"] * bool(one.flag), "n": one.n, "score": one.value,
+                   "confidence": one.confidence, "certain_wrong": one.certain - one.certain_right}
+        for one in rungs if one.client and one.rung in RUNGS
+    }  # fmt: skip
+
+
+def judged(case: Case, recording: overheard.Recording, seed: int) -> dict[str, Row]:
+    """What an audit says in the end, of all clients."""
+    options = overheard.AuditOptions(seed, rounds=False, coverage=False)
+    audit = overheard.audit(recording, case.threat, case.attacks, (), [case.asks], options)
+    levels = {verdict.level.name for verdict in verdicts(audit)}
+    warned = bool(unfit_clients(audit)) or "not measured" in levels
+    return {"audit": {"marks": ["exposed"] * ("exposed" in levels) + ["warned"] * warned}}
+
+
+RUN = {"attack": attacked, "ladder": climbed, "verdict": judged}
+
+
+def measured(case: Case) -> Row:
+    """All seeds of a case: digests of the messages, answers by attack, processor seconds."""
+    messages, answers, began = [], [], time.process_time()
+    for seed in range(case.seeds):
+        with tempfile.TemporaryDirectory() as folder:
+            recording = made(case, seed, Path(folder) / "run")
+            messages.append(digest(recording))
+            answers.append(RUN[case.how](case, recording, seed))
+    return {
+        # XGBoost writes its version into its models
+        "messages": [] if case.family == "trees" else messages,
+        "seconds": round(time.process_time() - began, 2),
+        "answers": {name: [one[name] for one in answers] for name in answers[0]},
+    }
+
+
+def pooled(rows: Sequence[Row]) -> dict[str, float]:
+    """Over seeds: the mean score and its standard error (turned round where smaller is better); of
+    shares the gap between confidence and accuracy and the share that is certain and wrong."""
+    scored = [row for row in rows if "score" in row]
+    if not scored:
+        return {}
+    if "larger" in scored[0]:
+        scores = np.array([row["score"] for row in scored]) * (1 if scored[0]["larger"] else -1)
+        error = scores.std(ddof=1) / len(scores) ** 0.5 if len(scores) > 1 else 0.0
+        return {"score": float(scores.mean()), "error": max(float(error), LEAST)}
+    found = {"score": _mean(scored, "score"), "error": _error(scored, _mean(scored, "score"))}
+    claimed = [row for row in scored if "confidence" in row and "flag" not in row["marks"]]
+    if claimed:
+        sure, wrong = _mean(claimed, "confidence"), sum(row["certain_wrong"] for row in claimed)
+        share = wrong / sum(row["n"] for row in claimed)
+        gap = abs(sure - _mean(claimed, "score"))
+        found |= {"confidence": sure, "gap": gap, "wrong": share}
+        found["wrong_error"] = _error(claimed, share)
+    return found
+
+
+def _mean(rows: Sequence[Row], what: str) -> float:
+    return float(np.average([row[what] for row in rows], weights=[row["n"] for row in rows]))
+
+
+def _error(rows: Sequence[Row], share: float) -> float:
+    """The standard error of a share of the records, as if one more were right and one wrong."""
+    n = sum(row["n"] for row in rows)
+    near = (share * n + 1) / (n + 2)
+    return float((near * (1 - near) / n) ** 0.5)
+
+
+def outside(then: Sequence[Row], now: Sequence[Row]) -> list[str]:
+    """In which respects an answer has left the envelope of what is recorded."""
+    found = []
+    for mark in MARKS:
+        before, after = ([mark in row["marks"] for row in rows] for rows in (then, now))
+        if all(before) > all(after) or any(after) > any(before):
+            word = "must" if all(before) else "must not"
+            found.append(f"{mark} in {sum(after)} of {len(after)} seeds, {word} come")
+    was, is_ = pooled(then), pooled(now)
+    if was and is_ and was["score"] - is_["score"] > 2 * was["error"]:
+        found.append(f"score {is_['score']:.4g}, was {was['score']:.4g} (s.e. {was['error']:.2g})")
+    if "gap" in was and "gap" in is_:
+        most = max(CALIBRATED, was["gap"] + WORSE)
+        if is_["gap"] > most:
+            found.append(f"confidence is {is_['gap']:.3f} from accuracy, at most {most:.3f}")
+        if is_["wrong"] > was["wrong"] + 2 * was["wrong_error"]:
+            found.append(f"certain and wrong {is_['wrong']:.4f}, was {was['wrong']:.4f}")
+    return found
+
+
+def left(case: Case, then: Row, now: Row) -> dict[str, list[str]]:
+    """The same of a whole case, by attack; what changed of its messages, too."""
+    found = {} if now["messages"] == then["messages"] else {"messages": ["are other ones"]}
+    for name in () if case.defect else sorted({*then["answers"], *now["answers"]}):
+        both = [one["answers"].get(name) for one in (then, now)]
+        reasons = ["is there no more, or is new"] if None in both else outside(*both)
+        found |= {name: reasons} if reasons else {}
+    return found
+
+
+def kept() -> dict[str, Row]:
+    """What is recorded, by the name of the case."""
+    return dict(json.loads(KEPT.read_text())["cases"]) if KEPT.exists() else {}
+
+
+def keep(cases: Mapping[str, Row]) -> None:
+    """Write it down, a line a case, after a list of the answers whose confidence is off."""
+    far = [f"{name}: {attack}" for name, case in cases.items()
+           for attack, rows in case["answers"].items()
+           if pooled(rows).get("gap", 0.0) > CALIBRATED]  # fmt: skip
+    lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(case)}" for name, case in cases.items())
+    text = json.dumps({"miscalibrated": far}, indent=1).removesuffix("\n}")
+    KEPT.write_text(f'{text},\n"cases": {{\n{lines}\n}}}}\n')
