@@ -30,10 +30,6 @@ def reproduce(
     ] = None,
     clients: Annotated[int, typer.Option(min=0, help="How many (kerkouche2023).")] = 0,
     every: Annotated[int, typer.Option(min=0, help="Rounds between points (kerkouche2023).")] = 0,
-    keep: Annotated[
-        Path | None,
-        typer.Option(help="Folder for what takes long; a second run reads it (kerkouche2023)."),
-    ] = None,
     again: Annotated[
         bool,
         typer.Option("--again", help="Measure anew in an existing file what older code measured."),
@@ -68,7 +64,7 @@ def reproduce(
     if before is None:
         free_paths(experiment.name, out)  # said before the work, not after
     with terminal.steps(f"{name}:") as show:
-        part = Choice(dataset, size, rounds, shadows, clients, every, keep)
+        part = Choice(dataset, size, rounds, shadows, clients, every)
         times, some = seeds or experiment.seeds, frozenset(method or ())
         outcome = measure(experiment, quick, times, show, part, before, some)
     if outcome is before:

@@ -26,7 +26,7 @@ def command(experiment: Experiment, quick: bool, seeds: int, part: Choice) -> st
     words = ["overheard", "reproduce", experiment.name, "--seeds", str(seeds)]
     words += ["--quick"] if quick else []
     for name, value in asdict(part).items():
-        if name != "keep" and value != getattr(Choice(), name):
+        if value != getattr(Choice(), name):
             words += [f"--{name}", str(value)]
     return " ".join(words)
 

@@ -81,8 +81,7 @@ Progress = Callable[[str, int, int], None]
 class Choice:
     """Which part of a figure to make; what is not given is the paper's.
 
-    ``shadows``: simulated updates a round for the methods that train on such (0: leave them out);
-    ``keep``: a folder for what took long to make, from which a second run takes it.
+    ``shadows``: simulated updates a round for the methods that train on such (0: leave them out).
     """
 
     dataset: str = ""
@@ -91,7 +90,6 @@ class Choice:
     shadows: int | None = None
     clients: int = 0
     every: int = 0
-    keep: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -120,8 +118,8 @@ class Experiment:
             return self.run(quick, seeds, progress)
         if self.choose is None:
             raise FixConfig(
-                f"{self.name} has no --dataset, --size, --rounds, --shadows, --clients, --every or "
-                "--keep; leave them out"
+                f"{self.name} has no --dataset, --size, --rounds, --shadows, --clients or --every; "
+                "leave them out"
             )
         return self.choose(quick, seeds, progress, part)
 

@@ -5,15 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from overheard.attacks.property import detectors
-from overheard.attacks.property import readings as readings_of_a_round
 from overheard.attacks.property.detectors import Detected, DetectorSettings, detect
 from overheard.attacks.property.linear_features import (
     above_half,
@@ -25,7 +21,6 @@ from overheard.attacks.property.linear_features import (
 from overheard.attacks.property.matched_filter import MatchedFilter
 from overheard.attacks.property.readings import Collected, collect, readings
 from overheard.attacks.property.sums_heard import Adversary, Known, adversary_of
-from overheard.decoding import matched_filter as filters
 from overheard.evaluation.detection import answers_of, f1
 from overheard.randomness import stream
 from overheard.transcript.knowledge import Sums
@@ -34,7 +29,6 @@ from overheard.transcript.store import Recording
 from overheard.transcript.target import client_property
 from overheard.transcript.threat import SECURE_SERVER
 from papers.common.harness import recorded
-from papers.common.kept import address, kept
 from papers.common.rows import Progress
 
 OURS = "matched_filter"
@@ -133,30 +127,23 @@ class Point:
 @dataclass(frozen=True)
 class Heard:
     """Everything measured in one federation: answers about targets and decoys, and CPU seconds
-    of a round of ours (none if its readings had been kept)."""
+    of a round of ours."""
 
     points: tuple[Point, ...]
     decoys: tuple[Point, ...]
-    ours_seconds: tuple[float, ...]
+    ours_seconds: float
     detected: tuple[Detected, ...]
 
 
-def listen(setting: Setting, seed: int, progress: Progress, keep: Path | None = None) -> Heard:
-    """Record a federation and run every method on it; readings and detectors may be kept."""
+def listen(setting: Setting, seed: int, progress: Progress) -> Heard:
+    """Record a federation and run every method on it."""
     with recorded(setting.config(seed)) as recording:
         sums, adversary, answers = adversary_in(recording, setting)
         rounds = tuple(sorted({*range(setting.every, len(sums) + 1, setting.every), len(sums)}))
-
-        spent: list[float] = []
-
-        def ours() -> Collected:
-            begin = time.process_time()
-            made = readings(adversary, sums, stream(seed, "ours"))
-            told = collect(_watched(made, progress, setting, seed), sums.participation)
-            spent.append((time.process_time() - begin) / len(sums))
-            return told
-
-        told = kept(keep, _address("readings", adversary, sums, seed), Collected, ours)
+        begin = time.process_time()
+        read = readings(adversary, sums, stream(seed, "ours"))
+        told = collect(_watched(read, progress, setting, seed), sums.participation)
+        seconds = (time.process_time() - begin) / len(sums)
         points: list[Point] = []
         decoys: list[Point] = []
         for target, positive in enumerate(answers):
@@ -165,30 +152,13 @@ def listen(setting: Setting, seed: int, progress: Progress, keep: Path | None = 
         found = []
         for target in range(min(setting.compared, len(answers) - setting.decoys)):
             alone = replace(adversary, targets=_one(adversary.targets, target))
+            watched = _watched(sums, progress, setting, seed)
             how = DetectorSettings(setting.shadows, seed=seed)
-
-            def theirs(alone: Adversary = alone, how: DetectorSettings = how) -> Detected:
-                watched = _watched(sums, progress, setting, seed)
-                return detect(alone, watched, sums.participation, how)
-
-            apart = kept(keep, _address("detectors", alone, sums, how), Detected, theirs)
+            apart = detect(alone, watched, sums.participation, how)
             found.append(apart)
             size = told.size(rounds[-1], target)
             points += _theirs(target, apart, answers[target], rounds, size)
-    return Heard(tuple(points), tuple(decoys), tuple(spent), tuple(found))
-
-
-def _address(name: str, adversary: Adversary, sums: Sums, how: object) -> str:
-    """Where the work on what was heard is kept."""
-    makers: dict[str, tuple[ModuleType, ...]] = {
-        "readings": (readings_of_a_round, filters),
-        "detectors": (detectors,),
-    }
-    heard = (part for one in sums for part in (one.sent, one.total, one.participants))
-    known = [adversary.auxiliary, *([adversary.targets] if adversary.targets else [])]
-    mine = (part for one in known for part in (one.inputs, one.labels))
-    settings = (adversary.recipe, adversary.shard, adversary.behaviour, how)
-    return f"{name}-{address((*makers[name], *settings, *mine, *heard))}"
+    return Heard(tuple(points), tuple(decoys), seconds, tuple(found))
 
 
 def adversary_in(recording: Recording, setting: Setting) -> tuple[Sums, Adversary, list[Flags]]:

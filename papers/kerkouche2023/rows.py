@@ -65,9 +65,8 @@ def curve_rows(setting: Setting, heard: Sequence[Heard]) -> list[Row]:
             rows.append(mean_row(setting.words, label, OURS, "false alarms", alarms))
     if setting.kind == "membership":
         rows += _by_effect(setting, mine)
-    spent = [seconds for one in heard for seconds in one.ours_seconds]
-    if spent:
-        rows.append(mean_row(setting.words, "a round", OURS, "CPU seconds", spent))
+    spent = [one.ours_seconds for one in heard]
+    rows.append(mean_row(setting.words, "a round", OURS, "CPU seconds", spent))
     return rows
 
 

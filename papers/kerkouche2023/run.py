@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -49,7 +48,6 @@ def _figure(
     seeds: int,
     quick: bool,
     progress: Progress,
-    keep: Path | None = None,
     first_seed: int = FIRST_SEED,
 ) -> Reproduction:
     """Every setting in so many federations; the quick version in one."""
@@ -57,7 +55,7 @@ def _figure(
     rows: list[Row] = []
     every: list[Point] = []
     for setting in settings:
-        heard = [listen(setting, first_seed + seed, progress, keep) for seed in range(seeds)]
+        heard = [listen(setting, first_seed + seed, progress) for seed in range(seeds)]
         rows += curve_rows(setting, heard)
         last = min(50, setting.rounds)
         every += [p for one in heard for p in one.points if p.method == OURS and p.round == last]
@@ -122,7 +120,7 @@ def fig2(quick: bool, seeds: int, progress: Progress, choice: Choice) -> Reprodu
     _needs_detectors(choice)
     (setting, *_) = _settings("membership", quick, choice, ("mnist",))
     setting = replace(setting, rounds=choice.rounds or (20 if quick else 300), decoys=0, targets=1)
-    told = listen(setting, ONE_SEED, progress, choice.keep).detected[0]
+    told = listen(setting, ONE_SEED, progress).detected[0]
     rows = []
     for t in sorted({0, *range(EVERY - 1, len(told.overlaps), EVERY)}):
         for side, mean, variance in (
@@ -141,19 +139,19 @@ def fig2(quick: bool, seeds: int, progress: Progress, choice: Choice) -> Reprodu
 def fig3(quick: bool, seeds: int, progress: Progress, choice: Choice) -> Reproduction:
     """Membership of a target record."""
     panels = _settings("membership", quick, choice, ("mnist", "fashion", "cifar10"))
-    return _figure("kerkouche2023-fig3", panels, seeds, quick, progress, choice.keep)
+    return _figure("kerkouche2023-fig3", panels, seeds, quick, progress)
 
 
 def fig4(quick: bool, seeds: int, progress: Progress, choice: Choice) -> Reproduction:
     """Gradient inversion."""
     panels = _settings("inversion", quick, choice, ("mnist", "fashion", "cifar10"))
-    return _figure("kerkouche2023-fig4", panels, seeds, quick, progress, choice.keep)
+    return _figure("kerkouche2023-fig4", panels, seeds, quick, progress)
 
 
 def fig5(quick: bool, seeds: int, progress: Progress, choice: Choice) -> Reproduction:
     """Gradient ascent."""
     panels = _settings("ascent", quick, choice, ("mnist", "fashion", "cifar10"))
-    return _figure("kerkouche2023-fig5", panels, seeds, quick, progress, choice.keep)
+    return _figure("kerkouche2023-fig5", panels, seeds, quick, progress)
 
 
 def reliability(quick: bool, seeds: int, progress: Progress, choice: Choice) -> Reproduction:
@@ -161,9 +159,7 @@ def reliability(quick: bool, seeds: int, progress: Progress, choice: Choice) -> 
     rounds = choice.rounds or 50
     ours = replace(choice, rounds=rounds, every=rounds, shadows=0, size=choice.size or 10)
     panels = _settings("membership", quick, ours, ("fashion",))
-    return _figure(
-        "kerkouche2023-reliability", panels, seeds, quick, progress, choice.keep, FIRST_SEED + 20
-    )
+    return _figure("kerkouche2023-reliability", panels, seeds, quick, progress, FIRST_SEED + 20)
 
 
 def fresh(quick: bool, seeds: int, progress: Progress, choice: Choice) -> Reproduction:
@@ -172,7 +168,7 @@ def fresh(quick: bool, seeds: int, progress: Progress, choice: Choice) -> Reprod
     ours = replace(choice, rounds=rounds, size=size, shadows=0)
     panels = _settings("membership", quick, ours, ("fashion",))
     name = "kerkouche2023-fresh"
-    return _figure(name, panels, seeds, quick, progress, choice.keep, FRESH_SEED)
+    return _figure(name, panels, seeds, quick, progress, FRESH_SEED)
 
 
 def _needs_detectors(choice: Choice) -> None:
@@ -192,7 +188,7 @@ def _of_detectors(
         if quick:
             setting = replace(setting, size=10, rounds=choice.rounds or 20)
         setting = replace(setting, targets=1, decoys=0)
-        told = listen(setting, ONE_SEED, progress, choice.keep).detected[0]
+        told = listen(setting, ONE_SEED, progress).detected[0]
         data = setting.dataset
         for t in range(0, len(told.norms), max(1, len(told.norms) // 30)):
             label = f"round {t + 1}"
@@ -220,7 +216,7 @@ def fig8(quick: bool, seeds: int, progress: Progress, choice: Choice) -> Reprodu
         for kind in ("membership", "ascent")
         for setting in _settings(kind, quick, choice, ("cifar10",), (50, 100, 200))
     ]
-    return _figure("kerkouche2023-fig8", panels, seeds, quick, progress, choice.keep)
+    return _figure("kerkouche2023-fig8", panels, seeds, quick, progress)
 
 
 def cost(quick: bool, seeds: int, progress: Progress, choice: Choice) -> Reproduction:

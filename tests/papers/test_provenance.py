@@ -80,7 +80,7 @@ def test_rows_say_how_they_were_measured(lab: Lab) -> None:
     assert row.code == "1"
     assert row.command == "overheard reproduce made-up --seeds 2"
     assert (row.first_seed, row.seeds) == (7, 2)
-    part = Choice(dataset="fashion", shadows=0, keep=Path("/somewhere"))
+    part = Choice(dataset="fashion", shadows=0)
     how = provenance.command(experiment(lab), True, 3, part)
     assert how == "overheard reproduce made-up --seeds 3 --quick --dataset fashion --shadows 0"
 
