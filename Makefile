@@ -11,7 +11,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 .DEFAULT_GOAL := help
 .PHONY: coverage mutants numbers processors
 .PHONY: attempts fuzz bandit audit-deps wheel
-.PHONY: help install demo test quick bench chaos lint format docs tables stale screenshots clean
+.PHONY: help install demo test quick bench chaos lint format docs tables screenshots clean
 
 help:
 	@echo "make demo    audit a simulated federation of real people; writes to demo-out/"
@@ -34,7 +34,6 @@ help:
 	@echo "make format  let ruff mend what it can"
 	@echo "make docs    build the documentation into build/site; a warning fails"
 	@echo "make tables  run the demo and write the generated tables into README.md and docs/"
-	@echo "make stale   which committed results are older than the code that they depend on"
 	@echo "make screenshots  photograph the demo's report anew (needs Chromium)"
 	@echo "make clean   remove what the other targets made, $(VENV) and demo-out/ included"
 
@@ -73,7 +72,7 @@ test: $(EXTRAS)
 QUICK_DECODING := $(filter-out %/test_mixed_model.py %/test_group_posterior.py %/test_surrogate.py, \
 	$(wildcard tests/decoding/test_*.py))
 QUICK := $(QUICK_DECODING) $(addprefix tests/, \
-	test_layers.py test_errors.py test_files.py test_code_digest.py test_quick.py test_size.py \
+	test_layers.py test_errors.py test_files.py test_origin.py test_quick.py test_size.py \
 	cli/test_options.py \
 	attacks/test_equations.py attacks/attribute/test_searches.py \
 	attacks/membership/test_bad_pools.py attacks/label/test_labels.py benchmarks/test_frame.py \
@@ -83,7 +82,7 @@ QUICK := $(QUICK_DECODING) $(addprefix tests/, \
 	metrics.py paired.py promised.py replay.py scoring.py) \
 	federation/test_config.py federation/test_plan.py foreign guard/test_limits.py \
 	guard/test_updates.py identify/test_search.py isolation programs questions report/test_charts.py report/test_verdict.py \
-	report/test_words.py papers/test_provenance.py sweep/test_grid.py \
+	report/test_words.py papers/test_harness.py sweep/test_grid.py \
 	$(addprefix transcript/test_,store.py messages.py ledger.py observe.py sums.py share.py))
 quick: export OPENBLAS_NUM_THREADS := 1
 quick: export OMP_NUM_THREADS := 1
@@ -164,9 +163,6 @@ docs: $(EXTRAS)
 
 tables: $(STAMP)
 	$(BIN)/python docs/tools/tables.py
-
-stale: $(STAMP)
-	$(BIN)/python docs/tools/stale.py
 
 # After make tables, which takes the demo's audits anew.
 screenshots: $(EXTRAS)

@@ -31,12 +31,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import overheard
 from overheard.attacks.attribute.max_entropy import MaxEntropy
-from overheard.code_digest import code_of, stands_on
 from overheard.data import adult
 from overheard.data.dataset import Dataset
 from overheard.federation.config import parse_config
 from overheard.federation.plan import plan
 from overheard.federation.simulate import simulate
+from overheard.origin import origin
 from overheard.programs.records import Records
 from overheard.programs.trusted import trust
 from overheard.transcript.store import Recording
@@ -167,13 +167,6 @@ def model_of(layers: str | None) -> dict[str, Any]:
     return {"name": "module", "factory": factory}
 
 
-def code() -> str:
-    """The digest of the code that the rows depend on."""
-    return code_of(
-        stands_on("overheard.attacks.attribute.max_entropy", "overheard.federation.simulate")
-    )
-
-
 def people(records: int, seed: int, auxiliary: bool = False, tabular: bool = False) -> Dataset:
     """A client of so many people, and one of others; and people outside, if they are granted."""
     whole = adult.load()
@@ -246,9 +239,8 @@ def main() -> None:
     for records in asked.records:
         for name in asked.only:
             key = f"{name}; {records} records; {asked.seeds} seeds"
-            if kept.get(key, {}).get("code") != code():
-                kept[key] = {"command": "python benchmarks/any_training.py", "code": code()}
-            runs = kept[key].setdefault("runs", [])
+            made = kept.setdefault(key, {**origin("python benchmarks/any_training.py"), "runs": []})
+            runs = made["runs"]
             while len(runs) < asked.seeds:
                 runs.append(tried(RECIPES[name], records, len(runs)))
                 OUT.write_text(json.dumps(kept, indent=1) + "\n")

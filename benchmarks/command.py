@@ -32,24 +32,18 @@ def bench(
         typer.Option(help="Exit 1 if a ratio is 30% below that in this file of results."),
     ] = None,
     growth: Annotated[bool, typer.Option(help="Measure the growth curves too.")] = True,
-    again: Annotated[
-        bool, typer.Option("--again", help="Of --out, only what other code than today's measured.")
-    ] = False,
     notes: Annotated[
         list[str] | None, typer.Option("--note", help="A sentence for the results (repeat).")
     ] = None,
 ) -> None:
     """Time this program against its opponents: ratios, their spread and the peak memory."""
     from benchmarks.runner.catalogue import chosen
-    from benchmarks.runner.provenance import outdated, stamped
     from benchmarks.runner.results import lost, read_results
     from benchmarks.runner.run import compare, grow
     from benchmarks.runner.write import write_results
-    from overheard.code_digest import sources
     from overheard.errors import FixConfig
+    from overheard.origin import origin
 
-    for package in ("overheard", "benchmarks"):
-        sources(package)  # the code that will run, not what somebody makes of it in the meantime
     committed = read_results(check) if check is not None else None
     if committed is not None and committed["quick"] != quick:
         raise FixConfig(
@@ -58,13 +52,12 @@ def bench(
         )
     entries, curves = chosen(names or [])
     wanted = curves if growth and committed is None and (names or not quick) else []
-    if again and out is not None and out.exists():
-        old = outdated(read_results(out), [*entries, *wanted])
-        entries = [entry for entry in entries if entry.name in old]
-        wanted = [curve for curve in wanted if curve.name in old]
 
-    def how(name: str) -> str:
-        return f"overheard bench {name} --repeats {repeats}{' --quick' if quick else ''}"
+    def stamped(row: Row) -> Row:
+        """The row and how it was measured."""
+        name = row.get("growth") or row["entry"]
+        how = f"overheard bench {name} --repeats {repeats}{' --quick' if quick else ''}"
+        return row | origin(how)
 
     rows: list[Row] = []
     grown: list[Row] = []
@@ -85,8 +78,8 @@ def bench(
             terminal.say(_curve(grown[-1]))
     content: dict[str, Any] = {
         "quick": quick,
-        "comparisons": [row for e in entries for row in stamped(_of(rows, e.name), how(e.name))],
-        "growth": [row for c in wanted for row in stamped(_of(grown, c.name), how(c.name))],
+        "comparisons": [stamped(row) for row in rows],
+        "growth": [stamped(row) for row in grown],
     }
     if out is not None:
         content = write_results(out, content, repeats, notes or [])
@@ -101,10 +94,6 @@ def bench(
     terminal.emit(content | ({"lost": [row["entry"] for row in fallen]} if check else {}))
     if fallen:
         raise typer.Exit(1)
-
-
-def _of(rows: list[Row], name: str) -> list[Row]:
-    return [row for row in rows if name in (row.get("entry"), row.get("growth"))]
 
 
 def _line(row: Row) -> str:

@@ -33,7 +33,7 @@ from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import OrdinalEncoder, StandardScaler
 from torch.utils.data import DataLoader, TensorDataset
 
-from overheard.code_digest import code_of, stands_on
+from overheard.origin import origin
 
 if TYPE_CHECKING:
     from flwr.app import Context, Message
@@ -151,11 +151,6 @@ def timed(folder: Path, *words: str) -> tuple[dict[str, float], dict[str, Any]]:
     return {name: round(seconds, 1) for name, seconds in spent.items()}, said
 
 
-def code() -> str:
-    """The digest of the code that the figures depend on."""
-    return code_of(stands_on("overheard.identify.recording"))
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--clients", type=int, default=5)
@@ -178,9 +173,10 @@ def main() -> None:
         (folder / "run" / "audit.toml").unlink(missing_ok=True)
         init, found = timed(folder, "init", "run", *words)
         row = {
-            "command": f"python benchmarks/flower_tabular.py --clients {given.clients} "
-            f"--people {given.people}",
-            "code": code(),
+            **origin(
+                f"python benchmarks/flower_tabular.py --clients {given.clients} "
+                f"--people {given.people}"
+            ),
             "load of the machine": round(os.getloadavg()[0], 1),
             "seconds of init": init,
             "found": found["found"],

@@ -35,10 +35,10 @@ from overheard import Recording, parse_config, plan, simulate
 from overheard.attacks.attribute.max_entropy import MaxEntropy
 from overheard.attacks.attribute.partial_decode import PartialDecode
 from overheard.attacks.stranger import with_errors
-from overheard.code_digest import code_of, stands_on
 from overheard.data import adult, randhie
 from overheard.data.dataset import Dataset
 from overheard.evaluation.rungs import RUNGS, Rung, learned, lowered
+from overheard.origin import origin
 from overheard.programs.records import Records
 from overheard.transcript.knowledge import (
     AttributeDomain,
@@ -189,13 +189,6 @@ def calibration(rows: list[dict[str, Any]]) -> tuple[float, float]:
     return float(apart[0]), float(apart[1:].mean())
 
 
-def code() -> str:
-    """The digest of the code that the rows depend on."""
-    attacks = "overheard.attacks.attribute"
-    named = (f"{attacks}.partial_decode", f"{attacks}.max_entropy", "overheard.evaluation.rungs")
-    return code_of(stands_on(*named))
-
-
 def main() -> None:
     """Run what is missing, and print the table."""
     parser = argparse.ArgumentParser(description=main.__doc__)
@@ -203,13 +196,10 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", default=list(CASES), choices=list(CASES))
     options = parser.parse_args()
     rows = json.loads(OUT.read_text()) if OUT.exists() else {}
-    today = code()
     for name in options.only:
         keys = [f"{name}; seed {FIRST_SEED + number}" for number in range(options.seeds)]
         for key in keys:
-            if rows.get(key, {}).get("code") != today:
-                rows[key] = {"command": COMMAND, "code": today, "rungs": {}}
-            rungs = rows[key]["rungs"]
+            rungs = rows.setdefault(key, {**origin(COMMAND), "rungs": {}})["rungs"]
             if len(rungs) == len(LADDER):
                 continue
             for rung_name, row in measured(name, int(key.split()[-1]), tuple(rungs)):

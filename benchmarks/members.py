@@ -23,12 +23,12 @@ from typing import Any
 import numpy as np
 
 from overheard.attacks.membership.candidate_decode import CandidateDecode
-from overheard.code_digest import code_of, stands_on
 from overheard.data import adult, cifar10
 from overheard.data.dataset import Dataset
 from overheard.federation.config import parse_config
 from overheard.federation.plan import plan
 from overheard.federation.simulate import simulate
+from overheard.origin import origin
 from overheard.programs.records import Records
 from overheard.transcript.observe import MEMBER_COLUMN, observe
 from overheard.transcript.store import Recording
@@ -53,13 +53,6 @@ ROWS: dict[str, tuple[str, int, dict[str, Any]]] = {
 }  # fmt: skip
 FIRST_SEED = 100
 """Seeds before it were looked at while the decoder was made."""
-
-
-def code() -> str:
-    """The digest of the code that the rows depend on."""
-    return code_of(
-        stands_on("overheard.attacks.membership.candidate_decode", "overheard.federation.simulate")
-    )
 
 
 def people(source: str, records: int, seed: int) -> Dataset:
@@ -115,9 +108,8 @@ def main() -> None:
     asked = parser.parse_args()
     kept: dict[str, Any] = json.loads(OUT.read_text()) if OUT.exists() else {}
     for name in asked.only:
-        if kept.get(name, {}).get("code") != code():
-            kept[name] = {"command": "python benchmarks/members.py", "code": code(), "runs": []}
-        runs = kept[name]["runs"]
+        made = kept.setdefault(name, {**origin("python benchmarks/members.py"), "runs": []})
+        runs = made["runs"]
         for seed in range(len(runs), asked.seeds):
             runs.append(tried(name, FIRST_SEED + seed))
             OUT.write_text(json.dumps(kept, indent=1) + "\n")

@@ -11,7 +11,7 @@ and how many of those are right; the majority, a stranger's imputation, the best
 do (people who agree in everything public can only be counted), the first number of messages that
 reaches it, and how well the last message tells the site's own model. One setting of the attack, the
 misfit that it flags, was raised after a first run at all sites, in which three right answers of 18
-were flagged. Rows that are there already, with this code, are kept.
+were flagged. Rows that are there already are kept.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.program_code import code_of_programs
 from overheard.attacks.linear import Linear
 from overheard.evaluation.baselines import imputation, majority_share
 from overheard.federation.config import parse_config
 from overheard.federation.plan import plan
 from overheard.federation.simulate import simulate
+from overheard.origin import origin
 from overheard.programs.program import Message
 from overheard.programs.records import Records
 from overheard.transcript.kind import program_in
@@ -53,11 +53,6 @@ CONFIG: dict[str, Any] = {
     "model": {"name": "newton", "likelihood": "logistic"},
     "audit": {"attributes": list(ATTRIBUTES)},
 }
-
-
-def code() -> str:
-    """The digest of the code that the rows depend on."""
-    return code_of_programs("newton")
 
 
 def best_possible(secret: NDArray[Any], groups: NDArray[np.intp]) -> float:
@@ -166,9 +161,8 @@ def main() -> None:
         for site in asked.sites:
             for column in ATTRIBUTES:
                 key = f"{site}; {column}"
-                if kept.get(key, {}).get("code") != code():
-                    found = row(recording, site, column)
-                    kept[key] = {"command": COMMAND, "code": code(), **found}
+                if key not in kept:
+                    kept[key] = {**origin(COMMAND), **row(recording, site, column)}
                     OUT.write_text(json.dumps(kept, indent=1) + "\n")
                 print(printed(key, kept[key]), flush=True)
 

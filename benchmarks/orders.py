@@ -36,13 +36,14 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import overheard
-from benchmarks.any_training import ADAM, ADAMW, MOMENTUM, RECIPES, SGD, code, people
+from benchmarks.any_training import ADAM, ADAMW, MOMENTUM, RECIPES, SGD, people
 from overheard.attacks.attribute.max_entropy import MaxEntropy
 from overheard.data import randhie
 from overheard.data.dataset import Dataset
 from overheard.federation.config import parse_config
 from overheard.federation.plan import plan
 from overheard.federation.simulate import simulate
+from overheard.origin import origin
 from overheard.programs.orders import Source
 from overheard.programs.records import Records
 from overheard.programs.trusted import trust
@@ -231,8 +232,8 @@ def main() -> None:
     kept: dict[str, Any] = json.loads(OUT.read_text()) if OUT.exists() else {}
 
     def row(key: str, run: Callable[[], list[dict[str, Any]]]) -> list[dict[str, Any]]:
-        if kept.get(key, {}).get("code") != code():
-            kept[key] = {"command": "python benchmarks/orders.py", "code": code(), "runs": run()}
+        if key not in kept:
+            kept[key] = {**origin("python benchmarks/orders.py"), "runs": run()}
             OUT.write_text(json.dumps(kept, indent=1) + "\n")
         made: list[dict[str, Any]] = kept[key]["runs"]
         return made

@@ -8,7 +8,7 @@ than the median), one site is listened to (all sites' sums where they are secret
 the fifth of the records that is held out. A row a setting: the share guessed right beyond the best
 guess of who does not listen (lift), the bits learned a record, what the global model or the tables
 are worth, and the epsilon for a record's values (delta 1e-5) of all rounds together where there is
-one. Writes benchmarks/program_defences.json; what is there by the same code is kept, and with
+one. Writes benchmarks/program_defences.json; what is there is kept, and with
 --work a sweep that was stopped goes on.
 """
 
@@ -23,8 +23,9 @@ from pathlib import Path
 from typing import Any
 
 from overheard.federation.defences.accounting import DELTA, sampled_gaussian_changed
+from overheard.origin import origin
 from overheard.sweep.frontier import frontier
-from overheard.sweep.grid import cell_code, parse_sweep
+from overheard.sweep.grid import parse_sweep
 from overheard.sweep.run import sweep
 from overheard.sweep.table import read_rows
 
@@ -120,11 +121,6 @@ SWEEPS: dict[str, Setting] = {
 }
 
 
-def code() -> str:
-    """The digest of the code that the rows depend on."""
-    return cell_code(("linear", "linear_sum"))
-
-
 def run(name: str, work: Path) -> list[dict[str, Any]]:
     """The rows of one sweep."""
     asked = SWEEPS[name]
@@ -137,7 +133,7 @@ def run(name: str, work: Path) -> list[dict[str, Any]]:
     broken = sorted({row["error"] for row in found if row["error"]})
     rounds, rows = asked["base"]["training"]["rounds"], []
     for point in frontier(found):
-        row = {k: v for k, v in asdict(point).items() if k not in ("varied", "code")}
+        row = {k: v for k, v in asdict(point).items() if k != "varied"}
         if point.strength:
             row["epsilon"] = sampled_gaussian_changed(point.strength, 1.0, rounds, DELTA)
         rows.append(row)
@@ -154,10 +150,10 @@ def main() -> None:
     asked = parser.parse_args()
     kept: dict[str, Any] = json.loads(OUT.read_text()) if OUT.exists() else {}
     for name in asked.only:
-        if kept.get(name, {}).get("code") != code():
+        if name not in kept:
             with tempfile.TemporaryDirectory() as folder:
                 rows = run(name, asked.work or Path(folder))
-            kept[name] = {"command": COMMAND, "code": code(), "rows": rows}
+            kept[name] = {**origin(COMMAND), "rows": rows}
             OUT.write_text(json.dumps(kept, indent=1) + "\n")
         for row in kept[name]["rows"]:
             lift = f"lift {row['leakage']:.3f} ± {row['leakage_spread']:.3f}"

@@ -30,7 +30,7 @@ os.environ["RAY_ADDRESS"] = "local"
 
 import numpy as np
 
-from overheard.code_digest import code_of, stands_on
+from overheard.origin import origin
 
 if TYPE_CHECKING:
     from flwr.app import Context, Message
@@ -133,11 +133,6 @@ def simulate(width: int, path: Path | None) -> dict[str, float]:
     return found
 
 
-def code() -> str:
-    """The digest of the code that the figures depend on."""
-    return code_of(stands_on("overheard.federation.recorders.flower"))
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--width", type=int, default=1000, help="hidden units of the model sent")
@@ -166,7 +161,7 @@ def main() -> int:
     held = found["recording"] <= allowed
     figures = {name: round(value, 4) for name, value in found.items()}
     command = f"python benchmarks/recording_cost.py --width {options.width}"
-    row = {"command": command + " --bare" * options.bare, "code": code(), **figures, "held": held}
+    row = {**origin(command + " --bare" * options.bare), **figures, "held": held}
     rows = json.loads(OUT.read_text()) if OUT.exists() else {}
     rows[f"{options.width} units"] = row
     OUT.write_text(json.dumps(rows, indent=1) + "\n")

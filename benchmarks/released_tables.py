@@ -8,7 +8,7 @@ how common it is. Writes benchmarks/released_tables.json, a row a release and at
 sites: the share guessed right, the share that the answers themselves expect, the majority, a
 stranger's imputation, how many people have one possible value only (certified), how many of those
 are right, and the calibration error. Four of the releases had been run with an earlier decoder when
-this one was settled; every row is of this one. Rows that are there already, with this code, are
+this one was settled; every row is of this one. Rows that are there already are
 kept.
 """
 
@@ -25,13 +25,13 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.program_code import code_of_programs
 from overheard.attacks.linear import Linear
 from overheard.evaluation.baselines import imputation, majority_share
 from overheard.evaluation.metrics import calibration_error
 from overheard.federation.config import parse_config
 from overheard.federation.plan import plan
 from overheard.federation.simulate import simulate
+from overheard.origin import origin
 from overheard.transcript.guess import AttributeValues
 from overheard.transcript.observe import observe
 from overheard.transcript.store import Recording
@@ -85,11 +85,6 @@ RELEASES: dict[str, tuple[list[tuple[str, ...]], dict[str, Any]]] = {
     },
 }
 """The public columns of each table, and what is done against readers."""
-
-
-def code() -> str:
-    """The digest of the code that the rows depend on."""
-    return code_of_programs("statistics")
 
 
 @cache
@@ -165,8 +160,8 @@ def main() -> None:
     for name in asked.only:
         for column in ATTRIBUTES:
             key = f"{name}; {column}"
-            if kept.get(key, {}).get("code") != code():
-                kept[key] = {"command": COMMAND, "code": code(), **row(name, column)}
+            if key not in kept:
+                kept[key] = {**origin(COMMAND), **row(name, column)}
                 OUT.write_text(json.dumps(kept, indent=1) + "\n")
             found = kept[key]
             print(

@@ -24,8 +24,8 @@ import numpy as np
 
 from overheard import Recording, launch, parse_config, plan, simulate, threat_named
 from overheard.attacks.attribute.max_entropy import MaxEntropy
-from overheard.code_digest import code_of, stands_on
 from overheard.evaluation.baselines import imputation, majority_share
+from overheard.origin import origin
 from overheard.transcript.knowledge import AttributeDomain
 from overheard.transcript.observe import observe, told_of
 from overheard.transcript.target import attribute
@@ -48,13 +48,6 @@ def config(many: int, seed: int) -> dict[str, Any]:
         "audit": {"attributes": [list(columns)]},
         "seed": seed,
     }
-
-
-def code() -> str:
-    """The digest of the code that the rows depend on."""
-    return code_of(
-        stands_on("overheard.attacks.attribute.max_entropy", "overheard.federation.simulate")
-    )
 
 
 def decoded(recording: Recording, columns: tuple[str, ...], site: str, seed: int) -> dict[str, Any]:
@@ -124,9 +117,9 @@ def measured(recording: Recording, many: int, site: str, seed: int) -> None:
     def kept() -> dict[str, Any]:
         return dict(json.loads(OUT.read_text())) if OUT.exists() else {}
 
-    if kept().get(key, {}).get("code") != code():
+    if key not in kept():
         row = decoded(recording, columns, site, seed)
-        made = {**kept(), key: {"command": COMMAND, "code": code(), **row}}
+        made = {**kept(), key: {**origin(COMMAND), **row}}
         OUT.write_text(json.dumps(made, indent=1) + "\n")
     row = kept()[key]
     each = ", ".join(f"{c} {row[c]:.3f} (stranger {row['stranger'][c]:.3f})" for c in columns)

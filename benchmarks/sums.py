@@ -24,8 +24,8 @@ import numpy as np
 from overheard import Recording, launch, parse_config, plan, simulate
 from overheard.attacks.attribute.sum_decode import SumDecode
 from overheard.attacks.stranger import beforehand
-from overheard.code_digest import code_of, stands_on
 from overheard.evaluation.metrics import attribute_hits
+from overheard.origin import origin
 from overheard.transcript.knowledge import AuxiliaryData, EverybodysRecords
 from overheard.transcript.observe import observe
 from overheard.transcript.target import attribute
@@ -52,13 +52,6 @@ WAYS = {
     "batches of 5, 3 epochs": Way({"learning_rate": 0.1, "batch_size": 5, "epochs": 3}),
     "batches of 5, 3 epochs, rate .02": Way({"learning_rate": 0.02, "batch_size": 5, "epochs": 3}),
 }
-
-
-def code() -> str:
-    """The digest of the code that the rows depend on."""
-    return code_of(
-        stands_on("overheard.attacks.attribute.sum_decode", "overheard.federation.simulate")
-    )
 
 
 def measured(recording: Recording, known: int, seed: int) -> dict[str, Any]:
@@ -99,7 +92,7 @@ def main() -> None:
     for name, way in WAYS.items():
         for seed in range(FIRST_SEED, FIRST_SEED + asked.seeds):
             key = f"{name}; seed {seed}"
-            if kept.get(key, {}).get("code") != code():
+            if key not in kept:
                 options = {"victim": 25, "participants": 5, "attributes": [COLUMN], "seed": seed}
                 config = {
                     "seed": seed,
@@ -111,7 +104,7 @@ def main() -> None:
                 with tempfile.TemporaryDirectory() as folder:
                     made = simulate(plan(parse_config(config)), Path(folder) / "run")
                     row = measured(Recording.open(made), way.known, seed)
-                kept[key] = {"command": COMMAND, "code": code(), **row}
+                kept[key] = {**origin(COMMAND), **row}
                 OUT.write_text(json.dumps(kept, indent=1) + "\n")
             row = kept[key]
             print(

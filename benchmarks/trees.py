@@ -19,7 +19,7 @@ constraints and no gradients (Ferry et al. 2024, from forests; the first tree of
 2025): it is told how many records of each label are in every leaf of the client's trees, more than
 XGBoost's models say, and which leaves each record may be in. The decoder is the same.
 
-Writes benchmarks/trees.json; what is there by the same code is kept. Settings of the decoder were
+Writes benchmarks/trees.json; what is there is kept. Settings of the decoder were
 fixed on seeds from 100 on.
 """
 
@@ -37,7 +37,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.program_code import code_of_programs
 from overheard.attacks import attack_named
 from overheard.attacks.stranger import beforehand
 from overheard.data import adult, randhie
@@ -48,6 +47,7 @@ from overheard.decoding.sparse_ladder import decode_sparse
 from overheard.federation.config import parse_config
 from overheard.federation.plan import plan
 from overheard.federation.simulate import simulate
+from overheard.origin import origin
 from overheard.programs.families.xgboost import model_bytes, read_exchanges
 from overheard.programs.program import Candidates
 from overheard.programs.records import Records, encode
@@ -141,11 +141,6 @@ CASES = {
         for depth in (6, 8)
     },
 }
-
-
-def code() -> str:
-    """The digest of the code that the rows depend on."""
-    return code_of_programs("histograms", "xgboost")
 
 
 def people(case: Case, seed: int) -> tuple[Dataset, Records]:
@@ -346,11 +341,9 @@ def main() -> None:
         rounds = tuple(r for r in case.rounds if r <= asked.rounds)
         for seed in seeds:
             key = f"{name}; seed {seed}"
-            if asked.dry or kept.get(key, {}).get("code") != code():
+            if asked.dry or key not in kept:
                 rows = run(case, seed, rounds)
-                kept[key] = {
-                    "command": "python -m benchmarks.trees", "code": code(), "rows": rows
-                }  # fmt: skip
+                kept[key] = {**origin("python -m benchmarks.trees"), "rows": rows}
                 if not asked.dry:
                     OUT.write_text(json.dumps(kept, indent=1) + "\n")
             for row in kept[key]["rows"]:

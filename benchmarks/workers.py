@@ -22,7 +22,7 @@ from pathlib import Path
 
 import numpy as np
 
-from overheard.code_digest import code_of, stands_on
+from overheard.origin import origin
 
 OUT = Path(__file__).with_suffix(".json")
 CONFIG = """
@@ -65,11 +65,6 @@ def overheard(folder: Path, *words: str) -> float:
     return time.perf_counter() - began
 
 
-def code() -> str:
-    """The digest of the code that the figures depend on."""
-    return code_of(stands_on("overheard.workers", "overheard.evaluation.complete"))
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--clients", type=int, default=300)
@@ -87,9 +82,9 @@ def main() -> None:
             text = (folder / f"on{workers}" / "audit.json").read_text()
             audits.append(re.sub(r'"seconds": [^,\n}]+', "", text))
     found = {
-        "command": f"python benchmarks/workers.py --clients {given.clients} "
-        f"--workers {given.workers}",
-        "code": code(),
+        **origin(
+            f"python benchmarks/workers.py --clients {given.clients} --workers {given.workers}"
+        ),
         "clients": given.clients,
         "load of the machine": round(os.getloadavg()[2], 1),
         "seconds on one worker": round(spent[0], 1),

@@ -30,26 +30,11 @@ def reproduce(
     ] = None,
     clients: Annotated[int, typer.Option(min=0, help="How many (kerkouche2023).")] = 0,
     every: Annotated[int, typer.Option(min=0, help="Rounds between points (kerkouche2023).")] = 0,
-    again: Annotated[
-        bool,
-        typer.Option("--again", help="Measure anew in an existing file what older code measured."),
-    ] = False,
-    method: Annotated[
-        list[str] | None,
-        typer.Option(help="With --again: this method alone, whatever else is older; repeatable."),
-    ] = None,
     data_dir: DataDir = None,
 ) -> None:
     """Run a paper's experiment again and write claimed beside measured numbers."""
     from papers.common.catalogue import experiment_named, experiments
-    from papers.common.provenance import measure
-    from papers.common.rows import (
-        Choice,
-        free_paths,
-        paths_of,
-        read_reproduction,
-        write_reproduction,
-    )
+    from papers.common.rows import Choice, free_paths, write_reproduction
 
     if name is None:
         known = list(experiments().values())
@@ -59,19 +44,11 @@ def reproduce(
         terminal.emit([{"name": e.name, "paper": e.paper, "words": e.words} for e in known])
         return
     experiment = experiment_named(name)
-    table, _ = paths_of(experiment.name, out)
-    before = read_reproduction(table) if again and table.exists() else None
-    if before is None:
-        free_paths(experiment.name, out)  # said before the work, not after
+    free_paths(experiment.name, out)  # said before the work, not after
     with terminal.steps(f"{name}:") as show:
         part = Choice(dataset, size, rounds, shadows, clients, every)
-        times, some = seeds or experiment.seeds, frozenset(method or ())
-        outcome = measure(experiment, quick, times, show, part, before, some)
-    if outcome is before:
-        terminal.say(f"{table}: every row asked for was measured by the code of today")
-        terminal.emit({"wrote": []})
-        return
-    paths = write_reproduction(experiment, outcome, out, again=before is not None)
+        outcome = experiment.measure(quick, seeds or experiment.seeds, show, part)
+    paths = write_reproduction(experiment, outcome, out)
     rows = []
     for row in outcome.rows:
         span = "" if row.low is None or row.high is None else f"{row.low:.3g} - {row.high:.3g}"

@@ -11,7 +11,7 @@ yes-or-no secret is asked twice, the second time recoded from x to 1 - x. Labels
 A collapse is an answer that is surer than right by more than five points and by more than three
 standard errors, and that carries no flag: a fault. A flag where the recipe is right costs the
 verdict only; they are counted in words. What is done is kept beside the result, cell by cell, and
-not done again unless the code that it depends on changed. `unseen` asks more of other tables.
+not done again without ``--again``. `unseen` asks more of other tables.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ from sklearn import datasets
 from overheard.attacks.attribute.joint_decode import JointDecode
 from overheard.attacks.attribute.max_entropy import MaxEntropy
 from overheard.attacks.membership.candidate_decode import CandidateDecode
-from overheard.code_digest import code_of, stands_on
 from overheard.data.dataset import Dataset
 from overheard.evaluation.metrics import attribute_hits
 from overheard.federation.config import parse_config
@@ -223,13 +222,6 @@ def collapsed(one: dict[str, Any]) -> bool:
     return bool(gap > SURER and gap > ERRORS * np.sqrt(max(one["promised"], own)))
 
 
-def digest() -> str:
-    """Of the code that the results depend on."""
-    attacks = "attribute.max_entropy attribute.joint_decode membership.candidate_decode".split()
-    asked = [f"overheard.attacks.{name}" for name in attacks]
-    return code_of(stands_on(*asked, "overheard.federation.simulate"))
-
-
 KINDS = (
     ("attribute, mini-batches", "attribute", False),
     ("attribute, mini-batches, recoded from x to 1 - x", "attribute", True),
@@ -284,16 +276,15 @@ def measure(
     """Every cell that is asked for and not done yet; ends with 1 if there is a fault."""
     kept = given.out.parent / given.out.stem / "cells.json"
     kept.parent.mkdir(exist_ok=True)
-    code = digest()
     done: Done = json.loads(kept.read_text()) if kept.exists() else {}
     for number, cell in enumerate(every):
         name = str(number)
-        same = {**cell, "code": code}.items() <= done.get(name, {}).items()
+        same = cell.items() <= done.get(name, {}).items()
         if (given.only and number not in given.only) or (same and not given.again):
             continue
         with tempfile.TemporaryDirectory() as folder:
             found = decoded(cell, *made(cell), Path(folder) / "run")
-        done[name] = {**cell, "code": code, "result": found}
+        done[name] = {**cell, "result": found}
         kept.write_text(json.dumps(done, indent=1) + "\n")
         mark = "COLLAPSED" if collapsed(found) and not found["flag"] else ""
         print(
@@ -303,9 +294,7 @@ def measure(
             f"{found['seconds']:.1f} s",
             flush=True,
         )
-    today = {name: done[name] for name in map(str, range(len(every)))
-             if done.get(name, {}).get("code") == code}  # fmt: skip
-    content = told(today)
+    content = told({name: done[name] for name in map(str, range(len(every))) if name in done})
     given.out.write_text(json.dumps(content, indent=2) + "\n")
     raise SystemExit(any(line["faults"] for line in content["rows"]))
 

@@ -6,14 +6,13 @@ Every federation is drawn: its people, the secret (balanced, rare, of three valu
 recipe, the defence, what else is asked. It is simulated and audited. Each client asks beforehand,
 with another seed: once from a file with its own records alone, once with the whole config. A fault
 is a secret that the audit calls exposed and preflight called ok. What is done is kept in
-``preflight/federations.json`` and not done again, unless the code changed.
+``preflight/federations.json`` and not done again; remove that file to begin anew.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
-import hashlib
 import json
 import sys
 import tempfile
@@ -23,7 +22,6 @@ from typing import Any
 
 import numpy as np
 
-import overheard
 from overheard.errors import FixConfig, FixData
 from overheard.evaluation.audit import audit
 from overheard.evaluation.resume import Kept
@@ -39,7 +37,6 @@ HERE = Path(__file__).resolve().parent
 OTHER_SEED = 1000
 MODES = ("own records", "whole config")
 EASY = ("ok", "not asked")
-CODE = "attacks data decoding evaluation federation guard programs report/verdict.py transcript"
 """What of the package the results depend on."""
 Row = dict[str, Any]
 
@@ -237,17 +234,6 @@ def summary(rows: list[Row]) -> list[Row]:
     return lines
 
 
-def digest() -> str:
-    """Of the code that a result depends on: its own, and the package's but for words and tools."""
-    total = hashlib.sha256(Path(__file__).read_bytes())
-    package = Path(overheard.__file__).parent
-    for name in CODE.split():
-        place = package / name
-        for path in sorted(place.rglob("*.py")) if place.is_dir() else [place]:
-            total.update(hashlib.sha256(path.read_bytes()).digest())
-    return total.hexdigest()[:32]
-
-
 def main() -> int:
     """Try them; 1 if preflight was ever easy about what the audit exposes."""
     ask = argparse.ArgumentParser(description=__doc__)
@@ -258,12 +244,12 @@ def main() -> int:
     place = asked.out / "preflight" / "federations.json"
     place.parent.mkdir(parents=True, exist_ok=True)
     kept: Row = json.loads(place.read_text(encoding="utf-8")) if place.exists() else {}
-    code, seed = digest(), asked.seed
-    rows = [r for r in kept.get("rows", []) if r["code"] == code and r["seed"] == seed]
+    seed = asked.seed
+    rows = [r for r in kept.get("rows", []) if r["seed"] == seed]
     for number in range(asked.federations):
         if any(r["number"] == number for r in rows):
             continue
-        row = tried(number, seed) | {"seed": seed, "code": code}
+        row = tried(number, seed) | {"seed": seed}
         rows.append(row)
         _write(place, {"rows": sorted(rows, key=lambda r: r["number"])})
         missed = [f for f in judged(row) if f[3] == "exposed" and f[4] in EASY]

@@ -17,7 +17,7 @@ SRC = ROOT / "src" / "overheard"
 OUTSIDE = frozenset({"papers", "benchmarks"})
 """Packages of the repository that stand on this one: they may import all of it."""
 
-BASE = frozenset({"errors", "files", "foreign", "code_digest", "randomness", "working"})
+BASE = frozenset({"errors", "files", "foreign", "randomness", "working"})
 
 # layer -> what it may import of ours; "a.b" admits that module only, "a" everything below a.
 # A layer is a folder or a file under src/overheard, the innermost that is named here. Every layer
@@ -26,7 +26,7 @@ RULES: dict[str, frozenset[str]] = {
     "errors": frozenset(),
     "files": frozenset({"errors"}),  # how everybody writes: whole or not at all
     "foreign": frozenset({"errors"}),  # how strangers' files are opened
-    "code_digest": frozenset({"errors"}),  # which version this is
+    "origin": frozenset(),  # which commit this is, for files of results
     "randomness": frozenset({"errors"}),
     "working": frozenset(),  # how far a long computation is
     "workers": frozenset({"errors", "foreign"}),  # processes for sweeps and audits of many

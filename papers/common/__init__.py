@@ -1,1 +1,1 @@
-"""What the papers' experiments share: rows, provenance, pictures, the command."""
+"""What the papers' experiments share: rows, pictures, the list of experiments."""

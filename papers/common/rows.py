@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import TypeVar
+from typing import Any
 
 from overheard.errors import ChooseAnotherOutput, FixConfig, FixRecording
-from overheard.files import replace_durably, write_durably
+from overheard.files import write_durably
 from overheard.foreign.notation import read_json
-
-Made = TypeVar("Made")
+from overheard.origin import origin
 
 
 @dataclass(frozen=True)
@@ -25,11 +22,7 @@ class Row:
     ``measured`` is a mean over ``seeds`` repetitions with the 95% interval ``low`` to ``high``;
     ``claimed`` is the paper's number (None where the paper has none); ``majority`` is what the
     majority guess gets, where the measure is an accuracy. ``repetitions`` are the numbers that
-    ``measured`` is the mean of, in the order of their seeds, of which ``first_seed`` is the first.
-
-    Where it comes from is added by `papers.common.provenance`: ``code``, the digest of the
-    code that it depends on, the ``command`` that measured it, and ``seal``, a digest of all the
-    rest of the row. Rows without them are of unknown age.
+    ``measured`` is the mean of, in the order of their seeds.
     """
 
     setting: str
@@ -44,15 +37,15 @@ class Row:
     seconds: float | None = None
     seeds: int = 1
     repetitions: tuple[float, ...] = ()
-    first_seed: int | None = None
-    code: str | None = None
-    command: str | None = None
-    seal: str | None = None
 
 
 @dataclass(frozen=True)
 class Reproduction:
-    """The outcome of one experiment."""
+    """The outcome of one experiment.
+
+    By which ``command``, ``commit`` and ``date`` it was measured, and from which ``first_seed`` on,
+    is added by `Experiment.measure`; what was measured before these were told has none.
+    """
 
     name: str
     paper: str
@@ -64,6 +57,10 @@ class Reproduction:
     software: dict[str, str] = field(
         default_factory=lambda: {n: version(n) for n in ("overheard", "numpy", "scipy")}
     )
+    command: str = ""
+    commit: str = ""
+    date: str = ""
+    first_seed: int | None = None
 
     def measured(self, method: str, **where: str) -> list[float]:
         """The measured numbers of a method, optionally in one setting or of one client."""
@@ -96,10 +93,8 @@ class Choice:
 class Experiment:
     """A named experiment: ``run(quick, seeds, progress)`` and ``draw(reproduction, path)``.
 
-    ``choose``, where there is one, runs the part that a `Choice` names. ``methods``: which attacks
-    (classes, functions or modules) stand behind the rows of a method, where that is not the attack
-    of the method's own name; a method of which nothing is known depends on all that the experiment
-    imports. ``first_seed``: that of the first repetition.
+    ``choose``, where there is one, runs the part that a `Choice` names. ``first_seed``: that of the
+    first repetition.
     """
 
     name: str
@@ -109,11 +104,20 @@ class Experiment:
     run: Callable[[bool, int, Progress], Reproduction]
     draw: Callable[[Reproduction, Path], None]
     choose: Callable[[bool, int, Progress, Choice], Reproduction] | None = None
-    methods: Mapping[str, tuple[object, ...]] = field(default_factory=dict)
     first_seed: int = 0
 
-    def run_part(self, quick: bool, seeds: int, progress: Progress, part: Choice) -> Reproduction:
-        """The whole experiment, or the part of it that was asked for."""
+    def measure(self, quick: bool, seeds: int, progress: Progress, part: Choice) -> Reproduction:
+        """Run it, or the part that was asked for; the outcome says how it was measured."""
+        words = ["overheard", "reproduce", self.name, "--seeds", str(seeds)]
+        words += ["--quick"] if quick else []
+        for name, value in asdict(part).items():
+            if value != getattr(Choice(), name):
+                words += [f"--{name}", str(value)]
+        outcome = self._run_part(quick, seeds, progress, part)
+        how: dict[str, Any] = {**origin(" ".join(words)), "first_seed": self.first_seed}
+        return replace(outcome, **how)
+
+    def _run_part(self, quick: bool, seeds: int, progress: Progress, part: Choice) -> Reproduction:
         if part == Choice():
             return self.run(quick, seeds, progress)
         if self.choose is None:
@@ -124,55 +128,20 @@ class Experiment:
         return self.choose(quick, seeds, progress, part)
 
 
-_SPARED: ContextVar[frozenset[str]] = ContextVar("methods not to measure", default=frozenset())
-
-
-@contextmanager
-def sparing(methods: frozenset[str]) -> Iterator[None]:
-    """Inside, experiments need not measure these methods; what they do of them is not used."""
-    before = _SPARED.set(methods)
-    try:
-        yield
-    finally:
-        _SPARED.reset(before)
-
-
-def asked(methods: Mapping[str, Made]) -> dict[str, Made]:
-    """Of these methods those to be measured: all, but where a file is brought up to date.
-
-    An experiment that does not ask measures everything; it loses nothing but time.
-    """
-    return {method: made for method, made in methods.items() if method not in _SPARED.get()}
-
-
-def paths_of(name: str, out: Path) -> tuple[Path, Path]:
-    """Where an experiment's table and picture go."""
-    return out / f"{name}.json", out / f"{name}.svg"
-
-
 def free_paths(name: str, out: Path) -> tuple[Path, Path]:
     """Where an experiment's table and picture go; an error if one is there already."""
-    paths = paths_of(name, out)
+    paths = out / f"{name}.json", out / f"{name}.svg"
     for path in paths:
         if path.exists():
-            raise ChooseAnotherOutput(
-                f"{path} exists already; choose another folder, or give --again to measure anew "
-                "what older code measured"
-            )
+            raise ChooseAnotherOutput(f"{path} exists already; remove it or choose another folder")
     return paths
 
 
-def write_reproduction(
-    experiment: Experiment, outcome: Reproduction, out: Path, again: bool = False
-) -> Sequence[Path]:
-    """Write ``NAME.json`` and ``NAME.svg`` into ``out``; only ``again`` overwrites."""
+def write_reproduction(experiment: Experiment, outcome: Reproduction, out: Path) -> Sequence[Path]:
+    """Write ``NAME.json`` and ``NAME.svg`` into ``out``."""
     out.mkdir(parents=True, exist_ok=True)
-    table, picture = (paths_of if again else free_paths)(outcome.name, out)
-    content = (json.dumps(asdict(outcome), indent=1) + "\n").encode()
-    if again:
-        replace_durably(table, content)
-    else:
-        write_durably(table, [content])
+    table, picture = free_paths(outcome.name, out)
+    write_durably(table, [(json.dumps(asdict(outcome), indent=1) + "\n").encode()])
     experiment.draw(outcome, picture)
     return table, picture
 

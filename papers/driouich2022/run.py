@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +31,7 @@ from papers.common.harness import (
     recorded,
     summarise,
 )
-from papers.common.rows import Experiment, Progress, Reproduction, Row, asked
+from papers.common.rows import Experiment, Progress, Reproduction, Row
 from papers.driouich2022.world import (
     ADULT_CLAIMS,
     FLIGHT_MEANS,
@@ -42,11 +41,6 @@ from papers.driouich2022.world import (
 )
 
 OURS = "max_entropy"
-BEHIND = {
-    "global": (ModelBasedGlobal,),
-    "last returned": (ModelBasedLastReturned,),
-    "local": (ModelBasedLocal, ModelBasedLinear),
-}
 
 
 def methods(quick: bool, linear: bool) -> dict[str, Attack]:
@@ -56,7 +50,7 @@ def methods(quick: bool, linear: bool) -> dict[str, Attack]:
     )
     short = LearnedMap(hidden=200, steps=200, search_steps=200) if quick else LearnedMap()
     local: Attack = ModelBasedLinear() if linear else ModelBasedLocal(short)
-    every: dict[str, Attack] = {
+    return {
         "l2_lbfgs": L2Lbfgs(**grid, iterations=40 if quick else 100),
         "gumbel": Gumbel(**grid, steps=60 if quick else 100),
         "global": ModelBasedGlobal(),
@@ -64,7 +58,6 @@ def methods(quick: bool, linear: bool) -> dict[str, Attack]:
         "local": local,
         OURS: MaxEntropy(),
     }
-    return asked(every)
 
 
 def table1_adult(quick: bool, seeds: int, progress: Progress) -> Reproduction:
@@ -279,4 +272,3 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     Experiment("driouich2022-fig1", PAPER, "accuracy by local data size", 3, fig1, draw_fig1),
     Experiment("driouich2022-prop1", PAPER, "the impossibility pair", 1, prop1, draw_table),
 )
-EXPERIMENTS = tuple(replace(experiment, methods=BEHIND) for experiment in EXPERIMENTS)

@@ -10,9 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from overheard.attacks.attribute.gradient_matching import CosMatching
-from overheard.attacks.attribute.public_model import PublicModel
-from overheard.attacks.membership.gradient_variance_gmm import GradientVarianceGmm
 from papers.common import pictures
 from papers.common.rows import Experiment, Progress, Reproduction
 from papers.lyu2021 import sections
@@ -21,12 +18,6 @@ from papers.lyu2021.rows import PAPER, UNITS, run_table
 from papers.lyu2021.settings import Setting
 
 SEEDS = 3
-BEHIND = {
-    "gmm": (GradientVarianceGmm,),
-    sections.PIPELINE: (GradientVarianceGmm, CosMatching),
-    "public100": (PublicModel,),
-    "public1000": (PublicModel,),
-}
 
 
 def draw(outcome: Reproduction, path: Path) -> None:
@@ -38,7 +29,7 @@ def _experiment(name: str, words: str, settings: Callable[[bool], list[Setting]]
     def run(quick: bool, seeds: int, progress: Progress) -> Reproduction:
         return run_table(name, settings(quick), quick, 1 if quick else seeds, progress)
 
-    return Experiment(name, PAPER, words, SEEDS, run, draw, methods=BEHIND)
+    return Experiment(name, PAPER, words, SEEDS, run, draw)
 
 
 EXPERIMENTS = tuple(

@@ -86,9 +86,6 @@ def test_parts_of_figures() -> None:
         paper.fig2(True, 1, quiet, Choice(shadows=0))
     (alone,) = paper._settings("ascent", True, Choice(shadows=0), ())
     assert alone.compared == 0
-    other = experiments()["driouich2022-prop1"]
-    with pytest.raises(FixConfig, match="has no --dataset"):
-        other.run_part(True, 1, quiet, Choice("fashion"))
 
 
 def test_what_the_detectors_tell(tmp_path) -> None:

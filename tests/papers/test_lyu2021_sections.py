@@ -14,8 +14,6 @@ from overheard.data import splice
 from overheard.errors import FixData
 from overheard.federation.config import parse_config
 from overheard.federation.plan import plan
-from papers.common.catalogue import experiment_named
-from papers.common.provenance import attacks_behind
 from papers.lyu2021 import sections
 from papers.lyu2021.scoring import LABELS_RIGHT, MEMBERS_RIGHT, score
 from papers.lyu2021.settings import Setting
@@ -88,11 +86,3 @@ def test_nucleotides_as_numbers_are_one_input() -> None:
     inside = ready.recipe.encoding.inputs_of("c001")
     assert inside.stop - inside.start == 1
     assert ready.attributes["c001"].values == (1.0, 2.0, 3.0, 4.0)
-
-
-def test_rows_depend_on_the_attacks_behind_them() -> None:
-    table = experiment_named("lyu2021-pipeline")
-    modules = attacks_behind(table, sections.PIPELINE)
-    assert modules is not None
-    assert [m.rpartition(".")[2] for m in modules] == ["gradient_variance_gmm", "gradient_matching"]
-    assert attacks_behind(table, sections.PRIOR_KNOWN) == (modules[1],)

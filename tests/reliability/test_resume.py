@@ -135,7 +135,7 @@ def test_another_recording_or_version_is_something_else(
     patched = stop_after(1, KeyboardInterrupt())
     workplace.overheard(*AUDIT)
     patched.undo()
-    monkeypatch.setattr("overheard.code_digest.package_digest", lambda: "another")
+    monkeypatch.setattr("importlib.metadata.version", lambda name: "another")
     done = workplace.overheard(*AUDIT)
     assert "differs in version of overheard;" in done.stderr
     done = workplace.overheard("simulate", "federation.toml", "--out", "new", "--seed", "3")

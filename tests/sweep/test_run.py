@@ -111,15 +111,15 @@ def test_cells_of_another_version_are_not_mixed_with_this_ones(
     sweep(parse_sweep(SWEEP), out)
     cells = sorted((out / "cells").glob("*.json"))
     older = json.loads(cells[0].read_text())
-    cells[0].write_text(json.dumps(older | {"code": "another"}))
+    cells[0].write_text(json.dumps(older | {"version": "another"}))
     with pytest.raises(ChooseAnotherOutput, match=r"another version of overheard.*--again"):
         sweep(parse_sweep(SWEEP), out)
     assert write_table(out).read_bytes() != undisturbed
-    assert {row["code"] for row in read_rows(out)} == {older["code"], "another"}
+    assert {row["version"] for row in read_rows(out)} == {older["version"], "another"}
     kept = {p: p.stat().st_mtime_ns for p in cells[1:]}
     sweep(parse_sweep(SWEEP), out, again=True)
     assert all(p.stat().st_mtime_ns == then for p, then in kept.items())
-    assert json.loads(cells[0].read_text())["code"] == older["code"]
+    assert json.loads(cells[0].read_text())["version"] == older["version"]
     assert write_table(out).read_bytes() == undisturbed
 
 
@@ -417,19 +417,6 @@ def test_a_setting_at_which_the_decoder_failed_is_not_recommended() -> None:
     assert not one.doubtful
     assert two.doubtful
     assert not two.best
-
-
-def test_a_cell_is_of_the_code_of_its_own_attacks() -> None:
-    """Another attack's change leaves it as it is; one that audits every attack depends on all."""
-    from overheard.code_digest import stands_on
-    from overheard.sweep.grid import cell_code
-
-    codes = [cell_code(a) for a in (("majority",), ("gradient_variance_gmm",), ())]
-    assert len(set(codes)) == 3
-    chain = stands_on("overheard.sweep.cell")
-    assert "overheard.federation.simulate" in chain
-    assert "overheard.federation.defences.top_k" in chain  # each is found by itself
-    assert "overheard.attacks.membership.gradient_variance_gmm" not in chain
 
 
 def test_a_worker_that_is_killed_is_said_and_finished_cells_are_kept(tmp_path: Path) -> None:

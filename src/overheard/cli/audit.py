@@ -141,14 +141,15 @@ def audit(options: Options) -> None:
 
 def _asked(options: Options, recording: Recording, damage: tuple[str, ...]) -> dict[str, object]:
     """What the answer depends on: an unfinished audit goes on if it was asked the same."""
-    from overheard.code_digest import package_digest
+    from importlib.metadata import version
+
     from overheard.evaluation.resume import fingerprint
 
     given = asdict(options) | {"seed": options.seed or 0}
     for name in ("run", "out", "ignore_damage", "workers", "ray", "description", "trust_code"):
         del given[name]
     asked: dict[str, object] = {"recording": fingerprint(recording), "damage": list(damage)}
-    return asked | given | {"version of overheard": package_digest()}
+    return asked | given | {"version of overheard": version("overheard")}
 
 
 @contextmanager

@@ -49,7 +49,6 @@ def frontier(
     ] = None,
 ) -> None:
     """Draw leakage against utility, per defence, and say which settings are not dominated."""
-    from overheard.code_digest import seal
     from overheard.files import replace_durably
     from overheard.sweep.frontier import draw
     from overheard.sweep.frontier import frontier as points_of
@@ -75,13 +74,11 @@ def frontier(
     picture = out or folder / "frontier.svg"
     replace_durably(picture, draw(points, folder.name).encode())
     terminal.wrote("picture", picture)
-    how = {"command": f"overheard sweep {folder.name}.toml --out {folder.name}"}
-    rows = [asdict(p) | how for p in points]
-    described = read_described(folder).model_dump(mode="json")
     terminal.emit(
         {
             "picture": str(picture),
-            "sweep": described,
-            "points": [row | {"seal": seal(row)} for row in rows],
+            "sweep": read_described(folder).model_dump(mode="json"),
+            "command": f"overheard sweep {folder.name}.toml --out {folder.name}",
+            "points": [asdict(point) for point in points],
         }
     )

@@ -6,6 +6,7 @@ import json
 import tempfile
 import time
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from overheard.federation.simulate import simulate
 from overheard.programs.recipe import Recipe
 from overheard.programs.records import Records
 from overheard.randomness import stream
-from overheard.sweep.grid import Cell, cell_code
+from overheard.sweep.grid import Cell
 from overheard.sweep.utility import global_model, utility, worth
 from overheard.transcript.store import Recording
 from overheard.transcript.threat import threat_named
@@ -44,7 +45,7 @@ def run_cell(cell: Cell, scratch: Path | None = None) -> Result:
     """
     begin = time.perf_counter()
     about: Result = {"key": cell.key, "name": cell.name, "config": cell.config}
-    about |= {"code": cell_code(cell.attacks), "seed": cell.seed}
+    about |= {"version": version("overheard"), "seed": cell.seed}
     with tempfile.TemporaryDirectory(
         prefix="overheard-cell-", dir=scratch, ignore_cleanup_errors=True
     ) as folder:

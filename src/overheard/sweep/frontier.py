@@ -20,7 +20,6 @@ class Point:
 
     ``leakage`` is the lift over the best guess of somebody who does not listen (never below 0),
     ``bits`` what the adversary learned per record. ``spread`` are standard deviations over seeds.
-    ``code``: the digest of the code that all its cells were measured by (`sweep.grid.cell_code`).
     """
 
     defence: str
@@ -37,7 +36,6 @@ class Point:
     seeds: int
     flagged: int
     best: bool = False
-    code: str | None = None
 
     @property
     def doubtful(self) -> bool:
@@ -51,7 +49,7 @@ class Point:
 
 
 FIXED = frozenset(
-    "cell defence strength seed utility utility_is error code records flagged".split()
+    "cell defence strength seed utility utility_is error version records flagged".split()
 ).union(POOLED, DETAILS)
 """The table's own columns; the others are what the grid varies."""
 
@@ -94,7 +92,6 @@ def _point(
     worst = max(attacks, key=lambda a: fmean(r["lift"] for r in attacks[a]))
     mine = attacks[worst]
     lifts, worths = [max(r["lift"], 0.0) for r in mine], [r["utility"] for r in mine]
-    codes = {r.get("code") for r in mine}
     bits = [r["bits_gained"] for r in mine if r.get("bits_gained") is not None]
     return Point(
         defence,
@@ -110,7 +107,6 @@ def _point(
         str(mine[0].get("utility_is") or ""),
         len({r["seed"] for r in mine}),
         sum(r.get("flagged") or 0 for r in mine),
-        code=codes.pop() if len(codes) == 1 else None,
     )
 
 

@@ -27,7 +27,6 @@ import copy
 import hashlib
 import json
 from dataclasses import dataclass
-from functools import cache
 from itertools import product
 from math import prod
 from pathlib import Path
@@ -35,7 +34,6 @@ from typing import Any
 
 from pydantic import Field, field_validator
 
-from overheard.code_digest import MAKES_NO_NUMBER, code_of, stands_on
 from overheard.errors import FixConfig
 from overheard.federation.config import checked, parse_config
 from overheard.foreign.limits import check
@@ -168,13 +166,3 @@ def _put(config: dict[str, Any], key: str, value: Any) -> None:
         if not isinstance(config, dict):
             raise FixConfig(f"{key!r}: {part!r} is a value, not a table; correct the key")
     config[last] = value
-
-
-@cache
-def cell_code(attacks: tuple[str, ...]) -> str:
-    """The digest for a cell that runs these attacks; none are all of them, as an audit has it."""
-    from overheard.attacks import all_attacks
-
-    known = all_attacks()
-    named = [known[name].__module__ for name in attacks or known if name in known]
-    return code_of(stands_on("overheard.sweep.cell", *named, without=MAKES_NO_NUMBER))

@@ -12,6 +12,7 @@ import json
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from overheard.errors import ChooseAnotherOutput, FixConfig, FixRecording
 from overheard.files import sole_writer, write_durably
 from overheard.foreign.files import read_bounded
 from overheard.foreign.notation import read_json
-from overheard.sweep.grid import Cell, SweepConfig, cell_code, cells
+from overheard.sweep.grid import Cell, SweepConfig, cells
 from overheard.workers import in_processes, on_cluster
 
 Result = dict[str, Any]
@@ -50,7 +51,7 @@ class CellResult(BaseModel):
     model_config = ConfigDict(extra="allow", allow_inf_nan=False)
 
     key: str
-    code: str | None = None
+    version: str | None = None
     utility: float | None = None
     utility_is: str | None = None
     error: str | None = None
@@ -73,7 +74,7 @@ def sweep(
     """Run every cell that ``out`` does not hold yet; returns ``out``.
 
     ``workers`` processes on this machine, or a Ray cluster at the address ``ray``. ``again``: run
-    cells once more that failed before, or that other code than today's ran (`grid.cell_code`);
+    cells once more that failed before, or that another version of this package ran;
     without it such cells are not mixed with new ones. A disk that is full ends the sweep; what is
     finished is kept, and the next call goes on from there.
     """
@@ -154,12 +155,12 @@ def _sole_writer(folder: Path, config: SweepConfig) -> Iterator[None]:
 
 def _finished(folder: Path, wanted: Sequence[Cell], again: bool) -> set[str]:
     found = set()
-    for key, attacks in {cell.key: cell.attacks for cell in wanted}.items():
-        path = folder / "cells" / f"{key}.json"
+    for cell in wanted:
+        path = folder / "cells" / f"{cell.key}.json"
         if not path.exists():
             continue
         result = read_result(path)
-        other = result.get("code") != cell_code(attacks)
+        other = result.get("version") != version("overheard")
         if again and (other or "error" in result):
             path.unlink()
         elif other:
@@ -168,7 +169,7 @@ def _finished(folder: Path, wanted: Sequence[Cell], again: bool) -> set[str]:
                 "give --again to run those anew"
             )
         else:
-            found.add(key)
+            found.add(cell.key)
     return found
 
 

@@ -39,7 +39,7 @@ def read_rows(folder: str | Path) -> list[Row]:
             "utility": result.get("utility"),
             "utility_is": result.get("utility_is"),
             "error": result.get("error"),
-            "code": result.get("code"),
+            "version": result.get("version"),
         }
         found += [shared | finding for finding in result.get("findings", [{}])] or [shared]
     if not found:
