@@ -1,6 +1,6 @@
 """Are the numbers right? What the product says, against simulations that know the truth.
 
-    python reliability/simulations.py [--trials 2000] [--out reliability/numbers.json]
+    python reliability/simulations.py [--trials 2000] [--out reliability/simulations.json]
 
 Every simulation draws worlds whose truth is known, asks the product, and counts. An interval that
 says 95% must contain the truth in 93 to 97 of 100 worlds; one that is conservative by construction
@@ -412,7 +412,7 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", default="", help="one simulation anew; the others stay")
-    parser.add_argument("--out", type=Path, default=Path(__file__).with_name("numbers.json"))
+    parser.add_argument("--out", type=Path, default=Path(__file__).with_suffix(".json"))
     given = parser.parse_args()
     found = {}
     if given.only and given.out.exists():

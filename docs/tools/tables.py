@@ -1,8 +1,8 @@
 """The tables of README and docs, made from the code and from papers/*/*.json, never typed.
 
 ``python docs/tools/tables.py`` runs the demo, keeps its audits in docs/assets/demo, and writes the
-tables into README.md and docs/reliability.md between their markers; tests say when that was
-forgotten. The documentation's build puts them into the pages. `comparisons` says what is compared.
+tables into README.md and docs/ between their markers; tests say when that was forgotten. The
+documentation's build puts them into the pages. `comparisons` says what is compared.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from released import defended_table, newton_table, released_table
 from screenshots import demo_audits, take_audits
 from speeds import growth_table, speed_table
 from trees import certain_table, curve_table, defence_table, histogram_table
-from trials import reliability_tables
 
 from overheard.attacks import all_attacks, equation, is_slow, words
 from overheard.evaluation.record import Audit
@@ -245,7 +244,6 @@ MARKED = {
     "attacks": attack_table,
     "questions": question_table,
     "demo": demo_table,
-    "reliability": reliability_tables,
     "speeds": speed_table,
     "growth": growth_table,
     "released": released_table,
@@ -256,9 +254,7 @@ MARKED = {
     "trees histograms": histogram_table,
     **{f"defended {p}": partial(defended_table, p) for p in ("trees", "newton", "statistics")},
 }
-FILLED = (
-    "README.md", "docs/reliability.md", "docs/benchmarks.md", "docs/statistics.md", "docs/trees.md"
-)  # fmt: skip
+FILLED = ("README.md", "docs/benchmarks.md", "docs/statistics.md", "docs/trees.md")
 
 
 def filled(text: str) -> str:

@@ -24,7 +24,6 @@ def tables() -> Any:
     ("page", "table"),
     [
         ("README.md", "attacks"),
-        ("docs/reliability.md", "reliability"),
         ("docs/benchmarks.md", "speeds"),
         ("docs/benchmarks.md", "growth"),
         ("docs/statistics.md", "released"),
