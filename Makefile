@@ -9,7 +9,7 @@ EXTRAS := $(VENV)/.installed-extras
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: coverage mutants numbers processors
+.PHONY: coverage numbers processors
 .PHONY: attempts fuzz bandit audit-deps wheel
 .PHONY: help install demo test quick bench chaos lint format docs tables screenshots clean
 
@@ -28,7 +28,6 @@ help:
 	@echo "make numbers intervals, p-values and posteriors against simulations (minutes)"
 	@echo "make processors  every attack with the arithmetic of other processors (two minutes)"
 	@echo "make coverage  which lines and branches the tests run; fails below 95%"
-	@echo "make mutants break the code on purpose: would the tests notice? (an hour)"
 	@echo "make wheel   build the wheel, install it into an empty environment and run it (minutes)"
 	@echo "make lint    ruff and mypy --strict"
 	@echo "make format  let ruff mend what it can"
@@ -89,13 +88,13 @@ quick: export OMP_NUM_THREADS := 1
 quick: $(STAMP)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -q $(QUICK)
 
-# All four write what they found into reliability/. Coverage takes the tests of the packages that
+# All three write what they found into reliability/. Coverage takes the tests of the packages that
 # it is about and of what stands on them; the others add little and take long.
 COVERING := $(addprefix tests/,transcript decoding evaluation numbers foreign attacks/label \
 	attacks/membership reliability/test_damage.py reliability/test_resume.py cli/test_detect.py \
 	cli/test_commands.py contracts/test_answers.py federation/recorders/test_live.py)
-numbers processors coverage mutants: export OPENBLAS_NUM_THREADS := 1
-numbers processors coverage mutants: export OMP_NUM_THREADS := 1
+numbers processors coverage: export OPENBLAS_NUM_THREADS := 1
+numbers processors coverage: export OMP_NUM_THREADS := 1
 numbers: $(STAMP)
 	$(BIN)/python reliability/simulations.py
 
@@ -106,10 +105,6 @@ coverage: $(EXTRAS)
 	$(BIN)/python -m pytest -n 2 --dist worksteal --random-order $(COVERING) --cov-branch \
 		--cov=overheard.transcript --cov=overheard.decoding --cov=overheard.evaluation --cov-report=
 	$(BIN)/python reliability/covered.py
-
-mutants: $(STAMP)
-	$(BIN)/python reliability/mutants.py --sample 120 --seed 1
-	$(BIN)/python reliability/mutants.py --sample 0 --scores
 
 # Ratios of one run, never absolute times: each measurement is a process with one thread.
 bench: $(EXTRAS)
