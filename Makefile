@@ -9,8 +9,8 @@ EXTRAS := $(VENV)/.installed-extras
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: coverage numbers processors
-.PHONY: attempts fuzz bandit audit-deps wheel
+.PHONY: numbers processors
+.PHONY: fuzz bandit audit-deps wheel
 .PHONY: help install demo test quick bench chaos lint format docs tables screenshots clean
 
 help:
@@ -21,13 +21,11 @@ help:
 	@echo "make bench-check    fails if a ratio is 30% below that of benchmarks/results.json"
 	@echo "make bench-privacy  the long statistical test of the privacy claims (minutes)"
 	@echo "make chaos   kill, damage and starve it a few hundred times; writes reliability/ (minutes)"
-	@echo "make attempts  every attack by a file, one process each; writes reliability/attempts.json"
 	@echo "make fuzz    feed every reader changed files for ten minutes; writes reliability/fuzz.json"
 	@echo "make bandit  look through the source for what is known to be unsafe"
 	@echo "make audit-deps  ask for known faults of the pinned versions (needs the network)"
 	@echo "make numbers intervals, p-values and posteriors against simulations (minutes)"
 	@echo "make processors  every attack with the arithmetic of other processors (two minutes)"
-	@echo "make coverage  which lines and branches the tests run; fails below 95%"
 	@echo "make wheel   build the wheel, install it into an empty environment and run it (minutes)"
 	@echo "make lint    ruff and mypy --strict"
 	@echo "make format  let ruff mend what it can"
@@ -88,23 +86,13 @@ quick: export OMP_NUM_THREADS := 1
 quick: $(STAMP)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -q $(QUICK)
 
-# All three write what they found into reliability/. Coverage takes the tests of the packages that
-# it is about and of what stands on them; the others add little and take long.
-COVERING := $(addprefix tests/,transcript decoding evaluation numbers foreign attacks/label \
-	attacks/membership reliability/test_damage.py reliability/test_resume.py cli/test_detect.py \
-	cli/test_commands.py contracts/test_answers.py federation/recorders/test_live.py)
-numbers processors coverage: export OPENBLAS_NUM_THREADS := 1
-numbers processors coverage: export OMP_NUM_THREADS := 1
+numbers processors: export OPENBLAS_NUM_THREADS := 1
+numbers processors: export OMP_NUM_THREADS := 1
 numbers: $(STAMP)
 	$(BIN)/python reliability/simulations.py
 
 processors: $(STAMP)
 	$(BIN)/python reliability/processors.py
-
-coverage: $(EXTRAS)
-	$(BIN)/python -m pytest -n 2 --dist worksteal --random-order $(COVERING) --cov-branch \
-		--cov=overheard.transcript --cov=overheard.decoding --cov=overheard.evaluation --cov-report=
-	$(BIN)/python reliability/covered.py
 
 # Ratios of one run, never absolute times: each measurement is a process with one thread.
 bench: $(EXTRAS)
@@ -124,10 +112,7 @@ bench-privacy: $(EXTRAS)
 chaos: $(STAMP)
 	$(BIN)/python reliability/chaos.py --trials 200 --seed 0
 
-# Both fail if a file does anything but get read or get refused in one line.
-attempts: $(STAMP)
-	$(BIN)/python tests/transcript/attempting.py
-
+# Fails if a file does anything but get read or get refused in one line.
 fuzz: $(STAMP)
 	$(BIN)/python tests/fuzz/fuzz.py --seconds 600 --seed $$(date +%j%H%M) --out reliability/fuzz.json
 

@@ -3,8 +3,7 @@
 Each ``attempts/NAME.toml`` is one attack: ``what`` it is, the ``reader`` that meets it, the
 ``error`` that it must get (or ``right = true`` where the file is read rightly and nothing happens),
 and the steps that make it out of a small, sound recording. Large things are made on the spot from
-a few words. ``python tests/transcript/attempting.py`` tries each in a process of its own, with the
-default limits, and writes what came of it and what it cost to ``reliability/attempts.json``.
+a few words.
 """
 
 from __future__ import annotations
@@ -13,25 +12,18 @@ import hashlib
 import io
 import json
 import os
-import resource
 import shutil
-import sys
 import tarfile
-import time
 import tomllib
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "helpers"))
-
-import forked
 import numpy as np
 
 HERE = Path(__file__).parent / "attempts"
 ROOT = Path(__file__).parents[2]
-MOST_SECONDS, MOST_BYTES = 20.0, 1 << 30
 
 
 def names() -> list[str]:
@@ -446,86 +438,3 @@ def judged(name: str, outcome: str) -> str:
     if not outcome:
         return "it was not refused"
     return "" if said["error"] in outcome else f"another error: {outcome}"
-
-
-def _one(name: str) -> dict[str, Any]:
-    """The outcome, with the seconds and bytes that it cost."""
-    import tempfile
-
-    with tempfile.TemporaryDirectory() as folder:
-        begin, before = _seconds(), _peak()
-        here = Path.cwd()
-        os.chdir(folder)
-        try:
-            outcome = attempt(name, Path(folder))
-        finally:
-            os.chdir(here)
-        of_children = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
-        cost = {"seconds": _seconds() - begin, "bytes": max(_peak() - before, of_children)}
-    return {"wrong": judged(name, outcome), **cost}
-
-
-def _alone(name: str) -> dict[str, Any]:
-    """The same in a process of its own."""
-
-    def work() -> dict[str, Any]:
-        resource.setrlimit(resource.RLIMIT_CPU, (300, 300))
-        return _one(name)
-
-    found = forked.alone(work)
-    if isinstance(found, int):
-        return {"wrong": f"died with {found}", "seconds": 0.0, "bytes": 0}
-    return found
-
-
-def say(line: str) -> None:
-    sys.stdout.write(line + "\n")
-    sys.stdout.flush()
-
-
-def _seconds() -> float:
-    """Of processor time, that of child processes too."""
-    spent = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return time.process_time() + spent.ru_utime + spent.ru_stime
-
-
-def _peak() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-
-
-def main() -> None:
-    import pyarrow.parquet  # noqa: F401  (what the readers need anyway is not the attempt's cost)
-
-    import overheard.evaluation.record
-    import overheard.federation.recorders.description  # noqa: F401
-
-    rows = []
-    for name in names():
-        said, found = described(name), _alone(name)
-        if found["seconds"] > MOST_SECONDS or found["bytes"] > MOST_BYTES:
-            found["wrong"] = found["wrong"] or "it cost too much"
-        outcome = "read rightly" if said.get("right") else f"refused: {said['error']}"
-        cost = f"{found['seconds']:.1f} s, {found['bytes'] / 2**20:.0f} MiB"
-        say(f"{name}: {found['wrong'] or 'as it must be'} ({cost})")
-        rows.append(
-            {
-                "what": f"{name}: {said['what']}",
-                "trials": 1,
-                "faults": int(bool(found["wrong"])),
-                "outcome": f"{found['wrong'] or outcome} ({cost})",
-            }
-        )
-    content = {
-        "title": "Attacks by a file, each tried in a process of its own with the default limits",
-        "command": "make attempts",
-        "rows": rows,
-    }
-    file = ROOT / "reliability" / "attempts.json"
-    file.parent.mkdir(exist_ok=True)
-    file.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    say(f"{len(rows)} attempts, {sum(row['faults'] for row in rows)} faults: {file}")
-    sys.exit(any(row["faults"] for row in rows))
-
-
-if __name__ == "__main__":
-    main()
