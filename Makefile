@@ -10,7 +10,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 .DEFAULT_GOAL := help
 .PHONY: numbers processors
-.PHONY: fuzz bandit audit-deps wheel
+.PHONY: bandit audit-deps wheel
 .PHONY: help install demo test quick bench chaos lint format docs tables screenshots clean
 
 help:
@@ -21,7 +21,6 @@ help:
 	@echo "make bench-check    fails if a ratio is 30% below that of benchmarks/results.json"
 	@echo "make bench-privacy  the long statistical test of the privacy claims (minutes)"
 	@echo "make chaos   kill, damage and starve it a few hundred times; writes reliability/ (minutes)"
-	@echo "make fuzz    feed every reader changed files for ten minutes; writes reliability/fuzz.json"
 	@echo "make bandit  look through the source for what is known to be unsafe"
 	@echo "make audit-deps  ask for known faults of the pinned versions (needs the network)"
 	@echo "make numbers intervals, p-values and posteriors against simulations (minutes)"
@@ -111,10 +110,6 @@ bench-privacy: $(EXTRAS)
 # Fails if anything finished was lost, or anything is called what it is not.
 chaos: $(STAMP)
 	$(BIN)/python reliability/chaos.py --trials 200 --seed 0
-
-# Fails if a file does anything but get read or get refused in one line.
-fuzz: $(STAMP)
-	$(BIN)/python tests/fuzz/fuzz.py --seconds 600 --seed $$(date +%j%H%M) --out reliability/fuzz.json
 
 bandit: $(STAMP)
 	$(BIN)/bandit --quiet --recursive --configfile pyproject.toml src papers \

@@ -342,15 +342,19 @@ def _import(place: Path) -> None:
 
 
 def _audit(place: Path) -> None:
+    from overheard.evaluation.compare import compare
     from overheard.evaluation.record import read_audit
     from overheard.foreign.shown import visible
     from overheard.report import render
+    from overheard.report.digest import digest
     from overheard.report.markdown import render_markdown
 
     audit = read_audit(place / "audit.json")
     for text in (render(audit), render_markdown(audit)):
         if visible(text, keep="\n\t") != text:
             raise AssertionError("a report holds a character that nobody sees")
+    digest(audit, True)
+    compare(audit, audit, True)
 
 
 def _cells(place: Path) -> None:
