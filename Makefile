@@ -20,7 +20,7 @@ help:
 	@echo "make bench   time everything against its opponents; writes benchmarks/results.json (an hour)"
 	@echo "make bench-check    fails if a ratio is 30% below that of benchmarks/results.json"
 	@echo "make bench-privacy  the long statistical test of the privacy claims (minutes)"
-	@echo "make chaos   kill, damage and starve it a few hundred times; writes reliability/ (minutes)"
+	@echo "make chaos   kill it a few hundred times; writes reliability/chaos.json (minutes)"
 	@echo "make bandit  look through the source for what is known to be unsafe"
 	@echo "make audit-deps  ask for known faults of the pinned versions (needs the network)"
 	@echo "make numbers intervals, p-values and posteriors against simulations (minutes)"

@@ -1,6 +1,6 @@
 """Full disks, folders that may not be written and second writers: one clear line each.
 
-`reliability/chaos.py` does the same on real small disks; here a limit on file sizes stands in.
+A limit on file sizes stands in for a full disk.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def test_a_report_on_a_full_disk(workplace: Any) -> None:
 )
 def test_a_folder_that_may_not_be_written(workplace: Any, words: list[str]) -> None:
     if os.geteuid() == 0:
-        pytest.skip("root may write everywhere; reliability/chaos.py mounts a read-only folder")
+        pytest.skip("root may write everywhere")
     if words[0] == "report":
         quick = ["--attack", "majority", "--no-rounds", "--no-coverage"]
         assert workplace.overheard("audit", "run", "--out", "a", *quick).returncode == 0
