@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from overheard.programs.dense import factors, record_gradients, weighted_gradient
-from overheard.programs.dense_torch import mean_gradients
 from overheard.programs.gradient_rows import GradientRows, Outer, Written, stacked
 from overheard.programs.kernels.dense import DenseNetwork
 from overheard.programs.recipe import Dense
@@ -18,10 +17,10 @@ LOSSES = st.sampled_from(["squared_error", "cross_entropy"])
 ACTIVATIONS = st.sampled_from(["relu", "tanh", "sigmoid"])
 
 
-def problem(seed, loss, activation, bias, outputs=1):
+def problem(seed, loss, activation, bias, outputs=1, hidden=(4,)):
     rng = np.random.default_rng(seed)
     outputs = 1 if loss == "squared_error" else outputs
-    model = Dense(inputs=3, hidden=(4,), outputs=outputs, activation=activation, bias=bias)
+    model = Dense(inputs=3, hidden=hidden, outputs=outputs, activation=activation, bias=bias)
     theta, x = rng.normal(size=model.size), rng.normal(size=(5, 3))
     y = rng.normal(size=5)
     if loss == "cross_entropy":
@@ -71,14 +70,18 @@ def test_written_layers_multiply_alike(seed):
     np.testing.assert_allclose(stacked([rows, rows]).explicit(), np.vstack([matrix, matrix]))
 
 
-@given(st.integers(0, 10_000), LOSSES, ACTIVATIONS, st.booleans(), st.sampled_from([1, 3]))
+@given(
+    st.integers(0, 10_000), LOSSES, ACTIVATIONS, st.booleans(), st.sampled_from([1, 3]),
+    st.sampled_from([(), (4,), (6, 4)]),
+)  # fmt: skip
 def test_torch_says_the_same_and_its_derivative_is_a_finite_difference(
-    seed, loss, activation, bias, outputs
+    seed, loss, activation, bias, outputs, hidden
 ):
-    rng, model, theta, x, y = problem(seed, loss, activation, bias, outputs)
+    rng, model, theta, x, y = problem(seed, loss, activation, bias, outputs, hidden)
+    mean_gradients = DenseNetwork(model, loss).mean_gradients
     thetas = np.stack([theta, rng.normal(size=model.size)])
     inputs = torch.tensor(x, requires_grad=True)
-    found = mean_gradients(model, loss, torch.tensor(thetas), inputs, torch.tensor(y))
+    found = mean_gradients(torch.tensor(thetas), inputs, torch.tensor(y))
     for one, at in zip(found.detach().numpy(), thetas, strict=True):
         pairs = factors(model, loss, at, x, y)
         np.testing.assert_allclose(
@@ -91,8 +94,8 @@ def test_torch_says_the_same_and_its_derivative_is_a_finite_difference(
 
     def value(step):
         moved = torch.tensor(x + step * way)
-        made = mean_gradients(model, loss, torch.tensor(thetas), moved, torch.tensor(y))
-        return float((made * torch.tensor(weights)).sum())
+        made = mean_gradients(torch.tensor(thetas), moved, torch.tensor(y))
+        return (made * torch.tensor(weights)).sum().item()
 
     difference = (value(1e-5) - value(-1e-5)) / 2e-5
     np.testing.assert_allclose(float((slope * torch.tensor(way)).sum()), difference, rtol=1e-4,

@@ -76,14 +76,12 @@ def network(recipe: Recipe) -> Network:
 
 
 def searched(outputs: Callable[[Any, Any], Any], loss: Loss, *at: Any) -> Any:
-    """`Network.mean_gradients` by autograd, for outputs (m, outputs) of one model and inputs."""
+    """`Network.mean_gradients` by autograd, for outputs (T, m, outputs) of models and inputs."""
     import torch
 
     thetas, inputs, labels = at
-    made = []
     with torch.enable_grad():  # whoever only looks at the answer may have turned it off
-        for theta in thetas:
-            flat = theta.detach().requires_grad_()
-            mean = loss.of_tensors(outputs(flat, inputs), labels).mean()
-            made.append(torch.autograd.grad(mean, flat, create_graph=True)[0])
-    return torch.stack(made)
+        flat = thetas.detach().requires_grad_()
+        made = outputs(flat, inputs).flatten(0, 1)
+        losses = loss.of_tensors(made, labels.repeat(len(thetas), *[1] * (labels.ndim - 1)))
+        return torch.autograd.grad(losses.sum() / len(inputs), flat, create_graph=True)[0]

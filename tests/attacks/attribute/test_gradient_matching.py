@@ -12,6 +12,7 @@ from overheard.attacks.attribute import gradient_matching as gm
 from overheard.data.dataset import Dataset
 from overheard.errors import ChooseAnotherAttack, FixData
 from overheard.evaluation.metrics import attribute_hits
+from overheard.programs.networks import network
 from overheard.programs.records import Records, encode
 from overheard.transcript.knowledge import AttributePrior, AuxiliaryData, Labels, LocalTraining
 from overheard.transcript.observe import observe
@@ -121,8 +122,6 @@ def test_equation_2_of_more_than_two_values(federate: Any) -> None:
     the nearest value; a column that is not ordinal would have an input a value."""
     import torch
 
-    from overheard.programs.dense_torch import mean_gradients
-
     settings = {"clients": 1, "people": 12, "columns": 8, "rounds": 2, "participation": 1.0}
     recording = federate(MLP, change=four_values, **settings)
     view = observe(recording, EAVESDROPPER, attribute("s"), "0")
@@ -134,7 +133,7 @@ def test_equation_2_of_more_than_two_values(federate: Any) -> None:
     inputs = torch.from_numpy(encode(recipe.encoding, records))
     labels = torch.from_numpy(recipe.target.encode(records))
     rounds = torch.arange(2)
-    wanted = mean_gradients(recipe.dense, recipe.loss, problem.thetas[rounds], inputs, labels)
+    wanted = network(recipe).mean_gradients(problem.thetas[rounds], inputs, labels)
     assert torch.allclose(problem.virtual(torch.from_numpy(rows), rounds), wanted)
 
     apart = federate(MLP, change=lambda d: dataclasses.replace(four_values(d), ordinal=frozenset()),

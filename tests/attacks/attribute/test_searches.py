@@ -1,4 +1,4 @@
-"""The papers' searches: they find what they can find, and their gradients are right."""
+"""The papers' searches: they find what they can find."""
 
 from __future__ import annotations
 
@@ -17,31 +17,12 @@ from overheard.attacks.attribute.model_based import (
 )
 from overheard.errors import FixConfig
 from overheard.evaluation.metrics import attribute_hits, local_optimum
-from overheard.programs.dense import predict, record_gradients
+from overheard.programs.dense import predict
 from overheard.programs.recipe import Dense
 from overheard.transcript.observe import observe, recipe_of
 from overheard.transcript.target import attribute
 from overheard.transcript.threat import EAVESDROPPER
 from overheard.transcript.view import launch
-
-
-@pytest.mark.parametrize("loss", ["squared_error", "cross_entropy"])
-@pytest.mark.parametrize("hidden", [(), (5,), (6, 4)])
-@pytest.mark.parametrize("activation", ["relu", "tanh", "sigmoid"])
-@pytest.mark.parametrize("bias", [True, False])
-def test_torch_gradients_are_the_numpy_ones(rng, loss, hidden, activation, bias):
-    import torch
-
-    from overheard.programs.dense_torch import mean_gradients
-
-    outputs = 1 if loss == "squared_error" else 3
-    model = Dense(inputs=4, hidden=hidden, outputs=outputs, activation=activation, bias=bias)
-    thetas, x = rng.normal(size=(2, model.size)), rng.normal(size=(7, 4))
-    y = rng.normal(size=7) if outputs == 1 else rng.integers(0, 3, 7).astype(float)
-    ours = mean_gradients(model, loss, *(torch.from_numpy(a) for a in (thetas, x, y))).numpy()
-    for theta, gradient in zip(thetas, ours, strict=True):
-        twin = record_gradients(model, loss, theta, x, y).mean(axis=0)
-        assert gradient == pytest.approx(twin, abs=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -93,8 +74,8 @@ def test_all_are_compared_on_the_same_rounds(federate, distances):
     best, least = gm.best_of(problem, options, [(wrong,), (truth,), (0.9 * truth,)], distances)
     assert np.array_equal(best[0], truth.numpy())
     rounds = torch.tensor([0, 10, 20])
-    assert least == pytest.approx(float(distances(problem, (truth,), rounds).mean()))
-    assert least < float(distances(problem, (wrong,), rounds).mean())
+    assert least == pytest.approx(distances(problem, (truth,), rounds).mean().item())
+    assert least < distances(problem, (wrong,), rounds).mean().item()
 
 
 def test_rounds_of_the_papers():

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from overheard.programs import dense
 from overheard.programs.gradient_rows import GradientRows, Outer
-from overheard.programs.networks import Gradient
+from overheard.programs.losses import loss_named
+from overheard.programs.networks import Gradient, searched
 from overheard.programs.recipe import Dense
 
 Array = NDArray[np.floating[Any]]
@@ -48,6 +49,15 @@ class DenseNetwork:
         return GradientRows(tuple(Outer(delta, a, self.model.bias) for a, delta in pairs))
 
     def mean_gradients(self, thetas: Any, inputs: Any, labels: Any) -> Any:
-        from overheard.programs import dense_torch  # torch takes a second
+        import torch  # takes a second
 
-        return dense_torch.mean_gradients(self.model, self.loss, thetas, inputs, labels)
+        activate = getattr(torch, self.model.activation)
+
+        def outputs(flat: Any, x: Any) -> Any:
+            for number, (weight, bias) in enumerate(dense.split(self.model, flat)):
+                x = activate(x) if number else x
+                x = x @ weight.swapaxes(-1, -2)
+                x = x if bias is None else x + bias[..., None, :]
+            return x
+
+        return searched(outputs, loss_named(self.loss), thetas, inputs, labels)

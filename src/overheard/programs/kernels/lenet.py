@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from overheard.programs import lenet
@@ -42,7 +43,8 @@ class LeNetNetwork:
         return lenet.record_rows(self.model, theta, inputs, labels, rng)
 
     def mean_gradients(self, thetas: Any, inputs: Any, labels: Any) -> Any:
-        def outputs(flat: Any, images: Any) -> Any:
-            return lenet.forward(self.model, lenet.split(self.model, flat), images, None)
+        def outputs(flats: Any, images: Any) -> Any:
+            parts = [lenet.split(self.model, flat) for flat in flats]
+            return torch.stack([lenet.forward(self.model, p, images, None) for p in parts])
 
         return searched(outputs, self.loss, thetas, inputs, labels)

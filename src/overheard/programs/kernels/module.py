@@ -109,7 +109,11 @@ class ModuleNetwork:
 
     def mean_gradients(self, thetas: Tensor, inputs: Tensor, labels: Tensor) -> Any:
         self.module.eval()
-        return searched(self.outputs, self.loss, thetas, inputs, labels)
+
+        def outputs(flats: Tensor, records: Tensor) -> Tensor:
+            return torch.stack([self.outputs(flat, records) for flat in flats])
+
+        return searched(outputs, self.loss, thetas, inputs, labels)
 
     def outputs(self, flat: Tensor, inputs: Tensor) -> Tensor:
         """The module's outputs (n, outputs) at flat parameters, of inputs (n, d)."""
