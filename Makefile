@@ -46,10 +46,11 @@ $(STAMP): pyproject.toml constraints.txt
 	$(PIP) install --quiet --constraint constraints.txt --editable ".[dev]"
 	@touch $@
 
-# Flower, NVIDIA FLARE and Ray, so that the tests of what records them run, Opacus and the privacy
-# accountant, what drives a browser and what builds the documentation; the demo needs none.
+# Flower, NVIDIA FLARE and Ray, so that the tests of what records them run, the privacy accountant,
+# Opacus as the twin of private steps, what drives a browser and what builds the documentation; the
+# demo needs none.
 $(EXTRAS): $(STAMP)
-	$(PIP) install --quiet --constraint constraints.txt --editable ".[dev,dp,flower,nvflare,ray,xgboost,docs,browser]"
+	$(PIP) install --quiet --constraint constraints.txt --editable ".[dev,twins,dp,flower,nvflare,ray,xgboost,docs,browser]"
 	@touch $@
 
 demo: $(STAMP)

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from overheard.errors import FixConfig
-from overheard.federation import plan as plan_module
 from overheard.federation.behaviours import misbehaved
 from overheard.federation.config import parse_config
 from overheard.federation.plan import plan
@@ -212,20 +211,6 @@ def test_tables_have_no_lenet_and_unequal_clients_no_property(
         plan(
             parse_config(content | {"model": {"name": "logistic"}, "property": {"kind": "ascent"}})
         )
-
-
-def test_private_steps_of_a_lenet_are_taken_where_opacus_is_there(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    content = settings(model={"name": "lenet", "hidden": []}, training={"batch_size": 3})
-    defence = [{"name": "dp_sgd", "clip": 1.0, "noise": 2.0}]
-    monkeypatch.setattr(plan_module, "find_spec", lambda name: object())
-    private = plan(parse_config(content | {"defence": defence})).recipe.private
-    assert private is not None
-    assert private.noise == 2.0
-    monkeypatch.setattr(plan_module, "find_spec", lambda name: None)
-    with pytest.raises(FixConfig, match=r"needs Opacus.*pip install 'overheard\[dp\]'"):
-        plan(parse_config(content | {"defence": defence}))
 
 
 @pytest.mark.parametrize("count", [0, 10])

@@ -1,13 +1,14 @@
-"""Gradients of a LeNet by vmap over autograd: slow, and right whatever its layers are."""
+"""A LeNet from torch's own layers, and its gradients by vmap over autograd: slow, and right."""
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 from torch.func import grad, vmap
 from torch.nn import functional as F
 
@@ -43,3 +44,26 @@ def explicit_gradients(
         drop = [lenet._tensor(m) for m in masks or ()]
         made.append(each(lenet._tensor(theta), lenet._tensor(inputs[part], theta.dtype), y, drop))
     return np.asarray(torch.cat(made).numpy())
+
+
+class Twin(nn.Module):
+    """The network as a torch user writes it, from torch's own layers, without dropout."""
+
+    def __init__(self, model: LeNet, theta: np.ndarray) -> None:
+        super().__init__()
+        channels = (model.image[0], *model.filters)
+        self.image = model.image
+        self.convs = nn.ModuleList(nn.Conv2d(a, b, 5) for a, b in pairwise(channels))
+        widths = (model.flattened, *model.hidden, model.outputs)
+        self.dense = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(widths))
+        self.double()
+        nn.utils.vector_to_parameters(torch.tensor(theta), self.parameters())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x.reshape(-1, *self.image)
+        for conv in self.convs:
+            x = nn.functional.max_pool2d(torch.relu(conv(x)), 2)
+        x = x.flatten(1)
+        for k, layer in enumerate(self.dense):
+            x = layer(torch.relu(x) if k else x)
+        return x

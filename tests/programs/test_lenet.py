@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from lenet_gradients import explicit_gradients
+from lenet_gradients import Twin, explicit_gradients
 from torch import nn
 
 from overheard.programs import lenet
@@ -45,29 +44,6 @@ def some(model: LeNet, n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, n
         rng.normal(size=(n, model.inputs)),
         rng.integers(model.outputs, size=n).astype(float),
     )
-
-
-class Twin(nn.Module):
-    """The network as a torch user writes it, from torch's own layers, without dropout."""
-
-    def __init__(self, model: LeNet, theta: np.ndarray) -> None:
-        super().__init__()
-        channels = (model.image[0], *model.filters)
-        self.image = model.image
-        self.convs = nn.ModuleList(nn.Conv2d(a, b, 5) for a, b in pairwise(channels))
-        widths = (model.flattened, *model.hidden, model.outputs)
-        self.dense = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(widths))
-        self.double()
-        nn.utils.vector_to_parameters(torch.tensor(theta), self.parameters())
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = x.reshape(-1, *self.image)
-        for conv in self.convs:
-            x = nn.functional.max_pool2d(torch.relu(conv(x)), 2)
-        x = x.flatten(1)
-        for k, layer in enumerate(self.dense):
-            x = layer(torch.relu(x) if k else x)
-        return x
 
 
 def twin_gradient(model: LeNet, theta: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:

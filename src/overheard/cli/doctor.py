@@ -10,7 +10,7 @@ from overheard.cli.options import NoSeed
 EXTRAS = {
     "flower": ("flwr",),
     "nvflare": ("nvflare",),
-    "dp": ("opacus", "dp-accounting"),
+    "dp": ("dp-accounting",),
     "ray": ("ray",),
     "browser": ("playwright", "axe-playwright-python"),
     "docs": ("mkdocs", "mkdocs-material", "mkdocstrings"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ from overheard.federation.pool import known_first, strangers
 from overheard.federation.properties import Properties, settle
 from overheard.foreign.limits import check
 from overheard.programs.program import Program, Settings, family_named
-from overheard.programs.recipe import Dense, LeNet, Loss, Module, PrivateSteps, Recipe, Target
+from overheard.programs.recipe import Dense, LeNet, Loss, Module, Recipe, Target
 from overheard.programs.records import (
     AnyBlock,
     Codes,
@@ -194,7 +193,7 @@ def _recipe(config: Config, encoding: Encoding, target: Target, clients: tuple[s
         batch_size=training.batch_size or None,
         steps=training.steps or None,
         proximal=training.proximal,
-        private=_private(defence, len(target.classes), config.network()),
+        private=defence.step(len(target.classes)).private,
         wire=training.wire,
         optimiser=training.optimiser,
         clip_norm=training.clip_norm,
@@ -224,17 +223,6 @@ def _seen(defence: Chain, dataset: Dataset, seed: int) -> Dataset:
         raise FixConfig("the defences leave the model nothing to see; keep a column")
     clients = {dataset.client: dataset.records[dataset.client]}
     return replace(dataset, records=Records({**clients, **left}))
-
-
-def _private(defence: Chain, classes: int, model: ModelConfig) -> PrivateSteps | None:
-    """The private steps that a defence takes inside local training, if one does."""
-    step = defence.step(classes)
-    if model.name == "lenet" and step.private and find_spec("opacus") is None:
-        raise FixConfig(
-            "defence: a 'lenet' with private steps needs Opacus, which is not installed: "
-            "pip install 'overheard[dp]', or use model 'mlp'"
-        )
-    return step.private
 
 
 def _model(wanted: ModelConfig, encoding: Encoding, outputs: int) -> Dense | LeNet | Module:

@@ -63,6 +63,7 @@ def simulate(plan: Plan, out: str | Path, progress: Progress = lambda done, tota
     dishonest = plan.properties.dishonest if plan.properties else frozenset()
     bad = np.array([name in dishonest for name in names])
     promised = budgets(plan, defence, dict(zip(names, data.sizes.tolist(), strict=True)))
+    model = network(recipe).initial(seed, plan.config.network().initial).astype(recipe.wire)
     with Recorder(out, payload, about) as recorder:
         write_knowledge(recorder, plan)
         recorder.seed(seed)
@@ -71,7 +72,6 @@ def simulate(plan: Plan, out: str | Path, progress: Progress = lambda done, tota
             if promised:
                 recorder.side("PrivacyBudget", promised)
         memory: dict[Any, Any] = {}  # of the defences
-        model = network(recipe).initial(seed, plan.config.network().initial).astype(recipe.wire)
         state = rule.init(len(model))
         own, own_state = model, state  # of the isolated client
         taken = np.zeros(len(names), dtype=np.int64)  # rounds in which each took part before

@@ -116,9 +116,9 @@ class Outer:
         return np.concatenate([weights, self.errors.sum(axis=0)]) if self.bias else weights
 
     def lengths(self) -> Array:
-        """The squared length of every row (n,)."""
-        inputs = (self.inputs**2).sum(axis=1) + float(self.bias)
-        return np.asarray((self.errors**2).sum(axis=1) * inputs)
+        """The squared length of every row (n,); (..., n) of factors with more axes."""
+        inputs = (self.inputs**2).sum(axis=-1) + float(self.bias)
+        return np.asarray((self.errors**2).sum(axis=-1) * inputs)
 
     def since(self, base: Outer | None) -> Difference:
         errors, inputs = [self.errors], [self.inputs]
@@ -382,8 +382,7 @@ class GradientRows:
 
     def clipped(self, clip: float) -> GradientRows:
         """Every gradient scaled down to norm ``clip``, if it is longer."""
-        norms = np.sqrt(sum(layer.lengths() for layer in self.layers))
-        return self.scaled(np.minimum(1.0, clip / np.maximum(norms, clip)).astype(norms.dtype))
+        return self.scaled(shrinkage(self.layers, clip))
 
     def total(self) -> Array:
         """The sum of the gradients (P,)."""
@@ -398,6 +397,12 @@ class GradientRows:
     def explicit(self) -> Array:
         """The matrix (n, P) itself: for few records."""
         return np.concatenate([layer.explicit() for layer in self.layers], axis=1)
+
+
+def shrinkage(layers: Sequence[Outer | Written], clip: float) -> Array:
+    """By what each record's gradient is multiplied so that its norm is at most ``clip``."""
+    norms = np.sqrt(sum(layer.lengths() for layer in layers))
+    return np.asarray(np.minimum(1.0, clip / np.maximum(norms, clip)).astype(norms.dtype))
 
 
 def _moments(left: Array, right: Array, biases: int) -> Moments:

@@ -23,8 +23,7 @@ from torch.func import grad, vmap
 from torch.nn import functional as F
 
 from overheard.programs.gradient_rows import GradientRows, Outer, Written, stacked
-from overheard.programs.recipe import LeNet, Recipe
-from overheard.programs.training import Shards
+from overheard.programs.recipe import LeNet
 from overheard.randomness import stream
 
 Array = NDArray[np.floating[Any]]
@@ -96,21 +95,6 @@ def dropout_masks(
         ((rng.random((*shape, width), dtype=np.float32) < keep) / keep).astype(dtype)
         for width in (model.flattened, *model.hidden)
     ]
-
-
-def private_local_training(
-    recipe: Recipe, start: Array, data: Shards, rng: np.random.Generator
-) -> Array:
-    """DP-SGD from ``start`` (C, P), by Opacus."""
-    from overheard.programs.lenet_private import private_training
-
-    model = recipe.model
-    assert isinstance(model, LeNet)
-
-    def masks(records: int) -> list[Array] | None:
-        return dropout_masks(model, (records,), start.dtype, rng)
-
-    return private_training(recipe, model, start, data, rng, masks)
 
 
 def client_gradients(

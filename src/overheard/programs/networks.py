@@ -40,8 +40,11 @@ class Network(Protocol):
     def predict(self, theta: Array, inputs: Array) -> Array:
         """Outputs (..., n, outputs) without dropout, for theta (P,) or (C, P)."""
 
-    def gradient(self, theta: Array, rng: np.random.Generator) -> Gradient:
-        """Weighted sums of gradients at the models (C, P) that ``theta`` holds when it is called.
+    def gradient(
+        self, theta: Array, rng: np.random.Generator, clip: float | None = None
+    ) -> Gradient:
+        """Weighted sums of gradients at the models (C, P) that ``theta`` holds when it is called;
+        with ``clip`` every record's gradient is scaled down to that norm first (DP-SGD).
 
         The array that is returned may be overwritten by the next call.
         """
@@ -72,7 +75,26 @@ def network(recipe: Recipe) -> Network:
         raise FixConfig(f"no kernel for architecture {recipe.model.architecture!r}; known: {known}")
     module, _, name = where.partition(":")
     made: Network = getattr(import_module(module), name)(recipe.model, recipe.loss)
+    if recipe.private is not None and made.mixes:
+        raise FixConfig(
+            "private steps clip each record's gradient, and a network that normalises over the "
+            "batch has none: use GroupNorm or LayerNorm in place of BatchNorm"
+        )
     return made
+
+
+def clipped(net: Network, theta: Array, rng: np.random.Generator, clip: float) -> Gradient:
+    """`Network.gradient` with a ``clip`` from `Network.rows`, one client after the other."""
+
+    def at(inputs: Array, labels: Array, weights: Array) -> Array:
+        made = np.zeros_like(theta)
+        for client in np.flatnonzero(weights.any(axis=1)):
+            used = np.flatnonzero(weights[client])
+            rows = net.rows(theta[client], inputs[client][used], labels[client][used], rng)
+            made[client] = rows.clipped(clip).scaled(weights[client][used]).total()
+        return made
+
+    return at
 
 
 def searched(outputs: Callable[[Any, Any], Any], loss: Loss, *at: Any) -> Any:

@@ -3,8 +3,7 @@
 A step takes every record with the same probability q (Poisson sampling), clips each gradient to
 norm ``clip``, sums, adds N(0, (noise * clip)^2) to every coordinate and divides by the expected
 batch q * m. The full batch is q = 1. How many records m a client holds is no secret: it is sent
-with every update, and divides every sum. Networks that are not dense take the same steps through
-Opacus, see `programs.lenet_private`.
+with every update, and divides every sum.
 """
 
 from __future__ import annotations
@@ -17,25 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overheard.errors import ChooseAnotherAttack
-from overheard.programs.dense import Factors
 from overheard.programs.gradient_rows import GradientRows
 from overheard.programs.networks import network
 from overheard.programs.recipe import Recipe
 
 Array = NDArray[np.floating[Any]]
-
-
-def gradient_norms(pairs: Factors, bias: bool) -> Array:
-    """Norms (..., n) of the per-record gradients, from their factors."""
-    squares = [(delta**2).sum(axis=-1) * ((a**2).sum(axis=-1) + float(bias)) for a, delta in pairs]
-    return np.asarray(np.sqrt(sum(squares)))
-
-
-def clipped(pairs: Factors, clip: float, bias: bool) -> Factors:
-    """The factors of the clipped per-record gradients: each record's deltas, scaled down."""
-    norms = gradient_norms(pairs, bias)
-    scale = np.minimum(1.0, clip / np.maximum(norms, clip)).astype(norms.dtype)
-    return [(a, delta * scale[..., None]) for a, delta in pairs]
 
 
 def client_rows(recipe: Recipe, theta: Array, inputs: Array, labels: Array) -> GradientRows:

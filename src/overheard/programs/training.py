@@ -15,10 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from overheard.programs.dense import factors, weighted_gradient
 from overheard.programs.networks import network
-from overheard.programs.private import clipped, sampled_weights
-from overheard.programs.recipe import LeNet, Recipe
+from overheard.programs.private import sampled_weights
+from overheard.programs.recipe import Recipe
 from overheard.programs.rules import rule_of
 from overheard.programs.step import BatchHook, hooked
 
@@ -88,10 +87,9 @@ def local_training(
     `programs.step`.
     """
     made = np.empty((len(data), start.shape[-1]), start.dtype) if out is None else out
-    if recipe.private is not None:
-        made[...] = _private(recipe, np.broadcast_to(start, made.shape), data, rng, trace)
-        return made
     made[...] = start
+    if recipe.private is not None:
+        return _privately_descended(recipe, made, data, rng, trace)
     if recipe.sends_gradient:
         gradient = network(recipe).gradient(made, rng)
         whole = data.inputs, data.labels, shares(data, made.dtype)
@@ -99,16 +97,6 @@ def local_training(
         made[...] = gradient(*batch)
         return made
     return _descended(recipe, made, data, rng, trace, hooks)
-
-
-def _private(
-    recipe: Recipe, start: Array, data: Shards, rng: np.random.Generator, trace: Trace | None
-) -> Array:
-    if isinstance(recipe.model, LeNet):
-        from overheard.programs import lenet  # torch: only where a model needs it
-
-        return lenet.private_local_training(recipe, start, data, rng)
-    return _private_training(recipe, start, data, rng, trace)
 
 
 def _descended(
@@ -162,29 +150,26 @@ def _parts(recipe: Recipe, schedule: Schedule, theta: Array, whole: bool) -> Ite
         begin = end
 
 
-def _private_training(
-    recipe: Recipe, start: Array, data: Shards, rng: np.random.Generator, trace: Trace | None
+def _privately_descended(
+    recipe: Recipe, theta: Array, data: Shards, rng: np.random.Generator, trace: Trace | None
 ) -> Array:
-    """DP-SGD from ``start`` (C, P), see `programs.private`."""
-    private, model = recipe.private, recipe.dense
+    """The models (C, P) after DP-SGD, see `programs.private`; of FedSGD the private gradient."""
+    private, rule = recipe.private, rule_of(recipe)
     assert private is not None
-    theta = start
+    gradient, state = network(recipe).gradient(theta, rng, private.clip), rule.init(theta)
     drawn = sampled_weights(recipe, data.sizes, data.inputs.shape[1], rng)
     for number, (weights, noisy) in enumerate(drawn):
-        pairs = factors(model, recipe.loss, theta, data.inputs, data.labels)
-        kept = clipped(pairs, private.clip, model.bias)
-        step = weighted_gradient(model, kept, weights.astype(theta.dtype))
+        slope = gradient(data.inputs, data.labels, weights.astype(theta.dtype))
         sd = private.noise * private.clip * noisy[:, None]
-        step = step + (sd * rng.standard_normal(theta.shape)).astype(theta.dtype)
+        slope = slope + (sd * rng.standard_normal(theta.shape)).astype(theta.dtype)
         if recipe.sends_gradient:
-            return np.asarray(step)
+            theta[...] = slope
+            break
         if trace is not None:
-            trace(number, theta, step)
-        if recipe.pull:
-            pull = theta.dtype.type(recipe.proximal) * (theta - start)
-            step = step + pull * (noisy[:, None] > 0)
-        theta = theta - theta.dtype.type(recipe.learning_rate) * step
-    return np.array(theta)
+            trace(number, theta, slope)
+        step, state = rule.update(slope, state, theta)
+        theta += step * (noisy[:, None] > 0)  # who is done waits for the others
+    return theta
 
 
 def shares(data: Shards, dtype: np.dtype[Any]) -> Array:

@@ -67,7 +67,6 @@ def test_chance_in_the_network_is_refused(rng):
 
 
 def test_clipping_each_record_hides_nothing_and_noise_does(rng):
-    pytest.importorskip("opacus", reason="Opacus is not installed")
     view, secret = heard(rng, PrivateSteps(clip=0.5, noise=0.0))
     assert (launch(MaxEntropy(), view, 0).choice() == secret).mean() >= 0.95
     view, secret = heard(rng, PrivateSteps(clip=0.5, noise=50.0))

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overheard.programs import dense
-from overheard.programs.gradient_rows import GradientRows, Outer
+from overheard.programs.gradient_rows import GradientRows, Outer, shrinkage
 from overheard.programs.losses import loss_named
 from overheard.programs.networks import Gradient, searched
 from overheard.programs.recipe import Dense
@@ -31,12 +31,17 @@ class DenseNetwork:
     def predict(self, theta: Array, inputs: Array) -> Array:
         return dense.predict(self.model, theta, inputs)
 
-    def gradient(self, theta: Array, rng: np.random.Generator) -> Gradient:
+    def gradient(
+        self, theta: Array, rng: np.random.Generator, clip: float | None = None
+    ) -> Gradient:
         made = np.empty_like(theta)
         layers, slopes = dense.split(self.model, theta), dense.split(self.model, made)
 
         def at(inputs: Array, labels: Array, weights: Array) -> Array:
             pairs = dense.factors(self.model, self.loss, layers, inputs, labels)
+            if clip is not None:
+                scale = shrinkage([Outer(d, a, self.model.bias) for a, d in pairs], clip)
+                pairs = [(a, d * scale[..., None]) for a, d in pairs]
             dense.write_gradient(pairs, weights, slopes)
             return made
 

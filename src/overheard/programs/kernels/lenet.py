@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from overheard.programs import lenet
 from overheard.programs.gradient_rows import GradientRows
 from overheard.programs.losses import loss_named
-from overheard.programs.networks import Gradient, searched
+from overheard.programs.networks import Gradient, clipped, searched
 from overheard.programs.recipe import LeNet
 
 Array = NDArray[np.floating[Any]]
@@ -31,7 +31,12 @@ class LeNetNetwork:
     def predict(self, theta: Array, inputs: Array) -> Array:
         return lenet.predict(self.model, theta, inputs)
 
-    def gradient(self, theta: Array, rng: np.random.Generator) -> Gradient:
+    def gradient(
+        self, theta: Array, rng: np.random.Generator, clip: float | None = None
+    ) -> Gradient:
+        if clip is not None:
+            return clipped(self, theta, rng, clip)
+
         def at(inputs: Array, labels: Array, weights: Array) -> Array:
             return lenet.client_gradients(self.model, theta, inputs, labels, weights, rng)
 

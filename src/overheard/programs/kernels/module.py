@@ -18,7 +18,7 @@ from torch.func import functional_call, grad, vmap
 from overheard.errors import FixConfig
 from overheard.programs.gradient_rows import GradientRows, Written
 from overheard.programs.losses import loss_named
-from overheard.programs.networks import Gradient, searched
+from overheard.programs.networks import Gradient, clipped, searched
 from overheard.programs.recipe import Module
 from overheard.programs.trusted import made_by, trained
 from overheard.randomness import stream
@@ -69,7 +69,12 @@ class ModuleNetwork:
         with torch.no_grad():
             return np.asarray(self.outputs(_tensor(theta), _tensor(inputs, theta.dtype)).numpy())
 
-    def gradient(self, theta: Array, rng: np.random.Generator) -> Gradient:
+    def gradient(
+        self, theta: Array, rng: np.random.Generator, clip: float | None = None
+    ) -> Gradient:
+        if clip is not None:
+            return clipped(self, theta, rng, clip)
+
         def at(inputs: Array, labels: Array, weights: Array) -> Array:
             self.module.train()
             made = np.empty_like(theta)
