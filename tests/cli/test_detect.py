@@ -136,14 +136,13 @@ def test_mistakes_are_one_line(
     assert complaint.count("\n") == 1
 
 
-def test_drop_outs_below_the_threshold_keep_what_was_recorded(tmp_path: Path, run: Run) -> None:
+def test_where_too_many_drop_out_what_was_recorded_is_kept(tmp_path: Path, run: Run) -> None:
     file, out = tmp_path / "federation.toml", tmp_path / "run"
     usual = {"rounds": 200, "participation": 0.5, "kind": "inversion", "positives": 2}
-    file.write_text(CONFIG.format(**usual, dropout=0.15))
+    file.write_text(CONFIG.format(**usual, dropout=0.5))
     code, _, complaint = run("simulate", file, "--out", out)
     assert code == 1
-    assert "dropped out; the masks can be taken off while 4 answer" in complaint
-    assert "the rounds before are kept" in complaint
+    assert "dropped out" in complaint
     kept = len(Recording.open(out).rounds)
     assert kept > 2
     code, printed, complaint = run("detect", out, "--property", "poisoning", "--json")

@@ -88,8 +88,8 @@ def simulate(plan: Plan, out: str | Path, progress: Progress = lambda done, tota
             context = RoundContext(number, chosen, stream(seed, "defence", number), memory)
             if defence.summing is not None:
                 updates = defence.upload(update_of(payload, sent, returned), context)
-                masks = replace(context, rng=stream(seed, "masks", number))
-                total, answered = defence.total(updates, masks)
+                lost = replace(context, rng=stream(seed, "masks", number))  # who drops out
+                total, answered = defence.total(updates, lost)
                 who = [names[c] for c in chosen[answered]]
                 recorder.aggregated(number, arrays(model), arrays(total), who)
                 model, state = aggregate_sum(rule, state, recipe, model, total, len(who))
