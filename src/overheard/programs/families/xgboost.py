@@ -3,9 +3,8 @@
 As Flower's and FLARE's XGBoost apps do it: the server sends the global model, a client grows one or
 a few trees on top of it and returns them (bagging: the server appends everybody's) or the whole
 model (cyclic: it goes on to the next client). Models travel as the bytes of XGBoost's JSON or
-UBJSON, or as LightGBM's text, whose names for the same settings differ (eta: learning_rate). How
-they are read: `programs/trees/model.py`, `programs/trees/lightgbm.py`; what their leaves say about
-the records, and how exactly: `programs/trees/equations.py`.
+UBJSON. How they are read: `programs/trees/model.py`; what their leaves say about the records, and
+how exactly: `programs/trees/equations.py`.
 """
 
 from __future__ import annotations
@@ -137,12 +136,10 @@ class Trees(Program):
         room(self.encoding.width, candidates.records, len(tables))
         some = next(table for table in tables if table is not None)
         full = [some if table is None else table for table in tables]
-        inputs = np.stack([encode(self.encoding, table) for table in full])
-        labels = np.stack([self.target.encode(table) for table in full])
+        inputs = np.stack([encode(self.encoding, table) for table in full], dtype=np.float32)
+        labels = np.stack([self.target.encode(table) for table in full], dtype=np.float32)
         present = np.array([table is not None for table in tables])
-        each = trees.Candidates(
-            inputs, labels.astype(np.float32), None if present.all() else present
-        )
+        each = trees.Candidates(inputs, labels, None if present.all() else present)
         return trees.tree_equations(read_exchanges(heard), each, self.settings)
 
     def distance(self, returned: Message, repeated: Message) -> float:

@@ -10,16 +10,14 @@ margin that the global model, all earlier trees of all clients, gives record i u
 so leaves above which nothing splits on the secret are equations, too. Inner nodes are sums of their
 leaves and say nothing more.
 
-Noise: the rounding of weight and Hessian (float32; of LightGBM float64, which tells the number of
-records in a leaf, too), and of the gradients that were summed. Row subsampling with share q: sums
-of q times the terms, and the variance of the draw.
+Noise: the rounding of weight and Hessian (float32), and of the gradients that were summed. Row
+subsampling with share q: sums of q times the terms, and the variance of the draw.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,7 +44,7 @@ OVERFIT = 1.4
 """Splits are chosen to fit the rows that were drawn, so that sums over them lie further from those
 over all rows than a draw alone would have them; measured."""
 SMALLEST = 1e-8
-"""Noise of counts, which are exact: far below one record, and no row dwarfs the others."""
+"""Noise of sums that are exact: far below one record, and no row dwarfs the others."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +97,7 @@ def tree_equations(
     """The equations of all rounds; refused where model, records and settings cannot belong."""
     if not exchanges:
         raise FixRecording("no round with trees; there is nothing to decode")
-    forest = _Margins(candidates, exchanges[0].returned.base_score.dtype)
+    forest = _Margins(candidates)
     shape = (candidates.count, candidates.records)
     parts: list[SparseEquations] = []
     for exchange in exchanges:
@@ -117,8 +115,7 @@ def tree_equations(
                     x[:, tree.group].astype(np.float64).reshape(shape) * forest.present
                     for x in each
                 )
-                here = np.broadcast_to(forest.present, shape)
-                sums = _Sums(tree, leaf.reshape(shape), here, *shaped)
+                sums = _Sums(tree, leaf.reshape(shape), *shaped)
                 parts.append(_of_tree(sums, settings, model.parallel))
                 margin[:, tree.group] += tree.value[leaf]
     if not any(part.rows for part in parts):
@@ -129,15 +126,14 @@ def tree_equations(
 class _Margins:
     """Margins of every record under every candidate, tree by tree; what rounds share is kept."""
 
-    def __init__(self, candidates: Candidates, dtype: Any) -> None:
-        flat = candidates.inputs.reshape(-1, candidates.inputs.shape[2])
-        self.inputs: Floats = flat.astype(dtype, copy=False)
+    def __init__(self, candidates: Candidates) -> None:
+        self.inputs = candidates.inputs.reshape(-1, candidates.inputs.shape[2])
         self.labels = candidates.labels.reshape(-1)
         here = np.ones(candidates.count) if candidates.present is None else candidates.present
         self.present = np.asarray(here, dtype=np.float64)[:, None]
         self._trees: tuple[Tree, ...] = ()
-        self._start: Floats = np.zeros(0, dtype=dtype)
-        self._margin: Floats = np.zeros((0, 0), dtype=dtype)
+        self._start: Floats = np.zeros(0, dtype=np.float32)
+        self._margin: Floats = np.zeros((0, 0), dtype=np.float32)
 
     def before(self, exchange: Exchange) -> Floats:
         """(K m, groups) at the model that the client was sent."""
@@ -164,7 +160,6 @@ class _Sums:
 
     tree: Tree
     leaf: Ints  # (K, m), as the others
-    here: Array
     gradient: Array
     hessian: Array
     spread: Array
@@ -186,8 +181,7 @@ def _of_tree(sums: _Sums, settings: TreeSettings, parallel: int) -> SparseEquati
     rounded = np.square(PER_RECORD * HALF_ULP) * sums.over(sums.spread**2)
     # two roundings, of the weight and of the weight times eta; and that of the leaf, if it is
     coarse = settings.leaf_step / 2 * UNIFORM * parallel / settings.eta
-    half_ulp = float(np.finfo(tree.value.dtype).eps) / 2
-    fine = np.abs(weight) * half_ulp * 2**0.5 * UNIFORM
+    fine = np.abs(weight) * HALF_ULP * 2**0.5 * UNIFORM
     slope = np.hypot(fine, coarse) * (total + penalty)
     term = sums.gradient + weight[sums.leaf] * sums.hessian
     right = -weight * penalty - settings.reg_alpha * np.sign(weight)
@@ -202,11 +196,8 @@ def _of_tree(sums: _Sums, settings: TreeSettings, parallel: int) -> SparseEquati
         return cell_rows(share * term, sums.leaf, (right, np.sqrt(sd**2 + drawn)), said)
     made = [cell_rows(term, sums.leaf, (right, sd), said)]
     if tree.hessian is not None:
-        sd = np.sqrt(np.square(total * half_ulp * UNIFORM) + rounded)
+        sd = np.sqrt(np.square(total * HALF_ULP * UNIFORM) + rounded)
         made.append(cell_rows(sums.hessian, sums.leaf, (total, sd), leaf))
-    if tree.count is not None:
-        count = tree.count.astype(np.float64)
-        made.append(cell_rows(sums.here, sums.leaf, (count, np.zeros(len(leaf))), leaf))
     return joined(made, same_cells=True)
 
 

@@ -21,8 +21,7 @@ from overheard.foreign.limits import check
 from overheard.foreign.notation import parse_json
 from overheard.programs.trees.ubjson import parse_ubjson
 
-Floats = NDArray[np.floating[Any]]
-"""As the client computed them: float32 in XGBoost, float64 in LightGBM."""
+Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
@@ -38,7 +37,7 @@ class Tree:
     """One tree; arrays over its nodes, node 0 the root, ``left`` -1 at leaves.
 
     value: the threshold of an inner node, what a leaf adds to the margin (times eta already).
-    weight, hessian, gain, count: what the model says of each node, None where it says nothing;
+    weight, hessian, gain: what the model says of each node, None where it says nothing;
     inner weights are without eta. categories: (nodes, C) true where a category goes right, or None.
     """
 
@@ -54,7 +53,6 @@ class Tree:
     categories: Flags | None = None
     depth: int = 0
     reached: Flags | None = None
-    count: Floats | None = None
 
     @property
     def leaf(self) -> Flags:
@@ -106,16 +104,12 @@ class Booster:
 
 
 def read_model(raw: bytes, where: object) -> Booster:
-    """The model that these bytes hold: JSON or UBJSON of XGBoost, text of LightGBM."""
+    """The model that these bytes hold: JSON or UBJSON of XGBoost."""
     check("json_bytes", len(raw), where)
-    if raw[:5] == b"tree\n":
-        from overheard.programs.trees.lightgbm import read_text
-
-        return read_text(raw, where)
     if raw[:1] != b"{":
         raise FixRecording(
-            f"{where}: neither JSON nor UBJSON of XGBoost nor LightGBM's text; save the model with "
-            'save_raw("json") or save_raw("ubj"), or model_to_string()'
+            f"{where}: neither JSON nor UBJSON of XGBoost; save the model with "
+            'save_raw("json") or save_raw("ubj")'
         )
     # UBJSON goes on with the marker of a length, JSON with a quote or space
     binary = raw[1:2] in (b"L", b"l", b"I", b"i", b"U")
@@ -159,11 +153,11 @@ def _split(raw: bytes) -> tuple[bytes, bytes] | None:
 class Checked:
     """Reads fields by name and refuses what is not as it must be, naming the place."""
 
-    def __init__(self, where: object, whose: str = "of XGBoost's gbtree") -> None:
-        self.where, self.whose = where, whose
+    def __init__(self, where: object) -> None:
+        self.where = where
 
     def wrong(self, what: str) -> FixRecording:
-        return FixRecording(f"{self.where}: not a model {self.whose}: {what}")
+        return FixRecording(f"{self.where}: not a model of XGBoost's gbtree: {what}")
 
     def table(self, said: Any, *path: str) -> dict[str, Any]:
         for key in path:

@@ -1,7 +1,7 @@
 """Which gradient and Hessian does a record bring to a tree, at the margin that it has by then?
 
-In float32 and in XGBoost's own order of operations (LightGBM's in float64, rounded once): what a
-client computed is met to a rounding of each number, and only that rounding remains as noise.
+In float32 and in XGBoost's own order of operations: what a client computed is met to a rounding of
+each number, and only that rounding remains as noise.
 """
 
 from __future__ import annotations
@@ -96,20 +96,6 @@ def _softmax(margin: Floats, label: Floats, model: Booster) -> Terms:
     return Terms(p - mine.astype(np.float32), hessian, np.float32(2) * p)
 
 
-def _lightgbm_logistic(margin: Floats, label: Floats, model: Booster) -> Terms:
-    sign = np.where(label[:, None] == 1, 1.0, -1.0)
-    with np.errstate(over="ignore"):
-        response = -sign / (1.0 + np.exp(sign * margin))
-    size = np.abs(response)
-    hessian = (size * (1.0 - size)).astype(np.float32)
-    return Terms(response.astype(np.float32), hessian, np.zeros_like(hessian))
-
-
-def _lightgbm_squared(margin: Floats, label: Floats, model: Booster) -> Terms:
-    gap = (margin - label[:, None]).astype(np.float32)
-    return Terms(gap, np.ones_like(gap), np.abs(gap))  # the mean that it began at is rounded, too
-
-
 def _logit(base: Floats) -> Floats:
     return -_log(_ONE / base - _ONE)
 
@@ -131,8 +117,6 @@ OBJECTIVES: Mapping[str, Objective] = {
         Objective("reg:gamma", _log, _gamma),
         Objective("multi:softprob", _same, _softmax),
         Objective("multi:softmax", _same, _softmax),
-        Objective("binary", _same, _lightgbm_logistic),
-        Objective("regression", _same, _lightgbm_squared),
     )
 }
 
@@ -155,5 +139,4 @@ def start_margin(model: Booster) -> Floats:
         raise ChooseAnotherAttack(
             f"base_score {model.base_score.tolist()} has no margin under {model.objective}"
         )
-    made: Floats = np.asarray(found, dtype=model.base_score.dtype)
-    return made
+    return np.asarray(found, dtype=np.float32)
