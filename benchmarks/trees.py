@@ -11,8 +11,7 @@ and those alike in all trees; how many records are certain (beyond 99%), how man
 wrong, and how many their own probabilities expect to be; how many single leaves prove, and wrongly;
 the mean certainty, the majority, the stranger, what the global model explains of other people's
 labels, and processor seconds from the messages to the answer. The rows on defences (Adult, depth
-6): what can be sent otherwise, and what it costs. Rows on histograms: horizontal XGBoost, a round
-being a whole tree.
+6): what can be sent otherwise, and what it costs.
 
 ``counts`` is the opponent of the literature, who uses split thresholds and node statistics as
 constraints and no gradients (Ferry et al. 2024, from forests; the first tree of Di Gennaro et al.
@@ -88,11 +87,6 @@ class Case:
     trees: dict[str, Any]
     rounds: tuple[int, ...] = ROUNDS
 
-    @property
-    def messages(self) -> int:
-        """A tree."""
-        return int(self.trees["max_depth"]) if "name" in self.trees else 1
-
 
 PLAIN = {"eta": 0.1, "max_depth": 6}
 DEFENCES: dict[str, dict[str, Any]] = {
@@ -117,16 +111,6 @@ CASES = {
         )
         for column in ("black", "physlm")
         for depth in (6, 8)
-    },
-    **{
-        f"{words}, histograms": Case(
-            data, column, records, {**PLAIN, "name": "histograms"}, (1, 2, 3, 5, 10, 30)
-        )
-        for words, data, column, records in (
-            ("Adult, sex, 1000 records", "adult", "sex", 1000),
-            ("RAND, black, 900 records", "randhie", "black", 900),
-            ("RAND, physlm, 900 records", "randhie", "physlm", 900),
-        )
     },
     **{
         f"Adult, sex, 1000 records, {name}": Case(
@@ -169,7 +153,7 @@ def run(case: Case, seed: int, rounds: tuple[int, ...]) -> list[dict[str, Any]]:
         "seed": seed,
         "data": {"source": case.data},
         "model": model,
-        "training": {"rounds": max(rounds) * case.messages + 1},
+        "training": {"rounds": max(rounds) + 1},
         "audit": {"attributes": [case.column]},
     }
     with tempfile.TemporaryDirectory() as folder:
@@ -180,12 +164,11 @@ def run(case: Case, seed: int, rounds: tuple[int, ...]) -> list[dict[str, Any]]:
         auxiliary = AuxiliaryData.split(others, dataset.target)
         rows = []
         for count in rounds:
-            heard = view.knowing(view.know(Releases).first(count * case.messages))
+            heard = view.knowing(view.know(Releases).first(count))
             row = {"rounds": count, **listened(heard, truth, auxiliary)}
-            if "name" not in case.trees:
-                row["explained"] = explained(view, count, others)
-                if case.records <= OTHERS:
-                    row["counts"] = by_counts(heard.knowing(auxiliary), truth)
+            row["explained"] = explained(view, count, others)
+            if case.records <= OTHERS:
+                row["counts"] = by_counts(heard.knowing(auxiliary), truth)
             rows.append(row)
         return rows
 

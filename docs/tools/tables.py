@@ -25,7 +25,7 @@ from comparisons import MEAN, Comparison, Shown, comparison_of, interval, shown
 from released import defended_table, newton_table, released_table
 from screenshots import demo_audits, take_audits
 from speeds import growth_table, speed_table
-from trees import certain_table, curve_table, defence_table, histogram_table
+from trees import certain_table, curve_table, defence_table
 
 from overheard.attacks import all_attacks, equation, is_slow, words
 from overheard.evaluation.record import Audit
@@ -251,7 +251,6 @@ MARKED = {
     "trees": curve_table,
     "trees certain": certain_table,
     "trees defences": defence_table,
-    "trees histograms": histogram_table,
     **{f"defended {p}": partial(defended_table, p) for p in ("trees", "newton", "statistics")},
 }
 FILLED = ("README.md", "docs/benchmarks.md", "docs/statistics.md", "docs/trees.md")

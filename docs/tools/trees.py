@@ -53,30 +53,6 @@ def curve_table() -> str:
     return table(["", *(f"{n} rounds" for n in heard), *free], lines)
 
 
-def histogram_table() -> str:
-    """Horizontal XGBoost: what is guessed right after so many trees, and how many are certain."""
-    cases = {name: rows for name, rows in by_case().items() if name.endswith(", histograms")}
-    heard = sorted({rounds for rows in cases.values() for rounds in rows})
-    lines = []
-    for name, rows in cases.items():
-        cells = []
-        for n in heard:
-            people = sum(row["records"] for row in rows.get(n, []))
-            sure = sum(row["certain_without_auxiliary"] for row in rows.get(n, []))
-            share = f"{_some(rows.get(n, []), 'accuracy')}, {100 * sure / max(people, 1):.0f}%"
-            cells.append(share if people else "")
-        last = rows[max(rows)]
-        free = [_some(last, what) for what in ("ceiling_of_trees", "stranger", "majority")]
-        lines.append((name.removesuffix(", histograms"), *cells, *free))
-    heads = ["", *(f"{n} trees" for n in heard), "best of these trees", "stranger", "majority"]
-    every = [row for rows in cases.values() for each in rows.values() for row in each]
-    sure, wrong = (
-        sum(row[f"certain{which}_without_auxiliary"] for row in every) for which in ("", "_wrong")
-    )
-    words = f"Over all rows {sure:,} are certain without a prior, {wrong:,} of them wrongly."
-    return "\n".join([table(heads, lines), "", words])
-
-
 def certain_table() -> str:
     """How many records are called certain without any auxiliary record, and how many wrongly."""
     cases = {name: rows for name, rows in by_case().items() if _plain(name)}
@@ -113,7 +89,7 @@ def defence_table() -> str:
     cases = by_case()
     lines = []
     for name, rows in cases.items():
-        if not name.startswith(DEFENDED) or name.endswith(("depth 8", "histograms")):
+        if not name.startswith(DEFENDED) or name.endswith("depth 8"):
             continue
         words = name.removeprefix(DEFENDED)
         cells = []

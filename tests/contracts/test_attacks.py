@@ -11,7 +11,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from federations import HISTOGRAMS, NEWTON, STATISTICS, TREES, recorded
+from federations import NEWTON, STATISTICS, TREES, recorded
 from quick_attacks import attack_named
 
 from overheard.attacks import all_attacks, listens, words
@@ -40,7 +40,6 @@ FEDERATIONS = {
     "Newton steps": (NEWTON, {"rounds": 6}),
     "tables": (STATISTICS, {"rounds": 1, "participation": 1.0}),
     "trees": (TREES, {"rounds": 4, "participation": 1.0}),
-    "histograms": (HISTOGRAMS, {"rounds": 3, "participation": 1.0}),
 }
 
 

@@ -31,7 +31,6 @@ def tables() -> Any:
         ("docs/trees.md", "trees"),
         ("docs/trees.md", "trees certain"),
         ("docs/trees.md", "trees defences"),
-        ("docs/trees.md", "trees histograms"),
         ("docs/trees.md", "defended trees"),
         ("docs/statistics.md", "defended newton"),
         ("docs/statistics.md", "defended statistics"),

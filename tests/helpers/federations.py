@@ -151,7 +151,6 @@ STATISTICS = {
     "bins": CUTS,
 }
 TREES = {"name": "xgboost", "objective": "reg:squarederror", "max_depth": 4}
-HISTOGRAMS = {"name": "histograms", "objective": "reg:squarederror", "max_depth": 3, "bins": 8}
 GROUPS = {"attributes": [], "label": True, "group": "s", "auxiliary": 200}
 FAMILIES = {
     "models": Family(
@@ -192,10 +191,6 @@ FAMILIES = {
         SERVER, "membership.s", ("linear_membership",),
     ),
     "attributes, trees": Family(_trees({}), SERVER, "s", ("linear",)),
-    "attributes, histograms": Family(
-        _people(HISTOGRAMS, {}, clients=2, people=60, rounds=6, participation=1.0), SERVER, "s",
-        ("linear",),
-    ),
     "members, trees": Family(
         _trees({"membership": 40}, people=40), SERVER, "membership.s", ("linear_membership",),
     ),
