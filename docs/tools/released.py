@@ -94,7 +94,10 @@ def defended_table(program: str) -> str:
         for row in rows
     ]
     worth = rows[0]["utility_is"] if rows else "worth"
-    heads = ("", "lift", "bits a record", worth, "epsilon", "not dominated")
+    heads = ["", "lift", "bits a record", worth, "epsilon", "not dominated"]
+    if not any("epsilon" in row for row in rows):
+        heads.remove("epsilon")
+        lines = [(*line[:4], line[5]) for line in lines]
     return table(heads, lines)
 
 

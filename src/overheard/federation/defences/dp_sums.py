@@ -13,10 +13,7 @@ from overheard.programs.program import Settings
 class DpSums(Defence):
     """``clip``: what one record adds to the numbers of a release is scaled down to this norm;
     ``noise``: standard deviation of the noise on each number in units of it; ``delta``: as that of
-    `dp_sgd`. A release sees every record, so that epsilon counts the rounds.
-
-    Of boosted trees: the splits are drawn without looking at the data, and the noise is on each
-    leaf's sums of gradients and Hessians."""
+    `dp_sgd`. A release sees every record, so that epsilon counts the rounds."""
 
     name: Literal["dp_sums"] = "dp_sums"
     clip: float = Field(gt=0)

@@ -27,7 +27,6 @@ from overheard.programs.records import Encoding, Records, encode
 from overheard.programs.trees import equations as trees
 from overheard.programs.trees.model import Booster, read_growing, read_model
 from overheard.programs.trees.objectives import start_margin
-from overheard.programs.trees.private import private_tree
 from overheard.programs.trees.settings import TreeSettings
 from overheard.programs.trees.training import bagged, grow
 
@@ -66,8 +65,7 @@ class Trees(Program):
     @property
     def chance(self) -> bool:  # type: ignore[override]
         """Sampled rows and columns are nobody's to repeat."""
-        drawn = min(self.settings.subsample, self.settings.colsample_bytree) < 1
-        return drawn or self.settings.noise > 0
+        return min(self.settings.subsample, self.settings.colsample_bytree) < 1
 
     def first(self) -> Message:
         return {MODEL: np.zeros(0, dtype=np.uint8)}
@@ -83,9 +81,6 @@ class Trees(Program):
             )
         seed = int(rng.integers(1 << 31))
         sent = model_bytes(received, 0)
-        if self.settings.noise:
-            settings = self.settings
-            return _message(private_tree(sent, (inputs, labels), settings, self.encoding, rng))
         return _message(grow(sent, (inputs, labels), self.settings, seed, several))
 
     def following(self, sent: Message, returned: Mapping[str, Message]) -> Message:

@@ -174,8 +174,6 @@ def _of_tree(sums: _Sums, settings: TreeSettings, parallel: int) -> SparseEquati
     """Two equations a leaf, or one where the other's field is missing or cut off."""
     tree, share, penalty = sums.tree, settings.subsample, settings.reg_lambda
     weight = tree.value.astype(np.float64) * parallel / settings.eta
-    if settings.noise:
-        return _noisy(sums, settings, weight)
     usual = share * sums.over(sums.hessian)  # nearly, whatever the records are
     total = usual if tree.hessian is None else tree.hessian.astype(np.float64)
     rounded = np.square(PER_RECORD * HALF_ULP) * sums.over(sums.spread**2)
@@ -198,21 +196,6 @@ def _of_tree(sums: _Sums, settings: TreeSettings, parallel: int) -> SparseEquati
     if tree.hessian is not None:
         sd = np.sqrt(np.square(total * HALF_ULP * UNIFORM) + rounded)
         made.append(cell_rows(sums.hessian, sums.leaf, (total, sd), leaf))
-    return joined(made, same_cells=True)
-
-
-def _noisy(sums: _Sums, settings: TreeSettings, weight: Array) -> SparseEquations:
-    """Two equations a leaf of `private.private_tree`: its sums, and the noise on both."""
-    share = settings.share(np.hypot(sums.gradient, sums.hessian))
-    said = sums.tree.hessian
-    if said is None:
-        raise FixRecording("a private tree without the sums of Hessians; the description is wrong")
-    hessian = said.astype(np.float64)
-    gradient = -weight * (np.maximum(hessian, 0.0) + settings.reg_lambda)
-    sd = np.full_like(weight, settings.blur)
-    leaf = sums.tree.leaf & (np.bincount(sums.leaf.ravel(), minlength=len(sd)) > 0)
-    both = ((sums.gradient, gradient), (sums.hessian, hessian))
-    made = [cell_rows(term * share, sums.leaf, (total, sd), leaf) for term, total in both]
     return joined(made, same_cells=True)
 
 

@@ -6,15 +6,15 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from overheard.programs.program import SummedSettings
+from overheard.programs.program import Settings
 
 _NOT_XGBOOSTS = {
     "name", "wire_names", "aggregation", "local_rounds", "wire", "leaf_step", "base_score",
-    "max_delta_step", "clip", "noise", "rounded_to",
+    "max_delta_step",
 }  # fmt: skip
 
 
-class TreeSettings(SummedSettings):
+class TreeSettings(Settings):
     """XGBoost's own names and defaults; ``local_rounds``: boosting rounds a client and message.
 
     ``aggregation``: "bagging", every client returns its newest trees and the server appends them
@@ -22,8 +22,7 @@ class TreeSettings(SummedSettings):
 
     Defences: ``wire`` "values" sends the leaves' values and drops every other sum (weights of inner
     nodes, Hessians, gains), which no prediction needs; ``leaf_step`` rounds the values to multiples
-    of it before they leave. ``clip`` and ``noise``: differentially private boosting, see
-    `programs.trees.private`.
+    of it before they leave.
 
     ``base_score`` None: every client estimates its own, as XGBoost does by default; the model that
     it returns says which.
@@ -55,21 +54,6 @@ class TreeSettings(SummedSettings):
             raise ValueError(
                 "leaf_step rounds the values of leaves, and the other sums tell them exactly: set "
                 'wire to "values"'
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _private(self) -> Self:
-        one = self.local_rounds == self.num_parallel_tree == 1 and self.max_depth <= 12
-        simple = one and self.objective != "multi:softprob" and self.wire == "everything"
-        plain = not (self.reg_alpha or self.largest_step) and self.subsample == 1
-        if self.noise and not (
-            simple and plain and self.aggregation == "bagging" and self.base_score is not None
-        ):
-            raise ValueError(
-                "noise on trees needs bagging of one tree a round, at most 12 deep, of one output, "
-                "with all rows and fields, no reg_alpha nor max_delta_step, and a base_score that "
-                "is not estimated"
             )
         return self
 
