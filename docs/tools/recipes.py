@@ -41,7 +41,7 @@ ROWS = (
     Row("scikit-learn's SGDClassifier", ("sgd_classifier",), f"{ALL}, local model", ""),
     Row("GLM by Newton's method", ("newton",), ALL, ""),
     Row("ridge regression, scikit-learn's SGDRegressor", ("ridge",), f"{ALL}, local model", ""),
-    Row("Kaplan and Meier's table by group; statistics", ("survival", "column_statistics"), ALL,
+    Row("Kaplan and Meier's curve from counts; statistics", ("survival", "column_statistics"), ALL,
         "of a column by itself one learns how many, and not who"),
     Row("network under secure aggregation (SecAgg+)", ("secure_sum",), ALL,
         "of the sum; sites of equal size"),

@@ -1,4 +1,4 @@
-"""A site: of women and of men, who is at risk at each age and who spends much before the next."""
+"""A site: of women and of men, how many leave at each age, and how many of them spend much then."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from server import AGES
 
 
 def table(site: dict[str, np.ndarray]) -> np.ndarray:
-    """Kaplan and Meier's: at risk, then events (2, ages, sexes), as one list."""
-    age, sexes = site["xage"][:, None], np.stack([site["female"] == s for s in (0, 1)], axis=1)
-    risk = age >= AGES
-    events = risk & (age < np.append(AGES[1:], np.inf)) & (site[people.TARGET][:, None] > 0)
-    return np.stack([np.einsum("mt,ms->ts", a.astype(int), sexes) for a in (risk, events)]).ravel()
+    """Counts by sex, age and whether there was an event (2, ages, 2), as one list."""
+    columns = (site["female"], site["xage"], site[people.TARGET])
+    edges = ([0, 1, 2], np.append(AGES, np.inf), [0, 1, 2])
+    return np.histogramdd(np.stack(columns, axis=1), edges)[0].astype(np.int64).ravel()
 
 
 def main() -> None:

@@ -15,6 +15,7 @@ class KaplanMeier(ModelController):
     def run(self) -> None:
         question = FLModel(params={"ages": AGES}, current_round=0, total_rounds=1)
         answers = self.send_model_and_wait(data=question)
-        risk, events = np.sum([a.params["survival"] for a in answers], axis=0).reshape(2, -1, 2)
-        curves = np.cumprod(1 - events / np.maximum(risk, 1), axis=0)
+        counts = np.sum([a.params["survival"] for a in answers], axis=0).reshape(2, len(AGES), 2)
+        at_risk = np.cumsum(counts.sum(axis=2)[:, ::-1], axis=1)[:, ::-1]  # who leaves no earlier
+        curves = np.cumprod(1 - counts[:, :, 1] / np.maximum(at_risk, 1), axis=1)
         logging.getLogger(__name__).info("curves: %s", curves.round(2).tolist())

@@ -16,41 +16,29 @@ class Table(Spec):
     """One table, ``by`` up to four columns (none: everybody together).
 
     ``count``: records in each cell. ``sum``, ``mean``, ``variance`` (with its mean; divided by the
-    records less one): of the column ``of``. ``survival``: at each of ``times`` those at risk, whose
-    ``time`` is not below it, and the ``event``\\ s before the next one: Kaplan and Meier's table.
-    ``cox``: over the same risk sets the sums of exp(b'x), times x, and times x x', at the
-    coefficients b that the server sends; x are all inputs but time and event.
+    records less one): of the column ``of``.
     """
 
-    kind: Literal["count", "sum", "mean", "variance", "survival", "cox"] = "count"
+    kind: Literal["count", "sum", "mean", "variance"] = "count"
     by: Columns = ()
     of: str = ""
-    time: str = ""
-    event: str = ""
-    times: tuple[float, ...] = Field(default=(), max_length=1000)
 
     @model_validator(mode="after")
     def _whole(self) -> Self:
-        numbers = self.kind in ("sum", "mean", "variance")
-        if numbers != bool(self.of):
+        if self.whole == bool(self.of):
             raise ValueError(f"kind {self.kind!r}: `of` is for sums, means and variances")
-        lasting = self.kind in ("survival", "cox")
-        if any(lasting != bool(given) for given in (self.time, self.event, self.times)):
-            raise ValueError(f"kind {self.kind!r}: survival and cox need time, event and times")
-        if self.kind == "cox" and self.by:
-            raise ValueError("kind 'cox' is about everybody together; leave `by` out")
-        if list(self.times) != sorted(set(self.times)) or len(set(self.by)) < len(self.by):
-            raise ValueError("times must increase, and no column may stand twice in `by`")
+        if len(set(self.by)) < len(self.by):
+            raise ValueError("no column may stand twice in `by`")
         return self
 
     @property
     def whole(self) -> bool:
         """Whether it holds counts."""
-        return self.kind in ("count", "survival")
+        return self.kind == "count"
 
     @property
     def columns(self) -> tuple[str, ...]:
-        return tuple(c for c in (*self.by, self.of, self.time, self.event) if c)
+        return tuple(c for c in (*self.by, self.of) if c)
 
 
 class StatisticsSettings(SummedSettings):
@@ -76,8 +64,6 @@ class StatisticsSettings(SummedSettings):
 
     @model_validator(mode="after")
     def _distinct(self) -> Self:
-        if sum(table.kind == "cox" for table in self.tables) > 1:
-            raise ValueError("one table of kind 'cox' is enough: the server sends one model")
         if self.noise and (not self.sums or self.suppress or self.round_to > 1):
             raise ValueError("noise is on plain sums: leave means, variances and the others out")
         if 0 < self.suppress <= (self.round_to - 1) // 2 or not (self.zeros or self.suppress):

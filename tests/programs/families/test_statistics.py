@@ -29,14 +29,11 @@ from overheard.transcript.threat import EAVESDROPPER
 from overheard.transcript.view import launch
 
 RNG = np.random.default_rng(0)
-SURVIVAL = {"kind": "survival", "time": "t", "event": "e", "times": [0.0, 1.0, 2.0]}
 TABLES = {
     "count": [{"by": ["s", "colour"]}, {"by": ["s", "a"]}],
     "sum": [{"kind": "sum", "of": "x", "by": ["s"]}, {"kind": "sum", "of": "x"}],
     "mean": [{"kind": "mean", "of": "x", "by": ["s", "colour"]}],
     "variance": [{"kind": "variance", "of": "x", "by": ["s"]}],
-    "survival": [{**SURVIVAL, "by": ["s"]}],
-    "cox": [{**SURVIVAL, "kind": "cox"}],
 }
 
 
@@ -48,8 +45,6 @@ def some_records(rows=24, seed=1):
             "colour": rng.choice(["blue", "green", "red"], rows),
             "a": rng.integers(0, 3, rows).astype(float),
             "x": rng.normal(size=rows),
-            "t": rng.exponential(1.5, rows),
-            "e": (rng.random(rows) < 0.7).astype(float),
             "y": rng.normal(size=rows),
         }
     )
@@ -87,7 +82,7 @@ def test_numbers_are_those_that_anybody_computes():
     made = program([table for kind in TABLES.values() for table in kind])  # type: ignore[attr-defined]
     (one,) = heard_from(made, records)
     said = {name: array for name, array in one.returned.items() if "shown" not in name}
-    s, x, t, e = (records[c] for c in "sxte")
+    s, x = records["s"], records["x"]
     colours = ("blue", "green", "red")
     cells = [(v, c) for v in (0.0, 1.0) for c in colours]
     inside = [(s == v) & (records["colour"] == c) for v, c in cells]
@@ -97,28 +92,6 @@ def test_numbers_are_those_that_anybody_computes():
     np.testing.assert_allclose(said["4.numbers"], [x[i].mean() if i.any() else 0 for i in inside])
     moments = [x[s == v].mean() for v in (0, 1)], [x[s == v].var(ddof=1) for v in (0, 1)]
     np.testing.assert_allclose(said["5.numbers"], np.concatenate(moments))
-    survival = said["6.counts"].reshape(2, 3, 2)
-    for place, (begin, end) in enumerate([(0, 1), (1, 2), (2, np.inf)]):
-        for v in (0, 1):
-            mine = s == v
-            assert survival[0, place, v] == (mine & (t >= begin)).sum()
-            assert survival[1, place, v] == (mine & (e > 0) & (t >= begin) & (t < end)).sum()
-
-
-def test_risk_sets_lead_the_server_to_the_partial_likelihood():
-    """Newton's step from sums over two clients is that of all records together, and it climbs."""
-    records = some_records(120, 3)
-    made = program(TABLES["cox"])
-    halves = [records.take(np.arange(60)), records.take(np.arange(60, 120))]
-    sent = whole = made.first()
-    for _ in range(6):
-        both = {str(k): made.respond(sent, half, RNG) for k, half in enumerate(halves)}
-        sent = made.following(sent, both)
-        whole = made.following(whole, {"all": made.respond(whole, records, RNG)})
-    np.testing.assert_allclose(sent["coefficients"], whole["coefficients"], atol=1e-8)
-    again = made.following(sent, {"all": made.respond(sent, records, RNG)})
-    np.testing.assert_allclose(again["coefficients"], sent["coefficients"], atol=1e-6)
-    assert np.abs(sent["coefficients"]).max() > 1e-3
 
 
 @pytest.mark.parametrize("kind", TABLES)
@@ -248,7 +221,6 @@ def test_sums_beside_counts_are_decoded_and_certified_where_counts_alone_decide(
         ([{"by": ["x0"]}], {}, "model.bins"),
         ([{"kind": "sum"}], {}, "of"),
         ([{"by": ["s"], "of": "x0"}], {}, "of"),
-        ([{"kind": "survival", "by": ["s"]}], {}, "times"),
         ([{"by": ["s", "s"]}], {}, "twice"),
         ([], {}, "tables"),
         ([{"by": ["x0", "x1"]}], {"bins": {"x0": [2.0, 1.0]}}, "increase"),

@@ -1,4 +1,4 @@
-"""What do released tables tell? Counts by cell, sums, means, variances, survival tables, risk sets.
+"""What do released tables tell? Counts by cell, sums, means, variances.
 
 No model is trained: each client answers with tables of its records. Every number is a sum over
 records of what a record adds to its cell, so it is linear in which candidate each record is. A mean
@@ -33,8 +33,7 @@ from overheard.programs.program import (
     room,
 )
 from overheard.programs.recipe import Target
-from overheard.programs.records import Encoding, Records, Value, encode
-from overheard.programs.risk_sets import at_risk, cox_step, risk_sums
+from overheard.programs.records import Encoding, Records, Value
 from overheard.programs.tables import StatisticsSettings, Table
 
 Array = NDArray[np.float64]
@@ -63,8 +62,6 @@ class Statistics(Program):
                 if column not in self.settings.bins and column not in self.domains:
                     raise ValueError(f"tables are made by {column!r}, whose values are not given")
                 cells *= self._values(column)
-            wide = self.encoding.width**2 if table.kind == "cox" else 1
-            cells *= max(len(table.times), 1) * wide
             if cells > MOST_CELLS:
                 raise ValueError(f"a table of {cells:,} cells; at most {MOST_CELLS:,} are allowed")
         return self
@@ -101,17 +98,12 @@ class Statistics(Program):
         return len(bins[column]) + 1 if column in bins else len(self.domains[column])
 
     def columns(self) -> tuple[str, ...]:
-        seen = [column for table in self.settings.tables for column in table.columns]
-        if any(table.kind == "cox" for table in self.settings.tables):
-            seen += [*self.encoding.columns()]
-        return tuple(dict.fromkeys(seen))
+        return tuple(dict.fromkeys(c for table in self.settings.tables for c in table.columns))
 
     def profile(self, records: Records) -> list[NDArray[Any]]:
         by = {column for table in self.settings.tables for column in table.by}
         cut = by & set(self.settings.bins)
-        numbers = {c for t in self.settings.tables for c in (t.of, t.time, t.event)}
-        if any(table.kind == "cox" for table in self.settings.tables):
-            numbers |= set(self.encoding.columns())
+        numbers = {table.of for table in self.settings.tables}
         seen = [c for c in self.columns() if c not in cut or c in numbers]
         joined = np.arange(len(records)) - self._held(len(records), 0) + 1
         return [
@@ -121,18 +113,15 @@ class Statistics(Program):
         ]
 
     def first(self) -> Message:
-        sent: dict[str, NDArray[Any]] = {"release": np.array(0)}
-        if any(table.kind == "cox" for table in self.settings.tables):
-            sent["coefficients"] = np.zeros(self.encoding.width)
-        return sent
+        return {"release": np.array(0)}
 
     def respond(self, received: Message, records: Records, rng: np.random.Generator) -> Message:
         number = self._release(received, 0)
         there = records.take(np.arange(self._held(len(records), number)))
         answer: dict[str, NDArray[Any]] = {}
-        share = self._share(there, received)
+        share = self._share(there)
         for place, table in enumerate(self.settings.tables):
-            total = (self._adds(table, there, received) * share).sum(axis=0)
+            total = (self._adds(table, there) * share).sum(axis=0)
             if self.settings.noise:
                 noisy = total + rng.normal(0.0, self.settings.noise_sd, len(total))
                 answer[f"{place}.numbers"] = self._rounded(noisy)
@@ -142,14 +131,7 @@ class Statistics(Program):
         return answer
 
     def following(self, sent: Message, returned: Mapping[str, Message]) -> Message:
-        following: dict[str, NDArray[Any]] = {"release": np.asarray(sent["release"]) + 1}
-        for place, table in enumerate(self.settings.tables):
-            if table.kind == "cox":
-                parts = [np.asarray(r[f"{place}.numbers"]) for r in returned.values()]
-                total = np.sum(parts, axis=0)
-                moved = cox_step(total, self.encoding.width, len(table.times))
-                following["coefficients"] = np.asarray(sent["coefficients"]) + moved
-        return following
+        return {"release": np.asarray(sent["release"]) + 1}
 
     def assembled(self, heard: Sequence[Exchange]) -> tuple[Exchange, ...]:
         """With what others leave unsaid: that it is the first release, and that all is shown."""
@@ -258,34 +240,22 @@ class Statistics(Program):
             self._cells(table, records)[:, None] == np.arange(self._count(table)), np.float64
         )
 
-    def _adds(self, table: Table, records: Records, sent: Message) -> Array:
+    def _adds(self, table: Table, records: Records) -> Array:
         """What each record adds to the sums behind a table (m, R)."""
-        if table.kind == "cox":
-            coefficients = expected(sent, "coefficients", (self.encoding.width,), 0)
-            inputs = encode(self.encoding, records)
-            return risk_sums(inputs, coefficients, *self._at_risk(table, records))
         inside = self._inside(table, records)
         if table.kind == "count":
             return inside
-        if table.kind == "survival":
-            both = np.concatenate(self._at_risk(table, records), axis=1)
-            return np.asarray((both[:, :, None] * inside[:, None, :]).reshape(len(records), -1))
         column = records[table.of].astype(np.float64)[:, None]
         values = np.asarray(column * inside)
         if table.kind == "sum":
             return values
         return np.concatenate([values, np.asarray(column * values)], axis=1)
 
-    def _at_risk(self, table: Table, records: Records) -> tuple[Array, Array]:
-        return at_risk(table.times, records[table.time], records[table.event])
-
-    def _share(self, records: Records, sent: Message) -> Array:
+    def _share(self, records: Records) -> Array:
         """What is left of each record (m, 1) where what it adds to all tables is clipped."""
         if self.settings.clip is None:
             return np.ones((len(records), 1))
-        squares = [
-            np.square(self._adds(t, records, sent)).sum(axis=1) for t in self.settings.tables
-        ]
+        squares = [np.square(self._adds(t, records)).sum(axis=1) for t in self.settings.tables]
         return self.settings.share(np.sqrt(np.sum(squares, axis=0)))[:, None]
 
     def _released(self, table: Table, total: Array, size: Array) -> dict[str, NDArray[Any]]:
@@ -296,8 +266,6 @@ class Statistics(Program):
             small = (counts >= asked.zeros) & (counts < asked.suppress)
             coarse = (2 * counts + asked.round_to) // (2 * asked.round_to) * asked.round_to
             return {"counts": np.where(small, SUPPRESSED, coarse)}
-        if table.kind == "cox":
-            return {"numbers": self._rounded(total)}
         least = max(asked.suppress, 2 if table.kind == "variance" else 1)
         shown = (size >= least) if table.kind != "sum" or asked.suppress else size >= 0
         if table.kind == "sum":
@@ -318,8 +286,7 @@ class Statistics(Program):
 
     def _told(self, one: Exchange, place: int, table: Table) -> NDArray[np.int64]:
         """The counts of a table, as they were released."""
-        rows = self._count(table) * max(2 * len(table.times), 1)
-        told = expected(one.returned, f"{place}.counts", (rows,), one.number)
+        told = expected(one.returned, f"{place}.counts", (self._count(table),), one.number)
         least = SUPPRESSED if self.settings.suppress else 0
         if (told != np.rint(told)).any() or told.min(initial=0) < least:
             raise FixRecording(f"round {one.number}: table {place} holds what is no count")
@@ -339,9 +306,7 @@ class Statistics(Program):
         number = self._release(one.sent, one.number)
         there = self._held(candidates.records, number)
         made = [
-            None
-            if records is None
-            else self._adds(table, records, one.sent) * self._share(records, one.sent)
+            None if records is None else self._adds(table, records) * self._share(records)
             for records in candidates.tables
         ]
         width = next(adds.shape[1] for adds in made if adds is not None)
@@ -373,8 +338,6 @@ class Statistics(Program):
         if table.kind == "mean":
             rows = cells
         numbers = expected(told, f"{place}.numbers", (rows,), one.number)
-        if table.kind == "cox":
-            return features, numbers, np.full(rows, digit)
         shown = expected(told, f"{place}.shown", (cells,), one.number) > 0.5
         if table.kind == "sum":
             return features * shown, numbers * shown, np.full(rows, digit)
