@@ -43,8 +43,7 @@ class Table(Spec):
 
 class StatisticsSettings(SummedSettings):
     """``tables``; ``bins``: where numbers are cut that tables are made by (a histogram is a count
-    by such a column). ``joining``: so many of each client's last records join one by one, one a
-    release after the first: what two releases differ in is a person.
+    by such a column).
 
     Against readers: counts from 1 to below ``suppress`` are not released, nor sums and means of so
     few, nor counts of 0 where ``zeros`` is false; counts are rounded to multiples of ``round_to``,
@@ -60,7 +59,6 @@ class StatisticsSettings(SummedSettings):
     zeros: bool = True
     round_to: int = Field(default=1, ge=1, le=1000)
     decimals: int | None = Field(default=None, ge=0, le=15)
-    joining: int = Field(default=0, ge=0, le=1000)
 
     @model_validator(mode="after")
     def _distinct(self) -> Self:

@@ -194,18 +194,6 @@ def test_a_fine_table_names_people_and_suppression_hides_them(tmp_path):
     assert (closed.choice() == secret)[named].all()
 
 
-def test_two_releases_that_differ_in_a_person_name_that_person(tmp_path):
-    recording = federated(tmp_path / "run", [{"by": ["s"]}], rounds=3, joining=2)
-    once, secret = guessed(recording, rounds=1)
-    assert once.probabilities.max() < 1
-    guess, secret = guessed(recording)
-    assert guess.diagnostics["certified"] == 2
-    last = guess.probabilities[-2:]
-    assert last.max(axis=1).min() == 1
-    assert (guess.choice()[-2:] == secret[-2:]).all()
-    assert guess.probabilities[:-2].max() < 1
-
-
 def test_sums_beside_counts_are_decoded_and_certified_where_counts_alone_decide(tmp_path):
     tables = [{"by": ["s", "x0"]}, {"kind": "sum", "of": "x1", "by": ["s"]}]
     guess, secret = guessed(federated(tmp_path / "run", tables, bins=BINS, people=16))
@@ -248,8 +236,6 @@ def test_messages_of_another_program_are_refused_in_a_line(change):
     for ask in (made.measure, made.constraints):
         with pytest.raises(FixRecording, match="round 3: "):
             ask(heard, candidates_of(records))
-    with pytest.raises(FixRecording, match="'release'"):
-        made.measure([Exchange(3, {"release": np.array(-1)}, change)], candidates_of(records))
 
 
 def test_recorded_tables_may_have_other_names_and_come_one_by_one():

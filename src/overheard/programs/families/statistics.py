@@ -105,28 +105,24 @@ class Statistics(Program):
         cut = by & set(self.settings.bins)
         numbers = {table.of for table in self.settings.tables}
         seen = [c for c in self.columns() if c not in cut or c in numbers]
-        joined = np.arange(len(records)) - self._held(len(records), 0) + 1
         return [
             *(records[column] for column in seen),
             *(self._bin(column, records[column]) for column in sorted(cut)),
-            np.maximum(joined, 0),
         ]
 
     def first(self) -> Message:
         return {"release": np.array(0)}
 
     def respond(self, received: Message, records: Records, rng: np.random.Generator) -> Message:
-        number = self._release(received, 0)
-        there = records.take(np.arange(self._held(len(records), number)))
         answer: dict[str, NDArray[Any]] = {}
-        share = self._share(there)
+        share = self._share(records)
         for place, table in enumerate(self.settings.tables):
-            total = (self._adds(table, there) * share).sum(axis=0)
+            total = (self._adds(table, records) * share).sum(axis=0)
             if self.settings.noise:
                 noisy = total + rng.normal(0.0, self.settings.noise_sd, len(total))
                 answer[f"{place}.numbers"] = self._rounded(noisy)
                 continue
-            size = np.asarray(self._inside(table, there).sum(axis=0))
+            size = np.asarray(self._inside(table, records).sum(axis=0))
             answer |= {f"{place}.{k}": v for k, v in self._released(table, total, size).items()}
         return answer
 
@@ -134,23 +130,23 @@ class Statistics(Program):
         return {"release": np.asarray(sent["release"]) + 1}
 
     def assembled(self, heard: Sequence[Exchange]) -> tuple[Exchange, ...]:
-        """With what others leave unsaid: that it is the first release, and that all is shown."""
+        """With what others leave unsaid: that all is shown."""
         whole = []
         for one in super().assembled(heard):
             returned = {name: np.atleast_1d(array) for name, array in one.returned.items()}
             for place, table in enumerate(self.settings.tables):
                 if f"{place}.numbers" in returned and not table.whole:
                     returned.setdefault(f"{place}.shown", np.ones(self._count(table), bool))
-            whole.append(replace(one, sent={**self.first(), **one.sent}, returned=returned))
+            whole.append(replace(one, returned=returned))
         return tuple(whole)
 
     def summed(self, clients: int) -> Program:
         asked = self.settings
         coarse = asked.suppress or asked.round_to > 1 or asked.decimals is not None
-        if not asked.sums or coarse or asked.joining:
+        if not asked.sums or coarse:
             raise FixConfig(
                 "model 'statistics': sums of several clients are made of counts and sums as they "
-                "are: leave means, variances, suppression, rounding and joining out"
+                "are: leave means, variances, suppression and rounding out"
             )
         return self.model_copy(update={"settings": asked.of_sum(clients)})
 
@@ -190,7 +186,7 @@ class Statistics(Program):
         counts, bounds = [], []
         for one, place, table in self._released_tables(heard):
             if table.whole:
-                counts.append(self._candidate_adds(one, table, candidates))
+                counts.append(self._candidate_adds(table, candidates))
                 bounds.append(self._bounds(self._told(one, place, table)))
         if not counts:
             return None
@@ -200,16 +196,6 @@ class Statistics(Program):
             np.concatenate([high for _, high in bounds]),
             all(table.whole for table in self.settings.tables),
         )
-
-    def _release(self, message: Message, number: int) -> int:
-        release = float(expected(message, "release", (), number))
-        if not 0 <= release <= 1e6 or release != int(release):
-            raise FixRecording(f"round {number}: 'release' is {release:g}, which counts nothing")
-        return int(release)
-
-    def _held(self, records: int, release: int) -> int:
-        """How many of a client's records are in a release."""
-        return max(records - self.settings.joining + min(release, self.settings.joining), 0)
 
     def _cells(self, table: Table, records: Records) -> NDArray[np.int64]:
         """The cell that each record falls into."""
@@ -301,10 +287,8 @@ class Statistics(Program):
             high = np.where(told > 0, high, 0)
         return np.where(hidden, int(self.settings.zeros), low), np.where(hidden, least - 1, high)
 
-    def _candidate_adds(self, one: Exchange, table: Table, candidates: Candidates) -> Array:
-        """`_adds` under each candidate (K, m, R), nothing for records that have not joined."""
-        number = self._release(one.sent, one.number)
-        there = self._held(candidates.records, number)
+    def _candidate_adds(self, table: Table, candidates: Candidates) -> Array:
+        """`_adds` under each candidate (K, m, R), nothing where it is not among the records."""
         made = [
             None if records is None else self._adds(table, records) * self._share(records)
             for records in candidates.tables
@@ -314,14 +298,14 @@ class Statistics(Program):
         features = np.zeros((len(made), candidates.records, width))
         for k, adds in enumerate(made):
             if adds is not None:
-                features[k, :there] = adds[:there]
+                features[k] = adds
         return features
 
     def _equations(
         self, one: Exchange, place: int, table: Table, candidates: Candidates
     ) -> tuple[Array, Array, Array]:
         """Features (K, m, R), totals and noise (R,) of one table of one release."""
-        features = self._candidate_adds(one, table, candidates)
+        features = self._candidate_adds(table, candidates)
         if self.settings.noise:
             rows = features.shape[2]
             numbers = expected(one.returned, f"{place}.numbers", (rows,), one.number)
@@ -341,7 +325,7 @@ class Statistics(Program):
         shown = expected(told, f"{place}.shown", (cells,), one.number) > 0.5
         if table.kind == "sum":
             return features * shown, numbers * shown, np.full(rows, digit)
-        inside = self._candidate_adds(one, Table(by=table.by), candidates) * shown
+        inside = self._candidate_adds(Table(by=table.by), candidates) * shown
         behind = inside.max(axis=0).sum(axis=0)  # at most so many records in each cell
         sums, squares = features[..., :cells], features[..., cells:]
         mean = numbers[:cells]
