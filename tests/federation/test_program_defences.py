@@ -89,8 +89,6 @@ def test_counts_of_everybody_are_whole_and_certified(tmp_path):
     [
         (NEWTON, {"name": "clip", "norm": 1.0}, "'clip' is about networks"),
         (NEWTON, {"name": "round_counts", "to": 5}, "does not fit model 'newton'"),
-        ({**NEWTON, "wire": "cholesky"}, {"name": "secure_sum"}, "cannot be added up"),
-        ({**NEWTON, "wire": "cholesky"}, NOISE, "noise is on sums"),
         ({**TABLES, "suppress": 5}, NOISE, "noise is on plain sums"),
         ({**TABLES, "suppress": 5}, {"name": "secure_sum"}, "counts and sums as they are"),
         (TREES, NOISE, "does not fit model 'xgboost'"),

@@ -96,10 +96,9 @@ def test_the_server_steps_to_the_optimum_of_all_records(likelihood):
 
 
 @pytest.mark.parametrize("intercept", [True, False])
-@pytest.mark.parametrize("wire", ["hessian", "cholesky", "inverse"])
 @pytest.mark.parametrize("likelihood", LIKELIHOODS)
-def test_the_measurement_is_exact_at_the_truth_and_only_there(likelihood, wire, intercept):
-    program, records = newton(likelihood, wire=wire, intercept=intercept), records_for(likelihood)
+def test_the_measurement_is_exact_at_the_truth_and_only_there(likelihood, intercept):
+    program, records = newton(likelihood, intercept=intercept), records_for(likelihood)
     measurement, truth = measured(program, records)
     right = measurement.chi2_per_equation(np.eye(2)[truth])
     wrong = truth.copy()
@@ -199,9 +198,6 @@ def test_labels_and_records_that_do_not_fit_are_refused_by_name():
     bad = Records({**records_for("poisson").columns, "y": np.full(40, -1.0)})
     with pytest.raises(FixConfig, match="not negative"):
         newton("poisson").respond({"coefficients": np.zeros(5)}, bad, RNG)
-    program = newton("logistic", wire="cholesky", intercept=False)
-    with pytest.raises(FixConfig, match="do not determine the model"):
-        program.respond(program.first(), records_for("logistic", 3), RNG)
 
 
 def newton_with_numbers():
@@ -217,11 +213,10 @@ def newton_with_numbers():
         {"gradient": np.zeros(4)},
         {"gradient": np.zeros(5), "hessian": np.zeros(4)},
         {"gradient": np.zeros(5), "hessian": np.full(15, np.nan)},
-        {"gradient": np.zeros(5), "hessian": np.zeros(15)},  # said to be an inverse
     ],
 )
 def test_messages_of_another_program_are_refused_in_a_line(returned):
-    program, records = newton("logistic", wire="inverse"), records_for("logistic")
+    program, records = newton("logistic"), records_for("logistic")
     tables = (records, records)
     with pytest.raises(FixRecording) as refused:
         program.measure([Exchange(4, program.first(), returned)], Candidates(tables))

@@ -23,7 +23,7 @@ from pydantic import Field, model_validator
 from scipy import linalg, special
 
 from overheard.decoding.measurement import Measurement
-from overheard.errors import FixConfig, FixRecording
+from overheard.errors import FixConfig
 from overheard.programs.program import (
     Candidates,
     Exchange,
@@ -76,10 +76,8 @@ FAMILIES: dict[str, Family] = {
 
 class NewtonSettings(SummedSettings):
     """``likelihood`` of the labels, ``ridge`` (half of it times the squared coefficients is added
-    to the loss by the server), an ``intercept`` (after the inputs, "first", or none), and what
-    stands for the Hessian on the ``wire``: itself, its Cholesky factor (lower) or its inverse,
-    which only a client whose records determine the model has; ``step``: what the server multiplies
-    Newton's step with.
+    to the loss by the server), an ``intercept`` (after the inputs, "first", or none), and
+    ``step``: what the server multiplies Newton's step with.
 
     The arrays are coefficients, gradient and hessian. A Hessian may be its upper triangle or the
     whole matrix, a vector a matrix of one column. Under ``noise`` the server raises what is small
@@ -89,14 +87,7 @@ class NewtonSettings(SummedSettings):
     likelihood: Literal["linear", "logistic", "poisson", "gamma"] = "logistic"
     ridge: float = Field(default=0.0, ge=0)
     intercept: bool | Literal["first"] = True
-    wire: Literal["hessian", "cholesky", "inverse"] = "hessian"
     step: float = Field(default=1.0, gt=0, le=1)
-
-    @model_validator(mode="after")
-    def _noise_on_sums(self) -> Self:
-        if self.noise and self.wire != "hessian":
-            raise ValueError(f"noise is on sums, and a {self.wire} is none: send the Hessian")
-        return self
 
 
 class Newton(Program):
@@ -144,19 +135,13 @@ class Newton(Program):
         inputs, labels = self._design(records)
         slope, weight = self._factors(inputs, labels, coefficients)
         hessian = inputs.T @ (inputs * weight[:, None])
-        answer = {
-            "gradient": inputs.T @ slope,
-            "hessian": self._on_the_wire(hessian)[_upper(self.size)],
-        }
+        answer = {"gradient": inputs.T @ slope, "hessian": hessian[_upper(self.size)]}
         if self.settings.noise:
             sd = self.settings.noise_sd
             return {name: array + rng.normal(0.0, sd, len(array)) for name, array in answer.items()}
         return answer
 
     def summed(self, clients: int) -> Program:
-        if self.settings.wire != "hessian":
-            words = f"a {self.settings.wire} cannot be added up; send the Hessian"
-            raise FixConfig(f"model 'newton': {words}")
         return self.model_copy(update={"settings": self.settings.of_sum(clients)})
 
     def following(self, sent: Message, returned: Mapping[str, Message]) -> Message:
@@ -164,7 +149,8 @@ class Newton(Program):
         gradient, hessian = np.zeros(self.size), np.zeros((self.size, self.size))
         for one in returned.values():
             gradient += self._vector(one, "gradient", 0)
-            hessian += self._off_the_wire(self._triangle(one, 0), 0)[0]
+            hessian[_upper(self.size)] += self._triangle(one, 0)
+        hessian += np.triu(hessian, 1).T
         if self.settings.noise:
             # nearly what the eigenvalues of a symmetric matrix of independent noise reach
             noisy = 2 * self.settings.noise_sd * np.sqrt(self.size * len(returned))
@@ -197,22 +183,17 @@ class Newton(Program):
         designs = [None if table is None else self._design(table) for table in tables]
         features = np.zeros((len(tables), candidates.records, rows * len(heard)))
         total, noise = np.zeros((2, rows * len(heard)))
-        upper = _upper(d)
         for place, one in enumerate(heard):
             coefficients = self._vector(one.sent, "coefficients", one.number)
             at = slice(place * rows, (place + 1) * rows)
-            wired = self._triangle(one.returned, one.number)
-            hessian, rounding = self._off_the_wire(wired, one.number)
             gradient = self._vector(one.returned, "gradient", one.number)
-            total[at] = np.concatenate([gradient, hessian[upper]])
-            noise[at] = np.concatenate([np.zeros(d), rounding[upper]])
-            noise[at] = np.hypot(noise[at], self.settings.blur)
+            total[at] = np.concatenate([gradient, self._triangle(one.returned, one.number)])
             for number, design in enumerate(designs):
                 if design is not None:
                     features[number, :, at] = self._terms(*design, coefficients)
             # who scales a column that never varies is left with rounding errors in place of zeros
             most = np.abs(features[:, :, at]).max(axis=0).sum(axis=0).max()
-            noise[at] = np.maximum(noise[at], np.finfo(np.float64).eps * most)
+            noise[at] = max(self.settings.blur, np.finfo(np.float64).eps * most)
         return measured(features, total, noise)
 
     def distance(self, returned: Message, repeated: Message) -> float:
@@ -230,7 +211,7 @@ class Newton(Program):
         return expected(message, ours, shape, number).reshape(-1)
 
     def _triangle(self, message: Message, number: int) -> Array:
-        """The upper triangle of what stands for the Hessian, row by row."""
+        """The upper triangle of the Hessian, row by row."""
         d, name = self.size, "hessian"
         if message.get(name, np.zeros(0)).shape == (d, d):
             return expected(message, name, (d, d), number)[_upper(d)]
@@ -270,42 +251,6 @@ class Newton(Program):
             [inputs * slope[:, None], inputs[:, first] * inputs[:, second] * weight[:, None]],
             axis=1,
         )
-
-    def _on_the_wire(self, hessian: Array) -> Array:
-        if self.settings.wire == "hessian":
-            return hessian
-        try:
-            factor = linalg.cholesky(hessian, lower=True)
-        except linalg.LinAlgError:
-            raise FixConfig(
-                f"model 'newton': a client's records do not determine the model, so its Hessian "
-                f"has no {self.settings.wire}; send the Hessian itself, or drop columns"
-            ) from None
-        if self.settings.wire == "cholesky":
-            return np.asarray(factor.T)
-        return np.asarray(linalg.cho_solve((factor, True), np.eye(len(hessian))))
-
-    def _off_the_wire(self, wired: Array, number: int) -> tuple[Array, Array]:
-        """The Hessian that a message tells, and the standard deviation of its rounding beyond that
-        of a sum, both (d, d)."""
-        upper = np.zeros((self.size, self.size))
-        upper[_upper(self.size)] = wired
-        eps = float(np.finfo(np.float64).eps)
-        if self.settings.wire == "cholesky":
-            sizes = np.abs(upper)
-            return upper.T @ upper, 4 * eps * (sizes.T @ sizes)
-        whole = upper + np.triu(upper, 1).T
-        if self.settings.wire == "hessian":
-            return whole, np.zeros_like(whole)
-        try:
-            hessian = linalg.inv(whole)
-        except (linalg.LinAlgError, ValueError):
-            raise FixRecording(
-                f"round {number}: 'hessian' is said to be an inverse and has none; the description "
-                "is wrong"
-            ) from None
-        size = np.abs(hessian)
-        return hessian, 4 * eps * (size @ np.abs(whole) @ size)
 
 
 def _upper(size: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
