@@ -74,7 +74,7 @@ QUICK := $(QUICK_DECODING) $(addprefix tests/, \
 	attacks/test_equations.py attacks/attribute/test_searches.py \
 	attacks/membership/test_bad_pools.py attacks/label/test_labels.py benchmarks/test_frame.py \
 	data/test_dataset.py data/test_file.py data/test_source.py data/test_leaf_synthetic.py \
-	docs/test_citations.py docs/test_papers_pages.py \
+	docs/test_citations.py \
 	$(addprefix evaluation/test_,baselines.py bounds.py evidence.py hits.py intervals.py resume.py \
 	metrics.py paired.py promised.py replay.py scoring.py) \
 	federation/test_config.py federation/test_plan.py foreign guard/test_limits.py \

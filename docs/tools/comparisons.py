@@ -3,18 +3,17 @@
 Attacks that are compared form a `Comparison`: one experiment, one measure, the same cells of it and
 in each the same repetitions for all of them. A cell is one setting and client; where the paper
 prints numbers, the cells are those that it prints. What the committed files do not allow to compare
-so is not shown, and `Shown.missing` says which run would.
+so is not shown.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import sqrt
 from statistics import fmean, stdev
 from typing import Any
 
-from scipy.stats import t
+from papers.common.harness import FEWEST, student
 
 Content = Mapping[str, Any]
 Row = Mapping[str, Any]
@@ -22,9 +21,6 @@ Cell = tuple[str, str]
 MEAN = "mean"
 """The client of a row that is a mean over the others, as the papers print it."""
 OVER_ALL = (MEAN, "median", "all")
-SHARES = ("accuracy", "F1")
-FEWEST = 3
-"""So many numbers have a spread that an interval can be made of."""
 
 
 @dataclass(frozen=True)
@@ -32,8 +28,6 @@ class Comparison:
     """What several attacks are measured on, and by which method's rows each is shown.
 
     ``claims``: False where the paper's numbers are of other data, so that they do not compare.
-    ``run``: the command that measures everything again with the same repetitions for all, where the
-    committed rows do not have them.
     """
 
     experiment: str
@@ -43,103 +37,78 @@ class Comparison:
     setting: str = ""
     client: str = ""
     claims: bool = True
-    run: str = ""
+
+    def rows(self, content: Content, method: str = "") -> list[Row]:
+        """The rows of this measure, setting and client; of one method or of all."""
+        return [
+            row
+            for row in content["rows"]
+            if row["measure"] == self.measure
+            and method in ("", row["method"])
+            and self.setting in ("", row["setting"])
+            and self.client in ("", row["client"])
+        ]
 
 
 @dataclass(frozen=True)
 class Shown:
-    """An attack's numbers; ``missing`` says why there are none."""
+    """An attack's numbers; ``over`` says of how many cells and repetitions they are means."""
 
-    claimed: float | None = None
-    measured: float | None = None
-    low: float | None = None
-    high: float | None = None
-    majority: float | None = None
-    over: str = ""
-    missing: str = ""
+    claimed: float | None
+    measured: float
+    low: float
+    high: float
+    majority: float | None
+    over: str
 
 
-def shown(comparison: Comparison, attack: str, content: Content | None) -> Shown:
-    """The numbers of one attack of a comparison, on the cells and repetitions of all of them."""
-    if content is None:
-        return Shown(missing="nothing is committed")
-    rows = {name: _rows(comparison, name, content) for name in comparison.methods}
-    mine, cells = rows[attack], _cells(comparison, rows, content)
+def shown(comparison: Comparison, attack: str, content: Content) -> Shown | None:
+    """The numbers of one attack of a comparison, on the cells and repetitions of all of them.
+
+    None where it has fewer repetitions than the others, or too few numbers for an interval.
+    """
+    found = {}
+    for name, method in comparison.methods.items():
+        mine = {_cell(row): row for row in comparison.rows(content, method)}
+        if not mine:
+            raise ValueError(f"{comparison.experiment} has no row of {method!r} for {name}")
+        means = {cell: row for cell, row in mine.items() if cell[1] == MEAN}
+        found[name] = means or mine
+    ours = list(dict.fromkeys(cell for mine in found.values() for cell in mine))
+    printed = {_cell(row) for row in comparison.rows(content) if row["claimed"] is not None}
+    if any(client == MEAN for _, client in ours):
+        printed &= set(ours)
+    cells, mine = sorted(printed) or ours, found[attack]
     there = [cell for cell in cells if cell in mine]
-    fewer = [cell for cell in there if mine[cell]["seeds"] < _repetitions(rows, cell)]
-    if fewer:
-        n, most = mine[fewer[0]]["seeds"], _repetitions(rows, fewer[0])
-        return Shown(missing=f"{n} of the {most} repetitions that the others have")
-    span = interval([mine[cell] for cell in there], _parts(comparison, attack, there, content))
+    for cell in there:
+        repetitions = [rows[cell]["seeds"] for rows in found.values() if cell in rows]
+        if mine[cell]["seeds"] < max(repetitions):
+            return None
+    parts = [
+        row
+        for row in comparison.rows(content, comparison.methods[attack])
+        if (row["setting"], MEAN) in there and row["client"] not in OVER_ALL
+    ]
+    rows = [mine[cell] for cell in there]
+    span = interval(rows, parts)
     if span is None:
-        return Shown(missing=f"an interval cannot be made of {len(there)} number(s)")
-    claimed = [mine[c]["claimed"] for c in there] if comparison.claims else []
-    majority = [mine[cell]["majority"] for cell in there]
+        return None
+    claimed = [row["claimed"] for row in rows if comparison.claims]
+    majority = [row["majority"] for row in rows]
+    seeds = sorted({row["seeds"] for row in rows})
+    times = f"{seeds[0]} to {seeds[-1]}" if seeds[1:] else f"{seeds[0]}"
+    refused = f", none in {len(cells) - len(there)} more" if len(there) < len(cells) else ""
     return Shown(
         fmean(claimed) if claimed and None not in claimed else None,
-        fmean(mine[cell]["measured"] for cell in there),
+        fmean(row["measured"] for row in rows),
         *span,
         None if None in majority else fmean(majority),
-        _over(cells, there, mine, _parts(comparison, attack, there, content)),
+        f"{len(parts) or len(there)} × {times}{refused}",
     )
 
 
-def _rows(comparison: Comparison, attack: str, content: Content) -> dict[Cell, Row]:
-    """An attack's rows by cell; where there are means over clients, these alone."""
-    method = comparison.methods[attack]
-    found = {
-        (row["setting"], row["client"]): row
-        for row in content["rows"]
-        if (row["method"], row["measure"]) == (method, comparison.measure)
-        and comparison.setting in ("", row["setting"])
-        and comparison.client in ("", row["client"])
-    }
-    if not found:
-        raise ValueError(
-            f"{comparison.experiment} has no row of {method!r} for {attack}; mend "
-            "docs/tools/comparisons.py"
-        )
-    means = {cell: row for cell, row in found.items() if cell[1] == MEAN}
-    return means or found
-
-
-def _cells(
-    comparison: Comparison, rows: Mapping[str, Mapping[Cell, Row]], content: Content
-) -> list[Cell]:
-    """The cells that the paper prints for any method of the experiment; if none, all of ours."""
-    ours = list(dict.fromkeys(cell for mine in rows.values() for cell in mine))
-    printed = {
-        (row["setting"], row["client"])
-        for row in content["rows"]
-        if row["claimed"] is not None and row["measure"] == comparison.measure
-    }
-    wanted = {
-        cell
-        for cell in printed
-        if comparison.setting in ("", cell[0]) and comparison.client in ("", cell[1])
-    }
-    if any(cell[1] == MEAN for cell in ours):
-        return [cell for cell in ours if cell in wanted] or ours
-    return sorted(wanted) or ours
-
-
-def _repetitions(rows: Mapping[str, Mapping[Cell, Row]], cell: Cell) -> int:
-    return max(mine[cell]["seeds"] for mine in rows.values() if cell in mine)
-
-
-def _parts(
-    comparison: Comparison, attack: str, cells: Sequence[Cell], content: Content
-) -> list[Row]:
-    """The rows that the means are means of: every client in the same settings."""
-    method = comparison.methods[attack]
-    settings = {setting for setting, client in cells if client == MEAN}
-    return [
-        row
-        for row in content["rows"]
-        if (row["method"], row["measure"]) == (method, comparison.measure)
-        and row["setting"] in settings
-        and row["client"] not in OVER_ALL
-    ]
+def _cell(row: Row) -> Cell:
+    return row["setting"], row["client"]
 
 
 def interval(rows: Sequence[Row], parts: Sequence[Row] = ()) -> tuple[float, float] | None:
@@ -151,51 +120,33 @@ def interval(rows: Sequence[Row], parts: Sequence[Row] = ()) -> tuple[float, flo
     over the rows: how clients differ, and no other doubt.
     """
     each = list(parts or rows)
-    if not each:
-        return None
-    measure = each[0]["measure"]
     repeated = [row.get("repetitions") or () for row in each]
     if len({len(values) for values in repeated}) == 1 and len(repeated[0]) >= FEWEST:
         means = [fmean(values) for values in zip(*repeated, strict=True)]
         if stdev(means) > 0:
-            return student(means, measure)
-    if all(row["low"] is not None and row["high"] is not None for row in each):
+            return student(means, each[0]["measure"])
+    if each and all(row["low"] is not None and row["high"] is not None for row in each):
         return fmean(row["low"] for row in each), fmean(row["high"] for row in each)
     if len(each) >= FEWEST:
-        return student([row["measured"] for row in each], measure)
+        return student([row["measured"] for row in each], each[0]["measure"])
     return None
 
 
-def student(values: Sequence[float], measure: str) -> tuple[float, float]:
-    """Student's 95% interval of a mean; it ends where the measure does."""
-    mean, n = fmean(values), len(values)
-    reach = float(t.ppf(0.975, n - 1)) * stdev(values) / sqrt(n)
-    most = 1.0 if any(share in measure for share in SHARES) else float("inf")
-    return max(mean - reach, 0.0), min(mean + reach, most)
+def _same(*names: str) -> dict[str, str]:
+    """Methods that are called as the attacks are."""
+    return dict(zip(names, names, strict=True))
 
 
-def _over(
-    cells: Sequence[Cell], there: Sequence[Cell], mine: Mapping[Cell, Row], parts: Sequence[Row]
-) -> str:
-    """Over how much it is a mean, and where the attack gave no answer."""
-    seeds = sorted({mine[cell]["seeds"] for cell in there})
-    count = len(parts) or len(there)
-    times = f"{seeds[0]}" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
-    refused = f", none in {len(cells) - len(there)} more" if len(there) < len(cells) else ""
-    return f"{count} × {times}{refused}"
-
-
+F1_AT_50 = {"measure": "F1", "client": "round 50"}
 COMPARISONS = (
     Comparison(
         "driouich2022-table1-adult",
         "Adult, sex",
         {
-            "max_entropy": "max_entropy",
+            **_same("max_entropy", "l2_lbfgs", "gumbel"),
             "model_based_local": "local",
             "model_based_last_returned": "last returned",
             "model_based_global": "global",
-            "l2_lbfgs": "l2_lbfgs",
-            "gumbel": "gumbel",
         },
     ),
     Comparison(
@@ -208,74 +159,40 @@ COMPARISONS = (
     Comparison(
         "lyu2021-table3",
         "Location-30, c069",
-        {
-            "cos_matching": "cos_matching",
-            "statistics": "statistics",
-            "public_model": "public1000",
-            "random": "random",
-        },
+        {**_same("cos_matching", "statistics", "random"), "public_model": "public1000"},
         setting="location30, c069",
-        run="overheard reproduce lyu2021-table3 --seeds 3",
     ),
-    Comparison(
-        "lyu2021-labels",
-        "labels unknown",
-        {"joint_decode": "joint_decode"},
-    ),
+    Comparison("lyu2021-labels", "labels unknown", _same("joint_decode")),
     Comparison(
         "lyu2021-table11",
         "Location-30, membership",
-        {"gradient_variance_gmm": "gmm", "candidate_decode": "candidate_decode"},
+        {"gradient_variance_gmm": "gmm", **_same("candidate_decode")},
     ),
     Comparison(
         "xu2021-table1",
         "LEAF synthetic",
-        {
-            name: name for name in ("structured", "learned_map", "last_returned", "global_model")
-        },
+        _same("structured", "learned_map", "last_returned", "global_model"),
         measure="local accuracy",
-        run="overheard reproduce xu2021-table1 --seeds 5",
     ),
     Comparison(
         "leprovost2023-fig1",
         "wages, error",
-        {
-            name: name
-            for name in (
-                "bayes_groups",
-                "group_means_pinv",
-                "group_means_tikhonov",
-                "naive",
-                "auxiliary_mean",
-            )
-        },
+        _same(
+            "bayes_groups", "group_means_pinv", "group_means_tikhonov", "naive", "auxiliary_mean"
+        ),
         measure="median absolute error of group means",
         setting="epoch 5",
     ),
     Comparison(
         "kerkouche2023-fig3, fashion-10-full",
         "who holds one record, F1 at round 50",
-        {
-            "gradient_disaggregation": "BASELINE",
-            "ols": "OLS",
-            "ridge": "REG",
-            "prolin": "PROLIN",
-        },
-        measure="F1",
-        client="round 50",
-        run="overheard reproduce kerkouche2023-fig3 --seeds 3 --dataset fashion --size 10 "
-        "--rounds 100 --shadows 12000",
+        {"gradient_disaggregation": "BASELINE", "ols": "OLS", "ridge": "REG", "prolin": "PROLIN"},
+        **F1_AT_50,
     ),
     Comparison(
         "kerkouche2023-fig3, fashion-10",
         "who holds each of 12 records, F1 at round 50",
-        {"matched_filter": "matched_filter"},
-        measure="F1",
-        client="round 50",
+        _same("matched_filter"),
+        **F1_AT_50,
     ),
-)  # fmt: skip
-
-
-def comparison_of(attack: str) -> Comparison | None:
-    """The comparison in which an attack is shown."""
-    return next((c for c in COMPARISONS if attack in c.methods), None)
+)

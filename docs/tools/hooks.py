@@ -14,7 +14,6 @@ from mkdocs.structure.files import File
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import screenshots
-import speeds
 import tables
 
 import overheard
@@ -68,10 +67,8 @@ def on_pre_build(config: Any) -> None:
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """The demo's report is part of the site, and so are the pictures of the growth curves."""
+    """The demo's report is part of the site."""
     files.append(File.generated(config, "assets/demo/report.html", content=screenshots.demo_page()))
-    for place, picture in speeds.pictures().items():
-        files.append(File.generated(config, place, content=picture))
     return files
 
 

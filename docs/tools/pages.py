@@ -1,6 +1,6 @@
-"""Commands and code of a Markdown file, in order, with what its author says about running them.
+"""What a Markdown file holds: its commands and code, in order, and tables.
 
-A comment before a block says how it is tried; without one it is simply run:
+A comment before a block of code says how it is tried; without one it is simply run:
 
 - ``<!-- test: exit 1 -->``: it is expected to end with this code;
 - ``<!-- test: parse -->``: it needs data or takes long; command, options and arguments are checked;
@@ -12,6 +12,7 @@ A comment before a block says how it is tried; without one it is simply run:
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,3 +47,10 @@ def blocks(page: str) -> list[Block]:
             Block(match["language"], match["title"] or "", body + "\n", match["how"] or "")
         )
     return found
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table in Markdown."""
+    cells = [heads, ["---"] * len(heads), *rows]
+    safe = [[cell.replace("|", "\\|") for cell in row] for row in cells]
+    return "\n".join(f"| {' | '.join(row)} |" for row in safe)

@@ -33,6 +33,8 @@ GIVEN = "probability given"
 """Measure of what an attack said, in a row before that of what was so (reliability)."""
 SHARES = ("accuracy", "F1", "Brier score")
 """Measures, or parts of their names, that lie between 0 and 1."""
+FEWEST = 3
+"""So many numbers have a spread that an interval can be made of."""
 
 
 @contextmanager
@@ -143,29 +145,32 @@ def mean_row(
     majority: float | None = None,
     seconds: float | None = None,
 ) -> Row:
-    """The mean over repetitions; with three or more, the Student-t interval of the mean.
+    """The mean over repetitions; with three or more, the Student-t interval of the mean."""
+    low, high = student(values, measure) if len(values) >= FEWEST else (None, None)
+    return Row(
+        setting=setting,
+        client=client,
+        method=method,
+        measure=measure,
+        measured=float(np.mean(values)),
+        low=low,
+        high=high,
+        claimed=claimed,
+        majority=majority,
+        seconds=seconds,
+        seeds=len(values),
+        repetitions=tuple(map(float, values)),
+    )
+
+
+def student(values: Sequence[float], measure: str) -> tuple[float, float]:
+    """Student's 95% interval of a mean.
 
     It ends where the measure does: nothing here is negative, and a share is not above 1.
     """
     from scipy.stats import t
 
     mean, n = float(np.mean(values)), len(values)
-    low = high = None
-    if n >= 3:
-        reach = float(t.ppf(0.975, n - 1) * np.std(values, ddof=1) / np.sqrt(n))
-        most = 1.0 if any(share in measure for share in SHARES) else np.inf
-        low, high = min(max(mean - reach, 0.0), mean), max(min(mean + reach, most), mean)
-    return Row(
-        setting=setting,
-        client=client,
-        method=method,
-        measure=measure,
-        measured=mean,
-        low=low,
-        high=high,
-        claimed=claimed,
-        majority=majority,
-        seconds=seconds,
-        seeds=n,
-        repetitions=tuple(map(float, values)),
-    )
+    reach = float(t.ppf(0.975, n - 1) * np.std(values, ddof=1) / np.sqrt(n))
+    most = 1.0 if any(share in measure for share in SHARES) else np.inf
+    return min(max(mean - reach, 0.0), mean), max(min(mean + reach, most), mean)

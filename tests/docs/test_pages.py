@@ -146,10 +146,7 @@ def test_pictures_and_links_to_files_exist() -> None:
         for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text):
             if target == "assets/demo/report.html":  # made by the build
                 continue
-            place = (ROOT / page).parent / target
-            if target.startswith("assets/benchmarks/"):  # put there by the build
-                place = ROOT / "benchmarks" / Path(target).name
-            assert place.exists(), (page, target)
+            assert ((ROOT / page).parent / target).exists(), (page, target)
 
 
 def test_the_workflow_in_the_docs_is_yaml_with_known_commands() -> None:
