@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, Literal
 
 import numpy as np
-from federations import CUTS, generated_people, with_strangers
+from federations import CUTS, STATISTICS, generated_people, with_strangers
 
 from overheard.data.dataset import Dataset
 from overheard.programs.records import Records
@@ -20,7 +20,6 @@ from overheard.transcript.knowledge import BatchOrder
 from overheard.transcript.threat import SECURE_SERVER, SERVER, Threat
 
 Settings = Mapping[str, Any]
-NOTHING: Settings = {}
 
 
 @dataclass(frozen=True)
@@ -84,13 +83,12 @@ def wrong_labels(dataset: Dataset) -> Dataset:
     return _with(dataset, y=np.where(some, 1 - dataset.records["y"], dataset.records["y"]))
 
 
-LINEAR, LOGISTIC, MLP = {"name": "linear"}, {"name": "logistic"}, {"name": "mlp", "hidden": [12]}
-LARGER, TANH = {"name": "mlp", "hidden": [32, 16]}, {**MLP, "activation": "tanh"}
-MODULE = {"name": "module", "factory": "tests.envelope.cases:normalised"}
+LINEAR, LOGISTIC = {"name": "linear"}, {"name": "logistic"}
+MLP, LARGER = {"name": "mlp", "hidden": [12]}, {"name": "mlp", "hidden": [32, 16]}
 NEWTON = {"name": "newton", "likelihood": "logistic"}
 TREES = {"name": "xgboost", "objective": "reg:squarederror", "max_depth": 4}
+MODULE = {"name": "module", "factory": "tests.envelope.cases:normalised"}
 COUNTS = {"name": "statistics", "tables": [{"by": ["s", "x0", "x1"]}], "bins": CUTS}
-SUMS = {**COUNTS, "tables": [*COUNTS["tables"], {"kind": "sum", "of": "x2", "by": ["s"]}]}
 PROGRAMS = ("newton", "xgboost", "statistics")
 
 ONCE, MANY, HALF = {"rounds": 1}, {"rounds": 20}, {"rounds": 20, "participation": 0.5}
@@ -107,7 +105,7 @@ MEMBERS = ("candidate_decode", "gradient_variance_gmm", "coin")
 MODELS = ("exact_linear", "structured", "last_returned")
 GROUPS = ("auxiliary_mean", "bayes_groups", "group_means_pinv", "group_means_tikhonov")
 STRANGER = ("model_based_linear", "model_based_last_returned", "public_model")
-PROPERTY = ("prolin", "gradient_disaggregation", "ridge", "ols")
+PROPERTY = ("prolin", "ridge", "gradient_disaggregation", "ols")
 KNOWN_ORDER = SERVER.granting(BatchOrder)
 POOL, LABEL, THREE = (
     {"membership": 20},
@@ -122,21 +120,16 @@ NOISY_BATCHES = "declared noise with mini-batches is called a wrong recipe"
 
 
 def case(
-    family: str,
-    model: Settings,
-    attacks: tuple[str, ...] = DECODE,
-    asks: str = "s",
-    people: Settings = NOTHING,
-    training: Settings = NOTHING,
-    **more: Any,
+    family: str, model: Settings, attacks: tuple[str, ...] = DECODE, asks: str = "s", **given: Any
 ) -> Case:
-    """Generated people who train a network, or run a program; more of the config may be given."""
+    """Generated people who train a network, or run a program. ``given``: more of them, of the parts
+    of the config, and of the case."""
     rate = {} if model["name"] in PROGRAMS else {"learning_rate": 0.5 if model is LOGISTIC else 0.1}
     usual = {"clients": 3, "people": 40, "columns": 3, "classify": model in (LOGISTIC, NEWTON)}
-    parts = {name: more.pop(name) for name in ("audit", "defence") if name in more}
-    config = {"data": {"source": "file"}, "model": model,
-              "training": {"rounds": 3, **rate, **training}, **parts}  # fmt: skip
-    return Case(family, asks, attacks, config, {**usual, **people}, **more)
+    config = {name: given.pop(name) for name in ("audit", "defence") if name in given}
+    config |= {"data": {"source": "file"}, "model": model}
+    config["training"] = {"rounds": 3, **rate, **given.pop("training", {})}
+    return Case(family, asks, attacks, config, usual | given.pop("people", {}), **given)
 
 
 def summed(**training: Any) -> dict[str, Any]:
@@ -152,7 +145,7 @@ def prop(kind: str, positives: int = 3) -> dict[str, Any]:
     """Images of digits and secure aggregation: who of the clients has the property?"""
     options = {"clients": 10, "records": 8, "auxiliary": 300}
     return {"data": {"source": "digits_images", "options": options}, "model": LOGISTIC,
-            "training": {"rounds": 40, "learning_rate": 0.01, "participation": 0.4},
+            "training": {"rounds": 20, "learning_rate": 0.01, "participation": 0.4},
             "property": {"kind": kind, "positives": positives}, "defence": SECURE}  # fmt: skip
 
 
@@ -175,7 +168,7 @@ ladder = partial(case, "ladder", how="ladder", change=with_strangers)
 trees = partial(case, "trees", TREES, people={"clients": 2, "people": 60}, training={"rounds": 10})
 newton = partial(case, "newton", NEWTON, training={"rounds": 6})
 tables = partial(case, "statistics", attacks=TABLES, people={"people": 80}, training=ONCE)
-detect = partial(Case, "detect", attacks=PROPERTY, threat=SECURE_SERVER)
+detect = partial(Case, "detect", threat=SECURE_SERVER, seeds=4)
 models = partial(case, "local models", LINEAR, asks="local_model")
 labels = partial(case, "labels", asks="label", audit=LABEL, training={**ONCE, **SGD})
 defended = partial(case, "defended", MLP)
@@ -184,7 +177,7 @@ null = partial(
     case, "null", MLP, ("max_entropy", "model_based_global", "statistics"), how="verdict"
 )
 DOUBLED = audited(training={**BATCHES, "learning_rate": 0.2})
-rand = partial(Case, "real people", attacks=DECODE, config=RAND, seeds=1)
+rand = partial(Case, "real people", attacks=DECODE, config=RAND, seeds=3)
 
 CASES: dict[str, Case] = {
     "linear": linear(ATTRIBUTE, training={"rounds": 8}, quick=True),
@@ -203,7 +196,7 @@ CASES: dict[str, Case] = {
     "logistic, epochs": logistic(training=EPOCHS),
     "logistic, batches": logistic(training=BATCHES),
     "network": network(ATTRIBUTE, quick=True),
-    "network, tanh": case("network", TANH, quick=True),
+    "network, tanh": case("network", {**MLP, "activation": "tanh"}, quick=True),
     "network, gradients": network(("max_entropy", "partial_decode"), training=SGD),
     "network, wide numbers": network(training={"wire": "float64"}),
     "network, epochs": network(training=EPOCHS, quick=True),
@@ -244,12 +237,13 @@ CASES: dict[str, Case] = {
     "newton, members": newton(("linear_membership",), "membership.s", audit=POOL),
     "newton, sums": newton(("linear_sum",), people=FEW, defence=SECURE, threat=SECURE_SERVER),
     "statistics: counts": tables(COUNTS, quick=True),
-    "statistics: counts and sums": tables(SUMS),
+    "statistics: counts and sums": tables(STATISTICS),
     "statistics: no small cells": tables(COUNTS, defence=[{"name": "suppress_cells", "below": 3}]),
-    "detect: membership": detect("property.membership", config=prop("membership"), quick=True),
-    "detect: inversion": detect("property.poisoning", config=prop("inversion")),
-    "detect: ascent": detect("property.poisoning", config=prop("ascent")),
-    "detect: nobody": detect("property.membership", config=prop("membership", 0)),
+    "detect: membership": detect("property.membership", PROPERTY, prop("membership"), quick=True),
+    "detect: inversion": detect("property.poisoning", PROPERTY, prop("inversion")),
+    "detect: ascent": detect("property.poisoning", PROPERTY, prop("ascent")),
+    "detect: nobody": detect(
+        "property.membership", PROPERTY[:2], prop("membership", 0), seeds=10),
     "models": models(MODELS, training=HALF, quick=True),
     "models, gradients": models(MODELS, training={**HALF, **SGD}),
     "models, batches": models(("structured",), training={**MANY, **BATCHES}),

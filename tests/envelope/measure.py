@@ -13,9 +13,9 @@ An answer (an attack on a case, over all its seeds) is within the envelope if
   near that, it is at most `WORSE` farther than it was;
 - the share of records that are certain (p > .99) and wrong, in answers that are not flagged, is not
   above the recorded one by more than two standard errors, as above;
-- what marks an answer (a flag, a refusal; in audits a verdict of exposed, and a warning that the
-  recipe does not fit or that nothing was measured) comes in every seed if it did in every seed, and
-  in none if it did in none. Its words are free.
+- what marks an answer comes in every seed if it did in every seed, and in none if it did in none;
+  its words are free. Marks are a flag and a refusal; in audits a verdict of exposed, a client whose
+  messages do not fit the recipe, and a warning: such a client, or that nothing was measured.
 
 Processor time is not compared by tests, but by the command: at most `SLOWER` times the recorded.
 """
@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from federations import quick
+from quick_attacks import attack_named
 from safetensors.numpy import load_file
 
 import overheard
@@ -47,7 +47,7 @@ from tests.envelope.cases import MODULE, Case
 
 KEPT = Path(__file__).with_name("envelope.json")
 CALIBRATED, WORSE, CERTAIN, LEAST, SLOWER = 0.05, 0.02, 0.99, 1e-3, 1.5
-MARKS = ("flag", "refused", "exposed", "warned")
+MARKS = ("flag", "refused", "exposed", "unfit", "warned")
 RUNGS = ("half", "registry", "demographics", "schema")
 Row = dict[str, Any]
 """One answer at one seed: its ``marks``, and the mean ``score`` of ``n`` units. Of a share of
@@ -85,7 +85,7 @@ def attacked(case: Case, recording: overheard.Recording, seed: int) -> dict[str,
     answers = answers_in(recording, target)
     scorer = scorer_of(told, recording.truth(), target, view, seed, answers)
     rows: dict[str, Row] = {}
-    for attack in map(quick, case.attacks):
+    for attack in map(attack_named, case.attacks):
         try:
             guess = overheard.launch(attack, view, seed)
         except OverheardError:
@@ -123,25 +123,30 @@ def judged(case: Case, recording: overheard.Recording, seed: int) -> dict[str, R
     options = overheard.AuditOptions(seed, rounds=False, coverage=False)
     audit = overheard.audit(recording, case.threat, case.attacks, (), [case.asks], options)
     levels = {verdict.level.name for verdict in verdicts(audit)}
-    warned = bool(unfit_clients(audit)) or "not measured" in levels
-    return {"audit": {"marks": ["exposed"] * ("exposed" in levels) + ["warned"] * warned}}
+    unfit = bool(unfit_clients(audit))
+    said = {"exposed": "exposed" in levels, "unfit": unfit}
+    said["warned"] = unfit or "not measured" in levels
+    return {"audit": {"marks": [mark for mark, given in said.items() if given]}}
 
 
 RUN = {"attack": attacked, "ladder": climbed, "verdict": judged}
 
 
 def measured(case: Case) -> Row:
-    """All seeds of a case: digests of the messages, answers by attack, processor seconds."""
-    messages, answers, began = [], [], time.process_time()
+    """All seeds of a case: digests of the messages, answers by attack, and the processor seconds
+    of a seed, the median (so that imports, of which the first one pays, do not count)."""
+    messages, answers, seconds = [], [], []
     for seed in range(case.seeds):
         with tempfile.TemporaryDirectory() as folder:
+            began = time.process_time()
             recording = made(case, seed, Path(folder) / "run")
             messages.append(digest(recording))
             answers.append(RUN[case.how](case, recording, seed))
+            seconds.append(time.process_time() - began)
     return {
         # XGBoost writes its version into its models
         "messages": [] if case.family == "trees" else messages,
-        "seconds": round(time.process_time() - began, 2),
+        "seconds": round(float(np.median(seconds)), 3),
         "answers": {name: [one[name] for one in answers] for name in answers[0]},
     }
 
