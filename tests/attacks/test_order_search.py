@@ -52,7 +52,7 @@ def granted(recording: Recording) -> Any:
     ids=str,
 )
 def test_a_known_order_is_as_good_as_none(settings: dict[str, Any], federate: Federate) -> None:
-    shuffle = {"seed": 4_000_000_000, "source": "numpy", "restart": "epoch_number"}
+    shuffle = {"seed": 4_000_000_000, "source": "numpy", "restart": "round"}
     recording = federate(NETWORK, **SMALL, batch_size=8, shuffle=shuffle, **settings)
     view = granted(recording)
     guess = launch(MaxEntropy(), view, 0)

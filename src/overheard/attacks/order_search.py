@@ -25,7 +25,7 @@ from overheard.attacks.by_simulation import Answer
 from overheard.attacks.wire import only
 from overheard.programs.course import batches_of
 from overheard.programs.networks import network
-from overheard.programs.orders import Convention, Place, distinct, orders
+from overheard.programs.orders import Convention, Place, orders
 from overheard.programs.recipe import Recipe
 from overheard.programs.rules import rule_of
 from overheard.programs.simulated import Candidates
@@ -178,11 +178,8 @@ def guessed(
     if recipe.clip_norm is not None or not recipe.local_steps(len(prior)):
         return None  # coordinates of a clipped gradient cannot be predicted by themselves
     place = Place(int(link.rounds[0]), recipe.epochs, len(prior), recipe.model.size)
-    every = [
-        Tried(convention, seed)
-        for convention in distinct(order.tried(), place)
-        for seed in order.seeds
-    ]
+    sources = {c.source: c for c in order.tried()}  # to a first message all restarts are one
+    every = [Tried(c, seed) for c in sources.values() for seed in order.seeds]
     first = only(link, np.arange(1))
     screen = Screen((first.sent[0], first.returned[0]), recipe, candidates, prior, rng)
     for tried in ranked(screen, every, place, rng):

@@ -4,12 +4,17 @@ Training code seeds a generator, and the shuffles follow: who knows the seed and
 every order. A convention is a *source* (which generator is drawn from, and how) and a *restart*
 (when it is seeded). The draws are torch's and numpy's own, so that a client of theirs shuffles
 exactly so; the tests run real loaders beside it.
+
+The dozen that is known is what training code does: six ways of shuffling, seeded when the program
+starts or at the beginning of every round. Of one local epoch a seed with the round's or the epoch's
+number added (`DistributedSampler.set_epoch`) is another seed of the same, and so is one that is set
+anew for every epoch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,14 +35,13 @@ torch_after_model: the same, but the model was made in between (dense and convol
 a number a parameter).
 loader_generator: `DataLoader(shuffle=True, generator=...)`, seeded; what is drawn for workers and a
 permutation that is thrown away come out of it too.
-randperm: `torch.randperm` after `torch.manual_seed`, and `DistributedSampler`.
+randperm: `torch.randperm` after `torch.manual_seed`, and an epoch of `DistributedSampler`.
 numpy: `numpy.random.default_rng(seed).permutation` or `shuffle`; legacy: `numpy.random.seed` or
 `RandomState`, and scikit-learn's `shuffle`.
 """
 
-Restart = Literal["run", "round", "epoch", "round_number", "epoch_number"]
-"""When the generator is seeded: once; with the same seed before every round or every epoch; with
-the seed plus the round's number, or plus the epoch's."""
+Restart = Literal["run", "round"]
+"""When the generator is seeded: once, or with the same seed before every round."""
 
 
 class Convention(NamedTuple):
@@ -136,9 +140,6 @@ SOURCES: dict[Source, _Source] = {
 _RESTARTS: dict[Restart, str] = {
     "run": "seeded once",
     "round": "seeded before every round",
-    "epoch": "seeded before every epoch",
-    "round_number": "seeded with the round's number added",
-    "epoch_number": "seeded with the epoch's number added",
 }
 CONVENTIONS: tuple[Convention, ...] = tuple(
     Convention(source, restart) for restart in _RESTARTS for source in SOURCES
@@ -162,32 +163,8 @@ class Place(NamedTuple):
 
 def orders(convention: Convention, seed: int, place: Place) -> Indices:
     """The orders (epochs, records) of a round."""
-    number, epochs, records, size, before = place
     source = SOURCES[convention.source]
-
-    def seeded(start: int) -> Stream:
-        return source.seeded(start % 2**32, size if source.skips else 0)
-
-    match convention.restart:
-        case "run":
-            stream = seeded(seed)
-            made = [stream(records) for _ in range((before + 1) * epochs)][-epochs:]
-        case "round" | "round_number":
-            stream = seeded(seed + (number if convention.restart == "round_number" else 0))
-            made = [stream(records) for _ in range(epochs)]
-        case "epoch":
-            made = [seeded(seed)(records)] * epochs
-        case "epoch_number":
-            made = [seeded(seed + epoch)(records) for epoch in range(epochs)]
-    return np.stack(made)
-
-
-def distinct(conventions: Iterable[Convention], place: Place) -> Iterator[Convention]:
-    """Those that differ in this round: of one epoch of the first round all restarts are one."""
-    seen: set[tuple[Any, ...]] = set()
-    for convention in conventions:
-        shown = orders(convention, 1, place._replace(records=12))
-        key = (convention.source, shown.tobytes())
-        if key not in seen:
-            seen.add(key)
-            yield convention
+    stream = source.seeded(seed, place.size if source.skips else 0)
+    before = place.before if convention.restart == "run" else 0
+    made = [stream(place.records) for _ in range((before + 1) * place.epochs)]
+    return np.stack(made[-place.epochs :])
