@@ -3,10 +3,12 @@
 Ray, its worker and what they import take longer to start than small apps to train. So one
 ServerApp runs those of all apps, one after the other on the same nodes; its messages name the app
 in their type ("train.app3"), by which the node finds the ClientApp. The apps themselves are as they
-are, but for the seeds of their shuffling and of the server's choices, and what each records is its
-own. ``COMMANDS``: the lines
-of run.sh of recipes that start Python, as JSON. ``EXACT``: where the app of the recorders' own
-tests records.
+are, and what each records is its own. ``COMMANDS``: the lines of run.sh of recipes that start
+Python, as JSON. ``EXACT``: where the app of the recorders' own tests records.
+
+What is recorded is the same in every run, however busy the machine is: servers and sites get seeds
+(a site one of its app, number and round), and replies reach the server in the order of the sites.
+As they arrive would not do: a mean depends on its order to the last digit.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ SITES = 4
 sys.path[:0] = [str(RECIPES), str(RECORDERS)]
 import flower  # noqa: E402
 import flower_app  # noqa: E402
+import numpy as np  # noqa: E402
 import torch  # noqa: E402
 from flwr.app import Context, Message, MetricRecord, RecordDict  # noqa: E402
 from flwr.serverapp import ServerApp  # noqa: E402
@@ -36,7 +39,8 @@ from overheard.flower import record_app  # noqa: E402
 
 
 class Named:
-    """A grid whose messages name their app, and whose nodes are in the order of their sites."""
+    """A grid whose messages name their app, and whose nodes and replies are in the order of their
+    sites."""
 
     def __init__(self, grid: Any, name: str, nodes: list[int]) -> None:
         self._grid, self._name, self._nodes = grid, name, nodes
@@ -48,7 +52,8 @@ class Named:
         return self._grid.push_messages(self._marked(messages))
 
     def send_and_receive(self, messages: Any, *, timeout: float | None = None) -> Any:
-        return self._grid.send_and_receive(self._marked(messages), timeout=timeout)
+        replies = self._grid.send_and_receive(self._marked(messages), timeout=timeout)
+        return sorted(replies, key=lambda reply: self._nodes.index(reply.metadata.src_node_id))
 
     def _marked(self, messages: Any) -> list[Any]:
         marked = list(messages)
@@ -67,6 +72,12 @@ def by_site(grid: Any) -> list[int]:
     asked = [Message(RecordDict(), dst_node_id=n, message_type="query.site") for n in nodes]
     sites = {r.metadata.src_node_id: r.content["is"]["site"] for r in grid.send_and_receive(asked)}
     return sorted(nodes, key=sites.__getitem__)
+
+
+def round_of(message: Any) -> str:
+    """Its number, which newer apps put into a config record and older ones into the group."""
+    configs = message.content.config_records.values()
+    return message.metadata.group_id + "".join(str(c.get("server-round", "")) for c in configs)
 
 
 def apps_of(commands: list[tuple[str, list[str]]]) -> list[tuple[Any, Any]]:
@@ -94,6 +105,7 @@ def main(exact: Path, commands: list[tuple[str, list[str]]]) -> None:
         nodes = by_site(grid)
         for number, (app, _) in enumerate(apps):
             random.seed(number)
+            np.random.seed(number)  # noqa: NPY002, what Flower draws noise from
             own = Context(context.run_id, context.node_id, {}, RecordDict(), {})
             app(Named(grid, f"app{number}", nodes), own)
 
@@ -106,10 +118,9 @@ def main(exact: Path, commands: list[tuple[str, list[str]]]) -> None:
             return Message(RecordDict({"is": MetricRecord({"site": site})}), reply_to=message)
         message.metadata.message_type = kind
         # the apps shuffle at random; here the same in every run, by seeds that nobody would try
-        arrays = message.content.array_records.values()
-        heard = b"".join(part.data for one in arrays for part in one.values())
-        about = f"{name} {context.node_config['partition-id']} ".encode()
-        torch.manual_seed(zlib.crc32(about + heard))
+        about = f"{name} {context.node_config['partition-id']} {round_of(message)}"
+        torch.manual_seed(seed := zlib.crc32(about.encode()))
+        np.random.seed(seed)  # noqa: NPY002, as above
         return clients[int(name.removeprefix("app"))](message, context)
 
     flower.simulate(server, client, SITES)
