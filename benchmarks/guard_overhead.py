@@ -7,8 +7,7 @@ secret and for all three, which share the sample; medians of repetitions in one 
 thread. Must hold: the guard takes less than the local epoch.
 
 With ``--steps`` also the guard where the update is that of the mini-batches themselves: all
-records are decoded then, which takes longer; ``Guarding(epochs=...)`` bounds what all
-rounds cost together.
+records are decoded then, which takes longer.
 """
 
 from __future__ import annotations

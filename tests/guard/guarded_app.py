@@ -65,7 +65,7 @@ def client_app(out: Path, settled: Plan) -> ClientApp:
 
         options = dict(GUARDS[number])
         limits = options.pop("limits", USUAL)
-        how = Guarding(seed=number, epochs=None, **options)
+        how = Guarding(seed=number, **options)
         guard = guard_mod(settled.recipe, lambda _: [secret], limits, how, tell)
         return guard(message, context, call_next)
 

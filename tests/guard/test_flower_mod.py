@@ -125,14 +125,13 @@ def test_a_recipe_that_is_not_the_clients_own_is_doubted(
 
     other = ready.recipe.model_copy(update={"learning_rate": 0.13})
     secret = Secret(ready.clients["victim"], "c043", ready.attributes["c043"].values)
-    mod = guard_mod(other, lambda context: [secret], LOOSE, Guarding(most=10))
+    mod = guard_mod(other, lambda context: [secret], LOOSE, Guarding(most=10, unsure="pass"))
     reply, trained = answered(ready, mod)
     assert np.array_equal(sent_by(reply, ready), trained)
     assert "not how this client trained" in caplog.text
-    how = Guarding(most=10, unsure="refuse")
-    strict = guard_mod(other, lambda context: [secret], LOOSE, how)
+    strict = guard_mod(other, lambda context: [secret], LOOSE, Guarding(most=10))
     reply, _ = answered(ready, strict)
-    assert "what it would leak is not known" in reply.error.reason
+    assert reply.error.reason.endswith("what it would leak is not known")  # and no figure
 
 
 def test_doubt_about_one_secret_is_doubt(
@@ -144,32 +143,52 @@ def test_doubt_about_one_secret_is_doubt(
     found = [sound, replace(sound, attribute="b", bits=-1.0, doubt="poor fit")]
     monkeypatch.setattr(flower_mod, "exposures", lambda *given: found)
     heard: list[Exposure] = []
-    answered(ready, guarded(ready, tell=lambda context, one: heard.append(one)))
+    mod = guarded(ready, tell=lambda context, one: heard.append(one))
+    assert answered(ready, mod)[0].has_error()
     assert heard == found
     assert "b: poor fit" in caplog.text
 
 
-def test_what_no_decoder_reads_is_doubted(ready: Plan, caplog: pytest.LogCaptureFixture) -> None:
-    from overheard.flower import guard_mod
+def test_what_no_decoder_reads_does_not_leave(
+    ready: Plan, caplog: pytest.LogCaptureFixture
+) -> None:
+    from overheard.flower import Guarding, guard_mod
 
     other = ready.recipe.model_copy(update={"batch_size": 10, "steps": 2})
     secret = Secret(ready.clients["victim"], "c043", ready.attributes["c043"].values)
-    reply, trained = answered(ready, guard_mod(other, lambda context: [secret]))
+    reply, _ = answered(ready, guard_mod(other, lambda context: [secret]))
+    assert "what it would leak is not known" in reply.error.reason
+    lax = guard_mod(other, lambda context: [secret], how=Guarding(unsure="pass"))
+    reply, trained = answered(ready, lax)
     assert np.array_equal(sent_by(reply, ready), trained)
-    assert "is not known" in caplog.text
+    assert "it is sent as it is" in caplog.text
 
 
-def test_no_more_time_is_spent_than_allowed(ready: Plan, caplog: pytest.LogCaptureFixture) -> None:
+def test_after_a_refusal_nothing_leaves_unmeasured(ready: Plan) -> None:
+    """Every round is measured however long it takes, and every one of them tells everything."""
     from flwr.app import RecordDict
 
-    state = RecordDict()
-    mod = guarded(ready, limits=LOOSE, epochs=1e-9)
-    with caplog.at_level(logging.INFO, "overheard.guard"):
-        answered(ready, mod, state=state)
-        answered(ready, mod, state=state)
-    said = [r.message for r in caplog.records if r.name == "overheard.guard"]
-    assert "the update passes" in said[0]
-    assert "more than 1e-09 local epochs a round" in said[1]
+    state, heard = RecordDict(), []
+    mod = guarded(ready, tell=lambda context, one: heard.append(one.certain))
+    replies = [answered(ready, mod, state=state)[0] for _ in range(3)]
+    assert [reply.has_error() for reply in replies] == [True] * 3
+    assert heard == [50] * 3
+
+
+def test_who_lets_the_unmeasured_pass_does_so_until_the_first_refusal(
+    ready: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from flwr.app import RecordDict
+
+    from overheard.guard import flower_mod
+
+    sound = Exposure("c043", 10, 0.5, 0.2, 0.8, 0.5, 0, 0.0, 0.0)
+    doubted, loud = replace(sound, doubt="poor fit"), replace(sound, bits=1.0)
+    answers = iter([doubted, loud, doubted, sound, doubted])
+    monkeypatch.setattr(flower_mod, "exposures", lambda *given: [next(answers)])
+    mod, state = guarded(ready, unsure="pass"), RecordDict()
+    refused = [answered(ready, mod, state=state)[0].has_error() for _ in range(5)]
+    assert refused == [False, True, True, False, True]
 
 
 def test_rounds_are_judged_together_with_those_that_have_left(
@@ -185,7 +204,7 @@ def test_rounds_are_judged_together_with_those_that_have_left(
         sound,
         replace(sound, bits=1.0),
         replace(sound, doubt="poor fit"),
-        *[sound] * 3,
+        *[sound] * 4,
     ]
     rounds: list[int] = []
 
@@ -195,12 +214,12 @@ def test_rounds_are_judged_together_with_those_that_have_left(
         return [answers[len(rounds) - 1]]
 
     monkeypatch.setattr(flower_mod, "exposures", exposures)
-    mod, state = guarded(ready, remember=4, epochs=None), RecordDict()
+    mod, state = guarded(ready, remember=4), RecordDict()
     refused = [answered(ready, mod, state=state)[0].has_error() for _ in answers]
-    assert refused == [False, False, True, False, False, False, False]
-    assert rounds == [1, 2, 3, 3, 4, 5, 5]  # the one that was refused has not left
+    assert refused == [False, False, True, True, False, False, False, False]
+    assert rounds == [1, 2, 3, 3, 3, 4, 5, 5]  # the two that were refused have not left
     rounds.clear()
-    answered(ready, guarded(ready, remember=0, epochs=None), state=state)
+    answered(ready, guarded(ready, remember=0), state=state)
     assert rounds == [1]
 
 
@@ -244,9 +263,7 @@ def test_other_messages_are_none_of_its_business(ready: Plan) -> None:
 def test_wrong_settings_are_refused(ready: Plan) -> None:
     with pytest.raises(FixConfig, match="must not be negative"):
         guarded(ready, noise_sd=-1.0)
-    with pytest.raises(FixConfig, match="no time for the guard"):
-        guarded(ready, epochs=0.0)
-    with pytest.raises(FixConfig, match="neither 'pass' nor 'refuse'"):
+    with pytest.raises(FixConfig, match="neither 'refuse' nor 'pass'"):
         guarded(ready, unsure="maybe")
     other = ready.recipe.model_copy(
         update={"model": ready.recipe.dense.model_copy(update={"hidden": (9,)})}

@@ -4,20 +4,19 @@
 
 Local training runs as usual. Then the client decodes its own update as a listener would, together
 with those that have left before, and it passes, leaves with noise on it, or is replaced by an error
-that says why.
+that says why. The guard fails closed: what it could not measure does not leave.
 """
 
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from secrets import randbits
 from typing import Any, Literal
 
 import numpy as np
-from flwr.app import ArrayRecord, Context, Error, Message, MetricRecord
+from flwr.app import ArrayRecord, ConfigRecord, Context, Error, Message
 from numpy.typing import NDArray
 
 from overheard.errors import ChooseAnotherAttack, FixConfig, FixData
@@ -31,8 +30,8 @@ REFUSED = 600
 """Code of the error that a refused update is replaced by; Flower's own are smaller."""
 LEAST = 24
 """Records of a sample that several secrets share; of fewer, all answers would be listed."""
-SPENT = "overheard-guard"
-"""Where a client's state remembers what the guard has cost."""
+STOPPED = "overheard-guard-refused"
+"""Where a client's state, which outlives its process, remembers that an update was refused."""
 LEFT = "overheard-guard-left"
 """Where it remembers the messages that have left, to judge the next one together with them."""
 MOST_BYTES = 1 << 26
@@ -56,21 +55,19 @@ class Guarding:
     passes is what this decoder could not read: that is no guarantee.
 
     A sample of one full-batch step takes milliseconds. Several local steps are decoded for all
-    records, which takes seconds: ``epochs`` is what a round may cost on average, in epochs of the
-    client's own training (None: whatever it takes). Once more was spent, rounds go unmeasured
-    until the average is below it again; the next that is measured is judged together with them.
+    records, which takes seconds a round.
 
-    An update that was not measured (no decoder reads it, the time was spent), or whose decoder
-    doubts its own answer, proves no privacy: it passes with a warning in the log, or is refused
-    with ``unsure="refuse"``. ``seed``: of sample and noise, for tests; by default both are drawn
-    anew each time, so that nobody can take the noise off again.
+    An update that could not be measured (no decoder reads it), or whose decoder doubts its own
+    answer, proves no privacy: it is refused. With ``unsure="pass"`` it leaves with a warning in the
+    log, until an update of this client was refused for what it tells: from then on nothing of it
+    leaves unmeasured. ``seed``: of sample and noise, for tests; by default both are drawn anew each
+    time, so that nobody can take the noise off again.
     """
 
     noise_sd: float = 0.0
     most: int = 64
     remember: int = 20
-    epochs: float | None = 1.0
-    unsure: Literal["pass", "refuse"] = "pass"
+    unsure: Literal["refuse", "pass"] = "refuse"
     seed: int | None = None
 
     def __post_init__(self) -> None:
@@ -78,10 +75,8 @@ class Guarding:
             raise FixConfig(
                 f"noise_sd {self.noise_sd} and remember {self.remember} must not be negative"
             )
-        if self.epochs is not None and self.epochs <= 0:
-            raise FixConfig(f"epochs = {self.epochs}: no time for the guard; give more, or None")
-        if self.unsure not in ("pass", "refuse"):
-            raise FixConfig(f"unsure = {self.unsure!r} is neither 'pass' nor 'refuse'")
+        if self.unsure not in ("refuse", "pass"):
+            raise FixConfig(f"unsure = {self.unsure!r} is neither 'refuse' nor 'pass'")
 
 
 def guard_mod(
@@ -105,20 +100,13 @@ def guard_mod(
     def mod(
         message: Message, context: Context, call_next: Callable[[Message, Context], Message]
     ) -> Message:
-        begin = time.perf_counter()
         reply = call_next(message, context)
-        trained = (time.perf_counter() - begin) / recipe.epochs
         if not message.metadata.message_type.startswith("train") or reply.has_error():
             return reply
         name, arrays = _arrays(reply)
         sent = _flat(_arrays(message)[1], recipe)
         returned = _flat(arrays, recipe)
-        begin, draw = time.perf_counter(), randbits(64) if how.seed is None else how.seed
-        spent, epochs = _past(context)
-        if how.epochs is not None and spent > how.epochs * epochs:
-            _spend(context, 0.0, trained)
-            why = f"{spent:.3g} s were spent, more than {how.epochs:g} local epochs a round"
-            return doubted(message, reply, why, lambda: left(context, 0.0, sent, returned))
+        draw = randbits(64) if how.seed is None else how.seed
         owned = secrets(context)
 
         def measured(update: Array, sd: float) -> list[Exposure]:
@@ -129,7 +117,8 @@ def guard_mod(
             begun, ended = (np.array([r[way] for r in rounds]) for way in (0, 1))
             return exposures(recipe, owned, begun, ended, told, each, draw)
 
-        sd = 0.0
+        sd, why = 0.0, ""
+        found: list[Exposure] = []
         try:
             found = measured(returned, sd)
             if how.noise_sd > 0 and any(e.answer(limits) != "ok" for e in found):
@@ -139,54 +128,33 @@ def guard_mod(
                 reply.content[name] = _record(returned, recipe.model.layout(), arrays)
                 found = measured(returned, sd)
         except (ChooseAnotherAttack, FixData) as error:
-            why = str(error)
-            return doubted(message, reply, why, lambda: left(context, sd, sent, returned))
-        finally:
-            _spend(context, time.perf_counter() - begin, trained)
+            found, why = [], str(error)
         for one in found:
             tell(context, one)
         beyond = [e for e in found if e.answer(limits) == "too much"]
-        doubts = [e for e in found if e.answer(limits) == "not known"]
+        doubts = [f"{e.name}: {e.doubt}" for e in found if e.answer(limits) == "not known"]
         if beyond:
+            context.state[STOPPED] = ConfigRecord({"refused": True})
             logger.warning("the update is refused: %s", _words(beyond[0], limits))
-            return refused(message, f"more of {beyond[0].name!r} would leak than may")
-        if doubts:
-            why = f"{doubts[0].name}: {doubts[0].doubt}"
-            return doubted(message, reply, why, lambda: left(context, sd, sent, returned))
-        left(context, sd, sent, returned)
-        for one in found:
-            logger.info("the update passes: %s", _words(one, limits))
-        return reply
-
-    def refused(message: Message, why: str) -> Message:
-        return Message(Error(REFUSED, f"refused by the guard: {why}"), reply_to=message)
-
-    def left(context: Context, sd: float, sent: Array, returned: Array) -> None:
+            return _refused(message, f"more of {beyond[0].name!r} would leak than may")
+        if why or doubts:
+            why = why or doubts[0]
+            if how.unsure == "refuse" or STOPPED in context.state:
+                logger.warning("the update is refused: what it leaks is not known (%s)", why)
+                return _refused(message, "what it would leak is not known")
+            logger.warning("what the update leaks is not known (%s); it is sent as it is", why)
+        else:
+            for one in found:
+                logger.info("the update passes: %s", _words(one, limits))
         if remember:
             _remember(context, sd, sent, returned, remember)
-
-    def doubted(message: Message, reply: Message, why: str, leaves: Callable[[], None]) -> Message:
-        if how.unsure == "refuse":
-            return refused(message, f"what it would leak is not known ({why})")
-        leaves()
-        logger.warning("what the update leaks is not known (%s); it is sent as it is", why)
         return reply
 
     return mod
 
 
-def _past(context: Context) -> tuple[float, float]:
-    """Seconds so far, of the guard and of one local epoch of each round. A client's own state
-    outlives its process."""
-    record = context.state.get(SPENT)
-    if not isinstance(record, MetricRecord):
-        return 0.0, 0.0
-    return float(np.sum(record["guard"])), float(np.sum(record["epochs"]))
-
-
-def _spend(context: Context, seconds: float, epoch: float) -> None:
-    spent, epochs = _past(context)
-    context.state[SPENT] = MetricRecord({"guard": spent + seconds, "epochs": epochs + epoch})
+def _refused(message: Message, why: str) -> Message:
+    return Message(Error(REFUSED, f"refused by the guard: {why}"), reply_to=message)
 
 
 def _key(sd: float) -> str:
