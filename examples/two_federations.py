@@ -29,9 +29,9 @@ from overheard.transcript.target import attribute
 
 PEOPLE, SHARED, UNITS = 200, 160, 2
 SEEDS = (10, 11, 12)
-LEFT_OUT = {"insurer": ("ghindx", "mhi"), "clinic": ("log_spending", "logc", "lpi", "fmde")}
+LEFT_OUT = {"insurer": ("mhi",), "clinic": ("log_spending", "logc", "lpi", "fmde")}
 """What the models of the insurer, and of the clinic, do not see."""
-LEARNED = {"insurer": "log_spending", "clinic": "ghindx"}
+LEARNED = {"insurer": "log_spending", "clinic": "mhi"}
 
 
 class Result(NamedTuple):

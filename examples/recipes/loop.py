@@ -15,7 +15,7 @@ import overheard
 def federate(make: Callable[[], Any], out: Path, rounds: int, target: str = people.TARGET) -> None:
     """One pass over each site's people a round, and the mean of the sites. The lines with
     ``recorder`` are overheard's."""
-    coef, intercept = np.zeros((1, 18)), np.zeros(1)
+    coef, intercept = np.zeros((1, 17)), np.zeros(1)
     with overheard.Recorder(out / "run") as recorder:
         for number in range(rounds):
             recorder.sent(number, "", {"coef_": coef, "intercept_": intercept})

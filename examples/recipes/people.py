@@ -35,7 +35,7 @@ def sites(people: int = PEOPLE, many: int = SITES) -> dict[str, dict[str, np.nda
 def partition(
     number: int, alone: bool = False, target: str = TARGET, people: int = PEOPLE, many: int = SITES
 ) -> tuple[np.ndarray, np.ndarray]:
-    """A site's inputs (n, 18) and labels (n,). What is not 0 or 1 is scaled to mean 0 and deviation
+    """A site's inputs (n, 17) and labels (n,). What is not 0 or 1 is scaled to mean 0 and deviation
     1 over the people of all sites, or, ``alone``, over the site's own."""
     everybody = sites(people, many)
     mine = everybody[f"site {number + 1}"]

@@ -16,7 +16,7 @@ from overheard.nvflare import RecordingFilter
 
 def main(out: Path) -> None:
     recipe = FedAvgLrRecipe(
-        min_clients=2, num_rounds=4, damping_factor=0.8, num_features=18, train_script="client.py"
+        min_clients=2, num_rounds=4, damping_factor=0.8, num_features=17, train_script="client.py"
     )
     recipe.add_server_output_filter(RecordingFilter(str(out / "run"), payload="release"), ["train"])
     recipe.execute(SimEnv(num_clients=2, workspace_root=str(out / "work")))

@@ -101,7 +101,7 @@ def test_max_entropy_is_ahead_of_algorithm_3_at_every_site(demo, column):
         assert hits >= attribute_hits(theirs, secret).mean()
         assert hits >= max(secret.mean(), 1 - secret.mean()) - 1e-9
         if column == "black" and client in ("site 5", "site 6"):
-            assert hits >= 0.75
+            assert hits >= 0.72
 
 
 def test_the_adversary_fits_the_oracle_logistic_regression(demo):

@@ -30,12 +30,12 @@ def test_a_client_whose_share_is_far_from_the_population(tmp_path: Path) -> None
     content = {
         "data": {"source": "randhie"},
         "model": {"name": "linear"},
-        "training": {"rounds": 20, "learning_rate": 0.01, "batch_size": 32},
+        "training": {"rounds": 60, "learning_rate": 0.01, "batch_size": 32},
         "audit": {"attributes": ["black"]},
     }
     finding = found(tmp_path / "run", content, "site 5", "black")
     assert "flag" not in finding.details
-    assert finding.value >= 0.66
+    assert finding.value >= 0.7
     assert finding.value > finding.imputation
 
 

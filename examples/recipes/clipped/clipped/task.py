@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 class Net(nn.Sequential):
     def __init__(self) -> None:
-        super().__init__(nn.Linear(18, 32), nn.ReLU(), nn.Linear(32, 1))
+        super().__init__(nn.Linear(17, 32), nn.ReLU(), nn.Linear(32, 1))
 
 
 def load_data(partition: int) -> DataLoader:

@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, TensorDataset
 class Net(nn.Sequential):
     def __init__(self) -> None:
         super().__init__(
-            nn.Linear(18, 64), nn.LayerNorm(64), nn.ReLU(), nn.Linear(64, 32), nn.LayerNorm(32),
+            nn.Linear(17, 64), nn.LayerNorm(64), nn.ReLU(), nn.Linear(64, 32), nn.LayerNorm(32),
             nn.ReLU(), nn.Linear(32, 1),
         )  # fmt: skip
 

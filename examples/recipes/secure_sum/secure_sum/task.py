@@ -9,7 +9,7 @@ from torch import nn
 
 class Net(nn.Sequential):
     def __init__(self) -> None:
-        super().__init__(nn.Linear(18, 32), nn.ReLU(), nn.Linear(32, 1))
+        super().__init__(nn.Linear(17, 32), nn.ReLU(), nn.Linear(32, 1))
 
 
 def load_data(partition: int) -> tuple[torch.Tensor, torch.Tensor]:

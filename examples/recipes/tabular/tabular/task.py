@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, TensorDataset
 class Net(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.layer1, self.layer2 = nn.Linear(18, 128), nn.Linear(128, 64)
+        self.layer1, self.layer2 = nn.Linear(17, 128), nn.Linear(128, 64)
         self.output = nn.Linear(64, 1)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
