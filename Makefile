@@ -89,10 +89,10 @@ quick: $(STAMP)
 numbers processors: export OPENBLAS_NUM_THREADS := 1
 numbers processors: export OMP_NUM_THREADS := 1
 numbers: $(STAMP)
-	$(BIN)/python reliability/simulations.py
+	$(BIN)/python -m reliability.simulations
 
 processors: $(STAMP)
-	$(BIN)/python reliability/processors.py
+	$(BIN)/python -m reliability.processors
 
 # Ratios of one run, never absolute times: each measurement is a process with one thread.
 bench: $(EXTRAS)
@@ -110,7 +110,7 @@ bench-privacy: $(EXTRAS)
 
 # Fails if anything finished was lost, or anything is called what it is not.
 chaos: $(STAMP)
-	$(BIN)/python reliability/chaos.py --trials 200 --seed 0
+	$(BIN)/python -m reliability.chaos
 
 bandit: $(STAMP)
 	$(BIN)/bandit --quiet --recursive --configfile pyproject.toml src papers \

@@ -1,6 +1,6 @@
 """Kill it at any moment and give the same command again: is anything lost, or miscalled?
 
-    python reliability/chaos.py [--trials 200] [--seed 0] [--out reliability/chaos.json]
+    python -m reliability.chaos [--trials 200] [--seed 0]
 
 Five tasks on a tiny federation: recording message by message, and `overheard` simulate, audit,
 sweep and report. Each trial forks, so that the imports happen once, and kills the child; what can
@@ -10,7 +10,6 @@ and second writers do is tried by the test suite.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import importlib
 import json
@@ -32,6 +31,7 @@ for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 
 import numpy as np  # noqa: E402  (after the threads are settled)
 
+from benchmarks.frame import Row, counted, finish, options  # noqa: E402
 from overheard.attacks import all_attacks  # noqa: E402
 from overheard.cli import main as overheard  # noqa: E402
 from overheard.errors import FixRecording  # noqa: E402
@@ -449,7 +449,7 @@ TASKS = {"record": recorded, "simulate": simulated, "audit": audited, "sweep": s
          "report": reported}  # fmt: skip
 
 
-def row(name: str, tally: Counter[str], wrong: list[str]) -> dict[str, Any]:
+def row(name: str, tally: Counter[str], wrong: list[str]) -> Row:
     """What came of a task's trials."""
     said = (
         f"{tally['kills']} kills: by the clock {tally['clock']}, at a file-system call "
@@ -464,41 +464,25 @@ def row(name: str, tally: Counter[str], wrong: list[str]) -> dict[str, Any]:
     else:
         said += f"{tally['same']} of {tally['trials']} ended as if undisturbed, bit for bit"
         said += " (measured seconds aside)." if name == "audit" else "."
-    return {
-        "what": f"killed: {name}",
-        "trials": tally["trials"],
-        "faults": len(wrong),
-        "outcome": said,
-    }
+    return counted(f"killed: {name}", tally["trials"], len(wrong), " ".join([said, *wrong]))
 
 
 def main() -> int:
     """Run the trials; 1 if anything was wrong."""
-    ask = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    ask.add_argument("--trials", type=int, default=200, help="over all commands")
-    ask.add_argument("--seed", type=int, default=0)
-    ask.add_argument("--out", type=Path, default=Path(__file__).with_suffix(".json"))
-    asked = ask.parse_args()
+    given = options(__doc__, __file__, trials=200, seed=0)
     tallies: dict[str, Counter[str]] = {name: Counter() for name in TASKS}
     wrong: dict[str, list[str]] = {name: [] for name in TASKS}
     with tempfile.TemporaryDirectory(prefix="overheard-chaos-") as folder:
         scene = prepare(Path(folder).resolve())
-        for number in range(asked.trials):
+        (scene.folder / "trials").mkdir()
+        for number in range(given.trials):
             name = list(TASKS)[number % len(TASKS)]
-            rng = np.random.default_rng([asked.seed, number])
+            rng = np.random.default_rng([given.seed, number])
             place = scene.folder / "trials" / f"{number:04d}"
-            place.parent.mkdir(exist_ok=True)
             wrong[name] += trial(scene, name, place, rng, tallies[name])
-    content = {
-        "title": "Processes killed at any moment",
-        "command": f"python reliability/chaos.py --trials {asked.trials} --seed {asked.seed}",
-        "rows": [row(name, tallies[name], wrong[name]) for name in TASKS],
-    }
-    asked.out.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    for line in (line for found in wrong.values() for line in found):
-        print(f"WRONG: {line}", file=sys.stderr)
-    return int(any(wrong.values()))
+    rows = [row(name, tallies[name], wrong[name]) for name in TASKS]
+    return finish(given, "Processes killed at any moment", rows)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

@@ -1,6 +1,6 @@
 """Is a decoder of many local steps ever surer than right, without saying so? On unseen tables.
 
-    python reliability/collapses.py [--only NUMBER ...] [--again] [--out reliability/collapses.json]
+    python -m reliability.collapses [--only NUMBER ...] [--draw 0]
 
 Tables that come with scikit-learn or are generated, on which no decoder was tuned (the cells were
 looked at while the decoders were being mended, and are no fresh draw): networks of 16 and 64
@@ -10,17 +10,17 @@ yes-or-no secret is asked twice, the second time recoded from x to 1 - x. Labels
 
 A collapse is an answer that is surer than right by more than five points and by more than three
 standard errors, and that carries no flag: a fault. A flag where the recipe is right costs the
-verdict only; they are counted in words. What is done is kept beside the result, cell by cell, and
-not done again without ``--again``. `unseen` asks more of other tables.
+verdict only; they are counted in words. What is done is kept in reliability/collapses/, cell by
+cell, and not done again while it is there. `unseen` asks more of other tables.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,92 +28,73 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn import datasets
 
+from benchmarks.frame import Results, Row, counted, federation, finish, options, people
 from overheard.attacks.attribute.joint_decode import JointDecode
 from overheard.attacks.attribute.max_entropy import MaxEntropy
 from overheard.attacks.membership.candidate_decode import CandidateDecode
 from overheard.data.dataset import Dataset
 from overheard.evaluation.metrics import attribute_hits
-from overheard.federation.config import parse_config
-from overheard.federation.plan import plan
-from overheard.federation.simulate import simulate
-from overheard.programs.records import Records
 from overheard.transcript.knowledge import LocalTraining
 from overheard.transcript.observe import MEMBER_COLUMN, observe
-from overheard.transcript.store import Recording
 from overheard.transcript.target import attribute, membership
 from overheard.transcript.threat import EAVESDROPPER
 from overheard.transcript.view import launch
 
-HERE = Path(__file__).resolve().parent
 SURER, ERRORS = 0.05, 3.0
 CERTAIN = 0.99
 TRAINING = ("rounds", "learning_rate", "epochs", "batch_size", "optimiser")
 BESIDE = 40  # records of the other client
 Array = NDArray[np.float64]
 Cell = dict[str, Any]
-Done = dict[str, dict[str, Any]]
-"""What was measured, by the number of the cell: the cell, the code and the result."""
 
 
 def cells(draw: int) -> list[Cell]:
     """Every cell, in order. Draw 0 is measured; others serve whoever changes a decoder."""
     rng = np.random.default_rng([draw, 20240229])
 
-    def one_of(*choices: Any) -> Any:
-        return choices[int(rng.integers(len(choices)))]
+    def drawn(**kinds: Any) -> Cell:
+        """One of the choices of each tuple, in order."""
+        return {
+            name: kind[int(rng.integers(len(kind)))] if isinstance(kind, tuple) else kind
+            for name, kind in kinds.items()
+        }
 
     found: list[Cell] = []
     for number in range(18):
-        cell = {
-            "asked": "attribute",
-            "table": one_of("breast_cancer", "wine", "diabetes", "generated", "generated"),
-            "records": one_of(30, 100, 200, 300),
-            "units": (16, 64)[number % 2],
-            "activation": one_of("relu", "tanh"),
-            "batch_size": one_of(8, 32, 64),
-            "epochs": (1, 5)[number // 2 % 2],
-            "rounds": one_of(2, 5, 10),
-            "learning_rate": one_of(0.01, 0.03, 0.1),
-            "secret": one_of("balanced", "rare", "balanced", "rare", "three", "four"),
-            "seed": 1000 * (draw + 5) + number,
-        }
+        cell = drawn(
+            asked="attribute",
+            table=("breast_cancer", "wine", "diabetes", "generated", "generated"),
+            records=(30, 100, 200, 300),
+            units=(16, 64)[number % 2],
+            activation=("relu", "tanh"),
+            batch_size=(8, 32, 64),
+            epochs=(1, 5)[number // 2 % 2],
+            rounds=(2, 5, 10),
+            learning_rate=(0.01, 0.03, 0.1),
+            secret=("balanced", "rare", "balanced", "rare", "three", "four"),
+            seed=1000 * (draw + 5) + number,
+        )
         if cell["secret"] in ("three", "four"):  # more unknowns a record
             cell["records"] = min(cell["records"], 100)
         found += [{**cell, "recoded": False}]
         found += [{**cell, "recoded": True}] if cell["secret"] in ("balanced", "rare") else []
-    for number in range(5):
+    for number in range(14):
+        joint, turn = number < 5, number if number < 5 else number - 5
         found.append(
-            {
-                "asked": "joint",
-                "table": one_of("breast_cancer", "wine", "generated"),
-                "records": one_of(30, 60, 100, 200),
-                "units": (4, 16)[number % 2],
-                "activation": one_of("relu", "tanh"),
-                "batch_size": 0,
-                "epochs": 1,
-                "rounds": one_of(1, 2),
-                "learning_rate": one_of(0.03, 0.1, 0.3),
-                "secret": one_of("balanced", "rare"),
-                "seed": 1000 * (draw + 5) + 100 + number,
-                "recoded": False,
-            }
-        )
-    for number in range(9):
-        found.append(
-            {
-                "asked": "members",
-                "table": one_of("breast_cancer", "wine", "generated"),
-                "records": one_of(30, 60, 100, 200),
-                "units": (16, 64)[number % 2],
-                "activation": one_of("relu", "tanh"),
-                "batch_size": one_of(8, 32) if number % 3 else 0,
-                "epochs": (1, 5)[number // 2 % 2],
-                "rounds": one_of(1, 2, 5),
-                "learning_rate": one_of(0.01, 0.03, 0.1),
-                "secret": one_of("balanced", "rare"),
-                "seed": 1000 * (draw + 5) + 200 + number,
-                "recoded": False,
-            }
+            drawn(
+                asked="joint" if joint else "members",
+                table=("breast_cancer", "wine", "generated"),
+                records=(30, 60, 100, 200),
+                units=((4, 16) if joint else (16, 64))[turn % 2],
+                activation=("relu", "tanh"),
+                batch_size=0 if joint or turn % 3 == 0 else (8, 32),
+                epochs=1 if joint else (1, 5)[turn // 2 % 2],
+                rounds=(1, 2) if joint else (1, 2, 5),
+                learning_rate=(0.03, 0.1, 0.3) if joint else (0.01, 0.03, 0.1),
+                secret=("balanced", "rare"),
+                seed=1000 * (draw + 5) + (100 if joint else 200) + turn,
+                recoded=False,
+            )
         )
     return found
 
@@ -158,16 +139,9 @@ def dataset(cell: Cell) -> tuple[Dataset, int]:
     rows = mine + BESIDE + 2 * strangers
     at = np.array(["a"] * (mine + strangers) + ["b"] * (BESIDE + strangers))
     public = {f"x{j}": x[:rows, j] for j in range(x.shape[1]) if j != column}
-    return Dataset(
-        name=cell["table"],
-        records=Records({**public, "s": secret[:rows], "y": y[:rows], "at": at}),
-        client="at",
-        target="y",
-        task="classification" if classes else "regression",
-        sensitive=("s",),
-        origin="scikit-learn, or generated",
-        licence="none",
-    ), strangers
+    columns = {**public, "s": secret[:rows], "y": y[:rows], "at": at}
+    origin = "scikit-learn, or generated"
+    return people(columns, classes, name=cell["table"], origin=origin), strangers
 
 
 def decoded(cell: Cell, data: Dataset, strangers: int, folder: Path) -> dict[str, Any]:
@@ -179,7 +153,7 @@ def decoded(cell: Cell, data: Dataset, strangers: int, folder: Path) -> dict[str
     model = {"name": "mlp", "hidden": [cell["units"]], "activation": cell["activation"]}
     config = {"seed": cell["seed"], "data": {"source": "file"}, "model": model,
               "training": training, "audit": {"membership": strangers}}  # fmt: skip
-    recording = Recording.open(simulate(plan(parse_config(config), data), folder))
+    recording = federation(config, data, folder)
     began = time.process_time()
     if cell["asked"] == "members":
         view = observe(recording, EAVESDROPPER, membership("s"), "a")
@@ -230,81 +204,56 @@ KINDS = (
 )
 
 
-def row(what: str, here: list[dict[str, Any]]) -> dict[str, Any]:
+def row(what: str, here: list[Row]) -> Row:
     """What some answers come to; a fault is one that is surer than right and says nothing."""
     flagged = [r for r in here if r["flag"]]
     mean = {key: float(np.mean([r[key] for r in here]))
             for key in ("accuracy", "confidence", "majority")}  # fmt: skip
-    return {
-        "what": what,
-        "trials": len(here),
-        "faults": sum(collapsed(r) and not r["flag"] for r in here),
-        "outcome": f"accuracy {mean['accuracy']:.3f} at confidence {mean['confidence']:.3f} "
+    return counted(
+        what,
+        len(here),
+        sum(collapsed(r) and not r["flag"] for r in here),
+        f"accuracy {mean['accuracy']:.3f} at confidence {mean['confidence']:.3f} "
         f"(majority {mean['majority']:.3f}); {len(flagged)} flagged, "
         f"{sum(not collapsed(r) for r in flagged)} of them as sure as right",
-    }
+    )
 
 
-def summary(done: Done) -> dict[str, Any]:
+def summary(done: list[Row]) -> list[Row]:
     """The result of the cells that were measured, kind by kind."""
-    made = []
-    for what, asked, recoded in KINDS:
-        here = [d for d in done.values() if (d["asked"], d["recoded"]) == (asked, recoded)]
-        made += [row(what, [d["result"] for d in here])] if here else []
-    return {
-        "title": "Decoders of many local steps on tables that they were not made for",
-        "command": "python reliability/collapses.py",
-        "rows": made,
+    kinds = {
+        what: [d["result"] for d in done if (d["asked"], d["recoded"]) == (asked, recoded)]
+        for what, asked, recoded in KINDS
     }
+    return [row(what, here) for what, here in kinds.items() if here]
 
 
-def options(about: str, out: str) -> argparse.ArgumentParser:
-    """Of this command and its sibling."""
-    parser = argparse.ArgumentParser(description=about)
-    parser.add_argument("--only", type=int, nargs="*", help="numbers of cells")
-    parser.add_argument("--again", action="store_true", help="also what is done")
-    parser.add_argument("--out", type=Path, default=HERE / out)
-    return parser
+def measured(
+    given: argparse.Namespace, every: list[Cell], made: Callable[[Cell], tuple[Dataset, int]]
+) -> list[Row]:
+    """Every cell that is done, after those that are asked for."""
+    kept = Results(given.out.with_suffix("") / "cells.json", given.command)
 
-
-def measure(
-    given: argparse.Namespace,
-    every: list[Cell],
-    made: Callable[[Cell], tuple[Dataset, int]],
-    told: Callable[[Done], dict[str, Any]],
-) -> None:
-    """Every cell that is asked for and not done yet; ends with 1 if there is a fault."""
-    kept = given.out.parent / given.out.stem / "cells.json"
-    kept.parent.mkdir(exist_ok=True)
-    done: Done = json.loads(kept.read_text()) if kept.exists() else {}
-    for number, cell in enumerate(every):
-        name = str(number)
-        same = cell.items() <= done.get(name, {}).items()
-        if (given.only and number not in given.only) or (same and not given.again):
-            continue
+    def result(cell: Cell) -> Row:
         with tempfile.TemporaryDirectory() as folder:
             found = decoded(cell, *made(cell), Path(folder) / "run")
-        done[name] = {**cell, "result": found}
-        kept.write_text(json.dumps(done, indent=1) + "\n")
         mark = "COLLAPSED" if collapsed(found) and not found["flag"] else ""
-        print(
-            f"{number}: {' '.join(str(v) for v in cell.values())}: {found['accuracy']:.3f} at "
-            f"{found['confidence']:.3f} (majority {found['majority']:.3f}, simulated "
-            f"{found['simulated']}, misfit {found['misfit']}) {found['flag'][:40]} {mark} "
-            f"{found['seconds']:.1f} s",
-            flush=True,
-        )
-    content = told({name: done[name] for name in map(str, range(len(every))) if name in done})
-    given.out.write_text(json.dumps(content, indent=2) + "\n")
-    raise SystemExit(any(line["faults"] for line in content["rows"]))
+        print(f"{cell}: {found} {mark}", flush=True)
+        return {**cell, "result": found}
+
+    for number, cell in enumerate(every):
+        if not cell.items() <= kept.rows.get(str(number), {}).items():
+            kept.rows.pop(str(number), None)
+        if number in given.only or not given.only:
+            kept.row(str(number), partial(result, cell))
+    return [kept.rows[name] for name in map(str, range(len(every))) if name in kept.rows]
 
 
-def main() -> None:
-    parser = options(__doc__.split("\n")[0], "collapses.json")
-    parser.add_argument("--draw", type=int, default=0)
-    given = parser.parse_args()
-    measure(given, cells(given.draw), dataset, summary)
+def main() -> int:
+    given = options(__doc__, __file__, only=[], draw=0)
+    rows = summary(measured(given, cells(given.draw), dataset))
+    return finish(given, "Decoders of many local steps on tables that they were not made for", rows)
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())

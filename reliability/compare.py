@@ -1,6 +1,6 @@
 """Does ``overheard compare`` see a rise of leakage, and does it cry wolf?
 
-    python reliability/compare.py [--trials 2000] [--out reliability/compare.json]
+    python -m reliability.compare [--trials 2000] [--seed 0]
 
 Two audits of the same clients and records are drawn, between which a known share of records more
 is guessed right, or none, and are compared. Clients differ in how much they leak; the change may
@@ -10,16 +10,13 @@ test_compare.py`` does the same with fewer.
 
 from __future__ import annotations
 
-import argparse
-import json
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.frame import Row, counted, finish, options
 from overheard.evaluation.compare import compare
 from overheard.evaluation.hits import Guessed, Hits, about
 from overheard.evaluation.intervals import clustered_interval, share_interval
@@ -171,42 +168,23 @@ def rises(world: World, trials: int, seed: int = 0) -> float:
     return shown / trials
 
 
-def rows(trials: int, seed: int = 0) -> Iterator[dict[str, Any]]:
-    """One line per world."""
-    for world in (*RISEN, *NO_RISE):
-        shown = rises(world, trials, seed)
-        error = 3 * np.sqrt(max(shown * (1 - shown), 1e-3) / trials)
-        bad = shown + error < POWER if world.rise else shown > FALSE
-        said = f"shown in {shown:.1%}"
-        if world.asked:
-            bound = f"at least {POWER:.0%}" if world.rise else f"at most {FALSE:.0%}"
-            said += f" ({bound} asked): {'WRONG' if bad else 'as it must be'}"
-        yield {
-            "what": world.what,
-            "trials": trials,
-            "faults": int(bad and world.asked),
-            "outcome": said,
-        }
+def row(world: World, trials: int, seed: int = 0) -> Row:
+    """What a world comes to."""
+    shown = rises(world, trials, seed)
+    error = 3 * np.sqrt(max(shown * (1 - shown), 1e-3) / trials)
+    bad = shown + error < POWER if world.rise else shown > FALSE
+    said = f"shown in {shown:.1%}"
+    if world.asked:
+        bound = f"at least {POWER:.0%}" if world.rise else f"at most {FALSE:.0%}"
+        said += f" ({bound} asked): {'WRONG' if bad else 'as it must be'}"
+    return counted(world.what, trials, int(bad and world.asked), said)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--trials", type=int, default=2000)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path, default=Path(__file__).with_name("compare.json"))
-    given = parser.parse_args()
-    lines = []
-    for line in rows(given.trials, given.seed):
-        print(f"{line['what']}: {line['outcome']}", flush=True)
-        lines.append(line)
-    content = {
-        "title": "Comparisons of two audits: rises that are there, and that are not",
-        "command": f"python reliability/compare.py --trials {given.trials} --seed {given.seed}",
-        "rows": lines,
-    }
-    given.out.write_text(json.dumps(content, indent=2) + "\n")
-    raise SystemExit(any(line["faults"] for line in lines))
+def main() -> int:
+    given = options(__doc__, __file__, trials=2000, seed=0)
+    rows = [row(world, given.trials, given.seed) for world in (*RISEN, *NO_RISE)]
+    return finish(given, "Comparisons of two audits: rises that are there, and that are not", rows)
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())

@@ -1,6 +1,6 @@
 """Does `overheard init --data` find how clients trained, and is a wrong description called wrong?
 
-    python reliability/identify.py [--trials 60] [--seed 0] [--out reliability/identify.json]
+    python -m reliability.identify [--trials 60] [--seed 12]
 
 Federations of three clients and three to five rounds are simulated under every optimiser, batch
 size and number of epochs, with columns scaled together or per client and rates spread over a
@@ -12,29 +12,26 @@ done are kept, in reliability/identify/: the command goes on where it was stoppe
 
 from __future__ import annotations
 
-import argparse
 import csv
 import itertools
-import json
 import shutil
 import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import overheard
+from benchmarks import frame
 from overheard.attacks.attribute.max_entropy import MaxEntropy
 from overheard.data.dataset import Dataset
 from overheard.evaluation.replay import replays
-from overheard.federation.config import parse_config
-from overheard.federation.plan import plan
 from overheard.federation.recorders.described import Description
 from overheard.federation.recorders.description import describe
-from overheard.federation.simulate import simulate
 from overheard.identify.recording import Found, identify
 from overheard.identify.search import OPTIMISERS, way
 from overheard.programs.recipe import Adam, Recipe
@@ -60,16 +57,7 @@ def people(rng: np.random.Generator) -> Dataset:
     table = {f"x{j}": x[:, j] for j in range(columns)}
     label = np.where(y > np.median(y), "yes", "no")
     names = np.array(["north", "south", "west"])[at]
-    return Dataset(
-        name="people",
-        records=Records({**table, "s": s, "y": label, "at": names}),
-        client="at",
-        target="y",
-        task="classification",
-        sensitive=("s",),
-        origin="generated",
-        licence="none",
-    )
+    return frame.people({**table, "s": s, "y": label, "at": names}, True)
 
 
 def trial(number: int, seed: int, folder: Path) -> dict[str, Any]:
@@ -88,8 +76,8 @@ def trial(number: int, seed: int, folder: Path) -> dict[str, Any]:
     rounds, dataset = int(rng.integers(3, 6)), people(rng)
     config = {"seed": number, "data": {"source": "file", "scale": scale}, "model": model,
               "training": {**training, "rounds": rounds}}  # fmt: skip
-    run = simulate(plan(parse_config(config), dataset), folder / "run")
-    shutil.copytree(run / "wire", folder / "bare" / "wire")
+    run = frame.federation(config, dataset, folder / "run")
+    shutil.copytree(run.path / "wire", folder / "bare" / "wire")
     bare = Recording.open(folder / "bare")
     columns = dataset.records.columns
     with (folder / "people.csv").open("w", newline="") as file:
@@ -236,40 +224,24 @@ def table(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         good = sum(hits)
         said = f"{good} of {len(hits)} ({good / len(hits):.1%})"
         if least:
-            said += f", {least:.0%} wanted: " + (
-                "reached" if good >= least * len(hits) else "missed"
-            )
-        said += more.get(what, "")
-        made.append(
-            {"what": what, "trials": len(hits), "faults": len(hits) - good, "outcome": said}
-        )
+            reached = good >= least * len(hits)
+            said += f", {least:.0%} wanted: {'reached' if reached else 'missed'}"
+        made.append(frame.counted(what, len(hits), len(hits) - good, said + more.get(what, "")))
     return made
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--trials", type=int, default=60)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path, default=Path(__file__).with_suffix(".json"))
-    given = parser.parse_args()
-    trials = given.out.with_suffix("") / "trials.json"
-    trials.parent.mkdir(exist_ok=True)
-    kept = json.loads(trials.read_text()) if trials.exists() else {}
-    for number in range(given.trials):
-        if str(number) not in kept:
-            with tempfile.TemporaryDirectory() as folder:
-                kept[str(number)] = trial(number, given.seed, Path(folder))
-            trials.write_text(json.dumps(kept, indent=1) + "\n")
-            print(number, kept[str(number)]["truth"], "|", kept[str(number)]["found"], flush=True)
-    rows = table([kept[str(number)] for number in range(given.trials)])
-    content = {
-        "title": "Recordings that say themselves how their clients trained",
-        "command": f"python reliability/identify.py --trials {given.trials} --seed {given.seed}",
-        "rows": rows,
-    }
-    given.out.write_text(json.dumps(content, indent=2) + "\n")
-    for row in rows:
-        print(f"{row['what']}: {row['outcome']}")
+    given = frame.options(__doc__, __file__, trials=60, seed=12)
+    kept = frame.Results(given.out.with_suffix("") / "trials.json", given.command)
+
+    def tried(number: int) -> frame.Row:
+        with tempfile.TemporaryDirectory() as folder:
+            found = trial(number, given.seed, Path(folder))
+        print(number, found["truth"], "|", found["found"], flush=True)
+        return found
+
+    done = [kept.row(str(number), partial(tried, number)) for number in range(given.trials)]
+    frame.finish(given, "Recordings that say themselves how their clients trained", table(done))
 
 
 if __name__ == "__main__":

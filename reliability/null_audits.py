@@ -1,6 +1,6 @@
 """How often does an audit call something exposed where there is nothing to learn?
 
-    python reliability/null_audits.py [--audits 500] [--out reliability/null_audits.json]
+    python -m reliability.null_audits [--trials 500] [--seed 0]
 
 Real attacks listen to simulated federations, with and without noise that drowns every message.
 What they answer is then scored against coin flips, of which no message tells anything, by the
@@ -15,8 +15,6 @@ are listened to, and their answers stand for all.
 
 from __future__ import annotations
 
-import argparse
-import json
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -27,15 +25,12 @@ from unittest.mock import patch
 import numpy as np
 from scipy.stats import binomtest
 
+from benchmarks.frame import Row, counted, federation, finish, options, people
 from overheard.attacks import all_attacks, attack_named, is_slow, listens
-from overheard.data.dataset import Dataset
 from overheard.evaluation.audit import NOT_RUN, together
 from overheard.evaluation.baselines import Imputed
 from overheard.evaluation.record import AttackInfo, Audit, Run
 from overheard.evaluation.scoring import scorer_of
-from overheard.federation.config import parse_config
-from overheard.federation.plan import plan
-from overheard.federation.simulate import simulate
 from overheard.programs.records import Records
 from overheard.questions import attribute as attributes
 from overheard.report.verdict import EXPOSED, verdicts
@@ -65,44 +60,31 @@ class Listened:
 
 
 def listened(
-    path: Path, clients: int, people: int, model: str, noise: float, seed: int
+    path: Path, clients: int, records: int, model: str, noise: float, seed: int
 ) -> Listened:
-    """Simulate a federation and let every attack on attributes loose on it."""
+    """Simulate a federation and let every attack on attributes loose on it: people whose attribute
+    is in the model, so that every attack has something to say."""
+    rng = np.random.default_rng(seed)
+    rows = clients * records
+    s, x = (rng.random(rows) < 0.5).astype(np.float64), rng.normal(size=(rows, 3))
+    y = x @ rng.normal(size=3) + s + rng.normal(size=rows)
+    classes = model == "logistic"
+    columns = {f"x{j}": x[:, j] for j in range(3)} | {"s": s, "at": np.arange(rows) % clients}
+    columns["y"] = (y > 0.5).astype(np.float64) if classes else y
     content: dict[str, Any] = {
         "seed": seed,
         "data": {"source": "file"},
         "model": {"name": model},
         "training": {"rounds": ROUNDS, "learning_rate": 0.1},
         "audit": {"attributes": ["s"]},
+        "defence": [{"name": "gaussian", "sd": noise}] if noise else [],
     }
-    if noise:
-        content["defence"] = [{"name": "gaussian", "sd": noise}]
-    data = people_of(clients, people, seed, classify=model == "logistic")
-    recording = Recording.open(simulate(plan(parse_config(content), data), path))
+    recording = federation(content, people(columns, classes), path)
     views = {c: observe(recording, EAVESDROPPER, attribute("s"), c) for c in recording.clients}
     attacks = [attack_named(n) for n, a in all_attacks().items() if a.question == "attribute"]
     heard = [list(_answers(attacks, view)) for view in list(views.values())[:HEARD]]
     answers = {c: heard[k % len(heard)] for k, c in enumerate(views)}
     return Listened(recording, views, answers)
-
-
-def people_of(clients: int, people: int, seed: int, classify: bool) -> Dataset:
-    """People whose attribute is in the model, so that every attack has something to say."""
-    rng = np.random.default_rng(seed)
-    rows = clients * people
-    s, x = (rng.random(rows) < 0.5).astype(np.float64), rng.normal(size=(rows, 3))
-    y = x @ rng.normal(size=3) + s + rng.normal(size=rows)
-    columns = {f"x{j}": x[:, j] for j in range(3)} | {"s": s, "at": np.arange(rows) % clients}
-    return Dataset(
-        name="people",
-        records=Records({**columns, "y": (y > 0.5).astype(np.float64) if classify else y}),
-        client="at",
-        target="y",
-        task="classification" if classify else "regression",
-        sensitive=("s",),
-        origin="generated",
-        licence="none",
-    )
 
 
 def _answers(attacks: list[Attack], view: View) -> Iterator[tuple[Attack, Any]]:
@@ -161,13 +143,13 @@ def unpaid(audit: Audit) -> bool:
     )
 
 
-def rates(clients: int, people: int, audits: int, seed: int, folder: Path) -> dict[str, Any]:
+def rates(clients: int, records: int, audits: int, seed: int, folder: Path) -> Row:
     """One shape: how many of so many audits were wrong, as a row of the table."""
     worlds = [
-        listened(folder / f"{clients}-{people}-{k}", clients, people, seed=seed + k, **world)
+        listened(folder / f"{clients}-{records}-{k}", clients, records, seed=seed + k, **world)
         for k, world in enumerate(WORLDS)
     ]
-    rng = np.random.default_rng([seed, clients, people])
+    rng = np.random.default_rng([seed, clients, records])
     wrong = single = 0
     for trial in range(audits):
         audit = null_audit(worlds[trial % len(worlds)], rng, stranger=trial % 8 >= 4)
@@ -177,33 +159,21 @@ def rates(clients: int, people: int, audits: int, seed: int, folder: Path) -> di
     names = sorted({a.name for w in worlds for found in w.answers.values() for a, _ in found})
     attacks = ", ".join(name for name in names if listens(all_attacks()[name]))
     good = "as it must be" if interval.low <= ALLOWED else "WRONG"
-    return {
-        "what": f"{clients} clients of {people} records; {attacks}",
-        "trials": audits,
-        "faults": wrong,
-        "outcome": f"{wrong / audits:.1%} of audits ({interval.low:.1%} to {interval.high:.1%}) "
-        f"called something exposed (at most {ALLOWED:.0%} asked): {good}. A single look's own 95% "
+    return counted(
+        f"{clients} clients of {records} records; {attacks}",
+        audits,
+        wrong,
+        f"{wrong / audits:.1%} of audits ({interval.low:.1%} to {interval.high:.1%}) called "
+        f"something exposed (at most {ALLOWED:.0%} asked): {good}. A single look's own 95% "
         f"interval would have, in {single / audits:.1%} of audits.",
-    }
+    )
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--audits", type=int, default=500)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path, default=Path(__file__).with_name("null_audits.json"))
-    given = parser.parse_args()
-    rows = []
+    given = options(__doc__, __file__, trials=500, seed=0)
     with tempfile.TemporaryDirectory() as folder:
-        for clients, people in SHAPES:
-            rows.append(rates(clients, people, given.audits, given.seed, Path(folder)))
-            print(f"{rows[-1]['what']}: {rows[-1]['outcome']}", flush=True)
-    content = {
-        "title": "Audits in which there is nothing to learn, and what they call exposed",
-        "command": f"python reliability/null_audits.py --audits {given.audits} --seed {given.seed}",
-        "rows": rows,
-    }
-    given.out.write_text(json.dumps(content, indent=1) + "\n")
+        rows = [rates(*shape, given.trials, given.seed, Path(folder)) for shape in SHAPES]
+    finish(given, "Audits in which there is nothing to learn, and what they call exposed", rows)
     return int(any("WRONG" in row["outcome"] for row in rows))
 
 

@@ -1,44 +1,40 @@
 """Is preflight ever easy about what the audit then finds? Both, over many varied federations.
 
-    python reliability/preflight.py [--federations 36] [--seed 0] [--out reliability]
+    python -m reliability.preflight [--trials 36] [--seed 0]
 
 Every federation is drawn: its people, the secret (balanced, rare, of three values), the model, the
 recipe, the defence, what else is asked. It is simulated and audited. Each client asks beforehand,
 with another seed: once from a file with its own records alone, once with the whole config. A fault
 is a secret that the audit calls exposed and preflight called ok. What is done is kept in
-``preflight/federations.json`` and not done again; remove that file to begin anew.
+reliability/preflight/ and not done again.
 """
 
 from __future__ import annotations
 
-import argparse
 import csv
-import json
-import sys
 import tempfile
 import time
+from collections import Counter
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from benchmarks.frame import Results, Row, counted, federation, finish, options
 from overheard.errors import FixConfig, FixData
 from overheard.evaluation.audit import audit
 from overheard.evaluation.resume import Kept
 from overheard.federation.config import parse_config
-from overheard.federation.plan import plan
-from overheard.federation.simulate import simulate
 from overheard.guard.preflight import preflight
 from overheard.report.verdict import verdicts
-from overheard.transcript.store import Recording
 from overheard.transcript.threat import EAVESDROPPER
 
-HERE = Path(__file__).resolve().parent
 OTHER_SEED = 1000
 MODES = ("own records", "whole config")
 EASY = ("ok", "not asked")
 """What of the package the results depend on."""
-Row = dict[str, Any]
 
 
 def drawn(number: int, seed: int) -> Row:
@@ -119,10 +115,10 @@ def write_table(people: Row, number: int, seed: int, folder: Path) -> dict[str, 
     return paths
 
 
-def config_of(content: Row, path: Path, **changes: Any) -> Any:
+def config_of(content: Row, path: Path, **changes: Any) -> Row:
     """The config on one of the tables."""
     data = {"source": "file", "path": str(path), "client": "client", "target": "y"}
-    return parse_config({**content, "data": data, **changes})
+    return {**content, "data": data, **changes}
 
 
 def levels(found: Any) -> dict[str, str]:
@@ -141,8 +137,7 @@ def tried(number: int, seed: int) -> Row:
         folder = Path(name)
         paths = write_table(made["people"], number, seed, folder)
         content = made["config"]
-        settled = plan(config_of(content, paths[""]))
-        run = Recording.open(simulate(settled, folder / "run"))
+        run = federation(config_of(content, paths[""]), None, folder / "run")
         (folder / "kept").mkdir()
         kept = Kept(folder / "kept")
         whole = levels(audit(run, EAVESDROPPER, kept=kept))
@@ -160,10 +155,10 @@ def tried(number: int, seed: int) -> Row:
     return made | {"number": number, "audit": whole, "clients": clients, "seconds": seconds}
 
 
-def _asked(config: Any, client: str) -> Row:
+def _asked(config: Row, client: str) -> Row:
     """Preflight's answer on every secret, or why there is none."""
     try:
-        found = preflight(config, client, changes=False)
+        found = preflight(parse_config(config), client, changes=False)
     except (FixConfig, FixData) as error:
         return {"refused": str(error)}
     return {_name(e.question, e.attribute): e.answer(found.limits) for e in found.found}
@@ -185,93 +180,30 @@ def judged(row: Row) -> list[tuple[str, str, str, str, str]]:
     return found
 
 
-def in_words(row: Row) -> str:
-    """What a federation was, in a line."""
-    people, config = row["people"], row["config"]
-    training = config["training"]
-    model = config["model"]["name"] + "".join(f" {h}" for h in config["model"].get("hidden", ()))
-    parts = [
-        f"{row['number']}: {people['clients']} x {people['records']}, {people['secret']}",
-        model,
-        training.get("algorithm", "fedavg"),
-        f"{training['rounds']} round(s)",
-    ]
-    if "epochs" in training:
-        parts.append(f"{training['epochs']} epochs, batch {training['batch_size'] or 'all'}")
-    parts.append(row["defence"] if row["defence"] != "none" else "no defence")
-    parts += [asked for asked in ("membership", "label") if config["audit"].get(asked)]
-    return "; ".join(parts)
-
-
-def summary(rows: list[Row]) -> list[Row]:
-    """One line for each federation, then what caution costs."""
-    lines, everything = [], []
-    for row in rows:
-        found = judged(row)
-        everything += found
-        missed = [f for f in found if f[3] == "exposed" and f[4] in EASY]
-        exposed = sorted({s for _, _, s, level, _ in found if level == "exposed"})
-        passed = sum(f[4] == "ok" for f in found)
-        outcome = f"Audit exposes: {', '.join(exposed) or 'nothing'}. Preflight: ok {passed} times"
-        outcome += "." if not missed else f"; missed: {missed}."
-        lines.append(
-            {"what": in_words(row), "trials": len(found), "faults": len(missed), "outcome": outcome}
-        )
+def summary(rows: Sequence[Row]) -> list[Row]:
+    """What preflight had said of what the audit then found, and what caution costs."""
+    found = [one for row in rows for one in judged(row)]
+    lines = []
     for mode in MODES:
-        part = [f for f in everything if f[0] == mode]
         for level in ("exposed", "unclear", "no sign", "not measured"):
-            at = [f[4] for f in part if f[3] == level]
-            counts = {a: at.count(a) for a in dict.fromkeys(at)}
-            told = ", ".join(f"{a} {n}" for a, n in sorted(counts.items()))
-            lines.append(
-                {
-                    "what": f"all, asked with {mode}: the audit says {level}",
-                    "trials": 0,
-                    "faults": 0,
-                    "outcome": f"{len(at)} times; preflight: {told or 'nothing'}.",
-                }
-            )
+            said = Counter(one[4] for one in found if (one[0], one[3]) == (mode, level))
+            easy = sum(said[answer] for answer in EASY) if level == "exposed" else 0
+            words = ", ".join(f"{answer} {n}" for answer, n in sorted(said.items()))
+            what = f"asked with {mode}: the audit says {level}"
+            lines.append(counted(what, said.total(), easy, f"preflight: {words or 'nothing'}"))
     return lines
 
 
 def main() -> int:
     """Try them; 1 if preflight was ever easy about what the audit exposes."""
-    ask = argparse.ArgumentParser(description=__doc__)
-    ask.add_argument("--federations", type=int, default=36)
-    ask.add_argument("--seed", type=int, default=0)
-    ask.add_argument("--out", type=Path, default=HERE, help="folder of the results")
-    asked = ask.parse_args()
-    place = asked.out / "preflight" / "federations.json"
-    place.parent.mkdir(parents=True, exist_ok=True)
-    kept: Row = json.loads(place.read_text(encoding="utf-8")) if place.exists() else {}
-    seed = asked.seed
-    rows = [r for r in kept.get("rows", []) if r["seed"] == seed]
-    for number in range(asked.federations):
-        if any(r["number"] == number for r in rows):
-            continue
-        row = tried(number, seed) | {"seed": seed}
-        rows.append(row)
-        _write(place, {"rows": sorted(rows, key=lambda r: r["number"])})
-        missed = [f for f in judged(row) if f[3] == "exposed" and f[4] in EASY]
-        print(f"{row['seconds']:6.1f} s  {in_words(row)}  {missed or ''}", flush=True)
-    rows = sorted((r for r in rows if r["number"] < asked.federations), key=lambda r: r["number"])
-    command = f"python reliability/preflight.py --federations {asked.federations} --seed {seed}"
-    lines = summary(rows)
-    _write(
-        asked.out / "preflight.json",
-        {"title": "Preflight against the audit", "command": command, "rows": lines},
-    )
-    for line in lines[-8:]:
-        print(line["what"], "|", line["outcome"])
-    return min(1, sum(line["faults"] for line in lines))
-
-
-def _write(path: Path, content: Row) -> None:
-    text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
-    half = path.with_suffix(".half")
-    half.write_text(text, encoding="utf-8")
-    half.replace(path)
+    given = options(__doc__, __file__, trials=36, seed=0)
+    kept = Results(given.out.with_suffix("") / "federations.json", given.command)
+    rows = [
+        kept.row(f"{number}; seed {given.seed}", partial(tried, number, given.seed))
+        for number in range(given.trials)
+    ]
+    return finish(given, "Preflight against the audit", summary(rows))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

@@ -1,6 +1,6 @@
 """Would another processor give another answer?
 
-    python reliability/processors.py [--only FAMILY] [--processor NAME]
+    python -m reliability.processors [--only FAMILY ...] [--processor NAME ...]
 
 The arithmetic libraries choose their kernels by the processor. They can be told to take those of
 older ones: OpenBLAS and LAPACK (``OPENBLAS_CORETYPE``), numpy's own loops
@@ -18,9 +18,7 @@ change of seed does. Written to ``processors.json``.
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
-import json
 import os
 import platform
 import subprocess
@@ -30,14 +28,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-for _threads in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-    os.environ.setdefault(_threads, "1")
+import numpy as np
+from numpy.typing import NDArray
 
-import numpy as np  # noqa: E402  (after the threads are settled)
-from numpy.typing import NDArray  # noqa: E402
+from benchmarks.frame import Row, counted, finish, options
 
-HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent / "tests" / "helpers"))
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "tests" / "helpers"))
+ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 OLD = {"ATEN_CPU_CAPABILITY": "default", "MKL_CBWR": "COMPATIBLE"}
 PROCESSORS: dict[str, dict[str, str]] = {
@@ -125,16 +123,14 @@ def difference(ours: NDArray[Any], theirs: NDArray[Any]) -> float:
 
 def child(env: dict[str, str], folder: Path, out: Path, families: list[str]) -> Answers:
     """`answers` in a process that takes the kernels of another processor."""
-    words = ["--child", str(folder), "--out", str(out)]
-    for family in families:
-        words += ["--only", family]
-    command = [sys.executable, str(Path(__file__).resolve()), *words]
-    subprocess.run(command, env=os.environ | env, check=True)
+    words = ["--child", str(folder), "--out", str(out), "--only", *families]
+    command = [sys.executable, "-m", "reliability.processors", *words]
+    subprocess.run(command, env=os.environ | ONE_THREAD | env, check=True, cwd=ROOT)
     with np.load(out / "answers.npz") as kept:
         return dict(kept)
 
 
-def compared(family: str, ours: Answers, others: dict[str, Answers]) -> dict[str, Any]:
+def compared(family: str, ours: Answers, others: dict[str, Answers]) -> Row:
     """A row of the table: every attack and the recording of a family, on every processor."""
     trials = faults = 0
     worst = {"guess": (0.0, ""), "wire": (0.0, ""), "drawn": (0.0, "")}
@@ -166,43 +162,30 @@ def compared(family: str, ours: Answers, others: dict[str, Answers]) -> dict[str
         for kind, (apart, where) in worst.items()
     ]
     outcome = "; ".join(filter(None, said)) or "the same to the last bit"
-    return {"what": family, "trials": trials, "faults": int(faults), "outcome": outcome}
+    return counted(family, trials, int(faults), outcome)
 
 
-def main() -> None:
+def main() -> int:
     from federations import FAMILIES
 
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--only", action="append", default=[], help="a family of attacks")
-    parser.add_argument("--processor", action="append", default=[], help="as Nehalem")
-    parser.add_argument("--child", type=Path, help=argparse.SUPPRESS)
-    parser.add_argument("--out", type=Path, default=HERE / "processors.json")
-    given = parser.parse_args()
-    families = given.only or list(FAMILIES)
-    if given.child:
+    given = options(
+        __doc__, __file__, only=list(FAMILIES), processor=list(PROCESSORS), child=Path()
+    )
+    if given.child != Path():
         given.out.mkdir()
-        np.savez(given.out / "answers.npz", **answers(given.child, families, given.out))
-        return
+        np.savez(given.out / "answers.npz", **answers(given.child, given.only, given.out))
+        return 0
     if platform.machine() not in ("x86_64", "AMD64"):
         raise SystemExit(f"the kernels of {platform.machine()} cannot be chosen by these variables")
-    asked = [p for p in PROCESSORS if not given.processor or p.startswith(tuple(given.processor))]
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
-        for number, name in enumerate(families):
+        for number, name in enumerate(given.only):
             FAMILIES[name].made(folder / str(number))
-        ours = child({}, folder, folder / "ours", families)
-        others = {p: child(PROCESSORS[p], folder, folder / p, families) for p in asked}
-    rows = [compared(name, ours, others) for name in families]
-    command = "python reliability/processors.py"
-    command += "".join(f" --only '{f}'" for f in given.only)
-    command += "".join(f" --processor {p}" for p in given.processor)
-    title = f"The arithmetic of other processors: {', '.join(asked)}"
-    content = {"title": title, "command": command, "rows": rows}
-    given.out.write_text(json.dumps(content, indent=2) + "\n")
-    for row in rows:
-        print(f"{row['what']}: {row['faults']} of {row['trials']} too far; {row['outcome']}")
-    sys.exit(int(any(row["faults"] for row in rows)))
+        ours = child({}, folder, folder / "ours", given.only)
+        others = {p: child(PROCESSORS[p], folder, folder / p, given.only) for p in given.processor}
+    rows = [compared(name, ours, others) for name in given.only]
+    return finish(given, f"The arithmetic of other processors: {', '.join(given.processor)}", rows)
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())

@@ -1,6 +1,6 @@
 """Does the replay check cry wolf, and does it see what is wrong?
 
-    python reliability/replays.py [--trials 250] [--only CASE] [--out reliability/replays.json]
+    python -m reliability.replays [--trials 250] [--seed 0]
 
 Small federations of every kind (models, sizes, learning rates, mini-batches, epochs, noise) are
 simulated and checked: as they were declared, and declared wrongly. A false alarm is a client that
@@ -9,8 +9,6 @@ trained as declared and is called unfit. ``tests/evaluation/test_replay.py`` doe
 
 from __future__ import annotations
 
-import argparse
-import json
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -19,12 +17,10 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks import frame
 from overheard.data.dataset import Dataset
 from overheard.errors import FixConfig
 from overheard.evaluation.replay import replays
-from overheard.federation.config import parse_config
-from overheard.federation.plan import plan
-from overheard.federation.simulate import simulate
 from overheard.programs.recipe import Recipe
 from overheard.programs.records import Records
 from overheard.transcript.observe import recipe_of
@@ -46,16 +42,7 @@ def people(rng: Rng, clients: int, classify: bool) -> Dataset:
     y = x @ rng.normal(size=columns) + s + rng.normal(0, 0.7, rows)
     label = (y > np.median(y)).astype(np.float64) if classify else y
     table = {f"x{j}": x[:, j] for j in range(columns)}
-    return Dataset(
-        name="people",
-        records=Records({**table, "s": s, "y": label, "at": at}),
-        client="at",
-        target="y",
-        task="classification" if classify else "regression",
-        sensitive=("s",),
-        origin="generated",
-        licence="none",
-    )
+    return frame.people({**table, "s": s, "y": label, "at": at}, classify)
 
 
 def federation(rng: Rng, path: Path, batches: bool, **defence: Any) -> Recording:
@@ -75,9 +62,9 @@ def federation(rng: Rng, path: Path, batches: bool, **defence: Any) -> Recording
     }
     config = {"seed": int(rng.integers(1 << 30)), "data": {"source": "file"}, "model": model,
               "training": training, "defence": [defence] if defence else []}  # fmt: skip
-    ready = plan(parse_config(config), people(rng, int(rng.integers(2, 6)), classify))
+    data = people(rng, int(rng.integers(2, 6)), classify)
     try:
-        return Recording.open(simulate(ready, path))
+        return frame.federation(config, data, path)
     except FixConfig:  # it diverged: another one
         shutil.rmtree(path)
         return federation(rng, path, batches, **defence)
@@ -147,7 +134,7 @@ def counted(case: int, trials: int, seed: int = 0) -> tuple[int, int, int, int]:
     return made, clients, unfit, strange
 
 
-def line(case: int, trials: int, seed: int = 0) -> dict[str, Any]:
+def line(case: int, trials: int, seed: int = 0) -> frame.Row:
     """What a case comes to."""
     what, change, _, _ = CASES[case]
     right = change is declared
@@ -156,32 +143,14 @@ def line(case: int, trials: int, seed: int = 0) -> dict[str, Any]:
     said += f"{made} federations"
     bad = right and unfit > MOST_FALSE * clients
     said += (": too many" if bad else ": as it must be") if right else ""
-    return {"what": what, "trials": made, "faults": int(bad), "outcome": said}
+    return frame.counted(what, made, bad, said)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--trials", type=int, default=250)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", default="", help="one case anew; the others stay")
-    parser.add_argument("--out", type=Path, default=Path(__file__).with_name("replays.json"))
-    given = parser.parse_args()
-    found = {}
-    if given.only and given.out.exists():
-        found = {row["what"]: row for row in json.loads(given.out.read_text())["rows"]}
-    for case, (what, *_) in enumerate(CASES):
-        if given.only not in ("", what):
-            continue
-        found[what] = line(case, given.trials, given.seed)
-        print(f"{what}: {found[what]['outcome']}", flush=True)
-        content = {
-            "title": "Replays of clients that trained as declared, and of others",
-            "command": f"python reliability/replays.py --trials {given.trials} --seed {given.seed}",
-            "rows": [found[what] for what, *_ in CASES if what in found],
-        }
-        given.out.write_text(json.dumps(content, indent=2) + "\n")
-    raise SystemExit(any(row["faults"] for row in found.values()))
+def main() -> int:
+    given = frame.options(__doc__, __file__, trials=250, seed=0)
+    rows = [line(case, given.trials, given.seed) for case in range(len(CASES))]
+    return frame.finish(given, "Replays of clients that trained as declared, and of others", rows)
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())

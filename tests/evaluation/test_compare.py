@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
-from scripts import load
 
 from overheard.evaluation.audit import audit
 from overheard.evaluation.compare import (
@@ -23,9 +21,9 @@ from overheard.evaluation.hits import Guessed, about
 from overheard.evaluation.intervals import share_interval
 from overheard.evaluation.record import Pooled, Skipped
 from overheard.transcript.threat import EAVESDROPPER, SERVER
+from reliability import compare as script
 
 ATTACKS = ("max_entropy", "majority")
-SCRIPT = load(Path(__file__).parents[2] / "reliability" / "compare.py", "reliability_compare")
 
 
 def test_a_network_leaks_more_than_a_linear_model(federate):
@@ -207,8 +205,8 @@ def test_clients_that_did_not_train_as_declared_are_no_measurement(federate):
 
 def drawn(**changes):
     """Two audits of a world, with their hits."""
-    world = replace(SCRIPT.RISEN[0], **changes)
-    return SCRIPT.drawn(world, np.random.default_rng(0))
+    world = replace(script.RISEN[0], **changes)
+    return script.drawn(world, np.random.default_rng(0))
 
 
 def test_pairs_by_record_by_client_or_says_that_it_does_not():
@@ -258,12 +256,12 @@ def test_hits_are_looked_up_for_each_sides_own_attack():
     assert row.difference == pytest.approx(np.mean(mine[2:]) - np.mean(mine[:2]))
 
 
-@pytest.mark.parametrize("world", SCRIPT.RISEN[2:4], ids=lambda w: w.what)
+@pytest.mark.parametrize("world", script.RISEN[2:4], ids=lambda w: w.what)
 def test_a_rise_of_ten_points_is_seen(world):
-    """``python reliability/compare.py`` does so with many more, and in other worlds."""
-    assert SCRIPT.rises(world, 40) >= 0.7
+    """``python -m reliability.compare`` does so with many more, and in other worlds."""
+    assert script.rises(world, 40) >= 0.7
 
 
-@pytest.mark.parametrize("world", [SCRIPT.NO_RISE[0], SCRIPT.NO_RISE[4]], ids=lambda w: w.what)
+@pytest.mark.parametrize("world", [script.NO_RISE[0], script.NO_RISE[4]], ids=lambda w: w.what)
 def test_chance_is_rarely_called_a_rise(world):
-    assert SCRIPT.rises(world, 60) <= 0.05
+    assert script.rises(world, 60) <= 0.05

@@ -10,17 +10,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scripts import load
 
 from overheard.errors import FixRecording
 from overheard.evaluation.hits import HITS, about, hits_json, read_hits
 from overheard.evaluation.record import read_audit
 from overheard.evaluation.scoring import Scored
+from reliability import compare as script
 
 FEW = ("--attack", "max_entropy", "--attack", "majority", "--target", "s")
-
-
-SCRIPT = load(Path(__file__).parents[2] / "reliability" / "compare.py", "reliability_compare")
 
 
 def test_they_are_kept_where_asked_for_and_pair_records(workplace: Any) -> None:
@@ -61,8 +58,8 @@ def test_they_are_kept_where_asked_for_and_pair_records(workplace: Any) -> None:
 @pytest.fixture
 def kept(workplace: Any) -> Any:
     """``one/``: an audit of two clients of 30 records, made by hand, with its hits."""
-    world = replace(SCRIPT.RISEN[0], clients=2, records=30)
-    (audit, hits), _ = SCRIPT.drawn(world, np.random.default_rng(0))
+    world = replace(script.RISEN[0], clients=2, records=30)
+    (audit, hits), _ = script.drawn(world, np.random.default_rng(0))
     folder = workplace.path / "one"
     folder.mkdir()
     (folder / "audit.json").write_text(audit.to_json())
@@ -78,8 +75,8 @@ def test_what_is_written_is_read(kept: Any) -> None:
     audit = read_audit(kept.path / "one" / "audit.json")
     hits = read_hits(kept.path / "one" / HITS, audit)
     assert {key.client for key in hits} == {"0", "1"}
-    world = replace(SCRIPT.RISEN[0], clients=2, records=30)
-    (_, drawn), _ = SCRIPT.drawn(world, np.random.default_rng(0))
+    world = replace(script.RISEN[0], clients=2, records=30)
+    (_, drawn), _ = script.drawn(world, np.random.default_rng(0))
     for key, guessed in hits.items():
         np.testing.assert_array_equal(guessed.right, drawn[key].right)
         assert guessed.records == "the same"

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 from federations import generated_people, recorded
-from scripts import load
 
 from overheard.evaluation.audit import audit
 from overheard.evaluation.chance import Chance, exactly
@@ -24,8 +23,7 @@ from overheard.programs.records import Records, encode
 from overheard.transcript.observe import recipe_of
 from overheard.transcript.store import Recorder, Recording
 from overheard.transcript.threat import EAVESDROPPER
-
-SCRIPT = load(Path(__file__).parents[2] / "reliability" / "replays.py", "reliability_replays")
+from reliability import replays as script
 
 
 def checked(
@@ -281,9 +279,9 @@ def test_the_readings_of_replays_are_those_of_one_left_out(rng):
 
 
 def test_false_alarms_are_rare_in_small_federations_of_every_kind():
-    """``python reliability/replays.py`` does so with many more."""
-    case = next(i for i, c in enumerate(SCRIPT.CASES) if c[0] == "as declared, mini-batches")
-    made, clients, unfit, _ = SCRIPT.counted(case, 6, seed=1)
+    """``python -m reliability.replays`` does so with many more."""
+    case = next(i for i, c in enumerate(script.CASES) if c[0] == "as declared, mini-batches")
+    made, clients, unfit, _ = script.counted(case, 6, seed=1)
     assert made == 6
     assert clients > 15
     assert unfit <= 1

@@ -19,7 +19,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from federations import FAMILIES
-from scripts import load
+
+from reliability import processors as script
 
 WORK = """
 import json, sys
@@ -81,7 +82,6 @@ def test_threads_and_processes_change_nothing(tmp_path):
 )
 def test_the_arithmetic_of_another_processor(tmp_path):
     """This processor once more: the same bits. An older one: other bits, hardly other numbers."""
-    script = load(Path(__file__).parents[2] / "reliability" / "processors.py")
     families = ["models", "attributes, linear", "members", "labels by group"]
     for number, name in enumerate(families):
         FAMILIES[name].made(tmp_path / str(number))

@@ -1,20 +1,14 @@
 """Intervals cover, p-values are uniform, posteriors are calibrated: few worlds of each.
 
-``python reliability/simulations.py`` draws the many that docs/reliability.md shows.
+``python -m reliability.simulations`` draws the many that docs/reliability.md shows.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
-from scripts import load
 
-PATH = Path(__file__).parents[2] / "reliability" / "simulations.py"
-
-
-simulations = load(PATH, "reliability_simulations")
+from reliability import simulations
 
 
 @pytest.mark.parametrize("simulation", simulations.SIMULATIONS, ids=lambda s: s.what)

@@ -1,4 +1,4 @@
-"""Ten kills; `python reliability/chaos.py` does many times more."""
+"""Ten kills; `python -m reliability.chaos` does many times more."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def test_nothing_is_lost(tmp_path: Path) -> None:
     out = tmp_path / "chaos.json"
     words = ["--trials", "10", "--seed", "3", "--out", str(out)]
     done = subprocess.run(
-        [sys.executable, str(ROOT / "reliability" / "chaos.py"), *words],
-        cwd=tmp_path, capture_output=True, text=True, timeout=900, check=False,
+        [sys.executable, "-m", "reliability.chaos", *words],
+        cwd=ROOT, capture_output=True, text=True, timeout=900, check=False,
         env={**os.environ, "TMPDIR": str(tmp_path / "tmp")},
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr

@@ -5,11 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from scripts import load
 
 from overheard.evaluation import decision
-
-null_audits = load(Path(__file__).parents[2] / "reliability" / "null_audits.py", "null_audits")
+from reliability import null_audits
 
 
 @pytest.mark.parametrize(("error", "faults"), [(decision.ERROR, 0), (1e9, 4)])

@@ -15,7 +15,7 @@ RESULTS = sorted((ROOT / "reliability").glob("*.json"))
 @pytest.mark.parametrize("path", RESULTS, ids=lambda path: path.stem)
 def test_the_page_says_how_much_was_tried(path: Path) -> None:
     rows = json.loads(path.read_text(encoding="utf-8"))["rows"]
-    (line,) = [line for line in PAGE if f"`python reliability/{path.stem}.py" in line]
+    (line,) = [line for line in PAGE if f"`python -m reliability.{path.stem}`" in line]
     trials = sum(row["trials"] for row in rows)
     assert f" {trials:,} " in line
 

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from scripts import load
 
-FOLDER = Path(__file__).parents[2] / "reliability"
-trials = load(FOLDER / "preflight.py", "preflight_trials")
+from reliability import preflight as trials
+
+FOLDER = Path(trials.__file__).parent
 
 
 def row(**changes: Any) -> dict[str, Any]:
@@ -24,8 +24,8 @@ def row(**changes: Any) -> dict[str, Any]:
     return found | {"audit": {"attribute secret": "no sign"}} | changes
 
 
-def faults(found: dict[str, Any]) -> int:
-    return sum(line["faults"] for line in trials.summary([found]))
+def faults(*found: dict[str, Any]) -> int:
+    return sum(line["faults"] for line in trials.summary(found))
 
 
 def test_a_fault_is_what_is_exposed_and_was_called_ok() -> None:
@@ -38,25 +38,23 @@ def test_a_fault_is_what_is_exposed_and_was_called_ok() -> None:
 
 
 def test_a_federation_is_tried_and_not_tried_again(tmp_path: Path, monkeypatch: Any) -> None:
-    asked = ["preflight.py", "--federations", "1", "--seed", "7", "--out", str(tmp_path)]
-    monkeypatch.setattr("sys.argv", asked)
+    asked = ["--trials", "1", "--seed", "7", "--out", str(tmp_path / "preflight.json")]
+    monkeypatch.setattr("sys.argv", ["preflight.py", *asked])
     assert trials.main() == 0
     first = (tmp_path / "preflight" / "federations.json").read_text()
-    (kept,) = json.loads(first)["rows"]
+    (kept,) = json.loads(first).values()
     assert set(kept["clients"]["site 0"]) == {"audit", *trials.MODES}
+    assert kept["command"].startswith("python -m reliability.preflight --trials 1 ")
     monkeypatch.setattr(trials, "tried", lambda *given: pytest.fail("it was there"))
     assert trials.main() == 0
     assert (tmp_path / "preflight" / "federations.json").read_text() == first
 
 
 def test_what_is_committed_was_never_easy_about_what_the_audit_exposes() -> None:
-    content = json.loads((FOLDER / "preflight.json").read_text())
-    rows = json.loads((FOLDER / "preflight" / "federations.json").read_text())["rows"]
+    rows = json.loads((FOLDER / "preflight" / "federations.json").read_text()).values()
     assert len(rows) >= 30
-    assert content["rows"] == trials.summary(rows)
+    assert json.loads((FOLDER / "preflight.json").read_text())["rows"] == trials.summary(rows)
     found = [f for r in rows for f in trials.judged(r)]
-    exposed = [answer for *_, level, answer in found if level == "exposed"]
-    assert len(exposed) >= 30
-    assert not set(exposed) & set(trials.EASY)
-    quiet = [answer for *_, level, answer in found if level == "no sign"]
-    assert "ok" in quiet  # it does let something pass
+    assert sum(level == "exposed" for *_, level, _ in found) >= 30
+    assert not faults(*rows)
+    assert ("no sign", "ok") in {(level, answer) for *_, level, answer in found}

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-from scripts import load
 
-FOLDER = Path(__file__).parents[2] / "reliability"
-collapses = load(FOLDER / "collapses.py")
-unseen = load(FOLDER / "unseen.py")
+from reliability import collapses, unseen
+
 CELLS = unseen.cells()
 
 
@@ -23,13 +21,9 @@ def found(**changes: Any) -> dict[str, Any]:
     return {**good, "certain": 40, "certain_wrong": 0.0, "flag": "", **changes}
 
 
-def done(*answers: dict[str, Any]) -> dict[str, Any]:
-    return {str(n): {**CELLS[n], "result": answer} for n, answer in enumerate(answers)}
-
-
 def faults(*answers: dict[str, Any]) -> dict[str, int]:
-    rows = unseen.summary(done(*answers))["rows"]
-    return {row["what"]: row["faults"] for row in rows if row["faults"]}
+    done = [{**cell, "result": answer} for cell, answer in zip(CELLS, answers, strict=False)]
+    return {row["what"]: row["faults"] for row in unseen.summary(done) if row["faults"]}
 
 
 def test_the_cells_hold_what_is_asked_for() -> None:
@@ -108,10 +102,11 @@ def test_a_cell_is_measured_once_and_the_secret_is_not_left_beside(
     assert cell["column"] not in data.records.columns
     again = unseen.dataset({**cell, "recoded": True}, table)
     assert np.array_equal(data.records["s"], 1 - again.records["s"])
-    given = collapses.options("", "x.json").parse_args(["--out", str(tmp_path / "x.json")])
+    given = SimpleNamespace(out=tmp_path / "x.json", only=[], command="the command")
     for _ in range(2):
-        with pytest.raises(SystemExit):
-            collapses.measure(given, [cell], lambda one: (data, 0), unseen.summary)
+        (row,) = collapses.measured(given, [cell], lambda one: (data, 0))
         monkeypatch.setattr(collapses, "decoded", lambda *given: pytest.fail("it was there"))
-    (row,) = json.loads((tmp_path / "x.json").read_text())["rows"]
+    (row,) = unseen.summary([row])
     assert (row["what"], row["trials"]) == ("told a learning rate that is 25% off", 1)
+    with pytest.raises(pytest.fail.Exception, match="it was there"):
+        collapses.measured(given, [{**cell, "told": 1.1}], lambda one: (data, 0))
