@@ -176,8 +176,7 @@ GROWTHS = (
         "cube. Above, the first layer's equations are solved matrix-free: both linear in the "
         "records, in the equations and in the number of iterations: the last point. 100,000 "
         "records would need 200,000 equations, 80 billion operations an iteration, and are left "
-        "out (20,000 are in benchmarks/large_network.py). The slope over all points lies between "
-        "the two laws.",
+        "out. The slope over all points lies between the two laws.",
         time=2.0,
         memory=2.0,
     ),
