@@ -136,7 +136,7 @@ def test_several_attributes_are_one_secret(tmp_path):
         return dataclasses.replace(dataset, records=Records({**columns, "t": words, "y": moved}))
 
     made = recorded(
-        tmp_path / "run", SQUARED, clients=2, people=40, rounds=20, participation=1.0,
+        tmp_path / "run", SQUARED, clients=2, people=40, rounds=24, participation=1.0,
         audit={"attributes": [["s", "t"]]}, change=with_second,
     )  # fmt: skip
     secret = attribute("s", "t")

@@ -6,8 +6,7 @@ import numpy as np
 
 from overheard.programs.trees.equations import Candidates, Exchange
 from overheard.programs.trees.model import read_growing, read_model
-from overheard.programs.trees.settings import TreeSettings
-from overheard.programs.trees.training import bagged, grow
+from overheard.programs.trees.training import TreeSettings, bagged, grow
 
 
 def people(objective, count=240, seed=0):

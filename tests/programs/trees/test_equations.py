@@ -111,7 +111,7 @@ def test_leaf_values_alone_are_equations_too():
             one,
             returned=replace(
                 one.returned,
-                trees=tuple(replace(t, hessian=None, weight=None) for t in one.returned.trees),
+                trees=tuple(replace(t, hessian=None) for t in one.returned.trees),
             ),
         )
         for one in exchanges

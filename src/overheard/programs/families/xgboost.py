@@ -25,17 +25,16 @@ from overheard.programs.program import Candidates, Exchange, Message, Program, S
 from overheard.programs.recipe import Target
 from overheard.programs.records import Encoding, Records, encode
 from overheard.programs.trees import equations as trees
-from overheard.programs.trees.model import Booster, read_growing, read_model
+from overheard.programs.trees.model import MOST_CLASSES, Booster, read_growing, read_model
 from overheard.programs.trees.objectives import start_margin
-from overheard.programs.trees.settings import TreeSettings
-from overheard.programs.trees.training import bagged, grow
+from overheard.programs.trees.training import TreeSettings, bagged, grow
 
 MODEL = "model"
 """The name of the bytes in a simulated message; in others it is whatever it is."""
 SAME = 1e-5
 """Values of leaves that differ by less, relative to the tree's largest, differ by rounding."""
 _NUMBERED = re.compile(r"\.[0-9]+$")
-_CLASSES = {"binary:logistic": 2}
+_CLASSES = {"binary:logistic": (2, 2), "multi:softprob": (2, MOST_CLASSES)}
 
 
 class Trees(Program):
@@ -46,8 +45,8 @@ class Trees(Program):
     @model_validator(mode="after")
     def _fits(self) -> Self:
         objective, classes = self.settings.objective, len(self.target.classes)
-        several = objective == "multi:softprob"
-        if (several and classes < 2) or (not several and classes != _CLASSES.get(objective, 0)):
+        least, most = _CLASSES.get(objective, (0, 0))
+        if not least <= classes <= most:
             raise ValueError(
                 f"objective {objective!r} does not fit the target {self.target.column!r} of "
                 f"{classes or 'no'} classes: use binary:logistic for two, multi:softprob for more, "
@@ -72,8 +71,8 @@ class Trees(Program):
 
     def respond(self, received: Message, records: Records, rng: np.random.Generator) -> Message:
         inputs, labels = encode(self.encoding, records), self.target.encode(records)
-        classes = len(self.target.classes)
-        several = classes if self.settings.objective == "multi:softprob" else 0
+        several = self.settings.objective == "multi:softprob"
+        classes = len(self.target.classes) if several else 0
         if self.settings.objective in ("count:poisson", "reg:gamma") and labels.min() < 0:
             raise FixConfig(
                 f"objective {self.settings.objective!r} needs labels that are not negative; "
@@ -81,7 +80,7 @@ class Trees(Program):
             )
         seed = int(rng.integers(1 << 31))
         sent = model_bytes(received, 0)
-        return _message(grow(sent, (inputs, labels), self.settings, seed, several))
+        return _message(grow(sent, (inputs, labels), self.settings, seed, classes))
 
     def following(self, sent: Message, returned: Mapping[str, Message]) -> Message:
         models = [model_bytes(message, 0) for message in returned.values()]
@@ -139,8 +138,7 @@ class Trees(Program):
 
     def distance(self, returned: Message, repeated: Message) -> float:
         """Of the newest tree's leaves; infinity where the trees differ in form."""
-        one, other = (read_model(model_bytes(m, 0), "a model") for m in (returned, repeated))
-        return _apart(one, other)
+        return _apart(*(read_model(model_bytes(m, 0), "a model") for m in (returned, repeated)))
 
 
 def read_exchanges(heard: Sequence[Exchange]) -> list[trees.Exchange]:

@@ -16,7 +16,7 @@ subsampling with share q: sums of q times the terms, and the variance of the dra
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,7 +26,7 @@ from overheard.decoding.sparse_equations import SparseEquations, joined
 from overheard.errors import ChooseAnotherAttack, FixRecording
 from overheard.programs.trees.model import Booster, Floats, Tree
 from overheard.programs.trees.objectives import objective_of, start_margin
-from overheard.programs.trees.settings import TreeSettings
+from overheard.programs.trees.training import TreeSettings
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -64,14 +64,6 @@ class Candidates:
     labels: Floats
     present: NDArray[np.bool_] | None = None
 
-    @property
-    def count(self) -> int:
-        return int(self.inputs.shape[0])
-
-    @property
-    def records(self) -> int:
-        return int(self.inputs.shape[1])
-
 
 def own_trees(exchange: Exchange) -> tuple[Tree, ...]:
     """The trees that the client grew: all that it returned (bagging), or those behind the model
@@ -97,25 +89,23 @@ def tree_equations(
     """The equations of all rounds; refused where model, records and settings cannot belong."""
     if not exchanges:
         raise FixRecording("no round with trees; there is nothing to decode")
-    forest = _Margins(candidates)
-    shape = (candidates.count, candidates.records)
+    count, records, width = candidates.inputs.shape
+    inputs, labels = candidates.inputs.reshape(-1, width), candidates.labels.reshape(-1)
+    present = np.ones((count, 1)) if candidates.present is None else candidates.present[:, None]
     parts: list[SparseEquations] = []
-    for exchange in exchanges:
-        margin = forest.before(exchange)
+    for exchange, margin in zip(exchanges, _margins(exchanges, inputs), strict=True):
         grown, model = own_trees(exchange), exchange.returned
         step = model.groups * model.parallel
         for start in range(0, len(grown), step):
             together = grown[start : start + step]
-            found = objective_of(model).terms(margin, forest.labels, model)
-            margin = margin.copy()
+            found = objective_of(model).terms(margin, labels, model)
             for tree in together:
-                leaf = tree.leaves(forest.inputs)
-                each = (found.gradient, found.hessian, found.spread)
-                shaped = (
-                    x[:, tree.group].astype(np.float64).reshape(shape) * forest.present
-                    for x in each
+                leaf = tree.leaves(inputs)
+                each = (
+                    x[:, tree.group].astype(np.float64).reshape(count, records) * present
+                    for x in (found.gradient, found.hessian, found.spread)
                 )
-                sums = _Sums(tree, leaf.reshape(shape), *shaped)
+                sums = _Sums(tree, leaf.reshape(count, records), *each)
                 parts.append(_of_tree(sums, settings, model.parallel))
                 margin[:, tree.group] += tree.value[leaf]
     if not any(part.rows for part in parts):
@@ -123,35 +113,27 @@ def tree_equations(
     return joined(parts)
 
 
-class _Margins:
-    """Margins of every record under every candidate, tree by tree; what rounds share is kept."""
-
-    def __init__(self, candidates: Candidates) -> None:
-        self.inputs = candidates.inputs.reshape(-1, candidates.inputs.shape[2])
-        self.labels = candidates.labels.reshape(-1)
-        here = np.ones(candidates.count) if candidates.present is None else candidates.present
-        self.present = np.asarray(here, dtype=np.float64)[:, None]
-        self._trees: tuple[Tree, ...] = ()
-        self._start: Floats = np.zeros(0, dtype=np.float32)
-        self._margin: Floats = np.zeros((0, 0), dtype=np.float32)
-
-    def before(self, exchange: Exchange) -> Floats:
-        """(K m, groups) at the model that the client was sent."""
-        model = exchange.returned if exchange.sent is None else exchange.sent
-        width = self.inputs.shape[1]
-        if max(model.features, exchange.returned.features) > width:
+def _margins(exchanges: Sequence[Exchange], inputs: Floats) -> Iterator[Floats]:
+    """Margins (K m, groups) at the model that each round began with. A round's model is mostly the
+    last one's and some trees more: what the last one's said is kept."""
+    seen: tuple[Tree, ...] = ()
+    start, margin = (np.zeros((0, 0), dtype=np.float32) for _ in range(2))
+    for one in exchanges:
+        model = one.returned if one.sent is None else one.sent
+        if max(model.features, one.returned.features) > inputs.shape[1]:
             raise ChooseAnotherAttack(
-                f"the trees know {model.features} features and the records have {width}; describe "
-                "the encoding that the clients use"
+                f"the trees know {model.features} features and the records have {inputs.shape[1]}; "
+                "describe the encoding that the clients use"
             )
-        trees = () if exchange.sent is None else exchange.sent.trees
-        start, done = start_margin(model), len(self._trees)
-        if not done or trees[:done] != self._trees or not np.array_equal(start, self._start):
-            self._margin, done = np.tile(start, (len(self.inputs), 1)), 0
-        for tree in trees[done:]:
-            self._margin[:, tree.group] += tree.value[tree.leaves(self.inputs)]
-        self._trees, self._start = trees, start
-        return self._margin.copy()
+        if model.groups != one.returned.groups:
+            raise FixRecording("a model of other classes than the one that it was grown on")
+        trees, first = () if one.sent is None else model.trees, start_margin(model)
+        if trees[: len(seen)] != seen or not np.array_equal(first, start):
+            seen, start, margin = (), first, np.tile(first, (len(inputs), 1))
+        for tree in trees[len(seen) :]:
+            margin[:, tree.group] += tree.value[tree.leaves(inputs)]
+        seen = trees
+        yield margin.copy()
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ each number, and only that rounding remains as noise.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,15 +27,6 @@ class Terms:
     gradient: Floats
     hessian: Floats
     spread: Floats
-
-
-@dataclass(frozen=True)
-class Objective:
-    """start: margins from the base score; terms: from margins (n, groups) and labels (n,)."""
-
-    name: str
-    start: Callable[[Floats], Floats]
-    terms: Callable[[Floats, Floats, Booster], Terms]
 
 
 _PARTS = 32
@@ -108,16 +99,20 @@ def _same(base: Floats) -> Floats:
     return base
 
 
-OBJECTIVES: Mapping[str, Objective] = {
-    o.name: o
-    for o in (
-        Objective("binary:logistic", _logit, _logistic),
-        Objective("reg:squarederror", _same, _squared),
-        Objective("count:poisson", _log, _poisson),
-        Objective("reg:gamma", _log, _gamma),
-        Objective("multi:softprob", _same, _softmax),
-        Objective("multi:softmax", _same, _softmax),
-    )
+class Objective(NamedTuple):
+    """start: margins from the base score; terms: from margins (n, groups) and labels (n,)."""
+
+    start: Callable[[Floats], Floats]
+    terms: Callable[[Floats, Floats, Booster], Terms]
+
+
+OBJECTIVES = {
+    "binary:logistic": Objective(_logit, _logistic),
+    "reg:squarederror": Objective(_same, _squared),
+    "count:poisson": Objective(_log, _poisson),
+    "reg:gamma": Objective(_log, _gamma),
+    "multi:softprob": Objective(_same, _softmax),
+    "multi:softmax": Objective(_same, _softmax),
 }
 
 
