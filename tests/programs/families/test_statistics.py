@@ -16,11 +16,10 @@ from overheard.errors import FixConfig, FixRecording, OverheardError
 from overheard.federation.config import parse_config
 from overheard.federation.plan import plan
 from overheard.federation.simulate import simulate
-from overheard.programs.families.statistics import Statistics
+from overheard.programs.families.statistics import Statistics, StatisticsSettings
 from overheard.programs.program import Candidates, Exchange
 from overheard.programs.recipe import Target
 from overheard.programs.records import Encoding, OneHot, Records, Scaled
-from overheard.programs.tables import StatisticsSettings
 from overheard.transcript.knowledge import Releases
 from overheard.transcript.observe import observe
 from overheard.transcript.store import Recording

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from overheard.errors import ChooseAnotherAttack
+from overheard.errors import ChooseAnotherAttack, FixRecording
 from overheard.programs.trees.equations import Candidates, own_trees, tree_equations
 from overheard.programs.trees.objectives import exponential, objective_of, start_margin
 
@@ -162,3 +162,11 @@ def test_records_of_another_table_are_refused():
     narrow = Candidates(candidates.inputs[:, :, :3], candidates.labels)
     with pytest.raises(ChooseAnotherAttack, match="5 features and the records have 3"):
         tree_equations(exchanges, narrow, settings)
+
+
+def test_models_of_other_classes_are_refused():
+    settings = grown.plain_settings(objective="multi:softprob")
+    (_, last, *_), candidates, _ = grown.federated(settings, rounds=2)
+    sent = replace(last.sent, groups=1, trees=(), base_score=last.sent.base_score[:1])
+    with pytest.raises(FixRecording, match="other classes"):
+        tree_equations([replace(last, sent=sent)], candidates, settings)

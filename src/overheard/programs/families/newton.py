@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Literal, NamedTuple, Self
 
 import numpy as np
@@ -31,7 +32,6 @@ from overheard.programs.program import (
     Program,
     Settings,
     SummedSettings,
-    distance,
     expected,
     measured,
     room,
@@ -79,9 +79,9 @@ class NewtonSettings(SummedSettings):
     to the loss by the server), an ``intercept`` (after the inputs, "first", or none), and
     ``step``: what the server multiplies Newton's step with.
 
-    The arrays are coefficients, gradient and hessian. A Hessian may be its upper triangle or the
-    whole matrix, a vector a matrix of one column. Under ``noise`` the server raises what is small
-    of the Hessian to what is noise alone."""
+    The arrays are coefficients, gradient and hessian. In recorded messages a Hessian may be its
+    upper triangle or the whole matrix, a vector a matrix of one column. Under ``noise`` the server
+    raises what is small of the Hessian to what is noise alone."""
 
     name: Literal["newton"] = "newton"
     likelihood: Literal["linear", "logistic", "poisson", "gamma"] = "logistic"
@@ -131,7 +131,7 @@ class Newton(Program):
         return {"coefficients": np.zeros(self.size)}
 
     def respond(self, received: Message, records: Records, rng: np.random.Generator) -> Message:
-        coefficients = self._vector(received, "coefficients", 0)
+        coefficients = expected(received, "coefficients", (self.size,), 0)
         inputs, labels = self._design(records)
         slope, weight = self._factors(inputs, labels, coefficients)
         hessian = inputs.T @ (inputs * weight[:, None])
@@ -145,11 +145,12 @@ class Newton(Program):
         return self.model_copy(update={"settings": self.settings.of_sum(clients)})
 
     def following(self, sent: Message, returned: Mapping[str, Message]) -> Message:
-        start = self._vector(sent, "coefficients", 0)
+        start = expected(sent, "coefficients", (self.size,), 0)
         gradient, hessian = np.zeros(self.size), np.zeros((self.size, self.size))
         for one in returned.values():
-            gradient += self._vector(one, "gradient", 0)
-            hessian[_upper(self.size)] += self._triangle(one, 0)
+            slope, curvature = self._both(one, 0)
+            gradient += slope
+            hessian[_upper(self.size)] += curvature
         hessian += np.triu(hessian, 1).T
         if self.settings.noise:
             # nearly what the eigenvalues of a symmetric matrix of independent noise reach
@@ -172,7 +173,7 @@ class Newton(Program):
         return {"coefficients": start + self.settings.step * move}
 
     def predict(self, sent: Message, records: Records) -> Array | None:
-        eta = self._design(records)[0] @ self._vector(sent, "coefficients", 0)
+        eta = self._design(records)[0] @ expected(sent, "coefficients", (self.size,), 0)
         exponential = FAMILIES[self.settings.likelihood].positive is not None
         return (_exp(eta) if exponential else eta)[:, None]
 
@@ -184,10 +185,9 @@ class Newton(Program):
         features = np.zeros((len(tables), candidates.records, rows * len(heard)))
         total, noise = np.zeros((2, rows * len(heard)))
         for place, one in enumerate(heard):
-            coefficients = self._vector(one.sent, "coefficients", one.number)
+            coefficients = expected(one.sent, "coefficients", (d,), one.number)
             at = slice(place * rows, (place + 1) * rows)
-            gradient = self._vector(one.returned, "gradient", one.number)
-            total[at] = np.concatenate([gradient, self._triangle(one.returned, one.number)])
+            total[at] = np.concatenate(self._both(one.returned, one.number))
             for number, design in enumerate(designs):
                 if design is not None:
                     features[number, :, at] = self._terms(*design, coefficients)
@@ -196,26 +196,26 @@ class Newton(Program):
             noise[at] = max(self.settings.blur, np.finfo(np.float64).eps * most)
         return measured(features, total, noise)
 
-    def distance(self, returned: Message, repeated: Message) -> float:
-        ours, theirs = (
-            {"gradient": self._vector(m, "gradient", 0), "hessian": self._triangle(m, 0)}
-            for m in (repeated, returned)
+    def assembled(self, heard: Sequence[Exchange]) -> tuple[Exchange, ...]:
+        """With vectors for matrices of one column, and the upper triangle of a whole Hessian."""
+        d = self.size
+
+        def flat(message: Message) -> Message:
+            made = {n: a[:, 0] if a.shape == (d, 1) else a for n, a in message.items()}
+            return {n: a[_upper(d)] if a.shape == (d, d) else a for n, a in made.items()}
+
+        return tuple(
+            replace(one, sent=flat(one.sent), returned=flat(one.returned))
+            for one in super().assembled(heard)
         )
-        return distance(theirs, ours)
 
-    def _vector(
-        self, message: Message, ours: Literal["coefficients", "gradient"], number: int
-    ) -> Array:
-        column = message.get(ours, np.zeros(0)).shape == (self.size, 1)
-        shape = (self.size, 1) if column else (self.size,)
-        return expected(message, ours, shape, number).reshape(-1)
-
-    def _triangle(self, message: Message, number: int) -> Array:
-        """The upper triangle of the Hessian, row by row."""
-        d, name = self.size, "hessian"
-        if message.get(name, np.zeros(0)).shape == (d, d):
-            return expected(message, name, (d, d), number)[_upper(d)]
-        return expected(message, name, (d * (d + 1) // 2,), number)
+    def _both(self, message: Message, number: int) -> tuple[Array, Array]:
+        """Gradient and the Hessian's upper triangle, row by row."""
+        d = self.size
+        return (
+            expected(message, "gradient", (d,), number),
+            expected(message, "hessian", (d * (d + 1) // 2,), number),
+        )
 
     def _design(self, records: Records) -> tuple[Array, Array]:
         inputs, labels = encode(self.encoding, records), self.target.encode(records)

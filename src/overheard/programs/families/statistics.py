@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from overheard.decoding.measurement import Measurement
 from overheard.errors import FixConfig, FixRecording
@@ -27,14 +27,14 @@ from overheard.programs.program import (
     Message,
     Program,
     Settings,
+    SummedSettings,
     distance,
     expected,
     measured,
     room,
 )
 from overheard.programs.recipe import Target
-from overheard.programs.records import Encoding, Records, Value
-from overheard.programs.tables import StatisticsSettings, Table
+from overheard.programs.records import Encoding, Records, Spec, Value
 
 Array = NDArray[np.float64]
 MOST_VALUES = 64
@@ -42,6 +42,74 @@ MOST_VALUES = 64
 MOST_CELLS = 20_000
 SUPPRESSED = -1
 """Stands for a count that is too small to be released."""
+
+
+class Table(Spec):
+    """One table, ``by`` up to four columns (none: everybody together).
+
+    ``count``: records in each cell. ``sum``, ``mean``, ``variance`` (with its mean; divided by the
+    records less one): of the column ``of``.
+    """
+
+    kind: Literal["count", "sum", "mean", "variance"] = "count"
+    by: tuple[str, ...] = Field(default=(), max_length=4)
+    of: str = ""
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        if self.whole == bool(self.of):
+            raise ValueError(f"kind {self.kind!r}: `of` is for sums, means and variances")
+        if len(set(self.by)) < len(self.by):
+            raise ValueError("no column may stand twice in `by`")
+        return self
+
+    @property
+    def whole(self) -> bool:
+        """Whether it holds counts."""
+        return self.kind == "count"
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return tuple(c for c in (*self.by, self.of) if c)
+
+
+class StatisticsSettings(SummedSettings):
+    """``tables``; ``bins``: where numbers are cut that tables are made by (a histogram is a count
+    by such a column).
+
+    Against readers: counts from 1 to below ``suppress`` are not released, nor sums and means of so
+    few, nor counts of 0 where ``zeros`` is false; counts are rounded to multiples of ``round_to``,
+    other numbers to ``decimals``; or all carry ``noise``.
+
+    The arrays of table k are "k.counts" or "k.numbers", and "k.shown"; of recorded messages a
+    table may be in some rounds only, and everything in it is shown unless it says otherwise."""
+
+    name: Literal["statistics"] = "statistics"
+    tables: tuple[Table, ...] = Field(min_length=1, max_length=100)
+    bins: dict[str, tuple[float, ...]] = {}
+    suppress: int = Field(default=0, ge=0, le=1000)
+    zeros: bool = True
+    round_to: int = Field(default=1, ge=1, le=1000)
+    decimals: int | None = Field(default=None, ge=0, le=15)
+
+    @model_validator(mode="after")
+    def _distinct(self) -> Self:
+        if self.noise and (not self.sums or self.suppress or self.round_to > 1):
+            raise ValueError("noise is on plain sums: leave means, variances and the others out")
+        if 0 < self.suppress <= (self.round_to - 1) // 2 or not (self.zeros or self.suppress):
+            raise ValueError(
+                f"suppress = {self.suppress} hides nothing that round_to = {self.round_to} shows; "
+                "give a larger one, or leave it out"
+            )
+        for column, edges in self.bins.items():
+            if list(edges) != sorted(set(edges)) or not edges:
+                raise ValueError(f"bins of {column!r} must increase, at least one")
+        return self
+
+    @property
+    def sums(self) -> bool:
+        """Whether every table is plain sums over records."""
+        return not {table.kind for table in self.tables} & {"mean", "variance"}
 
 
 class Statistics(Program):
@@ -117,13 +185,12 @@ class Statistics(Program):
         answer: dict[str, NDArray[Any]] = {}
         share = self._share(records)
         for place, table in enumerate(self.settings.tables):
-            total = (self._adds(table, records) * share).sum(axis=0)
+            total = (self._adds(table, records) * share[:, None]).sum(axis=0)
             if self.settings.noise:
-                noisy = total + rng.normal(0.0, self.settings.noise_sd, len(total))
-                answer[f"{place}.numbers"] = self._rounded(noisy)
-                continue
-            size = np.asarray(self._inside(table, records).sum(axis=0))
-            answer |= {f"{place}.{k}": v for k, v in self._released(table, total, size).items()}
+                noise = rng.normal(0.0, self.settings.noise_sd, total.shape[1])
+                answer[f"{place}.numbers"] = self._rounded(total[-1] + noise)
+            else:
+                answer |= {f"{place}.{k}": v for k, v in self._released(table, total).items()}
         return answer
 
     def following(self, sent: Message, returned: Mapping[str, Message]) -> Message:
@@ -186,7 +253,7 @@ class Statistics(Program):
         counts, bounds = [], []
         for one, place, table in self._released_tables(heard):
             if table.whole:
-                counts.append(self._candidate_adds(table, candidates))
+                counts.append(self._candidate_adds(table, candidates)[0])
                 bounds.append(self._bounds(self._told(one, place, table)))
         if not counts:
             return None
@@ -220,51 +287,41 @@ class Statistics(Program):
     def _count(self, table: Table) -> int:
         return int(np.prod([self._values(column) for column in table.by], initial=1))
 
-    def _inside(self, table: Table, records: Records) -> Array:
-        """Whether each record is in each cell (m, C)."""
-        return np.asarray(
-            self._cells(table, records)[:, None] == np.arange(self._count(table)), np.float64
-        )
-
     def _adds(self, table: Table, records: Records) -> Array:
-        """What each record adds to the sums behind a table (m, R)."""
-        inside = self._inside(table, records)
-        if table.kind == "count":
-            return inside
-        column = records[table.of].astype(np.float64)[:, None]
-        values = np.asarray(column * inside)
-        if table.kind == "sum":
-            return values
-        return np.concatenate([values, np.asarray(column * values)], axis=1)
+        """What each record adds to each cell (m, P, C): 1, and the powers of its value that the
+        kind needs; of counts and sums the last is what is released."""
+        inside = self._cells(table, records)[:, None] == np.arange(self._count(table))
+        value = records[table.of].astype(np.float64) if table.of else np.ones(len(records))
+        powers = {"count": 1, "sum": 2, "mean": 2, "variance": 3}[table.kind]
+        return np.stack([value[:, None] ** power * inside for power in range(powers)], axis=1)
 
     def _share(self, records: Records) -> Array:
         """What is left of each record (m, 1) where what it adds to all tables is clipped."""
         if self.settings.clip is None:
             return np.ones((len(records), 1))
-        squares = [np.square(self._adds(t, records)).sum(axis=1) for t in self.settings.tables]
-        return self.settings.share(np.sqrt(np.sum(squares, axis=0)))[:, None]
+        each = [self._adds(table, records)[:, -1] for table in self.settings.tables]
+        return self.settings.share(np.linalg.norm(np.concatenate(each, axis=1), axis=1))[:, None]
 
-    def _released(self, table: Table, total: Array, size: Array) -> dict[str, NDArray[Any]]:
-        """What is said of the sums behind a table, once small cells and digits are taken away."""
+    def _released(self, table: Table, total: Array) -> dict[str, NDArray[Any]]:
+        """What is said of the sums behind a table (P, C), once small cells and digits are taken
+        away."""
         asked = self.settings
         if table.whole:
-            counts = np.rint(total).astype(np.int64)
+            counts = np.rint(total[0]).astype(np.int64)
             small = (counts >= asked.zeros) & (counts < asked.suppress)
             coarse = (2 * counts + asked.round_to) // (2 * asked.round_to) * asked.round_to
             return {"counts": np.where(small, SUPPRESSED, coarse)}
-        least = max(asked.suppress, 2 if table.kind == "variance" else 1)
-        shown = (size >= least) if table.kind != "sum" or asked.suppress else size >= 0
+        size, sums = total[:2]
+        least = {"sum": 0, "mean": 1, "variance": 2}[table.kind]
+        shown = size >= max(asked.suppress, least)
         if table.kind == "sum":
-            return {"numbers": self._rounded(np.where(shown, total, 0.0)), "shown": shown}
-        sums, squares = total.reshape(2, -1)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            mean = np.where(shown, sums / np.maximum(size, 1), 0.0)
-            about = squares - 2 * mean * sums + size * mean**2
+            return {"numbers": self._rounded(np.where(shown, sums, 0.0)), "shown": shown}
+        said = mean = np.where(shown, sums / np.maximum(size, 1), 0.0)
+        if table.kind == "variance":
+            about = total[2] - 2 * mean * sums + size * mean**2
             variance = np.where(shown, about / np.maximum(size - 1, 1), 0.0)
-        if table.kind == "mean":
-            return {"numbers": self._rounded(mean), "shown": shown}
-        both = np.concatenate([mean, np.maximum(variance, 0.0)])
-        return {"numbers": self._rounded(both), "shown": shown}
+            said = np.concatenate([mean, np.maximum(variance, 0.0)])
+        return {"numbers": self._rounded(said), "shown": shown}
 
     def _rounded(self, numbers: Array) -> Array:
         decimals = self.settings.decimals
@@ -288,53 +345,44 @@ class Statistics(Program):
         return np.where(hidden, int(self.settings.zeros), low), np.where(hidden, least - 1, high)
 
     def _candidate_adds(self, table: Table, candidates: Candidates) -> Array:
-        """`_adds` under each candidate (K, m, R), nothing where it is not among the records."""
+        """`_adds` under each candidate (P, K, m, C), nothing where it is not among the records."""
         made = [
-            None if records is None else self._adds(table, records) * self._share(records)
+            None if records is None else self._adds(table, records) * self._share(records)[:, None]
             for records in candidates.tables
         ]
-        width = next(adds.shape[1] for adds in made if adds is not None)
-        room(width, candidates.records, len(made))
-        features = np.zeros((len(made), candidates.records, width))
-        for k, adds in enumerate(made):
-            if adds is not None:
-                features[k] = adds
-        return features
+        nothing = np.zeros_like(next(adds for adds in made if adds is not None))
+        room(nothing[0].size, candidates.records, len(made))
+        each = np.stack([nothing if adds is None else adds for adds in made])
+        return np.moveaxis(each, 2, 0)
 
     def _equations(
         self, one: Exchange, place: int, table: Table, candidates: Candidates
     ) -> tuple[Array, Array, Array]:
         """Features (K, m, R), totals and noise (R,) of one table of one release."""
-        features = self._candidate_adds(table, candidates)
-        if self.settings.noise:
-            rows = features.shape[2]
-            numbers = expected(one.returned, f"{place}.numbers", (rows,), one.number)
-            return features, numbers, np.full(rows, self.settings.blur)
-        if table.whole:
+        adds, cells = self._candidate_adds(table, candidates), self._count(table)
+        digit = self.settings.blur
+        if table.whole and not self.settings.noise:
             low, high = self._bounds(self._told(one, place, table))
             width = (high - low).astype(np.float64)
-            return features, (low + high) / 2, np.sqrt(width * (width + 2) / 12)
-        cells, digit = self._count(table), self.settings.blur
-        if self.settings.decimals is not None:
+            return adds[0], (low + high) / 2, np.sqrt(width * (width + 2) / 12)
+        if self.settings.decimals is not None and not self.settings.noise:
             digit = 10.0**-self.settings.decimals / np.sqrt(12)
-        rows = features.shape[2]
-        told = one.returned
-        if table.kind == "mean":
-            rows = cells
-        numbers = expected(told, f"{place}.numbers", (rows,), one.number)
-        shown = expected(told, f"{place}.shown", (cells,), one.number) > 0.5
+        rows = 2 * cells if table.kind == "variance" else cells
+        numbers = expected(one.returned, f"{place}.numbers", (rows,), one.number)
+        if self.settings.noise:
+            return adds[-1], numbers, np.full(rows, digit)
+        shown = expected(one.returned, f"{place}.shown", (cells,), one.number) > 0.5
+        inside, sums = adds[:2] * shown
         if table.kind == "sum":
-            return features * shown, numbers * shown, np.full(rows, digit)
-        inside = self._candidate_adds(Table(by=table.by), candidates) * shown
+            return sums, numbers * shown, np.full(rows, digit)
         behind = inside.max(axis=0).sum(axis=0)  # at most so many records in each cell
-        sums, squares = features[..., :cells], features[..., cells:]
         mean = numbers[:cells]
-        above = sums * shown - inside * mean
+        above = sums - inside * mean
         noise = np.maximum(digit, np.spacing(np.abs(mean))) * behind
         if table.kind == "mean":
             return above, np.zeros(cells), noise
-        variance = numbers[cells:]
-        spread = (squares - 2 * mean * sums) * shown + inside * (mean**2 - variance)
+        variance, squares = numbers[cells:], adds[2]
+        spread = squares * shown - 2 * mean * sums + inside * (mean**2 - variance)
         size = np.abs(squares).max(axis=0).sum(axis=0)
         rounding = np.finfo(np.float64).eps * 4 * size + digit * behind
         rounding += noise * 2 * np.sqrt(np.abs(variance))
