@@ -83,33 +83,57 @@ class DataConfig(Spec):
         return _said(self, plain(self), "every", "text", "held_out")
 
 
-class ModelConfig(Spec):
+class NetworkSettings(Spec):
+    """A network, to be simulated or described: sizes, or a torch module that ``factory``
+    ("package.module:function", trusted code) makes, fed a record's inputs, reshaped to ``shape``
+    where that is given."""
+
+    factory: str = ""
+    shape: tuple[PositiveInt, ...] = ()
+    hidden: tuple[PositiveInt, ...] = ()
+    activation: Literal["relu", "tanh", "sigmoid"] = "relu"
+
+
+class ModelConfig(NetworkSettings):
     """``linear`` (squared error), ``logistic`` (cross-entropy), ``mlp`` (by the task), ``lenet``,
-    or ``module``: any torch module that ``factory`` ("package.module:function", trusted code)
-    makes, fed a record's inputs, reshaped to ``shape`` where that is given.
+    or ``module``: any torch module that ``factory`` makes.
 
     ``filters``, ``hidden`` and ``dropout`` of a LeNet are by default kerkouche2023's for grey and
     for colour images.
     """
 
     name: Literal["linear", "logistic", "mlp", "lenet", "module"]
-    factory: str = ""
-    shape: tuple[PositiveInt, ...] = ()
-    hidden: tuple[PositiveInt, ...] = ()
     filters: tuple[PositiveInt, PositiveInt] | None = None
     dropout: float | None = Field(default=None, ge=0, lt=1)
-    activation: Literal["relu", "tanh", "sigmoid"] = "relu"
     initial: Literal["uniform", "zeros"] = "uniform"
 
 
-class TrainingConfig(Spec):
-    """The federation's recipe; ``batch_size = 0`` is the full batch, ``steps`` counts mini-batches
-    in place of epochs. ``optimiser``: a table with ``name`` "sgd" (momentum, dampening, nesterov,
+class ClientTraining(Spec):
+    """What a client does in a round, to be simulated or described: what no message shows.
+
+    ``batch_size = 0`` is the full batch, ``steps`` counts mini-batches in place of epochs.
+    ``optimiser``: a table with ``name`` "sgd" (momentum, dampening, nesterov,
     weight_decay) or "adam" (betas, eps, weight_decay, decoupled: AdamW); ``clip_norm``: each
     gradient's norm is clipped to it. ``drop_last``: a last batch that is smaller is left out.
 
     ``shuffle``: clients fix their seed, all of them the same, see `overheard.programs.orders`; if
     it is left out their orders are drawn anew.
+    """
+
+    algorithm: Literal["fedavg", "fedsgd", "fedprox"] = "fedavg"
+    learning_rate: LearningRate | None = None
+    epochs: Epochs = 1
+    batch_size: int = Field(default=0, ge=0)
+    steps: int = Field(default=0, ge=0, le=MOST_REPEATS)
+    proximal: float = Field(default=0.0, ge=0)
+    optimiser: Optimiser = Sgd()
+    clip_norm: float | None = Field(default=None, gt=0)
+    drop_last: bool = False
+    shuffle: Shuffle | None = None
+
+
+class TrainingConfig(ClientTraining):
+    """A simulated federation's training: the clients', and what its messages will show.
 
     Of a program that trains no network: ``rounds`` and ``participation``, and nothing else.
 
@@ -117,21 +141,11 @@ class TrainingConfig(Spec):
     global one, which is made without it (lyu2021's isolate = 1).
     """
 
-    algorithm: Literal["fedavg", "fedsgd", "fedprox"] = "fedavg"
     rounds: int = Field(ge=1)
-    learning_rate: LearningRate | None = None
-    epochs: Epochs = 1
-    batch_size: int = Field(default=0, ge=0)
-    steps: int = Field(default=0, ge=0, le=MOST_REPEATS)
-    proximal: float = Field(default=0.0, ge=0)
     participation: float = Field(default=1.0, gt=0, le=1)
     weighting: Literal["size", "equal"] = "size"
     wire: Literal["float32", "float64"] = "float32"
     isolate: str = ""
-    optimiser: Optimiser = Sgd()
-    clip_norm: float | None = Field(default=None, gt=0)
-    drop_last: bool = False
-    shuffle: Shuffle | None = None
 
     @model_serializer(mode="wrap")
     def _as_given(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -151,7 +165,7 @@ Attribute = Annotated[str | tuple[str, ...], AfterValidator(_distinct)]
 """A secret: one column, or several that are asked about at once."""
 
 
-class AuditConfig(Spec):
+class Secrets(Spec):
     """The secrets to ask about; by default the source's own sensitive columns.
 
     ``attributes``: a column, or a list of columns whose values are one secret together (about
@@ -161,18 +175,24 @@ class AuditConfig(Spec):
     is left out, numbers with more than 32 values are cut into 4.
 
     ``label`` asks about the labels too (of a program's classes: as about an attribute). ``group``
-    names the column whose groups' mean labels are asked for, and ``auxiliary`` how many records are
-    kept out of every client and given, with their labels, to the adversary.
-
-    ``membership``: how many records are kept out of every client and mixed, as strangers, into the
-    pool of candidates of each client. ``coverage``: the share of each client's records that the
-    adversary who asks about an attribute knows.
+    names the column whose groups' mean labels are asked for.
     """
 
     attributes: tuple[Attribute, ...] | None = None
     bins: int | None = Field(default=None, ge=2, le=MOST_VALUES)
     label: bool = False
     group: str = ""
+
+
+class AuditConfig(Secrets):
+    """``auxiliary``: how many records are kept out of every client and given, with their labels, to
+    the adversary who asks about labels.
+
+    ``membership``: how many records are kept out of every client and mixed, as strangers, into the
+    pool of candidates of each client. ``coverage``: the share of each client's records that the
+    adversary who asks about an attribute knows.
+    """
+
     auxiliary: int = Field(default=0, ge=0)
     membership: int = Field(default=0, ge=0)
     coverage: float = Field(default=1.0, gt=0, le=1)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,12 @@ import overheard
 from overheard.errors import FixConfig, FixData, FixRecording, GrantKnowledge
 from overheard.evaluation.record import Replay
 from overheard.evaluation.replay import replays
+from overheard.federation.config import TrainingConfig, parse_config
+from overheard.federation.plan import plan
+from overheard.federation.recorders.described import DescribedTraining
 from overheard.federation.recorders.description import describe, read_description
 from overheard.federation.recorders.template import write_template
+from overheard.federation.simulate import simulate
 from overheard.transcript.ledger import LedgerWriter
 from overheard.transcript.observe import in_the_clear, observe, recipe_of
 from overheard.transcript.store import Recording
@@ -238,6 +243,51 @@ def test_a_description_that_is_wrong_is_noticed(federation: Path, wrong: tuple[s
     )
     found = replayed(Recording.open(federation / "run", federation / "described"))
     assert {replay.outcome for replay in found} == {"does not fit"}
+
+
+def test_a_client_is_described_in_the_words_of_a_simulation() -> None:
+    """Whatever a simulated client can do can be said of a recorded one; the rest of [training] is
+    what the messages show."""
+    shown = {"rounds", "participation", "weighting", "wire", "isolate"}
+    client = set(TrainingConfig.model_fields) - shown
+    assert client <= set(DescribedTraining.model_fields)
+    assert {"drop_last", "shuffle", "clip_norm"} <= client
+
+
+@pytest.mark.parametrize("dropped", [True, False])
+def test_a_last_batch_that_was_left_out(
+    tmp_path: Path, rng: np.random.Generator, dropped: bool
+) -> None:
+    """Twelve records in batches of eight: one step, or two of which one is of four records."""
+    table = people(rng)
+    as_csv(table, tmp_path / "people.csv")
+    data = {"source": "file", "path": str(tmp_path / "people.csv"), "client": "site", "target": "y"}
+    training = {"rounds": 4, "learning_rate": 0.2, "batch_size": 8, "drop_last": dropped}
+    content = {"data": data, "model": {"name": "linear"}, "training": training}
+    made = Recording.open(simulate(plan(parse_config(content)), tmp_path / "made"))
+    with overheard.Recorder(tmp_path / "run") as recorder:
+        for number in range(4):
+            for client in made.clients:
+                _, sent, returned, _ = made.link(client)
+                recorder.sent(number, client, {n: a[number] for n, a in sent.items()})
+                recorder.returned(number, client, {n: a[number] for n, a in returned.items()}, 12)
+    outcomes = {}
+    for said in (True, False):
+        lines = [f"{key} = {json.dumps(value)}" for key, value in data.items()]
+        lines = ["[data]", *lines, "[model]", 'name = "linear"', "[training]"]
+        lines += ["learning_rate = 0.2", "batch_size = 8", f"drop_last = {json.dumps(said)}"]
+        (tmp_path / "audit.toml").write_text("\n".join([*lines, "[audit]", 'attributes = ["s"]']))
+        described = tmp_path / f"described-{said}"
+        describe(
+            Recording.open(tmp_path / "run"), read_description(tmp_path / "audit.toml"), described
+        )
+        recording = Recording.open(tmp_path / "run", described)
+        recipe = recipe_of(recording)
+        assert recipe is not None
+        assert recipe.local_steps(12) == (1 if said else 2)
+        outcomes[said] = {replay.outcome for replay in replayed(recording)}
+    assert outcomes[dropped] == {"fits"}
+    assert outcomes[not dropped] == {"does not fit"}
 
 
 def test_swapped_clients_are_noticed(federation: Path) -> None:

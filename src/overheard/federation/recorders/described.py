@@ -7,44 +7,35 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, SerializeAsAny, field_validator, model_validator
 
-from overheard.data.dataset import MOST_VALUES
-from overheard.federation.config import AnyDefence, Attribute, DataConfig
+from overheard.federation.config import (
+    AnyDefence,
+    ClientTraining,
+    DataConfig,
+    NetworkSettings,
+    Secrets,
+)
 from overheard.programs.program import Program, Settings, families, family_named, settings_of
-from overheard.programs.recipe import MOST_REPEATS, Epochs, LearningRate, Loss, Optimiser, Sgd
+from overheard.programs.recipe import Loss
 from overheard.programs.records import Block, Scale, Spec, Value
 
 
-class DescribedModel(Spec):
-    """A model by name and sizes, or ``factory = "package.module:function"`` (needs --trust-code).
-
-    ``shape``: what a record's inputs are reshaped to before a factory's module sees them; left out,
-    square images where the messages hold a convolution.
+class DescribedModel(NetworkSettings):
+    """A model by name and sizes, or a ``factory`` (needs --trust-code). ``shape`` left out: square
+    images where the messages hold a convolution.
 
     ``wire_names``: our name of a parameter (``layers.0.weight``) to its name in the messages; left
     out, the parameters are taken in the order of the messages.
     """
 
     name: Literal["linear", "logistic", "mlp"] | None = None
-    hidden: tuple[int, ...] = ()
-    activation: Literal["relu", "tanh", "sigmoid"] = "relu"
-    factory: str = ""
-    shape: tuple[int, ...] = ()
     wire_names: dict[str, str] = {}
 
 
-class DescribedTraining(Spec):
-    """A client's own training in a round; ``batch_size = 0`` is the full batch. ``optimiser`` and
-    ``clip_norm`` as in a simulation's config; ``loss``: by default squared error of a number and
-    cross-entropy of a class ("binary_cross_entropy": of a model that ends in a sigmoid)."""
+class DescribedTraining(ClientTraining):
+    """A client's own training, in the words of a simulation's config. ``loss``: by default squared
+    error of a number and cross-entropy of a class ("binary_cross_entropy": of a model that ends in
+    a sigmoid)."""
 
-    algorithm: Literal["fedavg", "fedsgd", "fedprox"] = "fedavg"
-    learning_rate: LearningRate
-    epochs: Epochs = 1
-    batch_size: int = Field(default=0, ge=0)
-    steps: int = Field(default=0, ge=0, le=MOST_REPEATS)
-    proximal: float = Field(default=0.0, ge=0)
-    optimiser: Optimiser = Sgd()
-    clip_norm: float | None = Field(default=None, gt=0)
     loss: Loss | None = None
 
 
@@ -56,17 +47,11 @@ class DescribedTarget(Spec):
     classes: tuple[Value, ...] = ()
 
 
-class DescribedAudit(Spec):
-    """The secrets to ask about; of a named source by default its own sensitive columns.
-
-    ``strangers``: a table of people who are no client's, or "held out": those whom the clients kept
-    for tests. Each client's records are mixed with them, and asked is who is the client's.
+class DescribedAudit(Secrets):
+    """``strangers``: a table of people who are no client's, or "held out": those whom the clients
+    kept for tests. Each client's records are mixed with them, and asked is who is the client's.
     """
 
-    attributes: tuple[Attribute, ...] | None = None
-    bins: int | None = Field(default=None, ge=2, le=MOST_VALUES)
-    label: bool = False
-    group: str = ""
     strangers: str = ""
 
 
@@ -133,7 +118,7 @@ class Description(Spec):
     @model_validator(mode="after")
     def _of_one_kind(self) -> Self:
         network = isinstance(self.model, DescribedModel)
-        if network and self.training is None:
+        if network and (self.training is None or self.training.learning_rate is None):
             raise ValueError("training: a network needs this table, with its learning_rate")
         if not network and (self.training is not None or self.property):
             raise ValueError(
