@@ -183,7 +183,7 @@ def audit(
         skipped=tuple(u for u in unscored if isinstance(u, Skipped)),
         failed=tuple(u for u in unscored if isinstance(u, Failed)),
         replays=replayed,
-        notes=notes_of(recording, findings, replayed),
+        notes=notes_of(recording, findings),
     )
 
 

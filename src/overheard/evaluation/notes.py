@@ -6,25 +6,21 @@ equations were too few, and which answers flag themselves.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from math import inf
 from typing import Any
 
 from overheard.errors import FixRecording
-from overheard.evaluation.record import Finding, Replay
+from overheard.evaluation.record import Finding
 from overheard.programs.program import Told
 from overheard.programs.records import Codes, OneHot
 from overheard.transcript.observe import in_the_clear, told_of
 from overheard.transcript.store import Recording
 
 
-def notes_of(
-    recording: Recording, findings: Sequence[Finding], replays: Sequence[Replay]
-) -> tuple[str, ...]:
-    """Of the recording first, then of what was found and what the replays left unchecked."""
+def notes_of(recording: Recording, findings: Sequence[Finding]) -> tuple[str, ...]:
+    """Of the recording first, then of what was found."""
     stopped = "The recording was not closed: its recorder was stopped."
-    unlooked = Counter(r.reason for r in replays if r.outcome == "fits")
     said = (*in_the_clear(recording).sentences(), *promise_notes(recording))
     return (
         *said,
@@ -32,7 +28,6 @@ def notes_of(
         *range_notes(findings),
         *rank_notes(findings),
         *flag_notes(findings),
-        *(f"{many} client(s): {reason}." for reason, many in unlooked.items() if reason),
     )
 
 

@@ -283,9 +283,7 @@ class Replay(Part):
 
     ``rounds``: those replayed; ``round``: the one that tells most. Its message is ``off`` of its
     update's length from the replay, where random orders and noise leave replays up to
-    ``by_chance`` from each other (0: nothing is random). ``reason``: why it cannot be checked,
-    or where it does not fit, to which other description it leans; where it fits, why that was not
-    looked at.
+    ``by_chance`` from each other (0: nothing is random). ``reason``: why it cannot be checked.
     """
 
     client: str

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, cached_property, partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,6 @@ from overheard.attacks.wire import rounding, spread
 from overheard.errors import FixRecording, OverheardError
 from overheard.evaluation.attempt import attempt
 from overheard.evaluation.chance import TINY, Chance, Outcome, exactly
-from overheard.evaluation.leaning import CLIENTS, PARAMETERS, SIMULATIONS, Heard, Labels, leaning
 from overheard.evaluation.record import Failed, Replay, Skipped
 from overheard.evaluation.resume import NOTHING_KEPT, Kept
 from overheard.programs.networks import network
@@ -41,7 +40,6 @@ from overheard.transcript.target import LOCAL_MODEL
 from overheard.transcript.threat import Threat
 
 Array = NDArray[np.float64]
-Leaning = Mapping[str, str] | Failed | Skipped
 ROUNDS, REPLAYS, AGAIN = 8, 16, 64
 """Rounds of each client, evenly spread, replays of each, and replays of a client that is farther
 from these than any of them from the others: one of seventeen is, by chance."""
@@ -52,8 +50,6 @@ MOST_NUMBERS = 1 << 26
 """Numbers that the replays of a round may hold."""
 MOST_WORK = 2e10
 """Multiplications that the replays of one audit may cost."""
-LEANING_WORK = 5e9
-"""Those that simulations may cost by which other descriptions are looked at."""
 STEP_WORK = 2e5
 """What a local step costs beside its multiplications, in such units."""
 MOST_OFF = 1e9
@@ -84,19 +80,13 @@ def replays(
     budget = MOST_WORK
     found: list[Replay] = []
 
-    @cache
-    def leans() -> Leaning:
-        some = [_Client(recording, told, truth, clients[k]) for k in spread(len(clients), CLIENTS)]
-        heard = [h for h in (one.heard(LEANING_WORK / len(some)) for one in some) if h is not None]
-        return attempt(lambda: leaning(heard, told, truth) if heard else {}, "", "", None)
-
     for done, client in enumerate(clients):
         one = _Client(recording, told, truth, client)
         rounds, cost = one.affordable(budget / (len(clients) - done))
         budget -= cost
         if done % share[1] != share[0]:
             continue
-        replayed = partial(one.replayed, rounds, FALSE / len(clients), seed, leans)
+        replayed = partial(one.replayed, rounds, FALSE / len(clients), seed)
         parts = kept.parts(Replay, lambda replayed=replayed: [replayed()], client)  # type: ignore[misc]
         found += [part for part in parts if isinstance(part, Replay)]
     return tuple(found)
@@ -133,9 +123,9 @@ class _Client:
     def records(self) -> int:
         return sum(len(self.truth[c]) for c in self.together if c in self.truth)
 
-    def affordable(self, most: float, times: int = REPLAYS + AGAIN) -> tuple[int, float]:
+    def affordable(self, most: float) -> tuple[int, float]:
         """How many rounds to replay, and what that costs; none if one is too much."""
-        recipe = self.recipe
+        recipe, times = self.recipe, REPLAYS + AGAIN
         visited = recipe.epochs * self.records
         if recipe.steps is not None:
             visited = recipe.steps * (recipe.batch_size or 1)
@@ -159,38 +149,13 @@ class _Client:
         view = observe(heard, _HEARING if alone else _TOLD, LOCAL_MODEL, self.name)
         link = view.know(Link) if alone else _summed(heard, self.recipe)
         defence = view.know(AppliedDefence) if AppliedDefence in view.kinds else AppliedDefence(())
-        labels = {c: self.recipe.target.encode(self.truth[c]) for c in self.together}
-        training = self.training(defence, self.told, labels)
+        inputs = tuple(encode(self.told.of(c).encoding, self.truth[c]) for c in self.together)
+        labels = tuple(self.recipe.target.encode(self.truth[c]) for c in self.together)
         if reason := unrepeatable(self.recipe, defence):
             raise FixRecording(reason)
-        return link, training
+        return link, Training(self.recipe, defence, inputs, labels)
 
-    def training(self, defence: AppliedDefence, told: Recipe, labels: Labels) -> Training:
-        """What it does by this description."""
-        inputs = tuple(encode(told.of(c).encoding, self.truth[c]) for c in self.together)
-        whose = tuple(labels[c] for c in self.together)
-        return Training(told.of(self.name), defence, inputs, whose)
-
-    def heard(self, most: float) -> Heard | None:
-        """To be asked which description its messages lean to; None where that is not to be had."""
-        try:
-            link, stated = self.ready(self.affordable(most, SIMULATIONS)[0])
-        except OverheardError:
-            return None
-        sent = link.sent.astype(stated.recipe.wire)
-
-        def simulated(told: Recipe, labels: Labels, row: int, times: int, seed: int) -> Array:
-            training = self.training(stated.defence, told, labels)
-            return training.updates(sent[row], times, stream(seed, "leaning", self.name, row))
-
-        summed = self.together != (self.name,)
-        if summed or stated.certain or sent.shape[1] > PARAMETERS:
-            return None
-        return Heard(self.name, link.updates(), rounding(link), simulated)
-
-    def replayed(
-        self, rounds: int, level: float, seed: int, leans: Callable[[], Leaning]
-    ) -> Replay:
+    def replayed(self, rounds: int, level: float, seed: int) -> Replay:
         """The client's line in the record."""
         try:
             link, training = self.ready(rounds)
@@ -200,16 +165,9 @@ class _Client:
         outcome = attempt(lambda: compared(training, link, level, rng), "", self.name, None)
         if isinstance(outcome, Failed | Skipped):
             return _unchecked(self.name, f"the replay ended in {outcome.reason}")
-        found = {} if outcome.strange or training.certain else leans()
-        other, reason = "", ""
-        if isinstance(found, Failed | Skipped):
-            reason = f"not checked for descriptions that explain more: that ended in {found.reason}"
-        elif other := found.get(self.name, ""):
-            reason = f"random orders hide it, but its messages lean to {other}"
         return Replay(
             client=self.name,
-            outcome="does not fit" if outcome.strange or other else "fits",
-            reason=reason,
+            outcome="does not fit" if outcome.strange else "fits",
             rounds=tuple(link.rounds.tolist()),
             round=int(link.rounds[outcome.row]),
             off=min(outcome.off, MOST_OFF),
@@ -324,7 +282,7 @@ def certain(recipe: Recipe) -> bool:
 @dataclass(frozen=True)
 class Training:
     """Clients that train as declared and are heard as one, of whom there mostly is one: of each its
-    records, as the model sees them (labels (n,), or others every time); and the defence."""
+    records, as the model sees them; and the defence."""
 
     recipe: Recipe
     defence: AppliedDefence
@@ -344,12 +302,11 @@ class Training:
         self, x: Array, y: Array, sent: NDArray[Any], times: int, rng: np.random.Generator
     ) -> Array:
         together = max(1, MOST_BYTES // max(x.nbytes, 1))
-        every, returned = np.broadcast_to(y, (times, len(x))), []
+        returned = []
         with np.errstate(over="ignore", invalid="ignore"):
             for begin in range(0, times, together):
                 copies = min(together, times - begin)
-                some = every[begin : begin + copies]
-                data = shards([x] * copies, [*some], str(sent.dtype))
+                data = shards([x] * copies, [y] * copies, str(sent.dtype))
                 returned.append(local_training(self.recipe, sent, data, rng).astype(np.float64))
             made = np.concatenate(returned)
             updates = made if self.recipe.sends_gradient else sent.astype(np.float64) - made

@@ -43,7 +43,7 @@ def write_knowledge(writer: SideWriter, plan: Plan) -> None:
     if plan.clients:
         writer.truth(plan.clients)
     told = plan.told
-    known = LocalTraining(told, plan.otherwise) if isinstance(told, Recipe) else ClientProgram(told)
+    known = LocalTraining(told) if isinstance(told, Recipe) else ClientProgram(told)
     write(writer, known)
     if (how := plan.config.training.shuffle) is not None:
         order = BatchOrder((how.seed,), (how.convention,))

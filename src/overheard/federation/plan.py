@@ -49,8 +49,7 @@ class Plan:
     """A federation that is ready to run. ``attributes``: what each secret is called, to its values.
 
     ``auxiliary``: records that no client holds, for who asks about an attribute.
-    ``properties``: what is asked of each client as a whole, and who has it. ``otherwise``: recipes
-    that may be it as well.
+    ``properties``: what is asked of each client as a whole, and who has it.
     """
 
     config: Config
@@ -62,7 +61,6 @@ class Plan:
     strangers: Records | None = None
     auxiliary: Records | None = None
     properties: Properties | None = None
-    otherwise: tuple[Recipe, ...] = ()
 
     @property
     def recipe(self) -> Recipe:

@@ -66,15 +66,6 @@ class Found:
         best, *others = self.ranking
         return tuple(f for f in others if f.as_good_as(best))
 
-    def instead(self, other: Fitted) -> dict[str, dict[str, Any]]:
-        """What [training] and [data] say otherwise under another recipe."""
-        told = _winner(other.structure.description, other.recipe)
-        found = {}
-        for name in ("training", "data"):
-            mine, theirs = (getattr(each, name).model_dump() for each in (self.description, told))
-            found[name] = {k: v for k, v in theirs.items() if k != "path" and v != mine[k]}
-        return {name: changes for name, changes in found.items() if changes}
-
 
 def identify(
     recording: Recording,

@@ -17,24 +17,15 @@ def write_found(run: Path, found: Found) -> Path:
     """Write ``audit.toml`` into the recording's folder; an existing one is kept."""
     file = run / BESIDE
     content = found.description.model_dump(exclude_defaults=True)
+    if found.open:
+        content.setdefault("audit", {})["also_fits"] = [other.words for other in found.open]
     training = found.description.training
     if training is not None and "optimiser" in content["training"]:
         named = {"name": training.optimiser.name}
         content["training"]["optimiser"] = named | content["training"]["optimiser"]
     lines = [*(f"# {visible(line)}" for line in remarks(found)), "", *_tables(content)]
-    lines += [f"# {visible(line)}" for line in _otherwise(found)]
     write_durably(file, ["\n".join([*lines, ""]).encode()])
     return file
-
-
-def _otherwise(found: Found) -> Iterator[str]:
-    """What is open, as an audit reads it."""
-    if found.open:
-        yield "Without their #, attacks are asked under these as well, and the answers averaged:"
-    for other in found.open:
-        yield "[[otherwise]]"
-        for name, changes in found.instead(other).items():
-            yield f"{name} = {_value(changes)}"
 
 
 def remarks(found: Found) -> list[str]:

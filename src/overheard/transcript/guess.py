@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -154,23 +153,6 @@ class ClientProperty:
     def choice(self) -> NDArray[np.bool_]:
         """Who is said to have the property."""
         return np.asarray(self.chosen, dtype=bool)
-
-
-def mixed(guesses: Sequence[Any]) -> Any:
-    """One of guesses under recipes of which any may be right: the mean of those that do not flag
-    themselves, if there are such; the first such where there are no probabilities."""
-    kept = [one for one in guesses if not one.diagnostics.get("flag")] or guesses
-    first = kept[0]
-    notes: dict[str, float | int] = {"recipes": len(kept)}
-    if isinstance(first, AttributeValues | Membership):
-        parts = [one.probabilities for one in kept]
-        notes["recipes_differ_by"] = float(np.ptp(parts, axis=0).mean())
-        first = replace(first, probabilities=np.mean(parts, axis=0))
-    if isinstance(first, AttributeValues) and first.labels is not None:
-        first = replace(first, labels=mixed([one.labels for one in kept]))
-    if isinstance(first, Membership) and first.attribute is not None:
-        first = replace(first, attribute=mixed([one.attribute for one in kept]))
-    return replace(first, diagnostics={**first.diagnostics, **notes})
 
 
 def _shares(p: NDArray[np.float64]) -> bool:

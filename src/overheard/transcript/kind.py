@@ -29,7 +29,6 @@ GROUP = "overheard.knowledge"
 """The group of entry points under which other packages announce kinds of knowledge."""
 LABEL_COLUMN = "__label__"
 EVERYBODY = ""  # the client of a view of the whole federation
-OTHERWISE = "otherwise"  # key of the recipes that may be it as well
 
 
 @dataclass(frozen=True)
@@ -213,20 +212,11 @@ def write(recorder: Writes, piece: Piece, target: str = "") -> None:
 
 def recipe_of(recording: Recording) -> Recipe | None:
     """The training recipe that the recording carries, if any."""
-    return next(iter(recipes_of(recording)), None)
-
-
-def recipes_of(recording: Recording) -> tuple[Recipe, ...]:
-    """That one first, then those that may be it as well."""
     content = recording.side("LocalTraining")
     if content is None:
-        return ()
-    others = content.get(OTHERWISE) if isinstance(content, dict) else None
-    if isinstance(others, list):
-        content = {key: value for key, value in content.items() if key != OTHERWISE}
+        return None
     try:
-        every = (content, *(others if isinstance(others, list) else ()))
-        return tuple(Recipe.model_validate(one) for one in every)
+        return Recipe.model_validate(content)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))

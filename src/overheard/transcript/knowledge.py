@@ -23,12 +23,11 @@ from overheard.transcript.announced import AppliedDefence, InTheClear
 from overheard.transcript.batch_order import BatchOrder
 from overheard.transcript.kind import (
     LABEL_COLUMN,
-    OTHERWISE,
     Disclosure,
     Held,
     Knowledge,
     kind,
-    recipes_of,
+    recipe_of,
     registered,
     sealed,
 )
@@ -50,21 +49,18 @@ __all__ = [
 @kind
 @dataclass(frozen=True)
 class LocalTraining(Knowledge):
-    """Model, loss, encoding and local update rule: what every participant is told. ``otherwise``:
-    recipes that may be it as well, where nobody knows; an attack is then asked under each."""
+    """Model, loss, encoding and local update rule: what every participant is told."""
 
     name: ClassVar[str] = "local training recipe"
     recipe: Recipe
-    otherwise: tuple[Recipe, ...] = ()
 
     def content(self) -> Any:
-        others = [recipe.model_dump(mode="json") for recipe in self.otherwise]
-        return self.recipe.model_dump(mode="json") | ({OTHERWISE: others} if others else {})
+        return self.recipe.model_dump(mode="json")
 
     @classmethod
     def read(cls, held: Held) -> Self | None:
-        recipes = [recipe.of(held.client) for recipe in recipes_of(held.recording)]
-        return cls(recipes[0], tuple(recipes[1:])) if recipes else None
+        recipe = recipe_of(held.recording)
+        return None if recipe is None else cls(recipe.of(held.client))
 
     def packed(self) -> Mapping[str, Any]:
         return {"recipe": self.recipe.model_dump(mode="json")}

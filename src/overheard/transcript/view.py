@@ -19,7 +19,6 @@ import numpy as np
 
 from overheard.errors import ChooseAnotherAttack, DeclareKnowledge, GrantKnowledge
 from overheard.randomness import stream
-from overheard.transcript.guess import mixed
 from overheard.transcript.knowledge import (
     LISTENING,
     ClientProgram,
@@ -131,14 +130,7 @@ def launch(attack: Attack, view: View, seed: int) -> Any:
     _as_trained(attack, view)
     uses: frozenset[type[Any]] = getattr(attack, "uses", frozenset())
     known, answered = view.narrowed(attack.needs | uses), _AS.get()(attack)
-
-    def guess(view: View) -> Any:
-        return answered(view, stream(seed, "attack", attack.name, view.target.key, view.client))
-
-    if LocalTraining not in known.kinds or not (told := known.know(LocalTraining)).otherwise:
-        return guess(known)
-    recipes = (told.recipe, *told.otherwise)
-    return mixed([guess(known.knowing(LocalTraining(recipe))) for recipe in recipes])
+    return answered(known, stream(seed, "attack", attack.name, view.target.key, view.client))
 
 
 def _as_described(attack: Attack, view: View) -> None:

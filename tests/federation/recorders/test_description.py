@@ -354,32 +354,6 @@ def test_a_client_without_records_is_said_and_not_scored(federation: Path) -> No
     }
 
 
-def test_recipes_that_may_be_as_well_are_averaged_if_they_fit(federation: Path) -> None:
-    """Of three rates two cannot be told apart, and the third explains nothing."""
-    rates = "".join(f"[[otherwise]]\ntraining = {{learning_rate = {r}}}\n" for r in (0.2001, 0.5))
-    found = {}
-    for name, text in [("sure", TOML), ("unsure", TOML + rates)]:
-        (federation / "audit.toml").write_text(text)
-        described = read_description(federation / "audit.toml")
-        describe(Recording.open(federation / "run"), described, federation / name)
-        recording = Recording.open(federation / "run", federation / name)
-        assert verify(federation / "run", federation / name).sound
-        threat = overheard.threat_named("server")
-        audit = overheard.audit(recording, threat, ["max_entropy"], targets=["s"])
-        found[name] = audit.findings[0]
-    assert found["sure"].value == 1.0
-    assert "recipes" not in found["sure"].details
-    assert found["unsure"].details["recipes"] in (1, 2)
-    assert found["unsure"].value == 1.0
-    (federation / "audit.toml").write_text(TOML + "[[otherwise]]\ntraining = {rate = 1}\n")
-    with pytest.raises(FixConfig, match="otherwise\\.training: rate: Extra inputs"):
-        describe(
-            Recording.open(federation / "run"),
-            read_description(federation / "audit.toml"),
-            federation / "wrong",
-        )
-
-
 def test_who_is_a_clients_is_asked_among_strangers_of_a_table(
     federation: Path, rng: np.random.Generator
 ) -> None:

@@ -50,9 +50,12 @@ class DescribedTarget(Spec):
 class DescribedAudit(Secrets):
     """``strangers``: a table of people who are no client's, or "held out": those whom the clients
     kept for tests. Each client's records are mixed with them, and asked is who is the client's.
+    ``also_fits``: other descriptions, in words, that explain the messages as well; the report notes
+    them.
     """
 
     strangers: str = ""
+    also_fits: tuple[str, ...] = ()
 
 
 class DescribedProperty(Spec):
@@ -82,18 +85,10 @@ def _described(content: Any) -> Any:
 AnyDescribed = Annotated[DescribedModel | SerializeAsAny[Settings], BeforeValidator(_described)]
 
 
-class Otherwise(Spec):
-    """What may be as well: keys of [training] and [data] with other values."""
-
-    training: dict[str, Any] = {}
-    data: dict[str, Any] = {}
-
-
 class Description(Spec):
     """The whole file. ``clients``: a client's name in the messages to its name in the table.
     ``training`` is about networks; of other programs [model] says all. ``defence``: what clients
-    and server did to the updates, in this order, as they announced it. ``otherwise``: of networks,
-    recipes that may be it as well; attacks are asked under each, and their answers averaged.
+    and server did to the updates, in this order, as they announced it.
     """
 
     data: DataConfig
@@ -105,7 +100,6 @@ class Description(Spec):
     audit: DescribedAudit = DescribedAudit()
     property: DescribedProperty | None = None
     defence: tuple[AnyDefence, ...] = ()
-    otherwise: tuple[Otherwise, ...] = ()
 
     def factory(self) -> str:
         """The code that the model names, if it names any."""

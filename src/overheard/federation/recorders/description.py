@@ -28,7 +28,6 @@ from overheard.federation.recorders.described import (
     DescribedModel,
     DescribedProperty,
     Description,
-    Otherwise,
 )
 from overheard.federation.recorders.factory import image_of, layout_words, model_of
 from overheard.federation.simulate import client_shards, trained_on
@@ -118,9 +117,6 @@ def describe(
     elif description.audit.strangers:
         among = _only(dataset, set(names.values()))
         ready = replace(ready, strangers=_strangers(description, among, ready))
-    others = [_instead(description, other) for other in description.otherwise]
-    recipes = [settled(recording, other, dataset, trust_code)[1].recipe for other in others]
-    ready = replace(ready, otherwise=tuple(recipes))
     seed = recording.seed
     about = {
         **{key: value for key, value in recording.about.items() if key != "seed"},
@@ -130,12 +126,8 @@ def describe(
     }
     claims = chain(*description.defence).claims
     remarks = (*_silent(recording, names), *_own_scales(ready))
-    if recipes:
-        remarks = (
-            *remarks,
-            f"Which of {len(recipes) + 1} recipes the clients trained by is not known: attacks are "
-            "asked under each, and the answers that fit averaged.",
-        )
+    if others := description.audit.also_fits:
+        remarks = (*remarks, f"These descriptions fit as well: {'; '.join(others)}.")
     with SideWriter(Path(out), SideHeader(recording.digest, names, about)) as writer:
         write_knowledge(writer, ready)
         if seed is not None:
@@ -165,16 +157,6 @@ def settled(
     if isinstance(ready.told, Program):
         return names, replace(ready, told=_program(ready.told, description))
     return names, replace(ready, told=_recipe(recording, description, given, ready))
-
-
-def _instead(description: Description, other: Otherwise) -> Description:
-    """The description with what may be as well in the place of what it says."""
-    parts = {}
-    for name in ("training", "data"):
-        part, changes = getattr(description, name), getattr(other, name)
-        content = {} if part is None else part.model_dump()
-        parts[name] = part and checked(type(part), content | changes, f"otherwise.{name}")
-    return description.model_copy(update={**parts, "otherwise": ()})
 
 
 def _program(planned: Program, description: Description) -> Program:
@@ -214,7 +196,7 @@ def _config(description: Description, task: str) -> Config:
             "data": description.data.model_dump(),
             "model": model,
             "training": {**how, "rounds": 1},
-            "audit": description.audit.model_dump(exclude={"strangers"}),
+            "audit": description.audit.model_dump(exclude={"strangers", "also_fits"}),
             "defence": [defence.model_dump() for defence in description.defence],
         },
         "description",
