@@ -202,7 +202,7 @@ def tried(training: dict[str, Any], records: int, seed: int) -> dict[str, Any]:
         recording = Recording.open(simulate(ready, Path(folder) / "run"))
         began = time.process_time()
         asked = ([attack], ["client"], ["sex"])
-        alone = overheard.AuditOptions(seed=seed, rounds=False, coverage=False)
+        alone = overheard.AuditOptions(seed=seed, rounds=False)
         record = overheard.audit(recording, EAVESDROPPER, *asked, alone)
         spent = time.process_time() - began
     (found,) = record.findings

@@ -186,7 +186,7 @@ def main() -> None:
         name = f"{given.clients} clients, {given.people or 'all'} people of each"
         written(name, row)
         asked = ["--client", "client 0", "--attack", "max_entropy", "--attack", "majority"]
-        less = ["--no-rounds", "--no-coverage", "--budget", str(given.budget)]
+        less = ["--no-rounds", "--budget", str(given.budget)]
         told = ["--with", "run/audit.toml", "--out", "audit"]
         shutil.rmtree(folder / "audit", ignore_errors=True)
         audit, _ = timed(folder, "audit", "run", *told, *asked, *less)

@@ -119,7 +119,7 @@ def heard(
     with tempfile.TemporaryDirectory() as folder:
         recording = Recording.open(simulate(plan(parse_config(content), data), f"{folder}/run"))
         began = time.process_time()
-        options = overheard.AuditOptions(content["seed"], rounds=False, coverage=False)
+        options = overheard.AuditOptions(content["seed"], rounds=False)
         secrets = content["audit"]["attributes"]
         record = overheard.audit(recording, threat, [attack], clients, secrets, options)
         return list(record.findings), time.process_time() - began

@@ -154,7 +154,7 @@ def decoded(recording: Recording) -> float:
     recording = replace(recording, rounds=recording.rounds[:1])
     right = 0.0
     for seed in range(DRAWS):
-        options = overheard.AuditOptions(seed=seed, rounds=False, coverage=False)
+        options = overheard.AuditOptions(seed=seed, rounds=False)
         record = overheard.audit(recording, EAVESDROPPER, [MaxEntropy(seeds=0)], [], ["s"], options)
         right += sum(found.value * found.n for found in record.findings)
     return right / DRAWS / sum(map(len, recording.truth().values()))

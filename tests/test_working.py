@@ -61,7 +61,7 @@ def test_an_audit_says_it(monkeypatch: pytest.MonkeyPatch, federate: Federate) -
     )  # fmt: skip
     said: list[str] = []
     options = overheard.AuditOptions(
-        rounds=False, coverage=False, progress=lambda what, done, total: said.append(what)
+        rounds=False, progress=lambda what, done, total: said.append(what)
     )
     overheard.audit(recording, EAVESDROPPER, [MaxEntropy(seeds=0)], options=options)
     assert any("max_entropy, rounds read: 1 of 2 done" in what for what in said)

@@ -79,7 +79,7 @@ def test_a_seed_that_people_like_is_found(settings: dict[str, Any], federate: Fe
 
 def test_it_is_a_finding_with_a_remedy(federate: Federate) -> None:
     recording = federate(NETWORK, **SMALL, batch_size=8, shuffle={"seed": 7}, **ADAM)
-    options = overheard.AuditOptions(rounds=False, coverage=False)
+    options = overheard.AuditOptions(rounds=False)
     record = overheard.audit(recording, EAVESDROPPER, [MaxEntropy()], options=options)
     (note,) = [n for n in headline(record) if "can be guessed" in n]
     assert all(client in note for client in recording.clients)

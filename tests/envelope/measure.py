@@ -108,7 +108,7 @@ def attacked(case: Case, recording: overheard.Recording, seed: int) -> dict[str,
 def climbed(case: Case, recording: overheard.Recording, seed: int) -> dict[str, Row]:
     """What is learned on each rung of the ladder of knowledge but the first and the noisy one."""
     asked = (case.attacks, recording.clients[:1], [case.asks])
-    options = overheard.AuditOptions(seed, rounds=False, coverage=False, ladder=True,
+    options = overheard.AuditOptions(seed, rounds=False, ladder=True,
                                      demographics=("x0", "x1"))  # fmt: skip
     rungs = overheard.audit(recording, case.threat, *asked, options).ladder
     return {
@@ -120,7 +120,7 @@ def climbed(case: Case, recording: overheard.Recording, seed: int) -> dict[str, 
 
 def judged(case: Case, recording: overheard.Recording, seed: int) -> dict[str, Row]:
     """What an audit says in the end, of all clients."""
-    options = overheard.AuditOptions(seed, rounds=False, coverage=False)
+    options = overheard.AuditOptions(seed, rounds=False)
     audit = overheard.audit(recording, case.threat, case.attacks, (), [case.asks], options)
     levels = {verdict.level.name for verdict in verdicts(audit)}
     unfit = bool(unfit_clients(audit))

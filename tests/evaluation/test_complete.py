@@ -69,7 +69,6 @@ def test_the_command_and_the_function_agree(federate: Any, tmp_path: Any, workpl
     written = overheard.read_audit(tmp_path / "audit" / "audit.json")
     assert made.findings
     assert made.heard
-    assert made.covered
     assert made.replays
     assert without_seconds(written) == without_seconds(made)
 

@@ -90,7 +90,7 @@ def test_demographics_by_name_or_as_named():
 
 
 def test_the_ladder_of_an_audit_reaches_the_report(recording):
-    how = AuditOptions(rounds=False, coverage=False, ladder=True, demographics=REGISTER)
+    how = AuditOptions(rounds=False, ladder=True, demographics=REGISTER)
     record = audit(recording, EAVESDROPPER, ["max_entropy"], ["0", "1"], ["s"], how)
     assert [one.rung for one in record.ladder if one.client == "0"] == [r.name for r in RUNGS]
     (ladder,) = ladders(record)
@@ -106,7 +106,7 @@ def test_the_ladder_of_an_audit_reaches_the_report(recording):
 
 
 def test_without_demographics_two_rungs_are_skipped(recording):
-    how = AuditOptions(rounds=False, coverage=False, ladder=True)
+    how = AuditOptions(rounds=False, ladder=True)
     record = audit(recording, EAVESDROPPER, ["max_entropy"], ["0"], ["s"], how)
     rungs = [one.rung for one in record.ladder if one.client]
     assert rungs == ["colleague", "noisy", "half", "schema"]
@@ -115,7 +115,7 @@ def test_without_demographics_two_rungs_are_skipped(recording):
 
 def test_half_of_the_records_beats_the_stranger_and_knows_how_sure_it_is(recording):
     right, sure, stranger = [], [], []
-    how = AuditOptions(rounds=False, coverage=False, ladder=True)
+    how = AuditOptions(rounds=False, ladder=True)
     record = audit(recording, EAVESDROPPER, ["max_entropy"], (), ["s"], how)
     for one in record.ladder:
         if one.rung == "half" and one.client:

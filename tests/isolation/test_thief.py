@@ -127,7 +127,7 @@ def test_whatever_is_launched_within_is_isolated(
 @walled
 def test_the_command_isolates(workplace: Any) -> None:
     words = ("audit", "run", "--attack", "majority", "--attack", "max_entropy", "--no-rounds")
-    chosen = ("--client", "site 1", "--target", "s", "--no-coverage")
+    chosen = ("--client", "site 1", "--target", "s")
     plain = workplace.overheard(*words, *chosen, "--out", "plain")
     walled_in = workplace.overheard(*words, *chosen, "--out", "walled", "--isolate")
     assert plain.returncode == walled_in.returncode == 0, walled_in.stderr

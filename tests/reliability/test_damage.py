@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-QUICK = ["--attack", "majority", "--attack", "global_model", "--no-rounds", "--no-coverage"]
+QUICK = ["--attack", "majority", "--attack", "global_model", "--no-rounds"]
 AUDIT = ["audit", "run", "--out", "out", *QUICK]
 
 

@@ -46,7 +46,7 @@ def test_a_simulation_on_a_full_disk(workplace: Any, count: int) -> None:
 
 
 def test_a_report_on_a_full_disk(workplace: Any) -> None:
-    words = ["audit", "run", "--out", "a", "--attack", "majority", "--no-rounds", "--no-coverage"]
+    words = ["audit", "run", "--out", "a", "--attack", "majority", "--no-rounds"]
     assert workplace.overheard(*words).returncode == 0
     for name in ("r.html", "r.md", "r.json"):
         with files_of_at_most(300):
@@ -69,7 +69,7 @@ def test_a_folder_that_may_not_be_written(workplace: Any, words: list[str]) -> N
     if os.geteuid() == 0:
         pytest.skip("root may write everywhere")
     if words[0] == "report":
-        quick = ["--attack", "majority", "--no-rounds", "--no-coverage"]
+        quick = ["--attack", "majority", "--no-rounds"]
         assert workplace.overheard("audit", "run", "--out", "a", *quick).returncode == 0
         (workplace.path / "a" / "audit.json").rename(workplace.path / "a.json")
     shut = workplace.path / "shut"

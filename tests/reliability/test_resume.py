@@ -46,7 +46,6 @@ def test_a_stopped_audit_goes_on_and_ends_the_same(
     assert done.returncode == 0, done.stderr
     whole = without_seconds(workplace.path / "whole" / "audit.json")
     assert whole["heard"]
-    assert whole["covered"]
     assert whole["skipped"]
     launched: list[tuple[str, str]] = []
     real = audit_module.launch  # type: ignore[attr-defined]

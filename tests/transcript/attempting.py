@@ -286,7 +286,7 @@ def _audited(place: Path) -> None:
     from overheard.transcript.store import Recording
 
     chosen = ["majority", "max_entropy", "exact_linear"]
-    asked = Options(place / "run", place / "audit", attack=chosen, rounds=False, coverage=False)
+    asked = Options(place / "run", place / "audit", attack=chosen, rounds=False)
     run_audit(Recording.open(place / "run"), asked)
 
 

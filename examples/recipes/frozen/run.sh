@@ -5,4 +5,4 @@ OUT=$(realpath "${1:-out}") && cd "$(dirname "$0")" && export PYTHONPATH="$PWD:$
 python ../images.py "$OUT"
 python ../flower.py frozen "$OUT"
 cp audit.toml "$OUT"
-overheard audit "$OUT/run" --with "$OUT/audit.toml" --trust-code --no-rounds --no-coverage --client 0 --attack max_entropy --attack majority --out "$OUT/audit"
+overheard audit "$OUT/run" --with "$OUT/audit.toml" --trust-code --no-rounds --client 0 --attack max_entropy --attack majority --out "$OUT/audit"

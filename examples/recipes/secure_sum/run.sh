@@ -5,4 +5,4 @@ OUT=$(realpath "${1:-out}") && cd "$(dirname "$0")" && export PYTHONPATH="$PWD:$
 python ../people.py "$OUT"
 python ../flower.py secure_sum "$OUT"
 cp audit.toml "$OUT"
-overheard audit "$OUT/run" --with "$OUT/audit.toml" --threat secure-server --no-rounds --no-coverage --client 0 --attack sum_decode --attack majority --out "$OUT/audit"
+overheard audit "$OUT/run" --with "$OUT/audit.toml" --threat secure-server --no-rounds --client 0 --attack sum_decode --attack majority --out "$OUT/audit"

@@ -44,11 +44,6 @@ class Options:
     grant: Grant = field(default_factory=list)
     slow: bool = option("Run slow searches as well.", False, "--slow")
     rounds: bool = option("Ask also what the first rounds alone would have told.", True)
-    coverage: bool | None = option(
-        "Ask also what is learned when only a share of the records is known; by default of small "
-        "clients.",
-        None,
-    )
     ladder: bool = option(
         "Ask also what adversaries learn who know less and less of the clients.", False, "--ladder"
     )
@@ -231,7 +226,6 @@ def _chosen(
         budget=options.budget,
         rows=options.show_records,
         rounds=options.rounds,
-        coverage=options.coverage,
         ladder=options.ladder,
         demographics=tuple(options.demographics),
     )

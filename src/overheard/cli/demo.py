@@ -50,7 +50,7 @@ def demo(out: Out = Path("overheard-demo"), seed: Seed = None) -> None:
         config = with_seed(parse_config(tomllib.loads(text), file), seed)
         run, audit = out / name / "run", out / name / "audit.json"
         record(config, run)
-        asked = Options(run, audit, attack=chosen, seed=config.seed, coverage=False)
+        asked = Options(run, audit, attack=chosen, seed=config.seed)
         found = run_audit(Recording.open(run), asked)
         write_durably(audit, [found.to_json().encode()])
         write_report(found, out / name / "report.html")

@@ -68,10 +68,9 @@ class AuditOptions:
     several processes that keep what they find in one place do an audit together.
 
     Of the whole audit only (`evaluation.complete`): ``rounds``, what the first rounds alone would
-    have told; ``coverage``, what is learned when only a share of the records is known, by default
-    of clients small enough for it to take seconds; ``ladder``, what adversaries learn who know less
-    and less of the clients (`evaluation.rungs`), of whose columns ``demographics`` are in registers
-    (none named: those that are called so).
+    have told; ``ladder``, what adversaries learn who know less and less of the clients
+    (`evaluation.rungs`), of whose columns ``demographics`` are in registers (none named: those that
+    are called so).
     """
 
     seed: int = 0
@@ -80,7 +79,6 @@ class AuditOptions:
     rows: bool = False
     progress: Progress = field(default_factory=lambda: silent)
     rounds: bool = True
-    coverage: bool | None = None
     ladder: bool = False
     demographics: tuple[str, ...] = ()
     share: tuple[int, int] = (0, 1)

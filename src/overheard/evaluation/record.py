@@ -201,23 +201,6 @@ class Heard(_About):
     rounds: Annotated[int, Field(ge=1)]
 
 
-class KnownShare(_Measured):
-    """What an attack learned about one client when only a share of its records was known.
-
-    ``known``: how many records; accuracy and ``majority`` are of those.
-    """
-
-    attack: str
-    client: str
-    attribute: str
-    coverage: float
-    known: Count
-    value: float
-    low: float
-    high: float
-    majority: float
-
-
 class Climbed(_Measured):
     """What was learned about one client, or of all together (client ""), by an adversary who knew
     less of it (`evaluation.rungs`).
@@ -341,7 +324,6 @@ class Audit(Part):
     pooled: tuple[Pooled, ...]
     skipped: tuple[Skipped, ...]
     heard: tuple[Heard, ...] = ()
-    covered: tuple[KnownShare, ...] = ()
     ladder: tuple[Climbed, ...] = ()
     failed: tuple[Failed, ...] = ()
     replays: tuple[Replay, ...] = ()
@@ -357,11 +339,10 @@ class Audit(Part):
         """Which question each attack answers."""
         return {info.name: info.question for info in self.attacks}
 
-    def adding(self, parts: Iterable[Heard | KnownShare | Climbed | Skipped | Failed]) -> Audit:
+    def adding(self, parts: Iterable[Heard | Climbed | Skipped | Failed]) -> Audit:
         """The same record and these parts, each where its kind belongs."""
         places = {
             Heard: "heard",
-            KnownShare: "covered",
             Climbed: "ladder",
             Skipped: "skipped",
             Failed: "failed",
@@ -393,7 +374,7 @@ def read_audit(path: str | Path) -> Audit:
         raise FixRecording(f"{file}: is not an audit: {where}: {first['msg']}") from error
     told: list[Finding | Pooled | Heard] = [*audit.findings, *audit.pooled, *audit.heard]
     secrets = {(part.question, part.attribute) for part in told}
-    more = {c.attribute for c in audit.covered} | {c.attribute for c in audit.ladder}
+    more = {c.attribute for c in audit.ladder}
     check("secrets", len(secrets | {("", name) for name in more}), file)
     if audit.version not in READS:
         known = " and ".join(map(str, READS))

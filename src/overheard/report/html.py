@@ -78,7 +78,6 @@ def _render(
         replayed=replay_words(audit),
         replays=replay_lines(audit)[:rows],
         listened=sections.listened(audit),
-        covered=sections.covered(audit),
         ladders=ladders(audit),
         frontiers=advice.frontiers(measured),
         advice=advice.ranked(audit),

@@ -14,7 +14,7 @@ from math import log10
 
 from markupsafe import Markup
 
-from overheard.evaluation.record import Audit, Bin, Finding, Heard, KnownShare, Pooled, Sureness
+from overheard.evaluation.record import Audit, Bin, Finding, Heard, Pooled, Sureness
 from overheard.plot import tag
 from overheard.questions.question import Topic
 from overheard.report import charts, verdict, words
@@ -112,31 +112,6 @@ def by_rounds(line: Sequence[Heard], references: Sequence[tuple[float, str]], na
     ]
     heights = [(value, label.partition(" ")[0]) for value, label in scale.ticks()]
     return _plane(frame, ticks, heights, marks, f"{name} by rounds heard", lines)
-
-
-def by_coverage(line: Sequence[KnownShare], name: str) -> Markup:
-    """Accuracy on the records known against the share of the client's records that is known."""
-    values = [v for c in line for v in (c.value, c.low, c.high, c.majority)]
-    scale = charts.share_scale(values)
-    frame = Frame(0.0, 1.0, scale.least, scale.most)
-    lines = [
-        _segment(frame, (a.coverage, a.majority), (b.coverage, b.majority), "majority")
-        for a, b in pairwise(line)
-    ]
-    marks = [
-        Mark(
-            c.coverage,
-            c.value,
-            c.low,
-            c.high,
-            f"{words.percent(c.coverage)} known ({words.count(c.known, 'record')}): "
-            f"{words.interval(c.value, c.low, c.high, 1)}",
-        )
-        for c in line
-    ]
-    ticks = [(share, words.percent(share)) for share in (0.0, 0.25, 0.5, 0.75, 1.0)]
-    heights = [(value, label.partition(" ")[0]) for value, label in scale.ticks()]
-    return _plane(frame, ticks, heights, marks, f"{name} by share of records known", lines)
 
 
 def text(heard: Heard) -> str:
@@ -248,32 +223,6 @@ class Listened:
     figure: Markup
     majority: str
     imputation: str
-
-
-@dataclass(frozen=True)
-class Covered:
-    """One attribute of one client: what is learned when only a share of its records is known."""
-
-    attribute: str
-    attack: str
-    client: str
-    line: tuple[tuple[KnownShare, str], ...]
-    figure: Markup
-
-
-def covered(audit: Audit) -> list[Covered]:
-    """The attributes for which the record has more than one share."""
-    lines: dict[tuple[str, str, str], list[KnownShare]] = {}
-    for c in audit.covered:
-        lines.setdefault((c.attribute, c.attack, c.client), []).append(c)
-    found = []
-    for (attribute, attack, client), line in lines.items():
-        if len(line) > 1:
-            line.sort(key=lambda c: c.coverage)
-            rows = tuple((c, words.interval(c.value, c.low, c.high, 1)) for c in line)
-            figure = by_coverage(line, f"{attack} on {attribute}")
-            found.append(Covered(attribute, attack, client, rows, figure))
-    return found
 
 
 def sure(

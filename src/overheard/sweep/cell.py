@@ -70,7 +70,7 @@ def _measure(cell: Cell, folder: Path) -> Result:
         assert not isinstance(bare, Recipe)
         value, name = worth(recording, ready.told, bare, held)
     threat = threat_named(cell.threat)
-    options = AuditOptions(seed=cell.seed, rounds=False, coverage=False, ladder=cell.ladder)
+    options = AuditOptions(seed=cell.seed, rounds=False, ladder=cell.ladder)
     record = audit(recording, threat, cell.attacks, cell.clients, cell.targets, options)
     broken = [f"{f.attack} on {f.client}: {f.reason}" for f in record.failed]
     return {

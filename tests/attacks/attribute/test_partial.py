@@ -11,9 +11,8 @@ from overheard.attacks.attribute import first_layer
 from overheard.attacks.attribute.joint_decode import JointDecode
 from overheard.attacks.attribute.max_entropy import MaxEntropy
 from overheard.attacks.attribute.partial_decode import PartialDecode
-from overheard.errors import ChooseAnotherAttack, FixConfig, FixData, FixRecording
+from overheard.errors import ChooseAnotherAttack, FixData, FixRecording
 from overheard.evaluation.audit import audit
-from overheard.evaluation.complete import accuracy_by_coverage
 from overheard.evaluation.metrics import attribute_hits
 from overheard.programs.records import Records
 from overheard.transcript.knowledge import (
@@ -68,17 +67,6 @@ def test_everything_known_is_decoded_exactly(federate):
     view, truth = look(federate(WIDE, people=60, columns=8, **ONE))
     guess = launch(PartialDecode(), view, 0)
     assert np.array_equal(guess.choice(), truth["s"])
-
-
-def test_accuracy_falls_with_coverage(federate):
-    recording = federate(WIDE, people=80, columns=12, **ONE)
-    curve = accuracy_by_coverage(recording, EAVESDROPPER, "s", "0", (1.0, 0.4))
-    assert [p.known for p in curve] == [80, 32]
-    assert curve[0].value == 1.0
-    assert curve[1].value < 1.0
-    assert curve[1].low <= curve[1].value <= curve[1].high
-    with pytest.raises(FixConfig, match="above 0 and at most 1"):
-        accuracy_by_coverage(recording, EAVESDROPPER, "s", "0", (1.5,))
 
 
 def test_more_known_than_reported_is_refused(federate):

@@ -18,7 +18,7 @@ from overheard.transcript.threat import EAVESDROPPER
 
 def found(path: Path, content: dict[str, Any], client: str, target: str) -> Any:
     recording = Recording.open(simulate(plan(parse_config(content)), path))
-    alone = overheard.AuditOptions(rounds=False, coverage=False)
+    alone = overheard.AuditOptions(rounds=False)
     record = overheard.audit(recording, EAVESDROPPER, ["max_entropy"], [client], [target], alone)
     assert {replay.outcome for replay in record.replays} == {"fits"}
     (finding,) = record.findings

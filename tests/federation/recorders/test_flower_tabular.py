@@ -70,7 +70,7 @@ def test_one_line_and_two_commands_end_in_a_report(
 
     asked = ["--client", "client 1", "--attack", "max_entropy", "--attack", "majority"]
     words = ["--with", "flower/audit.toml", "--out", "audit", *asked, "--no-rounds"]
-    done = workplace.overheard("audit", "flower", *words, "--no-coverage")
+    done = workplace.overheard("audit", "flower", *words)
     assert done.returncode == 0, done.stderr
     audit = json.loads((folder / "audit" / "audit.json").read_text())
     assert [replay["outcome"] for replay in audit["replays"]] == ["fits"]

@@ -89,7 +89,7 @@ def recorded(
     (place.path / "own" / "audit.toml").write_text(written)
 
 
-WORDS = ["--with", "own/audit.toml", "--out", "audit", "--no-rounds", "--no-coverage"]
+WORDS = ["--with", "own/audit.toml", "--out", "audit", "--no-rounds"]
 LINEAR = [*WORDS, "--attack", "linear"]
 
 
