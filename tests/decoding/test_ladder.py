@@ -5,7 +5,7 @@ import pytest
 
 from overheard.decoding.ladder import believable, decode
 from overheard.decoding.max_entropy import max_entropy
-from overheard.decoding.measurement import from_rows
+from overheard.decoding.measurement import from_differences, from_rows
 from overheard.errors import FixData
 
 
@@ -16,11 +16,36 @@ def test_takes_the_linear_solve_when_it_is_exact(simulate):
     np.testing.assert_array_equal(posterior.guess, problem.secret)
 
 
-def test_takes_expectation_propagation_below_full_rank(simulate):
-    problem = simulate(2, 150, 2, 110, 1e-3)
-    posterior = decode(from_rows(*problem[:2], 1e-3))
+@pytest.mark.parametrize(("records", "rows"), [(150, 110), (300, 270), (300, 291)])
+@pytest.mark.parametrize("noise", [1e-3, 1e-5])
+def test_takes_expectation_propagation_below_full_rank(simulate, records, rows, noise):
+    """Also where only a few equations are missing, and of some records the value is known."""
+    problem = simulate(2, records, 2, rows, noise)
+    prior = np.full((records, 2), 0.5)
+    prior[:5] = np.eye(2)[problem.secret[:5]]
+    posterior = decode(from_rows(*problem[:2], noise), prior)
     assert posterior.method == "expectation_propagation"
+    assert not posterior.flag
     np.testing.assert_array_equal(posterior.guess, problem.secret)
+
+
+def test_indistinguishable_records_are_never_decided(simulate):
+    problem = simulate(4, 100, 2, 95, 1e-6)
+    problem.features[1] = problem.features[0]
+    problem.secret[:2] = 0, 1
+    total = problem.features[np.arange(100), problem.secret].sum(axis=0)
+    posterior = decode(from_rows(problem.features, total, 1e-6))
+    np.testing.assert_allclose(posterior.probabilities[:2], 0.5, atol=0.1)
+
+
+def test_nearly_exact_messages_are_decided_too(rng):
+    """Messages in double precision: rows from a thousand to 1e12 times the noise, whose squares
+    are farther apart than doubles tell."""
+    turns = [np.linalg.qr(rng.normal(size=(30, 30)))[0] for _ in range(2)]
+    rows = turns[0] * np.logspace(12, 3, 30) @ turns[1]
+    secret = rng.integers(0, 2, 30)
+    posterior = decode(from_differences(rows, secret @ rows, 1.0))
+    np.testing.assert_array_equal(posterior.guess, secret)
 
 
 def test_falls_back_to_maximum_entropy_when_nothing_fits(simulate):

@@ -21,7 +21,6 @@ from overheard.decoding.max_entropy import Posterior, count_unknowns
 from overheard.decoding.measurement import from_rows
 from overheard.decoding.mixed_model import Settings, log_prior
 from overheard.decoding.ridge import fits, likely
-from overheard.decoding.successive import successive
 from overheard.decoding.update_scale import ScaledSum, likeliest_scale
 
 SEEDS = st.integers(0, 10_000)
@@ -97,26 +96,6 @@ def test_sober_has_nothing_to_change_where_the_prior_decides():
     decided = np.eye(2)[secret]
     posterior = Posterior(decided, 0.0, 4, 0, 1, True, "x")
     assert sober(from_rows(features, total, 0.5), posterior, decided) is posterior
-
-
-@given(SEEDS, st.integers(4, 9))
-def test_successive_decisions_are_the_best_of_all_answers(seed, m):
-    features, total, _ = problem(seed, m, 2, m - 1, 0.05)
-    found = successive(from_rows(features, total, 0.05))
-    if not found.converged:
-        return
-    every = itertools.product(range(2), repeat=m)
-    best = max(every, key=lambda a: log_likelihood(features, total, 0.05, np.array(a)))
-    assert found.guess.tolist() == list(best)
-
-
-def test_successive_decides_more_often_than_not():
-    """So that the test above is about something."""
-    done = [
-        successive(from_rows(*problem(seed, 8, 2, 7, 0.05)[:2], 0.05)).converged
-        for seed in range(40)
-    ]
-    assert np.mean(done) > 0.5
 
 
 @pytest.mark.parametrize("candidates", [2, 3])

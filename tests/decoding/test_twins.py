@@ -93,7 +93,6 @@ TWINS = {
         "peeling::larger_cells_are_searched_around_the_ladders_answer",
     "sparse_ladder.given_counts": "peeling::counts_are_shared_by_the_priors",
     "whole_counts.whole_counts": "whole_counts::the_posterior_is_that_of_listing_every_answer",
-    "successive.successive": "slow_twins::successive_decisions_are_the_best_of_all_answers",
     "surrogate.decode_least_squares": "surrogate::least_squares_on_mini_batches",
     "update_scale.likeliest_scale":
         "slow_twins::the_likeliest_scale_is_that_of_the_gaussian_written_out",

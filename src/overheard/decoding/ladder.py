@@ -3,13 +3,11 @@
 0. **enumeration**, when there are at most 2^22 possible answers: the exact posterior.
 1. **ridge**, when the equations reach the unknowns: taken if no record is ambiguous and the
    rounded answer explains the total.
-2. **successive decisions**, when a few equations are missing: taken if every record is decided and
-   the answer explains the total.
-3. **expectation propagation**: plain and at full precision where the equations reach the unknowns
+2. **expectation propagation**: plain and at full precision where the equations reach the unknowns
    but noise blurs them all, so that nothing can be proved; otherwise capped and peeling, when its
    own checks pass: it settled, what it left unexplained is noise, and what it calls certain was
    proved against the total.
-4. **maximum entropy**, otherwise: one convex problem, always solvable, never more confident than
+3. **maximum entropy**, otherwise: one convex problem, always solvable, never more confident than
    the measurement forces it to be.
 
 The order of trial differs from the order of the rungs because the last one is the safe one. Before
@@ -33,14 +31,12 @@ from overheard.decoding.max_entropy import Posterior, check_prior, count_unknown
 from overheard.decoding.measurement import Measurement
 from overheard.decoding.noisy import noisy_posterior
 from overheard.decoding.ridge import fits, ridge
-from overheard.decoding.successive import successive
 
 Array = NDArray[np.float64]
 
 POOR_FIT = "poor fit: no values explain the updates; recipe, model or records may be others"
 UNSOLVED = "not solved: the search for the probabilities did not come to rest"
 
-_NEARLY = 0.5  # equations per unknown from which deciding record by record may succeed
 _BLURRED = 300.0  # strongest singular value, in noise units, up to which noise is called large
 _RAISED = 4.0  # noise variance that plain sweeps may need, in units of the stated one, to settle
 _SECOND_LOOK = 1e10  # floating-point operations a sweep up to which a second start is tried
@@ -54,8 +50,8 @@ def decode(measurement: Measurement, prior: Any = None, *, budget: float = BUDGE
     floating-point operations that expectation propagation may spend before maximum entropy is
     taken instead. Deterministic. Raises FixData on a prior of the wrong shape or sum.
 
-    ``method`` is "enumeration", "ridge", "successive", "expectation_propagation", "max_entropy",
-    or "prior" when no equation rises above the noise.
+    ``method`` is "enumeration", "ridge", "expectation_propagation", "max_entropy", or
+    "prior" when no equation rises above the noise.
     """
     p0 = check_prior(prior, measurement.records, measurement.candidates)
     trusted = believable(measurement)
@@ -84,10 +80,6 @@ def _climbed(measurement: Measurement, p0: Array, budget: float) -> Posterior:
         if exact.converged:
             return exact
     rank = measurement.rank
-    if rank >= _NEARLY * unknowns:
-        decided = successive(measurement, p0)
-        if decided.converged:
-            return decided
     if rank >= unknowns and _strongest(measurement) <= _BLURRED:
         plain, raised = noisy_posterior(measurement, p0)
         if raised <= _RAISED and plain.method == "expectation_propagation":
