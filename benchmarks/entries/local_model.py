@@ -1,4 +1,4 @@
-"""Local models: the exact one of least squares, and xu2021's learned map, of many clients."""
+"""Local models: xu2021's learned map, of many clients."""
 
 from __future__ import annotations
 
@@ -8,15 +8,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.runner.entry import Check, Entry, Facts, Job, Opponent, Side, Sizes
+from benchmarks.runner.entry import Entry, Facts, Job, Opponent, Side, Sizes
 from overheard.randomness import stream
 
 Array = NDArray[np.float64]
-SUBSETS = 10_000
 
 
-def _links(sizes: Sizes) -> tuple[Array, Array, Array]:
-    """Models sent and returned (C, T, P) by least-squares clients, and their optima (C, P)."""
+def _links(sizes: Sizes) -> tuple[Array, Array]:
+    """Models sent and returned (C, T, P) by least-squares clients."""
     rng = stream(0, "bench", "links")
     clients, rounds, size = sizes["clients"], sizes["rounds"], sizes["parameters"]
     sent, returned = np.empty((2, clients, rounds, size))
@@ -26,69 +25,13 @@ def _links(sizes: Sizes) -> tuple[Array, Array, Array]:
         step = 0.3 * inputs.T @ inputs / len(inputs)
         sent[c] = rng.normal(size=(rounds, size)).astype(np.float32)
         returned[c] = (sent[c] - (sent[c] - optima[c]) @ step).astype(np.float32)
-    return sent, returned, optima
-
-
-def _error(found: Array, optima: Array) -> Facts:
-    apart = np.linalg.norm(found - optima, axis=1) / np.linalg.norm(optima, axis=1)
-    return {"worst_relative_error": float(apart.max())}
-
-
-def _exact(sizes: Sizes, folder: Path) -> Job:
-    from overheard.decoding.affine_map import fixed_points
-
-    sent, returned, optima = _links(sizes)
-
-    def run() -> Facts:
-        found, fine = fixed_points(sent, returned)
-        return _error(found, optima) | {"solved": int(fine.sum())}
-
-    return Job(run)
-
-
-def _map_and_optimum(sent: Array, update: Array) -> Array:
-    """D = theta W' - W theta* by least squares on [theta, 1], then W theta* solved for theta*."""
-    design = np.column_stack([sent, np.ones(len(sent))])
-    found = np.linalg.lstsq(design, update, rcond=None)[0]
-    return np.asarray(np.linalg.solve(found[:-1].T, -found[-1]))
-
-
-def _lstsq(sizes: Sizes, folder: Path) -> Job:
-    sent, returned, optima = _links(sizes)
-    some = sizes["clients_shown"]
-
-    def run() -> Facts:
-        found = [_map_and_optimum(sent[c], sent[c] - returned[c]) for c in range(some)]
-        return _error(np.array(found), optima[:some])
-
-    return Job(run, some / sizes["clients"])
-
-
-def _subsets(sizes: Sizes, folder: Path) -> Job:
-    """d + 1 of the messages at random, the square system solved; the best fit to all is kept."""
-    sent, returned, optima = _links(sizes)
-    tried, size = sizes["subsets_shown"], sizes["parameters"]
-    design = np.column_stack([sent[0], np.ones(sizes["rounds"])])
-    update = sent[0] - returned[0]
-
-    def run() -> Facts:
-        rng = stream(0, "bench", "subsets")
-        best, least = optima[0], np.inf
-        for _ in range(tried):
-            rows = rng.choice(len(design), size + 1, replace=False)
-            found = np.linalg.solve(design[rows], update[rows])
-            misfit = float(((design @ found - update) ** 2).sum())
-            if misfit < least:
-                best, least = np.linalg.solve(found[:-1].T, -found[-1]), misfit
-        return _error(best[None], optima[:1])
-
-    return Job(run, tried / (SUBSETS * sizes["clients"]))
+    return sent, returned
 
 
 def _maps(sizes: Sizes) -> tuple[Array, Array, Any]:
     from overheard.attacks.local_model.learned_map import LearnedMap
 
-    sent, returned, _ = _links(sizes)
+    sent, returned = _links(sizes)
     settings = LearnedMap(
         hidden=sizes["hidden"], steps=sizes["steps"], search_steps=sizes["search_steps"]
     )
@@ -167,40 +110,6 @@ def _products(sizes: Sizes, folder: Path) -> Job:
 
 
 ENTRIES = (
-    Entry(
-        "exact-local-model",
-        "exact local model of least squares, d = 200, 100 clients, 300 messages each",
-        Side("ours", _exact),
-        (
-            Opponent(
-                Side("one lstsq per client", _lstsq),
-                goal=10,
-                checks=(
-                    Check(
-                        "every client solved, error below 1e-4",
-                        lambda ours, _: ours["worst_relative_error"] < 1e-4,
-                    ),
-                ),
-            ),
-            Opponent(
-                Side("random subsets (10,000)", _subsets),
-                goal=1000,
-                checks=(
-                    Check(
-                        "error no greater than the best subset's",
-                        lambda ours, theirs: (
-                            ours["worst_relative_error"] <= theirs["worst_relative_error"]
-                        ),
-                    ),
-                ),
-                note="d + 1 messages drawn at random, the best fit to all kept; a few subsets of "
-                "one client are timed and scaled",
-            ),
-        ),
-        {"clients": 100, "rounds": 300, "parameters": 200, "clients_shown": 10}
-        | {"subsets_shown": 20},
-        {"clients": 3, "rounds": 20, "parameters": 8, "clients_shown": 3, "subsets_shown": 5},
-    ),
     Entry(
         "learned-map",
         "learned map (xu2021): 20 clients together, 61 parameters, 300 messages, 1000 hidden units",

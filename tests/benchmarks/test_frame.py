@@ -221,7 +221,6 @@ def test_the_catalogue_is_the_issues_table() -> None:
     assert list(catalogue.entries()) == [
         "fedavg-mlp",
         "fedavg-logistic",
-        "exact-local-model",
         "learned-map",
         "attribute-decoding",
         "model-based",

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from overheard.decoding.affine_map import (
     fit_affine_map,
-    fixed_points,
 )
 from overheard.errors import FixRecording, ListenLonger
 
@@ -195,20 +194,6 @@ def test_shift_and_rotation_carry_over() -> None:
     np.testing.assert_allclose(moved.fixed_point, fit.fixed_point @ turn + shift, atol=1e-8)
 
 
-def test_many_clients_at_once_match_one_at_a_time() -> None:
-    rng = np.random.default_rng(4)
-    clients = [client(rng, 60, 12, decay=0.5) for _ in range(5)]
-    lr = stable_rate(clients)
-    sent = rng.normal(size=(5, 30, 12))
-    back = np.array([answer(X, y, s, lr, 5) for (X, y), s in zip(clients, sent, strict=True)])
-    back[4] = sent[4] - 1e-3 * sent[4, :, :1]  # updates along one line: nothing to cancel with
-    found, fine = fixed_points(sent, back)
-    assert fine.tolist() == [True] * 4 + [False]
-    assert np.isnan(found[4]).all()
-    for (X, y), point in zip(clients[:4], found[:4], strict=True):
-        np.testing.assert_allclose(point, optimum(X, y), rtol=1e-7, atol=1e-9)
-
-
 def test_bad_messages_are_named() -> None:
     good = np.random.default_rng(0).normal(size=(5, 3))
     with pytest.raises(FixRecording, match="shape"):
@@ -221,8 +206,6 @@ def test_bad_messages_are_named() -> None:
         fit_affine_map(good[:1], good[:1])
     with pytest.raises(ListenLonger, match="noise"):
         fit_affine_map(good, good)
-    with pytest.raises(FixRecording, match="more rounds than parameters"):
-        fixed_points(good[None, :3], good[None, :3])
 
 
 def test_what_the_law_leaves_is_the_noise_and_the_map_is_the_clients() -> None:

@@ -14,7 +14,6 @@ import overheard.decoding
 HERE = Path(__file__).parent
 TWINS = {
     "affine_map.fit_affine_map": "affine_map::agrees_with_plain_least_squares_where_that_works",
-    "affine_map.fixed_points": "high_precision::optima_from_crowded_models",
     "affine_map.rounding_scale": "edges::rounding_of_the_wire_is_that_of_random_numbers",
     "batch_noise.noise_factor": "surrogate::noise_factor_is_the_variance_of_the_summed_batch_means",
     "batch_noise.trend": "slow_twins::the_trend_spans_the_polynomials",

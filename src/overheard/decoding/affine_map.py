@@ -29,7 +29,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve, solve_triangular
-from scipy.linalg.lapack import dpotrf, dpotrs
+from scipy.linalg.lapack import dpotrf
 
 from overheard.errors import FixRecording, ListenLonger
 
@@ -178,44 +178,6 @@ def fit_affine_map(
         noise_sd=noise,
         residual=float(np.sqrt(np.mean(misfit**2))),
     )
-
-
-def fixed_points(sent: Array, returned: Array) -> tuple[Array, Array]:
-    """Local optima of many clients at once, where that is easy: (C, P) and a flag (C,).
-
-    ``sent`` and ``returned`` are (C, T, P), T > P. The optimum is the affine combination
-    of the models sent whose updates cancel: c with sum c_t = 1, sum c_t D_t = 0 gives
-    theta* = sum c_t theta_t exactly, without ever forming W; the shortest such c carries
-    the least noise. One P x P Cholesky factor and one right-hand side a client, against
-    P + 1 columns and P right-hand sides for least squares. The sum c_t D_t is recomputed
-    and driven to rounding level.
-
-    The flag is False where the updates are too close to dependent for their normal
-    matrix (crowded models, flat losses): use `fit_affine_map` there; the row is NaN.
-    """
-    if sent.ndim != 3 or sent.shape != returned.shape or sent.shape[1] <= sent.shape[2]:
-        raise FixRecording(
-            f"models of shape {sent.shape} and {returned.shape} given; both must be (clients, "
-            "rounds, parameters) with more rounds than parameters: use fit_affine_map otherwise"
-        )
-    clients, rounds, size = sent.shape
-    out, fine = np.full((clients, size), np.nan), np.zeros(clients, dtype=bool)
-    for i in range(clients):  # one client at a time stays in cache; the work is in LAPACK
-        update = np.ascontiguousarray(sent[i] - returned[i], dtype=np.float64)
-        pull = update.mean(0)
-        centred = update - pull
-        normal = centred.T @ centred
-        scale = np.sqrt(np.diag(normal))
-        factor, info = dpotrf(normal, lower=0, clean=0)
-        if info or not np.all(np.diag(factor) > 1e-5 * scale):
-            continue
-        weights = np.full(rounds, 1.0 / rounds)
-        left = pull
-        for _ in range(3):  # iterative refinement on sum c_t D_t = 0
-            weights = weights - centred @ dpotrs(factor, left)[0]
-            left = weights @ update
-        out[i], fine[i] = weights @ sent[i], True
-    return out, fine
 
 
 def rounding_scale(sent: Array, returned: Array) -> float:
