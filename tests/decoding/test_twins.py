@@ -66,7 +66,6 @@ TWINS = {
     "mixed_model.log_prior": "slow_twins::the_prior_over_sets_of_clients_is_beta_binomial",
     "moments.statistics": "moments::the_law_is_what_the_records_do",
     "moments.moments_of_secret": "moments::the_moments_come_back",
-    "narrowing.narrowed": "narrowing::passes_narrow_down_to_the_right_combination",
     "noisy.noisy_posterior": "noisy::close_to_the_exact_posterior",
     "noisy.few_equations": "noisy::a_secret_that_goes_with_the_features_is_not_noise",
     "noisy.tilted": "noisy::a_secret_that_goes_with_the_features_is_not_noise",

@@ -130,6 +130,7 @@ def _entropy(records: Records) -> float:
         (["s", "a+b"], r"without a '\+' in a name"),
         (["s", "z"], "'z' is not an input"),
         (["s", "x0"], "'x0' is a number that is cut into bins"),
+        (["s", "t", "u"], "36 combinations of their values occur; at most 32"),
     ],
 )
 def test_what_cannot_be_asked_at_once_is_named(secret: list[str], complaint: str) -> None:
@@ -139,8 +140,11 @@ def test_what_cannot_be_asked_at_once_is_named(secret: list[str], complaint: str
         "training": {"rounds": 1, "learning_rate": 0.1},
         "audit": {"attributes": [secret]},
     }
+    dataset = _with_second(generated_people(2, 90, 3, 0))
+    six = np.random.default_rng(1).integers(0, 6, len(dataset.records)).astype(np.float64)
+    dataset = replace(dataset, records=Records({**dataset.records.columns, "u": six}))
     with pytest.raises(FixConfig, match=complaint):
-        plan(parse_config(content), _with_second(generated_people(2, 30, 3, 0)))
+        plan(parse_config(content), dataset)
 
 
 def test_a_strangers_combinations_are_checked(tmp_path: Path) -> None:

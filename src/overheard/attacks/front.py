@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from overheard.attacks.stranger import told
 from overheard.decoding.counts import same_rows, tie_diagnostics
-from overheard.decoding.limits import UNKNOWNS
+from overheard.decoding.limits import CARRIED, UNKNOWNS
 from overheard.decoding.max_entropy import Posterior
 from overheard.errors import ChooseAnotherAttack, FixData
 from overheard.programs.records import Records, encode, encode_each
@@ -69,6 +69,15 @@ def refuse_numbers(domain: AttributeDomain) -> None:
     if domain.spread:
         raise ChooseAnotherAttack(
             f"{domain.column!r} is a number; numbers are decoded for linear least squares only"
+        )
+
+
+def refuse_many_values(domain: AttributeDomain) -> None:
+    """More candidates of a record than are decoded."""
+    if (many := len(domain.values)) > CARRIED:
+        raise ChooseAnotherAttack(
+            f"{domain.column!r} has {many} values or combinations of values; up to {CARRIED} are "
+            "decoded: ask about fewer columns at once, or cut a number into bins"
         )
 
 

@@ -13,7 +13,7 @@ from pydantic import Field
 from overheard.errors import FixData
 from overheard.programs.records import Records, Spec, Value
 
-MOST_VALUES, MOST_COMBINATIONS = 32, 128
+MOST_VALUES = 32
 """Of an attribute under audit, and of several columns that are one."""
 USUAL_BINS = 4
 
@@ -147,12 +147,12 @@ def domain_of(records: Records, column: str) -> tuple[Value, ...]:
     return found
 
 
-def check_values(column: str, found: Sequence[Value], most: int = MOST_VALUES) -> None:
+def check_values(column: str, found: Sequence[Value]) -> None:
     """Refuse an attribute of too many values, or of one only."""
-    if len(found) > most:
+    if len(found) > MOST_VALUES:
         raise FixData(
             f"column {column!r} takes {len(found)} values; an attribute under audit may take at "
-            f"most {most}; bin it first"
+            f"most {MOST_VALUES}; bin it first"
         )
     if len(found) < 2:
         raise FixData(

@@ -14,4 +14,4 @@ DECIDED, NEARLY_ALL = 0.99, 0.98
 """A record is decided at this probability; an answer is, at this share of decided records."""
 NORMAL_MEDIAN = 0.6745  # of the absolute value of a standard normal number
 CARRIED = 32
-"""Candidates of a record that are carried in full; above, in the directions that tell most."""
+"""Candidates of a record: expectation propagation carries a dimension for each."""

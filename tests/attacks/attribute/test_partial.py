@@ -87,6 +87,13 @@ def test_labels_need_not_be_known(federate):
     assert found.details["label_accuracy"] == 1.0
 
 
+def test_too_many_values_are_refused(federate):
+    view, _ = look(federate(WIDE, people=30, **ONE))
+    domain = AttributeDomain("s", tuple(map(float, range(33))))
+    with pytest.raises(ChooseAnotherAttack, match="33 values"):
+        launch(MaxEntropy(), view.knowing(domain), 0)
+
+
 def test_numbers_are_no_candidates(federate):
     view, _ = look(federate(WIDE, people=30, **ONE))
     with pytest.raises(ChooseAnotherAttack, match="labels are numbers"):

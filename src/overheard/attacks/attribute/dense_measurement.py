@@ -18,8 +18,7 @@ from overheard.attacks.wire import only, rate_of, refuse_several_steps, rounding
 from overheard.decoding.limits import NUMBERS
 from overheard.decoding.measurement import Measurement, from_differences, from_gram
 from overheard.decoding.update_scale import ScaledSum
-from overheard.errors import ChooseAnotherAttack, FixData
-from overheard.foreign.limits import check
+from overheard.errors import ChooseAnotherAttack
 from overheard.programs.gradient_rows import Differences, GradientRows, add_products
 from overheard.programs.networks import network
 from overheard.programs.private import client_rows
@@ -30,7 +29,6 @@ Array = NDArray[np.float64]
 
 _FEW_ROW_NUMBERS = 1_000_000  # rows of so many numbers cost next to nothing
 _ALIKE = 1.5  # ratio of largest to smallest noise that counts as even
-_EQUATIONS = 2000  # of very many candidates: a sweep over 1,000 records takes four seconds
 _SHARP = 30.0  # least singular value, in noise units, from which finer weighting adds nothing
 
 
@@ -74,37 +72,6 @@ def dense_measurement(
         if numbers > NUMBERS or _even(noise) or _sharp(products):
             return products
     return _rows(recipe, thetas, updates, noise, candidates, labels)
-
-
-def many_candidates(
-    link: Link, recipe: Recipe, candidates: Array, labels: Array, prior: Array
-) -> tuple[NDArray[np.float32], Array]:
-    """Features (m, K, r) of very many candidates and what their sum is, in units of rounding: the
-    strongest directions of two rounds, those furthest apart."""
-    refuse_several_steps(link, recipe)
-    values, people, _ = candidates.shape
-    heard = only(link, np.unique([0, len(link) - 1]))
-    scale = people / rate_of(link, recipe)
-    thetas, width = heard.sent.astype(np.float64), heard.sent.shape[1]
-    check("candidate_bytes", 4 * values * people * thetas.size, "features of candidates", FixData)
-    features = np.zeros((people, values, thetas.size), np.float32)
-    total = []
-    each = zip(thetas, heard.updates() * scale, rounding(heard) * scale, strict=True)
-    for number, (theta, update, sd) in enumerate(each):
-        labelled = np.broadcast_to(labels, (values, people))
-        at = _at(recipe, theta, candidates, labelled, update)
-        for k, other in enumerate(at.others, 1):
-            features[:, k, number * width : (number + 1) * width] = other.explicit() / sd
-        total.append(at.left / sd)
-    rng, shares = np.random.default_rng(0), prior.mean(axis=0)
-    some = 6 * _EQUATIONS  # gradients, which show the strongest directions well enough
-    who, what = rng.integers(people, size=some), rng.choice(values, some, p=shares)
-    apart = features[who, what] - (shares.astype(np.float32) @ features)[who]
-    basis = np.linalg.eigh((apart.T @ apart).astype(np.float64))[1][:, -_EQUATIONS:]
-    rotated = np.empty((people, values, basis.shape[1]), np.float32)
-    for record, own in enumerate(features):
-        rotated[record] = own @ basis.astype(np.float32)
-    return rotated, np.concatenate(total) @ basis
 
 
 def scaled_sum(link: Link, recipe: Recipe, candidates: Array, labels: Array, row: int) -> ScaledSum:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from overheard.attacks.any_training import Client, decode_training
 from overheard.attacks.attribute import single_layer
 from overheard.attacks.attribute.clipped import may_be_clipped, misfits, undo
-from overheard.attacks.attribute.dense_measurement import dense_measurement, many_candidates
+from overheard.attacks.attribute.dense_measurement import dense_measurement
 from overheard.attacks.attribute.first_layer import applies, decode_first_layer
 from overheard.attacks.attribute.linear_moments import linear_moments
 from overheard.attacks.attribute.numbers import number_play, within_bins
@@ -24,6 +24,7 @@ from overheard.attacks.front import (
     is_input,
     labels_of,
     public_ties,
+    refuse_many_values,
     refuse_numbers,
     unseen,
 )
@@ -33,10 +34,8 @@ from overheard.attacks.stranger import beforehand, prior_shares
 from overheard.attacks.wire import heard, one_step
 from overheard.decoding.counts import decode_tied, tie_diagnostics
 from overheard.decoding.ladder import UNSOLVED
-from overheard.decoding.limits import CARRIED
 from overheard.decoding.max_entropy import Posterior, max_entropy
 from overheard.decoding.measurement import Measurement, from_rows
-from overheard.decoding.narrowing import narrowed
 from overheard.errors import ChooseAnotherAttack
 from overheard.programs.networks import network
 from overheard.programs.recipe import Recipe
@@ -99,11 +98,10 @@ class MaxEntropy:
         recipe = view.know(LocalTraining).recipe
         if not is_input(view):
             return unseen(view, beforehand(view))
+        refuse_many_values(view.know(AttributeDomain))
         rows = recipe.plain and network(recipe).factored
         if network(recipe).mixes or (not rows and not one_step(heard(view), recipe)):
             return _any_training(view, self.seeds, rng)
-        if len(view.know(AttributeDomain).values) > CARRIED and one_step(heard(view), recipe):
-            return _narrow(view)
         very_many = _very_many(view)
         if very_many is not None:
             return very_many
@@ -214,15 +212,6 @@ def _one_step(view: View, most: int, rng: np.random.Generator) -> AttributeValue
 
 def _attempt(posterior: Posterior) -> Attempt:
     return Attempt(posterior.probabilities, posterior.chi2_per_equation)
-
-
-def _narrow(view: View) -> AttributeValues:
-    """More combinations of several columns than expectation propagation can carry."""
-    prior, labels = beforehand(view), labels_of(view)
-    recipe, inputs = view.know(LocalTraining).recipe, candidate_inputs(view)
-    found = narrowed(*many_candidates(heard(view), recipe, inputs, labels, prior), prior)
-    flag = UNEXPLAINED if found.chi2_per_equation > _WELL else found.flag
-    return answer(view, replace(found, flag=flag), public_ties(view))
 
 
 def _very_many(view: View) -> AttributeValues | None:
