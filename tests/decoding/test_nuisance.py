@@ -17,7 +17,7 @@ def drawn(seed: int):
     rows, message = rng.normal(size=(N, WIDTH)), rng.normal(size=WIDTH)
     made = [rng.normal(size=(k, N)) / 8 for k in (UNKNOWNS, 1, 60, 200, 3)]
     differences, *others = (sparse.csr_matrix(m) for m in made)
-    return rows, message, Sums(differences, np.arange(UNKNOWNS), *others)
+    return rows, message, Sums(differences, *others)
 
 
 def blocks(rows, message, share=0.0):
@@ -57,7 +57,7 @@ def test_rounding_is_noise_where_no_deviation_is():
 def test_records_alike_are_one_unknown():
     rows, message, sums = drawn(3)
     twice = sparse.vstack([sums.differences, sums.differences]).tocsr()
-    alike = dataclasses.replace(sums, differences=twice, asked=np.arange(2 * UNKNOWNS))
+    alike = dataclasses.replace(sums, differences=twice)
     features, _ = whitened(blocks(rows, message), alike)
     assert features.shape == (2 * UNKNOWNS, WIDTH)
     assert np.allclose(features[:UNKNOWNS], features[UNKNOWNS:])

@@ -55,7 +55,7 @@ def test_a_sweep_of_what_is_known(tmp_path: Path) -> None:
     assert best["colleague"]["attack"] == "max_entropy"
     assert best["schema"]["attack"] == "partial_decode"
     assert best["colleague"]["value"] >= best["schema"]["value"] - 0.05
-    assert best["schema"]["records"] == best["colleague"]["records"] == best["noisy"]["records"]
+    assert best["schema"]["records"] == best["colleague"]["records"]
     assert {dict(p.varied)["rung"] for p in frontier(rows)} == set(best)
     assert cells(parse_sweep(few))[0].key != cells(parse_sweep({**few, "ladder": False}))[0].key
 

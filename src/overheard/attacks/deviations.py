@@ -26,8 +26,8 @@ STRANGERS = 1000
 @dataclass(frozen=True)
 class People:
     """Imagined records: inputs (N, d), labels (N,), how likely it is that a record of the client
-    is this one (N,); sums of them; before listening, how likely each record (m, K W) has each value
-    in each way, value-major; and which it is (s, m) in the clients that were simulated."""
+    is this one (N,); sums of them; before listening, how likely each record (m, K) has each value;
+    and which it has (s, m) in the clients that were simulated."""
 
     inputs: Array
     labels: Array
@@ -39,18 +39,21 @@ class People:
 
 def people(may_be: Imagined, unknown: int, rng: np.random.Generator) -> People:
     """The list, and the sums. Without auxiliary records the unknown are like the known ones."""
-    ways, real, theirs = may_be.ways, may_be.realised, may_be.strangers
-    (known, values), everybody = may_be.prior.shape, len(real.labels[0]) + unknown
-    # two errors in a record, or a value between those listed: as if one in ten were a stranger
-    noisy = unknown if real.exact else max(unknown, known // 10)
+    (real, real_labels, states), theirs = may_be.realised, may_be.strangers
+    known, values = may_be.prior.shape
+    # donors may be unlike the record: as if one in ten were a stranger
+    noisy = unknown if may_be.exact else max(unknown, known // 10)
     parts = min(len(theirs[1]) // 3, STRANGERS) if noisy and theirs is not None else 0
-    groups = [(w.inputs, w.labels, w.prior.T[:, None] / w.labels.shape[1]) for w in ways]
-    groups.append((real.inputs, real.labels, 0.0))
+    draws = may_be.labels.shape[1]
+    groups: list[Any] = [
+        (may_be.inputs, may_be.labels, may_be.prior.T[:, None] / draws),
+        (real, real_labels, 0.0),
+    ]
     if parts and theirs is not None:
         who = rng.permutation(len(theirs[1]))[: 3 * parts]
         groups.append((theirs[0][who], theirs[1][who], unknown / (3 * parts)))
     labels = [np.ravel(of) for _, of, _ in groups]
-    chances = [np.broadcast_to(c, of.shape).ravel() / everybody for _, of, c in groups]
+    chances = [np.broadcast_to(c, of.shape).ravel() / (known + unknown) for _, of, c in groups]
     ends = np.cumsum([of.size for of in labels])
     places = [
         np.arange(e - of.size, e).reshape(of.shape)
@@ -66,18 +69,13 @@ def people(may_be: Imagined, unknown: int, rng: np.random.Generator) -> People:
     def listed(rows: list[Any]) -> Any:
         return sparse.vstack([sparse.csr_matrix((0, total)), *rows]).tocsr()
 
-    # the mean of every candidate (m rows each), value-major
-    means = [
-        sum(picked(one) for one in place[value]) / len(place[value])
-        for value in range(values)
-        for place in places[: len(ways)]
-    ]
-    stacked, here = sparse.vstack(means).tocsr(), np.arange(known)
-    drawn = places[len(ways)]
+    # the mean of every value's completions (m rows each)
+    means = [sum(picked(one) for one in place) / draws for place in places[0]]
+    stacked, here, drawn = sparse.vstack(means).tocsr(), np.arange(known), places[1]
     apart = [
         (picked(one) - stacked[state * known + here]) / np.sqrt(CLIENTS)
-        for one, state in zip(drawn, real.states, strict=True)
-        if not real.exact
+        for one, state in zip(drawn, states, strict=True)
+        if not may_be.exact
     ]
     learned, judging = apart[:CLIENTS], apart[CLIENTS : 2 * CLIENTS]
     rest, pool = sparse.csr_matrix((1, total)), drawn[:0]
@@ -93,13 +91,9 @@ def people(may_be: Imagined, unknown: int, rng: np.random.Generator) -> People:
         picked(np.concatenate([one, rng.choice(pool, unknown)]) if unknown else one).sum(axis=0)
         for one in drawn[-CLIENTS:]
     ]
-    candidates = len(means)
-    order = np.arange(known * (candidates - 1)).reshape(-1, known).T.ravel()
-    differences = sparse.vstack([mean - means[0] for mean in means[1:]]).tocsr()[order]
-    own = np.arange(len(ways), candidates, len(ways)) - 1  # as stated, with another value
+    order = np.arange(known * (values - 1)).reshape(-1, known).T.ravel()
     sums = Sums(
-        differences,
-        (here[:, None] * (candidates - 1) + own).ravel(),
+        sparse.vstack([mean - means[0] for mean in means[1:]]).tocsr()[order],
         sparse.csr_matrix(means[0].sum(axis=0)) + unknown * rest,
         listed(learned),
         listed(judging),
@@ -110,6 +104,6 @@ def people(may_be: Imagined, unknown: int, rng: np.random.Generator) -> People:
         np.concatenate(labels),
         np.concatenate(chances),
         sums,
-        np.column_stack([way.prior[:, v] for v in range(values) for way in ways]),
-        real.states[-CLIENTS:],
+        may_be.prior,
+        states[-CLIENTS:],
     )

@@ -24,7 +24,6 @@ from overheard.transcript.knowledge import (
     Labels,
     LocalTraining,
     PublicRecords,
-    WrongCells,
 )
 from overheard.transcript.view import View
 
@@ -64,8 +63,7 @@ def beforehand(view: View, records: Records | None = None, labels: Any = None) -
 
     The stranger is a logistic regression on everything public (and the labels, if they are known),
     or boosted trees: ridge and kind are chosen by cross-validation. records, labels: if not those
-    of the view's client. Columns that are not known are left out, and the stranger learns from
-    records with as many wrong cells as those that it is asked about are said to have.
+    of the view's client. Columns that are not known are left out.
     """
     domain = view.know(AttributeDomain)
     if records is None:
@@ -84,8 +82,6 @@ def beforehand(view: View, records: Records | None = None, labels: Any = None) -
     lacking = known.records.without(*records.columns).columns
     hidden = {**{name: value[0] for name, value in lacking.items()}, **domain.settings[0]}
     learned = known.records, None if labels is None else known.labels
-    if WrongCells in view.kinds:
-        learned = with_errors(*learned, view.know(WrongCells), known, np.random.default_rng(0))
     theirs = public_inputs(told(view), *learned, hidden)
     mine = public_inputs(told(view), records, labels, hidden)
     said = np.zeros_like(flat)
@@ -148,26 +144,3 @@ def public_inputs(told: Told, records: Records, labels: Any, hidden: Mapping[str
     if labels is None:
         return inputs
     return np.column_stack([inputs, told.target.encode_values(labels)])
-
-
-def with_errors(
-    records: Records,
-    labels: Any,
-    wrong: WrongCells,
-    others: AuxiliaryData,
-    rng: np.random.Generator,
-) -> tuple[Records, Any]:
-    """The records and labels, so many of their cells replaced by others' at random."""
-    cells = {
-        n: (v, others.records[n]) for n, v in records.columns.items() if n in others.records.columns
-    }
-    shares = [wrong.cells] * len(cells) + [wrong.labels]
-    bad = rng.random((len(records), len(shares))) < shares
-
-    def mixed(stated: NDArray[Any], theirs: NDArray[Any], where: NDArray[np.bool_]) -> NDArray[Any]:
-        drawn = theirs[rng.integers(0, len(theirs), len(stated))]
-        return np.where(where.reshape(-1, *[1] * (stated.ndim - 1)), drawn, stated)
-
-    made = {n: mixed(*pair, where) for (n, pair), where in zip(cells.items(), bad.T, strict=False)}
-    spoilt = None if labels is None else mixed(labels, others.labels, bad[:, -1])
-    return Records({**records.columns, **made}), spoilt

@@ -1,42 +1,32 @@
 """What may each record be, of a list, given the sum of all? Sampled, one record at a time.
 
-Lists may be long (a value, and which cell is wrong) and the noise large: expectation propagation
-costs the square of the list, a Gibbs step one product with the residual. The evidence is let in
-slowly, so that no record is decided before the others are nearly so (simulated annealing).
+A Gibbs step costs one product with the residual. The evidence is let in slowly, so that no record
+is decided before the others are nearly so (simulated annealing).
 """
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import logit
 
 Array = NDArray[np.float64]
 SWEEPS = 80
 """While the evidence is let in, and again as many that are averaged: three times as many change
 accuracy and confidence by less than a point."""
-ERRORS = (0.5, 50.0)
-"""Errors that nobody spoke of, and records without, that are counted beforehand."""
 
 
 def sampled(
-    features: Array,
-    prior: Array,
-    messages: Array,
-    untold: NDArray[np.bool_],
-    rng: np.random.Generator,
+    features: Array, prior: Array, messages: Array, rng: np.random.Generator
 ) -> tuple[Array, Array]:
     """Posterior probabilities (q, m, A) of the candidates of each record, a chain for each of the
     messages (q, r), and what each leaves in units of the noise (q,).
 
-    features: (m, A, r), in units of the noise; prior: (m, A); untold: candidates (A,) that are
-    errors which nobody spoke of: how common these are is learned along.
+    features: (m, A, r), in units of the noise; prior: (m, A).
     """
     records, many, rank = features.shape
     features, chains = features.astype(np.float32), len(messages)
     lengths = np.einsum("iar,iar->ia", features, features) / 2
     before = np.log(np.maximum(prior, 1e-300))
-    share = float((prior @ untold).mean())
     state = np.asarray([choose(prior.T, rng) for _ in messages])
     left = messages.astype(np.float32).T.copy()
     for i in range(records):
@@ -47,13 +37,9 @@ def sampled(
         noise = np.maximum(np.einsum("rq,rq->q", left, left) / max(rank, 1), 1.0)
         # from a fiftieth, where a record is hardly seen above the prior
         weight = min(1.0, 0.02 ** (1 - sweep / (0.7 * SWEEPS))) / noise
-        odds = np.zeros((many, chains))
-        if share:
-            count = untold[state].sum(axis=1) + ERRORS[0]
-            odds[untold] = logit(count / (records + sum(ERRORS))) - logit(share)
         for i in rng.permutation(records):
             left += features[i, state[:, i]].T
-            logits = before[i][:, None] + odds + weight * (features[i] @ left - lengths[i][:, None])
+            logits = before[i][:, None] + weight * (features[i] @ left - lengths[i][:, None])
             p = np.exp(logits - logits.max(axis=0))
             p /= p.sum(axis=0)
             if sweep >= SWEEPS:

@@ -35,14 +35,12 @@ _RESOLVED = 1e-10  # of the largest eigenvalue: what is below is rounding of flo
 class Sums:
     """Sums of imagined records, a row each.
 
-    differences: (n, N), what a candidate adds beyond its record's first; asked: those (a,) that
-    span the directions to look at; expected: (1, N), the message if all are their first;
-    suppressed: deviations (b, N) that directions are made from; heldout: others (h, N) that judge
-    them; clients: (s, N), simulated messages.
+    differences: (n, N), what a candidate adds beyond its record's first; expected: (1, N), the
+    message if all are their first; suppressed: deviations (b, N) that directions are made from;
+    heldout: others (h, N) that judge them; clients: (s, N), simulated messages.
     """
 
     differences: Any
-    asked: NDArray[np.intp]
     expected: Any
     suppressed: Any
     heldout: Any
@@ -52,12 +50,12 @@ class Sums:
 def whitened(blocks: Iterable[Block], sums: Sums) -> tuple[Array, Array]:
     """The differences (n, r), and the message and simulated ones less what is expected (1 + s, r),
     in directions in which the noise is one."""
-    basis = sparse.vstack([sums.differences[sums.asked], sums.suppressed])
-    b, h, s = basis.shape[0], sums.heldout.shape[0], sums.clients.shape[0]
-    repeated = sparse.csr_matrix(np.ones((s, 1))) @ sums.expected
-    parts = (basis, sums.heldout, -sums.expected, sums.clients - repeated, sums.differences)
+    basis = sparse.vstack([sums.differences, sums.suppressed])
+    n, b = sums.differences.shape[0], basis.shape[0]
+    repeated = sparse.csr_matrix(np.ones((sums.clients.shape[0], 1))) @ sums.expected
+    parts = (basis, sums.heldout, -sums.expected, sums.clients - repeated)
     every = sparse.vstack(parts).tocsr()
-    heard = b + h  # the row of the message
+    heard = b + sums.heldout.shape[0]  # the row of the message
     inner, rounding = np.zeros((b, every.shape[0])), np.zeros((b, b))
     for rows, message, share in blocks:
         made = np.asarray(every @ rows)
@@ -68,9 +66,9 @@ def whitened(blocks: Iterable[Block], sums: Sums) -> tuple[Array, Array]:
     sizes, vectors = linalg.eigh(inner[:, :b])
     kept = sizes > _RESOLVED * sizes[-1]
     white = vectors[:, kept] / np.sqrt(sizes[kept])
-    learned = inner[:, len(sums.asked) : b].T @ white
+    learned = inner[:, n:b].T @ white
     white = white @ linalg.eigh(learned.T @ learned)[1]
     judged = ((inner[:, b:heard].T @ white) ** 2).sum(axis=0)
     noise = judged + np.einsum("br,br->r", white, rounding @ white)
-    made = inner[:, heard:].T @ (white / np.sqrt(noise))
-    return made[1 + s :], made[: 1 + s]
+    white = white / np.sqrt(noise)
+    return inner[:, :n].T @ white, inner[:, heard:].T @ white

@@ -1,7 +1,7 @@
 """How much must one know? What is learned of a client, by what is known of it.
 
 A rung says how much less its adversary knows than the audit's: which columns, whether the labels,
-how many of the records, and how many cells are wrong. The first is the audit's own; the last knows
+how many of the records. The first is the audit's own; the last knows
 only who might be there. On every other rung `partial_decode` listens, beside a stranger who knows
 as much and does not.
 """
@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overheard.attacks.attribute.partial_decode import PartialDecode
-from overheard.attacks.stranger import beforehand, with_errors
+from overheard.attacks.stranger import beforehand
 from overheard.errors import FixConfig, GrantKnowledge
 from overheard.evaluation.attempt import NOT_RUN, Progress, attempt, check_budget, silent
 from overheard.evaluation.intervals import share_interval
@@ -33,7 +33,6 @@ from overheard.transcript.knowledge import (
     AuxiliaryData,
     Labels,
     PublicRecords,
-    WrongCells,
 )
 from overheard.transcript.observe import observe, told_of
 from overheard.transcript.store import Recording
@@ -50,20 +49,17 @@ DEMOGRAPHICS = frozenset(
 
 @dataclass(frozen=True)
 class Rung:
-    """``columns``: which of the public ones; ``records``: the share that is known; ``wrong``: of
-    the cells of the public columns."""
+    """``columns``: which of the public ones; ``records``: the share that is known."""
 
     name: str
     words: str
     columns: Literal["all", "demographics", "none"] = "all"
     labels: bool = True
     records: float = 1.0
-    wrong: float = 0.0
 
 
 RUNGS = (
     Rung("colleague", "knows every record, all but the attribute"),
-    Rung("noisy", "the same, but 5% of what it knows is wrong", wrong=0.05),
     Rung("half", "knows half of the records", records=0.5),
     Rung("registry", "knows of everybody the demographics and the label", "demographics"),
     Rung("demographics", "knows of everybody the demographics", "demographics", labels=False),
@@ -111,10 +107,6 @@ def lowered(
         if not demographics:
             raise GrantKnowledge("no column is called like a demographic one; name them")
         records = records.only(demographics)
-    if rung.wrong:
-        wrong = WrongCells(rung.wrong)
-        records, _ = with_errors(records, None, wrong, view.know(AuxiliaryData), rng)
-        view = view.knowing(wrong)
     view = view.knowing(PublicRecords(records), Labels(labels))
     return (view if rung.labels else view.narrowed(view.kinds - {Labels})), known
 

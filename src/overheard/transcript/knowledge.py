@@ -34,7 +34,6 @@ from overheard.transcript.kind import (
 from overheard.transcript.releases import ClientProgram, Releases, SummedReleases
 from overheard.transcript.target import JOINT, attribute, joined
 from overheard.transcript.traffic import Broadcast, Link, RoundSum, Sums
-from overheard.transcript.wrong_cells import WrongCells
 
 __all__ = [
     "BEHAVIOURS", "KINDS", "LISTENING",
@@ -42,7 +41,7 @@ __all__ = [
     "Broadcast", "CandidatePool", "ClientProgram", "EverybodysRecords", "GroupCounts", "Groups",
     "InTheClear", "Labels", "Link", "LocalTraining", "PublicRecords", "Releases", "RoundSum",
     "ShardSize", "SummedReleases", "Sums",
-    "SuspectedBehaviour", "TargetRecord", "WrongCells",
+    "SuspectedBehaviour", "TargetRecord",
 ]  # fmt: skip
 
 

@@ -1,10 +1,8 @@
 """When only a part is known: decode what is known against everything that it leaves open.
 
 Some of the client's records may not be known at all; of the others some columns, or the label, may
-be missing, or a share of the cells may be wrong (`overheard.attacks.completions`). What a record
-adds beyond what it is listed to be is noise (`overheard.decoding.nuisance`), whose mean and
-covariance are those of auxiliary records; without any, those of the known ones. A label that
-nobody calls wrong may be so all the same: how many are is learned (`overheard.decoding.chains`).
+be missing (`overheard.attacks.completions`). What is open adds noise, whose mean and covariance are
+those of auxiliary records; without any, those of the known ones (`overheard.decoding.nuisance`).
 """
 
 from __future__ import annotations
@@ -19,7 +17,6 @@ from numpy.typing import NDArray
 from overheard.attacks.completions import imagined
 from overheard.attacks.deviations import People, people
 from overheard.attacks.front import answer, refuse_many, refuse_unseen
-from overheard.attacks.stranger import beforehand
 from overheard.attacks.wire import heard, only, rate_of, refuse_several_steps, rounding
 from overheard.decoding.chains import sampled
 from overheard.decoding.counts import decode_tied, group_means
@@ -43,7 +40,6 @@ from overheard.transcript.knowledge import (
     Link,
     LocalTraining,
     PublicRecords,
-    WrongCells,
 )
 from overheard.transcript.view import View
 
@@ -59,9 +55,9 @@ ROUNDS = 3
 @dataclass(frozen=True)
 class PartialDecode:
     """Decodes a client of whom only a part is known: some of its records, some of their columns,
-    with or without labels, with or without wrong cells. What is open adds noise of known mean and
-    covariance, judged by samples that its directions were not made from; chains sample what each
-    record may be, and simulated clients say how far to believe them.
+    with or without labels. What is open adds noise of known mean and covariance, judged by samples
+    that its directions were not made from; chains sample what each record may be, and simulated
+    clients say how far to believe them.
     """
 
     name: ClassVar[str] = "partial_decode"
@@ -71,7 +67,7 @@ class PartialDecode:
         {Link, LocalTraining, PublicRecords, AttributeDomain}
     )
     uses: ClassVar[frozenset[type[Any]]] = frozenset(
-        {Labels, AttributePrior, AuxiliaryData, AppliedDefence, WrongCells}
+        {Labels, AttributePrior, AuxiliaryData, AppliedDefence}
     )
 
     def __call__(self, view: View, rng: np.random.Generator) -> AttributeValues:
@@ -90,12 +86,11 @@ class PartialDecode:
         features = np.zeros((known, everybody.prior.shape[1], made.shape[1]))
         features[:, 1:] = made.reshape(known, -1, made.shape[1])
         notes = {"known": known, "unknown": unknown, "coverage": known / (known + unknown)}
-        ties, untold = may_be.ties, [way.untold for way in may_be.ways]
+        ties = may_be.ties
         if not everybody.sums.heldout.shape[0]:
-            stated = features[:, :: len(untold)]
-            equations = from_rows(stated, messages[0], 1.0)
-            return answer(view, decode_tied(equations, ties, beforehand(view)), ties, notes)
-        posterior, judged = _judged(features, messages, everybody, (np.array(untold), ties), rng)
+            equations = from_rows(features, messages[0], 1.0)
+            return answer(view, decode_tied(equations, ties, may_be.prior), ties, notes)
+        posterior, judged = _judged(features, messages, everybody, ties, rng)
         return answer(view, posterior, ties, notes | judged)
 
 
@@ -122,21 +117,17 @@ def _judged(
     features: Array,
     messages: Array,
     everybody: People,
-    of: tuple[NDArray[np.bool_], NDArray[np.intp]],
+    ties: NDArray[np.intp],
     rng: np.random.Generator,
 ) -> tuple[Posterior, dict[str, float]]:
     """The answer, believed as far as the answers about simulated clients deserve it."""
-    (untold, ties), known = of, len(features)
-    ways = len(untold)
-    values, simulated = everybody.prior.shape[1] // ways, len(messages) - 1
+    simulated, secrets = len(messages) - 1, everybody.secrets
     chains = np.repeat(np.arange(simulated + 1), [4] + [2] * simulated)
-    every = np.tile(untold, values)
-    found, left = sampled(features, everybody.prior, messages[chains], every, rng)
-    found = found.reshape(len(chains), known, values, ways)
-    means = [found[chains == n].mean(axis=0) for n in range(simulated + 1)]
-    prior = group_means(everybody.prior.reshape(known, values, ways).sum(axis=2), ties)
-    mine, *answers = (group_means(mean.sum(axis=2), ties) for mean in means)
-    secrets = everybody.secrets // ways
+    found, left = sampled(features, everybody.prior, messages[chains], rng)
+    prior = group_means(everybody.prior, ties)
+    mine, *answers = (
+        group_means(found[chains == n].mean(axis=0), ties) for n in range(simulated + 1)
+    )
     power = temperature_of(answers, list(secrets), prior)
     calm = [tempered(p, prior, power) for p in answers]
     right = [float((p.argmax(axis=1) == s).mean()) for p, s in zip(calm, secrets, strict=True)]
@@ -144,14 +135,12 @@ def _judged(
     notes = {
         "temperature": power,
         "unexplained": unexplained,
-        "wrong": 1 - float(means[0][:, :, 0].sum() / known),
-        "untold": float(means[0][:, :, untold].sum() / known),
         "simulated_accuracy": float(np.mean(right)),
         "simulated_certainty": float(np.mean([p.max(axis=1).mean() for p in calm])),
     }
     flag = POOR_FIT if unexplained > UNLIKE else ""
-    p, rank = tempered(mine, prior, power), features.shape[2]
-    return Posterior(p, float(left[0]), rank, prior.size - known, 0, True, "chains", flag), notes
+    p, rank, unknowns = tempered(mine, prior, power), features.shape[2], prior.size - len(prior)
+    return Posterior(p, float(left[0]), rank, unknowns, 0, True, "chains", flag), notes
 
 
 def _blocks(link: Link, recipe: Recipe, everybody: People, records: int) -> Iterator[Block]:
