@@ -23,7 +23,7 @@ from overheard.decoding.descent import descended
 from overheard.decoding.expectation_propagation import match
 from overheard.decoding.limits import NORMAL_MEDIAN, NUMBERS
 from overheard.decoding.ridge import moment_sites, tilt
-from overheard.programs.course import Batches, Course, OneAdamStep, course_of
+from overheard.programs.course import Batches, Course, course_of
 from overheard.programs.recipe import Recipe
 from overheard.programs.rules import is_linear
 from overheard.programs.simulated import Candidates
@@ -58,6 +58,7 @@ _LOOKED_AT = 5000  # pairs of changes
 _UNLIKELY = 15.0  # e to the minus that: how likely a change of a proven answer may be, on a line
 _SHARPEST = 300.0  # what the records do to a coordinate, in units of its noise: more precision
 # than single precision can use together with the other coordinates'
+_SOME = 0.5  # share of the records that are proven, for an answer to be worth more than another's
 _MOVED = 0.02  # share of the coordinates, beyond those that differ, that a change must move
 
 
@@ -79,11 +80,10 @@ class Replay:
         self.link, self.prior, self.candidates = link, prior, candidates
         known: Sequence[Choice | None] = orders or [None] * len(link)
         self.courses = [
-            course_of(recipe, sent, returned, candidates, order)
-            for sent, returned, order in zip(link.sent, link.returned, known, strict=True)
+            course_of(recipe, sent, candidates, order)
+            for sent, order in zip(link.sent, known, strict=True)
         ]
-        self.lines = [course for course in self.courses if isinstance(course, OneAdamStep)]
-        self.straight = bool(self.lines) or is_linear(recipe)
+        self.straight = is_linear(recipe)
         self.ties = _told_apart(ties, [course.batches for course in self.courses])
         several = np.flatnonzero(np.bincount(self.ties) > 1)
         self.alike = [np.flatnonzero(self.ties == group) for group in several]
@@ -96,8 +96,6 @@ class Replay:
 
     def answer(self) -> Answer | None:
         """The proven answer, or None."""
-        if self.lines:
-            return self._straight()
         belief, clients, stale, few = self.prior, FEWEST, 0, False
         best, least = self._hard(belief), np.inf
         while stale < _STALE:
@@ -129,11 +127,6 @@ class Replay:
             if few:
                 belief = _least_sure(found)
         return self._proven(best)
-
-    def _straight(self) -> Answer | None:
-        """One step of Adam: a Gaussian solve, and the changes that lower its residual."""
-        found = self._solved(*self._on_line(self._hard(self.prior)))
-        return self._proven(self._descended(self._hard(found)), found)
 
     def _descended(self, choice: Choice) -> Choice:
         """The answer after changes of one record or two, by the line at it."""
@@ -174,17 +167,10 @@ class Replay:
         """As `_measured`, at an answer: rounding is the only noise, and its size is known."""
         columns = self._columns(choice[None])
         reach = np.sqrt(np.einsum("nr,nr->r", columns, columns, dtype=np.float64))
-        left, doubt = self._unexplained(choice)
-        sd = np.maximum(doubt, reach / _SHARPEST)
+        left = self._apart(choice[None])[0] * self.place
+        sd = np.maximum(self.place, reach / _SHARPEST)
         white = columns / sd.astype(np.float32)
         return white, (left / sd).astype(np.float32), np.eye(self.values)[choice][:, 1:].ravel()
-
-    def _unexplained(self, choice: Choice) -> tuple[Array, Array]:
-        """What an answer leaves of the message, and the standard deviation of rounding."""
-        if not self.lines:
-            return self._apart(choice[None])[0] * self.place, self.place
-        left = self._taken([line.unexplained(choice) for line in self.lines])
-        return left, self._taken([line.doubt for line in self.lines])
 
     def repeats(self, choice: Choice) -> bool:
         """Does the replay of an answer agree with the message to rounding?"""
@@ -314,28 +300,27 @@ class Replay:
         record, other = single_changes(choice, self.values)
         return record, other, full[record, other] - full[record, choice[record]]
 
-    def _proven(self, choice: Choice, before: Array | None = None) -> Answer | None:
+    def _proven(self, choice: Choice) -> Answer | None:
         """The answer, where its replay agrees to rounding. Records of which a change would go
-        unnoticed keep what was known of them before (n, K), the prior if nothing else was."""
-        apart = np.abs(self._apart(choice[None])[0])
+        unnoticed keep the prior."""
+        left = self._apart(choice[None])[0]
+        apart = np.abs(left)
         if not _agrees(apart):
             return None
         record, _, change = self._changes(choice, self._columns(choice[None]))
-        noticed = np.zeros(len(record), dtype=bool)
-        if not self.lines:
-            # how many coordinates a change moves, not how far: where Adam divides by almost nothing
-            # a few go very far, and as many may differ in a proven answer
-            far = 2 * _PROVEN
-            least = (float((apart > _PROVEN).sum()) + _MOVED * len(apart)) * far**2
-            moves = (change / self.place).astype(np.float32)
-            noticed = self._noticed(record, moves, np.zeros(len(apart)), least, far)
+        moves = (change / self.place).astype(np.float32)
+        # how many coordinates a change moves, not how far: where Adam divides by almost nothing
+        # a few go very far, and as many may differ in a proven answer
+        far = 2 * _PROVEN
+        least = (float((apart > _PROVEN).sum()) + _MOVED * len(apart)) * far**2
+        noticed = self._noticed(record, moves, np.zeros(len(apart)), least, far)
         if self.straight and not noticed.all():
-            left, sd = self._unexplained(choice)
-            moves = (change / sd).astype(np.float32)
-            noticed |= self._noticed(record, moves, left / sd, 2 * _UNLIKELY, np.inf)
-        seen, known = np.ones(len(choice), dtype=bool), self.prior if before is None else before
+            noticed |= self._noticed(record, moves, left, 2 * _UNLIKELY, np.inf)
+        seen = np.ones(len(choice), dtype=bool)
         np.logical_and.at(seen, record, noticed)
-        probabilities = np.where(seen[:, None], np.eye(self.values)[choice], known)
+        if seen.mean() < _SOME:
+            return None
+        probabilities = np.where(seen[:, None], np.eye(self.values)[choice], self.prior)
         return Answer(
             tied(probabilities, self.ties),
             "replay",

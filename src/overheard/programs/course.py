@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overheard.programs.networks import Network, network
-from overheard.programs.recipe import Adam, Recipe
-from overheard.programs.rules import adam
+from overheard.programs.recipe import Recipe
 from overheard.programs.simulated import MOST_STRETCHES, Candidates, responses
 from overheard.programs.training import Trace, local_training
 
@@ -27,7 +26,6 @@ Indices = NDArray[np.int64]
 Batches = Sequence[Indices]
 """The records of every local step."""
 
-_VISIBLE = 10.0  # standard deviations of rounding by which a step of Adam must fall short of a sign
 _AT_ONCE = 1 << 24  # numbers of the inputs of clients that are trained together
 
 
@@ -49,42 +47,6 @@ class Part:
     records: Indices
     theta: Single
     scale: Single
-
-
-def one_adam_step(recipe: Recipe) -> bool:
-    """Does the client take one full-batch step of Adam?"""
-    once = recipe.full_batch and recipe.epochs == 1 and recipe.clip_norm is None
-    return once and isinstance(recipe.optimiser, Adam) and recipe.private is None
-
-
-def rounded(recipe: Recipe, returned: Wire) -> Array:
-    """Standard deviation (P,) of rounding after one step of Adam: of the sum, and of the step."""
-    place = np.spacing(np.abs(returned)).astype(np.float64) / np.sqrt(12)
-    return np.asarray(np.hypot(place, recipe.learning_rate * float(np.finfo(returned.dtype).eps)))
-
-
-def shown_gradient(recipe: Recipe, sent: Wire, returned: Wire) -> tuple[Array, Array]:
-    """Of one full-batch step of Adam: the gradient (P,) that it took, and the returned model's
-    slope by it (P,): 0 where rounding hides all but the sign.
-
-    The step is ``-rate g / (|g| + eps)``, so that r = |step| / rate gives |g| = eps r / (1 - r).
-    """
-    chosen, rate = recipe.optimiser, recipe.learning_rate
-    assert isinstance(chosen, Adam)
-    start = sent.astype(np.float64)
-    direction = (start - returned) / rate
-    if chosen.decoupled:
-        direction = direction - chosen.weight_decay * start
-    # in single precision the largest step is not quite the rate
-    one = np.ones(1, sent.dtype)
-    rule = adam(chosen.betas, eps=0.0)
-    left = float(rule.update(one, rule.init(one), one)[0][0]) - np.abs(direction)
-    hidden = left < _VISIBLE * rounded(recipe, returned) / rate
-    left = np.where(hidden, 1.0, left)
-    gradient = np.where(hidden, 0.0, chosen.eps * direction / left)
-    if not chosen.decoupled:
-        gradient = gradient - chosen.weight_decay * start
-    return gradient, np.where(hidden, 0.0, -rate * left**2 / chosen.eps)
 
 
 class Course:
@@ -163,26 +125,6 @@ class Course:
         return np.asarray(rows.columns(which), dtype=np.float32)
 
 
-class OneAdamStep(Course):
-    """One full-batch step of Adam: far from a straight line at any belief, and a straight line,
-    but for rounding, at the gradient that was heard."""
-
-    def __init__(self, recipe: Recipe, sent: Wire, candidates: Candidates, returned: Wire) -> None:
-        super().__init__(recipe, sent, candidates)
-        self.gradient, self.slope = shown_gradient(recipe, sent, returned)
-        self.doubt = rounded(recipe, returned)
-
-    def parts(self, chosen: Indices) -> list[Part]:
-        scale = (self.slope / self.candidates.members).astype(np.float32)
-        return [Part(self.batches[0], self.sent.astype(np.float32), scale)]
-
-    def unexplained(self, choice: Indices) -> Array:
-        """What an answer (n,) leaves of the returned model (P,), on that line."""
-        taken: list[Wire] = []
-        self.ends(choice[None], lambda step, theta, slope: taken.append(slope[0].copy()))
-        return np.asarray(self.slope * (self.gradient - taken[0]))
-
-
 class Mixing(Course):
     """Records that change each other's outputs (batch normalisation) have no gradient of their own:
     each other candidate is put in a record's place, and that client is trained."""
@@ -205,12 +147,6 @@ class Mixing(Course):
         return np.asarray(made[:, 1:] - made[:, :1], dtype=np.float32)
 
 
-def course_of(
-    recipe: Recipe, sent: Wire, returned: Wire, candidates: Candidates, order: Indices | None
-) -> Course:
-    """The course of a client that returned this model."""
-    if network(recipe).mixes:
-        return Mixing(recipe, sent, candidates, order)
-    if one_adam_step(recipe):
-        return OneAdamStep(recipe, sent, candidates, returned)
-    return Course(recipe, sent, candidates, order)
+def course_of(recipe: Recipe, sent: Wire, candidates: Candidates, order: Indices | None) -> Course:
+    """The course of a client that was sent this model."""
+    return (Mixing if network(recipe).mixes else Course)(recipe, sent, candidates, order)
