@@ -21,7 +21,6 @@ from overheard.decoding.max_entropy import Posterior, count_unknowns
 from overheard.decoding.measurement import from_rows
 from overheard.decoding.mixed_model import Settings, log_prior
 from overheard.decoding.ridge import fits, likely
-from overheard.decoding.update_scale import ScaledSum, likeliest_scale
 
 SEEDS = st.integers(0, 10_000)
 
@@ -96,34 +95,6 @@ def test_sober_has_nothing_to_change_where_the_prior_decides():
     decided = np.eye(2)[secret]
     posterior = Posterior(decided, 0.0, 4, 0, 1, True, "x")
     assert sober(from_rows(features, total, 0.5), posterior, decided) is posterior
-
-
-@pytest.mark.parametrize("candidates", [2, 3])
-@pytest.mark.parametrize("rows", [8, 40])
-def test_the_likeliest_scale_is_that_of_the_gaussian_written_out(rng, candidates, rows):
-    """Twin: the log-density of the message under N(alpha mean, alpha^2 F V F' + noise I)."""
-    people, alpha = 5, 0.4
-    features = rng.normal(size=(people, candidates, rows))
-    truth = rng.integers(0, candidates, people)
-    t = alpha * features[np.arange(people), truth].sum(axis=0) + 0.3 * rng.normal(size=rows)
-    t, white = t / 0.3, features / 0.3
-    base, d = white[:, 0].sum(axis=0), (white[:, 1:] - white[:, :1]).reshape(-1, rows)
-    heard = ScaledSum(d @ d.T, d @ t, d @ base, t @ t, t @ base, base @ base, rows, candidates)
-    found = likeliest_scale(heard)
-    share = np.full(candidates - 1, 1 / candidates)
-    one = np.diag(share) - np.outer(share, share)
-    spread = d.T @ np.kron(np.eye(people), one) @ d
-    mean = base + np.tile(share, people) @ d
-
-    def density(at):
-        noise = found.noise if rows > 30 else 1.0
-        return stats.multivariate_normal(at * mean, at**2 * spread + noise * np.eye(rows)).logpdf(t)
-
-    grid = np.geomspace(0.05, 3.0, 400)
-    best = grid[int(np.argmax([density(a) for a in grid]))]
-    assert found.value == pytest.approx(best, rel=0.05)
-    if rows < 30:
-        assert found.gain == pytest.approx(2 * (density(found.value) - density(1.0)), abs=0.05)
 
 
 @given(st.integers(2, 30), st.integers(0, 6))

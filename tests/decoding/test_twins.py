@@ -92,8 +92,9 @@ TWINS = {
     "sparse_ladder.given_counts": "peeling::counts_are_shared_by_the_priors",
     "whole_counts.whole_counts": "whole_counts::the_posterior_is_that_of_listing_every_answer",
     "surrogate.decode_least_squares": "surrogate::least_squares_on_mini_batches",
-    "update_scale.likeliest_scale":
-        "slow_twins::the_likeliest_scale_is_that_of_the_gaussian_written_out",
+    "update_scale.by_length":
+        "update_scale::fewer_equations_than_unknowns_show_the_size_beside_what_is_expected",
+    "update_scale.regressed": "update_scale::it_is_least_squares_outside_of_the_span",
     "update_scale.refit": "high_precision::a_scale_from_vectors_of_very_different_length",
 }  # fmt: skip
 

@@ -19,7 +19,7 @@ from overheard.attacks.wire import one_step, only, rounding, spread
 from overheard.decoding.limits import UNKNOWNS
 from overheard.decoding.max_entropy import Posterior
 from overheard.decoding.measurement import Measurement
-from overheard.decoding.update_scale import LARGEST, ScaledSum, likeliest_scale, refit
+from overheard.decoding.update_scale import by_length, refit, regressed
 from overheard.programs.recipe import Recipe
 from overheard.transcript.knowledge import AppliedDefence, Link
 
@@ -29,7 +29,7 @@ Decode = Callable[[Measurement], Posterior]
 MOST_ROUNDS = 8
 """In which scales are looked for (spread evenly; fewer if the records are many)."""
 
-_SURE = 20.0  # twice the log-likelihood ratio from which an update counts as scaled
+_FAR = 4.5  # standard errors below one from which an update that may be clipped counts as scaled
 _HALVED = 0.5  # without being told of clipping: the noise must fall at least so far
 _NOTICED = 100.0  # noise variance, in units of rounding, that no understated rounding explains
 _OPERATIONS = 1e10  # that looking for scales may cost
@@ -67,27 +67,36 @@ def misfits(measurement: Measurement) -> bool:
 
 
 def undo(
-    link: Link, recipe: Recipe, candidates: Array, labels: Array, told: bool, decode: Decode
+    link: Link,
+    recipe: Recipe,
+    candidates: Array,
+    labels: Array,
+    prior: Array,
+    told: bool,
+    decode: Decode,
 ) -> Undone | None:
     """Find every round's own scale and the noise, and decode if a round was scaled.
 
-    candidates: (K, m, d) inputs of the records under each value; labels: (m,); told: clipping was
-    announced, so that scales are at most one and a small gain is believed. None where it cannot
-    be found out: several local steps, or too many records.
+    candidates: (K, m, d) inputs of the records under each value; labels: (m,); prior: (m, K); told:
+    clipping was announced, so that scales are at most one and a small one is believed. None where
+    it cannot be found out: several local steps, or too many records.
     """
     values, people, _ = candidates.shape
     unknowns = people * (values - 1)
     if unknowns > UNKNOWNS or not one_step(link, recipe):
         return None
     link = only(link, spread(len(link), int(np.clip(_OPERATIONS / unknowns**3, 1, MOST_ROUNDS))))
-    most = 1.0 if told else LARGEST
-    sums: list[ScaledSum] = []
+    rows = range(len(link))
+    sums = [scaled_sum(link, recipe, candidates, labels, row) for row in rows]
     scales, noise = np.ones(len(link)), 1.0
-    for row in range(len(link)):
-        sums.append(scaled_sum(link, recipe, candidates, labels, row))
-        found = likeliest_scale(sums[-1], most=most)
-        believed = told or found.noise < _HALVED * found.noise_unscaled
-        if believed and found.gain > _SURE:
+    for row, one in enumerate(sums):
+        found = regressed(one)
+        if found is None:
+            scales[row] = min(by_length(one, prior), 1.0) if told else 1.0
+            continue
+        away = (1 - found.value) / found.sd
+        believed = away > _FAR if told else found.noise < _HALVED * found.noise_unscaled
+        if believed and found.value > 0:
             scales[row] = found.value
         noise = max(noise, found.noise)
     if noise > _NOTICED:
@@ -98,12 +107,8 @@ def undo(
     for _ in range(_PASSES):
         measurement = dense_measurement(link, recipe, candidates, labels, len(link), scales=scales)
         posterior = decode(measurement)
-        again = np.array(
-            [
-                refit(one, posterior.probabilities, most) if scale != 1.0 else 1.0
-                for one, scale in zip(sums, scales, strict=True)
-            ]
-        )
+        again = np.array([refit(one, posterior.probabilities) for one in sums])
+        again = np.where(scales == 1.0, 1.0, np.minimum(again, 1.0) if told else again)
         if np.abs(again / scales - 1).max() <= _SETTLED or posterior.method in ("ridge", "counts"):
             break
         scales = again

@@ -178,7 +178,8 @@ def _one_step(view: View, most: int, rng: np.random.Generator) -> AttributeValue
     posterior = None
     clipped = may_be_clipped(link, told)
     if (clipped or misfits(measurement)) and not link.sparse:
-        found = undo(link, recipe, candidate_inputs(view), labels_of(view), clipped, decode)
+        records = candidate_inputs(view), labels_of(view)
+        found = undo(link, recipe, *records, prior, clipped, decode)
         if found is not None and found.noise_sd > link.noise_sd:
             defended["noise_found"] = found.noise_sd
             names = () if told is None else told.names
