@@ -17,7 +17,7 @@ SRC = ROOT / "src" / "overheard"
 OUTSIDE = frozenset({"papers", "benchmarks"})
 """Packages of the repository that stand on this one: they may import all of it."""
 
-BASE = frozenset({"errors", "files", "foreign", "randomness", "working"})
+BASE = frozenset({"errors", "files", "foreign", "randomness"})
 
 # layer -> what it may import of ours; "a.b" admits that module only, "a" everything below a.
 # A layer is a folder or a file under src/overheard, the innermost that is named here. Every layer
@@ -28,7 +28,6 @@ RULES: dict[str, frozenset[str]] = {
     "foreign": frozenset({"errors"}),  # how strangers' files are opened
     "origin": frozenset(),  # which commit this is, for files of results
     "randomness": frozenset({"errors"}),
-    "working": frozenset(),  # how far a long computation is
     "workers": frozenset({"errors", "foreign"}),  # processes for sweeps and audits of many
     "plot": frozenset({"foreign"}),  # whoever draws: the report, sweeps, and what is outside
     # what a client does; a network is computed by the kernel of its architecture; what a program

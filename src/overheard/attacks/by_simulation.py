@@ -26,7 +26,6 @@ from overheard.programs.simulated import MEMORY, Candidates
 from overheard.programs.slots import States, kinds_of_states
 from overheard.programs.whitened import Whitened, whiten
 from overheard.transcript.knowledge import Link
-from overheard.working import counted
 
 Array = NDArray[np.float64]
 Choice = NDArray[np.int64]
@@ -171,7 +170,7 @@ class _Tried:
         chosen = self.candidates.drawn(belief, clients(self.recipe, self.candidates), self.rng)
         rounds: list[tuple[Whitened, Linearised]] = []
         messages = zip(self.link.sent, self.link.returned, rounding(self.link), strict=True)
-        for message in counted([*messages], "rounds read:"):
+        for message in messages:
             # private steps add their noise while they train; and where everybody is present, noise
             # that was only found must not make another recipe look right
             silent = self.recipe.private is not None or self.candidates.present.all()

@@ -32,7 +32,6 @@ from overheard.programs.simulated import Candidates
 from overheard.programs.training import batch_order, local_training
 from overheard.transcript.batch_order import BatchOrder
 from overheard.transcript.knowledge import Link
-from overheard.working import counted
 
 Array = NDArray[np.float64]
 Wire = NDArray[np.floating[Any]]
@@ -202,7 +201,7 @@ def ranked(
         scores = np.concatenate(
             [
                 screen.scores(np.stack([orders(t.convention, t.seed, place) for t in part]), width)
-                for part in counted([*_chunks(some, chunk)], "orders compared, by parts:")
+                for part in _chunks(some, chunk)
             ]
         )
         best = np.argsort(scores, kind="stable")[:kept]

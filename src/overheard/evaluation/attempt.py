@@ -1,4 +1,4 @@
-"""One run of one attack: its answer, or why there is none, and how long it is going to take.
+"""One run of one attack: its answer, or why there is none.
 
 Whatever it raises ends no audit.
 """
@@ -9,13 +9,12 @@ import signal
 import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 from overheard.errors import ChooseAnotherAttack, FixConfig, FixData, GrantKnowledge, ListenLonger
 from overheard.evaluation.record import Failed, Skipped
-from overheard.working import estimate
 
 Answer = TypeVar("Answer")
 Progress = Callable[[str, int, int], None]
@@ -127,40 +126,8 @@ def _where(error: Exception) -> str:
     return f"{path.parent.name}/{path.name}:{frames[-1].lineno}"
 
 
-LONG = 5.0
-"""Seconds; a run that is likely to take as long is said when it begins, not only its client."""
-
-
-class Pace:
-    """Seconds and records of the runs so far, by attack."""
-
-    def __init__(self) -> None:
-        self._seconds: dict[str, float] = {}
-        self._records: dict[str, int] = {}
-
-    def note(self, attack: str, records: int, seconds: float) -> None:
-        """A run that has ended, however it did."""
-        self._seconds[attack] = self._seconds.get(attack, 0.0) + seconds
-        self._records[attack] = self._records.get(attack, 0) + max(records, 1)
-
-    def expected(self, attack: str, records: int) -> float | None:
-        """Seconds that a run may take; None if nothing is known of this attack."""
-        if attack not in self._seconds:
-            return None
-        return self._seconds[attack] / self._records[attack] * max(records, 1)
-
-    def worth_saying(self, attack: str, records: int) -> bool:
-        """Whether a run is new or likely to take long."""
-        expected = self.expected(attack, records)
-        return expected is None or expected >= LONG
-
-    def left(self, records: Mapping[str, int]) -> str:
-        """In words, how long attacks may take on so many records each; empty if not for long."""
-        return estimate(sum(self.expected(a, n) or 0.0 for a, n in records.items() if n))
-
-
 def scope(clients: Sequence[int], rounds: int, attacks: int) -> str:
-    """What the time depends on, before there is anything to estimate it from."""
+    """What the time depends on."""
     few, many = min(clients, default=0), max(clients, default=0)
     records = f"{many:,}" if few == many else f"{few:,} to {many:,}"
     return f"{len(clients):,} clients of {records} records, {rounds:,} rounds, {attacks} attacks"

@@ -14,15 +14,7 @@ from numpy.typing import NDArray
 
 from overheard.attacks import all_attacks, attack_named, equation, is_slow, listens, words
 from overheard.errors import FixConfig, FixData, ListenLonger
-from overheard.evaluation.attempt import (
-    NOT_RUN,
-    Pace,
-    Progress,
-    attempt,
-    check_budget,
-    scope,
-    silent,
-)
+from overheard.evaluation.attempt import NOT_RUN, Progress, attempt, check_budget, scope, silent
 from overheard.evaluation.decision import pooled_evidence, share_p_value, smaller_p_value
 from overheard.evaluation.notes import notes_of
 from overheard.evaluation.record import (
@@ -46,7 +38,6 @@ from overheard.transcript.store import Recording
 from overheard.transcript.target import Target, chosen_targets, targets_in
 from overheard.transcript.threat import Threat
 from overheard.transcript.view import Attack, View, launch
-from overheard.working import told
 
 Array = NDArray[np.float64]
 UNSCORED = "truth/ has no records of this client, so a guess about it cannot be scored"
@@ -125,15 +116,12 @@ def audit(
     attacking = by_question(chosen)
     about = {t: attacking.get(t.question, []) for t in asked}
     sizes = {c: len(truth[c]) for c in names if c in truth}
-    pace, left = Pace(), _work(steps, about, sizes)
     check("outcomes", sum(len(about[t]) for t, _ in steps), recording.path, FixConfig)
     asking = {a.name for of in about.values() for a in of}
     progress(scope([*sizes.values()], len(recording.rounds), len(asking)), 0, len(steps))
     for done, (target, client) in enumerate(steps):
         step, matching = f"{target.key} of {client or ALL_CLIENTS}", about[target]
-        progress(step + pace.left(left), done, len(steps))
-        records = sizes.get(client, 0)
-        left.subtract(dict.fromkeys((a.name for a in matching), records))
+        progress(step, done, len(steps))
         if not matching:
             continue
         known = [kept.outcome(target.key, client, key_of(a)) for a in matching]
@@ -155,13 +143,9 @@ def audit(
         for attack, outcome in zip(matching, known, strict=True):
             if outcome is None:
                 run = options.slow or attack.name in named or not is_slow(attack)
-                if run and pace.worth_saying(attack.name, records):
+                if run and listens(attack):  # guesses take no time
                     progress(f"{step}: {attack.name}", done, len(steps))
-                begin = time.perf_counter()
-                doing = f"{step}: {attack.name}, "
-                with told(lambda far, to=doing, at=done: progress(to + far, at, len(steps))):  # type: ignore[misc]
-                    outcome = _outcome(attack, view, scorer, target, seed, run, budget)
-                pace.note(attack.name, records, time.perf_counter() - begin)
+                outcome = _outcome(attack, view, scorer, target, seed, run, budget)
                 kept.keep(outcome, target.key, client, key_of(attack))
             outcomes.append(outcome)
     progress("done", len(steps), len(steps))
@@ -221,18 +205,6 @@ def _outcome(
         return attempt(run, attack.name, client, column, budget=budget)
     except NOT_RUN as error:
         return _skip(attack, view.client, target, str(error))
-
-
-def _work(
-    steps: Iterable[tuple[Target, str]],
-    about: Mapping[Target, Sequence[Attack]],
-    sizes: Mapping[str, int],
-) -> Counter[str]:
-    """How many records each attack is going to be asked about."""
-    work: Counter[str] = Counter()
-    for target, client in steps:
-        work.update(dict.fromkeys((a.name for a in about[target]), sizes.get(client, 0)))
-    return work
 
 
 def _clients(recording: Recording, names: tuple[str, ...]) -> tuple[str, ...]:

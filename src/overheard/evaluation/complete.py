@@ -35,7 +35,6 @@ from overheard.transcript.store import Recording
 from overheard.transcript.target import Target, targets_in
 from overheard.transcript.threat import Threat
 from overheard.transcript.view import Attack, View, launch
-from overheard.working import estimate
 
 
 def prefixes(rounds: int) -> tuple[int, ...]:
@@ -82,8 +81,7 @@ def by_rounds(
         target = _target(recording, best)
         if target is None or target.asked.together:  # its guess has evidence by round
             continue
-        cost = estimate(len(prefixes(len(recording.rounds))) * best.seconds)
-        progress(f"{target.key}, round by round: {best.attack}{cost}", done, len(chosen))
+        progress(f"{target.key}, round by round: {best.attack}", done, len(chosen))
 
         def line(best: Finding = best, target: Target = target) -> list[Heard | Failed | Skipped]:
             view = observe(recording, threat, target, best.client)
