@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from overheard.attacks.label.baseline import AuxiliaryMean, Naive
+from overheard.attacks.baselines import AuxiliaryMean, Naive
 from overheard.attacks.label.bayes_groups import BayesGroups
 from overheard.attacks.label.group_means import GroupMeansPinv, GroupMeansTikhonov
 from overheard.attacks.label.linear_decode import LinearDecode

@@ -13,9 +13,8 @@ from typing import Any
 from overheard.attacks.attribute.gradient_matching import CosMatching, L2Lbfgs
 from overheard.attacks.attribute.joint_decode import JointDecode
 from overheard.attacks.attribute.max_entropy import MaxEntropy
-from overheard.attacks.attribute.public_model import PublicModel
-from overheard.attacks.attribute.random_guess import RandomGuess
 from overheard.attacks.attribute.statistics import Statistics
+from overheard.attacks.baselines import PublicModel, RandomGuess
 from overheard.attacks.membership.candidate_decode import CandidateDecode
 from overheard.attacks.membership.gradient_variance_gmm import GradientVarianceGmm
 from overheard.data.victim import VICTIM

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from overheard.attacks.local_model.baseline import GlobalModel, LastReturned
+from overheard.attacks.baselines import GlobalModel, LastReturned
 from overheard.attacks.local_model.learned_map import LearnedMap, learn_maps
 from overheard.attacks.local_model.structured import Structured
 from overheard.data import adult, leaf_synthetic

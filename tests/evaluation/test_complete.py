@@ -11,7 +11,7 @@ import pytest
 
 import overheard
 from overheard import attacks
-from overheard.attacks.local_model.baseline import LastReturned
+from overheard.attacks.baselines import LastReturned
 from overheard.errors import FixConfig
 from overheard.transcript.guess import LocalModel
 from overheard.transcript.knowledge import Link

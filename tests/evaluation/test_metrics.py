@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from overheard.attacks.local_model.baseline import LastReturned
+from overheard.attacks.baselines import LastReturned
 from overheard.errors import FixData
 from overheard.evaluation import metrics
 from overheard.evaluation.baselines import (

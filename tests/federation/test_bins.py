@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from overheard.attacks.attribute.majority import Majority
+from overheard.attacks.baselines import Majority
 from overheard.data.dataset import Dataset
 from overheard.errors import FixConfig
 from overheard.evaluation.audit import audit

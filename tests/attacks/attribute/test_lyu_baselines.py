@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from overheard.attacks.attribute.public_model import PublicModel
-from overheard.attacks.attribute.random_guess import RandomGuess
 from overheard.attacks.attribute.statistics import Statistics, matrices_of, votes
+from overheard.attacks.baselines import PublicModel, RandomGuess
 from overheard.data import digits
 from overheard.data.victim import VICTIM
 from overheard.errors import ChooseAnotherAttack, GrantKnowledge

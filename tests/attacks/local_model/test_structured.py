@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from overheard.attacks.local_model.baseline import LastReturned
+from overheard.attacks.baselines import LastReturned
 from overheard.attacks.local_model.structured import Structured
 from overheard.evaluation.metrics import excess_losses, local_optimum
 from overheard.transcript.observe import observe, recipe_of

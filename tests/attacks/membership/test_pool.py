@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from overheard.attacks.attribute.gradient_matching import CosMatching
-from overheard.attacks.membership.baseline import Coin
+from overheard.attacks.baselines import Coin
 from overheard.attacks.membership.candidate_decode import CandidateDecode
 from overheard.attacks.membership.gradient_variance_gmm import (
     GradientVarianceGmm,

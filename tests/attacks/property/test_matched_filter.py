@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from overheard.attacks.property.baseline import Nobody
+from overheard.attacks.baselines import Nobody
 from overheard.attacks.property.matched_filter import MatchedFilter, contribution, flagged
 from overheard.attacks.property.readings import (
     Collected,

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overheard.attacks.attribute.model_based_linear import algorithm_3
-from overheard.attacks.local_model.baseline import LastReturned
+from overheard.attacks.baselines import LastReturned
 from overheard.attacks.local_model.exact_linear import ExactLinear
 from overheard.attacks.local_model.learned_map import LearnedMap
 from overheard.programs.losses import loss_named
