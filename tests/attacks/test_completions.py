@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from overheard.attacks.completions import LEARNED, REALISED, imagined
-from overheard.attacks.deviations import people
+from overheard.attacks.attribute.partial_decode import LEARNED, REALISED, imagined, people
 from overheard.evaluation.rungs import with_strangers
 from overheard.transcript.knowledge import AuxiliaryData, Labels, PublicRecords
 from overheard.transcript.observe import observe

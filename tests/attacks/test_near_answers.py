@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from overheard.attacks.near_answers import TRIED, best_pairs, likeliest, single_changes
+from overheard.attacks.by_replay import TRIED, best_pairs, likeliest, single_changes
 
 
 @pytest.mark.parametrize(("n", "values", "absent"), [(4, 3, 0), (5, 2, 0), (5, 3, 1)])

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from scipy import linalg
 
 from overheard.attacks.by_simulation import Answer
-from overheard.attacks.near_answers import DOUBTED, best_pairs, likeliest, single_changes
 from overheard.decoding.descent import descended
 from overheard.decoding.expectation_propagation import match
 from overheard.decoding.limits import NORMAL_MEDIAN, NUMBERS
@@ -60,6 +59,10 @@ _SHARPEST = 300.0  # what the records do to a coordinate, in units of its noise:
 # than single precision can use together with the other coordinates'
 _SOME = 0.5  # share of the records that are proven, for an answer to be worth more than another's
 _MOVED = 0.02  # share of the coordinates, beyond those that differ, that a change must move
+Changes = tuple[NDArray[np.intp], NDArray[np.intp]]
+"""Records (c,) and the candidates (c,) that they become."""
+DOUBTED, TRIED = 32, 64
+"""Records, the least sure, and answers with one or two of them changed: a pass costs as much."""
 
 
 class Replay:
@@ -426,3 +429,41 @@ def _telling(course: Course, clients: Choice) -> Choice:
     if len(live) > most:
         live = np.sort(live[np.argsort(-power[live], kind="stable")[:most]])
     return np.asarray(live)
+
+
+def single_changes(choice: Choice, values: int) -> Changes:
+    """Every change of one record of an answer (n,)."""
+    record, other = np.nonzero(np.arange(values) != choice[:, None])
+    return record, other
+
+
+def likeliest(found: Array, choice: Choice, present: NDArray[np.bool_]) -> Choice:
+    """The answer and those (S, n), one or two records otherwise, that probabilities (n, K) make
+    likeliest."""
+    log = np.log(np.maximum(found, 1e-300))
+    record, other = single_changes(choice, len(present))
+    cost = log[record, choice[record]] - log[record, other]
+    some = np.argsort(cost, kind="stable")[:DOUBTED]
+    record, other, cost = record[some], other[some], cost[some]
+    score = -np.add.outer(cost, cost)
+    score[np.diag_indices(len(score))] /= 2
+    return np.append(choice[None], best_pairs(choice, (record, other), score, present), axis=0)
+
+
+def best_pairs(
+    choice: Choice, changes: Changes, score: Array, present: NDArray[np.bool_]
+) -> Choice:
+    """The answers (S, n) with the pairs of changes (on the diagonal: one) that score most, with
+    as many members. ``score``: (c, c), symmetric."""
+    record, other = changes
+    more = present[other].astype(int) - present[choice[record]]
+    one, two = np.triu_indices(len(record))
+    pair = one != two
+    keeps = (more[one] + pair * more[two] == 0) & ~(pair & (record[one] == record[two]))
+    worth = np.where(keeps, score[one, two], -np.inf)
+    best = np.argsort(-worth, kind="stable")[:TRIED]
+    best = best[np.isfinite(worth[best])]
+    made = np.repeat(choice[None], len(best), axis=0)
+    for each in (one[best], two[best]):
+        made[np.arange(len(best)), record[each]] = other[each]
+    return made

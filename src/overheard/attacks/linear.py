@@ -20,19 +20,21 @@ from overheard.decoding.label_solve import Residuals, solve_residuals
 from overheard.decoding.max_entropy import Posterior
 from overheard.decoding.sparse_ladder import decode_sparse
 from overheard.decoding.whole_counts import WholeCounts, whole_counts
-from overheard.errors import ChooseAnotherAttack, FixData
+from overheard.errors import ChooseAnotherAttack, FixConfig, FixData
 from overheard.programs.program import Candidates, Constraints, Program
 from overheard.programs.records import Records
-from overheard.transcript.guess import AttributeValues, LabelValues, Membership
+from overheard.transcript.guess import AttributeValues, LabelValues, Membership, OwnModel
 from overheard.transcript.knowledge import (
     AttributeDomain,
     AttributePrior,
     AuxiliaryData,
     CandidatePool,
     ClientProgram,
+    EverybodysRecords,
     Labels,
     PublicRecords,
     Releases,
+    SummedReleases,
 )
 from overheard.transcript.view import View
 
@@ -290,3 +292,68 @@ def _as_told_apart(probabilities: Array, ties: Groups, prior: Array) -> Array:
             fitted /= np.maximum(fitted.sum(axis=1, keepdims=True), 1e-300)
         made[mine] = fitted
     return made
+
+
+@dataclass(frozen=True)
+class LinearSum:
+    """Reads the sum of what all clients released, which is all that secure aggregation of a program
+    shows, as an exactly linear measurement of the attribute of every record of every client, and
+    decodes them together: the clients are one pool.
+    """
+
+    name: ClassVar[str] = "linear_sum"
+    paper: ClassVar[str] = "overheard"
+    question: ClassVar[str] = "attribute"
+    needs: ClassVar[frozenset[type[Any]]] = frozenset(
+        {SummedReleases, ClientProgram, EverybodysRecords, AttributeDomain}
+    )
+    uses: ClassVar[frozenset[type[Any]]] = frozenset({AttributePrior, AuxiliaryData})
+    equation: ClassVar[str] = "Σ over clients of releases = Σᵢ φᵢ(sᵢ) over everybody's records"
+
+    def __call__(self, view: View, rng: np.random.Generator) -> AttributeValues:
+        sums, domain = view.know(SummedReleases), view.know(AttributeDomain)
+        everybody, names = view.know(EverybodysRecords), sums.clients
+        program = view.know(ClientProgram).program.summed(len(names))
+        if domain.spread or not set(domain.columns) & set(program.columns()):
+            raise ChooseAnotherAttack("reads an attribute of few values that the program looks at")
+        if silent := set(names) - set(everybody.records):
+            raise FixData(f"the records of {min(silent)} are not known, and are in the sums too")
+        owner = np.repeat(np.arange(len(names)), [len(everybody.labels[n]) for n in names])
+        known = {
+            column: np.concatenate([everybody.records[n][column] for n in names])
+            for column in everybody.records[names[0]].columns
+        }
+        known[program.target.column] = np.concatenate([everybody.labels[n] for n in names])
+        tables = tuple(
+            Records({**known, **{c: np.full(len(owner), v) for c, v in value.items()}})
+            for value in domain.settings
+        )
+        prior = np.concatenate(
+            [beforehand(view, everybody.records[n], everybody.labels[n]) for n in names]
+        )
+        ties, heard = program.alike(tables[0]), Releases(sums.exchanges, np.full(len(sums), np.nan))
+        posterior, notes = decoded(program, heard, Candidates(tables), ties, prior)
+        mine = owner == names.index(view.client)
+        own = replace(posterior, probabilities=posterior.probabilities[mine])
+        return answer(view, own, ties[mine], notes)
+
+
+@dataclass(frozen=True)
+class OwnRelease:
+    """Takes the step that the server would take with this client's releases and nobody else's: of
+    Newton's method towards the client's own optimum, of boosted trees to its own trees."""
+
+    name: ClassVar[str] = "own_release"
+    paper: ClassVar[str] = "overheard"
+    question: ClassVar[str] = "local_model"
+    needs: ClassVar[frozenset[type[Any]]] = frozenset({Releases, ClientProgram})
+    equation: ClassVar[str] = "model = server's step (release of this client alone)"
+
+    def __call__(self, view: View, rng: np.random.Generator) -> OwnModel:
+        program = view.know(ClientProgram).program
+        if not program.makes_model:
+            raise ChooseAnotherAttack(f"{program.family!r} is a program that makes no model")
+        try:
+            return OwnModel(program.own(view.know(Releases).exchanges))
+        except FixConfig as error:
+            raise ChooseAnotherAttack(f"the client alone makes no model ({error})") from error

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import norm
 
 from overheard.attacks.any_training import Client, decode_training
 from overheard.attacks.attribute import single_layer
 from overheard.attacks.attribute.clipped import may_be_clipped, misfits, undo
 from overheard.attacks.attribute.dense_measurement import dense_measurement
 from overheard.attacks.attribute.first_layer import applies, decode_first_layer
-from overheard.attacks.attribute.linear_moments import linear_moments
-from overheard.attacks.attribute.numbers import number_play, within_bins
+from overheard.attacks.attribute.linear_moments import linear_moments, scale_of
 from overheard.attacks.front import (
     UNEXPLAINED,
     all_known,
@@ -29,7 +30,7 @@ from overheard.attacks.front import (
     unseen,
 )
 from overheard.attacks.order_search import dictionary
-from overheard.attacks.rehearsal import UNLIKE, Attempt, few_rounds, rehearse
+from overheard.attacks.rehearsal import UNLIKE, Attempt, few_rounds, rehearse, retrained
 from overheard.attacks.stranger import beforehand, prior_shares
 from overheard.attacks.wire import heard, one_step
 from overheard.decoding.counts import decode_tied, tie_diagnostics
@@ -39,7 +40,7 @@ from overheard.decoding.measurement import Measurement, from_rows
 from overheard.errors import ChooseAnotherAttack
 from overheard.programs.networks import network
 from overheard.programs.recipe import Recipe
-from overheard.programs.simulated import Candidates
+from overheard.programs.simulated import Candidates, placed
 from overheard.transcript.guess import AttributeValues
 from overheard.transcript.knowledge import (
     AppliedDefence,
@@ -55,6 +56,7 @@ from overheard.transcript.knowledge import (
 from overheard.transcript.view import View
 
 _WELL = 2.0  # mean square of what is left of moments that is called a good fit in any case
+Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -257,3 +259,38 @@ def measure(view: View, most: int) -> tuple[Measurement, float]:
     else:
         measurement = dense_measurement(link, recipe, candidates, labels, most)
     return measurement, measurement.misfit
+
+
+def within_bins(features: Array, recipe: Recipe, domain: AttributeDomain, shares: Array) -> Array:
+    """Noise of a binned number: where a value lies within its bin is not decoded.
+
+    To first order a record's features (m, K, r) move along the chord from the first bin to the
+    last. shares: (K,) of the bins.
+    """
+    scale = scale_of(recipe, domain.column)
+    reach = (float(domain.values[-1]) - float(domain.values[0])) / scale
+    slope = (features[:, -1] - features[:, 0]) / reach
+    variance = float(shares @ np.square(domain.spread)) / scale**2
+    return np.asarray(variance * slope.T @ slope)
+
+
+def number_play(
+    view: View, link: Link, base: Array, rng: np.random.Generator
+) -> Callable[[Array], tuple[Link, NDArray[np.int64]]]:
+    """What draws numbers anywhere within their bins and trains on them (see `rehearse`).
+
+    base: (m, d), the records' inputs with the first bin's middle.
+    """
+    recipe, domain = view.know(LocalTraining).recipe, view.know(AttributeDomain)
+    labels = recipe.target.encode_values(view.know(Labels).values)
+    inside = recipe.encoding.inputs_of(domain.column)
+    middles, spread = np.asarray(domain.values, dtype=np.float64), np.asarray(domain.spread)
+
+    def play(probabilities: Array) -> tuple[Link, NDArray[np.int64]]:
+        secret, place = placed(probabilities, np.column_stack([base, labels]), rng)
+        moved = middles[secret] + spread[secret] * norm.ppf(place) - middles[0]
+        inputs = base.copy()
+        inputs[:, inside] += (moved / scale_of(recipe, domain.column))[:, None]
+        return retrained(link, recipe, inputs, labels, link.noise_sd, rng), secret
+
+    return play
