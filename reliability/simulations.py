@@ -23,11 +23,10 @@ from overheard.decoding.affine_map import fit_affine_map
 from overheard.decoding.contribution import contributions
 from overheard.decoding.group_posterior import Grouped, group_posterior
 from overheard.decoding.label_solve import solve_residuals
-from overheard.decoding.ladder import decode
 from overheard.decoding.measurement import from_gram, from_rows, stack
 from overheard.decoding.mixed_chains import posterior
 from overheard.decoding.mixed_model import Evidence, Settings, grid_of, log_prior_of_pairs
-from overheard.decoding.noisy import noisy_posterior
+from overheard.decoding.posterior import NOISY, decode
 from overheard.evaluation.compare import compared_leaks
 from overheard.evaluation.detection import f1_interval
 from overheard.evaluation.intervals import clustered_interval, mean_interval, share_interval
@@ -261,7 +260,7 @@ def _noisy(rng: Rng) -> list[tuple[float, bool]]:
     secret = rng.integers(0, 2, people)
     features = rng.normal(size=(people, 2, rows))
     total = features[np.arange(people), secret].sum(axis=0) + 4.5 * rng.normal(size=rows)
-    found, _ = noisy_posterior(from_rows(features, total, 3.0))
+    found = decode(from_rows(features, total, 3.0), options=NOISY)
     return list(zip(found.confidence, found.guess == secret, strict=True))
 
 
@@ -272,7 +271,7 @@ def _weighed(rng: Rng) -> list[tuple[float, bool]]:
     inside = rng.random(n) < 1 / 3
     heard = inside @ gradients + 2.0 * rng.normal(size=rows)
     gram, projections = gradients @ gradients.T, gradients @ heard
-    found, _ = noisy_posterior(from_gram(gram, projections, 2.0), np.array([2 / 3, 1 / 3]))
+    found = decode(from_gram(gram, projections, 2.0), np.array([2 / 3, 1 / 3]), options=NOISY)
     return list(zip(found.probabilities[:, 1], inside, strict=True))
 
 

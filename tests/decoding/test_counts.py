@@ -16,7 +16,6 @@ from overheard.decoding.counts import (
     solve_counts,
     solve_dependent,
 )
-from overheard.decoding.ladder import decode
 from overheard.decoding.matrix_free import (
     OuterProducts,
     Part,
@@ -25,6 +24,7 @@ from overheard.decoding.matrix_free import (
     decode_matrix_free,
 )
 from overheard.decoding.measurement import from_rows
+from overheard.decoding.posterior import decode
 from overheard.errors import FixData
 
 
@@ -106,7 +106,7 @@ def test_records_alike_are_rounded_together():
     np.testing.assert_allclose(found, [[1, 0], [0, 0]])
 
 
-def test_without_ties_it_is_the_ladder(rng):
+def test_without_ties_it_is_decode(rng):
     features, truth = rng.normal(size=(30, 2, 40)), rng.integers(0, 2, 30)
     total = features[np.arange(30), truth].sum(axis=0)
     measurement = from_rows(features, total, 1e-3)

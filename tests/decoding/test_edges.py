@@ -6,14 +6,13 @@ import numpy as np
 import pytest
 
 from overheard.decoding import counts as counts_module
-from overheard.decoding import expectation_propagation as ep
+from overheard.decoding import posterior as posterior_module
 from overheard.decoding.affine_map import fit_affine_map, rounding_scale
 from overheard.decoding.counts import solve_counts
-from overheard.decoding.expectation_propagation import expectation_propagation
-from overheard.decoding.ladder import UNSOLVED, decode
 from overheard.decoding.matrix_free import OuterProducts, Part, decode_matrix_free
 from overheard.decoding.max_entropy import max_entropy
 from overheard.decoding.measurement import Measurement, from_gram, from_rows
+from overheard.decoding.posterior import UNSOLVED, confirmed, decode
 from overheard.decoding.rounds import _curves
 from overheard.errors import FixData, FixRecording
 
@@ -61,10 +60,8 @@ def test_an_unsolved_search_is_flagged(simulate, monkeypatch):
     problem = simulate(0, 40, 2, 12, 0.05)
     measured = from_rows(problem.features, problem.total, 0.05)
     best = max_entropy(measured)
-    from overheard.decoding import ladder
-
     unsolved = type(best)(best.probabilities, 0.1, best.rank, 40, 1, False, "max_entropy")
-    monkeypatch.setattr(ladder, "_climbed", lambda *_: unsolved)
+    monkeypatch.setattr(posterior_module, "_solved", lambda *_: unsolved)
     assert decode(measured).flag == UNSOLVED
 
 
@@ -90,7 +87,7 @@ def test_counts_that_no_group_can_have_are_doubted():
     assert found.shares.sum() == pytest.approx(1.0)
 
 
-def test_more_multisets_than_can_be_listed_are_left_to_the_ladder(monkeypatch, simulate):
+def test_more_multisets_than_can_be_listed_are_left_to_decode(monkeypatch, simulate):
     problem = simulate(2, 6, 3, 20, 0.1)
     measured = from_rows(problem.features, problem.total, 0.1)
     groups = np.arange(6)
@@ -100,28 +97,16 @@ def test_more_multisets_than_can_be_listed_are_left_to_the_ladder(monkeypatch, s
     assert answer.guess.tolist() == problem.secret.tolist()
 
 
-def test_a_refuted_proof_with_more_suspects_than_it_looks_at(simulate, monkeypatch):
+def test_a_refuted_answer_with_more_suspects_than_it_looks_at(simulate, monkeypatch):
     """Among many records the wrong one is among the most suspect."""
     problem = simulate(1, 30, 2, 60, 0.05)
     measured = from_rows(problem.features, problem.total, 0.05)
     wrong = problem.secret.copy()
     wrong[4] = 1 - wrong[4]
-    monkeypatch.setattr(ep, "_SUSPECTS", 6)
-    known = ep._proven(measured, np.ones(30, dtype=bool), wrong)
+    monkeypatch.setattr(posterior_module, "MOST_PAIRS", 6)
+    known = confirmed(measured, np.ones(30, dtype=bool), wrong)
     assert known.any()
     assert not known[4]
-
-
-def test_sites_that_break_are_no_answer(simulate, monkeypatch):
-    from scipy import linalg
-
-    def broken(*_):
-        raise linalg.LinAlgError
-
-    monkeypatch.setattr(ep, "cavities", broken)
-    problem = simulate(0, 30, 2, 8, 0.5)
-    found = expectation_propagation(from_rows(problem.features, problem.total, 0.5))
-    assert not found.converged
 
 
 def test_curves_that_a_sketch_misses_are_found_in_full(rng):

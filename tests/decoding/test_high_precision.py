@@ -8,12 +8,12 @@ import pytest
 
 from overheard.decoding.affine_map import fit_affine_map
 from overheard.decoding.contribution import contributions
-from overheard.decoding.enumeration import enumeration
+from overheard.decoding.gaussian import cavities, moment_sites
 from overheard.decoding.label_solve import solve_residuals
 from overheard.decoding.max_entropy import max_entropy
 from overheard.decoding.measurement import from_rows
+from overheard.decoding.posterior import enumeration
 from overheard.decoding.relaxed_likelihood import Features, ridge
-from overheard.decoding.ridge import cavities, moment_sites
 from overheard.decoding.update_scale import ScaledSum, refit
 
 

@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from overheard.decoding.ladder import decode
 from overheard.decoding.measurement import from_rows
+from overheard.decoding.posterior import decode
 from overheard.decoding.rounds import float32_noise, from_factors
 from overheard.errors import FixData
 

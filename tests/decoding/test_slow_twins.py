@@ -10,17 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import special, stats
 
-from overheard.decoding import certainty
+from overheard.decoding import posterior as posterior_module
 from overheard.decoding.batch_noise import trend
-from overheard.decoding.certainty import sober
 from overheard.decoding.counts import averaged, same_rows, tie_diagnostics
-from overheard.decoding.enumeration import answer_bits
-from overheard.decoding.ladder import believable
 from overheard.decoding.matched_filter import smoothed
-from overheard.decoding.max_entropy import Posterior, count_unknowns
+from overheard.decoding.max_entropy import Posterior, count_unknowns, fits, likely
 from overheard.decoding.measurement import from_rows
 from overheard.decoding.mixed_model import Settings, log_prior
-from overheard.decoding.ridge import fits, likely
+from overheard.decoding.posterior import NOT_UNIQUE, answer_bits, believable, flip_check
 
 SEEDS = st.integers(0, 10_000)
 
@@ -39,7 +36,7 @@ def log_likelihood(features, total, noise, answer):
 
 
 @given(SEEDS, st.integers(2, 3), st.floats(0.1, 3.0))
-def test_sober_tries_every_change_of_one_or_two_records(seed, k, noise):
+def test_the_flip_check_tries_every_change_of_one_or_two_records(seed, k, noise):
     """The twin changes one record, or two, in every way, and takes the likeliest for each."""
     m = 5
     features, total, _ = problem(seed, m, k, 4, noise)
@@ -49,7 +46,7 @@ def test_sober_tries_every_change_of_one_or_two_records(seed, k, noise):
     measured = from_rows(features, total, noise, floor=1e-9)
     stated = np.where(np.eye(k, dtype=bool)[answer], 1 - 1e-9, 1e-9 / (k - 1))
     given_answer = Posterior(stated, 0.0, measured.rank, m * (k - 1), 1, True, "x")
-    found = sober(measured, given_answer, prior)
+    found = flip_check(measured, given_answer, prior)
 
     def worth(other):
         chosen = np.log(prior[np.arange(m), other]).sum()
@@ -75,7 +72,7 @@ def test_sober_tries_every_change_of_one_or_two_records(seed, k, noise):
         assert 1 - found.probabilities[i, answer[i]] == pytest.approx(wanted, abs=1e-6)
 
 
-def test_sober_with_more_changes_than_pairs_it_looks_at(monkeypatch):
+def test_the_flip_check_with_more_changes_than_pairs_it_looks_at(monkeypatch):
     """The most suspect ones are paired; the others are judged alone."""
     features, total, secret = problem(3, 40, 2, 60, 0.05)
     measured = from_rows(features, total, 0.05)
@@ -83,18 +80,18 @@ def test_sober_with_more_changes_than_pairs_it_looks_at(monkeypatch):
     wrong[7] = 1 - wrong[7]
     stated = np.where(np.eye(2, dtype=bool)[wrong], 1 - 1e-9, 1e-9)
     given_answer = Posterior(stated, 0.0, measured.rank, 40, 1, True, "x")
-    whole = sober(measured, given_answer)
-    monkeypatch.setattr(certainty, "MOST_PAIRS", 10)
-    few = sober(measured, given_answer)
-    assert whole.flag == few.flag == certainty.NOT_UNIQUE
+    whole = flip_check(measured, given_answer, np.full((40, 2), 0.5))
+    monkeypatch.setattr(posterior_module, "MOST_PAIRS", 10)
+    few = flip_check(measured, given_answer, np.full((40, 2), 0.5))
+    assert whole.flag == few.flag == NOT_UNIQUE
     np.testing.assert_allclose(few.probabilities[7], whole.probabilities[7])
 
 
-def test_sober_has_nothing_to_change_where_the_prior_decides():
+def test_the_flip_check_has_nothing_to_change_where_the_prior_decides():
     features, total, secret = problem(3, 4, 2, 6, 0.5)
     decided = np.eye(2)[secret]
     posterior = Posterior(decided, 0.0, 4, 0, 1, True, "x")
-    assert sober(from_rows(features, total, 0.5), posterior, decided) is posterior
+    assert flip_check(from_rows(features, total, 0.5), posterior, decided) is posterior
 
 
 @given(st.integers(2, 30), st.integers(0, 6))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from overheard.decoding.expectation_propagation import match
+from overheard.decoding.gaussian import match
 from overheard.decoding.tempering import temperature_of, tempered
 
 

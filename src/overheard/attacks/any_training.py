@@ -15,8 +15,8 @@ from overheard.attacks.by_replay import Replay, tied
 from overheard.attacks.by_simulation import Answer, by_simulation
 from overheard.attacks.order_search import guessed
 from overheard.attacks.wire import only, spread
-from overheard.decoding.ladder import UNSOLVED
 from overheard.decoding.limits import NORMAL_MEDIAN
+from overheard.decoding.posterior import UNSOLVED
 from overheard.errors import ChooseAnotherAttack
 from overheard.programs.networks import network
 from overheard.programs.orders import Place

@@ -19,9 +19,8 @@ from scipy import linalg
 
 from overheard.attacks.by_simulation import Answer
 from overheard.decoding.descent import descended
-from overheard.decoding.expectation_propagation import match
+from overheard.decoding.gaussian import match, moment_sites, tilt
 from overheard.decoding.limits import NORMAL_MEDIAN, NUMBERS
-from overheard.decoding.ridge import moment_sites, tilt
 from overheard.programs.course import Batches, Course, course_of
 from overheard.programs.recipe import Recipe
 from overheard.programs.rules import is_linear

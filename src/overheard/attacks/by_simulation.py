@@ -15,9 +15,9 @@ from scipy import linalg
 from scipy.special import entr
 
 from overheard.attacks.wire import rounding
-from overheard.decoding.ladder import POOR_FIT, UNSOLVED
+from overheard.decoding.few_equations import few_equations, learned_share, tilted
 from overheard.decoding.measurement import Measurement, from_gram
-from overheard.decoding.noisy import few_equations, learned_share, noisy_posterior, tilted
+from overheard.decoding.posterior import NOISY, POOR_FIT, UNSOLVED, decode
 from overheard.decoding.tempering import temperature_of, tempered
 from overheard.programs.networks import network
 from overheard.programs.recipe import Recipe
@@ -238,11 +238,11 @@ class _Round:
         states = self.states
         points = None if len(states.slots) == 1 else self.points
         if points is not None or not few_equations(measured):
-            return noisy_posterior(measured, states.prior(before), points)[0].probabilities
+            return decode(measured, states.prior(before), points, NOISY).probabilities
         # how common a value is among these records the sum tells before any record is
         if measured.rank and not np.ptp(before, axis=0).any():
             before = np.tile(learned_share(measured, before[0]), (len(before), 1))
-        return tilted(measured, states.prior(before))[0].probabilities
+        return tilted(measured, states.prior(before)).probabilities
 
     def settled(self, cross: Array, found: Array) -> tuple[Array, Array]:
         """Inner products of what the candidates do, and with the message (whose products with all
@@ -286,7 +286,7 @@ def _decoded(rounds: list[_Round], messages: list[_Heard], prior: Array) -> Arra
         return found
     gram, cross = (np.sum([each[part] for each in told], axis=0) for part in (0, 1))
     measured = from_gram(gram, cross, 1.0, candidates=prior.shape[1], floor=WEAK)
-    return noisy_posterior(measured, prior)[0].probabilities
+    return decode(measured, prior, options=NOISY).probabilities
 
 
 def _judged(rounds: list[_Round], chosen: Choice, prior: Array) -> _Judged:

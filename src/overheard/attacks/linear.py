@@ -213,7 +213,7 @@ def decoded(
     sparse equations ``proven``, those that single cells decide.
 
     Where whole numbers are all that was released the posterior is exact, group by group, as far as
-    their answers can be listed; the ladder answers for the rest.
+    their answers can be listed; `decode` answers for the rest.
     """
     sizes = np.bincount(ties)
     shared = np.stack([np.bincount(ties, p) for p in prior.T], axis=1) / sizes[:, None]

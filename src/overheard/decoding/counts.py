@@ -4,7 +4,7 @@ Records that agree in everything public (and in the label) have the same feature
 records tells how many of them have each value and never which ones. Such a tie is one unknown
 count per value instead of one indicator per record. Its prior mean is ``g p`` and its covariance
 ``g (diag(p) - p p')`` for ``g`` records of prior ``p``, so the linear solve of
-:mod:`overheard.decoding.ridge` carries over; it is done here with inner products only, which also
+a Gaussian posterior carries over; it is done here with inner products only, which also
 makes it the quick first try for gradients that were never built.
 """
 
@@ -19,11 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg, special
 
-from overheard.decoding.ladder import decode
+from overheard.decoding.gaussian import cavities, moment_sites, tilt
 from overheard.decoding.limits import SPARE
-from overheard.decoding.max_entropy import PRECISION, Posterior, check_prior, count_unknowns
+from overheard.decoding.max_entropy import PRECISION, Posterior, check_prior, count_unknowns, fits
 from overheard.decoding.measurement import Measurement
-from overheard.decoding.ridge import CERTAIN, cavities, fits, moment_sites, tilt
+from overheard.decoding.posterior import CERTAIN, decode
 from overheard.errors import FixData
 
 Array = NDArray[np.float64]
@@ -145,11 +145,11 @@ def _round(
 
 
 def decode_tied(measurement: Measurement, groups: Groups, prior: Any = None) -> Posterior:
-    """As :func:`overheard.decoding.ladder.decode`, where ``groups`` (m,) numbers records alike.
+    """As :func:`overheard.decoding.posterior.decode`, where ``groups`` (m,) numbers records alike.
 
     Every record of a group is given the same probabilities: the group's count of each value over
-    its size. Method "counts" when these counts are exact; otherwise the ladder's answer is
-    averaged over each group. Without ties this is the ladder. The prior must agree within groups.
+    its size. Method "counts" when these counts are exact; otherwise the answer of `decode` is
+    averaged over each group. Without ties this is `decode`. The prior must agree within groups.
     """
     m, k = measurement.records, measurement.candidates
     p0 = check_prior(prior, m, k)
@@ -197,7 +197,7 @@ def decode_dependent(measurement: Measurement, groups: Groups, prior: Any = None
 def solve_dependent(
     measurement: Measurement, groups: Groups, prior: Any = None
 ) -> Posterior | None:
-    """The linear solve alone; None unless it is proven, as in :mod:`overheard.decoding.ridge`.
+    """The linear solve alone; None unless it is proven, as one linear solve can be.
 
     Tried when there are equations enough for the dimensions that the distinct records' candidates
     span. A group of ``g`` records alike is one of the multisets of ``g`` candidates.
@@ -233,7 +233,7 @@ def solve_dependent(
         count_unknowns(p0),
         1,
         True,
-        "ridge" if len(first) == len(groups) else "counts",
+        "linear_solve" if len(first) == len(groups) else "counts",
     )
 
 

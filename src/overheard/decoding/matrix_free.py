@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from overheard.decoding.gaussian import moment_sites
 from overheard.decoding.max_entropy import Posterior, check_prior, count_unknowns
-from overheard.decoding.ridge import moment_sites
 
 Array = NDArray[np.float64]
 

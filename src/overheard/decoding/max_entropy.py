@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import linalg
+from scipy import linalg, special
 
 from overheard.decoding.measurement import Measurement
 from overheard.errors import FixData
@@ -37,6 +37,8 @@ PRECISION = 1e6
 _CHUNK = 4096  # records whose outer products are summed at once: bounds memory at 20,000 records
 _COOLING = 100.0  # variance ratio of successive annealing stages
 _TOLERANCE = 1e-14  # Newton decrement (squared, in nats) at which a solution is accepted
+_RARE = 1e-6  # probability with which a correct answer fails the test of fit
+_SLACK = 1.5  # noise variances may be understated by this factor
 _ROUNDING = 1e-13  # what float64 leaves of a sum, relative to its terms
 
 
@@ -109,6 +111,20 @@ def check_prior(prior: Any, records: int, candidates: int) -> Array:
 def count_unknowns(prior: Array) -> int:
     """Free indicators: candidates that the prior allows, less one per record."""
     return int((prior > 0).sum()) - len(prior)
+
+
+def fits(chi2: float, equations: int) -> bool:
+    """Could a correct answer leave this sum of squares? (One in a million does not.)
+
+    The noise variance may be understated by half. A wrong answer whose difference lies below the
+    noise passes, as it must: no test on the total can tell it from the right one.
+    """
+    return likely(chi2 / _SLACK, equations)
+
+
+def likely(chi2: float, equations: int) -> bool:
+    """As :func:`fits`, with the noise taken at its word."""
+    return equations == 0 or chi2 <= float(special.chdtri(equations, _RARE))
 
 
 def max_entropy(

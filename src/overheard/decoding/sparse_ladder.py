@@ -1,9 +1,9 @@
 """Which decoder should be believed for equations that few records enter each?
 
 What single cells prove is taken (`peeling`); the rest, with those records taken out of every
-equation, goes to the ladder; larger cells are searched around the ladder's answer, and what that
+equation, goes to `decode`; larger cells are searched around its answer, and what that
 decides makes other cells smaller. `Found.proven` are the records whose value single cells decide
-alone, without the ladder and without a prior; of records alike, those that all have the same.
+alone, without `decode` and without a prior; of records alike, those that all have the same.
 """
 
 from __future__ import annotations
@@ -15,10 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overheard.decoding.counts import averaged, decode_tied, same_rows
-from overheard.decoding.ladder import POOR_FIT
-from overheard.decoding.max_entropy import Posterior, check_prior, count_unknowns
+from overheard.decoding.max_entropy import Posterior, check_prior, count_unknowns, fits
 from overheard.decoding.peeling import Cells
-from overheard.decoding.ridge import fits
+from overheard.decoding.posterior import POOR_FIT
 from overheard.decoding.sparse_equations import SparseEquations
 
 Array = NDArray[np.float64]
@@ -26,7 +25,7 @@ Ints = NDArray[np.int64]
 Groups = NDArray[np.intp]
 
 PASSES = 8
-"""Answers of the ladder around which cells are searched."""
+"""Answers of `decode` around which cells are searched."""
 
 
 UNPROVEN = 0.99
@@ -66,7 +65,7 @@ def decode_sparse(equations: SparseEquations, ties: Groups, prior: Any = None) -
 
 
 def _contradicted(equations: SparseEquations, ties: Groups, p0: Array) -> Found:
-    """Settings, records or noise are not as stated: what the ladder makes of it, flagged."""
+    """Settings, records or noise are not as stated: what `decode` makes of it, flagged."""
     found = decode_tied(equations.measurement(), ties, p0)
     found = replace(found, flag=found.flag or POOR_FIT)
     return Found(found, np.zeros(len(ties), dtype=bool), _misfit(equations, found.probabilities))
@@ -83,7 +82,7 @@ def _misfit(equations: SparseEquations, probabilities: Array) -> float:
 
 
 def _completed(equations: SparseEquations, cells: Cells, p0: Array) -> Posterior:
-    """The ladder's answer about the records that no cell has decided."""
+    """The answer of `decode` about the records that no cell has decided."""
     values = cells.values()
     rest, unknowns = values < 0, count_unknowns(p0)
     probabilities = np.eye(equations.candidates)[values]

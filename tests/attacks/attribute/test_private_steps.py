@@ -54,8 +54,8 @@ def test_restless_sweeps_are_calmed_not_replaced_by_surer_ones() -> None:
     """Noise at which plain sweeps do not settle as stated: calibrated all the same."""
     import numpy as np
 
-    from overheard.decoding.ladder import decode
     from overheard.decoding.measurement import from_differences
+    from overheard.decoding.posterior import decode
 
     errors = []
     for seed in range(6):

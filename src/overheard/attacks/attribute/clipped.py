@@ -109,7 +109,8 @@ def undo(
         posterior = decode(measurement)
         again = np.array([refit(one, posterior.probabilities) for one in sums])
         again = np.where(scales == 1.0, 1.0, np.minimum(again, 1.0) if told else again)
-        if np.abs(again / scales - 1).max() <= _SETTLED or posterior.method in ("ridge", "counts"):
+        proven = posterior.method in ("linear_solve", "counts")
+        if proven or np.abs(again / scales - 1).max() <= _SETTLED:
             break
         scales = again
     return Undone(scales, link.noise_sd, measurement, posterior)

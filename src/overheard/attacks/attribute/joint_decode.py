@@ -34,7 +34,7 @@ from overheard.transcript.knowledge import (
 )
 from overheard.transcript.view import View
 
-PROVEN = ("counts", "ridge", "enumeration")
+PROVEN = ("counts", "linear_solve", "enumeration")
 GOOD_FIT = 4.0
 """Mean square of what an answer leaves, in units of the noise, that is called good."""
 

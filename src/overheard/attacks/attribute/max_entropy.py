@@ -34,9 +34,9 @@ from overheard.attacks.rehearsal import UNLIKE, Attempt, few_rounds, rehearse, r
 from overheard.attacks.stranger import beforehand, prior_shares
 from overheard.attacks.wire import heard, one_step
 from overheard.decoding.counts import decode_tied, tie_diagnostics
-from overheard.decoding.ladder import UNSOLVED
 from overheard.decoding.max_entropy import Posterior, max_entropy
 from overheard.decoding.measurement import Measurement, from_rows
+from overheard.decoding.posterior import UNSOLVED
 from overheard.errors import ChooseAnotherAttack
 from overheard.programs.networks import network
 from overheard.programs.recipe import Recipe

@@ -21,7 +21,7 @@ from overheard.attacks.stranger import beforehand
 from overheard.attacks.wire import spread
 from overheard.decoding.counts import averaged, decode_tied, same_rows
 from overheard.decoding.max_entropy import Posterior
-from overheard.decoding.noisy import noisy_posterior
+from overheard.decoding.posterior import NOISY, decode
 from overheard.decoding.tempering import temperature_of, tempered
 from overheard.errors import ChooseAnotherAttack, FixData
 from overheard.programs.private import client_rows, update_noise
@@ -187,7 +187,7 @@ class Summed:
         """The values, as these sums tell them."""
         known = (self.candidates, self.labels, self.weights)
         measured = summed_measurement(self.recipe, self.thetas, totals, noise, *known)
-        return averaged(noisy_posterior(measured, self.prior)[0], self.ties)
+        return averaged(decode(measured, self.prior, options=NOISY), self.ties)
 
     def played(self, secret: NDArray[np.intp], rng: np.random.Generator) -> tuple[Array, Array]:
         """Sums (T, P) of clients with this secret, and what the equations make of it."""

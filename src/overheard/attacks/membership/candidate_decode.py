@@ -23,8 +23,8 @@ from overheard.attacks.membership.pool import (
 from overheard.attacks.rehearsal import Attempt, Rehearsal, rehearse, retrained
 from overheard.attacks.wire import heard, one_step, only, spread
 from overheard.decoding.counts import decode_tied, same_rows, solve_counts, tie_diagnostics
-from overheard.decoding.ladder import POOR_FIT
 from overheard.decoding.max_entropy import Posterior, count_unknowns
+from overheard.decoding.posterior import POOR_FIT
 from overheard.errors import ChooseAnotherAttack, FixData
 from overheard.programs.networks import network
 from overheard.programs.private import update_noise
@@ -51,7 +51,7 @@ UNEXPLAINED = (
     "no choice of members of this pool explains the updates; members are missing from the pool, "
     "or model, recipe or noise are not as declared"
 )
-PROVEN = ("counts", "ridge", "enumeration")
+PROVEN = ("counts", "linear_solve", "enumeration")
 FEW = 2
 """Rehearsals of an exact sum that left doubt."""
 SHORT = 0.5

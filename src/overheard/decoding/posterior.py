@@ -1,0 +1,476 @@
+"""Posterior of discrete records from one noisy sum.
+
+Model, in whitened rows (:mod:`overheard.decoding.measurement`):
+
+    t = sum_i X_i z_i + e,     e ~ N(0, I_r),     z_i in {v_1 .. v_K} with prior pi_i.
+
+The cheapest sufficient method answers (:func:`decode`):
+
+1. **Enumeration**, if the prior allows at most 2^22 answers: the exact posterior.
+2. **Expectation propagation.** Each discrete prior is replaced by a Gaussian site. A sweep computes
+   every record's cavity, multiplies it with the discrete prior (the tilted distribution) and moves
+   the site towards the tilted moments (Minka 2001; parallel updates with damping: Rasmussen and
+   Williams 2006, section 3.6). With at least as many equations as unknowns the first cavity may
+   already decide everything: one linear solve. Otherwise the sweeps are *annealed*: singular values
+   of X are clipped at ``clip``, which grows every sweep, so that no record is decided before those
+   correlated with it. Decided records that the total confirms are *conditioned on* and the rest is
+   solved again, by enumeration once it is small enough. Where a settled answer leaves more than the
+   noise, the noise was understated: its variance is raised to what is left.
+3. **Maximum entropy** (:mod:`overheard.decoding.max_entropy`), if the sweeps do not settle.
+
+Fails when records are indistinguishable (only their counts are determined: :mod:`counts` comes
+first, and here such records keep a Gaussian share), or when the features do not describe the total
+(``flag``). An answer that decides nearly every record is checked by flipping records
+(:func:`flip_check`): no record may be surer than the likelihood of the next best answer allows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import linalg, special
+
+from overheard.decoding.gaussian import cavities, match, moment_sites, tilt
+from overheard.decoding.limits import DECIDED, NEARLY_ALL, SPARE
+from overheard.decoding.max_entropy import (
+    PRECISION,
+    Posterior,
+    check_prior,
+    count_unknowns,
+    fits,
+    max_entropy,
+)
+from overheard.decoding.measurement import FLOOR, Measurement
+from overheard.errors import FixData
+
+Array = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+POOR_FIT = "poor fit: no values explain the updates; recipe, model or records may be others"
+UNSOLVED = "not solved: the search for the probabilities did not come to rest"
+NOT_UNIQUE = "not unique: other values explain the updates as well"
+
+MOST_BITS = 22.0
+"""Log2 of the largest number of answers that are enumerated (32 MB a matrix, below a second)."""
+MOST_PAIRS = 2000
+"""Changes of which all pairs are looked at; above, the most suspect ones."""
+LIKELIER = 0.9
+"""Probability of another answer against the given one from which it is not unique."""
+CERTAIN = 1e-6
+"""A linear solve is an answer where every record's best candidate leaves at most this doubt."""
+
+
+@dataclass(frozen=True)
+class EPOptions:
+    """Settings of expectation propagation.
+
+    damping: share of the way that a site moves in a sweep.
+    max_sweeps: of one annealing.
+    tolerance: mean change of the records' probabilities at which sweeps have settled.
+    clip: first cap on the singular values, in noise standard deviations.
+    growth: of the cap, a sweep (four times at once where nothing moves).
+    decided: doubt below which a record is conditioned on.
+    enough: share of decided records from which the cap need not rise further.
+    nonsense: residual per equation from which sweeps do not come back; the last answer that left
+        no more than the noise is then kept.
+    min_precision: of a site.
+    max_noise: variance, in units of the stated one, to which noise may be raised.
+    same: mean difference up to which two answers count as one.
+    second_look: floating-point operations a sweep up to which a second start is tried.
+    budget: floating-point operations that expectation propagation may take. Beyond this, and where
+        no noise up to max_noise lets it settle, maximum entropy answers.
+    """
+
+    damping: float = 0.4
+    max_sweeps: int = 200
+    tolerance: float = 1e-3
+    clip: float = 2.0
+    growth: float = 1.12
+    decided: float = 1e-4
+    enough: float = 0.9
+    nonsense: float = 5.0
+    min_precision: float = 1e-2
+    max_noise: float = 4.0
+    same: float = 0.02
+    second_look: float = 1e10
+    budget: float = 6e13
+
+
+NOISY = EPOptions(
+    damping=0.25, max_sweeps=80, clip=PRECISION, decided=0.0, second_look=0.0, max_noise=1e4
+)
+"""For noise that is large and known up to a factor (mini-batches in an unknown order): nothing can
+be confirmed, so the sweeps are not annealed and nothing is conditioned on."""
+
+
+class Sweeps(NamedTuple):
+    """One annealing. residual: |t - E[X z]|^2; absorbed: the equations' worth of variance that
+    undecided records account for, so that residual + absorbed is about the number of equations."""
+
+    probabilities: Array
+    residual: float
+    absorbed: float
+    count: int
+    settled: bool
+
+
+def decode(
+    measurement: Measurement,
+    prior: Any = None,
+    points: Array | None = None,
+    options: EPOptions | None = None,
+) -> Posterior:
+    """Probabilities of each record's candidates (m, K); ``method`` says what answered.
+
+    prior: None (uniform), (K,) shared or (m, K) per record; zeros exclude candidates. points
+    (K, c): where the candidates lie, if every record's features span only c dimensions.
+    Deterministic. Raises FixData on a prior of the wrong shape or sum.
+    """
+    options = options or EPOptions()
+    p0 = check_prior(prior, measurement.records, measurement.candidates)
+    unknowns = count_unknowns(p0)
+    if not measurement.rank or not unknowns:
+        chi2 = measurement.chi2_per_equation(p0)
+        return Posterior(p0, chi2, measurement.rank, unknowns, 0, True, "prior")
+    trusted = believable(measurement).capped(PRECISION)
+    found = _solved(trusted, p0, points, options)
+    if found.method == "expectation_propagation":
+        found = flip_check(trusted, found, p0)
+    if not fits(found.chi2_per_equation * found.rank, found.rank):
+        return replace(found, flag=found.flag or POOR_FIT)
+    return found if found.converged else replace(found, flag=found.flag or UNSOLVED)
+
+
+def believable(measurement: Measurement) -> Measurement:
+    """The measurement with its noise raised to what the spare rows show, if that is clearly more.
+
+    "Clearly": five standard errors of the mean square, at least 20 spare rows. Never lowered: rows
+    in which nothing varies may be quieter than the rest.
+    """
+    spare = measurement.spare_rows
+    if spare < SPARE or measurement.misfit <= 1.0 + 5.0 * float(np.sqrt(2.0 / spare)):
+        return measurement
+    return measurement.inflated(float(np.sqrt(measurement.misfit)))
+
+
+def _solved(
+    measurement: Measurement, prior: Array, points: Array | None, options: EPOptions
+) -> Posterior:
+    """The first method that answers."""
+    if answer_bits(prior) <= MOST_BITS:
+        listed = enumeration(measurement, prior)
+        if listed.converged:
+            return listed
+    whole, sweeps = measurement, 0
+    affordable = _operations(measurement) * options.max_sweeps / 4 <= options.budget
+    variance = 1.0 if affordable else np.inf
+    while variance <= options.max_noise:
+        found = _conditioned(measurement, prior, points, options)
+        sweeps += found.iterations
+        if found.converged:
+            found = replace(found, iterations=sweeps)
+            return _second_start(measurement, prior, found, points, options)
+        more = max(found.chi2_per_equation, 2.0)
+        variance *= more
+        if variance <= options.max_noise:
+            measurement = measurement.inflated(float(np.sqrt(more)))
+    safe = max_entropy(whole, prior)
+    return replace(safe, iterations=safe.iterations + sweeps)
+
+
+def _operations(measurement: Measurement) -> float:
+    """Floating-point operations of one sweep."""
+    return 2.0 * measurement.features.size * measurement.rank + float(measurement.rank) ** 3
+
+
+def _second_start(
+    measurement: Measurement,
+    prior: Array,
+    first: Posterior,
+    points: Array | None,
+    options: EPOptions,
+) -> Posterior:
+    """The answer, if sweeps without annealing reach it too; else both averaged, and flagged.
+
+    Expectation propagation may have several fixed points. Answers that decide nearly every record
+    are checked by the flip check instead.
+    """
+    decided = float((first.confidence > DECIDED).mean())
+    if decided >= NEARLY_ALL or _operations(measurement) > options.second_look:
+        return first
+    plain = replace(options, clip=PRECISION, max_sweeps=options.max_sweeps // 3)
+    for more in (1.0, 2.0, 4.0):  # times the noise variance, if the sweeps do not settle
+        second = sweeps_of(measurement.inflated(more**0.5), prior, points, plain)
+        if second.settled:
+            break
+    apart = np.abs(first.probabilities - second.probabilities).max(axis=1).mean()
+    if not second.settled or float(apart) <= options.same:
+        return first
+    mean = (first.probabilities + second.probabilities) / 2
+    return replace(first, probabilities=mean, flag=NOT_UNIQUE)
+
+
+def _conditioned(
+    measurement: Measurement, prior: Array, points: Array | None, options: EPOptions
+) -> Posterior:
+    """Expectation propagation, again for what is open once decided records are conditioned on."""
+    p, free, left = prior.copy(), np.arange(len(prior)), measurement
+    sweeps, settled, chi2, equations, budget, flag = 0, False, 0.0, 0, options.budget, ""
+    known = np.zeros(len(prior), bool)
+    while left.rank:
+        if settled and answer_bits(prior[free]) <= MOST_BITS:
+            listed = enumeration(left, prior[free])
+            if listed.converged:
+                p[free], chi2 = listed.probabilities, listed.chi2_per_equation * left.rank
+                equations, flag = left.rank, ""
+                break
+        found = sweeps_of(left, prior[free], points, options)
+        sweeps += found.count
+        budget -= found.count * _operations(left)
+        if not found.settled or not fits(found.residual, left.rank):
+            if not settled:
+                shown = (found.residual + found.absorbed) / left.rank
+                p, chi2, equations = found.probabilities, shown, 1
+            break
+        settled, p[free] = True, found.probabilities
+        chi2, equations = found.residual, left.rank
+        decided = 1 - found.probabilities.max(axis=1) < options.decided
+        answer = found.probabilities.argmax(axis=1)
+        known = confirmed(left, decided, answer)
+        flag = NOT_UNIQUE if (decided & ~known).any() else ""
+        if not known.any() or known.all() or budget < 0:
+            break
+        left, free = left.given(known, answer), free[~known]
+    if settled and left.rank and known.all():
+        exact = np.eye(measurement.candidates)[p.argmax(axis=1)]
+        chi2, equations = measurement.chi2_per_equation(exact) * measurement.rank, measurement.rank
+        left = measurement
+    elif settled and not left.rank:
+        p[free], chi2, equations = prior[free], 0.0, 0  # nothing measured is left about these
+    if settled:  # what conditioning left, too
+        chi2 += left.spare_chi2 - measurement.spare_chi2
+        equations += left.spare_rows - measurement.spare_rows
+    mean_square = chi2 / equations if equations else 0.0
+    # every record certain by the first cavity, and confirmed: one linear solve
+    solved = settled and sweeps == 1 and bool(known.all())
+    method = "linear_solve" if solved else "expectation_propagation"
+    unknowns = count_unknowns(prior)
+    return Posterior(p, mean_square, measurement.rank, unknowns, sweeps, settled, method, flag)
+
+
+def sweeps_of(
+    measurement: Measurement, prior: Array, points: Array | None, options: EPOptions
+) -> Sweeps:
+    """Parallel updates of all sites from the prior, until they rest at full precision."""
+    if points is None:
+        features = np.ascontiguousarray(measurement.features[:, 1:])
+    else:
+        features = np.ascontiguousarray(np.linalg.pinv(points) @ measurement.features)
+    strength = np.sqrt(np.einsum("mcr,mcr->r", features, features))
+    top = float(strength.max())
+    solvable = points is None and measurement.rank >= count_unknowns(prior)
+    clip = top if solvable else min(options.clip, top)
+    tied = indistinguishable(measurement, prior) if points is None else np.zeros(len(prior), bool)
+    precision, shift = moment_sites(prior, points)
+    p, kept = prior, None
+    for count in range(1, options.max_sweeps + 1):
+        weight = np.minimum(1.0, clip / np.maximum(strength, clip))
+        rows, total = features * weight, measurement.total * weight
+        try:
+            cavity = cavities(rows, total, precision, shift)
+        except linalg.LinAlgError:
+            return Sweeps(p, np.inf, 0.0, count, False)
+        new = tilt(prior, *cavity, points)
+        if tied.any():
+            new[tied] = _shares(cavity[0][tied] + precision[tied], cavity[1][tied] + shift[tied])
+        change, p = float(np.abs(new - p).max(axis=1).mean()), new
+        mean = p[:, 1:] if points is None else p @ points
+        miss = total - np.tensordot(mean, rows, 2)
+        residual, equations = float(miss @ miss), len(total)
+        absorbed = float(np.einsum("mcc->", np.linalg.solve(cavity[0] + precision, cavity[0])))
+        sure = 1 - p.max(axis=1)
+        rested = change < options.tolerance and (
+            clip >= top or float((sure < options.decided).mean()) >= options.enough
+        )
+        solved = count == 1 and solvable and float(sure.max()) <= CERTAIN
+        if (rested or solved) and fits(residual, equations):
+            return Sweeps(p, residual, absorbed, count, True)
+        if clip < top and residual + absorbed <= equations + np.sqrt(2.0 * equations):
+            kept = Sweeps(p, residual, absorbed, count, True)
+        if count == 1 and solvable:
+            clip, p = min(options.clip, top), prior  # one solve does not do: anneal
+            continue
+        if rested or (options.clip < top and residual > options.nonsense * equations):
+            break
+        site, site_shift = match(p, *cavity, points, options.min_precision)
+        site[tied], site_shift[tied] = precision[tied], shift[tied]
+        precision = (1 - options.damping) * precision + options.damping * site
+        shift = (1 - options.damping) * shift + options.damping * site_shift
+        clip = min(clip * options.growth ** (4 if change < options.tolerance else 1), top)
+    if kept is None:
+        return Sweeps(p, residual, absorbed, count, False)
+    return kept._replace(count=count)
+
+
+def confirmed(measurement: Measurement, decided: Mask, answer: NDArray[np.intp]) -> Mask:
+    """Those of the decided records that the total does not contradict; none if too many are open.
+
+    Directions that only decided records move must show noise and nothing else. While they show
+    more, the records are opened again whose other candidates, alone or two together, explain most
+    of it. What opened records move is no longer looked at, so that the next ones stand out.
+    """
+    known, rank = decided.copy(), measurement.rank
+    record, other = np.nonzero(np.arange(measurement.candidates) != answer[:, None])
+    change = measurement.features[record, other] - measurement.features[record, answer[record]]
+    while known.any():
+        free = measurement.features[~known, 1:].reshape(-1, rank)
+        _, singular, right = linalg.svd(free, full_matrices=False, check_finite=False)
+        moved = right[singular > FLOOR]
+        miss = measurement.total - measurement.features[known, answer[known]].sum(axis=0)
+        miss -= (miss @ moved.T) @ moved
+        if fits(float(miss @ miss), rank - len(moved)):
+            return known
+        if known.sum() < decided.sum() and 2 * len(moved) > rank:
+            break  # the few equations that are left confirm nothing
+        asked = np.flatnonzero(known[record])
+        seen = change[asked] - (change[asked] @ moved.T) @ moved
+        along, size = seen @ miss, np.maximum(np.einsum("ij,ij->i", seen, seen), FLOOR**2)
+        best = np.argsort(-np.abs(along) / np.sqrt(size), kind="stable")[:MOST_PAIRS]
+        who, along, size, seen = record[asked[best]], along[best], size[best], seen[best]
+        both = np.maximum(size[:, None] + size + 2 * seen @ seen.T, FLOOR**2)
+        both[who[:, None] == who] = np.inf
+        pair = divmod(int(np.argmax((along[:, None] + along) ** 2 / both)), len(who))
+        suspects = list(dict.fromkeys(who.tolist()))[: 1 + len(known) // 100]
+        known[[*suspects, *who[list(pair)]]] = False
+    return np.zeros_like(known)
+
+
+def indistinguishable(measurement: Measurement, prior: Array) -> Mask:
+    """Which records equal another one in features and prior (m,), by one number for each."""
+    rows = measurement.features.reshape(measurement.records, -1)
+    key = rows @ np.cos(np.arange(rows.shape[1]))
+    key = np.round(key / max(float(np.abs(key).max()), 1e-300), 9)
+    table = np.column_stack([key, prior])
+    _, group, sizes = np.unique(table, axis=0, return_inverse=True, return_counts=True)
+    return np.asarray(sizes[group.ravel()] > 1)
+
+
+def _shares(precision: Array, shift: Array) -> Array:
+    """The means of Gaussians over indicators, as probabilities."""
+    mean = np.linalg.solve(precision, shift[:, :, None])[:, :, 0]
+    p = np.maximum(np.column_stack([1.0 - mean.sum(axis=1), mean]), 0.0)
+    return np.asarray(p / p.sum(axis=1, keepdims=True))
+
+
+def flip_check(measurement: Measurement, posterior: Posterior, prior: Array) -> Posterior:
+    """The posterior, no record surer than the likelihood of the next best answer allows.
+
+    With all other records as decided, the likelihood ratio of every other candidate of a record,
+    and of two records changed together (a swap is the usual mistake), follows exactly. If another
+    answer is the likelier one, the answer is flagged as not unique. Asked only of answers in which
+    nearly every record is decided. Cost O(n^2 r) for n = m (K - 1) up to 3,000, O(n r) beyond.
+    """
+    p = posterior.probabilities
+    answer, rows = p.argmax(axis=1), np.arange(len(p))
+    fixed = p.max(axis=1) > DECIDED
+    record, other = np.nonzero((np.arange(p.shape[1]) != answer[:, None]) & (prior > 0))
+    asked = fixed[record]
+    record, other = record[asked], other[asked]
+    if fixed.mean() < NEARLY_ALL or not len(record):
+        return posterior
+    expected = np.where(fixed[:, None], np.eye(p.shape[1])[answer], p)
+    miss = measurement.total - np.tensordot(expected, measurement.features, 2)
+    change = measurement.features[record, other] - measurement.features[record, answer[record]]
+    gain = change @ miss - 0.5 * np.einsum("ij,ij->i", change, change)
+    gain += np.log(prior[record, other]) - np.log(prior[record, answer[record]])
+    pick = np.argsort(-gain, kind="stable")[:MOST_PAIRS]
+    pairs = gain[pick][:, None] + gain[pick] - change[pick] @ change[pick].T
+    pairs[record[pick][:, None] == record[pick]] = -np.inf
+    gain[pick] = np.maximum(gain[pick], pairs.max(axis=1))
+    doubts = np.zeros_like(p)
+    doubts[record, other] = special.expit(gain)
+    doubt = doubts.sum(axis=1)
+    raised = fixed & (doubt > 1 - p.max(axis=1))
+    if not raised.any():
+        return posterior
+    checked = doubts * (np.minimum(doubt, 0.5) / np.maximum(doubt, 1e-300))[:, None]
+    checked[rows, answer] = 1 - np.minimum(doubt, 0.5)
+    unique = float(doubts[raised].max()) < LIKELIER
+    return replace(
+        posterior,
+        probabilities=np.where(raised[:, None], checked, p),
+        flag=posterior.flag or ("" if unique else NOT_UNIQUE),
+    )
+
+
+def answer_bits(prior: Array) -> float:
+    """Log2 of how many answers the prior allows."""
+    return float(np.log2((prior > 0).sum(axis=1)).sum())
+
+
+def enumeration(measurement: Measurement, prior: Any = None) -> Posterior:
+    """The exact posterior marginals, for at most 2^22 allowed answers (FixData above).
+
+    ``chi2_per_equation`` is that of the best answer, and ``converged`` says whether it explains
+    the total: if not, the total belongs to other records or the noise is understated, and the
+    probabilities mean little.
+    """
+    p0 = check_prior(prior, measurement.records, measurement.candidates)
+    if answer_bits(p0) > MOST_BITS + 1e-9:
+        raise FixData(
+            f"2^{answer_bits(p0):.1f} possible answers; at most 2^{MOST_BITS:.0f} are listed: "
+            "use decode instead"
+        )
+    log_prior = np.log(np.where(p0 > 0, p0, 1.0))
+    # Halve by number of answers, not of records: masked candidates cost nothing.
+    sizes = np.log((p0 > 0).sum(axis=1))
+    half = int(np.searchsorted(np.cumsum(sizes), sizes.sum() / 2, side="left")) + 1
+    first, second = np.arange(min(half, len(p0))), np.arange(min(half, len(p0)), len(p0))
+    left, left_sum, left_log = _list(measurement.features, p0 > 0, log_prior, first)
+    right, right_sum, right_log = _list(measurement.features, p0 > 0, log_prior, second)
+    missing = measurement.total - left_sum
+    log_weight = missing @ right_sum.T
+    log_weight -= 0.5 * np.einsum("ij,ij->i", missing, missing)[:, None]
+    log_weight -= 0.5 * np.einsum("ij,ij->i", right_sum, right_sum)
+    log_weight += left_log[:, None] + right_log
+    best = divmod(int(log_weight.argmax()), log_weight.shape[1])
+    weight = np.exp(log_weight - log_weight[best])
+    probabilities = np.zeros_like(p0)
+    for records, listed, mass in (
+        (first, left, weight.sum(axis=1)),
+        (second, right, weight.sum(axis=0)),
+    ):
+        for column, record in enumerate(records):
+            probabilities[record] = np.bincount(
+                listed[:, column], weights=mass, minlength=measurement.candidates
+            )
+    probabilities /= probabilities.sum(axis=1, keepdims=True)
+    miss = missing[best[0]] - right_sum[best[1]]
+    chi2, rank = float(miss @ miss), measurement.rank
+    return Posterior(
+        probabilities,
+        chi2 / rank if rank else 0.0,
+        rank,
+        count_unknowns(p0),
+        1,
+        fits(chi2, rank),
+        "enumeration",
+    )
+
+
+def _list(
+    features: Array, allowed: NDArray[np.bool_], log_prior: Array, records: NDArray[np.intp]
+) -> tuple[NDArray[np.intp], Array, Array]:
+    """All answers of some records (answers, records), their sums and their log prior."""
+    listed = np.zeros((1, 0), dtype=np.intp)
+    sums, logs = np.zeros((1, features.shape[2])), np.zeros(1)
+    for record in records:
+        values = np.flatnonzero(allowed[record])
+        column = np.tile(values, len(listed))[:, None]
+        listed = np.concatenate([np.repeat(listed, len(values), axis=0), column], axis=1)
+        sums = np.repeat(sums, len(values), axis=0) + features[record, column[:, 0]]
+        logs = np.repeat(logs, len(values)) + log_prior[record, column[:, 0]]
+    return listed, sums, logs

@@ -1,0 +1,387 @@
+"""One posterior for every measurement: exact where it can be, calibrated where it cannot."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import linalg
+
+from overheard.decoding import posterior as module
+from overheard.decoding.max_entropy import Posterior, fits, max_entropy
+from overheard.decoding.measurement import Measurement, from_rows
+from overheard.decoding.posterior import (
+    NOISY,
+    NOT_UNIQUE,
+    POOR_FIT,
+    EPOptions,
+    answer_bits,
+    believable,
+    confirmed,
+    decode,
+    enumeration,
+    flip_check,
+    sweeps_of,
+)
+from overheard.errors import FixData
+
+
+def swept(measurement, prior, points=None, options=None):
+    """Expectation propagation alone, for problems that would be enumerated."""
+    return sweeps_of(measurement, prior, points, options or EPOptions())
+
+
+@pytest.mark.parametrize(("m", "k", "rows"), [(40, 2, 60), (15, 4, 60), (1, 3, 5)])
+@pytest.mark.parametrize("noise", [0.0, 1e-3])
+def test_exact_when_equations_reach_unknowns(simulate, m, k, rows, noise):
+    problem = simulate(1, m, k, rows, noise)
+    posterior = decode(from_rows(*problem[:2], noise))
+    np.testing.assert_array_equal(posterior.guess, problem.secret)
+    assert posterior.method in ("linear_solve", "enumeration")
+    assert not posterior.flag
+
+
+@pytest.mark.parametrize(("m", "k", "rows"), [(150, 2, 110), (200, 2, 150), (60, 3, 100)])
+def test_every_record_below_full_rank(simulate, m, k, rows):
+    """Fewer precise equations than unknowns: annealing and conditioning determine every record."""
+    problem = simulate(2, m, k, rows, 1e-3)
+    posterior = decode(from_rows(*problem[:2], 1e-3))
+    assert posterior.method == "expectation_propagation"
+    np.testing.assert_array_equal(posterior.guess, problem.secret)
+    assert posterior.chi2_per_equation < 2
+
+
+def test_three_columns_at_once_by_a_fifth_of_the_equations():
+    """Eight combinations a record that share main effects: 190 equations for 1,050 unknowns."""
+    rng, people, rows = np.random.default_rng(2), 150, 190
+    bits = np.array([[k >> 2 & 1, k >> 1 & 1, k & 1] for k in range(8)], dtype=float)
+    shares = np.prod(np.where(bits == 1, [0.5, 0.2, 0.2], [0.5, 0.8, 0.8]), axis=1)
+    main = rng.normal(size=(people, 3, rows))
+    features = np.einsum("kc,ncr->nkr", bits, main) + 0.3 * rng.normal(size=(people, 8, rows))
+    secret = rng.choice(8, people, p=shares)
+    total = features[np.arange(people), secret].sum(axis=0) + 1e-3 * rng.normal(size=rows)
+    posterior = decode(from_rows(features, total, 1e-3), shares)
+    np.testing.assert_array_equal(posterior.guess, secret)
+
+
+def test_maximum_entropy_answers_where_nothing_fits_or_the_budget_is_too_small(simulate):
+    problem = simulate(3, 60, 2, 40, 1e-2)
+    posterior = decode(from_rows(problem.features, problem.total + 40.0, 1e-2))
+    assert posterior.flag == POOR_FIT
+    short = simulate(4, 60, 2, 30, 0.1)
+    measurement = from_rows(*short[:2], 0.1)
+    cheap = decode(measurement, options=EPOptions(budget=1.0))
+    assert cheap.method == "max_entropy"
+    np.testing.assert_allclose(cheap.probabilities, max_entropy(measurement).probabilities)
+
+
+def test_sweeps_that_never_rest_give_way_to_maximum_entropy(simulate, monkeypatch):
+    problem = simulate(1, 40, 2, 4, 0.5)
+
+    def broken(*_):
+        raise linalg.LinAlgError("not positive definite")
+
+    monkeypatch.setattr(module, "cavities", broken)
+    assert decode(from_rows(*problem[:2], 0.5)).method == "max_entropy"
+
+
+def test_the_prior_where_nothing_was_measured():
+    for measurement in (
+        from_rows(np.ones((3, 2, 3)), np.full(3, 3.0), 0.1),
+        Measurement(np.zeros((3, 2, 0)), np.zeros(0)),
+    ):
+        posterior = decode(measurement, [0.9, 0.1])
+        assert posterior.method == "prior"
+        np.testing.assert_allclose(posterior.probabilities, [[0.9, 0.1]] * 3)
+
+
+@pytest.mark.parametrize(("m", "k"), [(1, 2), (2, 5), (9, 2), (6, 3)])
+@pytest.mark.parametrize("noise", [0.01, 0.5, 5.0])
+def test_enumeration_agrees_with_the_naive_list(simulate, enumerate_posterior, m, k, noise):
+    problem = simulate(1, m, k, 4, noise)
+    prior = np.random.default_rng(2).dirichlet(np.ones(k), size=m)
+    prior[0] = np.eye(k)[problem.secret[0]]  # excludes all but one
+    exact = enumerate_posterior(*problem[:2], noise, prior)
+    got = enumeration(from_rows(*problem[:2], noise, floor=1e-9), prior)
+    np.testing.assert_allclose(got.probabilities, exact.marginals, atol=1e-6)
+    assert got.converged
+
+
+def test_enumeration_knows_its_limits(simulate):
+    twenty = simulate(4, 20, 2, 6, 1e-4)
+    got = decode(from_rows(*twenty[:2], 1e-4))
+    np.testing.assert_array_equal(got.guess, twenty.secret)  # 20 unknowns from 6 equations
+    elsewhere = simulate(3, 8, 2, 20, 0.01)
+    got = enumeration(from_rows(elsewhere.features, elsewhere.total + 9.0, 0.01))
+    assert not got.converged
+    with pytest.raises(FixData, match="decode"):
+        enumeration(from_rows(*simulate(5, 30, 2, 6, 0.1)[:2], 0.1))
+    assert answer_bits(np.full((2000, 2), 0.5)) == 2000
+
+
+@pytest.mark.parametrize(("m", "k", "rows"), [(10, 2, 4), (6, 3, 4)])
+@pytest.mark.parametrize("noise", [3.0, 1.0])
+def test_sweeps_are_close_to_the_exact_posterior(simulate, enumerate_posterior, m, k, rows, noise):
+    rng = np.random.default_rng(0)
+    ours, naive = [], []
+    for seed in range(12):
+        prior = rng.dirichlet(np.ones(k) * 2, size=m)
+        problem = simulate(seed, m, k, rows, noise, prior)
+        exact = enumerate_posterior(*problem[:2], noise, prior).marginals
+        measurement = from_rows(*problem[:2], noise)
+        found = swept(measurement, prior)
+        assert found.settled
+        ours.append(np.abs(found.probabilities - exact).mean())
+        naive.append(np.abs(max_entropy(measurement, prior).probabilities - exact).mean())
+    assert np.mean(ours) < 0.03
+    assert np.mean(ours) < np.mean(naive)
+
+
+def test_candidates_at_points_of_few_dimensions(enumerate_posterior):
+    """Absent, or present with one of three weights: one unknown number a record."""
+    points, prior = np.array([[0.0], [0.5], [1.0], [1.5]]), np.tile([0.4, 0.2, 0.2, 0.2], (5, 1))
+    gaps = []
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        features = points @ rng.normal(size=(5, 1, 12))
+        chosen = rng.choice(4, size=5, p=prior[0])
+        total = features[np.arange(5), chosen].sum(axis=0) + 0.3 * rng.normal(size=12)
+        exact = enumerate_posterior(features, total, 0.3, prior).marginals
+        found = swept(from_rows(features, total, 0.3), prior, points, NOISY)
+        gaps.append(np.abs(found.probabilities - exact).max())
+    assert np.median(gaps) < 0.1
+
+
+@pytest.mark.parametrize("rows", [10, 40, 90, 150])
+@pytest.mark.parametrize("noise", [1e-2, 1.0, 6.0])
+def test_calibrated_at_every_rank_and_noise(simulate, calibration_error, rows, noise):
+    prior = np.array([0.6, 0.4])
+    p, s = [], []
+    for seed in range(8):
+        problem = simulate(seed, 150, 2, rows, noise, prior)
+        p.append(decode(from_rows(*problem[:2], noise), prior).probabilities)
+        s.append(problem.secret)
+    assert calibration_error(np.concatenate(p), np.concatenate(s)) <= 0.05
+
+
+@pytest.mark.parametrize("noise", [0.3, 2.0, 10.0])
+def test_not_less_accurate_than_maximum_entropy(simulate, noise):
+    prior = np.array([0.7, 0.3])
+    p, q, s = [], [], []
+    for seed in range(15):
+        problem = simulate(seed, 150, 2, 60, noise, prior)
+        measurement = from_rows(*problem[:2], noise)
+        p.append(decode(measurement, prior).guess)
+        q.append(max_entropy(measurement, prior).guess)
+        s.append(problem.secret)
+    p, q, s = np.concatenate(p), np.concatenate(q), np.concatenate(s)
+    assert np.mean(p == s) >= np.mean(q == s) - 0.003
+
+
+def test_understated_noise_is_noticed_and_the_answer_stays_calibrated(simulate, calibration_error):
+    """Ten times more noise than stated: rows outside the features' span tell."""
+    p, s = [], []
+    for seed in range(8):
+        problem = simulate(seed, 40, 2, 400, 5.0)
+        measurement = from_rows(problem.features, problem.total, 0.5)
+        assert measurement.misfit == pytest.approx(100.0, rel=0.4)
+        assert believable(measurement).misfit == pytest.approx(1.0)
+        p.append(decode(measurement).probabilities)
+        s.append(problem.secret)
+    assert calibration_error(np.concatenate(p), np.concatenate(s)) <= 0.05
+    right = from_rows(*simulate(5, 40, 2, 400, 0.5)[:2], 0.5)
+    assert believable(right) is right
+
+
+def test_understated_noise_without_spare_rows_is_raised(simulate):
+    """The settled answer leaves more than the noise: its variance is raised, the answer stands."""
+    right, sure = [], []
+    for seed in range(10):
+        problem = simulate(seed, 30, 2, 200, 3.0)
+        whole = from_rows(problem.features, problem.total, 1.0)
+        found = decode(replace(whole, spare_rows=0, spare_chi2=0.0), options=NOISY)
+        assert found.method == "expectation_propagation"
+        right.append((found.guess == problem.secret).mean())
+        sure.append(found.confidence.mean())
+    assert np.mean(sure) == pytest.approx(np.mean(right), abs=0.05)
+
+
+def test_confirmation_opens_a_swapped_pair(simulate):
+    problem = simulate(7, 30, 2, 40, 1e-3)
+    features = problem.features.copy()
+    features[1] = features[0] + 0.01 * features[1]  # alike, yet not the same
+    secret = problem.secret.copy()
+    secret[:2] = 0, 1
+    total = features[np.arange(30), secret].sum(axis=0)
+    measurement = from_rows(features, total, 1e-3)
+    swapped = secret.copy()
+    swapped[:2] = 1, 0
+    known = np.ones(30, dtype=bool)
+    for still_open in (0, 6):  # only what open records cannot move is looked at
+        known[30 - still_open :] = False
+        got = confirmed(measurement, known, swapped)
+        assert not got[:2].any()
+        assert not got[~known].any()
+        assert got.sum() >= 30 - still_open - 6
+
+
+@pytest.mark.parametrize("wrong", [1, 3, 6])
+def test_confirmation_opens_records_until_the_others_are_right(simulate, wrong):
+    problem = simulate(13, 30, 3, 80, 1e-3)
+    answer = problem.secret.copy()
+    answer[:wrong] = (answer[:wrong] + 1) % 3
+    got = confirmed(from_rows(*problem[:2], 1e-3), np.ones(30, dtype=bool), answer)
+    assert got.any()
+    np.testing.assert_array_equal(answer[got], problem.secret[got])
+    elsewhere = from_rows(problem.features, problem.total + 3.0, 1e-3)
+    assert not confirmed(elsewhere, np.ones(30, dtype=bool), problem.secret).any()
+
+
+def test_excluded_candidates_stay_excluded(simulate):
+    problem = simulate(10, 40, 3, 10, 0.5)
+    prior = np.full((40, 3), 1 / 3)
+    prior[0] = np.eye(3)[problem.secret[0]]
+    prior[1, (problem.secret[1] + 1) % 3] = 0.0
+    prior[1] /= prior[1].sum()
+    posterior = decode(from_rows(*problem[:2], 0.5), prior)
+    np.testing.assert_array_equal(posterior.probabilities[0], prior[0])
+    assert posterior.probabilities[1, (problem.secret[1] + 1) % 3] == 0.0
+    known = decode(from_rows(*problem[:2], 0.5), np.eye(3)[problem.secret])
+    np.testing.assert_array_equal(known.guess, problem.secret)
+    half = np.full((40, 3), 1 / 3)
+    half[:35] = np.eye(3)[problem.secret[:35]]
+    assert decode(from_rows(*problem[:2], 0.5), half).unknowns == 10
+
+
+def test_absent_is_a_candidate():
+    """A pool of which half took part: membership and attribute at once."""
+    rng = np.random.default_rng(6)
+    features = np.concatenate([np.zeros((60, 1, 150)), rng.normal(size=(60, 2, 150))], axis=1)
+    secret = rng.choice(3, size=60, p=[0.5, 0.25, 0.25])
+    total = features[np.arange(60), secret].sum(axis=0) + 1e-3 * rng.normal(size=150)
+    posterior = decode(from_rows(features, total, 1e-3), [0.5, 0.25, 0.25])
+    np.testing.assert_array_equal(posterior.guess, secret)
+
+
+def test_indistinguishable_records_stay_undecided(simulate):
+    problem = simulate(11, 40, 2, 60, 1e-3)
+    features = problem.features.copy()
+    features[1] = features[0]
+    secret = problem.secret.copy()
+    secret[:2] = 0, 1
+    total = features[np.arange(40), secret].sum(axis=0)
+    posterior = decode(from_rows(features, total, 1e-3))
+    np.testing.assert_allclose(posterior.probabilities[:2], 0.5, atol=0.05)
+    np.testing.assert_array_equal(posterior.guess[2:], secret[2:])
+
+
+def measured(records=60, rows=90, noise=0.05, seed=0):
+    rng = np.random.default_rng(seed)
+    features = rng.normal(size=(records, 2, rows))
+    truth = rng.integers(2, size=records)
+    total = features[np.arange(records), truth].sum(axis=0) + noise * rng.normal(size=rows)
+    return from_rows(features, total, noise), truth, features
+
+
+def certain(answer, measurement: Measurement):
+    p = np.where(np.eye(2, dtype=bool)[answer], 1 - 1e-9, 1e-9)
+    chi2 = measurement.chi2_per_equation(p)
+    return Posterior(p, chi2, measurement.rank, len(p), 1, True, "expectation_propagation")
+
+
+def flipped(measurement, answer):
+    prior = np.full((measurement.records, 2), 0.5)
+    return flip_check(measurement, certain(answer, measurement), prior)
+
+
+def test_the_flip_check_finds_a_wrong_certain_record():
+    measurement, truth, _ = measured()
+    right = flipped(measurement, truth)
+    assert not right.flag
+    assert right.confidence.min() > 1 - 1e-6
+    wrong = truth.copy()
+    wrong[3] = 1 - wrong[3]
+    answer = flipped(measurement, wrong)
+    assert answer.flag == NOT_UNIQUE
+    assert answer.confidence[3] <= 0.5 + 1e-9
+
+
+def test_the_flip_check_finds_two_similar_records_swapped():
+    """Neither change alone explains the total better; both together do not worsen it."""
+    rng = np.random.default_rng(4)
+    features = rng.normal(size=(50, 2, 80))
+    features[1] = features[0] + 1e-3 * rng.normal(size=(2, 80))
+    truth = rng.integers(2, size=50)
+    truth[:2] = (0, 1)
+    total = features[np.arange(50), truth].sum(axis=0) + 0.05 * rng.normal(size=80)
+    measurement = from_rows(features, total, 0.05)
+    swapped = truth.copy()
+    swapped[:2] = (1, 0)
+    for given_answer in (truth, swapped):
+        answer = flipped(measurement, given_answer)
+        assert answer.confidence[:2].max() < 0.99
+        assert answer.confidence[2:].min() > 0.99
+
+
+def test_the_flip_check_of_many_records_looks_at_the_most_suspect(monkeypatch):
+    measurement, truth, _ = measured()
+    wrong = truth.copy()
+    wrong[3] = 1 - wrong[3]
+    monkeypatch.setattr(module, "MOST_PAIRS", 4)
+    assert flipped(measurement, wrong).flag == NOT_UNIQUE
+
+
+def test_other_peoples_records_are_flagged():
+    measurement, _, features = measured(records=30, rows=200, noise=1e-6)
+    rng = np.random.default_rng(9)
+    strange = from_rows(rng.normal(size=features.shape), 10 * rng.normal(size=200), 1e-6)
+    assert not decode(measurement).flag
+    found = decode(strange)
+    assert found.flag == POOR_FIT or found.confidence.mean() < 0.99
+
+
+def test_fit_accepts_noise_and_refuses_errors():
+    rng = np.random.default_rng(6)
+    assert all(fits(float(rng.chisquare(n)), n) for n in (1, 2, 10, 500) for _ in range(200))
+    assert fits(0.0, 0)
+    assert not fits(100.0, 2)
+
+
+def test_same_input_same_bits(simulate):
+    problem = simulate(7, 80, 2, 50, 0.1)
+    first = decode(from_rows(*problem[:2], 0.1)).probabilities
+    np.testing.assert_array_equal(first, decode(from_rows(*problem[:2], 0.1)).probabilities)
+
+
+def test_bad_prior_is_refused(simulate):
+    with pytest.raises(FixData, match="sum"):
+        decode(from_rows(*simulate(0, 3, 2, 4, 0.1)[:2], 0.1), [0.5, 0.4])
+
+
+@settings(max_examples=15)
+@given(
+    seed=st.integers(0, 2**31),
+    m=st.integers(2, 10),
+    k=st.integers(2, 3),
+    rows=st.integers(1, 8),
+)
+def test_invariances(seed, m, k, rows):
+    """Order of records, a shift per record, a rotation of the rows."""
+    rng = np.random.default_rng(seed)
+    features = rng.normal(size=(m, k, rows))
+    secret = rng.integers(0, k, m)
+    total = features[np.arange(m), secret].sum(axis=0) + rng.normal(size=rows)
+    prior = rng.dirichlet(np.ones(k) * 3, size=m)
+    base = swept(from_rows(features, total, 1.0), prior).probabilities
+    order = rng.permutation(m)
+    got = swept(from_rows(features[order], total, 1.0), prior[order])
+    np.testing.assert_allclose(got.probabilities, base[order], atol=1e-5)
+    shift = rng.normal(size=(m, 1, rows))
+    moved = from_rows(features + shift, total + shift.sum(axis=(0, 1)), 1.0)
+    np.testing.assert_allclose(swept(moved, prior).probabilities, base, atol=1e-5)
+    q, _ = np.linalg.qr(rng.normal(size=(rows, rows)))
+    got = swept(from_rows(features @ q, total @ q, 1.0), prior)
+    np.testing.assert_allclose(got.probabilities, base, atol=1e-5)
