@@ -41,17 +41,13 @@ RULES: dict[str, frozenset[str]] = {
     "transcript": BASE
     | {"programs.program", "programs.recipe", "programs.records", "programs.orders"}
     | {"questions.question"},
-    # strangers' attacks, in a process of their own: it knows views and guesses, and no attack
-    "isolation": BASE | {"programs.recipe", "programs.records", "transcript"},
     # the types of questions and metrics, and how their files are found: asked by everybody
     "questions.question": frozenset({"errors"}),
     # a question's own file knows how it is scored and what it is called; nobody imports it
     "questions": BASE | {"programs", "transcript", "evaluation", "report", "questions.question"},
     "federation": BASE | {"programs", "transcript", "data"},
     "attacks": BASE | {"programs", "transcript", "decoding"},
-    "evaluation": BASE
-    | {"programs", "transcript", "decoding", "attacks", "isolation"}
-    | {"questions.question"},
+    "evaluation": BASE | {"programs", "transcript", "decoding", "attacks"} | {"questions.question"},
     "report": frozenset({"errors", "files", "foreign", "plot", "evaluation.record"})
     | {"evaluation.suspected", "evaluation.decision", "questions.question"},
     # a client's own rehearsal: it trains, attacks itself and scores the guess

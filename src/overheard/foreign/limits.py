@@ -54,9 +54,6 @@ LIMITS: Mapping[str, Limit] = {
     "domain_values": Limit(1000, "values", "values that an attribute under audit may take"),
     "candidate_bytes": Limit(1 << 31, "bytes", "every record with every value of an attribute"),
     "outcomes": Limit(100_000, "outcomes", "secrets times clients times attacks of one audit"),
-    "attack_seconds": Limit(3600, "seconds", "an isolated attack on one client"),
-    "attack_bytes": Limit(1 << 34, "bytes", "the memory of an isolated attack"),
-    "answer_bytes": Limit(1 << 28, "bytes", "the guess of an isolated attack"),
     "cells": Limit(100_000, "cells", "cells of a sweep"),
 }
 

@@ -66,13 +66,6 @@ class LocalTraining(Knowledge):
         recipes = [recipe.of(held.client) for recipe in recipes_of(held.recording)]
         return cls(recipes[0], tuple(recipes[1:])) if recipes else None
 
-    def packed(self) -> Mapping[str, Any]:
-        return {"recipe": self.recipe.model_dump(mode="json")}
-
-    @classmethod
-    def unpacked(cls, parts: Mapping[str, Any]) -> Self:
-        return cls(Recipe.model_validate(parts["recipe"]))
-
 
 @kind
 @dataclass(frozen=True)
