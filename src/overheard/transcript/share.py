@@ -1,9 +1,9 @@
 """What may be handed on of a recording: one target's view under one threat model, and no more.
 
 A recording as it is made is not for strangers, not even without ``truth/``: the public records of
-each target hold the secrets of the others, and an old header holds the seed that draws the noise
-again. Here everything is left out that is not named: the messages that the threat model hears, the
-kinds of knowledge that it grants for this target, and of the header the names of clients and data.
+each target hold the secrets of the others. Here everything is left out that is not named: the
+messages that the threat model hears, the kinds of knowledge that it grants for this target, and of
+the header the names of clients and data.
 
 What the messages themselves give away stays in them; that is what an audit measures.
 """
