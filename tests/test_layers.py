@@ -29,7 +29,7 @@ RULES: dict[str, frozenset[str]] = {
     "origin": frozenset(),  # which commit this is, for files of results
     "randomness": frozenset({"errors"}),
     "working": frozenset(),  # how far a long computation is
-    "workers": frozenset({"errors", "foreign"}),  # processes for sweeps and audits of many
+    "workers": frozenset({"errors"}),  # processes for sweeps and audits of many
     "plot": frozenset({"foreign"}),  # whoever draws: the report, sweeps, and what is outside
     # what a client does; a network is computed by the kernel of its architecture; what a program
     # releases is a measurement of its records

@@ -44,7 +44,6 @@ LIMITS: Mapping[str, Limit] = {
     "rows": Limit(10_000_000, "rows", "rows of a table"),
     "columns": Limit(10_000, "columns", "columns of a table"),
     "table_bytes": Limit(1 << 30, "bytes", "a table as it lies in memory"),
-    "table_seconds": Limit(60, "seconds", "the process that reads a Parquet table"),
     "text_bytes": Limit(1 << 28, "bytes", "a text table: CSV and the like, unpacked"),
     "archive_bytes": Limit(1 << 30, "bytes", "a downloaded package"),
     "unpacked_bytes": Limit(1 << 32, "bytes", "what is unpacked of an archive to reach a member"),
