@@ -16,6 +16,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from overheard.errors import AttackFailed, ChooseAnotherAttack, DeclareKnowledge, GrantKnowledge
+from overheard.questions.question import question_named
 from overheard.randomness import stream
 from overheard.transcript.guess import AttributeValues, mixed
 from overheard.transcript.knowledge import (
@@ -97,8 +98,8 @@ def launch(attack: Attack, view: View, seed: int) -> Any:
     """Run an attack on exactly the knowledge it declares.
 
     Missing knowledge fails before any work, and the error says what is missing, what is there
-    and which threat model would grant it. `AttackFailed`: what it returns is no answer to what was
-    asked.
+    and which threat model would grant it. `AttackFailed`: what it returns is no answer to its
+    question.
     """
     _as_described(attack, view)
     missing = attack.needs - view.kinds
@@ -130,12 +131,12 @@ def launch(attack: Attack, view: View, seed: int) -> Any:
 
 
 def _answer(attack: Attack, guess: Any, view: View) -> Any:
-    """The guess, if it answers what was asked, with a row for each record."""
-    asked = view.target.asked
-    if not isinstance(guess, asked.answers):
+    """The guess, if it answers the attack's question, with a row for each record."""
+    answers = question_named(attack.question).answers
+    if not isinstance(guess, answers):
         raise AttackFailed(
-            f"attack {attack.name!r} answers {asked.name!r} with {type(guess).__name__}, not with "
-            f"{' or '.join(kind.__name__ for kind in asked.answers)}"
+            f"attack {attack.name!r} answers {attack.question!r} with {type(guess).__name__}, not "
+            f"with {' or '.join(kind.__name__ for kind in answers)}"
         )
     if isinstance(guess, AttributeValues) and PublicRecords in view.kinds:
         records, answered = len(view.know(PublicRecords).records), len(guess.probabilities)
