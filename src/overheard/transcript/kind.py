@@ -88,6 +88,8 @@ class Knowledge:
     """Whether there is a piece for each client, of which an adversary gets its client's."""
     of_strangers: ClassVar[bool] = False
     """Whether it is about people whom no target asks about, so that nothing in it is a secret."""
+    by_place: ClassVar[bool] = False
+    """Whether it speaks of a client's records by their place in its table."""
 
     @classmethod
     def disclosed(cls, world: Disclosure) -> Piece | None:
