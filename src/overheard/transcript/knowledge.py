@@ -175,11 +175,6 @@ class AttributeDomain(Knowledge):
         table = joined(records, attribute(*self.columns))
         return positions(table[self.column], self.values)
 
-    def content(self) -> Any:
-        """Of one column without what only several have: older readers read on."""
-        several = () if self.parts else ("parts", "combinations")
-        return {k: v for k, v in super().content().items() if k not in several}
-
     def __post_init__(self) -> None:
         widths = {len(row) for row in self.combinations}
         if (self.parts or widths) and (
