@@ -78,7 +78,7 @@ QUICK := $(QUICK_DECODING) $(addprefix tests/, \
 	$(addprefix evaluation/test_,baselines.py bounds.py evidence.py hits.py intervals.py resume.py \
 	metrics.py paired.py promised.py replay.py scoring.py) \
 	federation/test_config.py federation/test_plan.py foreign guard/test_limits.py \
-	guard/test_updates.py identify/test_search.py isolation programs questions report/test_charts.py report/test_verdict.py \
+	guard/test_updates.py identify/test_search.py programs questions report/test_charts.py report/test_verdict.py \
 	report/test_words.py papers/test_harness.py sweep/test_grid.py \
 	$(addprefix transcript/test_,store.py messages.py ledger.py observe.py sums.py share.py))
 quick: export OPENBLAS_NUM_THREADS := 1

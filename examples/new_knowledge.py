@@ -2,7 +2,7 @@
 
 Many clients publish sums about themselves: "41% of our patients are women". Here that is a kind of
 knowledge: `ColumnMean`. The simulator writes it down for every client, a recording carries it, a
-threat model grants it, an isolated attack receives it; nothing else has to be told of it.
+threat model grants it; nothing else has to be told of it.
 
     python examples/new_knowledge.py
 """

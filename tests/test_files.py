@@ -95,34 +95,44 @@ def test_a_name_taken_meanwhile_is_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cannot_link", [True, False])
-def test_a_file_system_without_such_renames_links_or_locks_will_do(
+def test_a_file_system_without_links_or_locks_will_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cannot_link: bool
 ) -> None:
     def cannot(*args: Any) -> None:
         raise OSError(errno.ENOTSUP, "not supported")
 
-    monkeypatch.setattr(files, "_rename_new", cannot)
+    def pieces() -> Iterator[bytes]:
+        yield b"another"
+        (tmp_path / "file").write_bytes(b"theirs")
+
     monkeypatch.setattr(fcntl, "flock", cannot)
     if cannot_link:
         monkeypatch.setattr("os.link", cannot)
     write_durably(tmp_path / "file", [b"whole"])
     assert (tmp_path / "file").read_bytes() == b"whole"
+    (tmp_path / "file").unlink()
+    with pytest.raises(ChooseAnotherOutput, match="exists already"):
+        write_durably(tmp_path / "file", pieces())
+    assert (tmp_path / "file").read_bytes() == b"theirs"
     assert [p.name for p in tmp_path.iterdir()] == ["file"]
-    monkeypatch.setattr("os.path.lexists", lambda _: False)
-    if not cannot_link:
-        with pytest.raises(ChooseAnotherOutput, match="exists already"):
-            write_durably(tmp_path / "file", [b"another"])
-        assert (tmp_path / "file").read_bytes() == b"whole"
 
 
-def test_a_finished_file_gets_its_name_in_one_step(
+def test_killed_between_two_steps_a_writer_leaves_a_whole_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Killed at any call, a writer leaves the file or its beginning, never both."""
-    monkeypatch.setattr("os.link", None)
-    monkeypatch.setattr("os.rename", None)
-    write_durably(tmp_path / "file", [b"whole"])
+    """And its temporary name, of which who comes next rids itself without a look into it."""
+    monkeypatch.setattr(Path, "unlink", lambda *args, **how: os._exit(9))
+    if not (child := os.fork()):
+        write_durably(tmp_path / "file", [b"whole"])
+    os.waitpid(child, 0)
+    monkeypatch.undo()
+    assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == {
+        "file": b"whole",
+        "file.part": b"whole",
+    }
+    replace_durably(tmp_path / "file", b"new")
     assert [p.name for p in tmp_path.iterdir()] == ["file"]
+    assert (tmp_path / "file").read_bytes() == b"new"
 
 
 def test_an_error_of_the_disk_names_the_file(
@@ -167,13 +177,13 @@ def test_who_waited_at_a_folder_that_was_taken_away_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first writer ends, and removes the folder, between our opening the lock and taking it."""
-    real = files._lock
+    real = fcntl.flock
 
-    def late(handle: int) -> bool:
+    def late(handle: int, how: int) -> None:
         (tmp_path / files.LOCK).unlink()
-        return real(handle)
+        real(handle, how)
 
-    monkeypatch.setattr(files, "_lock", late)
+    monkeypatch.setattr(fcntl, "flock", late)
     with (
         pytest.raises(ChooseAnotherOutput, match="is writing there"),
         sole_writer(tmp_path, "another audit"),

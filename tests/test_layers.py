@@ -28,7 +28,7 @@ RULES: dict[str, frozenset[str]] = {
     "foreign": frozenset({"errors"}),  # how strangers' files are opened
     "origin": frozenset(),  # which commit this is, for files of results
     "randomness": frozenset({"errors"}),
-    "workers": frozenset({"errors", "foreign"}),  # processes for sweeps and audits of many
+    "workers": frozenset({"errors"}),  # processes for sweeps and audits of many
     "plot": frozenset({"foreign"}),  # whoever draws: the report, sweeps, and what is outside
     # what a client does; a network is computed by the kernel of its architecture; what a program
     # releases is a measurement of its records
@@ -40,17 +40,13 @@ RULES: dict[str, frozenset[str]] = {
     "transcript": BASE
     | {"programs.program", "programs.recipe", "programs.records", "programs.orders"}
     | {"questions.question"},
-    # strangers' attacks, in a process of their own: it knows views and guesses, and no attack
-    "isolation": BASE | {"programs.recipe", "programs.records", "transcript"},
     # the types of questions and metrics, and how their files are found: asked by everybody
     "questions.question": frozenset({"errors"}),
     # a question's own file knows how it is scored and what it is called; nobody imports it
     "questions": BASE | {"programs", "transcript", "evaluation", "report", "questions.question"},
     "federation": BASE | {"programs", "transcript", "data"},
     "attacks": BASE | {"programs", "transcript", "decoding"},
-    "evaluation": BASE
-    | {"programs", "transcript", "decoding", "attacks", "isolation"}
-    | {"questions.question"},
+    "evaluation": BASE | {"programs", "transcript", "decoding", "attacks"} | {"questions.question"},
     "report": frozenset({"errors", "files", "foreign", "plot", "evaluation.record"})
     | {"evaluation.suspected", "evaluation.decision", "questions.question"},
     # a client's own rehearsal: it trains, attacks itself and scores the guess

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from overheard.federation.recorders.live import Recorder
     from overheard.federation.simulate import simulate
     from overheard.guard.preflight import preflight, preflight_updates
-    from overheard.isolation.launch import launch_isolated
     from overheard.report.html import write_report
     from overheard.transcript.observe import observe
     from overheard.transcript.share import share
@@ -43,7 +42,6 @@ _HOMES = {
     "attack_named": "attacks",
     "audit": "evaluation.complete",
     "launch": "transcript.view",
-    "launch_isolated": "isolation.launch",
     "observe": "transcript.observe",
     "parse_config": "federation.config",
     "plan": "federation.plan",
@@ -61,9 +59,9 @@ _HOMES = {
 __version__ = "0.1.0"
 __all__ = [
     "Attack", "Audit", "AuditOptions", "Config", "Recorder", "Recording", "Target", "Threat",
-    "View", "all_attacks", "attack_named", "audit", "launch", "launch_isolated", "observe",
-    "parse_config", "plan", "preflight", "preflight_updates", "read_audit", "read_config",
-    "share", "simulate", "threat_named", "verify", "write_report",
+    "View", "all_attacks", "attack_named", "audit", "launch", "observe", "parse_config", "plan",
+    "preflight", "preflight_updates", "read_audit", "read_config", "share", "simulate",
+    "threat_named", "verify", "write_report",
 ]  # fmt: skip
 
 

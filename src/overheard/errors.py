@@ -43,7 +43,7 @@ class ChooseAnotherAttack(OverheardError):
 
 
 class AttackFailed(OverheardError):
-    """An attack ended without a guess: it crashed, or went beyond its limits."""
+    """What an attack returned is no answer to the question."""
 
 
 class ListenLonger(OverheardError):

@@ -6,13 +6,12 @@ nobody holds, and the next writer takes either over. What a living process holds
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import fcntl
 import hashlib
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from overheard.errors import ChooseAnotherOutput
@@ -20,7 +19,6 @@ from overheard.errors import ChooseAnotherOutput
 LOCK = ".lock"
 OPEN, PRIVATE = 0o666, 0o600  # files for everybody whom the umask admits, and for their owner only
 _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)  # file systems that cannot
-_CANNOT = (errno.EPERM, errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)
 
 
 def write_durably(
@@ -35,7 +33,6 @@ def write_durably(
     behind, which the next writer of the same name removes.
     """
     refuse_existing(path)
-    temporary = path.with_name(path.name + ".part")
     digest, size = hashlib.sha256(), 0
 
     def noted() -> Iterator[bytes | memoryview]:
@@ -45,40 +42,44 @@ def write_durably(
             digest.update(piece)
             size += len(piece)
 
-    with _part(temporary, path, noted(), mode):
-        _publish(temporary, path)
+    with _part(path, noted(), mode) as temporary:
+        try:
+            os.link(temporary, path)
+        except OSError:  # the name is taken, or the file system has no links
+            refuse_existing(path)
+            temporary.rename(path)
+        temporary.unlink(missing_ok=True)
     sync_folder(path.parent)
     return digest.hexdigest(), size
 
 
 def replace_durably(path: Path, content: bytes) -> None:
     """Put ``content`` in the place of a file, if there is one: a reader sees the old or the new."""
-    temporary = path.with_name(path.name + ".part")
-    with _part(temporary, path, [content]):
+    with _part(path, [content], OPEN) as temporary:
         temporary.replace(path)
     sync_folder(path.parent)
 
 
 @contextmanager
-def _part(
-    temporary: Path, path: Path, pieces: Iterable[bytes | memoryview], mode: int = OPEN
-) -> Iterator[None]:
+def _part(path: Path, pieces: Iterable[bytes | memoryview], mode: int) -> Iterator[Path]:
     """The pieces on the disk under a temporary name, which a failure removes."""
-    handle = _sole_part(temporary, mode)
-    try:
-        for piece in pieces:
-            rest = memoryview(piece)
-            while rest:
-                rest = rest[os.write(handle, rest) :]
-        os.fsync(handle)
-        yield
-    except BaseException as error:
-        temporary.unlink(missing_ok=True)
-        if isinstance(error, OSError) and error.filename is None:
-            error.filename = str(path)
-        raise
-    finally:
-        os.close(handle)
+    temporary = path.with_name(path.name + ".part")
+    busy = f"{temporary}: another process is writing this file; wait for it or choose another path"
+    with suppress(FileNotFoundError), _held(temporary, os.O_RDONLY | os.O_NONBLOCK, busy):
+        temporary.unlink()  # of a killed process
+    with _held(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, busy, mode) as handle:
+        try:
+            for piece in pieces:
+                rest = memoryview(piece)
+                while rest:
+                    rest = rest[os.write(handle, rest) :]
+            os.fsync(handle)
+            yield temporary
+        except BaseException as error:
+            temporary.unlink(missing_ok=True)
+            if isinstance(error, OSError) and error.filename is None:
+                error.filename = str(path)
+            raise
 
 
 def sync_folder(folder: Path) -> None:
@@ -116,20 +117,11 @@ def sole_writer(folder: Path, doing: str) -> Iterator[None]:
     ``doing`` says what writes there ("another sweep"). The lock ends with the process that holds
     it, however that ends.
     """
-    path = folder / LOCK
-    refused = ChooseAnotherOutput(
-        f"{folder}: {doing} is writing there; wait for it or choose another folder"
-    )
-    try:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
-    except FileNotFoundError as error:  # the other one finished, and took the folder away
-        raise refused from error
-    try:
-        if not _lock(handle) or not _is_still(handle, path):
-            raise refused
+    busy = f"{folder}: {doing} is writing there; wait for it or choose another folder"
+    if not folder.is_dir():  # the other one finished, and took it away
+        raise ChooseAnotherOutput(busy)
+    with _held(folder / LOCK, os.O_RDWR | os.O_CREAT, busy):
         yield
-    finally:
-        os.close(handle)
 
 
 def refuse_existing(path: str | Path) -> None:
@@ -138,41 +130,23 @@ def refuse_existing(path: str | Path) -> None:
         raise ChooseAnotherOutput(f"{path} exists already; choose another path or remove it")
 
 
-def _sole_part(temporary: Path, mode: int) -> int:
-    """A new file under a temporary name, held by this process; one that nobody holds is removed."""
-    busy = ChooseAnotherOutput(
-        f"{temporary}: another process is writing this file; wait for it or choose another path"
-    )
-    for _ in range(100):
-        try:
-            handle = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, mode)
-        except FileExistsError:
-            _remove_left(temporary, busy)
-            continue
-        if not _lock(handle):
-            os.close(handle)
-            raise busy
-        if _is_still(handle, temporary):
-            return handle
-        os.close(handle)
-    raise busy
-
-
-def _remove_left(temporary: Path, busy: ChooseAnotherOutput) -> None:
+@contextmanager
+def _held(path: Path, flags: int, busy: str, mode: int = OPEN) -> Iterator[int]:
+    """An open file that no other process holds; else ``busy`` says so."""
     try:
-        handle = os.open(temporary, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except FileNotFoundError:
-        return
+        handle = os.open(path, flags | os.O_NOFOLLOW, mode)
+    except FileExistsError as error:  # another one made it just now
+        raise ChooseAnotherOutput(busy) from error
     try:
-        if not _lock(handle):
-            raise busy
-        if _is_still(handle, temporary):
-            temporary.unlink(missing_ok=True)
+        if not _locked(handle, path):
+            raise ChooseAnotherOutput(busy)
+        yield handle
     finally:
         os.close(handle)
 
 
-def _lock(handle: int) -> bool:
+def _locked(handle: int, path: Path) -> bool:
+    """Whether this process holds the open file now, and it is still the one of that name."""
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -180,45 +154,6 @@ def _lock(handle: int) -> bool:
     except OSError as error:
         if error.errno not in _NO_LOCKS:
             raise
-    return True
-
-
-def _is_still(handle: int, path: Path) -> bool:
-    """Whether the open file is the one of that name: another process may have taken it away."""
-    try:
+    with suppress(FileNotFoundError):  # another process took it away
         return os.path.samestat(os.fstat(handle), os.lstat(path))
-    except FileNotFoundError:
-        return False
-
-
-def _publish(temporary: Path, path: Path) -> None:
-    """Give a finished file its name, in one step and only if that is free."""
-    taken = ChooseAnotherOutput(f"{path} exists already; choose another path or remove it")
-    try:
-        _rename_new(temporary, path)
-    except FileExistsError as error:
-        raise taken from error
-    except OSError as error:
-        if error.errno not in _CANNOT:
-            raise
-        try:
-            os.link(temporary, path)
-        except FileExistsError as problem:
-            raise taken from problem
-        except OSError as problem:
-            if problem.errno not in _CANNOT:
-                raise
-            temporary.rename(path)
-        else:
-            temporary.unlink()
-
-
-def _rename_new(old: Path, new: Path) -> None:
-    """Linux's ``renameat2`` with ``RENAME_NOREPLACE``; where there is none, ``ENOSYS``."""
-    call = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
-    if call is None:
-        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS), str(new))
-    at_here, no_replace = -100, 1
-    if call(at_here, os.fsencode(old), at_here, os.fsencode(new), no_replace):
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number), str(new))
+    return False

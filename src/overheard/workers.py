@@ -18,9 +18,9 @@ from types import ModuleType
 from typing import Any, TypeVar
 
 from overheard.errors import FixConfig
-from overheard.foreign.process import THREADS
 
 Result = TypeVar("Result")
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 def in_processes(

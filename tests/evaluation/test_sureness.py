@@ -7,7 +7,6 @@ import pytest
 
 from overheard.evaluation.audit import AuditOptions, audit
 from overheard.evaluation.complete import by_rounds, first_rounds, prefixes
-from overheard.evaluation.record import Audit, read_audit
 from overheard.evaluation.sureness import Posterior, joined, sureness
 from overheard.transcript.knowledge import Link
 from overheard.transcript.observe import observe
@@ -70,21 +69,6 @@ def test_an_audit_carries_it_and_names_rows_only_when_asked(federate):
     )
     assert all(f.sure.rows for f in sharp.findings)
     assert all(r < f.n for f in sharp.findings for r in f.sure.rows)
-
-
-def test_an_audit_of_version_one_is_read(federate, tmp_path):
-    record = audit(federate(), EAVESDROPPER, ["majority"])
-    plain = record.model_dump(exclude={"heard": True})
-    plain["version"] = 1
-    for part in (*plain["findings"], *plain["pooled"]):
-        part.pop("sure")
-    for info in plain["attacks"]:
-        info.pop("equation")
-    file = tmp_path / "audit.json"
-    file.write_text(Audit.model_validate(plain).model_dump_json(exclude_defaults=True))
-    old = read_audit(file)
-    assert old.heard == ()
-    assert old.findings[0].sure is None
 
 
 def test_rounds_one_by_one():

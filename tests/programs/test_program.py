@@ -14,7 +14,6 @@ from overheard.evaluation.audit import audit
 from overheard.evaluation.replay import replays
 from overheard.federation.config import parse_config
 from overheard.federation.plan import plan
-from overheard.isolation.envelope import pack_call, unpack_call
 from overheard.programs.program import families, family_named, program_of, settings_of
 from overheard.transcript.kind import program_in
 from overheard.transcript.knowledge import (
@@ -210,20 +209,6 @@ def test_a_network_still_needs_a_rate():
     content = {"data": {"source": "file"}, "model": {"name": "linear"}, "training": {"rounds": 1}}
     with pytest.raises(FixConfig, match="learning_rate"):
         parse_config(content)
-
-
-def test_an_isolated_attack_receives_program_and_releases(tmp_path):
-    """As bytes to the child process and back: the same guess."""
-    recording = federated(tmp_path / "run")
-    view = observe(recording, EAVESDROPPER, attribute("s"), "0")
-    attack = attack_named("linear")
-    narrowed = view.narrowed(attack.needs | attack.uses)  # type: ignore[attr-defined]
-    there, received, rng = unpack_call(pack_call(attack, narrowed, np.random.default_rng(0)))
-    assert there == attack
-    assert received.kinds == narrowed.kinds
-    np.testing.assert_array_equal(
-        there(received, rng).probabilities, launch(attack, view, 0).probabilities
-    )
 
 
 def test_what_a_stranger_would_say_is_the_prior_where_records_from_elsewhere_are_known(tmp_path):

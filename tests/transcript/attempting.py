@@ -159,19 +159,18 @@ def change(step: dict[str, Any], place: Path) -> None:
         case "side":  # what a kind of side knowledge says
             content = large(step) if "text" in step else step["value"]
             relisted(path, step["kind"], content.encode())
-        case "table":  # a Parquet file in the place of a kind of knowledge
+        case "table":  # a file in the place of a kind of knowledge
             relisted(path, step["kind"], (HERE / step["file"]).read_bytes())
-        case "columns":  # a table by its head, with so many zeros after it
+        case "columns":  # a table by its head, with these bytes or so many zeros after it
             head = step["value"].encode()
             size = step.get("claims", len(head)).to_bytes(8, "little")
-            relisted(path, step["kind"], size + head + bytes(step["zeros"]))
+            body = bytes.fromhex(step.get("hex", "")) or bytes(step.get("zeros", 0))
+            relisted(path, step["kind"], size + head + body)
         case "wide":  # a Parquet table of so many columns
             import pyarrow as pa
             import pyarrow.parquet as pq
 
-            out = io.BytesIO()
-            pq.write_table(pa.table({f"{i}": [1] for i in range(step["columns"])}), out)
-            relisted(path, step["kind"], out.getvalue())
+            pq.write_table(pa.table({f"{i}": [1] for i in range(step["columns"])}), path)
         case "clients":  # so many clients, listed in the header
             index = path / "index.jsonl"
             listed = ["north", "south", "east", *(f"c{i}" for i in range(step["count"] - 3))]

@@ -12,7 +12,6 @@ import pytest
 from federations import FAMILIES, heard, recorded
 
 from overheard.errors import FixConfig, FixRecording
-from overheard.isolation.envelope import pack_call, unpack_call
 from overheard.transcript import kind as kinds_of
 from overheard.transcript.kind import Held, Knowledge, kind, kinds, read, write
 from overheard.transcript.knowledge import (
@@ -84,14 +83,6 @@ def test_what_a_kind_writes_it_reads_back(tmp_path: Path, family: str) -> None:
         found = read(known, Held(again, view.target, view.client))
         assert same(view.know(known), found), known
     assert len(written) >= (1 if family.startswith("models") else 2)
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_a_child_process_is_handed_the_same(tmp_path: Path, family: str) -> None:
-    view = heard(FAMILIES[family], FAMILIES[family].made(tmp_path / "run"))
-    _, other, _ = unpack_call(pack_call((), view, np.random.default_rng(0)))
-    assert other.kinds == view.kinds
-    assert all(same(view.know(known), other.know(known)) for known in view.kinds)
 
 
 def test_kinds_are_called_by_different_names() -> None:

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from overheard.errors import (
+    AttackFailed,
     DeclareKnowledge,
     FixConfig,
     FixRecording,
@@ -22,6 +23,7 @@ from overheard.errors import (
 )
 from overheard.programs.recipe import Dense, Recipe, Target
 from overheard.programs.records import Encoding, Records, Scaled
+from overheard.transcript.guess import AttributeValues, Membership
 from overheard.transcript.knowledge import (
     KINDS,
     AttributeDomain,
@@ -232,7 +234,10 @@ class Curious:
     needs: ClassVar[frozenset[type[Any]]] = frozenset({Link, AttributeDomain})
 
     def __call__(self, view: View, rng: np.random.Generator) -> Any:
-        return view.kinds, view.know(self.reach_for), rng.random()
+        held = " ".join(sorted(kind.__name__ for kind in view.kinds))
+        reached = str(view.know(self.reach_for))
+        diagnostics = {"held": held, "reached": reached, "draw": rng.random()}
+        return AttributeValues(np.full((1, 2), 0.5), (0.0, 1.0), diagnostics)
 
 
 def test_undeclared_knowledge_cannot_be_reached(federate: Federate) -> None:
@@ -250,11 +255,34 @@ def test_undeclared_knowledge_cannot_be_reached(federate: Federate) -> None:
 
 def test_an_attack_gets_exactly_what_it_declares(federate: Federate) -> None:
     view = observe(federate(rounds=2, participation=1.0), EAVESDROPPER, attribute("s"), "0")
-    kinds, domain, draw = launch(Curious(AttributeDomain), view, 5)
-    assert kinds == Curious.needs
-    assert domain.column == "s"
-    assert launch(Curious(AttributeDomain), view, 5)[2] == draw
-    assert launch(Curious(AttributeDomain), view, 6)[2] != draw
+    first, again, other = (
+        launch(Curious(AttributeDomain), view, seed).diagnostics for seed in (5, 5, 6)
+    )
+    assert first["held"] == "AttributeDomain Link"
+    assert first["reached"] == str(view.know(AttributeDomain))
+    assert first["draw"] == again["draw"] != other["draw"]
+
+
+@pytest.mark.parametrize(
+    ("guess", "said"),
+    [
+        (Membership(np.full(24, 0.5)), "'attribute' with Membership, not with AttributeValues"),
+        (None, "with NoneType"),
+        (AttributeValues(np.full((23, 2), 0.5), (0.0, 1.0)), "for 23 records, not for 24"),
+    ],
+)
+def test_a_guess_answers_what_was_asked(federate: Federate, guess: Any, said: str) -> None:
+    @dataclass(frozen=True)
+    class Wrong(Curious):
+        needs: ClassVar[frozenset[type[Any]]] = frozenset({PublicRecords})
+
+        def __call__(self, view: View, rng: np.random.Generator) -> Any:
+            return guess
+
+    recording = federate(rounds=2, people=24, participation=1.0)
+    view = observe(recording, EAVESDROPPER, attribute("s"), "0")
+    with pytest.raises(AttackFailed, match=said):
+        launch(Wrong(Link), view, 0)
 
 
 @dataclass(frozen=True)

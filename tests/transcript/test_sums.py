@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import io
 import json
 import os
 from pathlib import Path
@@ -232,14 +231,6 @@ def test_a_forged_round_of_sums_is_refused(tmp_path: Path, forge: Any, change: A
         Recording.open(tmp_path / "run")
 
 
-def test_a_recording_of_version_1_still_opens(run: Path, forge: Any) -> None:
-    forge(run / "wire", lambda lines: lines[0].update(format=1))
-    recording = Recording.open(run)
-    assert recording.header["format"] == 1
-    assert len(recording.link("north")[0])
-    assert [len(e.participants or ()) for e in recording.rounds] == [2, 2, 2, 2]
-
-
 def test_what_the_property_needs_is_read_for_its_target_only(tmp_path: Path) -> None:
     images = Records({"image": np.arange(12, dtype=np.uint8).reshape(3, 4)})
     labels = np.array([1.0, 2.0, 3.0])
@@ -325,24 +316,9 @@ def test_images_keep_their_precision(dtype: Any) -> None:
 
 
 def test_columns_that_are_no_images_are_refused() -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     for bad in (np.zeros((2, 3, 4)), np.zeros((2, 3), np.int64)):
         with pytest.raises(FixData, match="an image is a row of uint8, float32 or float64"):
             write_tables({"a": Records({"image": bad})})
-    fixed = pa.list_(pa.uint8(), 2)
-    for column in (
-        pa.array([[1], [1, 2]]),
-        pa.array([[1, 2], None], fixed),
-        pa.array([[1, 2], [3, None]], fixed),
-        pa.array([["a", "b"], ["c", "d"]], pa.list_(pa.string(), 2)),
-        pa.array([{"x": 1}, {"x": 2}]),
-    ):
-        out = io.BytesIO()
-        pq.write_table(pa.table({"__client__": ["a", "a"], "image": column}), out)
-        with pytest.raises(FixRecording, match="cannot be read as a Parquet table"):
-            read_tables(out.getvalue())
 
 
 def test_an_image_too_large_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

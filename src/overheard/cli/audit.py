@@ -64,11 +64,6 @@ class Options:
         False,
         "--keep-hits",
     )
-    isolate: bool | None = option(
-        "Run every attack in a process that holds its view and can reach nothing else; by default "
-        "those that are not overheard's own.",
-        None,
-    )
     ignore_damage: bool = option(
         "Audit what is left of a damaged recording; the report says what is missing.",
         False,
@@ -98,7 +93,6 @@ def audit(options: Options) -> None:
     from overheard.evaluation.hits import HITS
     from overheard.evaluation.resume import AUDIT, asking, finish, finished, unfinished
     from overheard.files import replace_durably
-    from overheard.isolation.launch import isolating, means
     from overheard.report.html import render
 
     run, out = options.run, options.out
@@ -107,17 +101,11 @@ def audit(options: Options) -> None:
             kept = asking(work, _asked(options, recording, damage))
             record = finished(work)
             if record is None:
-                hidden = [run, recording.path, recording.beside]
                 if options.workers > 1 or options.ray:
-                    _share_out(recording, options, kept, hidden)
-                with isolating(options.isolate, hidden):
-                    record = run_audit(recording, options, kept)
+                    _share_out(recording, options, kept)
+                record = run_audit(recording, options, kept)
                 run_ = record.run.model_copy(update={"damage": damage})
                 record = record.model_copy(update={"run": run_})
-                if options.isolate:
-                    how = "; ".join(f"{what}: {by}" for what, by in means().items())
-                    said = f"Every attack ran in a process of its own, kept from the {how}."
-                    record = record.model_copy(update={"notes": (*record.notes, said)})
         page = out / PAGE
         replace_durably(page, render(record, show_records=options.show_records).encode())
         finish(work, record, options.keep_hits)
@@ -174,13 +162,13 @@ def _sound(run: Path, ignore_damage: bool, work: Path) -> Iterator[tuple[Path, t
     yield folder / run.resolve().name, missing
 
 
-def _share_out(recording: Recording, options: Options, kept: Kept, hidden: list[Path]) -> None:
+def _share_out(recording: Recording, options: Options, kept: Kept) -> None:
     """Let workers do what can be done of the audit client by client; what they find is kept."""
     from overheard.programs.trusted import trusted
     from overheard.workers import in_processes, on_cluster
 
     known, total = trusted(), SHARES * max(options.workers, CLUSTER if options.ray else 1)
-    calls = [(recording, options, kept, hidden, known, (k, total)) for k in range(total)]
+    calls = [(recording, options, kept, known, (k, total)) for k in range(total)]
     where = options.ray or f"{options.workers} workers"
     with terminal.steps(f"auditing on {where}") as show:
         if options.ray:
@@ -195,7 +183,6 @@ def _one_share(
     recording: Recording,
     options: Options,
     kept: Kept,
-    hidden: list[Path],
     known: tuple[str, ...],
     share: tuple[int, int],
 ) -> None:
@@ -203,14 +190,12 @@ def _one_share(
     from dataclasses import replace
 
     from overheard.evaluation.audit import audit as attacks_alone
-    from overheard.isolation.launch import isolating
     from overheard.programs.trusted import trust
 
     for factory in known:
         trust(factory)
     adversary, chosen, how = _chosen(options)
-    with isolating(options.isolate, hidden):
-        attacks_alone(recording, adversary, *chosen, replace(how, share=share), kept)
+    attacks_alone(recording, adversary, *chosen, replace(how, share=share), kept)
 
 
 def _chosen(

@@ -29,7 +29,6 @@ def doctor(seed: NoSeed = None) -> None:
     from overheard.data.catalogue import about
     from overheard.data.source import sources
     from overheard.foreign.limits import LIMITS, limit, variable
-    from overheard.isolation.launch import means
 
     core = {name: _version(name) for name in CORE}
     extras = {extra: {name: _version(name) for name in names} for extra, names in EXTRAS.items()}
@@ -42,7 +41,6 @@ def doctor(seed: NoSeed = None) -> None:
             "extras": extras,
             "data": {name: known.found or None for name, known in data.items()},
             "attacks": len(all_attacks()),
-            "isolation": means(),
             "limits": {name: limit(name) for name in LIMITS},
         }
     )
@@ -75,10 +73,6 @@ def doctor(seed: NoSeed = None) -> None:
             (name, f"{limit(name)} {known.unit}", known.about, variable(name))
             for name, known in LIMITS.items()
         ],
-    )
-    terminal.table(
-        ["isolated attacks are kept from the", "by"],
-        [(what, how or "nothing: this system has no means") for what, how in means().items()],
     )
     if not all(core.values()):
         raise typer.Exit(1)

@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 
 from overheard.data.dataset import Dataset
 from overheard.errors import FixConfig, FixData
-from overheard.foreign.files import opened, read_bounded
-from overheard.foreign.limits import check
+from overheard.foreign.files import read_bounded
 from overheard.foreign.parquet import read_parquet
 from overheard.foreign.shown import short
 from overheard.foreign.texts import CsvFormat, read_csv
@@ -94,9 +93,7 @@ def read_table(
                 f"{file}: missing, encoding and separator are about CSV; a Parquet file has types "
                 "of its own: write numbers as numbers and leave rows with gaps out"
             )
-        with opened(file, True, FixData) as (_, size):
-            check("table_bytes", size, file, FixData)
-        found = read_parquet(file, file, FixData, drop=drop)
+        found = read_parquet(file, drop)
         names = [*found, *drop]
     else:
         table, left_out = _read(file, how)

@@ -1,8 +1,8 @@
 """The audit's record: what was asked, found and skipped, as typed data in ``audit.json``.
 
-Version 3 (1 had neither `Sureness` nor `Heard`, 2 no p-values; both are still read). The report is
-made from this and nothing else. Every share is in [0, 1]; ``low`` and ``high`` bound a 95%
-confidence interval around ``value``; fields that do not apply are null, never NaN.
+Version 3, and no other is read. The report is made from this and nothing else. Every share is in
+[0, 1]; ``low`` and ``high`` bound a 95% confidence interval around ``value``; fields that do not
+apply are null, never NaN.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from overheard.questions.question import Metric, Topic, all_metrics, metric_name
 from overheard.transcript.knowledge import LISTENING
 
 VERSION = 3
-READS = (1, 2, 3)
 LARGEST = 1e300
 Count = Annotated[int, Field(ge=0)]
 Seconds = Annotated[float, Field(ge=0)]
@@ -35,6 +34,18 @@ def _known(name: str) -> str:
 
 
 MetricName = Annotated[str, AfterValidator(_known)]
+
+
+def _current(version: int) -> int:
+    if version != VERSION:
+        raise ValueError(
+            f"an audit of version {version}, and this version of overheard reads {VERSION} only; "
+            "audit again"
+        )
+    return version
+
+
+Version = Annotated[int, AfterValidator(_current)]
 
 
 class Part(BaseModel):
@@ -317,7 +328,7 @@ class Run(Part):
 class Audit(Part):
     """The whole record."""
 
-    version: int = VERSION
+    version: Version = VERSION
     run: Run
     attacks: tuple[AttackInfo, ...]
     findings: tuple[Finding, ...]
@@ -376,40 +387,4 @@ def read_audit(path: str | Path) -> Audit:
     secrets = {(part.question, part.attribute) for part in told}
     more = {c.attribute for c in audit.ladder}
     check("secrets", len(secrets | {("", name) for name in more}), file)
-    if audit.version not in READS:
-        known = " and ".join(map(str, READS))
-        raise FixRecording(f"{file}: audit version {audit.version} is not known (reads {known})")
-    return audit if audit.version == VERSION else _brought_up(audit)
-
-
-def _brought_up(audit: Audit) -> Audit:
-    """An older audit, said as today: who listens, and what its flags contradict is left out."""
-    from overheard.attacks import all_attacks
-
-    def needs(info: AttackInfo) -> tuple[str, ...]:
-        known = all_attacks().get(info.name)
-        return tuple(sorted(kind.name for kind in known.needs)) if known else info.needs
-
-    def told(found: Finding) -> Finding:
-        if found.flag.startswith("undecided"):
-            details = {("undecided" if k == "flag" else k): v for k, v in found.details.items()}
-            return found.model_copy(update={"details": details})
-        return found.model_copy(update={"sure": None}) if found.flag else found
-
-    findings = tuple(map(told, audit.findings))
-    flags: dict[tuple[str, str, str | None], str] = {}
-    for f in findings:
-        if f.flag:
-            flags.setdefault((f.attack, f.question, f.attribute), f.flag)
-
-    def pooled(row: Pooled) -> Pooled:
-        flag = flags.get((row.attack, row.question, row.attribute), "")
-        return row.model_copy(update={"flag": flag, "sure": None}) if flag else row
-
-    return audit.model_copy(
-        update={
-            "attacks": tuple(i.model_copy(update={"needs": needs(i)}) for i in audit.attacks),
-            "findings": findings,
-            "pooled": tuple(map(pooled, audit.pooled)),
-        }
-    )
+    return audit

@@ -12,9 +12,7 @@ from pydantic import (
     Field,
     PositiveInt,
     SerializeAsAny,
-    SerializerFunctionWrapHandler,
     ValidationError,
-    model_serializer,
     model_validator,
 )
 
@@ -36,13 +34,6 @@ from overheard.transcript.target import JOINT
 def _several(value: Any) -> Any:
     """One text, or a list of them."""
     return (value,) if isinstance(value, str) else value
-
-
-def _said(of: Spec, written: dict[str, Any], *later: str) -> dict[str, Any]:
-    """What is written, without those of the later settings that are what they are by default."""
-    fields = type(of).model_fields
-    usual = {name for name in later if getattr(of, name) == fields[name].default}
-    return {name: value for name, value in written.items() if name not in usual}
 
 
 class DataConfig(Spec):
@@ -76,11 +67,6 @@ class DataConfig(Spec):
     text: Literal["one_hot", "codes"] = "one_hot"
     held_out: HeldOut | None = None
     options: dict[str, Any] = {}
-
-    @model_serializer(mode="wrap")
-    def _as_given(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Without what is not given and came later: such configs are written as they were."""
-        return _said(self, plain(self), "every", "text", "held_out")
 
 
 class NetworkSettings(Spec):
@@ -146,11 +132,6 @@ class TrainingConfig(ClientTraining):
     weighting: Literal["size", "equal"] = "size"
     wire: Literal["float32", "float64"] = "float32"
     isolate: str = ""
-
-    @model_serializer(mode="wrap")
-    def _as_given(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Without what is not given and came later: such configs are written as they were."""
-        return _said(self, plain(self), "drop_last", "shuffle")
 
 
 def _distinct(secret: str | tuple[str, ...]) -> str | tuple[str, ...]:
@@ -271,16 +252,6 @@ class Config(Spec):
         if self.server is not None and self.training.weighting != "size":
             raise ValueError("[server] says how clients weigh; leave training.weighting out")
         return self
-
-    @model_serializer(mode="wrap")
-    def _as_given(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Without ``server`` and the rate where they are not given: as configs were written."""
-        content: dict[str, Any] = plain(self)
-        if self.training.learning_rate is None:
-            content["training"].pop("learning_rate", None)
-        if self.server is None:
-            content.pop("server", None)
-        return content
 
 
 def read_config(path: str | Path) -> Config:

@@ -44,7 +44,6 @@ LIMITS: Mapping[str, Limit] = {
     "rows": Limit(10_000_000, "rows", "rows of a table"),
     "columns": Limit(10_000, "columns", "columns of a table"),
     "table_bytes": Limit(1 << 30, "bytes", "a table as it lies in memory"),
-    "table_seconds": Limit(60, "seconds", "the process that reads a Parquet table"),
     "text_bytes": Limit(1 << 28, "bytes", "a text table: CSV and the like, unpacked"),
     "archive_bytes": Limit(1 << 30, "bytes", "a downloaded package"),
     "unpacked_bytes": Limit(1 << 32, "bytes", "what is unpacked of an archive to reach a member"),
@@ -54,9 +53,6 @@ LIMITS: Mapping[str, Limit] = {
     "domain_values": Limit(1000, "values", "values that an attribute under audit may take"),
     "candidate_bytes": Limit(1 << 31, "bytes", "every record with every value of an attribute"),
     "outcomes": Limit(100_000, "outcomes", "secrets times clients times attacks of one audit"),
-    "attack_seconds": Limit(3600, "seconds", "an isolated attack on one client"),
-    "attack_bytes": Limit(1 << 34, "bytes", "the memory of an isolated attack"),
-    "answer_bytes": Limit(1 << 28, "bytes", "the guess of an isolated attack"),
     "cells": Limit(100_000, "cells", "cells of a sweep"),
 }
 

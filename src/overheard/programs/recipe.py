@@ -16,10 +16,8 @@ from pydantic import (
     AfterValidator,
     Discriminator,
     Field,
-    SerializerFunctionWrapHandler,
     Tag,
     field_validator,
-    model_serializer,
     model_validator,
 )
 
@@ -315,20 +313,6 @@ class Recipe(Spec):
     drop_last: bool = False
     own: dict[str, Encoding] = {}
     """Clients' own encodings, where each scaled and coded its records by itself."""
-
-    @model_serializer(mode="wrap")
-    def _brief(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Without the fields that came later, where they say nothing: older readers read on."""
-        written: dict[str, Any] = write(self)
-        if self.optimiser == Sgd():
-            written.pop("optimiser", None)
-        if self.clip_norm is None:
-            written.pop("clip_norm", None)
-        if not self.drop_last:
-            written.pop("drop_last", None)
-        if not self.own:
-            written.pop("own", None)
-        return written
 
     def of(self, client: str) -> Recipe:
         """What one client does: with its own encoding, and without the others'."""

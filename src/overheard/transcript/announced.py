@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -53,11 +53,6 @@ class AppliedDefence(Knowledge):
         """The names of those that have this effect."""
         each = self.effects or [EFFECTS.get(name, ()) for name in self.names]
         return tuple(name for name, has in zip(self.names, each, strict=True) if effect in has)
-
-    def content(self) -> Any:
-        """Without effects where the names say them: older readers read on."""
-        said = super().content()
-        return said if self.effects else {k: v for k, v in said.items() if k != "effects"}
 
     def __post_init__(self) -> None:
         if self.effects and len(self.effects) != len(self.names):

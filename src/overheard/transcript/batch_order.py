@@ -27,6 +27,7 @@ class BatchOrder(Knowledge):
 
     name: ClassVar[str] = "batch order"
     per_client: ClassVar[bool] = True
+    by_place: ClassVar[bool] = True
     seeds: tuple[int, ...] = ()
     conventions: tuple[tuple[Source, Restart], ...] = ()
     orders: Mapping[str, tuple[tuple[int, ...], ...]] = field(default_factory=dict)

@@ -1,10 +1,10 @@
 """What is a kind of knowledge? One class, which says everything about it.
 
 A kind is a frozen dataclass below `Knowledge`, registered once by `@kind`: its name for
-``--grant``, how a federation discloses it, how it is written to ``side/``, read back and checked,
-and how an isolated attack receives it. Threat models list kinds; whoever else asks about knowledge
-goes through `kinds`. A kind in a package of its own is announced by an entry point of the group
-``overheard.knowledge``, and from then on every simulation and description writes it out.
+``--grant``, how a federation discloses it, how it is written to ``side/``, read back and checked.
+Threat models list kinds; whoever else asks about knowledge goes through `kinds`. A kind in a
+package of its own is announced by an entry point of the group ``overheard.knowledge``, and from
+then on every simulation and description writes it out.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Knowledge:
 
     As it stands here a piece is JSON in ``side/``, an object of its fields, whose types are
     checked when it is read. A kind that holds tables or arrays says otherwise in `content` and
-    `of`; one that is not made of its fields, in `packed` and `unpacked`.
+    `of`.
     """
 
     name: ClassVar[str]
@@ -87,6 +87,8 @@ class Knowledge:
     """Whether there is a piece for each client, of which an adversary gets its client's."""
     of_strangers: ClassVar[bool] = False
     """Whether it is about people whom no target asks about, so that nothing in it is a secret."""
+    by_place: ClassVar[bool] = False
+    """Whether it speaks of a client's records by their place in its table."""
 
     @classmethod
     def disclosed(cls, world: Disclosure) -> Piece | None:
@@ -118,15 +120,6 @@ class Knowledge:
         if cls.per_client:
             return cls.of(content[held.client], held) if held.client in content else None
         return cls.of(content, held)
-
-    def packed(self) -> Mapping[str, Any]:
-        """Its parts for a child process: numbers, texts, arrays, tables, and mappings of those."""
-        return {f.name: getattr(self, f.name) for f in fields(self) if f.init}  # type: ignore[arg-type]
-
-    @classmethod
-    def unpacked(cls, parts: Mapping[str, Any]) -> Self:
-        """The inverse, in the child."""
-        return cls(**parts)
 
 
 @cache

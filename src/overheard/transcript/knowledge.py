@@ -61,13 +61,6 @@ class LocalTraining(Knowledge):
         recipe = recipe_of(held.recording)
         return None if recipe is None else cls(recipe.of(held.client))
 
-    def packed(self) -> Mapping[str, Any]:
-        return {"recipe": self.recipe.model_dump(mode="json")}
-
-    @classmethod
-    def unpacked(cls, parts: Mapping[str, Any]) -> Self:
-        return cls(Recipe.model_validate(parts["recipe"]))
-
 
 @kind
 @dataclass(frozen=True)
@@ -176,11 +169,6 @@ class AttributeDomain(Knowledge):
         """Which of the values each record has."""
         table = joined(records, attribute(*self.columns))
         return positions(table[self.column], self.values)
-
-    def content(self) -> Any:
-        """Of one column without what only several have: older readers read on."""
-        several = () if self.parts else ("parts", "combinations")
-        return {k: v for k, v in super().content().items() if k not in several}
 
     def __post_init__(self) -> None:
         widths = {len(row) for row in self.combinations}

@@ -1,20 +1,22 @@
 """What may be handed on of a recording: one target's view under one threat model, and no more.
 
 A recording as it is made is not for strangers, not even without ``truth/``: the public records of
-each target hold the secrets of the others, and an old header holds the seed that draws the noise
-again. Here everything is left out that is not named: the messages that the threat model hears, the
-kinds of knowledge that it grants for this target, and of the header the names of clients and data.
+each target hold the secrets of the others. Here everything is left out that is not named: the
+messages that the threat model hears, the kinds of knowledge that it grants for this target, and of
+the header the names of clients and data. Each client's rows are put into a random order: the
+owner's may be that of a column which is left out.
 
 What the messages themselves give away stays in them; that is what an audit measures.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from overheard.errors import FixConfig, FixRecording, ListenLonger
@@ -72,14 +74,21 @@ def share(
     if threat.isolates:
         about["isolated"] = recording.about["isolated"]
     written: list[str] = []
+    places: list[str] = []
     left_out: set[str] = set()
+    orders = _Orders()
     with Recorder(out, recording.payload, about) as recorder:
         known = kinds()
         for name, content, key in recording.described(asked.asked.source(asked.key)):
             if known.get(name) not in threat.grants:
                 continue
+            if known[name].by_place:
+                places.append(known[name].name)
+                continue
             content, gone = _without(known[name], content, secrets, names)
             left_out |= gone
+            if known[name].per_client:
+                content = {c: orders.applied(c, piece) for c, piece in content.items()}
             if content:
                 recorder.side(name, content, key)
                 written.append(name)
@@ -91,7 +100,7 @@ def share(
         if not recording.closed:
             recorder.release()
     told = tuple(sorted(left_out))
-    return Shared(Path(out), tuple(written), names, told, _remarks(recording, told))
+    return Shared(Path(out), tuple(written), names, told, _remarks(recording, told, places))
 
 
 def _heard(recording: Recording, threat: Threat, wanted: tuple[str, ...]) -> tuple[str, ...]:
@@ -150,8 +159,29 @@ def _without(
     return {c: table.without(*gone) for c, table in content.items()}, gone
 
 
-def _remarks(recording: Recording, left_out: tuple[str, ...]) -> tuple[str, ...]:
+class _Orders:
+    """A random order of each client's rows, the same for all of its tables of one length: public
+    records and their labels stay together. Nobody can draw it again: it has no seed."""
+
+    def __init__(self) -> None:
+        self._rng = np.random.default_rng()
+        self._of: dict[tuple[str, int], NDArray[np.int64]] = {}
+
+    def applied(self, client: str, piece: Any) -> Any:
+        if not isinstance(piece, Records):
+            return piece
+        size = len(piece)
+        if (client, size) not in self._of:
+            self._of[client, size] = self._rng.permutation(size)
+        return piece.take(self._of[client, size])
+
+
+def _remarks(
+    recording: Recording, left_out: tuple[str, ...], places: Sequence[str]
+) -> tuple[str, ...]:
     said = []
+    if places:
+        said.append(f"left out, since rows are in another order here: {', '.join(sorted(places))}")
     if left_out:
         said.append(
             f"left out, as secrets of other targets: {', '.join(left_out)}. An attack that needs "

@@ -144,7 +144,7 @@ class Shelf:
             file = self.folder / name
             self._read[name] = (
                 read_tables(read_checked(self.folder, entry), file)
-                if file.suffix in (".safetensors", ".parquet")
+                if file.suffix == ".safetensors"
                 else parse_json(read_checked(self.folder, entry, "json_bytes"), file)
             )
         return self._read[name]

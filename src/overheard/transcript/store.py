@@ -47,7 +47,6 @@ from overheard.transcript.payload import PAYLOADS, releases_arrays, update_of
 from overheard.transcript.side import SEED, Shelf, SideWriter
 
 FORMAT = 3
-READABLE = (1, 2, 3)
 AHEAD = 32
 """Rounds of a client's messages that the disk is asked for together."""
 
@@ -176,10 +175,10 @@ class Recording:
                 "recorded anything: remove the folder and record again"
             )
         header = ledger.entries[0]
-        if header.get("format") not in READABLE:
+        if header.get("format") != FORMAT:
             raise FixRecording(
-                f"{root}: format {header.get('format')!r} is not known to this version "
-                f"(it reads {' and '.join(map(str, READABLE))}); upgrade overheard"
+                f"{root}: is of format {short(header.get('format'))}, and this version reads "
+                f"format {FORMAT} only; record again, or use the version that recorded it"
             )
         if header.get("payload") not in PAYLOADS or not isinstance(header.get("about"), dict):
             raise FixRecording(
@@ -365,13 +364,13 @@ class Recording:
 
     @property
     def seed(self) -> int | None:
-        """The federation's own seed, if it is there: in ``truth/``, or in an old one's header."""
-        found, truth = self.about.get("seed"), self._truth
-        for entry in truth.entries:
+        """The federation's own seed, if ``truth/`` has it."""
+        for entry in self._truth.entries:
             if entry["holds"] == SEED and str(entry["file"]).endswith(".json"):
-                content = truth.content(entry)
-                found = content.get("seed") if isinstance(content, dict) else None
-        return int(str(found)) if re.fullmatch(r"-?[0-9]{1,1000}", str(found)) else None
+                content = self._truth.content(entry)
+                found = str(content.get("seed")) if isinstance(content, dict) else ""
+                return int(found) if re.fullmatch(r"-?[0-9]{1,1000}", found) else None
+        return None
 
     def holds_truth(self, holds_kind: str, target: str = "") -> bool:
         """Whether `truth` has this secret."""

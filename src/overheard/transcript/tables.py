@@ -1,6 +1,6 @@
 """Tables of records in a recording: one file for all clients, as `foreign.columns` writes them.
 
-Recordings of formats 1 and 2 have them as Parquet. A text column says whose a row is.
+A text column says whose a row is.
 """
 
 from __future__ import annotations
@@ -13,12 +13,10 @@ from numpy.typing import NDArray
 
 from overheard.errors import FixData, FixRecording
 from overheard.foreign.columns import pack_columns, unpack_columns
-from overheard.foreign.parquet import read_parquet
 from overheard.programs.records import Records, as_column
 from overheard.transcript.messages import check_client, known_client
 
 _CLIENT_COLUMN = "__client__"
-_PARQUET = b"PAR1"
 
 
 def write_tables(tables: Mapping[str, Records]) -> bytes:
@@ -53,10 +51,7 @@ def _kind(values: Any) -> str:
 
 def read_tables(raw: bytes, where: object = "table") -> dict[str, Records]:
     """The inverse of `write_tables`; ``where`` names the table in errors."""
-    if raw.startswith(_PARQUET):
-        found = read_parquet(raw, where, images=True)
-    else:
-        found = unpack_columns(raw, where)
+    found = unpack_columns(raw, where)
     names = found.pop(_CLIENT_COLUMN, None)
     if names is None or names.dtype.kind != "U":
         raise FixRecording(

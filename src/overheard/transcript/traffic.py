@@ -5,9 +5,9 @@ These are read from the messages, in ``wire/``, and never written to ``side/``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -129,23 +129,6 @@ class Broadcast(Knowledge):
         return cls(recording.clients, model)
 
 
-class Rows(Protocol):
-    """Rounds that are read one at a time: the model sent, and the sum."""
-
-    def read(self, row: int) -> tuple[NDArray[Any], NDArray[Any]]: ...
-
-
-@dataclass(frozen=True)
-class _InMemory:
-    """Rounds as an isolated attack has them: it has no disk."""
-
-    sent: NDArray[Any]
-    total: NDArray[Any]
-
-    def read(self, row: int) -> tuple[NDArray[Any], NDArray[Any]]:
-        return self.sent[row], self.total[row]
-
-
 @dataclass(frozen=True)
 class RoundSum:
     """A round under secure aggregation: the model ``sent`` (P,), in the precision of the wire, and
@@ -171,7 +154,7 @@ class Sums(Knowledge):
     clients: tuple[str, ...]
     rounds: NDArray[np.int64]
     participation: NDArray[np.float64]
-    _tape: Rows
+    _tape: Tape
 
     @classmethod
     def of_rounds(cls, clients: tuple[str, ...], heard: Iterable[RoundSum]) -> Self:
@@ -245,17 +228,6 @@ class Sums(Knowledge):
                 yield RoundSum(entry.number, flat[0], flat[1], np.sort(who))
 
         return cls.of_rounds(recording.clients, rounds())
-
-    def packed(self) -> Mapping[str, Any]:
-        heard = [(one.sent, one.total) for one in self]
-        rows = [np.stack([row[k] for row in heard]) if heard else np.zeros((0, 0)) for k in (0, 1)]
-        named = {"clients": self.clients, "rounds": self.rounds}
-        return {**named, "participation": self.participation, "sent": rows[0], "total": rows[1]}
-
-    @classmethod
-    def unpacked(cls, parts: Mapping[str, Any]) -> Self:
-        rows = _InMemory(parts["sent"], parts["total"])
-        return cls(parts["clients"], parts["rounds"], parts["participation"], rows)
 
 
 def _declared(recording: Recording) -> tuple[Layout | None, tuple[str, ...]]:

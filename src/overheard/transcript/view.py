@@ -2,27 +2,28 @@
 
 A `View` is made of arrays and plain descriptions only. It has no reference to the recording
 it came from, to a path, or to the truth, so that no attack uses by accident or carelessness what
-its adversary would not have. It does not stop code that means to cheat: an attack runs in this
-process and can walk its frames, its objects and the disk. For attacks that you did not write,
-`overheard.isolation.launch` runs them where there is nothing to find.
+its adversary would not have. It guards against accident, not against malice: an attack runs in
+this process and can walk its frames, its objects and the disk. An attack that you install is code
+that you trust.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from overheard.errors import ChooseAnotherAttack, DeclareKnowledge, GrantKnowledge
+from overheard.errors import AttackFailed, ChooseAnotherAttack, DeclareKnowledge, GrantKnowledge
+from overheard.questions.question import question_named
 from overheard.randomness import stream
+from overheard.transcript.guess import AttributeValues
 from overheard.transcript.knowledge import (
     LISTENING,
     ClientProgram,
     LocalTraining,
+    PublicRecords,
     SummedReleases,
     Sums,
 )
@@ -93,24 +94,12 @@ class Attack(Protocol):
     def __call__(self, view: View, rng: np.random.Generator) -> Any: ...
 
 
-_AS: ContextVar[Callable[[Attack], Attack]] = ContextVar("_AS", default=lambda attack: attack)
-
-
-@contextmanager
-def launched_as(change: Callable[[Attack], Attack]) -> Iterator[None]:
-    """Within: whatever is launched, wherever, is launched as ``change`` of it."""
-    token = _AS.set(change)
-    try:
-        yield
-    finally:
-        _AS.reset(token)
-
-
 def launch(attack: Attack, view: View, seed: int) -> Any:
     """Run an attack on exactly the knowledge it declares.
 
     Missing knowledge fails before any work, and the error says what is missing, what is there
-    and which threat model would grant it.
+    and which threat model would grant it. `AttackFailed`: what it returns is no answer to its
+    question.
     """
     _as_described(attack, view)
     missing = attack.needs - view.kinds
@@ -129,8 +118,26 @@ def launch(attack: Attack, view: View, seed: int) -> Any:
         )
     _as_trained(attack, view)
     uses: frozenset[type[Any]] = getattr(attack, "uses", frozenset())
-    known, answered = view.narrowed(attack.needs | uses), _AS.get()(attack)
-    return answered(known, stream(seed, "attack", attack.name, view.target.key, view.client))
+    known = view.narrowed(attack.needs | uses)
+    rng = stream(seed, "attack", attack.name, view.target.key, view.client)
+    return _answer(attack, attack(known, rng), known)
+
+
+def _answer(attack: Attack, guess: Any, view: View) -> Any:
+    """The guess, if it answers the attack's question, with a row for each record."""
+    answers = question_named(attack.question).answers
+    if not isinstance(guess, answers):
+        raise AttackFailed(
+            f"attack {attack.name!r} answers {attack.question!r} with {type(guess).__name__}, not "
+            f"with {' or '.join(kind.__name__ for kind in answers)}"
+        )
+    if isinstance(guess, AttributeValues) and PublicRecords in view.kinds:
+        records, answered = len(view.know(PublicRecords).records), len(guess.probabilities)
+        if records and records != answered:  # of no public column nobody knows how many
+            raise AttackFailed(
+                f"attack {attack.name!r} answers for {answered} records, not for {records}"
+            )
+    return guess
 
 
 def _as_described(attack: Attack, view: View) -> None:
