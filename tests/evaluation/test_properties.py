@@ -324,7 +324,7 @@ def test_the_accused_come_first_and_no_truth_is_needed(
     assert found.curve_rounds == tuple(range(1, 31))
     assert all(len(line) == 30 for line in found.curves.values())
     assert found.suspects[0].halfway == found.curves[found.suspects[0].client][14]
-    assert seen[-1] == ("lean", 30, 30)
+    assert seen == [("lean", 0, 1), ("lean", 1, 1)]
     shutil.rmtree(recording.path / "truth")
     blind = detection.detect(recording, "poisoning")
     assert blind.score is None

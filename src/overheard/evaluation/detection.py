@@ -11,8 +11,7 @@ property there is nothing to find, and any accusation is a false alarm.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +29,6 @@ from overheard.transcript.guess import ClientProperty
 from overheard.transcript.knowledge import AuxiliaryData, LocalTraining, Sums, TargetRecord
 from overheard.transcript.observe import EVERYBODY, POSITIVE_COLUMN, observe
 from overheard.transcript.store import Recording
-from overheard.transcript.tape import Array, Tape
 from overheard.transcript.target import Target, client_property
 from overheard.transcript.threat import SECURE_SERVER
 from overheard.transcript.view import Attack, View, launch
@@ -216,36 +214,17 @@ def _first_that_runs(
     candidates: list[Attack], view: View, seed: int, progress: Progress
 ) -> tuple[Attack, ClientProperty]:
     reasons = []
-    for attack in candidates:
+    for done, attack in enumerate(candidates):
+        progress(attack.name, done, len(candidates))
         try:
-            guess: ClientProperty = launch(attack, watched(view, attack.name, progress), seed)
+            guess: ClientProperty = launch(attack, view, seed)
+            progress(attack.name, len(candidates), len(candidates))
             return attack, guess
         except NOT_RUN as error:
             if len(candidates) == 1:
                 raise
             reasons.append(f"{attack.name}: {error}")
     raise ChooseAnotherAttack(f"no attack could run: {'; '.join(reasons) or 'none is known'}")
-
-
-@dataclass(frozen=True)
-class _Watched:
-    """A tape that says how far it has been read."""
-
-    tape: Tape
-    told: Callable[[int], None]
-
-    def read(self, row: int) -> tuple[Array, Array]:
-        self.told(row + 1)
-        return self.tape.read(row)
-
-
-def watched(view: View, what: str, progress: Progress) -> View:
-    """The same view, whose rounds say when they are read."""
-    sums = view.know(Sums)
-    tape = sums._tape
-    assert isinstance(tape, Tape)
-    watching = _Watched(tape, lambda done: progress(what, done, len(sums)))
-    return view.knowing(replace(sums, _tape=watching))
 
 
 def _rounds_of(rows: int, heard: int) -> tuple[int, ...]:

@@ -165,14 +165,7 @@ class _Client:
         outcome = attempt(lambda: compared(training, link, level, rng), "", self.name, None)
         if isinstance(outcome, Failed | Skipped):
             return _unchecked(self.name, f"the replay ended in {outcome.reason}")
-        return Replay(
-            client=self.name,
-            outcome="does not fit" if outcome.strange else "fits",
-            rounds=tuple(link.rounds.tolist()),
-            round=int(link.rounds[outcome.row]),
-            off=min(outcome.off, MOST_OFF),
-            by_chance=min(outcome.by_chance, MOST_OFF),
-        )
+        return _checked(self.name, link.rounds.tolist(), outcome)
 
     def _unreadable(self, rounds: int) -> str:
         if self.name not in self.truth or not self.records:
@@ -201,6 +194,17 @@ def _summed(recording: Recording, recipe: Recipe) -> Link:
 
 def _unchecked(client: str, reason: str) -> Replay:
     return Replay(client=client, outcome="cannot be checked", reason=reason)
+
+
+def _checked(client: str, rounds: Sequence[int], outcome: Outcome) -> Replay:
+    return Replay(
+        client=client,
+        outcome="does not fit" if outcome.strange else "fits",
+        rounds=tuple(rounds),
+        round=rounds[outcome.row],
+        off=min(outcome.off, MOST_OFF),
+        by_chance=min(outcome.by_chance, MOST_OFF),
+    )
 
 
 def repeated(
@@ -239,14 +243,7 @@ def repeated(
             outcome = Outcome(bool(offs[worst]), worst, offs[worst], 0.0)
     except OverheardError as error:
         return _unchecked(client, str(error))
-    return Replay(
-        client=client,
-        outcome="does not fit" if outcome.strange else "fits",
-        rounds=tuple(one.number for one in some),
-        round=some[outcome.row].number,
-        off=min(outcome.off, MOST_OFF),
-        by_chance=min(outcome.by_chance, MOST_OFF),
-    )
+    return _checked(client, [one.number for one in some], outcome)
 
 
 def _model(one: Exchange) -> tuple[Array, Array]:
