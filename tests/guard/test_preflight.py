@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from itertools import accumulate
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -137,6 +139,19 @@ def test_preflight_finds_the_smallest_change_that_helps() -> None:
 def test_it_is_called_from_python_too() -> None:
     found = overheard.preflight(parse_config(CONFIG), rounds=2, changes=False)
     assert (found.rounds, found.configured, found.passes) == (2, 1, False)
+
+
+@pytest.mark.parametrize("pace", [1.0, -1.0])
+def test_which_attack_is_named_does_not_depend_on_what_it_took(
+    monkeypatch: pytest.MonkeyPatch, pace: float
+) -> None:
+    """Several get everything; whichever runs later seems slower, and then quicker."""
+    clock = accumulate(100 + pace * number for number in range(100))
+    watch = SimpleNamespace(perf_counter=lambda: next(clock))
+    monkeypatch.setattr("overheard.evaluation.audit.time", watch)
+    found = preflight(parse_config(CONFIG), changes=False)
+    assert found.worst.value == 1.0
+    assert found.worst.attack == "max_entropy"
 
 
 def test_enough_noise_passes() -> None:

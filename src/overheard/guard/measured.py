@@ -140,7 +140,7 @@ def _exposure(
     free: Sequence[float],
     scores: Sequence[Scored | None],
 ) -> Exposure:
-    best = max(heard, key=lambda f: (_reach(f), -f.seconds))
+    best = max(heard, key=lambda f: (_reach(f), f.evidence or 0.0))
     guess = _guess(ready, client, best, free)
     posteriors = [s.posterior for s in scores if s is not None and s.posterior is not None]
     bits = max((float(p.listened.mean()) for p in posteriors), default=None)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from itertools import permutations
 from pathlib import Path
 
 import numpy as np
@@ -58,6 +59,24 @@ def test_messages_may_come_from_many_threads(tmp_path: Path) -> None:
         assert weights == [float(place)] * 5
     # one model for all is kept once
     assert all(("sent", "") in entry.spans for entry in recording.rounds)
+
+
+def test_what_is_written_does_not_depend_on_the_order_of_arrival(tmp_path: Path) -> None:
+    """Who answers first is a matter of how busy the machines are."""
+    for number, order in enumerate(permutations("abc")):
+        with overheard.Recorder(tmp_path / f"{number}") as recorder:
+            recorder.sent(0, "", model(1))
+            for client in order:
+                recorder.returned(0, client, model(ord(client)), 10)
+                recorder.clear("loss", client, 0.5)
+            recorder.sent(1, "", model(2))
+            recorder.aggregated(1, model(3), order)
+    written = [
+        {str(f.relative_to(run)): f.read_bytes() for f in run.rglob("*") if f.is_file()}
+        for run in (tmp_path / str(number) for number in range(6))
+    ]
+    assert len(written[0]) >= 3
+    assert all(files == written[0] for files in written)
 
 
 def test_models_of_their_own_are_kept_apart(tmp_path: Path) -> None:

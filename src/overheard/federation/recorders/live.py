@@ -44,8 +44,9 @@ class Recorder:
 
     ``path`` must not exist. ``payload``: what clients return: models, gradients, or the releases of
     a program that trains no network, whose messages may change their arrays from round to round.
-    Rounds must not go back; within a round messages may come in any order and from any thread. An
-    array must not change between the call and the end of its round.
+    Rounds must not go back; within a round messages may come in any order and from any thread, and
+    what is written is the same whatever the order. An array must not change between the call and
+    the end of its round.
     """
 
     def __init__(
@@ -93,7 +94,7 @@ class Recorder:
         with self._lock:
             heard = self._at(number)
             heard.mean = _as_arrays(arrays)
-            heard.participants = None if participants is None else tuple(participants)
+            heard.participants = None if participants is None else tuple(sorted(participants))
 
     def clear(self, what: str, client: str, value: float | str) -> None:
         """Something else that a client's message said in the clear: a metric, a count, a name."""
@@ -177,6 +178,7 @@ class Recorder:
 
     def _write_individual(self, heard: _Round) -> None:
         models: dict[str, Arrays] = {}
+        heard.returned = {client: heard.returned[client] for client in sorted(heard.returned)}
         for client in heard.returned:
             model = heard.sent.get(client, heard.sent.get(EVERYBODY))
             if model is None:
@@ -262,7 +264,10 @@ class Recorder:
 
     def _write_clear(self) -> None:
         if self._notes or self._heard:
-            said = {what: {c: tuple(v) for c, v in by.items()} for what, by in self._heard.items()}
+            said = {
+                what: {client: tuple(by[client]) for client in sorted(by)}
+                for what, by in sorted(self._heard.items())
+            }
             write(self._store, InTheClear(tuple(self._notes), said))
 
 
