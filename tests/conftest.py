@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from unittest import mock
 
+from patience import PATIENCE
+
 # Before anything imports numpy: more threads than cores only wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -115,7 +117,7 @@ attributes = ["s"]
             env={**os.environ, **self.SCREEN},
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=PATIENCE,
             check=False,
         )
 

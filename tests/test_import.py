@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from patience import PATIENCE
 
 HEAVY = frozenset({"torch", "sklearn", "pandas", "scipy"})
 
@@ -14,7 +15,11 @@ def heavy_after(statement: str) -> frozenset[str]:
     """Which heavy packages a new interpreter holds after the statement."""
     script = f"{statement}\nimport sys\nprint('loaded:', *sys.modules)"
     result = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
     )
     assert result.returncode == 0, result.stderr
     loaded = result.stdout.splitlines()[-1]

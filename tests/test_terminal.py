@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import PATIENCE
 
 from overheard.attacks import all_attacks
 from overheard.terminal import take_flags
@@ -79,7 +80,7 @@ def on_a_terminal(workplace: Any, *words: str, **environment: str) -> str:
             break
         seen += part
     os.close(ours)
-    assert process.wait(60) == 0
+    assert process.wait(PATIENCE) == 0
     return seen.decode()
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import PATIENCE
 
 COMMANDS = ["demo", "simulate", "audit", "report", "verify", "attacks", "reproduce"]
 COMMANDS += ["compare", "detect", "doctor"]
@@ -163,14 +164,14 @@ def test_an_interrupt_is_no_traceback_and_keeps_the_rounds(workplace: Any) -> No
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     index = workplace.path / "long" / "wire" / "index.jsonl"
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + PATIENCE
     try:
         while not index.exists() or index.read_bytes().count(b"\n") < 5:
             assert process.poll() is None
             assert time.monotonic() < deadline
             time.sleep(0.01)
         process.send_signal(signal.SIGINT)
-        _, stderr = process.communicate(timeout=120)
+        _, stderr = process.communicate(timeout=PATIENCE)
     finally:
         process.kill()
         with process:  # closes its pipes and waits, or a later test is blamed for them

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import typer.main
 from pages import PAGES, ROOT, Block, blocks
+from patience import PATIENCE
 
 from benchmarks.command import app as benchmarks
 from overheard.cli import app
@@ -61,7 +62,7 @@ def run(words: list[str], place: Path, workplace: Any) -> int:
             return int(done.returncode)
         case ["python", script, *rest]:
             command = [sys.executable, str(ROOT / script), *rest]
-            return subprocess.run(command, cwd=place, check=False, timeout=120).returncode
+            return subprocess.run(command, cwd=place, check=False, timeout=PATIENCE).returncode
     raise AssertionError(f"{shlex.join(words)}: say how this is to be tried")
 
 
@@ -132,7 +133,7 @@ def test_commands_in_running_text_exist(page: str) -> None:
 def test_examples_run(script: str, tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, str(ROOT / "examples" / script)],
-        cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
+        cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE, check=False,
         env={**os.environ, "PYTHONWARNINGS": "error"},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -166,7 +167,7 @@ def test_docs_are_built_without_a_warning(tmp_path: Path) -> None:
         pytest.skip("no git")
     done = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "-d", str(tmp_path / "s")],
-        cwd=ROOT, capture_output=True, text=True, timeout=300, check=False,
+        cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE, check=False,
         env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

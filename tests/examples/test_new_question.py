@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import PATIENCE
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "new_question.py"
 POINTS = """[overheard.questions]
@@ -54,7 +55,7 @@ def stranger(tmp_path: Path, workplace: Any) -> Any:
             env=environment,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=PATIENCE,
             check=False,
         )
         assert done.returncode == 0, done.stderr

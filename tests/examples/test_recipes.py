@@ -14,6 +14,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
+from patience import PATIENCE
 from run_recipes import RECIPES, ROOT, TOOL, audited, commands, path
 from scripts import load
 
@@ -52,7 +53,7 @@ def test_flower(tmp_path: Path, loopback_only: tuple[str, ...]) -> None:
     words = [sys.executable, str(HERE / "one_simulation.py"), str(tmp_path / "exact")]
     done = subprocess.run(
         [*loopback_only, *words, json.dumps(lines)],
-        capture_output=True, text=True, timeout=400, check=False,
+        capture_output=True, text=True, timeout=PATIENCE, check=False,
     )  # fmt: skip
     assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
     recorded_exactly(tmp_path / "exact")
@@ -84,7 +85,7 @@ def test_flare(tmp_path: Path, loopback_only: tuple[str, ...]) -> None:
     jobs = {name: [str(RECORDERS / file), str(tmp_path / name)] for name, file in own.items()}
     for recipe in FLARE:
         (_, *data), (_, *jobs[recipe]) = python(recipe, tmp_path)
-        subprocess.run([sys.executable, *data], cwd=RECIPES / recipe, check=True, timeout=60)
+        subprocess.run([sys.executable, *data], cwd=RECIPES / recipe, check=True, timeout=PATIENCE)
     running = {}
     for name, words in jobs.items():
         where = (RECORDERS, [str(RECORDERS)]) if name in own else (RECIPES / name, path(name))
@@ -95,7 +96,7 @@ def test_flare(tmp_path: Path, loopback_only: tuple[str, ...]) -> None:
                 cwd=where[0], env=environment, stdout=log, stderr=subprocess.STDOUT,
             )  # fmt: skip
     for name, process in running.items():
-        assert process.wait(400) == 0, (tmp_path / f"{name}.log").read_text()[-3000:]
+        assert process.wait(PATIENCE) == 0, (tmp_path / f"{name}.log").read_text()[-3000:]
     load(RECORDERS / "flare_job.py").check(tmp_path / "exact")
     load(RECORDERS / "flare_trees.py").check(tmp_path / "trees")
     for recipe in FLARE:

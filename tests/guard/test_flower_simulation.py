@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import PATIENCE
 
 from overheard.evaluation.audit import audit
 from overheard.federation.config import parse_config
@@ -39,7 +40,7 @@ def out(tmp_path_factory: pytest.TempPathFactory, loopback_only: tuple[str, ...]
         env={**os.environ, **QUIET},
         capture_output=True,
         text=True,
-        timeout=400,
+        timeout=PATIENCE,
         check=False,
     )
     assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]

@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from federations import FAMILIES
+from patience import PATIENCE
 
 from reliability import processors as script
 
@@ -58,7 +59,7 @@ def run(path: Path, threads: int) -> tuple[dict[str, str], np.ndarray]:
         env=env,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=PATIENCE,
         check=True,
     )
     files = {

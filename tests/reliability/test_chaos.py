@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from patience import PATIENCE
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -17,7 +19,7 @@ def test_nothing_is_lost(tmp_path: Path) -> None:
     words = ["--trials", "10", "--seed", "3", "--out", str(out)]
     done = subprocess.run(
         [sys.executable, "-m", "reliability.chaos", *words],
-        cwd=ROOT, capture_output=True, text=True, timeout=900, check=False,
+        cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE, check=False,
         env={**os.environ, "TMPDIR": str(tmp_path / "tmp")},
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from patience import PATIENCE
+
 # Without a guard, as whoever calls it from a few lines writes it: no worker runs the script again.
 # np.maximum stands in for what measures a cell: it comes of a package that lies around, too.
 SCRIPT = """
@@ -33,7 +35,7 @@ def test_workers_do_not_import_what_lies_around(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=300,
+        timeout=PATIENCE,
     )
     assert not (here / "pwned").exists()
     assert (done.stdout, done.returncode) == ("once\n[2, 3]\n", 0), done.stderr

@@ -18,6 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from patience import PATIENCE
 
 from overheard.errors import ChooseAnotherOutput, FixConfig, FixData, FixRecording
 from overheard.foreign.columns import pack_columns
@@ -244,7 +245,7 @@ def test_killed_for_real(tmp_path: Path, after: int) -> None:
     index = path / "wire" / INDEX
     process = subprocess.Popen([sys.executable, "-c", RECORD_FOREVER, str(path)])
     try:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + PATIENCE
         while not index.exists() or index.read_bytes().count(b"\n") < 1 + after:
             assert process.poll() is None
             assert time.monotonic() < deadline

@@ -98,7 +98,7 @@ def main(out: Path) -> int:
 
     address = f"127.0.0.1:{link}"
     try:
-        start(
+        server = start(
             "superlink", "flower-superlink", "--insecure", "--host", "127.0.0.1",
             "--port", str(link), "--disable-runtime-dependency-installation",
         )  # fmt: skip
@@ -108,16 +108,14 @@ def main(out: Path) -> int:
                 "--host", "127.0.0.1", "--port", str(port),
                 "--node-config", f"partition-id={number}",
             )  # fmt: skip
-        deadline = time.monotonic() + 30
-        while time.monotonic() < deadline:
+        while server.poll() is None:
             with socket.socket() as probe:
                 if probe.connect_ex(("127.0.0.1", link)) == 0:
                     break
             time.sleep(0.1)
         run = start("flwr", "flwr", "run", str(app), "here", "--stream")
-        run.wait(timeout=300)
-        deadline = time.monotonic() + 30
-        while not run.returncode and not final.exists() and time.monotonic() < deadline:
+        run.wait()
+        while not run.returncode and not final.exists() and server.poll() is None:
             time.sleep(0.1)
         return run.returncode
     finally:

@@ -58,9 +58,7 @@ def _strategy() -> FedAvg:
 
 def server(rounds: int) -> ServerApp:
     def server_fn(context: Context) -> ServerAppComponents:
-        return ServerAppComponents(
-            strategy=_strategy(), config=ServerConfig(num_rounds=rounds, round_timeout=60)
-        )
+        return ServerAppComponents(strategy=_strategy(), config=ServerConfig(num_rounds=rounds))
 
     return ServerApp(server_fn=server_fn)
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from patience import PATIENCE
 from scripts import load
 
 from overheard.errors import ChooseAnotherOutput
@@ -260,13 +261,13 @@ def read_total(recording: Recording, row: int) -> np.ndarray:
     return load_file(file)[name]
 
 
-def run_here(words: list[str], timeout: int) -> None:
+def run_here(words: list[str]) -> None:
     done = subprocess.run(
         words,
         env={**os.environ, **here.QUIET},
         capture_output=True,
         text=True,
-        timeout=timeout,
+        timeout=PATIENCE,
         check=False,
     )
     assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
@@ -275,9 +276,7 @@ def run_here(words: list[str], timeout: int) -> None:
 def test_deployment(tmp_path: Path, on_loopback: tuple[str, ...]) -> None:
     """A SuperLink and two SuperNodes as processes of their own, on loopback."""
     # where that is impossible they listen on loopback only, anyway
-    run_here(
-        [*on_loopback, sys.executable, str(HERE / "deploy_flower.py"), str(tmp_path / "out")], 400
-    )
+    run_here([*on_loopback, sys.executable, str(HERE / "deploy_flower.py"), str(tmp_path / "out")])
     assert recorded_digests(tmp_path / "out" / "run") == digests(tmp_path / "out" / "digests")
     assert len(digests(tmp_path / "out" / "digests")) == 4
     assert verify(tmp_path / "out" / "run").sound
