@@ -8,51 +8,18 @@ import pytest
 
 from overheard.evaluation.record import AttackInfo, Audit, Finding, Pooled, Run, Skipped
 
-INFOS = (
-    AttackInfo(
-        name="max_entropy",
-        question="attribute",
-        paper="overheard",
-        needs=("individual updates", "public records", "labels"),
-        words="Reads the secret's moments off two messages and picks the likeliest assignment.",
-    ),
-    AttackInfo(
-        name="model_based_linear",
-        question="attribute",
-        paper="driouich2022",
-        needs=("individual updates", "public records", "labels"),
-        words="Rebuilds the client's optimum, then solves for the secret that explains it.",
-    ),
-    AttackInfo(
-        name="majority",
-        question="attribute",
-        paper="baseline",
-        needs=("attribute prior",),
-        words="Guesses the commonest value of the population for everybody.",
-    ),
-    AttackInfo(
-        name="exact_linear",
-        question="local_model",
-        paper="xu2021",
-        needs=("individual updates", "local training recipe"),
-        words="Solves the linear system that the client's answers form.",
-    ),
-    AttackInfo(
-        name="last_returned",
-        question="local_model",
-        paper="xu2021",
-        needs=("individual updates",),
-        words="Takes the model that the client returned last.",
-    ),
-    AttackInfo(
-        name="global_model",
-        question="local_model",
-        paper="xu2021",
-        needs=("the global model",),
-        words="Takes the model that the client was sent last.",
-    ),
+LINK, RECORDS = "individual updates", ("public records", "labels")
+INFOS = tuple(
+    AttackInfo(name=name, question=question, paper=paper, needs=needs, words=f"How {name} works.")
+    for name, question, paper, needs in (
+        ("max_entropy", "attribute", "overheard", (LINK, *RECORDS)),
+        ("model_based_linear", "attribute", "driouich2022", (LINK, *RECORDS)),
+        ("majority", "attribute", "baseline", ("attribute prior",)),
+        ("exact_linear", "local_model", "xu2021", (LINK, "local training recipe")),
+        ("last_returned", "local_model", "xu2021", (LINK,)),
+        ("global_model", "local_model", "xu2021", ("the global model",)),
+    )
 )
-ATTRIBUTES = ("female", "black", "physlm")
 # per client: attribute -> (majority, imputation, max_entropy, model_based_linear)
 SHARES = {
     "site 1": {"female": (0.52, 0.60, 0.66, 0.58), "black": (0.92, 0.92, 0.93, 0.80),
@@ -72,53 +39,44 @@ SIZES = {"site 1": 939, "site 2": 1131, "site 3": 801, "site 4": 888, "site 5": 
 SIZES["site 6"] = 1049
 
 
-def run_of(clients: Iterable[str], **changes: object) -> Run:
-    fields: dict[str, object] = {
-        "recording": "demo/run",
-        "data": "randhie",
-        "origin": "RAND Health Insurance Experiment, bundled in statsmodels; public domain",
-        "clients": tuple(clients),
-        "rounds": 40,
-        "closed": True,
-        "threat": "eavesdropper",
-        "threat_words": "listens to one client's link: every model sent and returned.",
-        "knows": ("individual updates", "local training recipe", "public records", "labels"),
-        "recipe": {
-            "algorithm": "fedavg",
-            "model": {"architecture": "dense", "inputs": 17, "hidden": [], "bias": True},
-            "loss": "squared_error",
-            "learning_rate": 0.05,
-            "batch_size": None,
-            "wire": "float32",
-        },
-        "seed": 7,
-        "software": {"overheard": "0.1.0", "numpy": "2.3.1", "python": "3.11.2"},
-    }
-    return Run.model_validate(fields | changes)
+def run_of(clients: Iterable[str]) -> Run:
+    model = {"architecture": "dense", "inputs": 17, "hidden": [], "bias": True}
+    return Run(
+        recording="demo/run",
+        data="randhie",
+        origin="RAND Health Insurance Experiment, bundled in statsmodels; public domain",
+        clients=tuple(clients),
+        rounds=40,
+        closed=True,
+        threat="eavesdropper",
+        threat_words="listens to one client's link: every model sent and returned.",
+        knows=(LINK, "local training recipe", *RECORDS),
+        recipe={"algorithm": "fedavg", "model": model, "loss": "squared_error",
+                "learning_rate": 0.05, "batch_size": None, "wire": "float32"},
+        seed=7,
+        software={"overheard": "0.1.0", "numpy": "2.3.1", "python": "3.11.2"},
+    )  # fmt: skip
 
 
 def share_finding(attack: str, client: str, attribute: str, value: float, n: int, majority: float,
-                  imputation: float, **changes: object) -> Finding:  # fmt: skip
+                  imputation: float) -> Finding:  # fmt: skip
     info = next(i for i in INFOS if i.name == attack)
-    fields: dict[str, object] = {
-        "attack": attack, "paper": info.paper, "question": "attribute", "threat": "eavesdropper",
-        "client": client, "attribute": attribute, "metric": "accuracy", "value": value,
-        "low": max(0.0, value - 0.03), "high": min(1.0, value + 0.03), "majority": majority,
-        "imputation": imputation, "lift": value - max(majority, imputation),
-        "bound": 0.55 if attack == "model_based_linear" else None, "n": n, "seconds": 0.123,
-        "seed": 7, "details": {"log_loss": 0.4821} if attack == "max_entropy" else {},
-    }  # fmt: skip
-    return Finding.model_validate(fields | changes)
+    return Finding(
+        attack=attack, paper=info.paper, question="attribute", threat="eavesdropper",
+        client=client, attribute=attribute, metric="accuracy", value=value,
+        low=max(0.0, value - 0.03), high=min(1.0, value + 0.03), majority=majority,
+        imputation=imputation, lift=value - max(majority, imputation),
+        bound=0.55 if attack == "model_based_linear" else None, n=n, seconds=0.123,
+        seed=7, details={"log_loss": 0.4821} if attack == "max_entropy" else {},
+    )  # fmt: skip
 
 
-def loss_finding(attack: str, client: str, value: float, n: int, **changes: object) -> Finding:
-    fields: dict[str, object] = {
-        "attack": attack, "paper": "xu2021", "question": "local_model", "threat": "eavesdropper",
-        "client": client, "metric": "excess_loss", "value": value, "low": value / 3,
-        "high": value * 3, "n": n, "seconds": 0.0123, "seed": 7,
-        "details": {"identified_directions": 17, "condition_number": 3.2e5},
-    }  # fmt: skip
-    return Finding.model_validate(fields | changes)
+def loss_finding(attack: str, client: str, value: float, n: int) -> Finding:
+    return Finding(
+        attack=attack, paper="xu2021", question="local_model", threat="eavesdropper",
+        client=client, metric="excess_loss", value=value, low=value / 3, high=value * 3, n=n,
+        seconds=0.0123, seed=7, details={"identified_directions": 17, "condition_number": 3.2e5},
+    )  # fmt: skip
 
 
 def pooled_of(findings: list[Finding]) -> list[Pooled]:

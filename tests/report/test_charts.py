@@ -63,18 +63,16 @@ def test_the_axis_of_losses_holds_zero_and_the_negative() -> None:
     assert 4 <= len(scale.ticks()) <= 8
 
 
-@pytest.mark.parametrize("values", [[], [0.0], [0.5], [1.0], [0.0, 1.0], [0.999, 1.0]])
-def test_an_axis_of_shares_is_never_empty(values: list[float]) -> None:
-    scale = charts.share_scale(values)
-    assert 0 <= scale.least < scale.most <= 1
-    assert len(scale.ticks()) >= 2
-
-
-@pytest.mark.parametrize("values", [[], [0.0], [1e-300], [1.0], [1e9], [5e-324, 1e300]])
-def test_an_axis_of_losses_is_never_empty(values: list[float]) -> None:
-    scale = charts.loss_scale(values)
-    assert scale.least < scale.most
-    assert 0 < scale.at(1e-3) < 100
+@pytest.mark.parametrize(
+    "values", [[], [0.0], [0.5], [1.0], [0.0, 1.0], [0.999, 1.0], [1e-300], [1e9], [5e-324, 1e300]]
+)
+def test_an_axis_is_never_empty(values: list[float]) -> None:
+    losses = charts.loss_scale(values)
+    assert losses.least < losses.most
+    assert 0 < losses.at(1e-3) < 100
+    shares = charts.share_scale([v for v in values if v <= 1])
+    assert 0 <= shares.least < shares.most <= 1
+    assert len(shares.ticks()) >= 2
 
 
 def test_attacks_differ_by_shape_or_filling() -> None:
@@ -88,7 +86,4 @@ def test_threat_models_are_drawn(name: str) -> None:
     assert root.findtext("title")
     assert root.findtext("desc")
     assert "listens here" in "".join(root.itertext())
-
-
-def test_an_unknown_threat_model_is_not_drawn() -> None:
     assert charts.threat_picture("ghost") is None

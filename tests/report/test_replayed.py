@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
+from report_words import section
 
 from overheard.cli import audit as command
 from overheard.evaluation.record import Audit, Replay
@@ -19,26 +18,25 @@ UNFIT = Replay(client="c", outcome="does not fit", rounds=(0,), round=0, off=0.5
 HIDDEN = Replay(client="d", outcome="cannot be checked", reason="single updates are hidden")
 
 
-def words_of(audit: Audit, *replays: Replay) -> str:
-    return replay_words(audit.model_copy(update={"replays": replays}))
-
-
-def test_every_outcome_in_words(audit: Audit) -> None:
-    said = words_of(audit, FITS, FITS)
-    assert said.startswith(
-        "Replayed on their own records under the declared recipe, 2 of 2 clients"
-    )
-    assert "to less than 0.0001% of an update (4 messages compared)" in said
-    assert "as closely as chance" in words_of(audit, NEAR)
-    assert "or as closely as chance" in words_of(audit, FITS, NEAR)
-    said = words_of(audit, FITS, UNFIT, HIDDEN)
-    assert said.startswith("1 of 3 clients did not train as declared")
-    assert "c (off by 50% of its update in round 0, where chance leaves replays up to 2.0%" in said
-    assert "that they find little about these clients says nothing" in said
-    assert said.endswith("1 could not be checked (single updates are hidden).")
-    said = words_of(audit, HIDDEN, HIDDEN)
-    assert said.startswith("Whether the clients trained as declared cannot be checked (single")
-    assert words_of(audit).startswith("Whether the clients trained as declared was not checked")
+@pytest.mark.parametrize(
+    ("replays", "words"),
+    [
+        ((FITS, FITS), ["2 of 2 clients", "less than 0.0001% of an update (4 messages compared)"]),
+        ((NEAR,), ["as closely as chance"]),
+        ((FITS, NEAR), ["or as closely as chance"]),
+        ((FITS, UNFIT, HIDDEN), [
+            "1 of 3 clients did not train as declared", "says nothing",
+            "c (off by 50% of its update in round 0, where chance leaves replays up to 2.0%",
+            "1 could not be checked (single updates are hidden)."]),
+        ((HIDDEN, HIDDEN), ["cannot be checked (single"]),
+        ((), ["was not checked"]),
+    ],
+)  # fmt: skip
+def test_every_outcome_in_words(
+    audit: Audit, replays: tuple[Replay, ...], words: list[str]
+) -> None:
+    said = replay_words(audit.model_copy(update={"replays": replays}))
+    assert [part for part in words if part not in said] == []
 
 
 def test_one_line_a_client_the_unfit_first(audit: Audit) -> None:
@@ -52,10 +50,8 @@ def test_it_stands_in_the_section_of_the_verdict(audit: Audit) -> None:
     hostile = UNFIT.model_copy(update={"client": "<b>c</b>"})
     checked = audit.model_copy(update={"replays": (FITS, hostile)})
     page = render(checked)
-    section = re.search(r'<section id="verdict".*?</section>', page, re.S)
-    assert section is not None
-    assert "1 of 2 clients did not train as declared" in section[0]
-    assert "<dt>&lt;b&gt;c&lt;/b&gt;</dt><dd>does not fit: off by 50%" in section[0]
+    assert "1 of 2 clients did not train as declared" in section(page, "verdict")
+    assert "<dt>&lt;b&gt;c&lt;/b&gt;</dt><dd>does not fit: off by 50%" in section(page, "verdict")
     verdict = render_markdown(checked).split("## Verdict")[1].split("\n## ")[0]
     assert "1 of 2 clients did not train as declared" in verdict
     told = digest(checked)["replayed"]
@@ -64,9 +60,8 @@ def test_it_stands_in_the_section_of_the_verdict(audit: Audit) -> None:
 
 
 def test_the_terminal_says_it_and_warns(audit: Audit, capsys: pytest.CaptureFixture[str]) -> None:
-    command.summary(audit.model_copy(update={"replays": (FITS,)}))
+    for replay in (FITS, UNFIT):
+        command.summary(audit.model_copy(update={"replays": (replay,)}))
     said = capsys.readouterr()
-    assert "1 of 1 client returned what the recipe leads to" in " ".join(said.out.split())
-    command.summary(audit.model_copy(update={"replays": (UNFIT,)}))
-    said = capsys.readouterr()
+    assert "1 of 1 client returned" in " ".join(said.out.split())
     assert "1 of 1 client did not train as declared" in said.err
