@@ -78,24 +78,23 @@ def test_the_current_folder_may_be_a_checkout(installed: Path, checkout: Path) -
 
 
 @pytest.mark.parametrize(
-    "content", ['[project]\nname = "another"', "project = 3", "", "not = [toml", b"\xff\xfe"]
-)
-def test_another_project_is_not_taken_for_it(
-    checkout: Path, monkeypatch: pytest.MonkeyPatch, content: str | bytes
+    ("file", "content"),
+    [
+        *(("pyproject.toml", content) for content in (
+            b'[project]\nname = "another"', b"project = 3", b"", b"not = [toml", b"\xff\xfe",
+            None)),
+        ("papers/command.py", None),
+        ("benchmarks/command.py", None),
+    ],
+)  # fmt: skip
+def test_another_project_or_a_part_is_not_taken_for_it(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch, file: str, content: bytes | None
 ) -> None:
     monkeypatch.setattr(outside, "_places", lambda: iter([checkout]))
     assert repository() == checkout
-    bytes_of = content.encode() if isinstance(content, str) else content
-    (checkout / "pyproject.toml").write_bytes(bytes_of)
-    assert repository() is None
-
-
-@pytest.mark.parametrize("gone", ["pyproject.toml", "papers/command.py", "benchmarks/command.py"])
-def test_a_part_of_it_is_not_enough(
-    checkout: Path, monkeypatch: pytest.MonkeyPatch, gone: str
-) -> None:
-    monkeypatch.setattr(outside, "_places", lambda: iter([checkout]))
-    (checkout / gone).unlink()
+    (checkout / file).unlink()
+    if content is not None:
+        (checkout / file).write_bytes(content)
     assert repository() is None
 
 
