@@ -93,7 +93,6 @@ def forget(folder: Path) -> None:
 
 def _read_all(sizes: Sizes, folder: Path) -> Job:
     """Every message of every round, each checked against its digest."""
-    from overheard.transcript.messages import read_messages
     from overheard.transcript.store import Recording
 
     path = recording(sizes, folder)
@@ -101,7 +100,8 @@ def _read_all(sizes: Sizes, folder: Path) -> Job:
     def run() -> Facts:
         opened, count = Recording.open(path), 0
         for entry in opened.rounds:
-            count += sum(len(raw) for _, raw in read_messages(path / "wire", entry))
+            heard = opened.messages(entry, entry.spans)
+            count += sum(array.nbytes for arrays in heard for array in arrays.values())
         return {"bytes": count}
 
     return Job(run, before=lambda: forget(path))

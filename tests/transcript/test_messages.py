@@ -21,9 +21,8 @@ from overheard.transcript import messages
 from overheard.transcript.messages import (
     check_client,
     layout_of,
-    message_arrays,
     parse_round,
-    read_message,
+    read_messages,
     write_round,
 )
 
@@ -36,8 +35,8 @@ def written(folder: Path, blocks: dict[tuple[str, str], dict[str, np.ndarray]]) 
 
 
 def read(folder: Path, entry: Entry, way: str, who: str) -> dict[str, np.ndarray]:
-    parsed = parse_round(folder, entry)
-    return dict(message_arrays(parsed.layout, read_message(folder, parsed, way, who)))
+    (arrays,) = read_messages(folder, parse_round(folder, entry), [(way, who)])
+    return arrays
 
 
 def some_messages(rng: np.random.Generator, size: int = 50) -> dict[tuple[str, str], Any]:
@@ -128,7 +127,6 @@ def test_only_the_message_is_read(
     tmp_path: Path, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     entry = written(tmp_path, some_messages(rng))
-    parsed = parse_round(tmp_path, entry)
     touched: list[tuple[int, int]] = []
 
     class Watched(io.FileIO):
@@ -139,9 +137,9 @@ def test_only_the_message_is_read(
             return got
 
     monkeypatch.setattr(files, "FileIO", Watched)
-    raw = read_message(tmp_path, parsed, "returned", "b")
+    read(tmp_path, entry, "returned", "b")
+    parsed = parse_round(tmp_path, entry)
     start, end, _ = parsed.spans["returned", "b"]
-    assert len(raw) == end - start
     assert touched[0][0] == parsed.head + start
     assert touched[-1][1] == parsed.head + end
     assert sum(b - a for a, b in touched) == end - start
@@ -155,11 +153,10 @@ def test_the_kernel_counts_few_bytes(tmp_path: Path, rng: np.random.Generator) -
         return int(Path("/proc/self/io").read_text().split()[1])
 
     entry = written(tmp_path, some_messages(rng, size=100_000))
-    parsed = parse_round(tmp_path, entry)
     before = read_so_far()
-    raw = read_message(tmp_path, parsed, "returned", "b")
-    assert len(raw) <= read_so_far() - before < len(raw) + 20_000
-    assert entry["size"] > 3 * len(raw)
+    size = sum(array.nbytes for array in read(tmp_path, entry, "returned", "b").values())
+    assert size <= read_so_far() - before < size + 20_000
+    assert entry["size"] > 3 * size
 
 
 def test_a_flipped_byte_of_the_message_is_noticed(tmp_path: Path, rng: np.random.Generator) -> None:

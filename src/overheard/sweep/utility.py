@@ -16,7 +16,7 @@ from overheard.programs.program import Program
 from overheard.programs.recipe import Recipe
 from overheard.programs.records import Records, encode
 from overheard.randomness import stream
-from overheard.transcript.messages import TOTAL, Round, layout_for, message_arrays, read_message
+from overheard.transcript.messages import TOTAL, Round
 from overheard.transcript.payload import returns_gradients
 from overheard.transcript.store import Recording
 
@@ -56,8 +56,7 @@ def global_model(recording: Recording, recipe: Recipe, rule: ServerRule | None =
 
 
 def _message(recording: Recording, recipe: Recipe, entry: Round, way: str, client: str) -> Array:
-    raw = read_message(recording.path / "wire", entry, way, client)
-    arrays = dict(message_arrays(layout_for(entry.layout, way), raw))
+    (arrays,) = recording.messages(entry, [(way, client)])
     flat = [arrays[name].reshape(-1) for name, _ in recipe.model.layout()]
     return np.concatenate(flat).astype(np.float64)
 
@@ -75,14 +74,10 @@ def worth(
     close its last release is, over all clients, to what ``bare``, without defences, releases."""
     if not recording.rounds:
         raise FixRecording(f"{recording.path}: no round was recorded, so nothing was released")
-    entry, folder = recording.rounds[-1], recording.path / "wire"
-
-    def arrays(way: str, client: str) -> dict[str, NDArray[Any]]:
-        return dict(entry.arrays((way, client), read_message(folder, entry, way, client)))
-
-    sent = arrays("sent", "")
+    entry = recording.rounds[-1]
     said = [TOTAL] if entry.aggregated else [key for key in entry.spans if key[0] == "returned"]
-    returned = {client: arrays(way, client) for way, client in said}
+    sent, *heard = recording.messages(entry, [("sent", ""), *said])
+    returned = {client: arrays for (_, client), arrays in zip(said, heard, strict=True)}
     outputs = program.predict(program.following(sent, returned), held)
     if outputs is not None:
         return _score(outputs, program.target.encode(held), bool(program.target.classes))

@@ -10,28 +10,40 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from math import prod
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    Field,
+    StrictFloat,
+    StrictInt,
+    StrictStr,
+    ValidationError,
+)
 
 from overheard.errors import FixConfig, FixData, FixRecording
 from overheard.files import write_durably
 from overheard.foreign.files import opened
 from overheard.foreign.limits import check
-from overheard.foreign.shown import short
+from overheard.foreign.shown import short, visible
 from overheard.transcript.ledger import INDEX, Entry, listed_file
 
 Arrays = Mapping[str, NDArray[Any]]
-Layout = list[list[Any]]  # [name, safetensors dtype, shape] of each array of a message
+Key = tuple[str, str]
+"""A message of a round: its direction (sent, returned, total) and its client ("": all)."""
+Layout = list[tuple[str, str, tuple[int, ...]]]
+"""Name, safetensors dtype and shape of each array of a message, in their order."""
 _DTYPES: dict[str, np.dtype[Any]] = {
     "F64": np.dtype("<f8"),
     "F32": np.dtype("<f4"),
@@ -42,8 +54,7 @@ _DTYPES: dict[str, np.dtype[Any]] = {
     "BOOL": np.dtype("?"),
 }
 _CODES = {dtype: code for code, dtype in _DTYPES.items()}
-_CLIENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9 _.+-]{0,99}")
-_SHA256 = re.compile(r"[0-9a-f]{64}")
+_CLIENT = "[A-Za-z0-9][A-Za-z0-9 _.+-]{0,99}"
 TOTAL = ("total", "")
 MAX_HEADER_BYTES = 100_000_000  # the safetensors library's own limit
 MAX_ROUND = 10**15
@@ -56,28 +67,30 @@ MAX_SIDE = 1 << 53
 class Round:
     """A checked index line: which messages a round's file holds and where each lies.
 
+    ``spans``: where a message begins and ends, and its digest. ``layout``: of the first message;
+    ``layouts``: of each, which differ only in releases of programs and in totals.
     ``participants``: who took part; None where only a total was heard and nobody said of whom.
-    ``own``: the layouts of messages that differ from the first, as releases of programs may.
     """
 
     number: int
     file: Entry
     head: int
     layout: Layout
-    spans: Mapping[tuple[str, str], tuple[int, int, str]]
+    spans: Mapping[Key, tuple[int, int, str]]
+    layouts: Mapping[Key, Layout]
     weights: Mapping[str, float]
-    participants: tuple[str, ...] | None = ()
-    own: Mapping[tuple[str, str], Layout] = field(default_factory=dict)
+    participants: tuple[str, ...] | None
 
     @property
     def aggregated(self) -> bool:
         """Whether it holds a total in place of what each client returned."""
         return TOTAL in self.spans
 
-    def arrays(self, key: tuple[str, str], raw: bytes) -> dict[str, NDArray[Any]]:
-        """The named arrays of one of its messages."""
-        layout = self.own[key] if key in self.own else layout_for(self.layout, key[0])
-        return dict(message_arrays(layout, raw))
+    @property
+    def mixed(self) -> bool:
+        """Whether a message has a layout of its own."""
+        each = self.layouts.items()
+        return any(layout != layout_for(self.layout, way) for (way, _), layout in each)
 
     def renamed(self, names: Mapping[str, str]) -> Round:
         """The same round, its clients called otherwise; the messages lie where they lay."""
@@ -85,7 +98,7 @@ class Round:
         return replace(
             self,
             spans={(way, names.get(c, c)): span for (way, c), span in self.spans.items()},
-            own={(way, names.get(c, c)): layout for (way, c), layout in self.own.items()},
+            layouts={(way, names.get(c, c)): of for (way, c), of in self.layouts.items()},
             weights={names.get(c, c): weight for c, weight in self.weights.items()},
             participants=None if who is None else tuple(names.get(c, c) for c in who),
         )
@@ -93,7 +106,7 @@ class Round:
 
 def check_client(client: str) -> str:
     """A client's name, if it is one that can stand in a recording."""
-    if not _CLIENT.fullmatch(client):
+    if not re.fullmatch(_CLIENT, client):
         raise FixConfig(
             f"client name {client!r} is not allowed; use letters, digits, space, _ . + - (<= 100)"
         )
@@ -102,7 +115,7 @@ def check_client(client: str) -> str:
 
 def known_client(client: object, where: object) -> str:
     """The same for a name out of a recording, which may be a stranger's."""
-    if not isinstance(client, str) or not _CLIENT.fullmatch(client):
+    if not isinstance(client, str) or not re.fullmatch(_CLIENT, client):
         raise FixRecording(
             f"{where}: client name {short(client)} is not allowed; letters, digits, space, "
             "_ . + - are (<= 100)"
@@ -122,12 +135,21 @@ def layout_of(arrays: Arrays) -> Layout:
                 f"array {short(name)} has {array.ndim} sides and a name of {len(name)} letters; "
                 f"at most {MAX_SIDES} and {MAX_NAME} are allowed"
             )
-        layout.append([name, code, list(array.shape)])
+        layout.append((name, code, array.shape))
     return layout
 
 
+def layout_for(layout: Layout, direction: str) -> Layout:
+    """The layout of a message that goes this way: totals are float64, whatever the wire carries."""
+    return [(n, "F64", k) for n, _, k in layout] if direction == TOTAL[0] else layout
+
+
+def _length(layout: Layout) -> int:
+    return sum(prod(shape) * _DTYPES[code].itemsize for _, code, shape in layout)
+
+
 def write_round(
-    folder: Path, number: int, messages: Mapping[tuple[str, str], Arrays], free: bool = False
+    folder: Path, number: int, messages: Mapping[Key, Arrays], free: bool = False
 ) -> Entry:
     """Write the messages, keyed (direction, client), of one round; returns the index entry.
 
@@ -195,132 +217,107 @@ def _digest_of(blobs: Iterable[bytes | memoryview]) -> str:
     return digest.hexdigest()
 
 
-def layout_for(layout: Layout, direction: str) -> Layout:
-    """The layout of a message that goes this way: totals are float64, whatever the wire carries."""
-    return [[n, "F64", k] for n, _, k in layout] if direction == TOTAL[0] else layout
+def _words(layout: Layout) -> str:
+    return ", ".join(f"{name} {'x'.join(map(str, shape))}" for name, _, shape in layout)
 
 
-def _length(layout: Layout) -> int:
-    return sum(prod(shape) * _DTYPES[code].itemsize for _, code, shape in layout)
-
-
-def parse_round(folder: Path, entry: Entry) -> Round:
-    """An index line of kind ``round``, every field checked: the index may be a stranger's."""
-    number = entry.get("round")
-    try:
-        layout = _layout(entry["layout"])
-        lengths = {w: _length(layout_for(layout, w)) for w in ("sent", "returned", "total")}
-        spans: dict[tuple[str, str], tuple[int, int, str]] = {}
-        expected = 0
-        own: dict[tuple[str, str], Layout] = {}
-        for way, who, start, end, digest, *differs in entry["messages"]:
-            known = (way in ("sent", "total") and who == "") or (
-                way in ("sent", "returned") and _CLIENT.fullmatch(who)
-            )
-            if not known or (way, who) in spans:
-                raise ValueError(
-                    f"message {short(way)} of {short(who)} is not allowed or stands twice"
-                )
-            if differs:
-                (other,) = differs
-                own[way, who] = _layout(other)
-            length = _length(own[way, who]) if differs else lengths[way]
-            if (start, end) != (expected, expected + length):
-                raise ValueError(f"message {way!r} of {who!r} is not where its layout puts it")
-            spans[way, who] = (expected, expected + length, _is_sha256(digest))
-            expected += length
-        head, weights = entry["head"], _weights(entry["weights"])
-        if type(number) is not int or not 0 <= number <= MAX_ROUND:
-            raise ValueError("its number is not a whole one of ordinary size")
-        if not _is_count(head, 8 + MAX_HEADER_BYTES):
-            raise ValueError(f"its head has {short(head)} bytes")
-        if head < 8 or head + expected != entry["size"]:
-            raise ValueError(f"messages end at {head + expected} of {short(entry['size'])} bytes")
-        if not isinstance(entry["file"], str):
-            raise ValueError("its file has no name")
-        participants = _participants(entry, spans)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        why = f"no {error}" if isinstance(error, KeyError) else str(error)
-        raise FixRecording(
-            f"{folder / INDEX}: the line of round {short(number)} is not valid: {why}"
-        ) from error
-    file = {key: entry.get(key) for key in ("file", "size", "sha256")}
-    return Round(number, file, head, layout, spans, weights, participants, own)
-
-
-def _layout(given: Any) -> Layout:
-    """Names, types and shapes that can be arrays."""
-    check("arrays", len(given), "a message")
-    layout: Layout = []
-    for name, code, shape in given:
-        if not isinstance(name, str) or len(name) > MAX_NAME or code not in _DTYPES:
-            raise ValueError(f"{short(name)} of {short(code)} is no array of a message")
-        if not isinstance(shape, list) or len(shape) > MAX_SIDES:
-            raise ValueError(f"array {short(name)} has more than {MAX_SIDES} sides")
-        sides = [side or 1 for side in shape if _is_count(side, MAX_SIDE)]
-        if len(sides) < len(shape) or prod(sides) > MAX_SIDE:
+def _possible(layout: Layout) -> Layout:
+    check("arrays", len(layout), "a message")
+    for name, _, shape in layout:
+        if prod(side or 1 for side in shape) > MAX_SIDE:
             raise ValueError(f"array {short(name)} has the shape {short(shape)}")
-        layout.append([name, code, list(shape)])
     if len({name for name, _, _ in layout}) < len(layout):
         raise ValueError("two arrays have one name")
     return layout
 
 
-def _is_count(value: object, most: int) -> bool:
-    return type(value) is int and 0 <= value <= most
+_Client = Annotated[StrictStr, Field(pattern=f"^{_CLIENT}$")]
+_Side = Annotated[StrictInt, Field(ge=0, le=MAX_SIDE)]
+_Array = tuple[
+    Annotated[StrictStr, Field(max_length=MAX_NAME)],
+    Annotated[StrictStr, Field(pattern=f"^({'|'.join(_DTYPES)})$")],
+    Annotated[tuple[_Side, ...], Field(max_length=MAX_SIDES)],
+]
+_Layout = Annotated[list[_Array], AfterValidator(_possible)]
+_Message = Annotated[
+    tuple[
+        Annotated[StrictStr, Field(pattern="^(sent|returned|total)$")],
+        Annotated[StrictStr, Field(pattern=f"^({_CLIENT})?$")],
+        StrictInt,
+        StrictInt,
+        Annotated[StrictStr, Field(pattern="^[0-9a-f]{64}$")],
+        _Layout | None,
+    ],
+    BeforeValidator(lambda row: [*row, None] if isinstance(row, list) and len(row) == 5 else row),
+]
 
 
-def _is_sha256(text: object) -> str:
-    if not isinstance(text, str) or not _SHA256.fullmatch(text):
-        raise ValueError(f"{short(text)} is no sha256")
-    return text
+class _Line(BaseModel):
+    """A line of the index that tells of a round; a stranger may have written it."""
+
+    number: Annotated[StrictInt, Field(alias="round", ge=0, le=MAX_ROUND)]
+    file: StrictStr
+    size: StrictInt
+    head: Annotated[StrictInt, Field(ge=8, le=8 + MAX_HEADER_BYTES)]
+    layout: _Layout
+    messages: list[_Message]
+    weights: dict[_Client, Annotated[StrictFloat, Field(ge=0, le=MAX_SIDE)]]
+    participants: list[_Client] | None = []
 
 
-def _weights(given: Any) -> dict[str, float]:
-    """Record counts that clients reported, by name."""
-    for client, weight in given.items():
-        number = type(weight) in (int, float)
-        if not _CLIENT.fullmatch(client) or not number or not 0 <= weight <= MAX_SIDE:
-            raise ValueError(f"{short(client)} reports {short(weight)} records")
-    return {client: float(weight) for client, weight in given.items()}
+def parse_round(folder: Path, entry: Entry) -> Round:
+    """An index line of kind ``round``, every field checked: the index may be a stranger's."""
+    try:
+        line = _Line.model_validate(entry)
+        spans: dict[Key, tuple[int, int, str]] = {}
+        layouts: dict[Key, Layout] = {}
+        expected = 0
+        for way, who, start, end, digest, own in line.messages:
+            key, layout = (way, who), layout_for(line.layout, way) if own is None else own
+            if key in spans or (way == "returned" and not who) or (way == "total" and who):
+                raise ValueError(f"message {way!r} of {who!r} is not allowed or stands twice")
+            if (start, end) != (expected, expected + _length(layout)):
+                raise ValueError(f"message {way!r} of {who!r} is not where its layout puts it")
+            spans[key], layouts[key] = (start, end, digest), layout
+            expected = end
+        if line.head + expected != line.size:
+            raise ValueError(f"messages end at {line.head + expected} of {line.size} bytes")
+        participants = _participants(line, spans)
+    except ValueError as error:
+        why = str(error)
+        if isinstance(error, ValidationError):
+            first = error.errors()[0]
+            where = visible(".".join(map(str, first["loc"])))[:200]
+            why = f"{where}: {first['msg']} (given: {short(first['input'])})"
+        raise FixRecording(
+            f"{folder / INDEX}: the line of round {short(entry.get('round'))} is not valid: {why}"
+        ) from error
+    file = {key: entry.get(key) for key in ("file", "size", "sha256")}
+    return Round(
+        line.number, file, line.head, line.layout, spans, layouts, line.weights, participants
+    )
 
 
-def _participants(
-    entry: Entry, spans: Mapping[tuple[str, str], tuple[int, int, str]]
-) -> tuple[str, ...] | None:
+def _participants(line: _Line, spans: Mapping[Key, Any]) -> tuple[str, ...] | None:
     """Who took part: whoever returned something or, of a total, whoever the index lists."""
     returned = tuple(who for way, who in spans if way == "returned")
     if TOTAL not in spans:
         return returned
     if returned or ("sent", "") not in spans:
         raise ValueError("a total stands beside the broadcast, without single returns")
-    named = entry["participants"]
-    if named is None:
+    if line.participants is None:
         return None
-    if (
-        not isinstance(named, list)
-        or not named
-        or len(set(named)) < len(named)
-        or not all(map(_CLIENT.fullmatch, named))
-    ):
+    if not line.participants or len(set(line.participants)) < len(line.participants):
         raise ValueError("participants must be different clients, at least one")
-    return tuple(named)
-
-
-def read_message(folder: Path, entry: Round, direction: str, client: str) -> bytes:
-    """The raw bytes of one message, checked against its digest; reads nothing else."""
-    ((_, raw),) = read_messages(folder, entry, [(direction, client)])
-    return raw
+    return tuple(line.participants)
 
 
 def read_messages(
-    folder: Path, entry: Round, wanted: Iterable[tuple[str, str]] | None = None
-) -> Iterator[tuple[tuple[str, str], bytes]]:
-    """Messages of a round with their keys (direction, client), by default all, one after the other.
-
-    Each is checked against its digest; the disk reads the next one meanwhile.
-    """
-    keys = list(entry.spans) if wanted is None else list(wanted)
+    folder: Path, entry: Round, wanted: Iterable[Key]
+) -> Iterator[dict[str, NDArray[Any]]]:
+    """The arrays of these messages of a round, one after the other, each checked by its digest;
+    nothing else is read."""
+    keys = list(wanted)
     for direction, client in keys:
         if (direction, client) not in entry.spans:
             raise FixRecording(
@@ -332,8 +329,6 @@ def read_messages(
         start, end, _ = entry.spans[key]
         check("message_bytes", end - start, path)
     with opened(path) as (file, _):
-        if len(keys) > 1:
-            _begin_reading(file.fileno(), entry, keys)
         for direction, client in keys:
             start, end, digest = entry.spans[direction, client]
             file.seek(entry.head + start)
@@ -343,21 +338,7 @@ def read_messages(
                     f"{path}: the message {direction} {client or 'to all'} does not match the "
                     "index; restore the file from a copy"
                 )
-            yield (direction, client), raw
-
-
-def expect(folder: Path, entry: Round, wanted: Iterable[tuple[str, str]]) -> None:
-    """Have the disk begin to read these messages of a round, and nothing else, for later."""
-    with opened(listed_file(folder, entry.file)) as (file, _):
-        _begin_reading(file.fileno(), entry, wanted)
-
-
-def _begin_reading(handle: int, entry: Round, keys: Iterable[tuple[str, str]]) -> None:
-    advise = getattr(os, "posix_fadvise", None)  # not everywhere, and advice only
-    for key in keys:
-        if advise is not None and key in entry.spans:
-            start, end, _ = entry.spans[key]
-            advise(handle, entry.head + start, end - start, os.POSIX_FADV_WILLNEED)
+            yield dict(_arrays(entry.layouts[direction, client], raw))
 
 
 def _chunks(file: IO[bytes], count: int) -> Iterator[bytes]:
@@ -367,15 +348,10 @@ def _chunks(file: IO[bytes], count: int) -> Iterator[bytes]:
         count -= len(chunk)
 
 
-def message_arrays(layout: Layout, raw: bytes) -> Iterator[tuple[str, NDArray[Any]]]:
+def _arrays(layout: Layout, raw: bytes) -> Iterator[tuple[str, NDArray[Any]]]:
     """The named arrays of a message's bytes."""
     start = 0
     for name, code, shape in layout:
-        dtype = _DTYPES[code]
-        count = prod(shape)
+        dtype, count = _DTYPES[code], prod(shape)
         yield name, np.frombuffer(raw, dtype, count, start).reshape(shape)
         start += count * dtype.itemsize
-
-
-def _words(layout: Layout) -> str:
-    return ", ".join(f"{name} {'x'.join(map(str, shape))}" for name, _, shape in layout)

@@ -23,7 +23,6 @@ from overheard.errors import FixConfig, FixRecording, ListenLonger
 from overheard.programs.records import Records
 from overheard.transcript.kind import LABEL_COLUMN, Knowledge, kinds, recipe_of, told_of
 from overheard.transcript.knowledge import Link, LocalTraining, Sums
-from overheard.transcript.messages import Round, read_message
 from overheard.transcript.store import Recorder, Recording
 from overheard.transcript.target import Target, chosen_targets, targets_in
 from overheard.transcript.threat import Threat
@@ -204,7 +203,7 @@ def _copy_rounds(recording: Recording, recorder: Recorder, clients: Collection[s
         heard: dict[str, dict[str, dict[str, NDArray[Any]]]] = {"sent": {}, "returned": {}}
         for way, client in entry.spans:
             if not client or client in clients:
-                heard[way][client] = _message(recording, entry, way, client)
+                (heard[way][client],) = recording.messages(entry, [(way, client)])
         own, back = heard["sent"], heard["returned"]
         if not back:
             continue
@@ -213,8 +212,3 @@ def _copy_rounds(recording: Recording, recorder: Recorder, clients: Collection[s
             own = {c: own.get(c, shared) for c in back}
         weights = {c: w for c, w in entry.weights.items() if c in clients}
         recorder.round(entry.number, own or shared, back, weights)
-
-
-def _message(recording: Recording, entry: Round, way: str, who: str) -> dict[str, NDArray[Any]]:
-    raw = read_message(recording.path / "wire", entry, way, who)
-    return entry.arrays((way, who), raw)

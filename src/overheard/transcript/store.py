@@ -33,12 +33,11 @@ from overheard.transcript.messages import (
     MAX_SIDE,
     TOTAL,
     Arrays,
+    Key,
     Round,
     check_client,
-    expect,
     known_client,
     layout_of,
-    message_arrays,
     parse_round,
     read_messages,
     write_round,
@@ -47,8 +46,6 @@ from overheard.transcript.payload import PAYLOADS, releases_arrays, update_of
 from overheard.transcript.side import SEED, Shelf, SideWriter
 
 FORMAT = 3
-AHEAD = 32
-"""Rounds of a client's messages that the disk is asked for together."""
 
 
 class Recorder(SideWriter):
@@ -192,7 +189,7 @@ class Recording:
         if len({entry.file["file"] for entry in rounds}) < len(rounds):
             raise FixRecording(f"{root / 'wire' / INDEX}: two rounds have one file")
         free = releases_arrays(header["payload"])
-        if not free and any(entry.own for entry in rounds):
+        if not free and any(entry.mixed for entry in rounds):
             raise FixRecording(
                 f"{root / 'wire' / INDEX}: a message has a layout of its own; only "
                 "releases of programs may"
@@ -259,62 +256,47 @@ class Recording:
         self, client: str
     ) -> tuple[NDArray[np.int64], dict[str, NDArray[Any]], dict[str, NDArray[Any]], list[float]]:
         """Rounds, models sent, models returned (stacked by name) and weights of one client."""
-        mine, wanted = self._of(client)
-        folder = self.path / "wire"
-        sent, returned = [], []
-        for at, entry in enumerate(mine):
-            if at % AHEAD == 0:
-                for later, keys in zip(mine[at : at + AHEAD], wanted[at:], strict=False):
-                    expect(folder, later, keys)
-            (_, to), (_, back) = read_messages(folder, entry, wanted[at])
-            sent.append(to)
-            returned.append(back)
-        weights = [e.weights.get(client, np.nan) for e in mine]
-        numbers = np.array([e.number for e in mine], dtype=np.int64)
-        return numbers, _stack(mine, sent), _stack(mine, returned), weights
+        heard = list(self.releases(client))
+        weights = [entry.weights.get(client, np.nan) for entry, _, _ in heard]
+        numbers = np.array([entry.number for entry, _, _ in heard], dtype=np.int64)
+        sent, returned = ([message[way] for message in heard] for way in (1, 2))
+        return numbers, _stack(sent), _stack(returned), weights
 
     def releases(self, client: str) -> Iterator[tuple[Round, Arrays, Arrays]]:
-        """Each round of one client whose messages are a program's: what it was sent and returned,
-        the arrays as they were, whatever their names and shapes."""
-        for entry, both in zip(*self._of(client), strict=True):
-            sent, returned = self._messages(entry, both)
+        """Each round in which a client answered: what it was sent and returned, the arrays as they
+        were, whatever their names and shapes."""
+        key = ("returned", client)
+        mine = [entry for entry in self.rounds if key in entry.spans]
+        lengths = (entry.spans[key][1] - entry.spans[key][0] for entry in mine)
+        check("message_bytes", 2 * sum(lengths), self.path / "wire")
+        for entry in mine:
+            sent, returned = self.messages(entry, [_sent_to(client, entry), key])
             yield entry, sent, returned
-
-    def _of(self, client: str) -> tuple[list[Round], list[list[tuple[str, str]]]]:
-        """The rounds in which a client answered, and its two messages in each."""
-        mine = [e for e in self.rounds if ("returned", client) in e.spans]
-        spans = [e.spans["returned", client] for e in mine]
-        size = 2 * sum(end - start for start, end, _ in spans)
-        check("message_bytes", size, self.path / "wire")
-        sent = [("sent", client if ("sent", client) in e.spans else "") for e in mine]
-        return mine, [[way, ("returned", client)] for way in sent]
 
     def last_sent(self, client: str) -> tuple[int, dict[str, NDArray[Any]]] | None:
         """The last round in which the client took part, and the model it was sent; None if none
         was."""
         for entry in reversed(self.rounds):
-            own, common = ("sent", client), ("sent", "")
-            key = own if own in entry.spans else common
+            key = _sent_to(client, entry)
             if client in (entry.participants or ()) and key in entry.spans:
-                return entry.number, next(self._messages(entry, [key]))
+                return entry.number, next(self.messages(entry, [key]))
         return None
 
     def aggregates(self) -> Iterator[tuple[Round, dict[str, NDArray[Any]], dict[str, Any]]]:
         """Each round's broadcast and the sum of its updates (see `Recorder.aggregated`), one round
         after the other. Where single returns were recorded they are summed here."""
-        folder = self.path / "wire"
         for entry in self.rounds:
             if ("sent", "") not in entry.spans:
                 raise FixRecording(
-                    f"{folder / INDEX}: round {entry.number} has no broadcast: every client was "
-                    "sent a model of its own, so the sum of their updates says nothing"
+                    f"{self.path / 'wire' / INDEX}: round {entry.number} has no broadcast: every "
+                    "client was sent a model of its own, so the sum of their updates says nothing"
                 )
             wanted = (
                 [TOTAL]
                 if entry.aggregated
                 else [("returned", who) for who in entry.participants or ()]
             )
-            heard = self._messages(entry, [("sent", ""), *wanted])
+            heard = self.messages(entry, [("sent", ""), *wanted])
             sent = next(heard)
             if entry.aggregated:
                 yield entry, sent, next(heard)
@@ -325,11 +307,9 @@ class Recording:
                     total[name] += update_of(self.payload, sent[name], array)
             yield entry, sent, total
 
-    def _messages(
-        self, entry: Round, wanted: list[tuple[str, str]]
-    ) -> Iterator[dict[str, NDArray[Any]]]:
-        for key, raw in read_messages(self.path / "wire", entry, wanted):
-            yield entry.arrays(key, raw)
+    def messages(self, entry: Round, wanted: Iterable[Key]) -> Iterator[dict[str, NDArray[Any]]]:
+        """The arrays of these messages of a round, one after the other."""
+        return read_messages(self.path / "wire", entry, wanted)
 
     @cached_property
     def _side(self) -> Shelf:
@@ -395,6 +375,11 @@ class Recording:
         )
 
 
-def _stack(entries: list[Round], raws: list[bytes]) -> dict[str, NDArray[Any]]:
-    rows = [dict(message_arrays(e.layout, raw)) for e, raw in zip(entries, raws, strict=True)]
+def _sent_to(client: str, entry: Round) -> Key:
+    """The message that a client was sent in a round: its own, or the broadcast."""
+    own = ("sent", client)
+    return own if own in entry.spans else ("sent", "")
+
+
+def _stack(rows: list[Arrays]) -> dict[str, NDArray[Any]]:
     return {name: np.stack([row[name] for row in rows]) for name in (rows[0] if rows else {})}

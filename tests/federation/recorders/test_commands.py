@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from overheard.transcript.messages import message_arrays, read_message
 from overheard.transcript.store import Recording
 
 
@@ -17,9 +16,9 @@ def as_checkpoints(run: Path, folder: Path, after: bool = False) -> None:
     """The messages of a recording as a folder of safetensors files."""
     recording = Recording.open(run)
     for entry in recording.rounds:
-        for way, who in entry.spans:
-            raw = read_message(run / "wire", entry, way, who)
-            arrays = {n: np.ascontiguousarray(a) for n, a in message_arrays(entry.layout, raw)}
+        heard = recording.messages(entry, entry.spans)
+        for (way, who), message in zip(entry.spans, heard, strict=True):
+            arrays = {n: np.ascontiguousarray(a) for n, a in message.items()}
             number = entry.number - (after and way == "sent")
             place = folder / f"round_{number + 1:04d}"
             place.mkdir(parents=True, exist_ok=True)
