@@ -268,7 +268,8 @@ def test_neither_a_link_nor_a_name_taken_meanwhile_is_overwritten(
     taken.write_text("theirs")
     with pytest.raises(ChooseAnotherOutput):
         write_report(audit, link)
-    monkeypatch.setattr("os.path.lexists", lambda _: False)
+    there = iter([False, True])  # at first nobody has taken the name
+    monkeypatch.setattr("os.path.lexists", lambda _: next(there))
     with pytest.raises(ChooseAnotherOutput, match="exists already"):
         write_report(audit, taken)
     assert taken.read_text() == "theirs"
