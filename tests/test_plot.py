@@ -7,7 +7,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from overheard.plot import Axis, Panel, Series, figure, placed
+from overheard.plot import Axis, Panel, Series, figure
 
 SVG = "{http://www.w3.org/2000/svg}"
 SIZE = (100, 50)
@@ -22,6 +22,12 @@ def corners(root: ET.Element, kind: str = "polyline") -> list[tuple[float, float
     (shape,) = root.iter(f"{SVG}{kind}")
     pairs = [pair.split(",") for pair in shape.get("points", "").split()]
     return [(float(a), float(b)) for a, b in pairs]
+
+
+def strokes(root: ET.Element) -> list[tuple[float, ...]]:
+    """The ends of every line but those of the grid, which is grey."""
+    lines = [e for e in root.iter(f"{SVG}line") if e.get("stroke") != "#dddddd"]
+    return [tuple(float(e.get(end, -1)) for end in ("x1", "y1", "x2", "y2")) for e in lines]
 
 
 def texts(root: ET.Element) -> list[str]:
@@ -57,34 +63,29 @@ def test_what_has_no_place_is_left_out() -> None:
 
 
 def test_everything_drawn_is_inside_of_its_axes() -> None:
-    series = Series([1, 2], [5, 7], low=[3, 4], high=[9, 8], line="solid", x_spread=[0.5, 0.5],
-                    y_spread=[3, 1])  # fmt: skip
-    root = drawn(series)
-    whiskers = [e for e in root.iter(f"{SVG}line") if e.get("stroke-width") == "0.8"]
-    assert len(whiskers) == 4
-    places = [*corners(root), *corners(root, "polygon")]
-    places += [(float(e.get(f"x{i}", -1)), float(e.get(f"y{i}", -1)))
-               for e in whiskers for i in (1, 2)]  # fmt: skip
+    spreads = [(0.5, 5, 1.5, 5), (1, 2, 1, 8), (2, 6, 2, 9)]
+    root = drawn(Series([1, 2], [5, 7], line="solid", strokes=spreads))
+    whiskers = strokes(root)
+    assert len(whiskers) == 3
+    places = [*corners(root), *(end for line in whiskers for end in (line[:2], line[2:]))]
     assert all(0 <= a <= 100 and 0 <= b <= 50 for a, b in places)
 
 
-def test_a_spread_of_another_length_is_an_error() -> None:
+def test_points_without_their_values_are_an_error() -> None:
     with pytest.raises(ValueError, match="shorter"):
-        drawn(Series([1, 2], [1, 2], y_spread=[1.0]))
+        drawn(Series([1, 2], [1], line="solid"))
 
 
-def test_bars_stand_on_zero() -> None:
-    root = drawn(Series([0, 1], [0.5, 1], bars=True), y=UNIT)
-    bars = [e for e in root.iter(f"{SVG}rect") if e.get("stroke") == "none"]
-    assert [(float(e.get("y", -1)), float(e.get("height", -1))) for e in bars] == [
-        (25, 25),
-        (0, 50),
-    ]
+def test_strokes_stand_where_they_are_asked_for() -> None:
+    """Bars, and the spread at a point; one that goes nowhere is left out."""
+    bars = [(0, 0, 0, 0.5), (1, 0, 1, 1), (1, float("nan"), 1, 1)]
+    root = drawn(Series(strokes=bars), x=UNIT, y=UNIT)
+    assert strokes(root) == [(0, 50, 0, 25), (100, 50, 100, 0)]
 
 
 def test_the_legend_has_every_name_once_in_the_order_of_drawing() -> None:
     one, two = Series([1], [1], "one", mark=0), Series([1], [2], "two", line="dashed")
-    panels = [Panel([one, two]), Panel([two, one, Series([1], [1], "three", bars=True)])]
+    panels = [Panel([one, two]), Panel([two, one, Series(name="three", strokes=[(1, 0, 1, 1)])])]
     root = ET.fromstring(figure(panels, "all"))
     assert [t for t in texts(root) if t in ("one", "two", "three")] == ["one", "two", "three"]
 
@@ -104,10 +105,5 @@ def test_names_are_text_and_long_ones_are_cut() -> None:
 
 
 def test_the_same_numbers_give_the_same_bytes() -> None:
-    panels = [Panel([Series([1, 2], [3, 4], "a", line="dotted", mark=3, hollow=True)])] * 3
-    assert figure(panels, "t", columns=2) == figure(panels, "t", columns=2)
-
-
-def test_marks_at_one_name_stand_side_by_side() -> None:
-    assert [placed(rank, 2, 1.0) for rank in (0, 1)] == [-0.25, 0.25]
-    assert placed(0, 1) == 0
+    panels = [Panel([Series([1, 2], [3, 4], "a", line="dashed", mark=3, hollow=True)])] * 3
+    assert figure(panels, "t") == figure(panels, "t")

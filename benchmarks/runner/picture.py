@@ -13,7 +13,7 @@ def draw(row: dict[str, Any]) -> str:
         _panel(row, "cpu", "processor seconds", "time", COLOURS[0]),
         _panel(row, "extra_mb", "memory beyond the start (MB)", "memory", COLOURS[1]),
     ]
-    return figure(panels, row["what"], columns=2, size=(300, 200))
+    return figure(panels, row["what"], size=(400, 200))
 
 
 def _panel(row: dict[str, Any], field: str, label: str, kind: str, colour: str) -> Panel:

@@ -6,11 +6,12 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from overheard.data.dataset import Dataset
 from overheard.evaluation import metrics
@@ -21,6 +22,7 @@ from overheard.federation.simulate import simulate
 from overheard.programs.recipe import Recipe
 from overheard.programs.records import Records
 from overheard.transcript.guess import AttributeValues
+from overheard.transcript.knowledge import Link
 from overheard.transcript.observe import observe, recipe_of
 from overheard.transcript.store import Recording
 from overheard.transcript.target import attribute
@@ -28,6 +30,7 @@ from overheard.transcript.threat import EAVESDROPPER, Threat
 from overheard.transcript.view import Attack, launch
 from papers.common.rows import Row
 
+Array = NDArray[np.float64]
 STRANGER = "stranger (imputation)"
 GIVEN = "probability given"
 """Measure of what an attack said, in a row before that of what was so (reliability)."""
@@ -43,6 +46,34 @@ def recorded(config: Mapping[str, Any], dataset: Dataset | None = None) -> Itera
     with tempfile.TemporaryDirectory() as folder:
         ready = plan(parse_config(dict(config)), dataset)
         yield Recording.open(simulate(ready, Path(folder) / "run"))
+
+
+def federation(
+    seed: int,
+    source: str,
+    model: str | Mapping[str, Any],
+    training: Mapping[str, Any],
+    options: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """A federation's config: the data's source with its options, the model and its training."""
+    return {
+        "seed": seed,
+        "data": {"source": source, "options": dict(options or {})},
+        "model": {"name": model} if isinstance(model, str) else dict(model),
+        "training": dict(training),
+    }
+
+
+def clients_with_both(recording: Recording, column: str) -> list[str]:
+    """The clients in whose records the column varies: of others there is nothing to infer."""
+    truth = recording.truth()
+    return [c for c in recording.clients if len(set(truth[c][column].tolist())) > 1]
+
+
+def messages(link: Link, rows: NDArray[np.int64]) -> Link:
+    """These rows of a link alone."""
+    parts = ("rounds", "sent", "returned", "weights")
+    return replace(link, **{name: getattr(link, name)[rows] for name in parts})
 
 
 def truth_and_recipe(recording: Recording) -> tuple[dict[str, Records], Recipe]:
@@ -174,3 +205,30 @@ def student(values: Sequence[float], measure: str) -> tuple[float, float]:
     reach = float(t.ppf(0.975, n - 1) * np.std(values, ddof=1) / np.sqrt(n))
     most = 1.0 if any(share in measure for share in SHARES) else np.inf
     return min(max(mean - reach, 0.0), mean), max(min(mean + reach, most), mean)
+
+
+def bins_of(given: Array, least: float = 0.0, bins: int = 10) -> NDArray[np.intp]:
+    """In which of so many bins from ``least`` to 1 each probability lies."""
+    return np.minimum(((given - least) / (1 - least) * bins).astype(np.intp), bins - 1)
+
+
+def reliability_rows(
+    setting: str,
+    method: str,
+    given: Array,
+    real: NDArray[Any],
+    what: str,
+    least: float = 0.0,
+    fewest: int = 1,
+) -> list[Row]:
+    """Of each bin with at least ``fewest``: the mean probability given, and what share was so."""
+    rows, which = [], bins_of(given, least)
+    for number in np.unique(which):
+        inside = which == number
+        if inside.sum() >= fewest:
+            mean = float(given[inside].mean())
+            label = f"given {mean:.3f} ({int(inside.sum())} {what})"
+            rows.append(Row(setting, label, method, GIVEN, mean))
+            share = float(real[inside].mean())
+            rows.append(Row(setting, label, method, "reliability", share))
+    return rows

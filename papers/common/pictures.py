@@ -1,114 +1,91 @@
-"""Pictures like the papers': methods by client, lines over a size, points over a ratio."""
+"""Pictures like the papers': methods by client, and lines over a size."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
-from overheard.plot import COLOURS, GREY, Axis, Panel, Series, figure, placed
+from overheard.plot import COLOURS, GREY, Axis, Panel, Series, figure
 from papers.common.rows import Reproduction, Row
 
-
-@dataclass(frozen=True)
-class Look:
-    """How a method is drawn, the same in every panel of a picture."""
-
-    colour: str
-    mark: int
-    hollow: bool
+Draw = Callable[[Reproduction, Path], None]
+Looks = dict[str, dict[str, Any]]
+"""Name, colour and shape of every method, the same in all panels of a picture."""
 
 
-def looks(rows: Sequence[Row]) -> dict[str, Look]:
-    """Every method's look; shapes and colours take turns of different lengths."""
+def looks(rows: Iterable[Row]) -> Looks:
+    """Shapes and colours take turns of different lengths."""
     methods = dict.fromkeys(row.method for row in rows)
     return {
-        method: Look(COLOURS[i % len(COLOURS)], i % 6, i % 12 >= 6)
-        for i, method in enumerate(methods)
+        name: {"name": name, "colour": COLOURS[i % 8], "mark": i % 6, "hollow": i % 12 >= 6}
+        for i, name in enumerate(methods)
     }
 
 
-def by_client(outcome: Reproduction, path: Path, label: str, measure: str = "accuracy") -> None:
-    """One panel per setting: a mark per client and method, claimed numbers as short lines."""
-    rows = [r for r in outcome.rows if r.measure == measure]
-    known = looks(rows)
-    panels = []
-    for setting in dict.fromkeys(r.setting for r in rows):
-        here = [r for r in rows if r.setting == setting]
+def marks(measure: str = "accuracy", label: str = "") -> Draw:
+    """A panel per setting: a mark per client and method, grey the majority, a stroke the claim."""
+
+    def panel(here: Sequence[Row], known: Looks) -> Panel:
         clients = list(dict.fromkeys(r.client for r in here))
-        ticks = [(float(at), client) for at, client in enumerate(clients)]
-        series = [*_majorities(here, clients), *_marks(here, clients, known)]
-        title = f"{setting} (dashed: majority; short line: claimed)"
-        panels.append(Panel(series, Axis(ticks=ticks), Axis(label), title))
-    _write(panels, path, 230)
+        methods = list(dict.fromkeys(r.method for r in here))
+        guesses = {clients.index(r.client): r.majority for r in here if r.majority is not None}
+        lines = [(at - 0.4, share, at + 0.4, share) for at, share in guesses.items()]
+        series = [Series(name="majority", colour=GREY, strokes=lines)] if lines else []
+        for rank, method in enumerate(methods):
+            mine = [r for r in here if r.method == method]
+            aside = 0.7 * ((rank + 0.5) / len(methods) - 0.5)
+            x = [clients.index(r.client) + aside for r in mine]
+            claims = [
+                (at - 0.06, r.claimed, at + 0.06, r.claimed)
+                for at, r in zip(x, mine, strict=True)
+                if r.claimed is not None
+            ]
+            y = [r.measured for r in mine]
+            series.append(Series(x, y, **known[method], strokes=claims, thick=2.2))
+        title = f"{here[0].setting} (stroke: claimed)"
+        return Panel(series, Axis(ticks=list(enumerate(clients))), Axis(label or measure), title)
+
+    return _drawing(panel, measure)
 
 
-def _majorities(here: Sequence[Row], clients: Sequence[str]) -> Iterator[Series]:
-    for at, client in enumerate(clients):
-        majority = next((r.majority for r in here if r.client == client), None)
-        if majority is not None:
-            ends = [at - 0.4, at + 0.4]
-            yield Series(ends, [majority, majority], colour=GREY, line="dashed", width=1.0)
+def curves(label: str, measure: str = "", log: bool = False, line: str = "solid") -> Draw:
+    """A panel per setting: a line per method over the number in the client's name, with intervals
+    and the majority."""
 
-
-def _marks(here: Sequence[Row], clients: Sequence[str], known: dict[str, Look]) -> Iterator[Series]:
-    methods = list(dict.fromkeys(r.method for r in here))
-    for rank, method in enumerate(methods):
-        look, mine = known[method], [r for r in here if r.method == method]
-        x = [clients.index(r.client) + placed(rank, len(methods)) for r in mine]
-        for at, row in zip(x, mine, strict=True):
-            if row.claimed is not None:
-                ends = [at - 0.06, at + 0.06]
-                yield Series(ends, [row.claimed] * 2, colour=look.colour, line="solid", width=2.2)
-        yield Series(
-            x, [r.measured for r in mine], method, look.colour, mark=look.mark, hollow=look.hollow
-        )
-
-
-def lines(
-    outcome: Reproduction, path: Path, x: Callable[[Row], float], label: str, log: bool = False
-) -> None:
-    """One panel per setting: a line per method over ``x``, with intervals and the majority."""
-    known = looks(outcome.rows)
-    panels = []
-    for setting in dict.fromkeys(r.setting for r in outcome.rows):
-        here = [r for r in outcome.rows if r.setting == setting]
+    def panel(here: Sequence[Row], known: Looks) -> Panel:
         series = []
         for method in dict.fromkeys(r.method for r in here):
-            mine = sorted((r for r in here if r.method == method), key=x)
-            look = known[method]
-            series.append(
-                Series(
-                    [x(r) for r in mine],
-                    [r.measured for r in mine],
-                    method,
-                    look.colour,
-                    "solid",
-                    look.mark,
-                    look.hollow,
-                    low=[r.measured if r.low is None else r.low for r in mine],
-                    high=[r.measured if r.high is None else r.high for r in mine],
-                )
-            )
-        majority = sorted({(x(r), r.majority) for r in here if r.majority is not None})
-        if majority:
-            at, value = zip(*majority, strict=True)
-            series.append(Series(at, value, "majority", GREY, "dashed"))
-        panels.append(Panel(series, Axis(label, log=log), Axis(here[0].measure), setting))
-    _write(panels, path, 210)
+            mine = sorted((r for r in here if r.method == method), key=number)
+            x, y = [number(r) for r in mine], [r.measured for r in mine]
+            spans = [
+                (at, r.low, at, r.high)
+                for at, r in zip(x, mine, strict=True)
+                if r.low is not None and r.high is not None
+            ]
+            series.append(Series(x, y, **known[method], line=line, strokes=spans))
+        guesses = sorted({(number(r), r.majority) for r in here if r.majority is not None})
+        if guesses:
+            x, y = [at for at, _ in guesses], [share for _, share in guesses]
+            series.append(Series(x, y, "majority", GREY, "dashed"))
+        return Panel(series, Axis(label, log=log), Axis(here[0].measure), here[0].setting)
+
+    return _drawing(panel, measure)
 
 
-def scatter(
-    outcome: Reproduction, path: Path, x: Callable[[Row], float], label: str, log: bool = False
-) -> None:
-    """A point per row."""
-    series = []
-    for method, look in looks(outcome.rows).items():
-        mine = [r for r in outcome.rows if r.method == method]
-        at, value = [x(r) for r in mine], [r.measured for r in mine]
-        series.append(Series(at, value, method, look.colour, mark=look.mark, hollow=look.hollow))
-    _write([Panel(series, Axis(label, log=log), Axis(outcome.rows[0].measure))], path, 260)
+def number(row: Row) -> float:
+    """The first number in the name of its client: "round 10", "50 records"."""
+    found = re.search(r"\d[\d.]*(?:e[-+]?\d+)?", row.client)
+    assert found is not None, f"no number in {row.client!r}"
+    return float(found[0])
 
 
-def _write(panels: Sequence[Panel], path: Path, height: int) -> None:
-    path.write_text(figure(panels, size=(620, height)), encoding="utf-8")
+def _drawing(panel: Callable[[Sequence[Row], Looks], Panel], measure: str) -> Draw:
+    def draw(outcome: Reproduction, path: Path) -> None:
+        rows = [r for r in outcome.rows if measure in ("", r.measure)]
+        settings = dict.fromkeys(r.setting for r in rows)
+        panels = [panel([r for r in rows if r.setting == s], looks(rows)) for s in settings]
+        path.write_text(figure(panels, size=(620, 220)), encoding="utf-8")
+
+    return draw

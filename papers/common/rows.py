@@ -41,19 +41,19 @@ class Row:
 
 @dataclass(frozen=True)
 class Reproduction:
-    """The outcome of one experiment.
+    """The outcome of one experiment: its rows, of which data, and what to know when reading them.
 
-    By which ``command``, ``commit`` and ``date`` it was measured, and from which ``first_seed`` on,
-    is added by `Experiment.measure`; what was measured before these were told has none.
+    `Experiment.measure` adds of which experiment it is and how it was measured; what was measured
+    before that was told has no ``commit`` and no ``date``.
     """
 
-    name: str
-    paper: str
-    rows: tuple[Row, ...]
+    rows: Sequence[Row]
     data: str
-    notes: tuple[str, ...]
-    quick: bool
-    seeds: int
+    notes: Sequence[str] = ()
+    seeds: int = 1
+    name: str = ""
+    paper: str = ""
+    quick: bool = False
     software: dict[str, str] = field(
         default_factory=lambda: {n: version(n) for n in ("overheard", "numpy", "scipy")}
     )
@@ -93,39 +93,40 @@ class Choice:
 class Experiment:
     """A named experiment: ``run(quick, seeds, progress)`` and ``draw(reproduction, path)``.
 
-    ``choose``, where there is one, runs the part that a `Choice` names. ``first_seed``: that of the
-    first repetition.
+    ``parts``: its ``run`` takes a `Choice` as well. ``first_seed``: that of the first repetition.
     """
 
     name: str
-    paper: str
     words: str
-    seeds: int
-    run: Callable[[bool, int, Progress], Reproduction]
+    run: Callable[..., Reproduction]
     draw: Callable[[Reproduction, Path], None]
-    choose: Callable[[bool, int, Progress, Choice], Reproduction] | None = None
+    seeds: int = 1
     first_seed: int = 0
+    parts: bool = False
 
-    def measure(self, quick: bool, seeds: int, progress: Progress, part: Choice) -> Reproduction:
+    @property
+    def paper(self) -> str:
+        """The paper that it is of, as its name begins."""
+        return self.name.partition("-")[0]
+
+    def measure(
+        self, quick: bool, seeds: int, progress: Progress, part: Choice | None = None
+    ) -> Reproduction:
         """Run it, or the part that was asked for; the outcome says how it was measured."""
+        part = part or Choice()
         words = ["overheard", "reproduce", self.name, "--seeds", str(seeds)]
         words += ["--quick"] if quick else []
         for name, value in asdict(part).items():
             if value != getattr(Choice(), name):
                 words += [f"--{name}", str(value)]
-        outcome = self._run_part(quick, seeds, progress, part)
-        how: dict[str, Any] = {**origin(" ".join(words)), "first_seed": self.first_seed}
-        return replace(outcome, **how)
-
-    def _run_part(self, quick: bool, seeds: int, progress: Progress, part: Choice) -> Reproduction:
-        if part == Choice():
-            return self.run(quick, seeds, progress)
-        if self.choose is None:
+        if part != Choice() and not self.parts:
             raise FixConfig(
                 f"{self.name} has no --dataset, --size, --rounds, --shadows, --clients or --every; "
                 "leave them out"
             )
-        return self.choose(quick, seeds, progress, part)
+        outcome = self.run(quick, seeds, progress, *([part] if self.parts else []))
+        how: dict[str, Any] = {**origin(" ".join(words)), "first_seed": self.first_seed}
+        return replace(outcome, name=self.name, paper=self.paper, quick=quick, **how)
 
 
 def free_paths(name: str, out: Path) -> tuple[Path, Path]:

@@ -33,9 +33,9 @@ from overheard.transcript.target import attribute
 from overheard.transcript.threat import EAVESDROPPER
 from overheard.transcript.view import View, launch
 from papers.common import pictures
-from papers.common.harness import mean_row, recorded, truth_and_recipe
+from papers.common.harness import federation, mean_row, recorded, truth_and_recipe
 from papers.common.rows import Experiment, Progress, Reproduction, Row
-from papers.driouich2022.world import NOT_THEIR_FARES, PAPER, fares
+from papers.driouich2022.world import NOT_THEIR_FARES, fares
 
 Array = NDArray[np.float64]
 BOUND = "least accuracy (Proposition 3)"
@@ -55,12 +55,8 @@ def fig3(quick: bool, seeds: int, progress: Progress) -> Reproduction:
     """Accuracy of the model-based attack against E / theta_s^2, for four models of the client."""
     rows: list[Row] = []
     for seed in range(seeds):
-        config = {
-            "seed": seed,
-            "data": {"source": "flights"},
-            "model": {"name": "linear"},
-            "training": {"rounds": 150, "learning_rate": 0.05, "participation": 0.5},
-        }
+        training = {"rounds": 150, "learning_rate": 0.05, "participation": 0.5}
+        config = federation(seed, "flights", "linear", training)
         with recorded(config, fares(1000 if quick else 4000, seed, "direct")) as recording:
             truth, recipe = truth_and_recipe(recording)
             at = recipe.encoding.inputs_of("direct").start
@@ -85,8 +81,7 @@ def fig3(quick: bool, seeds: int, progress: Progress) -> Reproduction:
         "The setting is E / theta_s^2 of the model attacked.",
         "The analytical model is computed from the client's records: a yardstick, not an attack.",
     )
-    points = tuple(rows + over_clients(rows))
-    return Reproduction("driouich2022-fig3", PAPER, points, "flights", notes, quick, seeds)
+    return Reproduction(rows + over_clients(rows), "flights", notes, seeds)
 
 
 def over_clients(rows: list[Row]) -> list[Row]:
@@ -118,19 +113,15 @@ def prop3(quick: bool, seeds: int, progress: Progress) -> Reproduction:
         "fitted model is a little less.",
         f"A bound of 0 promises nothing. Each point: {draws} draws of 200 records.",
     )
-    return Reproduction("driouich2022-prop3", PAPER, tuple(rows), "made", notes, quick, seeds)
+    return Reproduction(rows, "made", notes, seeds)
 
 
 def bound_at(ratio: float, share: float, draws: int) -> list[Row]:
     """Accuracy, bound and the least distance between them over the draws of one point."""
     hits, bounds = [], []
     for draw in range(draws):
-        config = {
-            "seed": draw,
-            "data": {"source": "file"},
-            "model": {"name": "linear"},
-            "training": {"rounds": 30, "learning_rate": 0.1, "wire": "float64"},
-        }
+        training = {"rounds": 30, "learning_rate": 0.1, "wire": "float64"}
+        config = federation(draw, "file", "linear", training)
         with recorded(config, made(ratio, share, draw)) as recording:
             truth, recipe = truth_and_recipe(recording)
             view = observe(recording, EAVESDROPPER, attribute("s"), "0")
@@ -162,21 +153,23 @@ def made(ratio: float, share: float, seed: int) -> Dataset:
 
 def draw_fig3(outcome: Reproduction, path: Path) -> None:
     """Accuracy and its bound against E / theta_s^2."""
-    points = [r for r in outcome.rows if r.client != "mean" and r.measure == "accuracy"]
-    least = [replace(r, method=r.measure) for r in outcome.rows if r.measure == BOUND]
-    shown = replace(outcome, rows=(*points, *least))
-    pictures.scatter(shown, path, lambda r: float(r.setting), "E / theta_s^2", log=True)
+    rows = [
+        replace(r, setting="", client=r.setting, method=r.method if r.measure != BOUND else BOUND)
+        for r in outcome.rows
+        if r.client != "mean"
+    ]
+    draw = pictures.curves("E / theta_s^2", log=True, line="")
+    draw(replace(outcome, rows=rows), path)
 
 
 def draw_prop3(outcome: Reproduction, path: Path) -> None:
     """Accuracy and its bound by noise."""
     curves = [r for r in outcome.rows if r.measure in ("accuracy", BOUND)]
-    shown = replace(outcome, rows=tuple(replace(r, method=r.measure) for r in curves))
-    label = "variance of the noise / theta_s^2"
-    pictures.lines(shown, path, lambda r: float(r.client), label, log=True)
+    shown = replace(outcome, rows=[replace(r, method=r.measure) for r in curves])
+    pictures.curves("variance of the noise / theta_s^2", log=True)(shown, path)
 
 
 EXPERIMENTS = (
-    Experiment("driouich2022-fig3", PAPER, "accuracy by E / theta_s^2", 1, fig3, draw_fig3),
-    Experiment("driouich2022-prop3", PAPER, "the bound's curve, made data", 1, prop3, draw_prop3),
+    Experiment("driouich2022-fig3", "accuracy by E / theta_s^2", fig3, draw_fig3),
+    Experiment("driouich2022-prop3", "the bound's curve, made data", prop3, draw_prop3),
 )

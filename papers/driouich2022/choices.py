@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,13 +26,20 @@ from overheard.transcript.target import attribute
 from overheard.transcript.threat import EAVESDROPPER
 from overheard.transcript.view import Attack, launch
 from papers.common import pictures
-from papers.common.harness import Score, attribute_scores, mean_row, recorded, summarise
+from papers.common.harness import (
+    Score,
+    attribute_scores,
+    clients_with_both,
+    federation,
+    mean_row,
+    recorded,
+    summarise,
+)
 from papers.common.rows import Experiment, Progress, Reproduction, Row
 from papers.driouich2022.world import (
     ADULT_CLAIMS,
     FLIGHT_MEANS,
     NOT_THEIR_FARES,
-    PAPER,
     fares,
 )
 
@@ -95,17 +102,12 @@ class World:
     def recorded(self, quick: bool, seed: int) -> Iterator[tuple[Recording, list[str]]]:
         """The recording, and the clients to attack: those with both values of the secret."""
         training = {**self.training, "rounds": 300 if quick else self.training["rounds"]}
-        data: dict[str, Any] = {"source": self.source}
-        dataset = None
-        if self.source == "flights":
-            dataset = fares(500 if quick else 4000, seed, self.secret)
-        else:
-            data["options"] = {"seed": seed}
-        config = {"seed": seed, "data": data, "model": {"name": self.model}, "training": training}
+        mine = self.source == "flights"
+        dataset = fares(500 if quick else 4000, seed, self.secret) if mine else None
+        options = {} if mine else {"seed": seed}
+        config = federation(seed, self.source, self.model, training, options)
         with recorded(config, dataset) as recording:
-            truth = recording.truth()
-            some = [c for c in recording.clients if len(set(truth[c][self.secret].tolist())) > 1]
-            yield recording, some[:2] if quick else some
+            yield recording, clients_with_both(recording, self.secret)[: 2 if quick else None]
 
 
 WORLDS = {
@@ -124,16 +126,17 @@ WORLDS = {
 
 def as_set(source: str, epochs: int, client: str) -> dict[str, Attack]:
     """LBFGS and Gumbel as the paper set them for a client."""
-    last, step = chosen(source, LBFGS, client)
-    lbfgs = L2Lbfgs((last,), (step,), epochs, rate(source, LBFGS, client))
-    last, step = chosen(source, GUMBEL, client)
-    gumbel = Gumbel((last,), (step,), epochs, rate(source, GUMBEL, client))
-    return {LBFGS: lbfgs, GUMBEL: gumbel}
+    return {m: search(m, *chosen(source, m, client), epochs, rate(source, m, client))
+            for m in (LBFGS, GUMBEL)}  # fmt: skip
 
 
-def settings_table(
-    name: str, source: str, quick: bool, seeds: int, progress: Progress
-) -> Reproduction:
+def search(method: str, last: int, step: int, epochs: int, *rate: float) -> Attack:
+    """One baseline on the rounds {0, step, 2 step, ..., last}; its own rate if none is given."""
+    kind = L2Lbfgs if method == LBFGS else Gumbel
+    return kind((last,), (step,), epochs, *rate)
+
+
+def settings_table(source: str, quick: bool, seeds: int, progress: Progress) -> Reproduction:
     """Tables 2 and 3: both baselines with the paper's rates and epochs, and with ours."""
     world, epochs = WORLDS[source], 60 if quick else EPOCHS
     scores: dict[str, list[Score]] = {}
@@ -141,11 +144,8 @@ def settings_table(
         with world.recorded(quick, seed) as (recording, clients):
             for done, client in enumerate(clients):
                 progress(client, seed * len(clients) + done, seeds * len(clients))
-                grid = {m: chosen(source, m, client) for m in (LBFGS, GUMBEL)}
-                ours: dict[str, Attack] = {
-                    LBFGS: L2Lbfgs((grid[LBFGS][0],), (grid[LBFGS][1],), 60 if quick else 100),
-                    GUMBEL: Gumbel((grid[GUMBEL][0],), (grid[GUMBEL][1],), 60 if quick else 100),
-                }
+                ours = {m: search(m, *chosen(source, m, client), 60 if quick else 100)
+                        for m in (LBFGS, GUMBEL)}  # fmt: skip
                 for setting, attacks in (
                     (f"the paper's rates, {epochs} epochs", as_set(source, epochs, client)),
                     ("a line search, Adam at 0.3", ours),
@@ -160,7 +160,7 @@ def settings_table(
             claimed = {(m, "mean"): v for m, v in FLIGHT_MEANS.items()}
         rows += summarise(setting, found, claimed)
     notes = (*world.notes, "Claimed: Table 1, which the paper made with these settings.")
-    return Reproduction(name, PAPER, tuple(rows), source, notes, quick, seeds)
+    return Reproduction(rows, source, notes, seeds)
 
 
 @dataclass(frozen=True)
@@ -183,18 +183,13 @@ def cells(
     found = []
     for a in last:
         for b in step:
-            attack: Attack = (
-                L2Lbfgs((a,), (b,), 40 if quick else 100)
-                if method == LBFGS
-                else Gumbel((a,), (b,), 40 if quick else 100)
-            )
-            guess = launch(attack, view, seed)
+            guess = launch(search(method, a, b, 40 if quick else 100), view, seed)
             hits = float(metrics.attribute_hits(guess, secret).mean())
             found.append(Cell(a, b, float(guess.diagnostics["objective"]), hits))
     return found
 
 
-def grid_table(name: str, source: str, quick: bool, seeds: int, progress: Progress) -> Reproduction:
+def grid_table(source: str, quick: bool, seeds: int, progress: Progress) -> Reproduction:
     """Tables 7 and 8: the configuration of least objective, and how much the choice matters."""
     world = WORLDS[source]
     found: dict[tuple[str, str, str], list[float]] = {}
@@ -229,7 +224,7 @@ def grid_table(name: str, source: str, quick: bool, seeds: int, progress: Progre
         "Chosen by the least objective over its own rounds, as in the paper; the attacks compare "
         "on the same rounds. Least and greatest of the grid take the truth to know.",
     )
-    return Reproduction(name, PAPER, tuple(rows), source, notes, quick, seeds)
+    return Reproduction(rows, source, notes, seeds)
 
 
 def claim(source: str, method: str, client: str, measure: str) -> float | None:
@@ -246,24 +241,13 @@ def claim(source: str, method: str, client: str, measure: str) -> float | None:
     return FLIGHT_MEANS[method] if client == "mean" else None
 
 
-def draw(outcome: Reproduction, path: Path) -> None:
-    """Accuracy by client and method."""
-    pictures.by_client(outcome, path, "attribute inference accuracy")
-
-
-def _experiment(number: int, source: str, words: str) -> Experiment:
-    make = settings_table if number < 4 else grid_table
-    name = f"driouich2022-table{number}"
-
-    def run(quick: bool, seeds: int, progress: Progress) -> Reproduction:
-        return make(name, source, quick, seeds, progress)
-
-    return Experiment(name, PAPER, words, 1, run, draw)
-
-
-EXPERIMENTS = (
-    _experiment(2, "flights", "gradient baselines as set, fares"),
-    _experiment(3, "adult", "gradient baselines as set, Adult"),
-    _experiment(7, "flights", "rounds that were chosen, fares"),
-    _experiment(8, "adult", "rounds that were chosen, Adult"),
+DRAW = pictures.marks(label="attribute inference accuracy")
+EXPERIMENTS = tuple(
+    Experiment(f"driouich2022-table{number}", words, partial(make, source), DRAW)
+    for number, words, make, source in (
+        (2, "gradient baselines as set, fares", settings_table, "flights"),
+        (3, "gradient baselines as set, Adult", settings_table, "adult"),
+        (7, "rounds that were chosen, fares", grid_table, "flights"),
+        (8, "rounds that were chosen, Adult", grid_table, "adult"),
+    )
 )

@@ -18,10 +18,10 @@ from overheard.transcript.observe import observe
 from overheard.transcript.target import LOCAL_MODEL
 from overheard.transcript.threat import EAVESDROPPER
 from papers.common import pictures
-from papers.common.harness import mean_row, recorded, truth_and_recipe
+from papers.common.harness import federation, mean_row, recorded, truth_and_recipe
 from papers.common.heterogeneity import AT_INFINITY, mean_distances, relative
 from papers.common.rows import Experiment, Progress, Reproduction, Row
-from papers.driouich2022.world import NOT_THEIR_FARES, PAPER, fares
+from papers.driouich2022.world import NOT_THEIR_FARES, fares
 
 DATA = "data"
 FARES = {
@@ -39,12 +39,8 @@ def table4(quick: bool, seeds: int, progress: Progress) -> Reproduction:
     found: dict[tuple[str, str], list[float]] = {}
     for seed in range(seeds):
         progress("fares", seed, seeds)
-        config = {
-            "seed": seed,
-            "data": {"source": "flights"},
-            "model": {"name": "linear"},
-            "training": {"rounds": 150 if quick else 1000, "learning_rate": 0.1},
-        }
+        training = {"rounds": 150 if quick else 1000, "learning_rate": 0.1}
+        config = federation(seed, "flights", "linear", training)
         with recorded(config, fares(500 if quick else 20_000, seed, "direct")) as recording:
             truth, recipe = truth_and_recipe(recording)
             link = observe(recording, EAVESDROPPER, LOCAL_MODEL, recording.clients[0]).know(Link)
@@ -64,7 +60,7 @@ def table4(quick: bool, seeds: int, progress: Progress) -> Reproduction:
         NOT_THEIR_FARES,
         "The airlines are others, so only the ends of each range stand beside the paper's.",
     )
-    return Reproduction("driouich2022-table4", PAPER, tuple(rows), "flights", notes, quick, seeds)
+    return Reproduction(rows, "flights", notes, seeds)
 
 
 def ends(measure: str, claimed: str, rows: list[Row]) -> list[Row]:
@@ -84,12 +80,8 @@ def table5(quick: bool, seeds: int, progress: Progress) -> Reproduction:
     totals = []
     for seed in range(seeds):
         progress("Adult", seed, seeds)
-        config = {
-            "seed": seed,
-            "data": {"source": "adult", "options": {"seed": seed}},
-            "model": {"name": "logistic"},
-            "training": {"rounds": 1, "learning_rate": 0.1},
-        }
+        training = {"rounds": 1, "learning_rate": 0.1}
+        config = federation(seed, "adult", "logistic", training, {"seed": seed})
         with recorded(config) as recording:
             truth, recipe = truth_and_recipe(recording)
             total = sum(map(len, truth.values()))
@@ -104,12 +96,11 @@ def table5(quick: bool, seeds: int, progress: Progress) -> Reproduction:
                     ("share with s = y", float(same.mean())),
                 ):
                     found.setdefault((client, measure), []).append(value)
-    claimed = {f"client {i}": share / 100 for i, share in enumerate(ADULT_SHARES)}
+    claimed = {(f"client {i}", "share of records"): share / 100
+               for i, share in enumerate(ADULT_SHARES)}  # fmt: skip
     rows = [mean_row("Adult", "all", DATA, "records", totals, claimed=12_300.0)]
     rows += [
-        mean_row("Adult", client, DATA, measure, values)
-        if measure != "share of records"
-        else mean_row("Adult", client, DATA, measure, values, claimed=claimed[client])
+        mean_row("Adult", client, DATA, measure, values, claimed.get((client, measure)))
         for (client, measure), values in found.items()
     ]
     notes = (
@@ -119,17 +110,17 @@ def table5(quick: bool, seeds: int, progress: Progress) -> Reproduction:
         "s = y (a man above 50K, a woman below): all that Algorithm 4 can say of a logistic model "
         "and a binary attribute is this, or its opposite.",
     )
-    return Reproduction("driouich2022-table5", PAPER, tuple(rows), "adult", notes, quick, seeds)
+    return Reproduction(rows, "adult", notes, seeds)
 
 
 def draw(outcome: Reproduction, path: Path) -> None:
     """Each measure by client; a panel each."""
     rows = [replace(r, setting=r.measure, method=r.measure, measure="number") for r in outcome.rows]
-    shown = replace(outcome, rows=tuple(r for r in rows if r.client not in ("least", "greatest")))
-    pictures.by_client(shown, path, "number", "number")
+    shown = replace(outcome, rows=[r for r in rows if r.client not in ("least", "greatest")])
+    pictures.marks("number")(shown, path)
 
 
 EXPERIMENTS = (
-    Experiment("driouich2022-table4", PAPER, "the fares' clients", 1, table4, draw),
-    Experiment("driouich2022-table5", PAPER, "Adult's clients", 1, table5, draw),
+    Experiment("driouich2022-table4", "the fares' clients", table4, draw),
+    Experiment("driouich2022-table5", "Adult's clients", table5, draw),
 )

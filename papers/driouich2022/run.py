@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,11 +23,14 @@ from overheard.randomness import stream
 from overheard.transcript.view import Attack
 from papers.common import pictures
 from papers.common.harness import (
-    GIVEN,
     Score,
     attribute_scores,
+    bins_of,
+    clients_with_both,
+    federation,
     mean_row,
     recorded,
+    reliability_rows,
     summarise,
 )
 from papers.common.rows import Experiment, Progress, Reproduction, Row
@@ -36,11 +38,13 @@ from papers.driouich2022.world import (
     ADULT_CLAIMS,
     FLIGHT_MEANS,
     NOT_THEIR_FARES,
-    PAPER,
     fares,
 )
 
 OURS = "max_entropy"
+LBFGS_ENDS = {"linear": {10: 0.78, 1000: 0.67}, "neural": {10: 0.74, 1000: 0.60}}
+"""Figure 1, as far as the text names it."""
+HALF = {"learning_rate": 0.05, "participation": 0.5}
 
 
 def methods(quick: bool, linear: bool) -> dict[str, Attack]:
@@ -64,12 +68,8 @@ def table1_adult(quick: bool, seeds: int, progress: Progress) -> Reproduction:
     """Logistic regression on Adult, attribute sex."""
     scores: list[Score] = []
     for seed in range(seeds):
-        config = {
-            "seed": seed,
-            "data": {"source": "adult", "options": {"seed": seed}},
-            "model": {"name": "logistic"},
-            "training": {"rounds": 300 if quick else 1000, "learning_rate": 0.1},
-        }
+        training = {"rounds": 300 if quick else 1000, "learning_rate": 0.1}
+        config = federation(seed, "adult", "logistic", training, {"seed": seed})
         with recorded(config) as recording:
             clients = recording.clients[:4] if quick else recording.clients
             for client in clients:
@@ -84,29 +84,17 @@ def table1_adult(quick: bool, seeds: int, progress: Progress) -> Reproduction:
         adult.SOURCE.note,
         "Majority is each client's own commonest value: most claimed numbers lie below it.",
     )
-    return Reproduction(
-        "driouich2022-table1-adult", PAPER, tuple(rows), "adult", notes, quick, seeds
-    )
+    return Reproduction(rows, "adult", notes, seeds)
 
 
-def calibration_rows(setting: str, scores: list[Score], bins: int = 10) -> list[Row]:
+def calibration_rows(setting: str, scores: list[Score]) -> list[Row]:
     """Reliability of ours: in each bin of the probability given, the share that was right."""
     made = [(s.guess, s.secret) for s in scores if s.guess is not None]
     p = np.concatenate([guess.probabilities.max(axis=1) for guess, _ in made])
     hit = np.concatenate([metrics.attribute_hits(guess, secret) for guess, secret in made])
-    which = np.minimum(((p - 0.5) * 2 * bins).astype(int), bins - 1)
-    rows = []
-    for b in range(bins):
-        inside = which == b
-        if inside.sum() < 20:
-            continue
-        given = float(p[inside].mean())
-        label = f"given {given:.3f} ({int(inside.sum())} records)"
-        rows.append(Row(setting, label, OURS, GIVEN, given))
-        rows.append(Row(setting, label, OURS, "reliability", float(hit[inside].mean())))
-    error = float(np.abs(np.bincount(which, hit - p, minlength=bins)).sum() / len(p))
-    rows.append(Row(setting, "all", OURS, "expected calibration error", error))
-    return rows
+    rows = reliability_rows(setting, OURS, p, hit, "records", least=0.5, fewest=20)
+    error = float(np.abs(np.bincount(bins_of(p, 0.5), hit - p)).sum() / len(p))
+    return [*rows, Row(setting, "all", OURS, "expected calibration error", error)]
 
 
 def table1_flights(quick: bool, seeds: int, progress: Progress) -> Reproduction:
@@ -116,19 +104,11 @@ def table1_flights(quick: bool, seeds: int, progress: Progress) -> Reproduction:
         scores: list[Score] = []
         for seed in range(seeds):
             dataset = fares(1000 if quick else 4000, seed, column, hidden)
-            config = {
-                "seed": seed,
-                "data": {"source": "flights"},
-                "model": {"name": "linear"},
-                "training": {
-                    "rounds": 150 if quick else 600,
-                    "learning_rate": 0.05,
-                    "participation": 0.5,
-                },
-            }
+            config = federation(
+                seed, "flights", "linear", {**HALF, "rounds": 150 if quick else 600}
+            )
             with recorded(config, dataset) as recording:
-                truth = recording.truth()
-                varied = [c for c in recording.clients if len(set(truth[c][column].tolist())) > 1]
+                varied = clients_with_both(recording, column)
                 for i, client in enumerate(varied):
                     progress(f"{column}, {client}", seed * len(varied) + i, seeds * len(varied))
                     scores += attribute_scores(
@@ -144,9 +124,7 @@ def table1_flights(quick: bool, seeds: int, progress: Progress) -> Reproduction:
         "stranger's row shows; the last setting leaves it out of the data.",
         "`class` is constant on four of the six airlines: nothing to infer there.",
     )
-    return Reproduction(
-        "driouich2022-table1-flights", PAPER, tuple(rows), "flights", notes, quick, seeds
-    )
+    return Reproduction(rows, "flights", notes, seeds)
 
 
 def fig1(quick: bool, seeds: int, progress: Progress) -> Reproduction:
@@ -161,27 +139,16 @@ def fig1(quick: bool, seeds: int, progress: Progress) -> Reproduction:
             scores: list[Score] = []
             for seed in range(seeds):
                 progress(f"{kind}, {size} records", at * seeds + seed, len(sizes) * seeds)
-                dataset = fares(size, seed, "direct")
-                config = {
-                    "seed": seed,
-                    "data": {"source": "flights"},
-                    "model": model,
-                    "training": {
-                        "rounds": 60 if quick else 200,
-                        "learning_rate": 0.05,
-                        "participation": 0.5,
-                    },
-                }
+                config = federation(
+                    seed, "flights", model, {**HALF, "rounds": 60 if quick else 200}
+                )
                 attacks = methods(quick, linear=kind == "linear")
                 wanted = {m: attack for m, attack in attacks.items() if m != "global"}
-                with recorded(config, dataset) as recording:
-                    truth = recording.truth()
-                    varied = [c for c in recording.clients if len(set(truth[c]["direct"])) > 1]
-                    some = varied[:2] if quick else varied
+                with recorded(config, fares(size, seed, "direct")) as recording:
+                    some = clients_with_both(recording, "direct")[: 2 if quick else None]
                     scores += attribute_scores(recording, "direct", wanted, some, seed)
             for method in dict.fromkeys(s.method for s in scores):
                 mine = [s for s in scores if s.method == method]
-                claimed = {10: (0.78, 0.74), 1000: (0.67, 0.60)}.get(size)
                 rows.append(
                     mean_row(
                         kind,
@@ -189,9 +156,7 @@ def fig1(quick: bool, seeds: int, progress: Progress) -> Reproduction:
                         method,
                         "accuracy",
                         [s.value for s in mine],
-                        claimed=claimed[kind == "neural"]
-                        if claimed and method == "l2_lbfgs"
-                        else None,
+                        claimed=LBFGS_ENDS[kind].get(size) if method == "l2_lbfgs" else None,
                         majority=float(np.mean([s.majority for s in mine])),
                         seconds=float(np.mean([s.seconds for s in mine])),
                     )
@@ -202,7 +167,7 @@ def fig1(quick: bool, seeds: int, progress: Progress) -> Reproduction:
         "Claimed: the two ends of LBFGS named in the text.",
         "Records are drawn anew for every size; an interval is over airlines and repetitions.",
     )
-    return Reproduction("driouich2022-fig1", PAPER, tuple(rows), "flights", notes, quick, seeds)
+    return Reproduction(rows, "flights", notes, seeds)
 
 
 def prop1(quick: bool, seeds: int, progress: Progress) -> Reproduction:
@@ -228,13 +193,8 @@ def prop1(quick: bool, seeds: int, progress: Progress) -> Reproduction:
             dataset = Dataset(
                 "proposition 1", Records(table), "at", "y", "regression", ("s",), "made", "none"
             )
-            config = {
-                "seed": pair,
-                "data": {"source": "file"},
-                "model": {"name": "linear"},
-                "training": {"rounds": 30, "learning_rate": 0.1, "wire": "float64"},
-            }
-            with recorded(config, dataset) as recording:
+            training = {"rounds": 30, "learning_rate": 0.1, "wire": "float64"}
+            with recorded(federation(pair, "file", "linear", training), dataset) as recording:
                 for score in attribute_scores(recording, "s", attacks, ["0"], pair):
                     if score.method in outcome:
                         outcome[score.method].append(score.value)
@@ -244,31 +204,17 @@ def prop1(quick: bool, seeds: int, progress: Progress) -> Reproduction:
         mean_row("mean over the pair", "one", m, "accuracy", v, claimed=0.5, majority=0.5)
         for m, v in values.items()
     ]
-    return Reproduction("driouich2022-prop1", PAPER, tuple(rows), "made", (), quick, seeds)
+    return Reproduction(rows, "made", seeds=seeds)
 
 
-def draw_table(outcome: Reproduction, path: Path) -> None:
-    """Accuracy by client and method, with the majority guess."""
-    pictures.by_client(outcome, path, "attribute inference accuracy")
-
-
-def draw_fig1(outcome: Reproduction, path: Path) -> None:
-    """Accuracy against local data size."""
-    pictures.lines(outcome, path, lambda r: float(r.client.split()[0]), "local records", log=True)
-
-
-EXPERIMENTS: tuple[Experiment, ...] = (
-    Experiment(
-        "driouich2022-table1-adult", PAPER, "sex on Adult, logistic", 1, table1_adult, draw_table
-    ),
-    Experiment(
-        "driouich2022-table1-flights",
-        PAPER,
-        "direct and class on fares, linear",
-        1,
-        table1_flights,
-        draw_table,
-    ),
-    Experiment("driouich2022-fig1", PAPER, "accuracy by local data size", 3, fig1, draw_fig1),
-    Experiment("driouich2022-prop1", PAPER, "the impossibility pair", 1, prop1, draw_table),
+TABLE = pictures.marks(label="attribute inference accuracy")
+FIG1 = pictures.curves("local records", log=True)
+EXPERIMENTS = tuple(
+    Experiment(f"driouich2022-{name}", words, run, draw, seeds)
+    for name, words, run, draw, seeds in (
+        ("table1-adult", "sex on Adult, logistic", table1_adult, TABLE, 1),
+        ("table1-flights", "direct and class on fares, linear", table1_flights, TABLE, 1),
+        ("fig1", "accuracy by local data size", fig1, FIG1, 3),
+        ("prop1", "the impossibility pair", prop1, TABLE, 1),
+    )
 )

@@ -8,7 +8,6 @@ from dataclasses import replace
 from overheard.data import catalogue
 from overheard.data.dataset import Dataset
 
-PAPER = "driouich2022"
 NOT_THEIR_FARES = "The paper's fares (10 airlines, Amadeus) are not public; these are other fares."
 
 

@@ -28,7 +28,7 @@ from overheard.transcript.observe import observe
 from overheard.transcript.store import Recording
 from overheard.transcript.target import client_property
 from overheard.transcript.threat import SECURE_SERVER
-from papers.common.harness import recorded
+from papers.common.harness import federation, recorded
 from papers.common.rows import Progress
 
 OURS = "matched_filter"
@@ -85,25 +85,20 @@ class Setting:
     def config(self, seed: int) -> dict[str, Any]:
         """The federation as the simulator takes it."""
         world = WORLDS[self.dataset]
-        kinds = {"targets": self.targets} if self.kind == "membership" else {}
-        return {
+        options = {
             "seed": seed,
-            "data": {
-                "source": world.source,
-                "options": {
-                    "seed": seed,
-                    "clients": self.clients,
-                    "records": self.size,
-                    "auxiliary": world.auxiliary,
-                },
-            },
-            "model": {"name": "lenet"},
-            "training": {
-                "rounds": self.rounds,
-                "learning_rate": world.learning_rate,
-                "batch_size": world.batch,
-                "participation": 0.2,
-            },
+            "clients": self.clients,
+            "records": self.size,
+            "auxiliary": world.auxiliary,
+        }
+        training = {
+            "rounds": self.rounds,
+            "learning_rate": world.learning_rate,
+            "batch_size": world.batch,
+            "participation": 0.2,
+        }
+        kinds = {"targets": self.targets} if self.kind == "membership" else {}
+        return federation(seed, world.source, "lenet", training, options) | {
             "property": {"kind": self.kind, "positives": self.positives, **kinds},
             "defence": [{"name": "secure_sum"}],
         }
@@ -116,12 +111,18 @@ class Point:
     target: int
     method: str
     round: int
-    f1: float
-    brier: float
     probabilities: Array
+    chosen: Flags
     positive: Flags
     effect: float
-    named: int
+
+    @property
+    def f1(self) -> float:
+        return f1(self.chosen, self.positive)
+
+    @property
+    def brier(self) -> float:
+        return float(((self.probabilities - self.positive) ** 2).mean())
 
 
 @dataclass(frozen=True)
@@ -200,10 +201,8 @@ def _ours(
 ) -> list[Point]:
     found, _ = MatchedFilter(every=every).over_rounds(told, stream(seed, "who", target), target)
     return [
-        _point(
-            target, OURS, t, found[t].probabilities, found[t].chosen, positive, told.size(t, target)
-        )
-        for t in rounds
+        Point(target, OURS, t, one.probabilities, one.chosen, positive, told.size(t, target))
+        for t, one in ((t, found[t]) for t in rounds)
     ]
 
 
@@ -219,21 +218,4 @@ def _theirs(
     for t in rounds:
         for name, method in methods.items():
             p = method(told, t)
-            yield _point(target, name, t, p, above_half(p), positive, effect)
-
-
-def _point(
-    target: int, method: str, round_: int, p: Array, chosen: Flags, positive: Flags, effect: float
-) -> Point:
-    brier = float(((p - positive) ** 2).mean())
-    return Point(
-        target,
-        method,
-        round_,
-        f1(chosen, positive),
-        brier,
-        p,
-        positive,
-        effect,
-        int(chosen.sum()),
-    )
+            yield Point(target, name, t, p, above_half(p), positive, effect)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
-from papers.common.harness import GIVEN, mean_row
+from papers.common.harness import mean_row, reliability_rows
 from papers.common.rows import Row
 from papers.kerkouche2023.listening import OURS, Heard, Point, Setting
 
@@ -59,7 +60,7 @@ def curve_rows(setting: Setting, heard: Sequence[Heard]) -> list[Row]:
     for t in sorted({p.round for p in mine}):
         scores = [p.brier for p in mine if p.round == t]
         rows.append(mean_row(setting.words, f"round {t}", OURS, "Brier score", scores))
-        alarms = [float(p.named) for one in heard for p in one.decoys if p.round == t]
+        alarms = [float(p.chosen.sum()) for one in heard for p in one.decoys if p.round == t]
         if alarms:
             label = f"round {t}"
             rows.append(mean_row(setting.words, label, OURS, "false alarms", alarms))
@@ -85,18 +86,9 @@ def peak_rows(
             MEAN_F1: float(np.mean(heights)),
             SPREAD: float(np.std(heights)),
         }
-        rows += [
-            Row(
-                setting.words,
-                "all rounds",
-                method,
-                measure,
-                value,
-                claimed=claims.get(method, {}).get(measure),
-                seeds=best.seeds,
-            )
-            for measure, value in measured.items()
-        ]
+        for measure, value in measured.items():
+            row = Row(setting.words, "all rounds", method, measure, value, seeds=best.seeds)
+            rows.append(replace(row, claimed=claims.get(method, {}).get(measure)))
     return rows
 
 
@@ -146,17 +138,8 @@ def _by_effect(setting: Setting, mine: Sequence[Point]) -> list[Row]:
     return rows
 
 
-def reliability_rows(words: str, points: Sequence[Point], bins: int = 10) -> list[Row]:
+def reliability(words: str, points: Sequence[Point]) -> list[Row]:
     """In each bin of the probability that ours gave, the share of clients that had the property."""
-    p = np.concatenate([point.probabilities for point in points])
+    given = np.concatenate([point.probabilities for point in points])
     real = np.concatenate([point.positive for point in points])
-    which = np.minimum((p * bins).astype(int), bins - 1)
-    rows = []
-    for b in range(bins):
-        inside = which == b
-        if inside.any():
-            given = float(p[inside].mean())
-            label = f"given {given:.3f} ({int(inside.sum())} clients)"
-            rows.append(Row(words, label, OURS, GIVEN, given))
-            rows.append(Row(words, label, OURS, "reliability", float(real[inside].mean())))
-    return rows
+    return reliability_rows(words, OURS, given, real, "clients")

@@ -10,7 +10,8 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 
@@ -18,9 +19,9 @@ from overheard.attacks.property.detectors import DetectorSettings, detect
 from overheard.attacks.property.readings import readings
 from overheard.errors import FixConfig
 from overheard.randomness import stream
+from papers.common import pictures
 from papers.common.harness import recorded
 from papers.common.rows import Choice, Experiment, Progress, Reproduction, Row
-from papers.kerkouche2023 import pictures as drawn
 from papers.kerkouche2023.listening import (
     EVERY,
     OURS,
@@ -30,27 +31,30 @@ from papers.kerkouche2023.listening import (
     adversary_in,
     listen,
 )
-from papers.kerkouche2023.rows import curve_rows, reliability_rows, worst_rows
+from papers.kerkouche2023.rows import curve_rows, reliability, worst_rows
 
-PAPER = "kerkouche2023"
 FIRST_SEED = 300
 """Of the figures' federations; settings were chosen on federations of other seeds."""
 
 FRESH_SEED = 340
 """Of three federations on which no setting of ours was chosen, and none is after this line."""
 
-OF_ONE_FEDERATION, ONE_SEED = ("fig2", "fig6", "fig7", "cost"), 100
+ONE_SEED = 100
+"""Of figures that are of one federation."""
 
 
 def _figure(
-    name: str,
     settings: Sequence[Setting],
     seeds: int,
     quick: bool,
     progress: Progress,
     first_seed: int = FIRST_SEED,
+    told: bool = False,
 ) -> Reproduction:
-    """Every setting in so many federations; the quick version in one."""
+    """Every setting in so many federations; the quick version in one.
+
+    ``told``: what came of the probabilities is told however few there are.
+    """
     seeds = 1 if quick else seeds
     rows: list[Row] = []
     every: list[Point] = []
@@ -60,8 +64,8 @@ def _figure(
         last = min(50, setting.rounds)
         every += [p for one in heard for p in one.points if p.method == OURS and p.round == last]
     rows += worst_rows(rows)
-    if len(every) >= 8 or name.endswith("reliability"):
-        rows += reliability_rows(f"all, round {every[0].round}", every)
+    if len(every) >= 8 or told:
+        rows += reliability(f"all, round {every[0].round}", every)
     world = WORLDS[settings[0].dataset]
     shadows = settings[0].shadows
     notes = (
@@ -75,7 +79,7 @@ def _figure(
         f"Seeds of the federations: {first_seed} to {first_seed + seeds - 1}.",
     )
     data = ", ".join(dict.fromkeys(s.dataset for s in settings))
-    return Reproduction(name, PAPER, tuple(rows), data, notes, quick, seeds)
+    return Reproduction(rows, data, notes, seeds)
 
 
 def _settings(
@@ -133,33 +137,34 @@ def fig2(quick: bool, seeds: int, progress: Progress, choice: Choice) -> Reprodu
             rows.append(Row(setting.words, label, side, "standard deviation", sd))
         rows.append(Row(setting.words, f"round {t + 1}", "both", "OVL", float(told.overlaps[t])))
     notes = (f"{setting.shadows or 'twice the auxiliary'} shadow updates a round.",)
-    return Reproduction("kerkouche2023-fig2", PAPER, tuple(rows), setting.dataset, notes, quick, 1)
+    return Reproduction(rows, setting.dataset, notes)
 
 
-def fig3(quick: bool, seeds: int, progress: Progress, choice: Choice) -> Reproduction:
-    """Membership of a target record."""
-    panels = _settings("membership", quick, choice, ("mnist", "fashion", "cifar10"))
-    return _figure("kerkouche2023-fig3", panels, seeds, quick, progress)
+def draw_features(outcome: Reproduction, path: Path) -> None:
+    """The mean feature with its standard deviation, with and without the property."""
+    deviations = [r.measured for r in outcome.rows if r.measure == "standard deviation"]
+    means = [r for r in outcome.rows if r.measure == "mean feature"]
+    rows = [
+        replace(r, low=r.measured - sd, high=r.measured + sd)
+        for r, sd in zip(means, deviations, strict=True)
+    ]
+    pictures.curves("round")(replace(outcome, rows=rows), path)
 
 
-def fig4(quick: bool, seeds: int, progress: Progress, choice: Choice) -> Reproduction:
-    """Gradient inversion."""
-    panels = _settings("inversion", quick, choice, ("mnist", "fashion", "cifar10"))
-    return _figure("kerkouche2023-fig4", panels, seeds, quick, progress)
+def by_round(
+    kind: str, quick: bool, seeds: int, progress: Progress, choice: Choice
+) -> Reproduction:
+    """Figures 3 to 5: F1 by round, on all data and sizes."""
+    panels = _settings(kind, quick, choice, ("mnist", "fashion", "cifar10"))
+    return _figure(panels, seeds, quick, progress)
 
 
-def fig5(quick: bool, seeds: int, progress: Progress, choice: Choice) -> Reproduction:
-    """Gradient ascent."""
-    panels = _settings("ascent", quick, choice, ("mnist", "fashion", "cifar10"))
-    return _figure("kerkouche2023-fig5", panels, seeds, quick, progress)
-
-
-def reliability(quick: bool, seeds: int, progress: Progress, choice: Choice) -> Reproduction:
+def calibration(quick: bool, seeds: int, progress: Progress, choice: Choice) -> Reproduction:
     """Probabilities given at round 50 against the shares that had the property; false alarms."""
     rounds = choice.rounds or 50
     ours = replace(choice, rounds=rounds, every=rounds, shadows=0, size=choice.size or 10)
     panels = _settings("membership", quick, ours, ("fashion",))
-    return _figure("kerkouche2023-reliability", panels, seeds, quick, progress, FIRST_SEED + 20)
+    return _figure(panels, seeds, quick, progress, FIRST_SEED + 20, told=True)
 
 
 def fresh(quick: bool, seeds: int, progress: Progress, choice: Choice) -> Reproduction:
@@ -167,8 +172,7 @@ def fresh(quick: bool, seeds: int, progress: Progress, choice: Choice) -> Reprod
     rounds, size = choice.rounds or (60 if quick else 100), choice.size or (10 if quick else 30)
     ours = replace(choice, rounds=rounds, size=size, shadows=0)
     panels = _settings("membership", quick, ours, ("fashion",))
-    name = "kerkouche2023-fresh"
-    return _figure(name, panels, seeds, quick, progress, FRESH_SEED)
+    return _figure(panels, seeds, quick, progress, FRESH_SEED)
 
 
 def _needs_detectors(choice: Choice) -> None:
@@ -176,15 +180,15 @@ def _needs_detectors(choice: Choice) -> None:
         raise FixConfig("this figure is about the paper's detectors; give --shadows of 10 or more")
 
 
-def _of_detectors(
-    name: str, kinds: Sequence[str], size: int, quick: bool, progress: Progress, choice: Choice
+def of_detectors(
+    kinds: Sequence[str], size: int, quick: bool, seeds: int, progress: Progress, choice: Choice
 ) -> Reproduction:
+    """Figures 6 and 7: length of the detectors' weights and OVL by round (CIFAR-10)."""
     _needs_detectors(choice)
     rows, data = [], ""
     for kind in kinds:
-        (setting, *_) = _settings(
-            kind, quick, replace(choice, size=choice.size or size), ("cifar10",)
-        )
+        sized = replace(choice, size=choice.size or size)
+        (setting, *_) = _settings(kind, quick, sized, ("cifar10",))
         if quick:
             setting = replace(setting, size=10, rounds=choice.rounds or 20)
         setting = replace(setting, targets=1, decoys=0)
@@ -194,18 +198,7 @@ def _of_detectors(
             label = f"round {t + 1}"
             rows.append(Row(setting.words, label, kind, "norm", float(told.norms[t])))
             rows.append(Row(setting.words, label, kind, "OVL", float(told.overlaps[t])))
-    return Reproduction(name, PAPER, tuple(rows), data, (), quick, 1)
-
-
-def fig6(quick: bool, seeds: int, progress: Progress, choice: Choice) -> Reproduction:
-    """Length of the detectors' weights by round (ascent, CIFAR-10, 50 records)."""
-    return _of_detectors("kerkouche2023-fig6", ("ascent",), 50, quick, progress, choice)
-
-
-def fig7(quick: bool, seeds: int, progress: Progress, choice: Choice) -> Reproduction:
-    """OVL by round (membership and inversion, CIFAR-10, 25 records)."""
-    kinds = ("membership", "inversion")
-    return _of_detectors("kerkouche2023-fig7", kinds, 25, quick, progress, choice)
+    return Reproduction(rows, data)
 
 
 def fig8(quick: bool, seeds: int, progress: Progress, choice: Choice) -> Reproduction:
@@ -216,7 +209,7 @@ def fig8(quick: bool, seeds: int, progress: Progress, choice: Choice) -> Reprodu
         for kind in ("membership", "ascent")
         for setting in _settings(kind, quick, choice, ("cifar10",), (50, 100, 200))
     ]
-    return _figure("kerkouche2023-fig8", panels, seeds, quick, progress)
+    return _figure(panels, seeds, quick, progress)
 
 
 def cost(quick: bool, seeds: int, progress: Progress, choice: Choice) -> Reproduction:
@@ -240,40 +233,26 @@ def cost(quick: bool, seeds: int, progress: Progress, choice: Choice) -> Reprodu
         Row(setting.words, "a round", "PROLIN / ours", "ratio", theirs / ours),
     )
     notes = (f"{shadows} of {full} shadow updates were timed, and the time scaled.",)
-    return Reproduction("kerkouche2023-cost", PAPER, rows, setting.dataset, notes, quick, 1)
+    return Reproduction(rows, setting.dataset, notes)
 
 
-def _experiment(
-    number: str, words: str, seeds: int, run: Any, draw: Any = drawn.draw_f1
-) -> Experiment:
-    def plain(quick: bool, repeats: int, progress: Progress) -> Reproduction:
-        made: Reproduction = run(quick, repeats, progress, Choice())
-        return made
-
-    first = {
-        "reliability": FIRST_SEED + 20,
-        "fresh": FRESH_SEED,
-        **dict.fromkeys(OF_ONE_FEDERATION, ONE_SEED),
-    }
-    made = Experiment(f"{PAPER}-{number}", PAPER, words, seeds, plain, draw, run)
-    return replace(made, first_seed=first.get(number, FIRST_SEED))
-
-
-EXPERIMENTS = (
-    _experiment("fig2", "feature distributions and their overlap", 1, fig2, drawn.draw_features),
-    _experiment("fig3", "membership under secure aggregation", 3, fig3),
-    _experiment("fig4", "gradient inversion under secure aggregation", 3, fig4),
-    _experiment("fig5", "gradient ascent under secure aggregation", 3, fig5),
-    _experiment("fig6", "length of the detectors' weights", 1, fig6, drawn.draw_overlap),
-    _experiment("fig7", "overlap of the feature distributions", 1, fig7, drawn.draw_overlap),
-    _experiment("fig8", "50, 100 and 200 clients", 3, fig8),
-    _experiment(
-        "reliability",
-        "probabilities against what was so; false alarms",
-        20,
-        reliability,
-        drawn.draw_reliability,
-    ),
-    _experiment("fresh", "membership among 30 records, federations not seen before", 3, fresh),
-    _experiment("cost", "seconds of a round, ours and PROLIN's", 1, cost, drawn.draw_cost),
+F1 = pictures.curves("round", "F1")
+NORM, OVL = pictures.curves("round", "norm"), pictures.curves("round", "OVL")
+GIVEN, SECONDS = pictures.curves("given", "reliability"), pictures.marks("CPU seconds")
+LENGTHS = partial(of_detectors, ("ascent",), 50)
+OVERLAPS = partial(of_detectors, ("membership", "inversion"), 25)
+EXPERIMENTS = tuple(
+    Experiment(f"kerkouche2023-{name}", words, run, draw, seeds, first, parts=True)
+    for name, words, run, draw, seeds, first in (
+        ("fig2", "feature distributions and their overlap", fig2, draw_features, 1, ONE_SEED),
+        ("fig3", "membership of a record", partial(by_round, "membership"), F1, 3, FIRST_SEED),
+        ("fig4", "gradient inversion", partial(by_round, "inversion"), F1, 3, FIRST_SEED),
+        ("fig5", "gradient ascent", partial(by_round, "ascent"), F1, 3, FIRST_SEED),
+        ("fig6", "length of the detectors' weights", LENGTHS, NORM, 1, ONE_SEED),
+        ("fig7", "overlap of the feature distributions", OVERLAPS, OVL, 1, ONE_SEED),
+        ("fig8", "50, 100 and 200 clients", fig8, F1, 3, FIRST_SEED),
+        ("reliability", "probabilities; false alarms", calibration, GIVEN, 20, FIRST_SEED + 20),
+        ("fresh", "membership among 30 records, fresh federations", fresh, F1, 3, FRESH_SEED),
+        ("cost", "seconds of a round, ours and PROLIN's", cost, SECONDS, 1, ONE_SEED),
+    )
 )

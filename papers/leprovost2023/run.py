@@ -19,7 +19,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -35,8 +36,9 @@ from overheard.decoding.label_solve import IDENTIFIED
 from overheard.randomness import stream
 from overheard.transcript.knowledge import Link
 from overheard.transcript.view import Attack, launch
+from papers.common import pictures
+from papers.common.harness import messages
 from papers.common.rows import Experiment, Progress, Reproduction, Row
-from papers.leprovost2023.picture import ERROR, draw
 from papers.leprovost2023.world import (
     GROUP,
     PUBLIC_SEED,
@@ -44,13 +46,13 @@ from papers.leprovost2023.world import (
     World,
     kinds,
     make_world,
-    row_of,
     stacked,
     trained,
 )
 
 Array = NDArray[np.float64]
-PAPER = "leprovost2023"
+ERROR = "median absolute error of group means"
+DRAWN = "naive auxiliary_mean group_means_pinv group_means_tikhonov bayes_groups model".split()
 COVERAGE = "share of 95% intervals that cover"
 SURE = "labels identified of 40"
 ALONE = "records of 40 that share their inputs with no other"
@@ -146,7 +148,7 @@ def _attack_all(
              for v, there in zip(world.values, present, strict=True)]
         )  # fmt: skip
         for method in methods:
-            view = world.view(client, row_of(link, rows), method.counts)
+            view = world.view(client, messages(link, rows), method.counts)
             begin = time.perf_counter()
             guess = launch(method.attack, view, PUBLIC_SEED)
             seconds = time.perf_counter() - begin
@@ -161,7 +163,7 @@ def _decode_all(world: World, link: Link, setting: str, name: str, tally: Tally)
     """Every label of clients whose inputs are known, and how many of them are identified."""
     label = world.recipe.target.column
     for client, records in enumerate(world.clients):
-        view = world.view(client, row_of(link, np.array([client])), counts=False)
+        view = world.view(client, messages(link, np.array([client])), counts=False)
         begin = time.perf_counter()
         guess = launch(LinearDecode(), view, PUBLIC_SEED)
         seconds = time.perf_counter() - begin
@@ -184,19 +186,10 @@ def _rows(tally: Tally, losses: Mapping[int, list[float]]) -> tuple[Row, ...]:
         summary = SUMMARIES[measure]
         again = values[rng.integers(0, len(values), (1000, len(values)))]
         low, high = np.quantile(summary(again, axis=1), [0.025, 0.975])
-        rows.append(
-            Row(
-                setting,
-                "40 records",
-                method,
-                measure,
-                float(summary(values)),
-                None if summary is np.max else float(low),
-                None if summary is np.max else float(high),
-                seconds=float(np.mean(tally.seconds[setting, method, measure])),
-                seeds=len(values),
-            )
-        )
+        span = (None, None) if summary is np.max else (float(low), float(high))
+        row = Row(setting, "40 records", method, measure, float(summary(values)), *span)
+        spent = float(np.mean(tally.seconds[setting, method, measure]))
+        rows.append(replace(row, seconds=spent, seeds=len(values)))
     for (setting, method, _), hits in tally.covered.items():
         share = float(np.mean(hits))
         rows.append(Row(setting, "40 records", method, COVERAGE, share, seeds=len(hits)))
@@ -212,15 +205,8 @@ def run(quick: bool, seeds: int, progress: Progress) -> Reproduction:
     protocol = Protocol(epochs=(1, 5), per_training=10) if quick else Protocol()
     repetitions = min(seeds, 10) if quick else seeds
     rows = figure1(dataset, protocol, repetitions, progress)
-    return Reproduction(
-        name=FIGURE1.name,
-        paper=PAPER,
-        rows=rows,
-        data=f"{dataset.name}: {dataset.origin}; {', '.join(dataset.inputs())}",
-        notes=(catalogue.about("wages").note, *NOTES),
-        quick=quick,
-        seeds=repetitions,
-    )
+    data = f"{dataset.name}: {dataset.origin}; {', '.join(dataset.inputs())}"
+    return Reproduction(rows, data, (catalogue.about("wages").note, *NOTES), repetitions)
 
 
 NOTES = (
@@ -234,12 +220,15 @@ NOTES = (
 )
 
 
-FIGURE1 = Experiment(
-    name="leprovost2023-fig1",
-    paper=PAPER,
-    words="mean wages of four groups from one gradient, by epoch: the paper's solutions and ours",
-    seeds=100,
-    run=run,
-    draw=draw,
-)
-EXPERIMENTS = (FIGURE1,)
+def draw(outcome: Reproduction, path: Path) -> None:
+    """Median error by epoch; under it the model's test loss, which the paper has in the same."""
+    rows = [
+        replace(r, setting=r.measure, client=r.setting)
+        for r in outcome.rows
+        if r.method in DRAWN and r.measure in (ERROR, "test loss") and r.setting != "epoch 0"
+    ]
+    pictures.curves("epoch", log=True)(replace(outcome, rows=rows), path)
+
+
+WORDS = "mean wages of four groups from one gradient, by epoch: the paper's solutions and ours"
+EXPERIMENTS = (Experiment("leprovost2023-fig1", WORDS, run, draw, seeds=100),)

@@ -109,21 +109,13 @@ class World:
         return View(f"batch {client}", LABEL, "server", knowledge)
 
 
-def row_of(link: Link, rows: NDArray[np.int64]) -> Link:
-    return Link(
-        link.payload, link.rounds[rows], link.sent[rows], link.returned[rows], link.weights[rows]
-    )
-
-
 def stacked(heard: list[Link]) -> Link:
     """Several epochs' links; a client's rows are its own row of each."""
-    return Link(
-        "gradient",
-        np.concatenate([h.rounds for h in heard]),
-        np.concatenate([h.sent for h in heard]),
-        np.concatenate([h.returned for h in heard]),
-        np.concatenate([h.weights for h in heard]),
-    )
+    parts = ("rounds", "sent", "returned", "weights")
+    together: dict[str, Any] = {
+        name: np.concatenate([getattr(one, name) for one in heard]) for name in parts
+    }
+    return replace(heard[0], **together)
 
 
 def make_world(dataset: Dataset, protocol: Protocol, number: int, batches: int) -> World:

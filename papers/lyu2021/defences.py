@@ -9,8 +9,6 @@ participant is, or not told anything.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from time import perf_counter
 from typing import Any
 
@@ -26,33 +24,24 @@ from overheard.transcript.target import attribute
 from overheard.transcript.threat import EAVESDROPPER
 from overheard.transcript.view import launch
 from papers.common import pictures
-from papers.common.harness import mean_row, recorded
+from papers.common.harness import federation, mean_row, recorded
 from papers.common.rows import Experiment, Progress, Reproduction, Row
 
-PAPER, COLUMN, RECORDS = "lyu2021", "c069", 1000
+COLUMN, RECORDS = "c069", 1000
 STRENGTHS = (0.03, 0.12, 0.2, 0.36, 0.6, 1.2, 2.4)
 SCALES = (1.0, 0.3, 0.1, 0.03, 0.01)
 TOLD, UNTOLD = "max_entropy, told", "max_entropy, not told"
+Found = dict[str, float]
+"""What one attack got on one recording, by measure."""
+
 NOISE, CLIP, BOTH = "Gaussian noise", "clipping", "clipping and noise of 0.2"
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """One attack on one recording."""
-
-    accuracy: float
-    calibration_error: float
-    confidence: float
-    scale: float
-    majority: float
-    seconds: float
 
 
 def sweep(quick: bool, seeds: int, progress: Progress) -> Reproduction:
     """Accuracy, calibration and the scale found, for every strength."""
     seeds = 1 if quick else seeds
     cells = list(_cells(quick))
-    found: dict[tuple[str, float, str], list[Outcome]] = {}
+    found: dict[tuple[str, float, str], list[Found]] = {}
     for seed in range(seeds):
         norm, size = _bare(seed)
         for done, (panel, strength, told) in enumerate(cells):
@@ -68,7 +57,7 @@ def sweep(quick: bool, seeds: int, progress: Progress) -> Reproduction:
         "Calibration error: expected calibration error over ten bins of confidence.",
     )
     data = "location30 (Foursquare check-ins in Bangkok)"
-    return Reproduction("lyu2021-noise", PAPER, tuple(rows), data, notes, quick, seeds)
+    return Reproduction(rows, data, notes, seeds)
 
 
 def _cells(quick: bool) -> Iterator[tuple[str, float, bool]]:
@@ -94,13 +83,10 @@ def _defences(panel: str, strength: float, norm: float, size: int) -> list[dict[
 
 def _config(seed: int, defences: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     options = {"seed": seed, "victim": RECORDS, "attributes": (COLUMN,)}
-    return {
-        "seed": seed,
-        "data": {"source": "location30", "options": options},
-        "model": {"name": "mlp", "hidden": [128]},
-        "training": {"rounds": 1, "learning_rate": 0.1},
-        "defence": [dict(d) for d in defences],
-    }
+    model = {"name": "mlp", "hidden": [128]}
+    training = {"rounds": 1, "learning_rate": 0.1}
+    config = federation(seed, "location30", model, training, options)
+    return config | {"defence": [dict(d) for d in defences]}
 
 
 def _bare(seed: int) -> tuple[float, int]:
@@ -110,7 +96,7 @@ def _bare(seed: int) -> tuple[float, int]:
         return float(np.linalg.norm(link.updates()[0])), link.sent.shape[1]
 
 
-def _attack(seed: int, defences: Sequence[Mapping[str, Any]], told: bool) -> Outcome:
+def _attack(seed: int, defences: Sequence[Mapping[str, Any]], told: bool) -> Found:
     with recorded(_config(seed, defences)) as recording:
         threat = EAVESDROPPER if told else EAVESDROPPER.without(AppliedDefence)
         view = observe(recording, threat, attribute(COLUMN), VICTIM)
@@ -118,39 +104,33 @@ def _attack(seed: int, defences: Sequence[Mapping[str, Any]], told: bool) -> Out
     begin = perf_counter()
     guess = launch(MaxEntropy(), view, seed)
     seconds = perf_counter() - begin
-    return Outcome(
-        float(metrics.attribute_hits(guess, secret).mean()),
-        metrics.calibration_error(guess, secret),
-        float(guess.probabilities.max(axis=1).mean()),
-        float(guess.diagnostics.get("scale", 1.0)),
-        majority_share(secret, view.know(AttributeDomain).values),
-        seconds,
-    )
+    return {
+        "accuracy": float(metrics.attribute_hits(guess, secret).mean()),
+        "calibration error": metrics.calibration_error(guess, secret),
+        "scale": float(guess.diagnostics.get("scale", 1.0)),
+        "majority": majority_share(secret, view.know(AttributeDomain).values),
+        "seconds": seconds,
+    }
 
 
-def _rows(panel: str, strength: float, method: str, found: Sequence[Outcome]) -> Iterator[Row]:
+def _rows(panel: str, strength: float, method: str, found: Sequence[Found]) -> Iterator[Row]:
     def row(measure: str, values: list[float], **more: float) -> Row:
         setting = f"{panel}: {measure}"
         return mean_row(setting, f"{strength:g}", method, measure, values, **more)
 
-    yield row(
-        "accuracy",
-        [o.accuracy for o in found],
-        majority=float(np.mean([o.majority for o in found])),
-        seconds=float(np.mean([o.seconds for o in found])),
-    )
-    yield row("calibration error", [o.calibration_error for o in found])
+    more = {name: float(np.mean([o[name] for o in found])) for name in ("majority", "seconds")}
+    yield row("accuracy", [o["accuracy"] for o in found], **more)
+    yield row("calibration error", [o["calibration error"] for o in found])
     if panel != NOISE:
-        yield row("error of the scale", [abs(o.scale / strength - 1) for o in found])
-
-
-def draw(outcome: Reproduction, path: Path) -> None:
-    """A panel per defence and measure, over its strength."""
-    pictures.lines(outcome, path, lambda r: float(r.client), "strength", log=True)
+        yield row("error of the scale", [abs(o["scale"] / strength - 1) for o in found])
 
 
 EXPERIMENTS = (
     Experiment(
-        "lyu2021-noise", PAPER, "noise on the update, and clipping, on Location", 3, sweep, draw
+        "lyu2021-noise",
+        "noise on the update, and clipping, on Location",
+        sweep,
+        pictures.curves("strength", log=True),
+        3,
     ),
 )

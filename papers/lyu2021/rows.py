@@ -19,7 +19,6 @@ from papers.lyu2021.claims import COS
 from papers.lyu2021.scoring import Hits, Measured, Outcome, score, share
 from papers.lyu2021.settings import OURS, WHOLE, Setting
 
-PAPER = "lyu2021"
 UNITS = "accuracy"
 
 
@@ -53,9 +52,7 @@ def _data_key(setting: Setting) -> tuple[str, ...]:
     return setting.source, setting.column, str(sorted(setting.options.items()))
 
 
-def run_table(
-    name: str, settings: Sequence[Setting], quick: bool, seeds: int, progress: Progress
-) -> Reproduction:
+def run_table(settings: Sequence[Setting], seeds: int, progress: Progress) -> Reproduction:
     """Every setting in every repetition, as rows."""
     warm_up()
     notes: dict[str, dict[str, None]] = {}
@@ -85,7 +82,7 @@ def run_table(
     refusals = [f"{note} ({'; '.join(where)})" for note, where in notes.items()]
     words = (training_words(settings), *search_words(settings))
     all_notes = (*about, *NOTES, *words, *refusals)
-    return Reproduction(name, PAPER, tuple(rows), ", ".join(shown), all_notes, quick, seeds)
+    return Reproduction(rows, ", ".join(shown), all_notes, seeds)
 
 
 def training_words(settings: Sequence[Setting]) -> str:
@@ -179,18 +176,11 @@ def speed_rows(setting: Setting, groups: Mapping[str, Sequence[Outcome]]) -> lis
     whole, run = matched(WHOLE, 100), matched(cos, setting.rounds)
     if whole > run:
         measures[f"times faster than {COS} with all phases (scaled)"] = search * whole / run
-    return [
-        Row(
-            setting.panel,
-            setting.at,
-            OURS,
-            measure,
-            cost / float(np.mean(mine)),
-            cost / max(mine),
-            cost / min(mine),
-        )
-        for measure, cost in measures.items()
-    ]
+    rows = []
+    for measure, cost in measures.items():
+        low, ratio, high = (cost / s for s in (max(mine), float(np.mean(mine)), min(mine)))
+        rows.append(Row(setting.panel, setting.at, OURS, measure, ratio, low, high))
+    return rows
 
 
 def matched(cos: CosMatching, heard: int) -> int:

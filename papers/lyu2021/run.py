@@ -8,32 +8,27 @@ tables) and `lyu2021_sections` (what it says beside them); `lyu2021_scoring` run
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
+from functools import partial
 
 from papers.common import pictures
 from papers.common.rows import Experiment, Progress, Reproduction
 from papers.lyu2021 import sections
 from papers.lyu2021 import settings as tables
-from papers.lyu2021.rows import PAPER, UNITS, run_table
+from papers.lyu2021.rows import UNITS, run_table
 from papers.lyu2021.settings import Setting
 
 SEEDS = 3
 
 
-def draw(outcome: Reproduction, path: Path) -> None:
-    """Accuracy by column of the table and method, with the majority guess."""
-    pictures.by_client(outcome, path, "accuracy", UNITS)
-
-
-def _experiment(name: str, words: str, settings: Callable[[bool], list[Setting]]) -> Experiment:
-    def run(quick: bool, seeds: int, progress: Progress) -> Reproduction:
-        return run_table(name, settings(quick), quick, 1 if quick else seeds, progress)
-
-    return Experiment(name, PAPER, words, SEEDS, run, draw)
+def table(
+    settings: Callable[[bool], list[Setting]], quick: bool, seeds: int, progress: Progress
+) -> Reproduction:
+    """A table's settings; the quick form of each once."""
+    return run_table(settings(quick), 1 if quick else seeds, progress)
 
 
 EXPERIMENTS = tuple(
-    _experiment(f"lyu2021-{name}", words, settings)
+    Experiment(f"lyu2021-{name}", words, partial(table, settings), pictures.marks(UNITS), SEEDS)
     for name, words, settings in (
         ("table2", "all methods, purchases", lambda q: tables.methods_table("purchase100", q)),
         ("table3", "all methods, locations", lambda q: tables.methods_table("location30", q)),

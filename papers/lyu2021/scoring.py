@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from time import process_time
 from typing import Any
 
@@ -16,6 +16,7 @@ from overheard.decoding.counts import same_rows
 from overheard.errors import ChooseAnotherAttack, GrantKnowledge
 from overheard.evaluation import metrics
 from overheard.evaluation.baselines import majority_share
+from overheard.evaluation.detection import f1
 from overheard.evaluation.intervals import share_interval
 from overheard.programs.recipe import Recipe
 from overheard.programs.records import Records, encode, positions
@@ -27,7 +28,7 @@ from overheard.transcript.store import Recording
 from overheard.transcript.target import attribute, membership
 from overheard.transcript.threat import ISOLATING_SERVER, SERVER
 from overheard.transcript.view import View, launch
-from papers.common.harness import recorded, truth_and_recipe
+from papers.common.harness import messages, recorded, truth_and_recipe
 from papers.lyu2021.settings import LABELS_OURS, MEMBERS_OURS, OURS, Setting
 
 NO_TWIN = "accuracy, records without a twin"
@@ -40,6 +41,7 @@ MOMENT, TIMES = 1.0, 3
 
 Hits = NDArray[np.float64]
 Choices = NDArray[np.intp]
+Seconds = tuple[float, ...]
 
 
 @dataclass(frozen=True)
@@ -110,24 +112,11 @@ def timed(attack: Any, view: View, seed: int) -> tuple[Any, tuple[float, ...]]:
 def heard_in(view: View, rounds: NDArray[np.int64]) -> View:
     """The view of somebody who heard these rounds only."""
     link = view.know(Link)
-    kept = rounds[rounds < len(link)]
-    return view.knowing(
-        replace(
-            link,
-            rounds=link.rounds[kept],
-            sent=link.sent[kept],
-            returned=link.returned[kept],
-            weights=link.weights[kept],
-        )
-    )
+    return view.knowing(messages(link, rounds[rounds < len(link)]))
 
 
 def _attribute(
-    recording: Recording,
-    setting: Setting,
-    method: str,
-    guess: AttributeValues,
-    seconds: tuple[float, ...],
+    recording: Recording, setting: Setting, method: str, guess: AttributeValues, seconds: Seconds
 ) -> Outcome:
     truth, recipe = truth_and_recipe(recording)
     records = truth[VICTIM]
@@ -150,11 +139,7 @@ def _attribute(
 
 
 def _members(
-    recording: Recording,
-    setting: Setting,
-    method: str,
-    guess: Membership,
-    seconds: tuple[float, ...],
+    recording: Recording, setting: Setting, method: str, guess: Membership, seconds: Seconds
 ) -> Outcome:
     answer = recording.truth("Membership", membership(setting.column).key)[VICTIM]
     member = answer[MEMBER_COLUMN] > 0.5
@@ -195,7 +180,7 @@ def skewed(guess: AttributeValues, secret: NDArray[Any]) -> dict[str, Measured]:
     draws = [rng.integers(0, len(truth), len(truth)) for _ in range(RESAMPLES)]
     measures: dict[str, Callable[[Choices, Choices], float]] = {
         "balanced accuracy": balanced_accuracy,
-        "F1 of the rarest value": lambda a, b: f1(a, b, rare),
+        "F1 of the rarest value": lambda a, b: f1(b == rare, a == rare),
     }
     found = {}
     for name, measure in measures.items():
@@ -213,19 +198,7 @@ def balanced_accuracy(truth: Choices, chosen: Choices) -> float:
     return float(np.mean(right[counts > 0] / counts[counts > 0]))
 
 
-def rare_f1(truth: Choices, chosen: Choices) -> float:
-    """F1 of the value that is rarest among the records."""
-    return f1(truth, chosen, rarest(truth))
-
-
 def rarest(truth: Choices) -> int:
     """The value that fewest records have, of those that are there."""
     there, counts = np.unique(truth, return_counts=True)
     return int(there[counts.argmin()])
-
-
-def f1(truth: Choices, chosen: Choices, value: int) -> float:
-    """F1 of one value; 1 where it is neither there nor guessed."""
-    both = float(((truth == value) & (chosen == value)).sum())
-    either = float((truth == value).sum() + (chosen == value).sum())
-    return 2 * both / either if either else 1.0

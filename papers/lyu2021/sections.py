@@ -10,20 +10,21 @@ from __future__ import annotations
 from dataclasses import replace
 
 from overheard.attacks.attribute.max_entropy import MaxEntropy
-from overheard.attacks.membership.candidate_decode import CandidateDecode
 from overheard.attacks.membership.gradient_variance_gmm import GradientVarianceGmm
 from overheard.transcript.view import Attack
 from papers.lyu2021 import claims as printed
 from papers.lyu2021.claims import COS, SOURCES, numbers
 from papers.lyu2021.settings import (
-    MEMBERS_OURS,
     MEMBERS_RATE,
-    MEMBERS_ROUNDS,
     OURS,
     RATE,
     WHOLE,
     Setting,
+    cell,
     first_five,
+    pool,
+    some,
+    two_classes,
 )
 
 PIPELINE = f"gmm, then {COS}"
@@ -47,23 +48,11 @@ def pipeline_table(quick: bool) -> list[Setting]:
                 for size in sizes:
                     if quick and (size > QUICK_RECORDS or source != "location30" or batch == 32):
                         continue
-                    attacks: dict[str, Attack] = {
-                        PIPELINE: GradientVarianceGmm(then=first_five(quick)),
-                        MEMBERS_OURS: CandidateDecode(rounds=MEMBERS_ROUNDS),
-                    }
-                    panel = f"{source}, {column}, B={batch or 'all'}"
-                    one = Setting(panel, f"{size} records", source, column, size, attacks)
-                    settings.append(
-                        replace(
-                            one,
-                            pooled=True,
-                            batch=batch,
-                            rate=RATE if batch else MEMBERS_RATE,
-                            rounds=30 if quick else 100,
-                            heard=MEMBERS_ROUNDS,
-                            repeats=1 if batch or size > QUICK_RECORDS else 3,
-                        )
-                    )
+                    one = pool(source, column, size, batch, RATE if batch else MEMBERS_RATE)
+                    both = {PIPELINE: GradientVarianceGmm(then=first_five(quick)), **one.attacks}
+                    repeats = 1 if batch or size > QUICK_RECORDS else 3
+                    rounds = 30 if quick else 100
+                    settings.append(replace(one, attacks=both, rounds=rounds, repeats=repeats))
     return settings
 
 
@@ -86,18 +75,9 @@ def label_prior_table(quick: bool) -> list[Setting]:
                 f"{method}, {FEW_STEPS} steps": replace(search, steps=FEW_STEPS)
                 for method, search in ((COS, unknown), (PRIOR_KNOWN, known))
             }
-            panel = f"{source}, {column}, 2 classes"
-            one = Setting(panel, f"{size} records", source, column, size, attacks)
-            settings.append(
-                replace(
-                    one,
-                    claims={} if claimed is None else {COS: claimed, PRIOR_KNOWN: claimed},
-                    options={"classes": 2},
-                    labels_known=False,
-                    rounds=1,
-                    repeats=1 if size > QUICK_RECORDS else 3,
-                )
-            )
+            one = two_classes(source, column, size, attacks, rounds=1)
+            claims = some({COS: claimed, PRIOR_KNOWN: claimed})
+            settings.append(replace(one, claims=claims, repeats=1 if size > QUICK_RECORDS else 3))
     return settings
 
 
@@ -120,16 +100,8 @@ def equation2_table(quick: bool) -> list[Setting]:
                 NEAREST_VALUE: replace(search, expected=True),
                 OURS: MaxEntropy(rounds=5),
             }
-            panel = f"splice as numbers, {column}"
-            one = Setting(panel, f"{size} records", "splice", column, size, attacks)
-            claimed = told[i * len(sizes) + j]
-            settings.append(
-                replace(
-                    one,
-                    claims={} if claimed is None else {COS: claimed},
-                    options={"numbers": True},
-                    rounds=5,
-                    repeats=1 if size > QUICK_RECORDS else 3,
-                )
-            )
+            panel, claims = f"splice as numbers, {column}", some({COS: told[i * len(sizes) + j]})
+            one = cell("splice", column, size, attacks, panel=panel, options={"numbers": True})
+            repeats = 1 if size > QUICK_RECORDS else 3
+            settings.append(replace(one, claims=claims, rounds=5, repeats=repeats))
     return settings

@@ -19,6 +19,7 @@ from overheard.attacks.membership.candidate_decode import CandidateDecode
 from overheard.attacks.membership.gradient_variance_gmm import GradientVarianceGmm
 from overheard.data.victim import VICTIM
 from overheard.transcript.view import Attack
+from papers.common.harness import federation
 from papers.lyu2021 import claims as printed
 from papers.lyu2021.claims import COS, SOURCES, numbers
 
@@ -79,19 +80,16 @@ class Setting:
             "participants": 1 + self.others,
             "attributes": (self.column,),
         }
-        return {
-            "seed": seed,
-            "data": {"source": self.source, "options": options},
-            "model": {"name": "mlp", "hidden": list(self.hidden)},
-            "training": {
-                "rounds": self.rounds,
-                "learning_rate": self.rate,
-                "batch_size": self.batch,
-                "epochs": self.epochs,
-                "isolate": "" if self.others else VICTIM,
-            },
-            "audit": {"membership": self.records if pool else 0},
+        model = {"name": "mlp", "hidden": list(self.hidden)}
+        training = {
+            "rounds": self.rounds,
+            "learning_rate": self.rate,
+            "batch_size": self.batch,
+            "epochs": self.epochs,
+            "isolate": "" if self.others else VICTIM,
         }
+        audit = {"membership": self.records if pool else 0}
+        return federation(seed, self.source, model, training, options) | {"audit": audit}
 
     def in_repetition(self, seed: int) -> Mapping[str, Attack]:
         """Who answers in this repetition: all at first, then those that do not search for long."""
@@ -101,6 +99,14 @@ class Setting:
 
     def _takes_long(self, attack: Attack) -> bool:
         return bool(getattr(attack, "slow", False)) and self.records > SOON_OVER
+
+
+def cell(
+    source: str, column: str, size: int, attacks: Mapping[str, Attack], more: str = "", **how: Any
+) -> Setting:
+    """A setting that is named by its data; ``more`` goes on with the name of the panel."""
+    named = {"panel": f"{source}, {column}{more}", "at": f"{size} records"} | how
+    return Setting(source=source, column=column, records=size, attacks=attacks, **named)
 
 
 # ---------------------------------------------------------------------------------- the methods
@@ -186,12 +192,11 @@ def methods_table(source: str, quick: bool) -> list[Setting]:
             }
             if size == 300 and not quick:
                 attacks |= shortened()
-            one = Setting(f"{source}, {column}", f"{size} records", source, column, size, attacks)
-            settings.append(replace(one, claims=_some(claims)))
+            settings.append(cell(source, column, size, attacks, claims=some(claims)))
     return [_brief(s) for s in settings] if quick else settings
 
 
-def _some(claims: Mapping[str, float | None]) -> dict[str, float]:
+def some(claims: Mapping[str, float | None]) -> dict[str, float]:
     return {method: number for method, number in claims.items() if number is not None}
 
 
@@ -226,8 +231,7 @@ def isolation_table(quick: bool) -> list[Setting]:
 
     def make(source: str, column: str, at: str) -> Setting:
         attacks = {COS: first_five(quick), **ours(rounds_for(source))}
-        one = Setting(f"{source}, {column}", at, source, column, 100, attacks)
-        return replace(one, others=others[at], rounds=5)
+        return cell(source, column, 100, attacks, at=at, others=others[at], rounds=5)
 
     return across(printed.ISOLATION, make)
 
@@ -238,8 +242,8 @@ def batch_table(quick: bool) -> list[Setting]:
 
     def make(source: str, column: str, at: str) -> Setting:
         attacks = {COS: first_five(quick), **ours(20 if sizes[at] else rounds_for(source))}
-        one = Setting(f"{source}, {column}", at, source, column, 100, attacks)
-        return replace(one, batch=sizes[at], rate=SMALL_RATE, rounds=20)
+        batch = sizes[at]
+        return cell(source, column, 100, attacks, at=at, batch=batch, rate=SMALL_RATE, rounds=20)
 
     settings = across(printed.BATCHES, make)
     if quick:
@@ -260,9 +264,8 @@ def _beyond(
 ) -> Setting:
     passes = f", {epochs} epochs" if epochs > 1 else ""
     at = f"B={batch}, {size} records, rate {rate}{passes}"
-    one = Setting(f"location30, {column}, ours", at, "location30", column, size, ours(rounds))
-    repeats = 1 if size > 300 else 3
-    return replace(one, batch=batch, rate=rate, epochs=epochs, rounds=rounds, repeats=repeats)
+    one = cell("location30", column, size, ours(rounds), ", ours", at=at, batch=batch, rate=rate)
+    return replace(one, epochs=epochs, rounds=rounds, repeats=1 if size > 300 else 3)
 
 
 def phases_table(quick: bool) -> list[Setting]:
@@ -271,8 +274,7 @@ def phases_table(quick: bool) -> list[Setting]:
     def make(source: str, column: str, at: str) -> Setting:
         # the view holds the rounds of one phase only, of which "last5" takes all
         attacks = {COS: replace(first_five(quick), phases=("last5",)), **ours(5)}
-        one = Setting(f"{source}, {column}", at, source, column, 100, attacks)
-        return replace(one, phase=at, repeats=1)
+        return cell(source, column, 100, attacks, at=at, phase=at, repeats=1)
 
     return across(printed.PHASES, make)
 
@@ -284,8 +286,7 @@ def sizes_table(quick: bool) -> list[Setting]:
         many = int(at) >= 500
         search = {} if quick and many else {COS: first_five(quick or many)}
         attacks = {**search, **ours(5)}
-        one = Setting(f"{source}, {column}", f"{at} records", source, column, int(at), attacks)
-        return replace(one, rounds=5, repeats=1 if many else 3)
+        return cell(source, column, int(at), attacks, rounds=5, repeats=1 if many else 3)
 
     return across(printed.SIZES, make)
 
@@ -299,10 +300,9 @@ def networks_table(quick: bool) -> list[Setting]:
         for column in (first, second):
             for size in sizes:
                 attacks = {COS: replace(first_five(quick), phases=("pre1",)), **ours()}
-                panel = f"location30, {column}, hidden {'-'.join(map(str, hidden))}"
-                one = Setting(panel, f"{size} records", "location30", column, size, attacks)
-                claimed = _some({COS: next(claims)})
-                settings.append(replace(one, claims=claimed, hidden=hidden, rounds=1))
+                more, claimed = f", hidden {'-'.join(map(str, hidden))}", some({COS: next(claims)})
+                one = cell("location30", column, size, attacks, more, hidden=hidden, rounds=1)
+                settings.append(replace(one, claims=claimed))
     return settings
 
 
@@ -318,33 +318,33 @@ def members_table(source: str, quick: bool) -> list[Setting]:
         claims = dict(enumerate(numbers(line)))
         for j, size in enumerate(sizes):
             for i, column in enumerate((first, second)):
-                panel = f"{source}, {column}, B={batch or 'all'}"
-                rate = RATE if batch else MEMBERS_RATE
-                one = _pool(panel, source, column, size, batch, rate)
-                known = _some({"gmm": claims.get(2 * j + i)})
+                one = pool(source, column, size, batch, RATE if batch else MEMBERS_RATE)
+                known = some({"gmm": claims.get(2 * j + i)})
                 rounds = 20 if quick and size > 300 else 100
                 attacks = {"gmm": GradientVarianceGmm(), **one.attacks}
                 settings.append(replace(one, attacks=attacks, claims=known, rounds=rounds))
                 if batch and source == "location30":
-                    small = f"{panel}, rate {SMALL_RATE}"
-                    settings.append(_pool(small, source, column, size, batch, SMALL_RATE))
+                    small = f", rate {SMALL_RATE}"
+                    settings.append(pool(source, column, size, batch, SMALL_RATE, small))
     if not quick:
         return settings
     return [s for s in settings if s.column == first and (s.batch == 0 or s.records == 100)]
 
 
-def _pool(panel: str, source: str, column: str, size: int, batch: int, rate: float) -> Setting:
-    attacks = {MEMBERS_OURS: CandidateDecode(rounds=MEMBERS_ROUNDS)}
-    one = Setting(panel, f"{size} records", source, column, size, attacks)
-    repeats = 1 if batch or size > 300 else 3
-    return replace(
-        one,
+def pool(source: str, column: str, size: int, batch: int, rate: float, more: str = "") -> Setting:
+    """Who of a pool is a member, asked of ours."""
+    return cell(
+        source,
+        column,
+        size,
+        {MEMBERS_OURS: CandidateDecode(rounds=MEMBERS_ROUNDS)},
+        f", B={batch or 'all'}{more}",
         pooled=True,
         batch=batch,
         rate=rate,
         rounds=MEMBERS_ROUNDS,
         heard=MEMBERS_ROUNDS,
-        repeats=repeats,
+        repeats=1 if batch or size > 300 else 3,
     )
 
 
@@ -357,20 +357,11 @@ def prior_table(source: str, quick: bool) -> list[Setting]:
         for column in (first, second):
             for size in sizes:
                 cos = replace(first_five(quick), phases=("pre1",))
-                panel = f"{source}, {column}, B={batch or 'all'}"
                 attacks = {COS: cos, **ours(20 if batch else 1)}
-                one = Setting(panel, f"{size} records", source, column, size, attacks)
-                settings.append(
-                    replace(
-                        one,
-                        claims=_some({COS: next(claims)}),
-                        batch=batch,
-                        rate=SMALL_RATE if batch else RATE,
-                        rounds=20,
-                        prior_known=False,
-                        repeats=1 if batch else 3,
-                    )
-                )
+                one = cell(source, column, size, attacks, f", B={batch or 'all'}", batch=batch)
+                one = replace(one, rate=SMALL_RATE if batch else RATE, rounds=20, prior_known=False)
+                claimed = some({COS: next(claims)})
+                settings.append(replace(one, claims=claimed, repeats=1 if batch else 3))
     return settings
 
 
@@ -381,18 +372,17 @@ def labels_table(quick: bool) -> list[Setting]:
         for size, claimed in zip(SOURCES[source][2], numbers(line), strict=True):
             if size > (100 if quick else 1000):
                 continue
-            search: dict[str, Attack] = {COS: replace(WHOLE, phases=("pre1",))}
-            attacks = {**search, LABELS_OURS: JointDecode()}
-            panel = f"{source}, {column}, 2 classes"
-            one = Setting(panel, f"{size} records", source, column, size, attacks)
-            settings.append(
-                replace(
-                    one,
-                    claims=_some({COS: claimed}),
-                    options={"classes": 2},
-                    labels_known=False,
-                    rounds=5,
-                    repeats=1 if size >= 500 else 3,
-                )
-            )
+            search = replace(WHOLE, phases=("pre1",))
+            attacks: dict[str, Attack] = {COS: search, LABELS_OURS: JointDecode()}
+            one = two_classes(source, column, size, attacks, rounds=5)
+            repeats = 1 if size >= 500 else 3
+            settings.append(replace(one, claims=some({COS: claimed}), repeats=repeats))
     return settings
+
+
+def two_classes(
+    source: str, column: str, size: int, attacks: Mapping[str, Attack], **how: Any
+) -> Setting:
+    """Section 5.4's data: two classes, and nobody is told who is of which."""
+    how |= {"options": {"classes": 2}, "labels_known": False}
+    return cell(source, column, size, attacks, ", 2 classes", **how)

@@ -17,9 +17,7 @@ of them a method may, if it knows something about labels that the mirrored ones 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,10 +37,9 @@ from overheard.transcript.target import LABEL
 from overheard.transcript.threat import EAVESDROPPER
 from overheard.transcript.view import launch
 from papers.common import pictures
-from papers.common.harness import mean_row, recorded, truth_and_recipe
+from papers.common.harness import federation, mean_row, recorded, truth_and_recipe
 from papers.common.rows import Experiment, Progress, Reproduction, Row
 
-PAPER = "xu2021"
 Array = NDArray[np.float64]
 
 
@@ -137,7 +134,7 @@ def obs2(quick: bool, seeds: int, progress: Progress) -> Reproduction:
         "Arithmetic in float64: at d = 20 and one step the last coordinates are below its rounding "
         "for a while. 4 d + 1 would mean: not within the 4 d messages simulated.",
     )
-    return Reproduction("xu2021-obs2", PAPER, tuple(rows), "made", notes, quick, seeds)
+    return Reproduction(rows, "made", notes, seeds)
 
 
 RATIO = "squared error / the local model's"
@@ -172,13 +169,9 @@ def joined(clients: dict[str, Records]) -> Dataset:
 
 def label_guesses(dataset: Dataset, seed: int) -> Iterator[tuple[str, Array]]:
     """Every method's labels of client 0, in the labels' units."""
-    config: dict[str, Any] = {
-        "seed": seed,
-        "data": {"source": "file"},
-        "model": {"name": "linear"},
-        "training": {"rounds": 30, "learning_rate": 0.1, "wire": "float64"},
-        "audit": {"attributes": [], "label": True},
-    }
+    training = {"rounds": 30, "learning_rate": 0.1, "wire": "float64"}
+    asked = {"audit": {"attributes": [], "label": True}}
+    config = federation(seed, "file", "linear", training) | asked
     with recorded(config, dataset) as recording:
         truth, recipe = truth_and_recipe(recording)
         view = observe(recording, EAVESDROPPER, LABEL, "0")
@@ -223,22 +216,11 @@ def obs7(quick: bool, seeds: int, progress: Progress) -> Reproduction:
         "Claimed: at least 1. Over data and mirror no method is below; on the data alone one that "
         "knows more about labels may be.",
     )
-    return Reproduction("xu2021-obs7", PAPER, tuple(rows), "made", notes, quick, seeds)
+    return Reproduction(rows, "made", notes, seeds)
 
 
-def draw_obs2(outcome: Reproduction, path: Path) -> None:
-    """The error by messages heard."""
-    curves = tuple(r for r in outcome.rows if r.measure == ERROR)
-    shown = replace(outcome, rows=curves)
-    pictures.lines(shown, path, lambda r: float(r.client.split()[0]), "messages heard")
-
-
-def draw_obs7(outcome: Reproduction, path: Path) -> None:
-    """Ratios by method, on the data, its mirror and both."""
-    pictures.by_client(outcome, path, RATIO, RATIO)
-
-
+HEARD = pictures.curves("messages heard", ERROR)
 EXPERIMENTS = (
-    Experiment("xu2021-obs2", PAPER, "messages that one must hear", 1, obs2, draw_obs2),
-    Experiment("xu2021-obs7", PAPER, "labels: none beats the local model", 1, obs7, draw_obs7),
+    Experiment("xu2021-obs2", "messages that one must hear", obs2, HEARD),
+    Experiment("xu2021-obs7", "labels: none beats the local model", obs7, pictures.marks(RATIO)),
 )

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -27,11 +26,10 @@ from overheard.transcript.target import LOCAL_MODEL
 from overheard.transcript.threat import EAVESDROPPER
 from overheard.transcript.view import launch
 from papers.common import pictures
-from papers.common.harness import mean_row, recorded, truth_and_recipe
+from papers.common.harness import federation, mean_row, recorded, truth_and_recipe
 from papers.common.heterogeneity import AT_INFINITY, mean_distances
 from papers.common.rows import Experiment, Progress, Reproduction, Row
 
-PAPER = "xu2021"
 Array = NDArray[np.float64]
 LOCAL_STEPS = (1, 5, 10)
 STEPS_NOTE = "Local steps are the local epochs E of the paper's Algorithm 2."
@@ -136,66 +134,41 @@ def compare(
                     majority = majority_share(labels, recipe.target.classes)
                     commonest.setdefault(guess.client, {})[seed] = majority
                 seconds.setdefault(guess.method, []).append(guess.seconds)
-    rows = [
-        mean_row(
-            setting,
-            client.removeprefix("client "),
-            method,
-            measure,
-            values,
-            claimed=claimed.get((method, client.removeprefix("client ")))
-            if measure == "local accuracy"
-            else None,
-            majority=float(np.mean(list(commonest[client].values())))
-            if measure == "local accuracy"
-            else None,
-            seconds=float(np.mean(seconds[method])),
-        )
-        for (method, client, measure), values in found.items()
-    ]
+    rows = []
+    for (method, client, measure), values in found.items():
+        number, spent = client.removeprefix("client "), float(np.mean(seconds[method]))
+        row = mean_row(setting, number, method, measure, values, seconds=spent)
+        if measure == "local accuracy":
+            majority = float(np.mean(list(commonest[client].values())))
+            row = replace(row, claimed=claimed.get((method, number)), majority=majority)
+        rows.append(row)
     return rows + pooled(setting, rows, claimed)
 
 
 def pooled(setting: str, rows: list[Row], claimed: Mapping[tuple[str, str], float]) -> list[Row]:
     """Means over clients; and the median ratio of a method's excess loss to the last returned's."""
     out = []
-    groups = dict.fromkeys((r.method, r.measure) for r in rows)
-    base = {
-        r.client: r.measured
-        for r in rows
-        if r.method == "last_returned" and r.measure == "excess loss"
-    }
-    for method, measure in groups:
+    base = {r.client: r.measured for r in rows
+            if (r.method, r.measure) == ("last_returned", "excess loss")}  # fmt: skip
+    for method, measure in dict.fromkeys((r.method, r.measure) for r in rows):
         mine = [r for r in rows if (r.method, r.measure) == (method, measure)]
-        claim = claimed.get((method, "mean")) if measure == "local accuracy" else None
-        mean = float(np.mean([r.measured for r in mine]))
+        shares = [r.majority for r in mine if r.majority is not None]
         out.append(
-            Row(
-                setting,
-                "mean",
-                method,
-                measure,
-                mean,
-                claimed=claim,
-                majority=None
-                if mine[0].majority is None
-                else float(np.mean([r.majority for r in mine if r.majority is not None])),
-                seconds=mine[0].seconds,
-                seeds=mine[0].seeds,
+            replace(
+                mine[0],
+                client="mean",
+                measured=float(np.mean([r.measured for r in mine])),
+                low=None,
+                high=None,
+                claimed=claimed.get((method, "mean")) if measure == "local accuracy" else None,
+                majority=float(np.mean(shares)) if shares else None,
+                repetitions=(),
             )
         )
         if measure == "excess loss":
             ratio = float(np.median([r.measured / base[r.client] for r in mine]))
-            out.append(
-                Row(
-                    setting,
-                    "median",
-                    method,
-                    "excess / last returned's",
-                    ratio,
-                    seeds=mine[0].seeds,
-                )
-            )
+            name = "excess / last returned's"
+            out.append(Row(setting, "median", method, name, ratio, seeds=mine[0].seeds))
     return out
 
 
@@ -204,16 +177,8 @@ def table1(quick: bool, seeds: int, progress: Progress) -> Reproduction:
     learned = LearnedMap(hidden=200, steps=300, search_steps=300) if quick else LearnedMap()
     rows: list[Row] = []
     for steps in LOCAL_STEPS:
-        config = {
-            "data": {"source": "leaf_synthetic"},
-            "model": {"name": "logistic"},
-            "training": {
-                "rounds": 300,
-                "learning_rate": 0.01,
-                "batch_size": 256,
-                "epochs": steps,
-            },
-        }
+        training = {"rounds": 300, "learning_rate": 0.01, "batch_size": 256, "epochs": steps}
+        config = federation(0, "leaf_synthetic", "logistic", training)
         setting = f"{steps} local step{'s' if steps > 1 else ''}"
         rows += compare(
             setting, config, min(seeds, 2) if quick else seeds, learned, claims(steps), progress
@@ -223,8 +188,7 @@ def table1(quick: bool, seeds: int, progress: Progress) -> Reproduction:
         STEPS_NOTE,
         "The paper does not state its rounds; here: 300.",
     )
-    name = "xu2021-table1"
-    return Reproduction(name, PAPER, tuple(rows), "leaf_synthetic", notes, quick, seeds)
+    return Reproduction(rows, "leaf_synthetic", notes, seeds)
 
 
 def minibatch(quick: bool, seeds: int, progress: Progress) -> Reproduction:
@@ -235,16 +199,8 @@ def minibatch(quick: bool, seeds: int, progress: Progress) -> Reproduction:
             ("randhie", "linear", 0.05, 64, ()),
             ("adult", "logistic", 0.01, 64, ("client 0", "client 1", "client 2")),
         ):
-            config = {
-                "data": {"source": source},
-                "model": {"name": model},
-                "training": {
-                    "rounds": 300,
-                    "learning_rate": rate,
-                    "batch_size": batch,
-                    "steps": steps,
-                },
-            }
+            training = {"rounds": 300, "learning_rate": rate, "batch_size": batch, "steps": steps}
+            config = federation(0, source, model, training)
             setting = f"{source}, batches of {batch}, {steps} local step{'s' if steps > 1 else ''}"
             rows += compare(setting, config, seeds, None, {}, progress, clients)
     notes = (
@@ -252,9 +208,7 @@ def minibatch(quick: bool, seeds: int, progress: Progress) -> Reproduction:
         "Local steps are mini-batches here, the same number for every client.",
         "The learned map is not trained here: xu2021-table1 compares with it.",
     )
-    return Reproduction(
-        "xu2021-minibatch", PAPER, tuple(rows), "randhie, adult", notes, quick, seeds
-    )
+    return Reproduction(rows, "randhie, adult", notes, seeds)
 
 
 def fig1(quick: bool, seeds: int, progress: Progress) -> Reproduction:
@@ -266,17 +220,9 @@ def fig1(quick: bool, seeds: int, progress: Progress) -> Reproduction:
         values: dict[tuple[str, str], list[float]] = {}
         for seed in range(seeds):
             progress(f"batches of {batch or 'all'}", at * seeds + seed, len(sizes) * seeds)
-            config = {
-                "seed": seed,
-                "data": {"source": "adult", "options": {"seed": seed}},
-                "model": {"name": "logistic"},
-                "training": {
-                    "rounds": 300,
-                    "learning_rate": 0.001,
-                    "batch_size": batch,
-                    "steps": 1 if batch else 0,
-                },
-            }
+            steps = {"batch_size": batch, "steps": 1 if batch else 0}
+            training = {"rounds": 300, "learning_rate": 0.001, **steps}
+            config = federation(seed, "adult", "logistic", training, {"seed": seed})
             with recorded(config) as recording:
                 truth, recipe = truth_and_recipe(recording)
                 client = "client 1"
@@ -304,7 +250,7 @@ def fig1(quick: bool, seeds: int, progress: Progress) -> Reproduction:
         AT_INFINITY,
         "Test accuracy is on the other PhD clients' records, which the client never saw.",
     )
-    return Reproduction("xu2021-fig1", PAPER, tuple(rows), "adult", notes, quick, seeds)
+    return Reproduction(rows, "adult", notes, seeds)
 
 
 def heterogeneity(recipe: Recipe, truth: Mapping[str, Records]) -> list[Row]:
@@ -316,23 +262,11 @@ def heterogeneity(recipe: Recipe, truth: Mapping[str, Records]) -> list[Row]:
     ]
 
 
-def draw_table1(outcome: Reproduction, path: Path) -> None:
-    """Local accuracy by client and method."""
-    pictures.by_client(outcome, path, "local accuracy", "local accuracy")
-
-
-def draw_minibatch(outcome: Reproduction, path: Path) -> None:
-    """Excess loss by client and method."""
-    pictures.by_client(outcome, path, "excess loss", "excess loss")
-
-
-def draw_fig1(outcome: Reproduction, path: Path) -> None:
-    """Test accuracy by batch size and method."""
-    pictures.by_client(outcome, path, "test accuracy", "test accuracy")
-
-
-EXPERIMENTS: tuple[Experiment, ...] = (
-    Experiment("xu2021-table1", PAPER, "local models, LEAF synthetic", 10, table1, draw_table1),
-    Experiment("xu2021-fig1", PAPER, "Adult: heterogeneity, map, test", 5, fig1, draw_fig1),
-    Experiment("xu2021-minibatch", PAPER, "RAND and Adult", 5, minibatch, draw_minibatch),
+EXPERIMENTS = tuple(
+    Experiment(f"xu2021-{name}", words, run, pictures.marks(measure), seeds)
+    for name, words, run, measure, seeds in (
+        ("table1", "local models, LEAF synthetic", table1, "local accuracy", 10),
+        ("fig1", "Adult: heterogeneity, map, test", fig1, "test accuracy", 5),
+        ("minibatch", "RAND and Adult", minibatch, "excess loss", 5),
+    )
 )

@@ -1,16 +1,16 @@
-"""What does a picture of numbers look like? Panels of lines, marks, bands and bars, as one SVG.
+"""What does a picture of numbers look like? Panels of lines and marks under each other, as one SVG.
 
-A `Panel` is two axes and what is drawn between them, a `Series` one line, cloud or row of bars;
-`figure` sets panels in rows, with one legend for all of them. It stands alone: no style sheet, no
-font but the reader's own, no date, so that the same numbers give the same bytes. Every text goes
-through `markupsafe`, and what a reader would not see in a name is spelled out.
+A `Panel` is two axes and what is drawn between them, a `Series` one line, cloud or row of strokes;
+`figure` sets one legend below all panels. It stands alone: no style sheet, no font but the reader's
+own, no date, so that the same numbers give the same bytes. Every text goes through `markupsafe`,
+and what a reader would not see in a name is spelled out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain
 from math import ceil, floor, isfinite, log10
 
 from markupsafe import Markup, escape
@@ -28,34 +28,34 @@ SHAPES = (
     "M0,5.8L5.6,-4.4H-5.6Z",  # triangle, point down
     "M-2,-6H2V-2H6V2H2V6H-2V2H-6V-2H-2Z",  # cross
 )
-_DASHES = {"solid": None, "dashed": "5 3", "dotted": "1.5 2.5"}
+_DASHES = {"dashed": "5 3"}
 _LETTER = 5.6  # a letter's width at the size of 10, on the average
 _LONGEST, _LONGEST_TURNED = 44, 24
-_TOP, _LEFT, _BOTTOM, _RIGHT = 24, 58, 40, 16
+_TOP, _LEFT, _BOTTOM, _RIGHT = 24, 70, 40, 16
+
+Stroke = tuple[float, float, float, float]
+"""From (x, y) to (x, y)."""
 
 
 @dataclass(frozen=True)
 class Series:
     """Points (x, y) and how they are drawn; a value that is not finite is left out.
 
-    ``line``: "solid", "dashed", "dotted" or nothing; ``mark``: the number of a shape. ``low`` and
-    ``high`` are a band around a line; ``x_spread`` and ``y_spread`` whiskers at each point.
-    ``bars``: from zero up to each point. ``name``: its words in the legend; none, and it has none.
+    ``line``: "solid", "dashed" or nothing; ``mark``: the number of a shape. ``strokes``: straight
+    lines of their own, such as an interval at each point or a bar, ``thick`` in pixels. ``name``:
+    its words in the legend; none, and it has none.
     """
 
-    x: Sequence[float]
-    y: Sequence[float]
+    x: Sequence[float] = ()
+    y: Sequence[float] = ()
     name: str = ""
     colour: str = COLOURS[0]
     line: str = ""
     mark: int | None = None
     hollow: bool = False
-    bars: bool = False
     width: float = 1.4
-    low: Sequence[float] = ()
-    high: Sequence[float] = ()
-    x_spread: Sequence[float] = ()
-    y_spread: Sequence[float] = ()
+    strokes: Sequence[Stroke] = ()
+    thick: float = 0.8
 
 
 @dataclass(frozen=True)
@@ -93,25 +93,16 @@ def tag(name: str, *children: str, **attributes: str | float | None) -> Markup:
     return Markup(f"<{name}{given}>{inside}</{name}>")  # nosec B704  # escaped two lines above
 
 
-def figure(
-    panels: Sequence[Panel], title: str = "", columns: int = 1, size: tuple[int, int] = (620, 260)
-) -> str:
+def figure(panels: Sequence[Panel], title: str = "", size: tuple[int, int] = (620, 260)) -> str:
     """The whole picture as the text of an SVG file; ``size`` is that of a panel's inside."""
     wide, high = size
-    rows = ceil(len(panels) / columns)
-    under = [_under(panel.x) for panel in panels]
-    below = [max(under[r * columns : (r + 1) * columns], default=_BOTTOM) for r in range(rows)]
-    left = _LEFT + 12
-    width = columns * (left + wide + _RIGHT)
-    y = 30 if title else 8
-    parts = [tag("rect", width="100%", height="100%", fill="#ffffff")]
-    if title:
-        parts.append(_text(title, width / 2, 19, size=13))
-    for row in range(rows):
-        for column, panel in enumerate(panels[row * columns : (row + 1) * columns]):
-            place = f"translate({column * (left + wide + _RIGHT) + left},{y + _TOP})"
-            parts.append(tag("g", *_panel(panel, wide, high), transform=place))
-        y += _TOP + high + below[row]
+    width, y = _LEFT + wide + _RIGHT, 30 if title else 8
+    white = tag("rect", width="100%", height="100%", fill="#ffffff")
+    parts = [white, _text(title, width / 2, 19, size=13)]
+    for panel in panels:
+        inside = _panel(panel, wide, high)
+        parts.append(tag("g", *inside, transform=f"translate({_LEFT},{y + _TOP})"))
+        y += _TOP + high + _under(panel.x)
     legend, more = _legend(panels, width - 2 * _RIGHT)
     parts.append(tag("g", *legend, transform=f"translate({_RIGHT},{y + 4})"))
     whole = tag(
@@ -120,11 +111,6 @@ def figure(
         width=width, height=y + 4 + more, role="img", font_family="sans-serif", font_size=10,
     )  # fmt: skip
     return f'<?xml version="1.0" encoding="utf-8"?>\n{whole}\n'
-
-
-def placed(rank: int, many: int, room: float = 0.7) -> float:
-    """How far from its tick one of several marks at the same name stands."""
-    return room * ((rank + 0.5) / max(many, 1) - 0.5)
 
 
 # ------------------------------------------------------------------------------------------ axes
@@ -147,32 +133,26 @@ class _Scale:
         place = (value - self.least) / (self.most - self.least)
         return round((place if self.length > 0 else place - 1) * self.length, 2)
 
-    def ticks(self) -> list[tuple[float, str]]:
+    def ticks(self) -> Iterator[tuple[float, str]]:
         """Round values, some four to eight."""
         if self.log:
             decades = range(floor(self.least), ceil(self.most) + 1)
             every = max(1, ceil(len(decades) / 8))
             between = (1, 2, 5) if self.most - self.least < 2 else (1,)
             values = [m * 10.0**d for d in decades if d % every == 0 for m in between]
-            return [(v, _number(v)) for v in values if self._inside(log10(v))]
-        raw = (self.most - self.least) / 6
-        power = 10.0 ** floor(log10(raw))
-        step = next(m * power for m in (1, 2, 5, 10) if m * power >= raw)
-        first = ceil(self.least / step - 1e-9)
-        last = floor(self.most / step + 1e-9)
-        return [(k * step, _number(k * step)) for k in range(first, last + 1)]
-
-    def _inside(self, value: float) -> bool:
-        return self.least - 1e-9 <= value <= self.most + 1e-9
-
-
-def _number(value: float) -> str:
-    if value == 0 or 1e-3 <= abs(value) < 1e6:
-        return f"{value:,.10g}"
-    return f"{value:.3g}".replace("e-0", "e-").replace("e+0", "e").replace("e+", "e")
+        else:
+            raw = (self.most - self.least) / 6
+            power = 10.0 ** floor(log10(raw))
+            step = next(m * power for m in (1, 2, 5, 10) if m * power >= raw)
+            whole = range(ceil(self.least / step - 1e-9), floor(self.most / step + 1e-9) + 1)
+            values = [k * step for k in whole]
+        for value in values:
+            if -0.01 <= (self.at(value) or 0.0) <= abs(self.length) + 0.01:
+                plain = value == 0 or 1e-3 <= abs(value) < 1e6
+                yield value, f"{value:,.10g}" if plain else f"{value:.0e}"
 
 
-def _scale(axis: Axis, values: Iterator[float], length: float) -> _Scale:
+def _scale(axis: Axis, values: Iterable[float], length: float) -> _Scale:
     found = [v for v in values if isfinite(v) and not (axis.log and v <= 0)]
     found += [place for place, _ in axis.ticks]
     low = axis.least if axis.least is not None else min(found, default=1.0 if axis.log else 0.0)
@@ -183,21 +163,6 @@ def _scale(axis: Axis, values: Iterator[float], length: float) -> _Scale:
     low -= 0 if axis.least is not None else room
     high += 0 if axis.most is not None else room
     return _Scale(low, high if high > low else low + 1.0, length, axis.log)
-
-
-def _along_x(panel: Panel) -> Iterator[float]:
-    for series in panel.series:
-        yield from series.x
-        for at, spread in zip(series.x, series.x_spread, strict=bool(series.x_spread)):
-            yield from (at - spread, at + spread)
-
-
-def _along_y(panel: Panel) -> Iterator[float]:
-    for series in panel.series:
-        yield from (*series.y, *series.low, *series.high)
-        yield from (0.0,) if series.bars else ()
-        for at, spread in zip(series.y, series.y_spread, strict=bool(series.y_spread)):
-            yield from (at - spread, at + spread)
 
 
 def _turned(axis: Axis) -> bool:
@@ -217,8 +182,10 @@ def _under(axis: Axis) -> int:
 
 
 def _panel(panel: Panel, wide: int, high: int) -> Iterator[Markup]:
-    x = _scale(panel.x, _along_x(panel), wide)
-    y = _scale(panel.y, _along_y(panel), -high)
+    ends = [stroke for series in panel.series for stroke in series.strokes]
+    along = chain(*(s.x for s in panel.series), *(stroke[::2] for stroke in ends))
+    up = chain(*(s.y for s in panel.series), *(stroke[1::2] for stroke in ends))
+    x, y = _scale(panel.x, along, wide), _scale(panel.y, up, -high)
     turned = _turned(panel.x)
     for value, words in panel.x.ticks or x.ticks():
         if (at := x.at(value)) is not None:
@@ -235,74 +202,52 @@ def _panel(panel: Panel, wide: int, high: int) -> Iterator[Markup]:
         yield tag("g", *_series(series, x, y), fill="none", stroke=series.colour)
     yield _text(panel.title, wide / 2, -8, size=11)
     yield _text(panel.x.label, wide / 2, high + _under(panel.x) - 8)
-    yield _text(panel.y.label, 0, 0, transform=f"translate({-_LEFT + 4},{high / 2}) rotate(-90)")
+    yield _text(panel.y.label, 0, 0, transform=f"translate({16 - _LEFT},{high / 2}) rotate(-90)")
 
 
 def _series(series: Series, x: _Scale, y: _Scale) -> Iterator[Markup]:
     if series.name:
         yield tag("title", visible(series.name))
-    points = list(_points(series.x, series.y, x, y))
-    if series.low and series.high:
-        band = [*_points(series.x, series.low, x, y)]
-        band += reversed([*_points(series.x, series.high, x, y)])
-        corners = " ".join(f"{a},{b}" for a, b in band)
-        yield tag("polygon", points=corners, fill=series.colour, stroke="none", opacity=0.14)
-    if series.bars:
-        ends = sorted(a for a, _ in points)
-        wide = round(0.7 * min((b - a for a, b in pairwise(ends)), default=40.0), 2)
-        zero = y.at(0.0) or 0.0
-        for a, b in points:
-            top, depth = min(b, zero), round(abs(zero - b), 2)
-            yield tag("rect", x=round(a - wide / 2, 2), y=top, width=wide, height=depth,
-                      fill=series.colour, stroke="none")  # fmt: skip
+    points = _inside(zip(series.x, series.y, strict=True), x, y)
+    for stroke in series.strokes:
+        ends = _inside([stroke[:2], stroke[2:]], x, y)
+        if len(ends) == 2:
+            (x1, y1), (x2, y2) = ends
+            yield _line(x1, x2, y1, y2, series.colour, series.thick)
     if series.line:
         corners = " ".join(f"{a},{b}" for a, b in points)
-        dash = _DASHES[series.line]
+        dash = _DASHES.get(series.line)
         yield tag("polyline", points=corners, stroke_width=series.width, stroke_dasharray=dash)
-    yield from _whiskers(series, x, y)
-    if series.mark is not None:
-        shape = SHAPES[series.mark % len(SHAPES)]
-        for a, b in points:
-            yield _mark(shape, a, b, series)
+    yield from (_mark(series, a, b) for a, b in points if series.mark is not None)
 
 
-def _points(
-    xs: Sequence[float], ys: Sequence[float], x: _Scale, y: _Scale
-) -> Iterator[tuple[float, float]]:
-    for at, value in zip(xs, ys, strict=True):
-        a, b = x.at(at), y.at(value)
-        if a is not None and b is not None:
-            yield a, b
+def _inside(
+    points: Iterable[tuple[float, float]], x: _Scale, y: _Scale
+) -> list[tuple[float, float]]:
+    places = [(x.at(a), y.at(b)) for a, b in points]
+    return [(a, b) for a, b in places if a is not None and b is not None]
 
 
-def _whiskers(series: Series, x: _Scale, y: _Scale) -> Iterator[Markup]:
-    for spreads, across in ((series.x_spread, True), (series.y_spread, False)):
-        for at, value, spread in zip(series.x, series.y, spreads, strict=True) if spreads else ():
-            ends = (-spread, spread)
-            places = [
-                (x.at(at + e), y.at(value)) if across else (x.at(at), y.at(value + e)) for e in ends
-            ]
-            if all(a is not None and b is not None for a, b in places):
-                (x1, y1), (x2, y2) = places
-                yield tag("line", x1=x1, x2=x2, y1=y1, y2=y2, stroke_width=0.8)
-
-
-def _mark(shape: str, a: float, b: float, series: Series) -> Markup:
+def _mark(series: Series, a: float, b: float) -> Markup:
     fill = "none" if series.hollow else series.colour
+    shape = SHAPES[(series.mark or 0) % len(SHAPES)]
     return tag("path", d=shape, fill=fill, transform=f"translate({a},{b}) scale(0.7)")
 
 
-def _line(x1: float, x2: float, y1: float, y2: float) -> Markup:
-    return tag("line", x1=x1, x2=x2, y1=y1, y2=y2, stroke="#dddddd", stroke_width=0.6)
+def _line(
+    x1: float, x2: float, y1: float, y2: float, stroke: str = "#dddddd", width: float = 0.6,
+    dash: str | None = None,
+) -> Markup:  # fmt: skip
+    return tag("line", x1=x1, x2=x2, y1=y1, y2=y2, stroke=stroke, stroke_width=width,
+               stroke_dasharray=dash)  # fmt: skip
 
 
 def _text(
     words: str, x: float, y: float, anchor: str = "middle", size: int | None = None,
     transform: str | None = None,
 ) -> Markup:  # fmt: skip
-    shown = tag("title", visible(words)) if len(visible(words)) > _LONGEST * 2 else Markup()
-    return tag("text", shown, _cut(words, 2 * _LONGEST), x=x, y=y, text_anchor=anchor,
-               font_size=size, transform=transform)  # fmt: skip
+    return tag("text", _cut(words, 2 * _LONGEST), x=x, y=y, text_anchor=anchor, font_size=size,
+               transform=transform)  # fmt: skip
 
 
 def _cut(words: str, longest: int = _LONGEST) -> str:
@@ -321,17 +266,12 @@ def _legend(panels: Sequence[Panel], width: float) -> tuple[list[Markup], int]:
         room = 34 + _LETTER * len(words)
         if x and x + room > width:
             x, y = 0.0, y + 16
-        inside = []
-        if series.bars:
-            inside.append(tag("rect", x=4, y=-8, width=12, height=9, fill=series.colour))
-        if series.line:
-            dash = _DASHES[series.line]
-            inside.append(tag("line", x1=0, x2=20, y1=-3.5, y2=-3.5, stroke=series.colour,
-                              stroke_width=series.width, stroke_dasharray=dash))  # fmt: skip
+        look = [_text(words, 26, 0, anchor="start")]
+        if series.line or series.mark is None:
+            wide = series.width if series.line else min(series.thick, 9)
+            look.append(_line(0, 20, -3.5, -3.5, series.colour, wide, _DASHES.get(series.line)))
         if series.mark is not None:
-            shape = SHAPES[series.mark % len(SHAPES)]
-            inside.append(tag("g", _mark(shape, 10, -3.5, series), stroke=series.colour))
-        label = _text(words, 26, 0, anchor="start")
-        parts.append(tag("g", *inside, label, transform=f"translate({x},{y})"))
+            look.append(tag("g", _mark(series, 10, -3.5), stroke=series.colour))
+        parts.append(tag("g", *look, transform=f"translate({x},{y})"))
         x += room
     return parts, y + 10 if named else 4

@@ -47,7 +47,7 @@ def test_the_four_models_of_figure_3(federate):
 
 def test_proposition_3_end_to_end(tmp_path):
     experiment = experiment_named("driouich2022-prop3")
-    outcome = experiment.run(True, 1, quiet)
+    outcome = experiment.measure(True, 1, quiet)
     margins = [r.measured for r in outcome.rows if r.measure == "least accuracy less its bound"]
     assert len(margins) == 6
     assert min(margins) >= 0
@@ -95,7 +95,7 @@ def test_ends_and_distances():
 @pytest.mark.parametrize("number", ["table4", "table5", "fig3"])
 def test_quick_forms_on_the_data(tmp_path, number):
     experiment = experiment_named(f"driouich2022-{number}")
-    outcome = experiment.run(True, 1, quiet)
+    outcome = experiment.measure(True, 1, quiet)
     assert outcome.quick
     table, picture = write_reproduction(experiment, outcome, tmp_path)
     assert table.exists()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,14 +11,22 @@ import pytest
 from overheard.errors import FixConfig
 from papers.common.catalogue import experiments
 from papers.common.rows import Choice, Reproduction
-from papers.kerkouche2023 import pictures as drawn
 from papers.kerkouche2023 import run as paper
 from papers.kerkouche2023.listening import OURS, Heard, Point, Setting, listen
-from papers.kerkouche2023.rows import curve_rows, reliability_rows, worst_rows
+from papers.kerkouche2023.rows import curve_rows, reliability, worst_rows
 
 
 def quiet(what: str, done: int, total: int) -> None:
     """No progress bar in tests."""
+
+
+def run(number: str, choice: Choice) -> Reproduction:
+    return experiments()[f"kerkouche2023-{number}"].measure(True, 1, quiet, choice)
+
+
+def drawn(number: str, outcome: Reproduction, folder: Path) -> None:
+    experiments()[f"kerkouche2023-{number}"].draw(outcome, folder / "picture.svg")
+    assert (folder / "picture.svg").stat().st_size > 1000
 
 
 def test_every_figure_is_listed() -> None:
@@ -27,15 +36,14 @@ def test_every_figure_is_listed() -> None:
 
 def test_the_quick_version_finds_the_climbers(tmp_path) -> None:
     """Ours has F1 = 1 at the end; every method has a curve; the picture is drawn."""
-    outcome = paper.fig5(True, 1, quiet, Choice(rounds=40, shadows=60))
+    outcome = run("fig5", Choice(rounds=40, shadows=60))
     curves = {r.method for r in outcome.rows if r.measure == "F1"}
     assert curves == {"matched_filter", "BASELINE", "OLS", "REG", "PROLIN"}
     assert curves == {r.method for r in outcome.rows if r.measure == "best F1"}
     last = [r.measured for r in outcome.rows if r.client == "round 40" and r.measure == "F1"]
     assert outcome.measured("matched_filter", client="round 40", measure="F1") == [1.0]
     assert max(last) == 1.0
-    drawn.draw_f1(outcome, tmp_path / "fig5.svg")
-    assert (tmp_path / "fig5.svg").stat().st_size > 1000
+    drawn("fig5", outcome, tmp_path)
 
 
 def test_targets_and_decoys_share_a_federation() -> None:
@@ -60,17 +68,16 @@ def test_fresh_federations_have_seeds_of_their_own() -> None:
 def test_reliability(tmp_path) -> None:
     """What was said and what was so; no paper claims either."""
     p, real = np.array([0.05, 0.05, 0.95, 0.97]), np.array([False, False, True, True])
-    point = Point(0, "matched_filter", 50, 1.0, 0.0, p, real, 1.0, 2)
-    rows = reliability_rows("all", [point])
+    point = Point(0, "matched_filter", 50, p, p > 0.5, real, 1.0)
+    rows = reliability("all", [point])
     assert [(r.measure, r.measured, r.claimed) for r in rows] == [
         ("probability given", pytest.approx(0.05), None),
         ("reliability", 0.0, None),
         ("probability given", pytest.approx(0.96), None),
         ("reliability", 1.0, None),
     ]
-    outcome = Reproduction("kerkouche2023-reliability", "p", tuple(rows), "d", (), True, 1)
-    drawn.draw_reliability(outcome, tmp_path / "reliability.svg")
-    assert (tmp_path / "reliability.svg").stat().st_size > 1000
+    outcome = Reproduction(rows, "d")
+    drawn("reliability", outcome, tmp_path)
 
 
 def test_parts_of_figures() -> None:
@@ -91,24 +98,26 @@ def test_parts_of_figures() -> None:
 def test_what_the_detectors_tell(tmp_path) -> None:
     """Figures 2, 6 and 7 on digits: overlaps between 0 and 1, and pictures."""
     choice = Choice(rounds=10, shadows=60)
-    features = paper.fig2(True, 1, quiet, choice)
+    features = run("fig2", choice)
     shared = features.measured("both", measure="OVL")
     assert len(shared) == 2
     assert all(0 <= value <= 1 for value in shared)
-    drawn.draw_features(features, tmp_path / "fig2.svg")
-    norms = paper.fig6(True, 1, quiet, choice)
+    drawn("fig2", features, tmp_path)
+    norms = run("fig6", choice)
     assert min(norms.measured("ascent", measure="norm")) > 0
-    drawn.draw_overlap(norms, tmp_path / "fig6.svg")
+    drawn("fig6", norms, tmp_path)
+
+
+def answer(target: int, method: str, round_: int, f1: float) -> Point:
+    """Ten of twenty clients are accused, so many of the ten positives among them."""
+    clients, missed = np.arange(20), 10 - round(10 * f1)
+    chosen = (clients >= missed) & (clients < 10 + missed)
+    return Point(target, method, round_, chosen.astype(float), chosen, clients < 10, 1.0)
 
 
 def test_ours_is_set_beside_theirs_on_the_same_targets() -> None:
     """A mean over all targets of ours would not be comparable with theirs on one."""
-    nobody = np.zeros(2)
-
-    def point(target: int, method: str, value: float) -> Point:
-        return Point(target, method, 10, value, 0.0, nobody, nobody > 0, 1.0, 0)
-
-    points = (point(0, OURS, 1.0), point(1, OURS, 0.0), point(0, "PROLIN", 0.5))
+    points = (answer(0, OURS, 10, 1.0), answer(1, OURS, 10, 0.0), answer(0, "PROLIN", 10, 0.5))
     setting = Setting("fashion", "membership", 10, 10, targets=2)
     rows = curve_rows(setting, [Heard(points, (), 2.5, ())])
     of = {(r.method, r.measure): r.measured for r in rows}
@@ -119,11 +128,7 @@ def test_ours_is_set_beside_theirs_on_the_same_targets() -> None:
 
 
 def curve(method: str, *heights: float) -> tuple[Point, ...]:
-    nobody = np.zeros(2)
-    return tuple(
-        Point(0, method, 20 * (t + 1), height, 0.0, nobody, nobody > 0, 1.0, 0)
-        for t, height in enumerate(heights)
-    )
+    return tuple(answer(0, method, 20 * (t + 1), height) for t, height in enumerate(heights))
 
 
 def test_section_6_4_2_is_about_peaks_means_and_spread() -> None:
@@ -150,6 +155,6 @@ def test_section_6_4_2_is_about_peaks_means_and_spread() -> None:
 
 
 def test_reliability_takes_points_at_one_round() -> None:
-    made = paper.reliability(True, 1, lambda *_: None, Choice(rounds=30))
+    made = run("reliability", Choice(rounds=30))
     assert {r.client for r in made.rows if r.measure == "F1"} >= {"round 30"}
     assert any(r.measure == "reliability" for r in made.rows)

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import pytest
 
 from overheard.errors import FixData
 from papers.common.catalogue import experiment_named
 from papers.lyu2021 import defences as experiment
-
-PAPERS = Path(__file__).parents[2] / "papers" / "lyu2021"
 
 
 def test_it_is_registered_and_asks_at_least_five_strengths():
@@ -22,23 +17,6 @@ def test_it_is_registered_and_asks_at_least_five_strengths():
         assert {told for _, _, told in cells} == {True, False}
 
 
-def test_the_committed_figures_hold():
-    rows = json.loads((PAPERS / "lyu2021-noise.json").read_text())["rows"]
-    assert max(r["measured"] for r in rows if r["measure"] == "calibration error") <= 0.05
-    for method in (experiment.TOLD, experiment.UNTOLD):
-        line = [
-            (float(r["client"]), r["measured"])
-            for r in rows
-            if r["setting"] == "Gaussian noise: accuracy" and r["method"] == method
-        ]
-        values = [value for _, value in sorted(line)]
-        assert values[0] == 1.0
-        assert values == sorted(values, reverse=True)
-        clipped = [r for r in rows if r["setting"].startswith("clipping:")]
-        assert all(r["measured"] == 1.0 for r in clipped if r["measure"] == "accuracy")
-        assert all(r["measured"] < 0.03 for r in clipped if r["measure"] == "error of the scale")
-
-
 def test_one_strength_is_measured_as_committed(monkeypatch):
     monkeypatch.setattr(experiment, "RECORDS", 100)
     try:
@@ -47,5 +25,5 @@ def test_one_strength_is_measured_as_committed(monkeypatch):
         pytest.skip(str(missing))
     defences = experiment._defences(experiment.CLIP, 0.1, norm, size)
     found = experiment._attack(0, defences, told=False)
-    assert found.accuracy == 1.0
-    assert found.scale == pytest.approx(0.1, rel=1e-3)
+    assert found["accuracy"] == 1.0
+    assert found["scale"] == pytest.approx(0.1, rel=1e-3)

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 from overheard.data import leaf_synthetic
 from papers.xu2021 import run as xu2021
-
-README = Path(__file__).parents[2] / "papers" / "xu2021" / "README.md"
 
 
 def commonest(seed: int, **options: list[int]) -> list[float]:
@@ -35,12 +31,3 @@ def test_accuracies_carry_the_majority() -> None:
         else:
             assert any(row.majority == pytest.approx(share) for share in wanted)
     assert sum(row.measure == "local accuracy" for row in rows) == 3 * 3
-
-
-def test_the_page_says_how_uneven_the_labels_are() -> None:
-    """Of the data that are used: seeds 0 to 4, the paper's sizes."""
-    shares = np.array([commonest(seed) for seed in range(5)])
-    words = f"{shares.mean():.2f} of its records", f"{shares.min():.2f} to {shares.max():.2f}"
-    text = " ".join(README.read_text(encoding="utf-8").split())
-    for said in words:
-        assert said.replace("0.", ".") in text, said

@@ -28,7 +28,7 @@ def test_the_twin_gives_the_same_messages_until_its_coordinate_moves(size, steps
 
 def test_observation_2_end_to_end(tmp_path):
     experiment = experiment_named("xu2021-obs2")
-    outcome = experiment.run(True, 1, quiet)
+    outcome = experiment.measure(True, 1, quiet)
     found = {(r.setting, r.measure): r.measured for r in outcome.rows if r.client == "hard"}
     one, five = "d = 5, 1 local step", "d = 5, 5 local steps"
     assert found[one, observations.APART] == found[one, observations.MOVED] == 5

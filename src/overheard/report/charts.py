@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib import resources
 from math import ceil, floor, log10
 
 from markupsafe import Markup
@@ -82,12 +83,18 @@ class Row:
     @property
     def words(self) -> str:
         """What the row shows, for those who do not see it."""
-        parts = [f"{lane.found.attack} {lane.text}" for lane in self.lanes]
-        if self.majority is not None:
-            parts.append(f"always guessing the commonest value {words.percent(self.majority, 1)}")
-        if self.imputation is not None:
-            parts.append(f"a stranger without listening {words.percent(self.imputation, 1)}")
-        return "; ".join(parts)
+        found = [f"{lane.found.attack} {lane.text}" for lane in self.lanes]
+        return "; ".join([*found, *(text for _, _, text in self.guesses)])
+
+    @property
+    def guesses(self) -> list[tuple[str, float, str]]:
+        """What takes no listening: its kind, its value, and both in words."""
+        values = {"majority": self.majority, "imputation": self.imputation}
+        return [
+            (kind, value, f"{_GUESSES[kind]} {words.percent(value, 1)}")
+            for kind, value in values.items()
+            if value is not None
+        ]
 
 
 def share_scale(values: Sequence[float]) -> Scale:
@@ -125,20 +132,17 @@ def row_figure(row: Row, scale: Scale) -> Markup:
     """The row's drawing: grey up to what takes no listening, then a dot and interval per attack."""
     height = LANE * len(row.lanes) + 8
     parts: list[Markup] = [tag("title", row.label), tag("desc", row.words)]
-    free = [v for v in (row.majority, row.imputation) if v is not None]
-    if free:
-        end = scale.at(max(free))
+    if row.guesses:
+        end = scale.at(max(value for _, value, _ in row.guesses))
         parts.append(tag("rect", x="0", y="0", width=f"{end}%", height=height, class_="free"))
     parts += [_vertical(scale.at(value), height, "grid") for value, _ in scale.ticks()]
     if row.limit is not None:
         parts.append(_vertical(scale.at(row.limit), height, "limit"))
-    marks = (("majority", row.majority), ("imputation", row.imputation))
-    for kind, value in marks:
-        if value is not None:
-            title = tag("title", f"{_REFERENCE_NAMES[kind]}: {words.percent(value, 1)}")
-            head = tag("path", d=_REFERENCES[kind], class_=kind)
-            head = tag("svg", head, x=f"{scale.at(value)}%", y=6)
-            parts.append(tag("g", title, _vertical(scale.at(value), height, kind), head))
+    for kind, value, text in row.guesses:
+        head = tag("path", d=_REFERENCES[kind], class_=kind)
+        head = tag("svg", head, x=f"{scale.at(value)}%", y=6)
+        line = _vertical(scale.at(value), height, kind)
+        parts.append(tag("g", tag("title", text), line, head))
     parts += [_lane(lane, scale, 4 + LANE * i + LANE // 2, row) for i, lane in enumerate(row.lanes)]
     return tag("svg", *parts, class_="plot", height=height, role="img", aria_label=row.label)
 
@@ -153,7 +157,7 @@ def axis(scale: Scale) -> Markup:
 
 
 _REFERENCES = {"majority": "M-4.5,-6H4.5L0,1Z", "imputation": "M0,-6L4,-2L0,2L-4,-2Z"}
-_REFERENCE_NAMES = {
+_GUESSES = {
     "majority": "always guessing the commonest value",
     "imputation": "a stranger without listening",
 }
@@ -170,96 +174,33 @@ def shape(number: int) -> Markup:
     return tag("path", d=SHAPES[number % len(SHAPES)], class_="mark")
 
 
-def _told(lane: Lane, row: Row) -> list[str]:
-    """What hovering over a lane says: the client, the attack, the guesses and the bound."""
-    told = [f"{row.label}, {lane.found.attack}: {lane.text}"]
-    if row.majority is not None:
-        told.append(f"commonest value {words.percent(row.majority, 1)}")
-    if row.imputation is not None:
-        told.append(f"stranger {words.percent(row.imputation, 1)}")
-    if lane.bound is not None:
-        told.append(f"bound {words.percent(lane.bound, 1)}")
-    return told
-
-
 def _vertical(place: float, height: int, kind: str) -> Markup:
     return tag("line", x1=f"{place}%", x2=f"{place}%", y1="0", y2=height, class_=kind)
 
 
 def _lane(lane: Lane, scale: Scale, y: int, row: Row) -> Markup:
     low, high = f"{scale.at(lane.found.low)}%", f"{scale.at(lane.found.high)}%"
+    told = [f"{row.label}, {lane.found.attack}: {lane.text}", *(t for _, _, t in row.guesses)]
+    told += [] if lane.bound is None else [f"bound {words.percent(lane.bound, 1)}"]
     parts = [
-        tag("title", "; ".join(_told(lane, row))),
+        tag("title", "; ".join(told)),
         tag("line", x1=low, x2=high, y1=y, y2=y, class_="interval"),
         *(tag("line", x1=x, x2=x, y1=y - 4, y2=y + 4, class_="end") for x in (low, high)),
     ]
     if lane.bound is not None and lane.bound >= scale.least:
-        place = f"{scale.at(lane.bound)}%"
         bracket = tag("path", d="M4,-7H0V7H4", class_="bound")
-        parts.append(tag("svg", bracket, x=place, y=y))
+        parts.append(tag("svg", bracket, x=f"{scale.at(lane.bound)}%", y=y))
     parts.append(tag("svg", shape(lane.look), x=f"{scale.at(lane.found.value)}%", y=y))
     return tag("g", *parts, class_=f"lane {look(lane.look)}", data_a=str(lane.attack))
 
 
-_CAPTIONS = {
-    "eavesdropper": "The adversary sits on one client's link and reads both directions.",
-    "server": "The adversary is the server, or reads every link: each client's own update.",
-    "isolating-server": "The adversary is the server and feeds the client its own model back.",
-    "secure-server": "The adversary is the server; it sees the sum of the updates, not one alone.",
-}
+_THREATS = ("eavesdropper", "server", "isolating-server", "secure-server")
 
 
 def threat_picture(name: str) -> Markup | None:
-    """The drawing of a shipped threat_picture model; none for one that we do not know."""
-    if name not in _CAPTIONS:
+    """The drawing of a shipped threat model; none for one that we do not know."""
+    if name not in _THREATS:
         return None
-    at_server = name != "eavesdropper"
-    secure = name == "secure-server"
-    parts = [tag("title", f"Threat model: {name}"), tag("desc", _CAPTIONS[name])]
-    for i, label in enumerate(("client A", "client B", "client C")):
-        y = 16 + 52 * i
-        heard = at_server or i == 0
-        link = "link" if secure or not heard else "link heard"
-        end = (142 if secure else 238, 86 if secure else 62 + 24 * i)
-        parts.append(_box(8, y - 2, 84, label, "node"))
-        for offset in (-4, 4):
-            start, finish = (94, y + 16 + offset), (end[0], end[1] + offset)
-            if offset < 0:
-                start, finish = finish, start
-            parts.append(_arrow(start, finish, link))
-    if secure:
-        parts += [_box(144, 68, 50, "sum", "node"), _arrow((196, 86), (238, 86), "link heard")]
-    parts.append(_box(240, 40, 92, "server", "node tapped" if at_server else "node", 92))
-    x, y = (286, 40) if at_server else (166, 45)
-    parts += [tag("circle", cx=x, cy=y, r="11", class_="ear"), _ear(x, y)]
-    parts.append(_text("listens here", x, y - 19, "heard-label"))
-    return tag("svg", *parts, class_="picture", viewBox="0 0 340 160", role="img",
-               aria_label=f"Threat model {name}: {_CAPTIONS[name]}")  # fmt: skip
-
-
-def _box(x: int, y: int, width: int, label: str, kind: str, height: int = 36) -> Markup:
-    box = tag("rect", x=x, y=y, width=width, height=height, rx=6, class_=kind)
-    return tag("g", box, _text(label, x + width // 2, y + height // 2 + 4, "label"))
-
-
-def _text(words: str, x: int, y: int, kind: str) -> Markup:
-    return tag("text", words, x=x, y=y, class_=kind, text_anchor="middle")
-
-
-def _arrow(start: tuple[int, int], end: tuple[int, int], kind: str) -> Markup:
-    """A line with a head at its end, made of shapes (a marker would need an id)."""
-    (x1, y1), (x2, y2) = start, end
-    length = ((x2 - x1) ** 2 + (y2 - y1) ** 2) ** 0.5
-    ux, uy = 7 * (x2 - x1) / length, 7 * (y2 - y1) / length
-    head = " ".join(
-        f"{x2 - ux + side * uy / 2:.1f},{y2 - uy - side * ux / 2:.1f}" for side in (-1, 1)
-    )
-    line = tag("line", x1=x1, y1=y1, x2=x2, y2=y2)
-    return tag("g", line, tag("polygon", points=f"{x2},{y2} {head}"), class_=kind)
-
-
-def _ear(x: int, y: int) -> Markup:
-    outline = "M-3.5,2.5C-6,-7 5,-7.5 4,-0.5C3.6,2.2 1.5,2.4 1.2,4.4C0.9,6.4 -1.8,6.4 -2.4,4.4"
-    inner = "M-1.2,0C-1.8,-4 2,-3.8 1.6,-0.8"
-    shape = tag("path", d=outline), tag("path", d=inner)
-    return tag("g", *shape, transform=f"translate({x},{y})", class_="ear-shape")
+    file = resources.files("overheard.report") / "threats" / f"{name}.svg"
+    drawn = "".join(file.read_text(encoding="utf-8").splitlines())
+    return Markup(drawn)  # nosec B704  # a file of this package

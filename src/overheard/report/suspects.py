@@ -57,5 +57,5 @@ def _bars(found: Detection) -> Iterator[Series]:
     for name, colour in (("accused", ACCUSED), ("not accused", NOT_ACCUSED)):
         these = [at for at, s in enumerate(shown) if s.accused == (name == "accused")]
         if these:
-            heights = [shown[at].probability for at in these]
-            yield Series(these, heights, name, colour, bars=True)
+            bars = [(at, 0.0, at, shown[at].probability) for at in these]
+            yield Series(name=name, colour=colour, strokes=bars, thick=420 / len(shown))

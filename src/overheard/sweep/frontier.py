@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 from typing import Any
 
 from overheard.errors import FixConfig, FixData
-from overheard.plot import COLOURS, Axis, Panel, Series, figure
+from overheard.plot import COLOURS, Axis, Panel, Series, Stroke, figure
 from overheard.questions.question import all_metrics
 from overheard.sweep.cell import DETAILS, POOLED
 from overheard.sweep.table import Row
@@ -142,7 +142,7 @@ def draw(points: Sequence[Point], title: str = "") -> str:
     secrets = list(dict.fromkeys(p.attribute for p in points))
     defences = list(dict.fromkeys(p.defence for p in points))
     panels = [_panel([p for p in points if p.attribute == secret], defences) for secret in secrets]
-    return figure(panels, title, columns=max(len(panels), 1), size=(340, 280))
+    return figure(panels, title, size=(460, 280))
 
 
 def _panel(mine: Sequence[Point], defences: Sequence[str]) -> Panel:
@@ -166,8 +166,7 @@ def _panel(mine: Sequence[Point], defences: Sequence[str]) -> Panel:
                 COLOURS[number % 7],
                 mark=number,
                 hollow=number % 12 >= 6,  # the shapes begin again
-                x_spread=[p.leakage_spread for p in these],
-                y_spread=[p.utility_spread for p in these],
+                strokes=[stroke for p in these for stroke in _spreads(p)],
             )
         )
     return Panel(
@@ -176,3 +175,10 @@ def _panel(mine: Sequence[Point], defences: Sequence[str]) -> Panel:
         Axis(f"utility: {mine[0].utility_is} of the global model"),
         mine[0].attribute or "membership",
     )
+
+
+def _spreads(point: Point) -> Iterator[Stroke]:
+    """A standard deviation to each side."""
+    x, y, along, up = point.leakage, point.utility, point.leakage_spread, point.utility_spread
+    yield x - along, y, x + along, y
+    yield x, y - up, x, y + up
