@@ -15,26 +15,18 @@ import shutil
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
 
 from overheard.evaluation.record import Audit, read_audit
 from overheard.report import render
 
 HERE = Path(__file__).resolve().parents[1] / "assets" / "demo"
 NAMES = ("linear", "network")
-SHOTS: tuple[tuple[str, dict[str, Any], str], ...] = (
-    ("report-light.png", {"viewport": {"width": 1240, "height": 1000}}, "header"),
-    (
-        "report-sure.png",
-        {"viewport": {"width": 1240, "height": 760}},
-        "#sure",
-    ),
-    (
-        "report-phone-dark.png",
-        {"viewport": {"width": 390, "height": 844}, "color_scheme": "dark"},
-        "header",
-    ),
+SHOTS = (
+    ("report-light.png", (1240, 1000), "light", "header"),
+    ("report-sure.png", (1240, 760), "light", "#sure"),
+    ("report-phone-dark.png", (390, 844), "dark", "header"),
 )
+"""File, size, colours, and what stands at the top."""
 MOST_BYTES = 300_000
 
 
@@ -85,8 +77,9 @@ def photograph(page_text: str) -> None:
             executable_path=browser_path,
             args=["--no-sandbox", "--disable-background-networking"],
         )
-        for name, look, start in SHOTS:
-            page = browser.new_page(**look)
+        for name, (width, height), colours, start in SHOTS:
+            view = {"width": width, "height": height}
+            page = browser.new_page(viewport=view, color_scheme=colours)
             page.goto(file.as_uri())
             page.locator(start).scroll_into_view_if_needed()
             page.evaluate(f"document.querySelector({start!r}).scrollIntoView()")

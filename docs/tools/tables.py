@@ -1,13 +1,12 @@
 """The tables of README and docs, made from the code and from papers/*/*.json, never typed.
 
-``python docs/tools/tables.py`` runs the demo, keeps its audits in docs/assets/demo, and writes the
-tables into README.md and docs/ between their markers; tests say when that was forgotten. The
-documentation's build puts them into the pages. `comparisons` says what is compared.
+``python docs/tools/tables.py`` runs the demo (not with ``--no-demo``), keeps its audits in
+docs/assets/demo, and writes the tables into README.md and docs/ between their markers; tests say
+when that was forgotten. `comparisons` says what is compared.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import subprocess
@@ -255,10 +254,7 @@ def run_demo(folder: Path) -> Path:
 
 def main() -> None:
     """Write the tables into the files that have them; the demo is run first, for its numbers."""
-    parser = argparse.ArgumentParser(description=main.__doc__)
-    parser.add_argument("--no-demo", action="store_true", help="keep the demo's committed audits")
-    chosen = parser.parse_args()
-    if not chosen.no_demo:
+    if "--no-demo" not in sys.argv:
         with tempfile.TemporaryDirectory() as folder:
             take_audits(run_demo(Path(folder) / "demo"))
     for name in FILLED:
