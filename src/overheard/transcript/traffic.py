@@ -5,6 +5,7 @@ These are read from the messages, in ``wire/``, and never written to ``side/``.
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
@@ -25,7 +26,6 @@ from overheard.transcript.kind import (
 )
 from overheard.transcript.payload import returns_gradients, update_of
 from overheard.transcript.store import Recording
-from overheard.transcript.tape import Tape
 
 
 @kind
@@ -154,27 +154,27 @@ class Sums(Knowledge):
     clients: tuple[str, ...]
     rounds: NDArray[np.int64]
     participation: NDArray[np.float64]
-    _tape: Tape
+    _rows: NDArray[Any]
 
     @classmethod
     def of_rounds(cls, clients: tuple[str, ...], heard: Iterable[RoundSum]) -> Self:
-        """Copy the rounds onto a tape, one by one."""
+        """The rounds, copied one by one into a file that has no name: what was heard need not fit
+        in memory, and a view must not lead back to the recording."""
         numbers: list[int] = []
         rows: list[NDArray[np.float64]] = []
-
-        def noted() -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
+        with tempfile.TemporaryFile() as file:
             for one in heard:
                 row = np.zeros(len(clients))
                 row[one.participants] = 1.0
                 rows.append(row)
                 numbers.append(one.number)
-                yield one.sent, one.total
-
-        tape = Tape(noted())
+                pair = [("sent", one.sent.dtype, one.sent.shape), ("total", "f8", one.total.shape)]
+                file.write(np.array((one.sent, one.total), pair).tobytes())
+            file.flush()
+            kept = np.memmap(file, pair, "r") if rows else np.zeros(0)
         rounds = np.array(numbers, dtype=np.int64)
         participation = np.array(rows).reshape(len(rows), len(clients))
-        rounds.flags.writeable = participation.flags.writeable = False
-        return cls(clients, rounds, participation, tape)
+        return cls(clients, sealed(rounds), sealed(participation), kept)
 
     def __len__(self) -> int:
         return len(self.rounds)
@@ -182,9 +182,8 @@ class Sums(Knowledge):
     def __getitem__(self, row: int) -> RoundSum:
         if not 0 <= row < len(self):
             raise IndexError(f"round {row} of {len(self)}")
-        sent, total = self._tape.read(row)
         who = np.flatnonzero(self.participation[row])
-        return RoundSum(int(self.rounds[row]), sent, total, who)
+        return RoundSum(int(self.rounds[row]), *self._rows[row], who)
 
     def __iter__(self) -> Iterator[RoundSum]:
         return (self[row] for row in range(len(self)))
