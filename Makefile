@@ -106,7 +106,7 @@ bench-check: $(EXTRAS)
 bench-privacy: export OPENBLAS_NUM_THREADS := 1
 bench-privacy: export OMP_NUM_THREADS := 1
 bench-privacy: $(EXTRAS)
-	$(BIN)/python benchmarks/differential_privacy.py
+	$(BIN)/python -m benchmarks.differential_privacy
 
 # Fails if anything finished was lost, or anything is called what it is not.
 chaos: $(STAMP)

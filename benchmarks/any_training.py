@@ -1,6 +1,6 @@
 """What do clients give away that train with momentum, Adam, AdamW or several local steps?
 
-    python benchmarks/any_training.py [--records 100 300] [--seeds 3] [--only NAME ...]
+    python -m benchmarks.any_training [--records 100 300] [--seeds 3] [--only NAME ...]
 
 Adult (needs the data), the attribute ``sex``, a network of 128 and 64 units with cross-entropy (or
 another, where a row names its layers), one message unless a row says rounds. Writes
@@ -14,35 +14,22 @@ what is there already is kept, client by client.
 
 from __future__ import annotations
 
-import argparse
-import json
 import resource
-import sys
-import tempfile
-import time
 from dataclasses import replace
-from pathlib import Path
-from statistics import fmean
+from functools import partial
 from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor, nn
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-import overheard
+from benchmarks.frame import Results, Row, audited, options, show
 from overheard.attacks.attribute.max_entropy import MaxEntropy
 from overheard.data import adult
 from overheard.data.dataset import Dataset
-from overheard.federation.config import parse_config
-from overheard.federation.plan import plan
-from overheard.federation.simulate import simulate
-from overheard.origin import origin
 from overheard.programs.records import Records
 from overheard.programs.trusted import trust
-from overheard.transcript.store import Recording
-from overheard.transcript.threat import EAVESDROPPER
 
-OUT = Path(__file__).with_suffix(".json")
 SGD: dict[str, Any] = {"learning_rate": 0.1}
 MOMENTUM = {"optimiser": {"name": "sgd", "momentum": 0.9}, "learning_rate": 0.01}
 ADAM = {"optimiser": {"name": "adam"}, "learning_rate": 0.001}
@@ -75,96 +62,88 @@ OTHERS = 3000
 """Records of other clients, from which a stranger learns, and of nobody's, where it is granted."""
 
 
-def _padded(*layers: Any) -> Any:
+class Padded(nn.Module):
     """Values that no sampled person has are missing inputs: zeros at the end."""
-    import torch
-    from torch import nn
 
-    class Padded(nn.Module):
-        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-            return nn.functional.pad(inputs, (0, WIDTH - inputs.shape[-1]))
-
-    return nn.Sequential(Padded(), *layers)
+    def forward(self, inputs: Tensor) -> Tensor:
+        return nn.functional.pad(inputs, (0, WIDTH - inputs.shape[-1]))
 
 
-def _hidden(*behind: Any, width: int = WIDTH) -> Any:
+def _hidden(*behind: Any) -> Any:
     """The network of 128 and 64 units with these layers behind each hidden one."""
-    from torch import nn
-
-    layers = [made for n, units in zip((width, 128), (128, 64), strict=True)
+    layers = [made for n, units in ((WIDTH, 128), (128, 64))
               for made in (nn.Linear(n, units), *(make(units) for make in behind))]  # fmt: skip
-    return _padded(*layers, nn.Linear(64, 1))
+    return nn.Sequential(Padded(), *layers, nn.Linear(64, 1))
+
+
+def _relu(units: int) -> nn.Module:
+    return nn.ReLU()
 
 
 def normalised() -> Any:
     """With layer normalisation."""
-    from torch import nn
-
-    return _hidden(nn.LayerNorm, lambda units: nn.ReLU())
+    return _hidden(nn.LayerNorm, _relu)
 
 
 def batch_normalised() -> Any:
     """With batch normalisation."""
-    from torch import nn
-
-    return _hidden(nn.BatchNorm1d, lambda units: nn.ReLU())
+    return _hidden(nn.BatchNorm1d, _relu)
 
 
 def gelu() -> Any:
     """With another activation."""
-    from torch import nn
-
     return _hidden(lambda units: nn.GELU())
 
 
 def dropout() -> Any:
     """With a fifth of the hidden units left out at random."""
-    from torch import nn
+    return _hidden(_relu, lambda units: nn.Dropout(0.2))
 
-    return _hidden(lambda units: nn.ReLU(), lambda units: nn.Dropout(0.2))
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inside = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return nn.functional.relu(inputs + self.inside(inputs))
 
 
 def residual() -> Any:
     """Two residual blocks."""
-    import torch
-    from torch import nn
+    first = (Padded(), nn.Linear(WIDTH, 64), nn.ReLU())
+    return nn.Sequential(*first, Block(), Block(), nn.Linear(64, 1))
 
-    class Block(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.inside = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64))
 
-        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-            made: torch.Tensor = nn.functional.relu(inputs + self.inside(inputs))
-            return made
+class Looked(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(2 * WIDTH, 4)
 
-    return _padded(nn.Linear(WIDTH, 64), nn.ReLU(), Block(), Block(), nn.Linear(64, 1))
+    def forward(self, inputs: Tensor) -> Tensor:
+        found: Tensor = self.table((inputs > 0.5).long() + 2 * torch.arange(WIDTH))
+        return found.flatten(1)
 
 
 def embedded() -> Any:
     """Every input, as high or low, by a vector of four numbers of its own."""
-    import torch
-    from torch import nn
-
-    class Looked(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.table = nn.Embedding(2 * WIDTH, 4)
-
-        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-            which = (inputs > 0.5).long() + 2 * torch.arange(WIDTH)
-            made: torch.Tensor = self.table(which).flatten(1)
-            return made
-
-    return _padded(Looked(), nn.Linear(4 * WIDTH, 64), nn.ReLU(), nn.Linear(64, 1))
+    behind = (nn.Linear(4 * WIDTH, 64), nn.ReLU(), nn.Linear(64, 1))
+    return nn.Sequential(Padded(), Looked(), *behind)
 
 
-def model_of(layers: str | None) -> dict[str, Any]:
-    """The network of 128 and 64 units, or one that a function of this file makes."""
-    if layers is None:
-        return MLP
-    trust(factory := f"benchmarks.any_training:{layers}")
-    return {"name": "module", "factory": factory}
+def config(layers: str | None, training: dict[str, Any], seed: int) -> Row:
+    """One message of the network of 128 and 64 units, or of one that a function here makes."""
+    model = MLP
+    if layers is not None:
+        trust(factory := f"benchmarks.any_training:{layers}")
+        model = {"name": "module", "factory": factory}
+    return {
+        "seed": seed,
+        "data": {"source": "adult"},
+        "model": model,
+        "training": {"rounds": 1, **training},
+        "audit": {"attributes": ["sex"]},
+    }
 
 
 def people(records: int, seed: int, auxiliary: bool = False, tabular: bool = False) -> Dataset:
@@ -184,27 +163,14 @@ def people(records: int, seed: int, auxiliary: bool = False, tabular: bool = Fal
     return replace(whole, records=heard, outside=outside)
 
 
-def tried(training: dict[str, Any], records: int, seed: int) -> dict[str, Any]:
+def tried(training: dict[str, Any], records: int, seed: int) -> Row:
     """One client, decoded."""
-    training = {"rounds": 1, **training}
-    content = {
-        "seed": seed,
-        "data": {"source": "adult"},
-        "model": model_of(training.pop("layers", None)),
-        "audit": {"attributes": ["sex"]},
-    }
-    tabular = training.pop("tabular", False)
+    training = dict(training)
+    layers, tabular = training.pop("layers", None), training.pop("tabular", False)
     data = people(records, seed, training.pop("auxiliary", False), tabular)
     # benchmarks/orders.py measures the search for an order that can be guessed, once a recording
     attack = MaxEntropy(seeds=0) if tabular else MaxEntropy()
-    with tempfile.TemporaryDirectory() as folder:
-        ready = plan(parse_config({**content, "training": training}), data)
-        recording = Recording.open(simulate(ready, Path(folder) / "run"))
-        began = time.process_time()
-        asked = ([attack], ["client"], ["sex"])
-        alone = overheard.AuditOptions(seed=seed, rounds=False)
-        record = overheard.audit(recording, EAVESDROPPER, *asked, alone)
-        spent = time.process_time() - began
+    record, spent = audited(config(layers, training, seed), data, attack)
     (found,) = record.findings
     bins = [b for one in record.pooled if one.sure is not None for b in one.sure.bins]
     return {
@@ -230,28 +196,13 @@ def tried(training: dict[str, Any], records: int, seed: int) -> dict[str, Any]:
 
 def main() -> None:
     """Run what is missing, and print the table."""
-    parser = argparse.ArgumentParser(description=main.__doc__)
-    parser.add_argument("--records", type=int, nargs="+", default=[100, 300])
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--only", nargs="+", default=list(RECIPES), choices=list(RECIPES))
-    asked = parser.parse_args()
-    kept: dict[str, Any] = json.loads(OUT.read_text()) if OUT.exists() else {}
-    for records in asked.records:
-        for name in asked.only:
-            key = f"{name}; {records} records; {asked.seeds} seeds"
-            made = kept.setdefault(key, {**origin("python benchmarks/any_training.py"), "runs": []})
-            runs = made["runs"]
-            while len(runs) < asked.seeds:
-                runs.append(tried(RECIPES[name], records, len(runs)))
-                OUT.write_text(json.dumps(kept, indent=1) + "\n")
-            means = [f"{fmean(r[what] for r in runs):.3f}" for what in ("accuracy", "stranger")]
-            proven, flagged = sum(r["proven"] for r in runs), sum(bool(r["flag"]) for r in runs)
-            each = " ".join(f"{r['accuracy']:.3f}" for r in runs)
-            print(
-                f"{key}: {each}, mean {means[0]}, stranger {means[1]}, proven {proven}, flagged "
-                f"{flagged}, {fmean(r['seconds'] for r in runs):.1f} s",
-                flush=True,
-            )
+    given = options(__doc__, __file__, records=[100, 300], seeds=3, only=list(RECIPES))
+    kept = Results(given.out, given.command)
+    for records in given.records:
+        for name in given.only:
+            key = f"{name}; {records} records; {given.seeds} seeds"
+            runs = kept.runs(key, given.seeds, partial(tried, RECIPES[name], records))
+            show(key, runs, "accuracy", "stranger", "confidence", "proven", "seconds")
 
 
 if __name__ == "__main__":

@@ -20,9 +20,7 @@ def bench(
     names: Annotated[
         list[str] | None, typer.Argument(help="Comparisons or growth curves; default: all.")
     ] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Write the results here (JSON), pictures beside it.")
-    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Write the results here (JSON).")] = None,
     repeats: Annotated[int, typer.Option(min=1, help="Measurements of every party.")] = 3,
     quick: Annotated[bool, typer.Option(help="Small sizes, no growth: a minute, says little.")] = (
         False

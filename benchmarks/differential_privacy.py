@@ -1,6 +1,6 @@
 """Does any attack do better than its epsilon allows? Epsilon claimed against epsilon shown.
 
-    python benchmarks/differential_privacy.py [--quick] [--json FILE]
+    python -m benchmarks.differential_privacy [--quick]
 
 Membership games on the simulator's own updates (`benchmarks.privacy.game`): one record there or
 not, all else known, scored by the likelihood ratio. Mechanisms: private steps with full batches,
@@ -13,18 +13,12 @@ the same games must accuse. Exits with 1 if a promise is not kept or a broken on
 
 from __future__ import annotations
 
-import argparse
-import json
-import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # this folder is a package
-
+from benchmarks.frame import Row, counted, finish, options
 from benchmarks.privacy.game import (
     Game,
     exposed,
@@ -113,46 +107,25 @@ def shown(mechanism: Mechanism, trials: int, seeds: int) -> float:
     return best
 
 
+def row(mechanism: Mechanism, trials: int, seeds: int) -> Row:
+    """Epsilon claimed, tight and shown; a fault if a promise is broken, or a breach not noticed."""
+    claimed = mechanism.claimed(sampled_gaussian)
+    tight = mechanism.claimed(tight_sampled_gaussian)
+    found = shown(mechanism, trials, seeds)
+    kept = found <= (tight if mechanism.keeps else claimed)
+    said = f"epsilon {claimed:.3f} claimed, {tight:.3f} tight, {found:.3f} shown: "
+    said += "kept" if kept else "broken"
+    what = f"{mechanism.name}, noise {mechanism.noise:g}"
+    return counted(what, seeds * trials, kept != mechanism.keeps, said)
+
+
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="fewer games, seeds and noises")
-    parser.add_argument("--json", type=Path, help="also write the rows here")
-    given = parser.parse_args()
+    given = options(__doc__, __file__, quick=False)
     trials, seeds = (10_000, 2) if given.quick else (40_000, 5)
     noises = (4.0, 1.0) if given.quick else (8.0, 4.0, 2.0, 1.0, 0.5)
-    begin, rows = time.perf_counter(), []
-    print(f"delta {DELTA:g}; {seeds} seeds of {trials} games without the record and with it")
-    print(f"{'mechanism':52} {'noise':>6} {'claimed':>8} {'tight':>8} {'shown':>8}")
-    for mechanism in mechanisms(noises):
-        claimed = mechanism.claimed(sampled_gaussian)
-        tight = mechanism.claimed(tight_sampled_gaussian)
-        found = shown(mechanism, trials, seeds)
-        kept = found <= tight if mechanism.keeps else found <= claimed
-        verdict = "kept" if kept else "BROKEN"
-        print(
-            f"{mechanism.name:52} {mechanism.noise:6g} {claimed:8.3f} {tight:8.3f} {found:8.3f}"
-            f"  {verdict}{'' if mechanism.keeps else ' (as it should be)' if not kept else ' (!)'}"
-        )
-        rows.append(
-            {
-                "mechanism": mechanism.name,
-                "noise": mechanism.noise,
-                "claimed": claimed,
-                "tight": tight,
-                "shown": found,
-                "kept": kept,
-                "should_keep": mechanism.keeps,
-            }
-        )
-    wrong = [r for r in rows if r["kept"] != r["should_keep"]]
-    print(
-        f"{len(rows) - len(wrong)} of {len(rows)} as they should be; "
-        f"{time.perf_counter() - begin:.0f} s"
-    )
-    if given.json:
-        given.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
-    return 1 if wrong else 0
+    rows = [row(mechanism, trials, seeds) for mechanism in mechanisms(noises)]
+    return finish(given, f"Epsilon claimed against epsilon shown, delta {DELTA:g}", rows)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

@@ -1,6 +1,6 @@
 """How long is it from Flower's tabular app to the report, and does what the wire shows fit?
 
-    python benchmarks/flower_tabular.py [--clients 5] [--people 0] [--keep FOLDER]
+    python -m benchmarks.flower_tabular [--clients 5] [--people 0] [--keep FOLDER]
 
 The app is Flower's example fl-tabular as users know it: Adult, every client codes its texts,
 holds a fifth of its records out and scales the others by itself; Adam at 0.001, batches of 32, one
@@ -8,13 +8,12 @@ epoch. One line of it is overheard's. Then two commands: `init` with the table a
 secret column, and `audit` of one client. Writes benchmarks/flower_tabular.json: seconds of either,
 by the clock and of the processor (which the load of the machine changes less), the recipe found,
 and whether it fits. `init` should take at most 120. Flower's simulation listens on the network:
-``unshare -rn sh -c 'ip link set lo up && python benchmarks/flower_tabular.py'``. ``--keep`` goes on
+``unshare -rn sh -c 'ip link set lo up && python -m benchmarks.flower_tabular'``. ``--keep`` goes on
 with the recording that is there.
 """
 
 from __future__ import annotations
 
-import argparse
 import csv
 import json
 import os
@@ -33,14 +32,13 @@ from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import OrdinalEncoder, StandardScaler
 from torch.utils.data import DataLoader, TensorDataset
 
-from overheard.origin import origin
+from benchmarks.frame import Results, Row, options
 
 if TYPE_CHECKING:
     from flwr.app import Context, Message
     from flwr.clientapp import ClientApp
     from flwr.serverapp import Grid, ServerApp
 
-OUT = Path(__file__).with_suffix(".json")
 TABLE, RUN = "TABULAR_TABLE", "TABULAR_RUN"
 
 
@@ -151,66 +149,57 @@ def timed(folder: Path, *words: str) -> tuple[dict[str, float], dict[str, Any]]:
     return {name: round(seconds, 1) for name, seconds in spent.items()}, said
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--clients", type=int, default=5)
-    parser.add_argument("--people", type=int, default=0)
-    parser.add_argument("--budget", type=float, default=120, help="seconds of every attack")
-    parser.add_argument("--keep", type=Path, help="a folder for the recording, made if need be")
-    given = parser.parse_args()
+def recorded(folder: Path, clients: int, people: int) -> None:
+    """The app's own federation, by Flower's simulation."""
     from flwr.simulation import run_simulation
 
+    folder.mkdir(exist_ok=True, parents=True)
+    write_adult(folder / "adult.csv", clients, people)
+    server, client = apps({}, clients, rounds=3)
+    backend: Any = {"init_args": {"include_dashboard": False}}
+    run_simulation(server, client, clients, backend_config=backend)
+
+
+def initialised(folder: Path) -> Row:
+    """What `init` finds, and how long it takes."""
+    words = ["--data", "adult.csv", "--target", "income", "--secret", "sex"]
+    (folder / "run" / "audit.toml").unlink(missing_ok=True)
+    seconds, found = timed(folder, "init", "run", *words)
+    load = round(os.getloadavg()[0], 1)
+    said = {name: found[name] for name in ("found", "open", "fits")}
+    return {"load of the machine": load, "seconds of init": seconds, **said}
+
+
+def audited(folder: Path, budget: float) -> Row:
+    """What the audit of one client finds, and how long it takes."""
+    asked = ["--client", "client 0", "--attack", "max_entropy", "--attack", "majority"]
+    less = ["--no-rounds", "--budget", str(budget)]
+    shutil.rmtree(folder / "audit", ignore_errors=True)
+    told = ["--with", "run/audit.toml", "--out", "audit"]
+    seconds, _ = timed(folder, "audit", "run", *told, *asked, *less)
+    learned = json.loads((folder / "audit" / "audit.json").read_text())
+    return {
+        "seconds of audit": seconds,
+        "replays": {r["client"]: r["outcome"] for r in learned["replays"]},
+        "learned": {f["attack"]: [f["value"], f["low"], f["high"]] for f in learned["findings"]},
+        "skipped": [part["reason"] for part in learned["skipped"]],
+    }
+
+
+def main() -> None:
+    given = options(__doc__, __file__, clients=5, people=0, budget=120.0, keep=Path())
+    name = f"{given.clients} clients, {given.people or 'all'} people of each"
+    kept = Results(given.out, given.command)
     with tempfile.TemporaryDirectory() as place:
-        folder = given.keep or Path(place)
+        folder = Path(place) if given.keep == Path() else given.keep
         os.environ |= {TABLE: str(folder / "adult.csv"), RUN: str(folder / "run")}
         if not (folder / "run").exists():
-            folder.mkdir(exist_ok=True, parents=True)
-            write_adult(folder / "adult.csv", given.clients, given.people)
-            server, client = apps({}, given.clients, rounds=3)
-            backend: Any = {"init_args": {"include_dashboard": False}}
-            run_simulation(server, client, given.clients, backend_config=backend)
-        words = ["--data", "adult.csv", "--target", "income", "--secret", "sex"]
-        (folder / "run" / "audit.toml").unlink(missing_ok=True)
-        init, found = timed(folder, "init", "run", *words)
-        row = {
-            **origin(
-                f"python benchmarks/flower_tabular.py --clients {given.clients} "
-                f"--people {given.people}"
-            ),
-            "load of the machine": round(os.getloadavg()[0], 1),
-            "seconds of init": init,
-            "found": found["found"],
-            "open": found["open"],
-            "fits": found["fits"],
-        }
-        name = f"{given.clients} clients, {given.people or 'all'} people of each"
-        written(name, row)
-        asked = ["--client", "client 0", "--attack", "max_entropy", "--attack", "majority"]
-        less = ["--no-rounds", "--budget", str(given.budget)]
-        told = ["--with", "run/audit.toml", "--out", "audit"]
-        shutil.rmtree(folder / "audit", ignore_errors=True)
-        audit, _ = timed(folder, "audit", "run", *told, *asked, *less)
-        learned = json.loads((folder / "audit" / "audit.json").read_text())
-    unsaid = [part["reason"] for part in learned["skipped"]]
-    written(
-        name,
-        row
-        | {
-            "seconds of audit": audit,
-            "replays": {r["client"]: r["outcome"] for r in learned["replays"]},
-            "learned": {
-                f["attack"]: [f["value"], f["low"], f["high"]] for f in learned["findings"]
-            },
-            "skipped": unsaid,
-        },
-    )
-
-
-def written(name: str, row: dict[str, Any]) -> None:
-    """One more row of the file; what is measured first is not lost with the rest."""
-    rows = json.loads(OUT.read_text()) if OUT.exists() else {}
-    OUT.write_text(json.dumps({**rows, name: row}, indent=1) + "\n")
-    print(json.dumps(row, indent=1), flush=True)
+            recorded(folder, given.clients, given.people)
+        kept.rows.pop(name, None)
+        row = kept.row(name, lambda: initialised(folder))
+        row |= audited(folder, given.budget)  # what is measured first is not lost with the rest
+        kept.write()
+    print(json.dumps(row, indent=1))
 
 
 if __name__ == "__main__":

@@ -6,18 +6,24 @@ import argparse
 import json
 import shlex
 import sys
+import tempfile
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import overheard
 from overheard.data.dataset import Dataset
+from overheard.evaluation.record import Audit
 from overheard.federation.config import parse_config
 from overheard.federation.plan import plan
 from overheard.federation.simulate import simulate
 from overheard.origin import origin
 from overheard.programs.records import Records
 from overheard.transcript.store import Recording
+from overheard.transcript.threat import EAVESDROPPER, Threat
+from overheard.transcript.view import Attack
 
 Row = dict[str, Any]
 
@@ -56,6 +62,24 @@ def people(columns: Mapping[str, Any], classes: bool, **more: Any) -> Dataset:
 def federation(config: Mapping[str, Any], data: Dataset | None, folder: Path) -> Recording:
     """The recording of a federation, simulated into the folder."""
     return Recording.open(simulate(plan(parse_config(dict(config)), data), folder))
+
+
+def audited(
+    config: Row,
+    data: Dataset,
+    attack: Attack,
+    threat: Threat = EAVESDROPPER,
+    clients: Sequence[str] = ("client",),
+) -> tuple[Audit, float]:
+    """What an attack learns about these clients of a simulated federation, and the processor
+    seconds from the messages to the answer."""
+    with tempfile.TemporaryDirectory() as folder:
+        recording = federation(config, data, Path(folder) / "run")
+        began = time.process_time()
+        alone = overheard.AuditOptions(seed=config["seed"], rounds=False)
+        secrets = config["audit"]["attributes"]
+        found = overheard.audit(recording, threat, [attack], clients, secrets, alone)
+        return found, time.process_time() - began
 
 
 class Results:

@@ -1,6 +1,6 @@
 """Who of a pool are a client's records, behind mini-batches of any rule and any network?
 
-    python benchmarks/members.py [--seeds 3] [--only NAME ...]
+    python -m benchmarks.members [--seeds 3] [--only NAME ...]
 
 Adult (a network of 128 and 64 units, the attribute ``sex`` unknown too) and CIFAR-10 (the network
 of PyTorch's 60-minute tutorial); both need the data. The pool holds as many strangers as members.
@@ -11,32 +11,25 @@ recipes were written down before they were run; what is there already is kept, s
 
 from __future__ import annotations
 
-import argparse
-import json
 import tempfile
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 import numpy as np
 
+from benchmarks.frame import Results, Row, federation, options, show
 from overheard.attacks.membership.candidate_decode import CandidateDecode
 from overheard.data import adult, cifar10
 from overheard.data.dataset import Dataset
-from overheard.federation.config import parse_config
-from overheard.federation.plan import plan
-from overheard.federation.simulate import simulate
-from overheard.origin import origin
 from overheard.programs.records import Records
 from overheard.transcript.observe import MEMBER_COLUMN, observe
-from overheard.transcript.store import Recording
 from overheard.transcript.target import membership
 from overheard.transcript.threat import EAVESDROPPER
 from overheard.transcript.view import launch
 
-OUT = Path(__file__).with_suffix(".json")
 MOMENTUM: dict[str, Any] = {"optimiser": {"name": "sgd", "momentum": 0.9}, "batch_size": 32}
 ADAM: dict[str, Any] = {"optimiser": {"name": "adam"}, "batch_size": 32, "learning_rate": 0.001}
 PEOPLE, PHOTOGRAPHS = "adult", "cifar10"
@@ -64,8 +57,9 @@ def people(source: str, records: int, seed: int) -> Dataset:
     return replace(whole, records=Records({**taken.columns, whole.client: who}))
 
 
-def tried(name: str, seed: int) -> dict[str, Any]:
+def tried(name: str, number: int) -> Row:
     """One client, and who was told to be its."""
+    seed = FIRST_SEED + number
     source, records, training = ROWS[name]
     net = {"name": "mlp", "hidden": [128, 64]}
     if source == PHOTOGRAPHS:
@@ -78,8 +72,7 @@ def tried(name: str, seed: int) -> dict[str, Any]:
         "audit": {"membership": records, **({"attributes": ["sex"]} if source == PEOPLE else {})},
     }
     with tempfile.TemporaryDirectory() as folder:
-        ready = plan(parse_config(content), people(source, records, seed))
-        recording = Recording.open(simulate(ready, Path(folder) / "run"))
+        recording = federation(content, people(source, records, seed), Path(folder) / "run")
         asked = membership("sex" if source == PEOPLE else "")
         view = observe(recording, EAVESDROPPER, asked, "client")
         truth = recording.truth("Membership", asked.key)["client"]
@@ -102,24 +95,11 @@ def tried(name: str, seed: int) -> dict[str, Any]:
 
 def main() -> None:
     """Run what is missing, and print the table."""
-    parser = argparse.ArgumentParser(description=main.__doc__)
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--only", nargs="+", default=list(ROWS), choices=list(ROWS))
-    asked = parser.parse_args()
-    kept: dict[str, Any] = json.loads(OUT.read_text()) if OUT.exists() else {}
-    for name in asked.only:
-        made = kept.setdefault(name, {**origin("python benchmarks/members.py"), "runs": []})
-        runs = made["runs"]
-        for seed in range(len(runs), asked.seeds):
-            runs.append(tried(name, FIRST_SEED + seed))
-            OUT.write_text(json.dumps(kept, indent=1) + "\n")
-        each = " ".join(f"{run['accuracy']:.3f}" for run in runs)
-        mean, sure = (fmean(run[what] for run in runs) for what in ("accuracy", "certainty"))
-        print(
-            f"{name}: {each}, mean {mean:.3f}, certainty {sure:.3f}, coin .5, flagged "
-            f"{sum(bool(run['flag']) for run in runs)}, {fmean(r['seconds'] for r in runs):.1f} s",
-            flush=True,
-        )
+    given = options(__doc__, __file__, seeds=3, only=list(ROWS))
+    kept = Results(given.out, given.command)
+    for name in given.only:
+        runs = kept.runs(name, given.seeds, partial(tried, name))
+        show(name, runs, "accuracy", "certainty", "coin", "seconds")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What does recording a Flower federation cost? ``python benchmarks/recording_cost.py --bare``
+"""What does recording a Flower federation cost? ``python -m benchmarks.recording_cost --bare``
 
 A simulation of 20 rounds and 10 clients (Flower on Ray) runs recorded, and the time between the
 strategy's calls and the real grid's is the recorder's: reading messages, hashing, writing, fsync.
@@ -11,8 +11,6 @@ Ray listens on every interface, so the program starts itself again where only lo
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import shutil
 import subprocess
@@ -22,22 +20,16 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
-os.environ.setdefault("FLWR_DISABLE_UPDATE_CHECK", "1")
-os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-os.environ["RAY_ADDRESS"] = "local"
-
 import numpy as np
 
-from overheard.origin import origin
+from benchmarks.frame import Results, Row, options
+from benchmarks.runner.run import LOOPBACK, QUIET
 
 if TYPE_CHECKING:
     from flwr.app import Context, Message
     from flwr.clientapp import ClientApp
     from flwr.serverapp import Grid
 
-OUT = Path(__file__).with_suffix(".json")
 ROUNDS, CLIENTS = 20, 10
 SHARE, PER_MESSAGE = 0.05, 0.002
 INSIDE = "OVERHEARD_LOOPBACK_ONLY"
@@ -133,40 +125,35 @@ def simulate(width: int, path: Path | None) -> dict[str, float]:
     return found
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--width", type=int, default=1000, help="hidden units of the model sent")
-    parser.add_argument("--bare", action="store_true", help="run it without a recorder as well")
-    options = parser.parse_args()
-    if INSIDE not in os.environ:
-        if not (shutil.which("unshare") and shutil.which("ip")):
-            sys.exit("needs unshare and ip: Ray listens on every interface that it sees")
-        alone = ["unshare", "-rn", "sh", "-c", 'ip link set lo up && exec "$@"', "sh"]
-        words = [*alone, sys.executable, *sys.argv]
-        return subprocess.run(words, env={**os.environ, INSIDE: "1"}, check=False).returncode
+def measured(width: int, bare: bool) -> Row:
+    """The figures, and whether the recorder kept to what is allowed."""
     with tempfile.TemporaryDirectory() as folder:
-        found = simulate(options.width, Path(folder) / "run")
-        if options.bare:
-            found["bare_wall"] = simulate(options.width, None)["wall"]
+        found = simulate(width, Path(folder) / "run")
+    if bare:
+        found["bare_wall"] = simulate(width, None)["wall"]
     messages = 2 * ROUNDS * CLIENTS
-    allowed = max(SHARE * found["wall"], PER_MESSAGE * messages)
     found |= {
         "messages": messages,
         "share": found["recording"] / found["wall"],
         "milliseconds_a_message": 1000 * found["recording"] / messages,
-        "allowed_seconds": allowed,
+        "allowed_seconds": max(SHARE * found["wall"], PER_MESSAGE * messages),
     }
-    for name, value in found.items():
-        print(f"{name:<24} {value:.4g}")
-    held = found["recording"] <= allowed
-    figures = {name: round(value, 4) for name, value in found.items()}
-    command = f"python benchmarks/recording_cost.py --width {options.width}"
-    row = {**origin(command + " --bare" * options.bare), **figures, "held": held}
-    rows = json.loads(OUT.read_text()) if OUT.exists() else {}
-    rows[f"{options.width} units"] = row
-    OUT.write_text(json.dumps(rows, indent=1) + "\n")
-    print("held" if held else "NOT HELD")
-    return 0 if held else 1
+    held = found["recording"] <= found["allowed_seconds"]
+    return {**{name: round(value, 4) for name, value in found.items()}, "held": held}
+
+
+def main() -> int:
+    given = options(__doc__, __file__, width=1000, bare=False)
+    if INSIDE not in os.environ:
+        if not (shutil.which("unshare") and shutil.which("ip")):
+            sys.exit("needs unshare and ip: Ray listens on every interface that it sees")
+        words = [*LOOPBACK, sys.executable, "-m", "benchmarks.recording_cost", *sys.argv[1:]]
+        alone = {**os.environ, **QUIET, INSIDE: "1"}
+        return subprocess.run(words, env=alone, check=False).returncode
+    kept = Results(given.out, given.command)
+    row = kept.row(f"{given.width} units", lambda: measured(given.width, given.bare))
+    print(row)
+    return int(not row["held"])
 
 
 if __name__ == "__main__":

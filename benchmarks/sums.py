@@ -1,6 +1,6 @@
 """Secure aggregation with several local steps, or among strangers: what does a sum still tell?
 
-    python benchmarks/sums.py [--seeds 3]
+    python -m benchmarks.sums [--seeds 3]
 
 Five clients of 25 digits each, pixel c043 (dark or not) unknown, a network of 64 units, 4 rounds of
 which only sums are heard. Writes benchmarks/sums.json, a row for each way of training and seed: the
@@ -11,28 +11,25 @@ the majority's share; and processor seconds. What is there is kept.
 
 from __future__ import annotations
 
-import argparse
-import json
 import tempfile
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from overheard import Recording, launch, parse_config, plan, simulate
+from benchmarks.frame import Results, Row, federation, options, show
+from overheard import Recording, launch
 from overheard.attacks.attribute.sum_decode import SumDecode
 from overheard.attacks.stranger import beforehand
 from overheard.evaluation.metrics import attribute_hits
-from overheard.origin import origin
 from overheard.transcript.knowledge import AuxiliaryData, EverybodysRecords
 from overheard.transcript.observe import observe
 from overheard.transcript.target import attribute
 from overheard.transcript.threat import SECURE_SERVER
 
-OUT = Path(__file__).with_suffix(".json")
-COMMAND = "python benchmarks/sums.py"
 COLUMN, FIRST_SEED = "c043", 200
 
 
@@ -54,7 +51,7 @@ WAYS = {
 }
 
 
-def measured(recording: Recording, known: int, seed: int) -> dict[str, Any]:
+def measured(recording: Recording, known: int, seed: int) -> Row:
     """All clients whose records are known, each asked by itself."""
     names = recording.clients[:known]
     shares: dict[str, list[float]] = {}
@@ -83,38 +80,30 @@ def measured(recording: Recording, known: int, seed: int) -> dict[str, Any]:
     return {**means, "flags": sorted(flags), "seconds": time.process_time() - began}
 
 
+def tried(way: Way, seed: int) -> Row:
+    """One federation."""
+    asked = {"victim": 25, "participants": 5, "attributes": [COLUMN], "seed": seed}
+    config = {
+        "seed": seed,
+        "data": {"source": "digits", "options": asked},
+        "model": {"name": "mlp", "hidden": [64]},
+        "training": {"rounds": 4, "weighting": "equal", **way.training},
+        "defence": [{"name": "secure_sum"}],
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        return measured(federation(config, None, Path(folder) / "run"), way.known, seed)
+
+
 def main() -> None:
     """Run what is missing, and print the table."""
-    parser = argparse.ArgumentParser(description=main.__doc__)
-    parser.add_argument("--seeds", type=int, default=3)
-    asked = parser.parse_args()
-    kept: dict[str, Any] = json.loads(OUT.read_text()) if OUT.exists() else {}
+    given = options(__doc__, __file__, seeds=3)
+    kept = Results(given.out, given.command)
     for name, way in WAYS.items():
-        for seed in range(FIRST_SEED, FIRST_SEED + asked.seeds):
+        for seed in range(FIRST_SEED, FIRST_SEED + given.seeds):
             key = f"{name}; seed {seed}"
-            if key not in kept:
-                options = {"victim": 25, "participants": 5, "attributes": [COLUMN], "seed": seed}
-                config = {
-                    "seed": seed,
-                    "data": {"source": "digits", "options": options},
-                    "model": {"name": "mlp", "hidden": [64]},
-                    "training": {"rounds": 4, "weighting": "equal", **way.training},
-                    "defence": [{"name": "secure_sum"}],
-                }
-                with tempfile.TemporaryDirectory() as folder:
-                    made = simulate(plan(parse_config(config)), Path(folder) / "run")
-                    row = measured(Recording.open(made), way.known, seed)
-                kept[key] = {**origin(COMMAND), **row}
-                OUT.write_text(json.dumps(kept, indent=1) + "\n")
-            row = kept[key]
-            print(
-                f"{key}: {row['right']:.3f} right at {row['certainty']:.3f}, stranger "
-                f"{row['stranger']:.3f}; without auxiliary records "
-                f"{row['right_without_auxiliary']:.3f} at "
-                f"{row['certainty_without_auxiliary']:.3f}, majority {row['majority']:.3f}; "
-                f"{row['seconds']:.1f} s, {row['flags'] or 'no flag'}",
-                flush=True,
-            )
+            row = kept.row(key, partial(tried, way, seed))
+            show(key, [row], *(n for n, figure in row.items() if isinstance(figure, float)))
+            print(row["flags"] or "no flag")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """How much sooner is an audit of many clients done on two workers than on one?
 
-    python benchmarks/workers.py [--clients 300] [--workers 2]
+    python -m benchmarks.workers [--clients 300] [--workers 2]
 
 Clients of 40 generated records each, a network of 32 units, 3 rounds, every attack that applies.
 Writes benchmarks/workers.json: seconds of the command on one worker and on several, their ratio,
@@ -10,8 +10,6 @@ should be at most 0.6.
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import re
 import subprocess
@@ -22,9 +20,8 @@ from pathlib import Path
 
 import numpy as np
 
-from overheard.origin import origin
+from benchmarks.frame import Results, Row, options
 
-OUT = Path(__file__).with_suffix(".json")
 CONFIG = """
 [data]
 source = "file"
@@ -65,36 +62,34 @@ def overheard(folder: Path, *words: str) -> float:
     return time.perf_counter() - began
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--clients", type=int, default=300)
-    parser.add_argument("--workers", type=int, default=2)
-    given = parser.parse_args()
+def measured(clients: int, several: int) -> Row:
+    """Both audits of one recording."""
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
-        write_people(folder / "people.csv", given.clients)
+        write_people(folder / "people.csv", clients)
         (folder / "federation.toml").write_text(CONFIG)
         overheard(folder, "simulate", "federation.toml", "--out", "run")
         spent, audits = [], []
-        for workers in (1, given.workers):
+        for workers in (1, several):
             words = ["audit", "run", "--out", f"on{workers}", "--workers", str(workers)]
             spent.append(overheard(folder, *words))
             text = (folder / f"on{workers}" / "audit.json").read_text()
             audits.append(re.sub(r'"seconds": [^,\n}]+', "", text))
-    found = {
-        **origin(
-            f"python benchmarks/workers.py --clients {given.clients} --workers {given.workers}"
-        ),
-        "clients": given.clients,
+    return {
+        "clients": clients,
         "load of the machine": round(os.getloadavg()[2], 1),
         "seconds on one worker": round(spent[0], 1),
-        f"seconds on {given.workers}": round(spent[1], 1),
+        f"seconds on {several}": round(spent[1], 1),
         "ratio": round(spent[1] / spent[0], 3),
         "the same audit": audits[0] == audits[1],
     }
-    named = {f"{given.clients} clients, {given.workers} workers": found}
-    OUT.write_text(json.dumps(named, indent=1) + "\n")
-    print(json.dumps(found, indent=1))
+
+
+def main() -> None:
+    given = options(__doc__, __file__, clients=300, workers=2)
+    key = f"{given.clients} clients, {given.workers} workers"
+    kept = Results(given.out, given.command)
+    print(kept.row(key, lambda: measured(given.clients, given.workers)))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Writes results: one JSON file and, for growth, one picture a curve beside it."""
+"""Writes results: one JSON file."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.runner.catalogue import entries, growths
-from benchmarks.runner.picture import draw
 from benchmarks.runner.results import key, machine, read_results
 
 Row = dict[str, Any]
@@ -39,7 +38,4 @@ def write_results(out: Path, content: Row, repeats: int, notes: Sequence[str]) -
     }
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
-    for row in content["growth"]:
-        picture = out.with_name(f"growth-{row['growth']}.svg")
-        picture.write_text(draw(row), encoding="utf-8")
     return whole

@@ -2,8 +2,8 @@
 
 Thousands of membership games on the simulator's own updates, scored by the likelihood ratio; see
 `benchmarks.privacy.game` for the game and `benchmarks.privacy.shown` for the statistics. The same
-check accuses mechanisms that break their promise; ``benchmarks/differential_privacy.py`` plays
-more.
+check accuses mechanisms that break their promise; ``python -m benchmarks.differential_privacy``
+plays more.
 """
 
 from __future__ import annotations
@@ -15,16 +15,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.privacy.game import (
-    Game,
-    exposed,
-    opposed,
-    ordinary,
-    play,
-    with_private,
-)
+from benchmarks.frame import federation, people
+from benchmarks.privacy.game import Game, exposed, opposed, ordinary, play
 from benchmarks.privacy.shown import (
-    Shown,
     at_least,
     at_most,
     epsilon_shown,
@@ -33,19 +26,12 @@ from benchmarks.privacy.shown import (
 )
 from overheard.attacks.attribute.max_entropy import MaxEntropy
 from overheard.attacks.membership.candidate_decode import CandidateDecode
-from overheard.data.dataset import Dataset
 from overheard.errors import FixConfig, FixData
-from overheard.federation.config import parse_config
-from overheard.federation.defences.accounting import (
-    budget,
-    sampled_gaussian,
-)
+from overheard.federation.defences.accounting import budget, sampled_gaussian
 from overheard.federation.defences.catalogue import parse_defence
 from overheard.federation.defences.clip import Clip
 from overheard.federation.defences.contract import chain
 from overheard.federation.defences.gaussian import Gaussian
-from overheard.federation.plan import plan
-from overheard.federation.simulate import simulate
 from overheard.programs.dense import record_gradients
 from overheard.programs.private import sampling_rate
 from overheard.programs.recipe import PrivateSteps
@@ -68,10 +54,10 @@ def _accountant() -> None:
     pytest.importorskip("dp_accounting", reason="dp-accounting is not installed")
 
 
-def shown_by(game: Game, seed: int, defence: Any = None) -> Shown:
+def shown_by(game: Game, seed: int, defence: Any = None) -> float:
     defence = chain() if defence is None else defence
     absent, present = play(game, TRIALS, defence, np.random.default_rng(seed))
-    return epsilon_shown(absent, present, DELTA)
+    return epsilon_shown(absent, present, DELTA).epsilon
 
 
 def claimed(game: Game, counter: Callable[..., float] = sampled_gaussian) -> float:
@@ -100,10 +86,10 @@ def test_private_steps_keep_their_promise(
     assert promise is not None
     assert promise.epsilon == pytest.approx(claimed(game))
     shown = shown_by(game, seed=int(10 * noise))
-    assert shown.epsilon <= promise.epsilon
+    assert shown <= promise.epsilon
     if noise == 0.7:
         # the game is hard to lose: most of a small noise's epsilon is shown
-        assert shown.epsilon > 0.25 * promise.epsilon
+        assert shown > 0.25 * promise.epsilon
 
 
 @pytest.mark.parametrize("training", [FULL, SAMPLED], ids=["full", "sampled"])
@@ -112,60 +98,48 @@ def test_not_even_the_tight_epsilon_is_exceeded(training: dict[str, Any]) -> Non
     game = exposed(PrivateSteps(clip=1.0, noise=2.0), rounds=2, **training)
     tight = claimed(game, tight_sampled_gaussian)
     assert tight <= claimed(game)
-    assert max(shown_by(game, seed).epsilon for seed in range(4)) <= tight
+    assert max(shown_by(game, seed) for seed in range(4)) <= tight
 
 
 @pytest.mark.parametrize("algorithm", ["fedavg", "fedsgd"])
 @pytest.mark.parametrize("multiplier", [2.0, 0.7])
 def test_noise_on_clipped_updates_keeps_its_promise(algorithm: str, multiplier: float) -> None:
     game = opposed(rounds=2, algorithm=algorithm)
-    configs = tuple(
-        parse_defence(d)
-        for d in (
-            {"name": "clip", "norm": 0.5},
-            {"name": "gaussian", "times_clip": 2 * multiplier},
-        )
-    )
-    defence = chain(*configs)
+    clip = parse_defence({"name": "clip", "norm": 0.5})
+    defence = chain(clip, parse_defence({"name": "gaussian", "times_clip": 2 * multiplier}))
     promise = budget(defence.claims, game.recipe, game.records, 2)
     assert promise is not None
     assert promise.epsilon == pytest.approx(sampled_gaussian(multiplier, 1.0, 2, 1e-5))
     shown = shown_by(game, 3, defence)
-    assert 0.2 * promise.epsilon < shown.epsilon <= promise.epsilon
+    assert 0.2 * promise.epsilon < shown <= promise.epsilon
 
 
 # --- and the check accuses who breaks it --------------------------------------------------------
 
 
-@pytest.mark.parametrize("training", [FULL, SAMPLED], ids=["full", "sampled"])
-@pytest.mark.parametrize(
-    "truth",
-    [PrivateSteps(clip=0.5, noise=0.2), PrivateSteps(clip=5.0, noise=0.2)],
-    ids=["noise ten times too small", "not clipped as said"],
-)
-def test_broken_steps_are_caught(training: dict[str, Any], truth: PrivateSteps) -> None:
-    said = exposed(PrivateSteps(clip=0.5, noise=2.0), rounds=2, **training)
-    assert shown_by(said, 0).epsilon < claimed(said)
-    assert shown_by(with_private(said, truth), 0).epsilon > claimed(said)
+STEPS = PrivateSteps(clip=0.5, noise=2.0)
+LITTLE, LOOSE = PrivateSteps(clip=0.5, noise=0.2), PrivateSteps(clip=5.0, noise=0.2)
+TWO, SOME = {"rounds": 2}, {"rounds": 2, **SAMPLED}
+BROKEN = {
+    "noise ten times too small": (exposed(STEPS, **TWO), exposed(LITTLE, **TWO)),
+    "not clipped as said": (exposed(STEPS, **TWO), exposed(LOOSE, **TWO)),
+    "noise too small, sampled": (exposed(STEPS, **SOME), exposed(LITTLE, **SOME)),
+    "not clipped, sampled": (exposed(STEPS, **SOME), exposed(LOOSE, **SOME)),
+    "fixed batches": (exposed(STEPS, rounds=6, batch_size=1, steps=1), exposed(STEPS, rounds=6)),
+    "uncounted rounds": (exposed(STEPS, rounds=1), exposed(STEPS, rounds=12)),
+}
 
 
-def test_a_fixed_batch_where_a_random_one_was_promised_is_caught() -> None:
-    said = exposed(PrivateSteps(clip=0.5, noise=2.0), rounds=6, batch_size=1, steps=1)
-    never_left_out = exposed(PrivateSteps(clip=0.5, noise=2.0), rounds=6)
-    assert shown_by(said, 0).epsilon < claimed(said)
-    assert shown_by(never_left_out, 0).epsilon > claimed(said)
-
-
-def test_uncounted_rounds_are_caught() -> None:
-    one = exposed(PrivateSteps(clip=0.5, noise=2.0), rounds=1)
-    many = exposed(PrivateSteps(clip=0.5, noise=2.0), rounds=12)
-    assert shown_by(many, 0).epsilon > claimed(one)
+@pytest.mark.parametrize("case", BROKEN)
+def test_broken_steps_are_caught(case: str) -> None:
+    said, played = BROKEN[case]
+    assert shown_by(said, 0) < claimed(said) < shown_by(played, 0)
 
 
 def test_noise_without_clipping_is_caught() -> None:
     promise = sampled_gaussian(2.0, 1.0, 1, DELTA)
-    assert shown_by(opposed(), 0, chain(Clip(norm=0.5), Gaussian(sd=2.0))).epsilon < promise
-    assert shown_by(opposed(), 0, chain(Gaussian(sd=2.0))).epsilon > promise
+    assert shown_by(opposed(), 0, chain(Clip(norm=0.5), Gaussian(sd=2.0))) < promise
+    assert shown_by(opposed(), 0, chain(Gaussian(sd=2.0))) > promise
 
 
 # --- the statistics -----------------------------------------------------------------------------
@@ -239,86 +213,60 @@ def test_the_most_that_a_guess_can_reach() -> None:
 # --- our own attacks, on whole recordings -------------------------------------------------------
 
 CLIENTS = 30
-Outcome = tuple[float, float]
-"""Of one client: the share of right guesses, and the largest share that is allowed."""
 
 
-def people(seed: int, each: int, outside: int, strangers: int = 0) -> Dataset:
-    """Clients with ``each`` records, whose attribute ``s`` is a fair coin that nothing else tells
-    of; ``strangers``: further records among which some are to be kept out."""
+def recorded(path: Path, noise: float, seed: int, outside: int, **audit: Any) -> Recording:
+    """Clients with five records, whose attribute ``s`` is a fair coin that nothing else tells of;
+    ``outside``: records of nobody's. Of membership five more records are kept out."""
     rng = np.random.default_rng([seed, 17])
-    inside = CLIENTS * each + strangers
+    inside = 5 * CLIENTS + audit.get("membership", 0)
     rows = inside + outside
     columns: dict[str, Any] = {f"x{k}": rng.normal(size=rows) for k in range(5)}
     columns["s"] = rng.integers(0, 2, rows).astype(float)
     columns["y"] = np.array(["no", "yes", "perhaps"])[rng.integers(0, 3, rows)]
-    columns["site"] = np.array([f"site {k % CLIENTS}" for k in range(rows)])
+    columns["at"] = np.array([f"site {k % CLIENTS}" for k in range(rows)])
     table = Records(columns)
-    elsewhere = table.take(np.arange(inside, rows)).without("site") if outside else None
-    return Dataset(
-        name="people",
-        records=table.take(np.arange(inside)),
-        client="site",
-        target="y",
-        task="classification",
-        sensitive=("s",),
-        origin="made up",
-        licence="",
-        outside=elsewhere,
+    elsewhere = table.take(np.arange(inside, rows)).without("at") if outside else None
+    config = {
+        "seed": seed,
+        "data": {"source": "people"},
+        "model": {"name": "mlp", "hidden": [8]},
+        "training": {"rounds": 1, "learning_rate": 0.1, "wire": "float64"},
+        "audit": audit,
+        "defence": [{"name": "dp_sgd", "clip": 1.0, "noise": noise, "delta": DELTA}],
+    }
+    held = table.take(np.arange(inside)).columns
+    return federation(config, people(held, True, outside=elsewhere), path)
+
+
+def guessed(path: Path, noise: float, seed: int, members: bool) -> list[tuple[float, float]]:
+    """Of each client the share of right guesses (its records' attribute, or who of a pool, half of
+    it, is the client's: one record exchanged for another), and the largest share allowed by what
+    was promised to its records, of two worlds in which one of them differs."""
+    asked = {"membership": 5, "attributes": ()} if members else {}
+    run = recorded(path, noise, seed, 0 if members else 1000, **asked)
+    target, attack = (
+        (membership(), CandidateDecode()) if members else (attribute("s"), MaxEntropy())
     )
-
-
-def recorded(path: Path, dataset: Dataset, noise: float, seed: int, **audit: Any) -> Recording:
-    config = parse_config(
-        {
-            "seed": seed,
-            "data": {"source": "people"},
-            "model": {"name": "mlp", "hidden": [8]},
-            "training": {"rounds": 1, "learning_rate": 0.1, "wire": "float64"},
-            "audit": audit,
-            "defence": [{"name": "dp_sgd", "clip": 1.0, "noise": noise, "delta": DELTA}],
-        }
-    )
-    return Recording.open(simulate(plan(config, dataset), path))
-
-
-def attributes_guessed(path: Path, noise: float, seed: int) -> list[Outcome]:
-    """How often max_entropy is right about each client's records."""
-    run = recorded(path, people(seed, 5, 1000), noise, seed)
+    truth = run.truth("Membership", target.key) if members else run.truth()
     found = []
     for client in run.clients:
-        guess = launch(MaxEntropy(), observe(run, SERVER, attribute("s"), client), seed)
-        right = np.array(guess.values)[guess.choice()] == run.truth()[client]["s"]
-        found.append((float(right.mean()), allowed(run, client, 0.5)))
+        guess = launch(attack, observe(run, SERVER, target, client), seed)
+        if members:
+            secret = truth[client][MEMBER_COLUMN] > 0.5
+            prior, right = float(secret.mean()), (guess.probabilities > 0.5) == secret
+        else:
+            prior, right = 0.5, np.array(guess.values)[guess.choice()] == truth[client]["s"]
+        promise = run.side("PrivacyBudget")[client]
+        allowed = most_accurate(promise["changed"], promise["delta"], prior)
+        found.append((float(right.mean()), allowed))
     return found
 
 
-def members_guessed(path: Path, noise: float, seed: int) -> list[Outcome]:
-    """How often candidate_decode is right about who of a pool, half of it, is the client's.
-
-    That a record is in a random half or not is one record exchanged for another.
-    """
-    run = recorded(path, people(seed, 5, 0, 5), noise, seed, membership=5, attributes=())
-    found = []
-    for client, truth in run.truth("Membership", membership().key).items():
-        guess = launch(CandidateDecode(), observe(run, SERVER, membership(), client), seed)
-        member = truth[MEMBER_COLUMN] > 0.5
-        right = (guess.probabilities > 0.5) == member
-        found.append((float(right.mean()), allowed(run, client, float(member.mean()))))
-    return found
-
-
-def allowed(run: Recording, client: str, prior: float) -> float:
-    """The most that what was promised to the client's records allows, of two worlds in which one of
-    them differs."""
-    promise = run.side("PrivacyBudget")[client]
-    return most_accurate(promise["changed"], promise["delta"], prior)
-
-
-@pytest.mark.parametrize("guessed", [attributes_guessed, members_guessed])
+@pytest.mark.parametrize("members", [False, True], ids=["attributes", "members"])
 @pytest.mark.parametrize("noise", [16.0, 6.0])
 def test_our_own_attacks_stay_below_what_is_allowed(
-    tmp_path: Path, guessed: Callable[..., list[Outcome]], noise: float
+    tmp_path: Path, members: bool, noise: float
 ) -> None:
     """Their mean is not above the bound by more than four standard errors; on noise a hundred times
     smaller than what was promised it is."""
@@ -326,10 +274,10 @@ def test_our_own_attacks_stay_below_what_is_allowed(
     def excess(right: Any, bound: float) -> float:
         return float(np.mean(right) - 4 * np.std(right) / np.sqrt(len(right)) - bound)
 
-    found = [o for seed in range(2) for o in guessed(tmp_path / f"{seed}", noise, seed)]
+    found = [o for seed in range(2) for o in guessed(tmp_path / f"{seed}", noise, seed, members)]
     right, bounds = np.transpose(found)
     bound = float(bounds.mean())
     assert 0.5 < bound < 0.9
     assert excess(right, bound) <= 0
-    broken = np.transpose(guessed(tmp_path / "broken", noise / 100, 0))[0]
+    broken = np.transpose(guessed(tmp_path / "broken", noise / 100, 0, members))[0]
     assert excess(broken, bound) > 0

@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 from scripts import load
 
+from benchmarks import flower_tabular as tabular
 from overheard.identify import search
 
 pytest.importorskip("flwr", reason="Flower is not installed: pip install overheard[flower]")
 HERE = Path(__file__)
 here = load(HERE.with_name("conftest.py"), "recorders_conftest")
-tabular = load(HERE.parents[3] / "benchmarks" / "flower_tabular.py")
 CLIENTS = 3
 
 
