@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from overheard.attacks.membership.candidate_decode import CandidateDecode
+from overheard.attacks.membership import CandidateDecode
 from overheard.data import adult, cifar10
 from overheard.data.dataset import Dataset
 from overheard.federation.config import parse_config

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from overheard.attacks.property.detectors import DetectorSettings, detect
-from overheard.attacks.property.readings import readings
+from overheard.attacks.papers.kerkouche2023 import DetectorSettings, detect
+from overheard.attacks.property import readings
 from overheard.errors import FixConfig
 from overheard.randomness import stream
 from papers.common.harness import recorded

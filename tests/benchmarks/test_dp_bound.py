@@ -32,7 +32,7 @@ from benchmarks.privacy.shown import (
     tight_sampled_gaussian,
 )
 from overheard.attacks.attribute.max_entropy import MaxEntropy
-from overheard.attacks.membership.candidate_decode import CandidateDecode
+from overheard.attacks.membership import CandidateDecode
 from overheard.data.dataset import Dataset
 from overheard.errors import FixConfig, FixData
 from overheard.federation.config import parse_config

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from overheard.attacks.label.heard import encoded, sort
+from overheard.attacks.label import encoded, sort
 from overheard.attacks.stranger import public_inputs, told
 from overheard.decoding.mixed_model import DEFAULT
 from overheard.errors import ChooseAnotherAttack

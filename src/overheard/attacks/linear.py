@@ -13,7 +13,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from overheard.attacks.front import answer, flagged, unseen
+from overheard.attacks.front import answer, unseen
+from overheard.attacks.membership import membership
 from overheard.attacks.stranger import beforehand, prior_shares
 from overheard.decoding.counts import decode_tied
 from overheard.decoding.label_solve import Residuals, solve_residuals
@@ -119,7 +120,7 @@ class LinearMembership:
         columns = {**pool.records.columns, program.target.column: pool.labels}
         size = len(pool.labels)
         tables: list[Records | None] = [Records(columns)]
-        shares = np.ones(1)
+        shares, domain = np.ones(1), None
         if column:
             domain = view.know(AttributeDomain)
             if domain.spread:
@@ -135,21 +136,14 @@ class LinearMembership:
         candidates = Candidates((None, *tables))
         posterior, notes = decoded(program, releases, candidates, ties, prior)
         p = posterior.probabilities
-        inside = 1 - p[:, 0]
-        attribute = None
-        if column:
-            given = np.maximum(p[:, 1:], 1e-12)
-            attribute = AttributeValues(
-                given / given.sum(axis=1, keepdims=True), view.know(AttributeDomain).values
-            )
-        told: dict[str, float | int | str] = {
+        told = {
             "method": posterior.method,
-            **flagged(posterior.flag, np.stack([inside, p[:, 0]], axis=1)),
             "rank": posterior.rank,
             "unknowns": posterior.unknowns,
             **notes,
         }
-        return Membership(np.clip(inside, 0.0, 1.0), attribute, told)
+        inside = np.clip(1 - p[:, 0], 0.0, 1.0)
+        return membership(p, inside, domain, told, posterior.flag, ties)
 
 
 @dataclass(frozen=True)
