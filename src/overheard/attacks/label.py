@@ -157,23 +157,20 @@ def sort(auxiliary: AuxiliaryData, sorting: Groups) -> NDArray[np.int64]:
     return np.asarray(hits.argmax(axis=1), dtype=np.int64)
 
 
-def encoded(view: View, recipe: Recipe) -> tuple[Array, NDArray[np.int64]]:
-    """The auxiliary records' inputs and groups; refuses what does not fit or lacks a group."""
+def encoded(view: View, recipe: Recipe) -> tuple[Array, Array, NDArray[np.int64]]:
+    """The auxiliary records' inputs, labels and groups; refuses what does not fit or lacks one."""
     auxiliary = view.know(AuxiliaryData)
     try:
-        return encode(recipe.encoding, auxiliary.records), sort(auxiliary, view.know(Groups))
+        labels = recipe.target.encode_values(auxiliary.labels)
+        groups = sort(auxiliary, view.know(Groups))
+        return encode(recipe.encoding, auxiliary.records), labels, groups
     except FixData as error:
         raise FixData(f"auxiliary data: {error}") from error
 
 
 def outside(view: View, recipe: Recipe) -> Outside:
     """The view's auxiliary records; refuses those that do not fit the model or lack a group."""
-    auxiliary, sorting = view.know(AuxiliaryData), view.know(Groups)
-    inputs, groups = encoded(view, recipe)
-    try:
-        labels = recipe.target.encode_values(auxiliary.labels)
-    except FixData as error:
-        raise FixData(f"auxiliary data: {error}") from error
+    sorting, (inputs, labels, groups) = view.know(Groups), encoded(view, recipe)
     if GroupCounts in view.kinds:
         counts = np.array(view.know(GroupCounts).counts, dtype=np.float64)
         if len(counts) != len(sorting.values) or counts.sum() < 1:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.special import expit, logit
 
 from overheard.attacks.any_training import Client, decode_training, lengths
-from overheard.attacks.attribute.dense_measurement import too_long
+from overheard.attacks.attribute.measurement import too_long
 from overheard.attacks.by_simulation import Answer
 from overheard.attacks.front import flagged
 from overheard.attacks.rehearsal import Attempt, rehearse, retrained

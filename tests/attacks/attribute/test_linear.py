@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from overheard.attacks.attribute.linear_moments import linear_moments
 from overheard.attacks.attribute.max_entropy import MaxEntropy
+from overheard.attacks.attribute.measurement import linear_moments
 from overheard.attacks.papers.driouich2022 import (
     ModelBasedGlobal,
     ModelBasedLastReturned,

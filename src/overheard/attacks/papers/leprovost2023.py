@@ -39,10 +39,7 @@ class GroupMeansPinv:
     uses: ClassVar[frozenset[type[Any]]] = frozenset({GroupCounts})
 
     def __call__(self, view: View, rng: np.random.Generator) -> GroupMeans:
-        recipe = view.know(LocalTraining).recipe
-        layer = last_layer(view, recipe)
-        means = layer.solve(layer.matrix[None], layer.total[None], np.zeros(1))[0, 0]
-        return answer(layer.known, recipe, layer.prediction - means, {})
+        return solved(view, 0, rng)
 
 
 @dataclass(frozen=True)
@@ -62,11 +59,7 @@ class GroupMeansTikhonov:
     draws: int = 200
 
     def __call__(self, view: View, rng: np.random.Generator) -> GroupMeans:
-        recipe = view.know(LocalTraining).recipe
-        layer = last_layer(view, recipe)
-        strength = calibrated(layer, self.draws, rng)
-        means = layer.solve(layer.matrix[None], layer.total[None], np.array([strength]))[0, 0]
-        return answer(layer.known, recipe, layer.prediction - means, {"strength": strength})
+        return solved(view, self.draws, rng)
 
 
 @dataclass(frozen=True)
@@ -154,13 +147,16 @@ def calibrated(layer: LastLayer, draws: int, rng: np.random.Generator) -> float:
     return float(STRENGTHS[np.argmin(np.nanmean(errors, axis=2).mean(axis=0))])
 
 
-def answer(
-    known: Outside, recipe: Recipe, means: Array, diagnostics: dict[str, float | int | str]
-) -> GroupMeans:
-    """The means in the label's own units; these methods claim no uncertainty."""
-    groups = recipe.target.decode_values(means)
-    details = {**diagnostics, "counts": "known" if known.known else "estimated"}
-    return GroupMeans(known.values, groups, np.full(len(groups), np.nan), details)
+def solved(view: View, draws: int, rng: np.random.Generator) -> GroupMeans:
+    """The means in the label's own units, regularised as so many simulated clients ask for; these
+    methods claim no uncertainty."""
+    recipe = view.know(LocalTraining).recipe
+    layer = last_layer(view, recipe)
+    strength = calibrated(layer, draws, rng) if draws else 0.0
+    means = layer.solve(layer.matrix[None], layer.total[None], np.array([strength]))[0, 0]
+    groups = recipe.target.decode_values(layer.prediction - means)
+    details = {"strength": strength, "counts": "known" if layer.known.known else "estimated"}
+    return GroupMeans(layer.known.values, groups, np.full(len(groups), np.nan), details)
 
 
 @dataclass(frozen=True)

@@ -27,8 +27,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overheard.attacks.membership import candidates_of
+from overheard.attacks.stranger import prior_shares
 from overheard.attacks.wire import spread
-from overheard.errors import ChooseAnotherAttack, FixConfig, FixData
+from overheard.errors import ChooseAnotherAttack, FixConfig
 from overheard.programs.losses import loss_named
 from overheard.programs.networks import Network, network
 from overheard.programs.recipe import Recipe
@@ -383,10 +384,7 @@ def _start(
 
     values, people, _ = problem.candidates.shape
     if prior_known and AttributePrior in view.kinds:
-        shares = np.asarray(view.know(AttributePrior).shares, dtype=np.float64)
-        if len(shares) != values:
-            raise FixData(f"the attribute prior has {len(shares)} shares for {values} values")
-        attribute = torch.from_numpy(np.tile(np.log(np.maximum(shares, 1e-6)), (people, 1)))
+        attribute = torch.from_numpy(np.tile(np.log(prior_shares(view)), (people, 1)))
     else:
         attribute = torch.from_numpy(rng.normal(size=(people, values)))
     if problem.labels is not None:
