@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.frame import Results, Row, federation, options, show
-from overheard.attacks.membership.candidate_decode import CandidateDecode
+from overheard.attacks.membership import CandidateDecode
 from overheard.data import adult, cifar10
 from overheard.data.dataset import Dataset
 from overheard.programs.records import Records

@@ -31,7 +31,7 @@ from sklearn import datasets
 from benchmarks.frame import Results, Row, counted, federation, finish, options, people
 from overheard.attacks.attribute.joint_decode import JointDecode
 from overheard.attacks.attribute.max_entropy import MaxEntropy
-from overheard.attacks.membership.candidate_decode import CandidateDecode
+from overheard.attacks.membership import CandidateDecode
 from overheard.data.dataset import Dataset
 from overheard.evaluation.metrics import attribute_hits
 from overheard.transcript.knowledge import LocalTraining

@@ -88,7 +88,7 @@ def _max_entropy(sizes: Sizes, folder: Path) -> Job:
 
 
 def _cosine(sizes: Sizes, folder: Path) -> Job:
-    from overheard.attacks.attribute.gradient_matching import CosMatching
+    from overheard.attacks.papers.lyu2021 import CosMatching
 
     view, truth = view_of(sizes, folder)
     search = CosMatching(phases=("pre1",), temperatures=(1.0,), steps=sizes["adam_steps"])
@@ -97,7 +97,7 @@ def _cosine(sizes: Sizes, folder: Path) -> Job:
 
 
 def _lbfgs(sizes: Sizes, folder: Path) -> Job:
-    from overheard.attacks.attribute.gradient_matching import L2Lbfgs
+    from overheard.attacks.papers.lyu2021 import L2Lbfgs
 
     view, truth = view_of(sizes, folder)
     search = L2Lbfgs(last=(0,), step=(10,), iterations=sizes["lbfgs_steps"])
@@ -128,7 +128,7 @@ HIGHER = Check(
 
 
 def _many(sizes: Sizes, folder: Path) -> Job:
-    from overheard.attacks.attribute.model_based import best_values
+    from overheard.attacks.papers.driouich2022 import best_values
     from overheard.transcript.knowledge import Link
 
     view, _ = view_of(sizes, folder)
@@ -143,7 +143,7 @@ def _many(sizes: Sizes, folder: Path) -> Job:
 
 def _record_by_record(sizes: Sizes, folder: Path) -> Job:
     """Algorithm 4 as it is written: for each record, for each value, what would the model say?"""
-    from overheard.attacks.attribute.model_based import squared_errors
+    from overheard.attacks.papers.driouich2022 import squared_errors
     from overheard.programs.records import encode
     from overheard.transcript.knowledge import (
         AttributeDomain,

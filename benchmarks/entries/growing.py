@@ -137,7 +137,7 @@ def _simulation(sizes: Sizes, folder: Path) -> Job:
 
 def _listening(sizes: Sizes, folder: Path) -> Job:
     """Sums of a LeNet's clients read round by round, 100 auxiliary records."""
-    from overheard.attacks.property.readings import FilterSettings, readings
+    from overheard.attacks.property import FilterSettings, readings
 
     adversary = sums.adversary_for({"auxiliary": 100, "shard": 30})
     few = FilterSettings(masks=4)

@@ -29,7 +29,7 @@ def _links(sizes: Sizes) -> tuple[Array, Array]:
 
 
 def _maps(sizes: Sizes) -> tuple[Array, Array, Any]:
-    from overheard.attacks.local_model.learned_map import LearnedMap
+    from overheard.attacks.papers.xu2021 import LearnedMap
 
     sent, returned = _links(sizes)
     settings = LearnedMap(
@@ -39,7 +39,7 @@ def _maps(sizes: Sizes) -> tuple[Array, Array, Any]:
 
 
 def _learned_together(sizes: Sizes, folder: Path) -> Job:
-    from overheard.attacks.local_model.learned_map import learn_maps
+    from overheard.attacks.papers.xu2021 import learn_maps
 
     sent, updates, settings = _maps(sizes)
 

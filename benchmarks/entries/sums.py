@@ -28,7 +28,7 @@ def images(count: int, salt: str) -> tuple[Array, Array]:
 
 def adversary_for(sizes: Sizes) -> Any:
     """Who hears sums of LeNet clients and holds auxiliary records and one target record."""
-    from overheard.attacks.property.sums_heard import Adversary, Known
+    from overheard.attacks.property import Adversary, Known
     from overheard.programs.recipe import LeNet, Recipe, Target
     from overheard.programs.records import Encoding, Pixels
 
@@ -62,7 +62,7 @@ def heard(adversary: Any, rounds: int | None = None) -> Iterator[Any]:
 
 def _matched_filter(sizes: Sizes, folder: Path) -> Job:
     """A round in the middle of a recording: the first has to make all blocks of gradients."""
-    from overheard.attacks.property.readings import readings
+    from overheard.attacks.property import readings
 
     adversary = adversary_for(sizes)
     rounds = readings(adversary, heard(adversary), stream(0, "bench", "filter"))
@@ -74,7 +74,7 @@ def _matched_filter(sizes: Sizes, folder: Path) -> Job:
 
 
 def _first_round(sizes: Sizes, folder: Path) -> Job:
-    from overheard.attacks.property.readings import readings
+    from overheard.attacks.property import readings
 
     adversary = adversary_for(sizes)
 
@@ -103,7 +103,7 @@ def _shadows(sizes: Sizes, folder: Path) -> Job:
     from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
     from benchmarks.entries.plain_torch import train
-    from overheard.attacks.property.detectors import DetectorSettings, train_detector
+    from overheard.attacks.papers.kerkouche2023 import DetectorSettings, train_detector
     from overheard.programs.lenet import initial
 
     adversary = adversary_for(sizes)

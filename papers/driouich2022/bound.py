@@ -17,9 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
-from overheard.attacks.attribute.model_based import infer
-from overheard.attacks.attribute.model_based_linear import ModelBasedLinear
-from overheard.attacks.local_model.exact_linear import affine_map
+from overheard.attacks.papers.driouich2022 import ModelBasedLinear, infer
+from overheard.attacks.papers.xu2021 import affine_map
 from overheard.data import flights
 from overheard.data.dataset import Dataset
 from overheard.evaluation import metrics

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from overheard.attacks.attribute.gradient_matching import Gumbel, L2Lbfgs
+from overheard.attacks.papers.lyu2021 import Gumbel, L2Lbfgs
 from overheard.data import adult, flights
 from overheard.evaluation import metrics
 from overheard.transcript.observe import observe

@@ -6,15 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from overheard.attacks.attribute.gradient_matching import Gumbel, L2Lbfgs
 from overheard.attacks.attribute.max_entropy import MaxEntropy
-from overheard.attacks.attribute.model_based import (
+from overheard.attacks.papers.driouich2022 import (
     ModelBasedGlobal,
     ModelBasedLastReturned,
+    ModelBasedLinear,
     ModelBasedLocal,
 )
-from overheard.attacks.attribute.model_based_linear import ModelBasedLinear
-from overheard.attacks.local_model.learned_map import LearnedMap
+from overheard.attacks.papers.lyu2021 import Gumbel, L2Lbfgs
+from overheard.attacks.papers.xu2021 import LearnedMap
 from overheard.data import adult, flights
 from overheard.data.dataset import Dataset
 from overheard.evaluation import metrics

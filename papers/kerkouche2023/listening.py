@@ -10,17 +10,25 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from overheard.attacks.property.detectors import Detected, DetectorSettings, detect
-from overheard.attacks.property.linear_features import (
+from overheard.attacks.papers.kerkouche2023 import (
+    Detected,
+    DetectorSettings,
     above_half,
+    detect,
     least_squares,
     prolin,
     ridge_regression,
     updates_told_apart,
 )
-from overheard.attacks.property.matched_filter import MatchedFilter
-from overheard.attacks.property.readings import Collected, collect, readings
-from overheard.attacks.property.sums_heard import Adversary, Known, adversary_of
+from overheard.attacks.property import (
+    Adversary,
+    Collected,
+    Known,
+    MatchedFilter,
+    adversary_of,
+    collect,
+    readings,
+)
 from overheard.evaluation.detection import answers_of, f1
 from overheard.randomness import stream
 from overheard.transcript.knowledge import Sums

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
-from overheard.attacks.property.detectors import DetectorSettings, detect
-from overheard.attacks.property.readings import readings
+from overheard.attacks.papers.kerkouche2023 import DetectorSettings, detect
+from overheard.attacks.property import readings
 from overheard.errors import FixConfig
 from overheard.randomness import stream
 from papers.common import pictures

@@ -27,9 +27,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overheard.attacks.baselines import AuxiliaryMean, Naive
-from overheard.attacks.label.bayes_groups import BayesGroups
-from overheard.attacks.label.group_means import GroupMeansPinv, GroupMeansTikhonov
-from overheard.attacks.label.linear_decode import LinearDecode
+from overheard.attacks.label import BayesGroups, LinearDecode
+from overheard.attacks.papers.leprovost2023 import GroupMeansPinv, GroupMeansTikhonov
 from overheard.data import catalogue
 from overheard.data.dataset import Dataset
 from overheard.decoding.label_solve import IDENTIFIED

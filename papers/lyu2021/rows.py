@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from overheard.attacks.attribute.gradient_matching import CosMatching, phase
+from overheard.attacks.papers.lyu2021 import CosMatching, phase
 from overheard.data import catalogue
 from overheard.data.victim import VICTIM
 from overheard.evaluation.baselines import imputation

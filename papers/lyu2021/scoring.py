@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from overheard.attacks.attribute.gradient_matching import phase
+from overheard.attacks.papers.lyu2021 import phase
 from overheard.data.victim import VICTIM
 from overheard.decoding.counts import same_rows
 from overheard.errors import ChooseAnotherAttack, GrantKnowledge

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from overheard.attacks.attribute.max_entropy import MaxEntropy
-from overheard.attacks.membership.gradient_variance_gmm import GradientVarianceGmm
+from overheard.attacks.papers.lyu2021 import GradientVarianceGmm
 from overheard.transcript.view import Attack
 from papers.lyu2021 import claims as printed
 from papers.lyu2021.claims import COS, SOURCES, numbers

@@ -10,13 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from overheard.attacks.attribute.gradient_matching import CosMatching, L2Lbfgs
 from overheard.attacks.attribute.joint_decode import JointDecode
 from overheard.attacks.attribute.max_entropy import MaxEntropy
-from overheard.attacks.attribute.statistics import Statistics
 from overheard.attacks.baselines import PublicModel, RandomGuess
-from overheard.attacks.membership.candidate_decode import CandidateDecode
-from overheard.attacks.membership.gradient_variance_gmm import GradientVarianceGmm
+from overheard.attacks.membership import CandidateDecode
+from overheard.attacks.papers.lyu2021 import CosMatching, GradientVarianceGmm, L2Lbfgs, Statistics
 from overheard.data.victim import VICTIM
 from overheard.transcript.view import Attack
 from papers.common.harness import federation

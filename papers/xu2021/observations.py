@@ -22,8 +22,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from overheard.attacks.label.linear_decode import LinearDecode
-from overheard.attacks.local_model.exact_linear import affine_map
+from overheard.attacks.label import LinearDecode
+from overheard.attacks.papers.xu2021 import affine_map
 from overheard.data.dataset import Dataset
 from overheard.decoding.affine_map import fit_affine_map
 from overheard.errors import ListenLonger

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overheard.attacks.baselines import GlobalModel, LastReturned
-from overheard.attacks.local_model.learned_map import LearnedMap, learn_maps
-from overheard.attacks.local_model.structured import Structured
+from overheard.attacks.local_model import Structured
+from overheard.attacks.papers.xu2021 import LearnedMap, learn_maps
 from overheard.data import adult, leaf_synthetic
 from overheard.evaluation import metrics
 from overheard.evaluation.baselines import majority_share

@@ -15,16 +15,14 @@ import pytest
 from federations import GROUPS
 from torch import nn
 
-from overheard.attacks.attribute.gradient_matching import CosMatching
 from overheard.attacks.attribute.joint_decode import JointDecode
 from overheard.attacks.attribute.max_entropy import MaxEntropy
-from overheard.attacks.attribute.model_based import ModelBasedGlobal
 from overheard.attacks.attribute.partial_decode import PartialDecode
-from overheard.attacks.attribute.statistics import Statistics
 from overheard.attacks.attribute.sum_decode import SumDecode
-from overheard.attacks.label.bayes_groups import BayesGroups
-from overheard.attacks.label.linear_decode import LinearDecode
-from overheard.attacks.membership.candidate_decode import CandidateDecode
+from overheard.attacks.label import BayesGroups, LinearDecode
+from overheard.attacks.membership import CandidateDecode
+from overheard.attacks.papers.driouich2022 import ModelBasedGlobal
+from overheard.attacks.papers.lyu2021 import CosMatching, Statistics
 from overheard.errors import ChooseAnotherAttack
 from overheard.federation.config import parse_config
 from overheard.federation.plan import plan

@@ -25,7 +25,7 @@ from benchmarks.privacy.shown import (
     tight_sampled_gaussian,
 )
 from overheard.attacks.attribute.max_entropy import MaxEntropy
-from overheard.attacks.membership.candidate_decode import CandidateDecode
+from overheard.attacks.membership import CandidateDecode
 from overheard.errors import FixConfig, FixData
 from overheard.federation.defences.accounting import budget, sampled_gaussian
 from overheard.federation.defences.catalogue import parse_defence

@@ -112,7 +112,7 @@ class PlainMatching:
 
 @pytest.fixture(scope="module")
 def problem(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    from overheard.attacks.attribute.gradient_matching import matching
+    from overheard.attacks.papers.lyu2021 import matching
 
     sizes = {"records": 300, "inputs": 60, "hidden": 32, "classes": 5, "values": 2}
     view, _ = attribute.view_of(sizes, tmp_path_factory.mktemp("matching"))
@@ -121,7 +121,7 @@ def problem(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 def test_our_cosine_search_is_as_fast_as_plain_autograd(problem: Any) -> None:
     """cos-matching is ours to write: at most 1.2 times a minimal torch version of Algorithm 1."""
-    from overheard.attacks.attribute.gradient_matching import cosine_search
+    from overheard.attacks.papers.lyu2021 import cosine_search
 
     start = torch.zeros(300, 2, dtype=torch.float64)
     bare = PlainMatching(problem)

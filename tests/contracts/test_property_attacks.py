@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from overheard.attacks import all_attacks, attack_named, listens
-from overheard.attacks.property.detectors import DetectorSettings
+from overheard.attacks.papers.kerkouche2023 import DetectorSettings
 from overheard.errors import GrantKnowledge
 from overheard.evaluation.attempt import NOT_RUN
 from overheard.evaluation.scoring import scorer_of

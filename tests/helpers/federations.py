@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from quick_attacks import attack_named
 
-from overheard.attacks.property.detectors import DetectorSettings
+from overheard.attacks.papers.kerkouche2023 import DetectorSettings
 from overheard.data.dataset import Dataset
 from overheard.evaluation.record import Finding
 from overheard.evaluation.scoring import answers_in, scorer_of

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from overheard import attacks
-from overheard.attacks.attribute.gradient_matching import CosMatching, Gumbel, L2Lbfgs
-from overheard.attacks.attribute.model_based import ModelBasedLocal
-from overheard.attacks.local_model.learned_map import LearnedMap
+from overheard.attacks.papers.driouich2022 import ModelBasedLocal
+from overheard.attacks.papers.lyu2021 import CosMatching, Gumbel, L2Lbfgs
+from overheard.attacks.papers.xu2021 import LearnedMap
 
 SHORT_MAP = LearnedMap(hidden=50, steps=60, search_steps=60)
 QUICK = {

@@ -7,7 +7,7 @@ import os
 import numpy as np
 import pytest
 
-from overheard.attacks.attribute.model_based import infer
+from overheard.attacks.papers.driouich2022 import infer
 from overheard.evaluation.baselines import algorithm3_accuracy_bound
 from overheard.evaluation.metrics import attribute_hits, client_losses
 from overheard.transcript.observe import observe, recipe_of

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from overheard.attacks.attribute.gradient_matching import CosMatching
 from overheard.attacks.attribute.joint_decode import JointDecode
 from overheard.attacks.attribute.max_entropy import MaxEntropy
+from overheard.attacks.papers.lyu2021 import CosMatching
 from overheard.federation.config import parse_config
 from overheard.federation.plan import plan
 from overheard.transcript.guess import AttributeValues

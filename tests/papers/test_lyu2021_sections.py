@@ -8,8 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from overheard.attacks.attribute.gradient_matching import CosMatching
-from overheard.attacks.membership.gradient_variance_gmm import GradientVarianceGmm
+from overheard.attacks.papers.lyu2021 import CosMatching, GradientVarianceGmm
 from overheard.data import splice
 from overheard.errors import FixData
 from overheard.federation.config import parse_config

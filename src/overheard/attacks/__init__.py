@@ -1,4 +1,4 @@
-"""The attacks: a folder per question, a file per method.
+"""The attacks: a file per question or method; `papers` has the papers' own, a file each.
 
 A new attack is one new file: a frozen dataclass with the class attributes ``name``, ``paper``,
 ``question`` and ``needs`` and a ``__call__(view, rng)``. It is found here by itself, shows up in

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from overheard.attacks.label.heard import encoded, sort
+from overheard.attacks.label import encoded, sort
 from overheard.attacks.stranger import public_inputs, told
 from overheard.decoding.mixed_model import DEFAULT
 from overheard.errors import ChooseAnotherAttack
@@ -145,7 +145,7 @@ class Naive:
         recipe = view.know(LocalTraining).recipe
         if not loss_named(recipe.loss).least_squares:
             raise ChooseAnotherAttack("labels are numbers here: works for squared error only")
-        inputs, groups = encoded(view, recipe)
+        inputs, _, groups = encoded(view, recipe)
         predicted = network(recipe).predict(view.know(Broadcast).last(), inputs)[:, 0]
         means = np.bincount(groups, predicted.astype(np.float64)) / np.bincount(groups)
         return _no_claim(view.know(Groups).values, recipe.target.decode_values(means))

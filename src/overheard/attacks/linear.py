@@ -7,13 +7,15 @@ ladder decodes it. The families differ in their programs, not here.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from overheard.attacks.front import answer, flagged, unseen
+from overheard.attacks.front import answer, refuse_numbers, unseen
+from overheard.attacks.membership import membership
 from overheard.attacks.stranger import beforehand, prior_shares
 from overheard.decoding.counts import decode_tied
 from overheard.decoding.label_solve import Residuals, solve_residuals
@@ -77,11 +79,7 @@ class Linear:
             known[label] = view.know(Labels).values
         elif label in program.columns() and label not in domain.columns:
             raise ChooseAnotherAttack(f"the labels {label!r} are not known, and are in the sums")
-        if domain.spread:
-            raise ChooseAnotherAttack(
-                f"{domain.column!r} is a number cut into ranges; this decodes values that are "
-                "known one by one"
-            )
+        refuse_numbers(domain)
         reported = releases.weights[np.isfinite(releases.weights)]
         if len(reported) and reported.max() > size:
             raise FixData(
@@ -91,10 +89,7 @@ class Linear:
         prior = beforehand(view)
         if not set(domain.columns) & set(program.columns()):
             return unseen(view, prior)
-        tables = tuple(
-            Records({**known, **{c: np.full(size, v) for c, v in value.items()}})
-            for value in domain.settings
-        )
+        tables = under_each(known, domain)
         ties = program.alike(tables[0])
         posterior, notes = decoded(program, releases, Candidates(tables), ties, prior)
         return answer(view, posterior, ties, notes)
@@ -118,38 +113,28 @@ class LinearMembership:
         releases, column = view.know(Releases), view.target.column
         columns = {**pool.records.columns, program.target.column: pool.labels}
         size = len(pool.labels)
-        tables: list[Records | None] = [Records(columns)]
-        shares = np.ones(1)
+        tables: tuple[Records, ...] = (Records(columns),)
+        shares, domain = np.ones(1), None
         if column:
             domain = view.know(AttributeDomain)
-            if domain.spread:
-                raise ChooseAnotherAttack(f"{column!r} is a number cut into ranges")
+            refuse_numbers(domain)
             shares = prior_shares(view)
-            tables = [Records({**columns, column: np.full(size, v)}) for v in domain.values]
+            tables = under_each(columns, domain)
         reported = releases.weights[np.isfinite(releases.weights)]
         members = float(reported[-1]) / size if len(reported) else 0.5
         members = min(max(members, 0.5 / size), 1 - 0.5 / size)
         prior = np.tile(np.concatenate([[1 - members], members * shares]), (size, 1))
-        assert tables[0] is not None
         ties = program.alike(tables[0])
-        candidates = Candidates((None, *tables))
-        posterior, notes = decoded(program, releases, candidates, ties, prior)
+        posterior, notes = decoded(program, releases, Candidates((None, *tables)), ties, prior)
         p = posterior.probabilities
-        inside = 1 - p[:, 0]
-        attribute = None
-        if column:
-            given = np.maximum(p[:, 1:], 1e-12)
-            attribute = AttributeValues(
-                given / given.sum(axis=1, keepdims=True), view.know(AttributeDomain).values
-            )
-        told: dict[str, float | int | str] = {
+        told = {
             "method": posterior.method,
-            **flagged(posterior.flag, np.stack([inside, p[:, 0]], axis=1)),
             "rank": posterior.rank,
             "unknowns": posterior.unknowns,
             **notes,
         }
-        return Membership(np.clip(inside, 0.0, 1.0), attribute, told)
+        inside = np.clip(1 - p[:, 0], 0.0, 1.0)
+        return membership(p, inside, domain, told, posterior.flag, ties)
 
 
 @dataclass(frozen=True)
@@ -195,6 +180,15 @@ class LinearLabel:
         }
         values = 1 + solved.values
         return LabelValues(values, np.hypot(solved.sd, HALF_ULP * np.abs(values)), told)
+
+
+def under_each(known: Mapping[str, NDArray[Any]], domain: AttributeDomain) -> tuple[Records, ...]:
+    """The records under each value of the attribute."""
+    size = len(next(iter(known.values())))
+    return tuple(
+        Records({**known, **{c: np.full(size, v) for c, v in value.items()}})
+        for value in domain.settings
+    )
 
 
 def _labels(each: Array, total: Array, noise: Array) -> Residuals:
@@ -314,8 +308,9 @@ class LinearSum:
         sums, domain = view.know(SummedReleases), view.know(AttributeDomain)
         everybody, names = view.know(EverybodysRecords), sums.clients
         program = view.know(ClientProgram).program.summed(len(names))
-        if domain.spread or not set(domain.columns) & set(program.columns()):
-            raise ChooseAnotherAttack("reads an attribute of few values that the program looks at")
+        refuse_numbers(domain)
+        if not set(domain.columns) & set(program.columns()):
+            raise ChooseAnotherAttack(f"the program does not look at {domain.column!r}")
         if silent := set(names) - set(everybody.records):
             raise FixData(f"the records of {min(silent)} are not known, and are in the sums too")
         owner = np.repeat(np.arange(len(names)), [len(everybody.labels[n]) for n in names])
@@ -324,10 +319,7 @@ class LinearSum:
             for column in everybody.records[names[0]].columns
         }
         known[program.target.column] = np.concatenate([everybody.labels[n] for n in names])
-        tables = tuple(
-            Records({**known, **{c: np.full(len(owner), v) for c, v in value.items()}})
-            for value in domain.settings
-        )
+        tables = under_each(known, domain)
         prior = np.concatenate(
             [beforehand(view, everybody.records[n], everybody.labels[n]) for n in names]
         )

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overheard.attacks.attribute.max_entropy import MaxEntropy
-from overheard.attacks.label.linear_decode import LinearDecode
-from overheard.attacks.membership.candidate_decode import CandidateDecode
+from overheard.attacks.label import LinearDecode
+from overheard.attacks.membership import CandidateDecode
 from overheard.errors import FixConfig, FixData
 from overheard.evaluation.scoring import Scored, scorer_of
 from overheard.federation.pool import pool_of

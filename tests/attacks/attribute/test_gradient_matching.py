@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from overheard.attacks.attribute import gradient_matching as gm
+from overheard.attacks.papers import lyu2021 as gm
 from overheard.data.dataset import Dataset
 from overheard.errors import ChooseAnotherAttack, FixData
 from overheard.evaluation.metrics import attribute_hits

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from overheard.attacks.attribute.linear_moments import linear_moments
 from overheard.attacks.attribute.max_entropy import MaxEntropy
-from overheard.attacks.attribute.model_based import (
+from overheard.attacks.attribute.measurement import linear_moments
+from overheard.attacks.papers.driouich2022 import (
     ModelBasedGlobal,
     ModelBasedLastReturned,
+    ModelBasedLinear,
     ModelBasedLocal,
     best_values,
 )
-from overheard.attacks.attribute.model_based_linear import ModelBasedLinear
 from overheard.errors import ChooseAnotherAttack, FixData
 from overheard.evaluation.baselines import algorithm3_bound, majority_share
 from overheard.evaluation.metrics import attribute_hits

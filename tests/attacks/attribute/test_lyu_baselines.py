@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from overheard.attacks.attribute.statistics import Statistics, matrices_of, votes
 from overheard.attacks.baselines import PublicModel, RandomGuess
+from overheard.attacks.papers.lyu2021 import Statistics, matrices_of, votes
 from overheard.data import digits
 from overheard.data.victim import VICTIM
 from overheard.errors import ChooseAnotherAttack, GrantKnowledge

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from overheard.attacks.attribute import gradient_matching as gm
-from overheard.attacks.attribute.model_based import (
+from overheard.attacks.papers import lyu2021 as gm
+from overheard.attacks.papers.driouich2022 import (
     ModelBasedGlobal,
     ModelBasedLastReturned,
     ModelBasedLocal,

@@ -8,10 +8,8 @@ import numpy as np
 import pytest
 
 from overheard.attacks import attack_named, listens
-from overheard.attacks.label.bayes_groups import BayesGroups
-from overheard.attacks.label.group_means import GroupMeansTikhonov, calibrated, last_layer
-from overheard.attacks.label.heard import output_rows
-from overheard.attacks.label.linear_decode import LinearDecode
+from overheard.attacks.label import BayesGroups, LinearDecode, output_rows
+from overheard.attacks.papers.leprovost2023 import GroupMeansTikhonov, calibrated, last_layer
 from overheard.errors import ChooseAnotherAttack, FixConfig, FixData, FixRecording, GrantKnowledge
 from overheard.evaluation.audit import audit
 from overheard.federation.config import parse_config

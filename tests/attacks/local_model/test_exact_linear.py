@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from overheard.attacks.local_model.exact_linear import ExactLinear
+from overheard.attacks.papers.xu2021 import ExactLinear
 from overheard.errors import ChooseAnotherAttack, ListenLonger
 from overheard.evaluation.metrics import excess_losses, local_optimum
 from overheard.federation.config import parse_config

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from overheard.attacks.local_model.learned_map import LearnedMap, learn_maps
+from overheard.attacks.papers.xu2021 import LearnedMap, learn_maps
 
 SHORT = LearnedMap(hidden=30, steps=200, rate=1e-2, search_steps=20)
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from overheard.attacks.baselines import LastReturned
-from overheard.attacks.local_model.structured import Structured
+from overheard.attacks.local_model import Structured
 from overheard.evaluation.metrics import excess_losses, local_optimum
 from overheard.transcript.observe import observe, recipe_of
 from overheard.transcript.target import LOCAL_MODEL

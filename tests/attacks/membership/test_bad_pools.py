@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from overheard.attacks.membership.candidate_decode import CandidateDecode
+from overheard.attacks.membership import CandidateDecode
 from overheard.errors import FixData, FixRecording
 from overheard.transcript.knowledge import AttributeDomain, AttributePrior, CandidatePool, Link
 from overheard.transcript.ledger import INDEX, digest_line

@@ -10,8 +10,7 @@ import pytest
 from generated import visits
 from sklearn.datasets import load_breast_cancer
 
-from overheard.attacks.membership.candidate_decode import CandidateDecode, as_trained, counted
-from overheard.attacks.membership.pool import candidates_of
+from overheard.attacks.membership import CandidateDecode, as_trained, candidates_of, counted
 from overheard.data.dataset import Dataset
 from overheard.errors import ChooseAnotherAttack
 from overheard.federation.config import parse_config

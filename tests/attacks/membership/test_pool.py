@@ -7,14 +7,13 @@ import dataclasses
 import numpy as np
 import pytest
 
-from overheard.attacks.attribute.gradient_matching import CosMatching
 from overheard.attacks.baselines import Coin
-from overheard.attacks.membership.candidate_decode import CandidateDecode
-from overheard.attacks.membership.gradient_variance_gmm import (
+from overheard.attacks.membership import CandidateDecode, Candidates, pool_products, pool_rows
+from overheard.attacks.papers.lyu2021 import (
+    CosMatching,
     GradientVarianceGmm,
     last_layer_variances,
 )
-from overheard.attacks.membership.pool import Candidates, pool_products, pool_rows
 from overheard.errors import ChooseAnotherAttack, FixConfig, FixData, FixRecording
 from overheard.evaluation.audit import audit
 from overheard.federation.pool import pool_of
@@ -81,7 +80,7 @@ def test_inner_products_say_what_rows_say(pooled, rng):
 
 
 def _inside(view):
-    from overheard.attacks.membership.pool import candidates_of
+    from overheard.attacks.membership import candidates_of
     from overheard.transcript.knowledge import LocalTraining
 
     pool = candidates_of(view)

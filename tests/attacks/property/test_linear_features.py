@@ -9,26 +9,24 @@ import pytest
 from scipy.special import expit
 from scipy.stats import norm
 
-from overheard.attacks.property import detectors
-from overheard.attacks.property.detectors import (
+from overheard.attacks.papers import kerkouche2023
+from overheard.attacks.papers.kerkouche2023 import (
     DetectorSettings,
-    detect,
-    detected,
-    overlap,
-    shadow_updates,
-    train_detector,
-)
-from overheard.attacks.property.linear_features import (
     GradientDisaggregation,
     Ols,
     Prolin,
     Ridge,
     above_half,
+    detect,
+    detected,
     least_squares,
+    overlap,
     ridge_regression,
+    shadow_updates,
+    train_detector,
     updates_told_apart,
 )
-from overheard.attacks.property.sums_heard import adversary_of
+from overheard.attacks.property import adversary_of
 from overheard.errors import ChooseAnotherAttack
 from overheard.evaluation.detection import f1
 from overheard.programs.dense import record_gradients
@@ -52,11 +50,11 @@ def test_detectors_are_made_once(asked: Asked, monkeypatch: pytest.MonkeyPatch) 
     """The four methods share them, and it does not matter who asks first."""
     view, _ = asked("inversion", rounds=6)
     calls = []
-    real = detectors.detect
-    monkeypatch.setattr(detectors, "detect", lambda *a: calls.append(1) or real(*a))
+    real = kerkouche2023.detect
+    monkeypatch.setattr(kerkouche2023, "detect", lambda *a: calls.append(1) or real(*a))
     first = [launch(m(detectors=FEW), view, 0).probabilities for m in METHODS]
     assert len(calls) == 1
-    detectors._LAST.clear()
+    kerkouche2023._LAST.clear()
     second = [launch(m(detectors=FEW), view, 0).probabilities for m in reversed(METHODS)]
     for one, other in zip(first, reversed(second), strict=True):
         np.testing.assert_array_equal(one, other)
@@ -66,13 +64,13 @@ def test_formulas(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
     """BASELINE on written-out mean updates; OLS and REG by their normal equations."""
     view, _ = asked("inversion", rounds=25, clients=10)
     made = []
-    real = detectors.train_detector
+    real = kerkouche2023.train_detector
 
     def kept(*args):
         made.append(real(*args))
         return made[-1]
 
-    monkeypatch.setattr(detectors, "train_detector", kept)
+    monkeypatch.setattr(kerkouche2023, "train_detector", kept)
     sums = view.know(Sums)
     told = detect(adversary_of(view), sums, sums.participation, FEW)
     a, b = sums.participation, np.array([one.total for one in sums])

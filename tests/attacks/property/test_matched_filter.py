@@ -11,14 +11,16 @@ import numpy as np
 import pytest
 
 from overheard.attacks.baselines import Nobody
-from overheard.attacks.property.matched_filter import MatchedFilter, contribution, flagged
-from overheard.attacks.property.readings import (
+from overheard.attacks.property import (
     Collected,
     FilterSettings,
+    MatchedFilter,
+    adversary_of,
     collect,
+    contribution,
+    flagged,
     readings,
 )
-from overheard.attacks.property.sums_heard import adversary_of
 from overheard.decoding.mixed_chains import Posterior
 from overheard.decoding.mixed_model import Settings
 from overheard.errors import ChooseAnotherAttack, FixData, GrantKnowledge, ListenLonger
@@ -157,7 +159,7 @@ def test_weights_of_a_clients_records() -> None:
     rng = np.random.default_rng(0)
 
     def both(**training):
-        from overheard.attacks.property.sums_heard import Adversary, Known
+        from overheard.attacks.property import Adversary, Known
         from overheard.programs.recipe import Dense, Recipe, Target
         from overheard.programs.records import Encoding, Scaled
 

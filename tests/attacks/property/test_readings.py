@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from overheard.attacks.property.readings import _OwnMean
+from overheard.attacks.property import _OwnMean
 from overheard.programs.gradient_rows import GradientRows, Written
 
 

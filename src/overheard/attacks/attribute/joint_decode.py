@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from overheard.attacks.attribute.dense_measurement import dense_measurement
+from overheard.attacks.attribute.measurement import dense_measurement
 from overheard.attacks.front import (
     all_known,
     answer,

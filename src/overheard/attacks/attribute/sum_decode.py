@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from overheard.attacks.attribute.dense_measurement import summed_measurement
+from overheard.attacks.attribute.measurement import summed_measurement
 from overheard.attacks.attribute.partial_decode import CLIENTS, PartialDecode
 from overheard.attacks.front import (
     answer,

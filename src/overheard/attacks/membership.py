@@ -1,7 +1,13 @@
-"""Members and strangers told apart, and the members' attribute, by the same linear solve."""
+"""Who of a pool is among the client's records, and with which value of an attribute?
+
+One full-batch step sends ``(theta - theta') m / lr = sum over members of g_i(s_i)``. A stranger
+adds nothing, so "absent" is one more candidate of every record of the pool, with gradient zero
+(decoders.md section 1). The number of members m is what the client reported: one more equation.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -10,25 +16,30 @@ from numpy.typing import NDArray
 from scipy.special import expit, logit
 
 from overheard.attacks.any_training import Client, decode_training, lengths
-from overheard.attacks.attribute.dense_measurement import too_long
+from overheard.attacks.attribute.measurement import too_long
 from overheard.attacks.by_simulation import Answer
 from overheard.attacks.front import flagged
-from overheard.attacks.membership.pool import (
-    Candidates,
-    candidates_of,
-    members_reported,
-    pool_products,
-    pool_rows,
+from overheard.attacks.rehearsal import Attempt, rehearse, retrained
+from overheard.attacks.stranger import prior_shares
+from overheard.attacks.wire import (
+    heard,
+    one_step,
+    only,
+    rate_of,
+    refuse_several_steps,
+    rounding,
+    spread,
 )
-from overheard.attacks.rehearsal import Attempt, Rehearsal, rehearse, retrained
-from overheard.attacks.wire import heard, one_step, only, spread
 from overheard.decoding.counts import decode_tied, same_rows, solve_counts, tie_diagnostics
 from overheard.decoding.max_entropy import Posterior, count_unknowns
+from overheard.decoding.measurement import Measurement, from_differences, from_gram
 from overheard.decoding.posterior import POOR_FIT
 from overheard.errors import ChooseAnotherAttack, FixData
+from overheard.programs.gradient_rows import add_products
 from overheard.programs.networks import network
-from overheard.programs.private import update_noise
+from overheard.programs.private import client_rows, update_noise
 from overheard.programs.recipe import Recipe
+from overheard.programs.records import encode
 from overheard.programs.simulated import Candidates as MayBe
 from overheard.programs.simulated import drawn
 from overheard.transcript.guess import AttributeValues, Membership
@@ -43,6 +54,8 @@ from overheard.transcript.knowledge import (
 from overheard.transcript.view import View
 
 Array = NDArray[np.float64]
+
+_COUNT_SD = 0.01  # how exactly the number of members is known, in records
 MOST_ROW_NUMBERS = 4_000_000  # of gradients written out as rows, which cost little
 MOST_UNKNOWNS = 10_000  # of a pool: its Gram matrix takes 800 MB
 MOST_LEFT = 100.0
@@ -59,6 +72,115 @@ SHORT = 0.5
 scaled, or another rule made it: fewer members would explain it, but their number is known."""
 CLEAR = 0.02
 """Mean doubt about membership up to which one round suffices."""
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """Inputs (K, n, d) of the pool's records under each value, labels (n,), and the domain."""
+
+    inputs: Array
+    labels: Array
+    domain: AttributeDomain | None
+
+
+def candidates_of(view: View) -> Candidates:
+    """The pool as the model would see it, once per value of the attribute where one is unknown."""
+    recipe, pool = view.know(LocalTraining).recipe, view.know(CandidatePool)
+    labels = recipe.target.encode_values(pool.labels)
+    if AttributeDomain not in view.kinds:
+        return Candidates(encode(recipe.encoding, pool.records)[None], labels, None)
+    domain = view.know(AttributeDomain)
+    inputs = [encode(recipe.encoding, pool.records, setting) for setting in domain.settings]
+    return Candidates(np.stack(inputs), labels, domain)
+
+
+def members_reported(link: Link, pool: int) -> int:
+    """How many records the client trained on; refuses pools in which nothing can be told apart."""
+    reported = np.unique(link.weights[np.isfinite(link.weights)])
+    if len(reported) != 1 or reported[0] < 1:
+        raise ChooseAnotherAttack(
+            "the client reported no number of records, or several; the sum over members cannot be "
+            "formed from its mean"
+        )
+    count = int(reported[0])
+    if count > pool:
+        raise FixData(
+            f"the pool has {pool} records but the client reported {count}: some members are not in "
+            "it; give a pool that holds all of the client's records"
+        )
+    if count == pool:
+        raise FixData(
+            f"the pool has {pool} records, as many as the client reported: all are members; add "
+            "strangers, or ask about the attribute"
+        )
+    return count
+
+
+@dataclass(frozen=True)
+class PoolSum:
+    """Whitened equations about n K indicators "record i is a member with value k"."""
+
+    products: Array
+    projections: Array
+    energy: float
+    equations: int
+    values: int
+
+    def left(self, indicators: Array) -> float:
+        """Square of what indicators (n K,) leave unexplained, in units of the noise."""
+        explained = float(indicators @ (self.products @ indicators))
+        return max(self.energy - 2 * float(self.projections @ indicators) + explained, 0.0)
+
+    def measurement(self) -> Measurement:
+        """The same as a measurement with candidates absent, value 1, ..., value K."""
+        return from_gram(self.products, self.projections, 1.0, candidates=self.values + 1)
+
+
+def _sums(link: Link, recipe: Recipe, used: NDArray[np.int64], count: int) -> tuple[Array, Array]:
+    """Sums of gradients over the members in the rounds used, and their standard deviations."""
+    refuse_several_steps(link, recipe)
+    rate, heard = rate_of(link, recipe), only(link, used)
+    return heard.updates() * count / rate, rounding(heard) * count / rate
+
+
+def pool_rows(
+    link: Link, recipe: Recipe, pool: Candidates, used: NDArray[np.int64], count: int
+) -> Measurement:
+    """The measurement from gradients that are built: for few parameters."""
+    sums, noise = _sums(link, recipe, used, count)
+    rows = [
+        np.stack(
+            [client_rows(recipe, theta, x, pool.labels).explicit() for x in pool.inputs], axis=1
+        )
+        for theta in link.sent[used].astype(np.float64)
+    ]
+    present = np.ones((*rows[0].shape[:2], 1))
+    return from_differences(
+        np.concatenate([*rows, present], axis=2),
+        np.append(sums.ravel(), count),
+        np.append(noise.ravel(), _COUNT_SD),
+    )
+
+
+def pool_products(
+    link: Link, recipe: Recipe, pool: Candidates, used: NDArray[np.int64], count: int
+) -> PoolSum:
+    """The same from inner products: gradients of dense layers are never built."""
+    sums, noise = _sums(link, recipe, used, count)
+    values, people = pool.inputs.shape[:2]
+    products = np.full((people, values, people, values), _COUNT_SD**-2)
+    projections = np.full((people, values), count * _COUNT_SD**-2)
+    energy = count**2 * _COUNT_SD**-2
+    for theta, total, sd in zip(link.sent[used].astype(np.float64), sums, noise, strict=True):
+        precision = 1 / np.mean(sd**2)
+        energy += precision * float(total @ total)
+        rows = [client_rows(recipe, theta, x, pool.labels) for x in pool.inputs]
+        blocks, gradients = rows[0].blocks(total), [one.since() for one in rows]
+        for a, one in enumerate(gradients):
+            projections[:, a] += precision * one.project(blocks)
+        add_products(gradients, float(precision), products)
+    n = people * values
+    return PoolSum(products.reshape(n, n), projections.ravel(), energy, sums.size + 1, values)
 
 
 @dataclass(frozen=True)
@@ -96,7 +218,8 @@ class CandidateDecode:
                 f"{people} candidate records with {values} values each are more than "
                 f"{MOST_UNKNOWNS} unknowns; audit a smaller pool"
             )
-        prior = _prior(view, values, count / people)
+        shares, inside = np.ones(1) if pool.domain is None else prior_shares(view), count / people
+        prior = np.concatenate([[1 - inside], inside * shares])
         groups = same_rows(np.column_stack([pool.inputs[0], pool.labels]))
         trained = recipe if link.gradients else as_trained(recipe, count)
         if not one_step(link, trained) or not _by_rows(trained, link, pool):
@@ -108,8 +231,8 @@ class CandidateDecode:
         if posterior.method not in PROVEN and min(self.rounds, len(link)) > 1:
             chosen = spread(len(link), min(self.rounds, len(link)))
             posterior, left = _one_step(link, recipe, pool, chosen, count, prior, groups)
-        tried = None
-        if posterior.method not in PROVEN or left > MOST_LEFT:
+        flag, fits, notes = "", left <= MOST_LEFT, {}
+        if posterior.method not in PROVEN or not fits:
             scene = only(link, chosen)
             every = np.arange(len(scene))
 
@@ -121,8 +244,27 @@ class CandidateDecode:
             play = _Play(scene, recipe, pool, prior[1:] / prior[1:].sum(), count, rng)
             tried = rehearse(play.pairs, decode, p, np.tile(prior, (people, 1)), FEW)
             calm, _ = tried.tempered(p)
-            posterior = replace(posterior, probabilities=calm, flag=tried.flag)
-        return _guess(posterior, left, tried, pool, groups, (len(chosen), recipe.model.size))
+            posterior = replace(posterior, probabilities=calm)
+            flag, fits = tried.flag, tried.fits(left, MOST_LEFT)
+            notes = {
+                "rehearsed": tried.accuracy,
+                "rehearsed_sureness": tried.confidence,
+                "rehearsed_misfit": tried.misfit,
+            }
+        told = {
+            "method": posterior.method,
+            "fit": "good" if fits else "poor",
+            "misfit": left,
+            "rank": posterior.rank,
+            "unknowns": posterior.unknowns,
+            "chi2": posterior.chi2_per_equation,
+            "rounds_used": len(chosen),
+            "parameters": recipe.model.size,
+            **notes,
+        }
+        p = posterior.probabilities
+        member = np.clip(1 - p[:, 0], 0.0, 1.0)
+        return membership(p, member, pool.domain, told, flag if fits else UNEXPLAINED, groups)
 
 
 @dataclass(frozen=True)
@@ -187,23 +329,13 @@ class _Several:
             found = self._answer(rng)
         p = found.probabilities
         member = counted(1 - p[:, 0], self.count)
-        attribute = None
-        if self.pool.domain is not None:
-            given = (p[:, 1:] + 1e-12) / (p[:, 1:] + 1e-12).sum(axis=1, keepdims=True)
-            attribute = AttributeValues(given, self.pool.domain.values)
-        both = np.column_stack([1 - member, member])
-        return Membership(
-            member,
-            attribute,
-            {
-                "method": found.method,
-                **flagged(found.flag, both),
-                **found.notes,
-                "doubt": _doubt(member),
-                "parameters": self.recipe.model.size,
-                **tie_diagnostics(self.groups, both),
-            },
-        )
+        notes = {
+            "method": found.method,
+            **found.notes,
+            "doubt": _doubt(member),
+            "parameters": self.recipe.model.size,
+        }
+        return membership(p, member, self.pool.domain, notes, found.flag, self.groups)
 
     def _answer(self, rng: np.random.Generator) -> Answer:
         """Absent, then each value: "absent" is one more candidate of every record."""
@@ -306,58 +438,18 @@ def _one_step(
     return posterior, sums.left(posterior.probabilities[:, 1:].ravel()) / sums.equations
 
 
-def _prior(view: View, values: int, share: float) -> Array:
-    """Absent, then each value: the client's share of the pool times the population's shares."""
-    shares = np.full(values, 1 / values)
-    if AttributePrior in view.kinds and AttributeDomain in view.kinds:
-        shares = np.asarray(view.know(AttributePrior).shares, dtype=np.float64)
-        if len(shares) != values:
-            raise FixData(f"the attribute prior has {len(shares)} shares for {values} values")
-        # a value that the prior calls impossible may still be there: the messages decide
-        shares = (shares + 1e-6) / (1 + 1e-6 * values)
-    return np.concatenate([[1 - share], share * shares])
-
-
-def _noted(tried: Rehearsal) -> dict[str, float]:
-    return {
-        "rehearsed": tried.accuracy,
-        "rehearsed_sureness": tried.confidence,
-        "rehearsed_misfit": tried.misfit,
-    }
-
-
-def _guess(
-    posterior: Posterior,
-    left: float,
-    tried: Rehearsal | None,
-    pool: Candidates,
+def membership(
+    p: Array,
+    member: Array,
+    domain: AttributeDomain | None,
+    notes: Mapping[str, float | int | str],
+    flag: str,
     groups: NDArray[np.intp],
-    used: tuple[int, int],
 ) -> Membership:
-    """The answer. tried: what rehearsals say of it, unless it proved itself; used: how many rounds
-    and parameters."""
-    p, (rounds, size) = posterior.probabilities, used
-    member = np.clip(1 - p[:, 0], 0.0, 1.0)
+    """The answer: who is a member (n,); p (n, 1 + K): a stranger, or of which value."""
     attribute = None
-    if pool.domain is not None:
-        inside = p[:, 1:] + 1e-12
-        attribute = AttributeValues(inside / inside.sum(axis=1, keepdims=True), pool.domain.values)
-    fits = left <= MOST_LEFT or (tried is not None and tried.fits(left, MOST_LEFT))
-    flag = UNEXPLAINED if not fits else posterior.flag if tried is not None else ""
-    return Membership(
-        member,
-        attribute,
-        {
-            "method": posterior.method,
-            "fit": "good" if fits else "poor",
-            "misfit": left,
-            "rank": posterior.rank,
-            "unknowns": posterior.unknowns,
-            "chi2": posterior.chi2_per_equation,
-            "rounds_used": rounds,
-            "parameters": size,
-            **({} if tried is None else _noted(tried)),
-            **flagged(flag, np.column_stack([1 - member, member])),
-            **tie_diagnostics(groups, p),
-        },
-    )
+    if domain is not None:
+        given = p[:, 1:] + 1e-12
+        attribute = AttributeValues(given / given.sum(axis=1, keepdims=True), domain.values)
+    told = flagged(flag, np.column_stack([1 - member, member]))
+    return Membership(member, attribute, {**notes, **told, **tie_diagnostics(groups, p)})

@@ -1,9 +1,16 @@
-"""Updates of networks as a linear measurement of the records' unknown values.
+"""Updates of a client as a linear measurement of its records' unknown values.
 
-One full-batch step sends ``(theta - theta') m / lr = sum_i g_i(s_i)``: exactly linear in the
-indicator of each record's value, however non-linear the network (decoders.md section 1). Rounds
-stack. With few parameters the gradients are rows; with many, or where that is sharp enough already,
-only their inner products are made. Of dense layers these need no gradient (`GradientRows`).
+`dense_measurement`, of networks: one full-batch step sends ``(theta - theta') m / lr = sum_i
+g_i(s_i)``, exactly linear in the indicator of each record's value, however non-linear the network
+(decoders.md section 1). Rounds stack. With few parameters the gradients are rows; with many, or
+where that is sharp enough already, only their inner products are made. Of dense layers these need
+no gradient (`GradientRows`).
+
+`single_layer_measurement`, of a logistic or softmax regression: without hidden layers a record's
+gradient is its residual times its input, so that the residuals of all rounds span a few dozen
+curves in time: every round is used, at the price of a few (`overheard.decoding.rounds`).
+
+`linear_moments`, of linear least squares: the secret column's moments (decoders.md section 2.1).
 """
 
 from __future__ import annotations
@@ -14,16 +21,28 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from overheard.attacks.wire import only, rate_of, refuse_several_steps, rounding, spread
+from overheard.attacks.wire import (
+    format_of,
+    one_step,
+    only,
+    rate_of,
+    refuse_several_steps,
+    rounding,
+    spread,
+)
 from overheard.decoding.limits import NUMBERS
-from overheard.decoding.measurement import Measurement, from_differences, from_gram
+from overheard.decoding.measurement import Measurement, from_differences, from_gram, stack
+from overheard.decoding.moments import Moments, Steps, moments_of_secret, statistics
+from overheard.decoding.rounds import float32_noise, from_factors
 from overheard.decoding.update_scale import ScaledSum
 from overheard.errors import ChooseAnotherAttack
 from overheard.programs.gradient_rows import Differences, GradientRows, add_products
+from overheard.programs.losses import loss_named
 from overheard.programs.networks import network
 from overheard.programs.private import client_rows
 from overheard.programs.recipe import Recipe
-from overheard.transcript.knowledge import Link
+from overheard.programs.records import Records, Scaled, encode
+from overheard.transcript.knowledge import AttributeDomain, Link
 
 Array = NDArray[np.float64]
 
@@ -227,3 +246,100 @@ def _inner_products(
     # what the differences cannot explain; a difference of sums, so never quite negative
     left_over = max(energy - float(measurement.total @ measurement.total), 0.0)
     return replace(measurement, spare_rows=spare, spare_chi2=left_over)
+
+
+def is_single_layer(link: Link, recipe: Recipe) -> bool:
+    """One full-batch step a round of a classifier without hidden layers."""
+    as_it_is = not (recipe.pull or recipe.private or link.sparse)
+    return recipe.model.linear and one_step(link, recipe) and as_it_is
+
+
+def single_layer_measurement(
+    link: Link, recipe: Recipe, candidates: Array, labels: Array
+) -> Measurement:
+    """The measurement of which candidate each record is.
+
+    candidates: (K, m, d) inputs under each of K values; labels: (m,). Rounds with an all-zero
+    model are left out: equal residuals make float32 sums err in one direction.
+    """
+    values, people, _ = candidates.shape
+    outputs = recipe.model.outputs
+    told = np.flatnonzero(np.abs(link.sent).max(axis=1) > 0)
+    most = max(NUMBERS // (values * people * outputs), 1)
+    used = told[spread(len(told), most)] if len(told) else np.arange(1)
+    scale = people / rate_of(link, recipe)
+    thetas = link.sent[used].astype(np.float64)
+    # (T, K, m, outputs) -> (outputs, m, K, T)
+    raw = network(recipe).predict(thetas[:, None, :], candidates)
+    residuals = np.moveaxis(loss_named(recipe.loss).errors(raw, labels), (3, 2, 1), (0, 1, 2))
+    inputs = candidates.transpose(1, 0, 2)
+    if recipe.model.bias:
+        inputs = np.concatenate([inputs, np.ones((people, values, 1))], axis=2)
+    totals = _by_output(recipe, link.updates()[used] * scale)
+    returned = _by_output(recipe, link.returned[used].astype(np.float64))
+    stated = _by_output(recipe, rounding(link)[used] * scale)
+    wire = format_of(link.returned).name
+    parts = []
+    for unit in range(outputs):
+        noise = stated[unit]
+        if wire == "float32":
+            noise = float32_noise(returned[unit], residuals[unit], inputs, scale)
+            noise = np.hypot(noise, link.noise_sd * scale)
+        parts.append(from_factors(residuals[unit], inputs, totals[unit], noise))
+    return parts[0] if outputs == 1 else stack(parts)
+
+
+def _by_output(recipe: Recipe, flat: Array) -> Array:
+    """(T, P) parameters as (outputs, T, d [+ 1])."""
+    outputs, width = recipe.model.outputs, recipe.model.inputs
+    weights = flat[:, : outputs * width].reshape(len(flat), outputs, width)
+    if recipe.model.bias:
+        weights = np.concatenate([weights, flat[:, outputs * width :, None]], axis=2)
+    return weights.transpose(1, 0, 2)
+
+
+def linear_moments(
+    link: Link,
+    recipe: Recipe,
+    records: Records,
+    labels: NDArray[np.float64],
+    domain: AttributeDomain,
+    most: int,
+) -> tuple[Moments, NDArray[np.float64]]:
+    """The secret's moments and each record's statistics (decoders.md section 2.1)."""
+    inputs = recipe.encoding.inputs_of_all(domain.columns)
+    public = encode(recipe.encoding, records, domain.settings[0])
+    blocks = np.zeros((len(domain.values), recipe.encoding.width))
+    for k, setting in enumerate(domain.settings):
+        one = encode(recipe.encoding, records.take(np.arange(1)), setting)
+        blocks[k, inputs] = one[0, inputs]
+    public[:, inputs] = 0.0
+    variance = np.zeros_like(blocks)
+    for k, deviation in enumerate(domain.spread):
+        variance[k, inputs] = (deviation / scale_of(recipe, domain.column)) ** 2
+    phi = statistics(public, labels)
+    used = spread(len(link), most)
+    # the solver's own float64 arithmetic, which matters where the wire is as precise
+    solver = 64 * np.finfo(np.float64).eps * np.abs(link.sent[used]).max()
+    rate = rate_of(link, recipe)
+    moments = moments_of_secret(
+        link.sent[used].astype(np.float64),
+        link.updates()[used],
+        np.hypot(rounding(link)[used], solver),
+        phi,
+        blocks,
+        Steps(
+            2 * rate / len(phi),
+            1 if link.gradients else recipe.epochs,
+            recipe.model.bias,
+            recipe.proximal * rate,
+        ),
+        variance,
+    )
+    return moments, phi
+
+
+def scale_of(recipe: Recipe, column: str) -> float:
+    """By how much a number is divided before the model sees it."""
+    block = next(b for b in recipe.encoding.blocks if b.column == column)
+    return block.scale if isinstance(block, Scaled) else 1.0

@@ -1,4 +1,6 @@
-"""kerkouche2023 sections 5.1.2 and 5.2.1: a detector a round, trained on simulated updates.
+"""Which clients have a property, from sums of updates? kerkouche2023's four methods.
+
+Sections 5.1.2 and 5.2.1: a detector a round, trained on simulated updates.
 
 The adversary trains the model of the round on batches of its own records, as a client would, with
 and without the property (shadow updates, |D'| = 2 |D_aux| of them, a balanced set), and fits a
@@ -11,25 +13,32 @@ mean and deviation over the fitted ones, as the authors' published code does (ra
 length 0.02, and with a rate of 0.001 nothing would be learned beyond the difference of the means);
 the regression has an intercept, and makes 20 passes. Their code then keeps the pass that is best on
 the testing part and adds a penalty; here the last pass is taken, and the testing part only tests.
+
+One set of detectors, four ways to disaggregate what they say: BASELINE (section 5.1) disaggregates
+whole updates by least squares and averages the per-round detectors' confidence in each; OLS, REG
+and PROLIN (section 5.2) disaggregate the single linear feature (t = 1) of each round's own
+detector.
 """
 
 from __future__ import annotations
 
 import weakref
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 from scipy.stats import norm
 
-from overheard.attacks.property.sums_heard import Adversary, Known, adversary_of
-from overheard.decoding.relaxed_likelihood import Features
+from overheard.attacks.property import NEEDS, USES, Adversary, Known, adversary_of, attendance
+from overheard.decoding.relaxed_likelihood import Features, relaxed_likelihood, ridge
 from overheard.errors import ChooseAnotherAttack
 from overheard.programs.training import Shards, local_training
 from overheard.randomness import stream
+from overheard.transcript.guess import ClientProperty
 from overheard.transcript.knowledge import RoundSum, Sums
 from overheard.transcript.view import View
 
@@ -39,6 +48,10 @@ TOGETHER = 500
 """Shadow clients that are trained in one call."""
 LEAST_SPREAD = 1e-7
 """Added to each coordinate's deviation, as in the authors' code: some never move."""
+PAPER = "kerkouche2023"
+PENALTY = 5.0  # the lambda of kerkouche2023's REG
+ROUNDING = 1e-6
+"""Of a probability: what other arithmetic makes of the same numbers."""
 
 
 @dataclass(frozen=True)
@@ -239,3 +252,110 @@ def detected(view: View, settings: DetectorSettings) -> Detected:
     found = detect(adversary, sums, sums.participation, settings)
     _LAST[:] = [(weakref.ref(sums), key, found)]
     return found
+
+
+def updates_told_apart(told: Detected, rounds: int) -> Array:
+    """BASELINE: mean over the detectors of their confidence in each client's mean update (N,).
+
+    The mean update of a client is row i of pinv(A) B; a detector's answer to it is the same
+    combination of its answers to the sums.
+    """
+    inverse = np.linalg.pinv(told.participation[:rounds])
+    answers = told.answers[:rounds, :rounds] @ inverse.T + told.intercepts[:rounds, None]
+    return np.asarray(expit(answers).mean(axis=0))
+
+
+def least_squares(told: Detected, rounds: int) -> Array:
+    """OLS: the sigmoid of each client's expected feature (N,), all rounds weighing the same."""
+    return np.asarray(expit(ridge(told.features(rounds), 0.0, weighted=False)))
+
+
+def ridge_regression(told: Detected, rounds: int) -> Array:
+    """REG: rounds weigh 1 - OVL, and lambda is 5."""
+    return np.asarray(expit(ridge(told.features(rounds), PENALTY)))
+
+
+def prolin(told: Detected, rounds: int, steps: int = 3000, rate: float = 0.01) -> Array:
+    """PROLIN: the relaxed most likely assignment (N,)."""
+    features = told.features(rounds)
+    return relaxed_likelihood(features, ridge(features, PENALTY), steps, rate)
+
+
+def above_half(probabilities: Array) -> NDArray[np.bool_]:
+    """Who is accused. One of whom nothing was heard stands at one half, but for rounding."""
+    return probabilities > 0.5 + ROUNDING
+
+
+@dataclass(frozen=True)
+class OnDetectors(ABC):
+    """What the paper's four attacks share: detectors of all rounds, and what is made of them."""
+
+    paper: ClassVar[str] = PAPER
+    question: ClassVar[str] = "property"
+    needs: ClassVar[frozenset[type[Any]]] = NEEDS
+    uses: ClassVar[frozenset[type[Any]]] = USES
+    slow: ClassVar[bool] = True
+
+    detectors: DetectorSettings = field(default_factory=DetectorSettings)
+
+    def __call__(self, view: View, rng: np.random.Generator) -> ClientProperty:
+        told = detected(view, self.detectors)
+        probabilities = self.weigh(told)
+        details = {"rounds": len(told.overlaps), "mean_overlap": float(told.overlaps.mean())}
+        details |= attendance(told.participation)
+        chosen = above_half(probabilities)
+        return ClientProperty(probabilities, chosen, view.know(Sums).clients, details)
+
+    @abstractmethod
+    def weigh(self, told: Detected) -> Array:
+        """A probability for each client from the features of all rounds."""
+
+
+@dataclass(frozen=True)
+class GradientDisaggregation(OnDetectors):
+    """Least squares on whole updates gives each client's mean update, to which the detectors of all
+    rounds are applied and their confidence averaged (the paper's BASELINE)."""
+
+    name: ClassVar[str] = "gradient_disaggregation"
+
+    def weigh(self, told: Detected) -> Array:
+        return updates_told_apart(told, len(told.overlaps))
+
+
+@dataclass(frozen=True)
+class Ols(OnDetectors):
+    """Least squares on each round's linear feature; a client is positive if the sigmoid of its
+    expected feature is above one half (the paper's OLS)."""
+
+    name: ClassVar[str] = "ols"
+
+    def weigh(self, told: Detected) -> Array:
+        return least_squares(told, len(told.overlaps))
+
+
+@dataclass(frozen=True)
+class Ridge(OnDetectors):
+    """Ridge regression on each round's linear feature, rounds weighing one minus the overlap of the
+    detector's two distributions, with a penalty of 5 (the paper's REG)."""
+
+    name: ClassVar[str] = "ridge"
+
+    def weigh(self, told: Detected) -> Array:
+        return ridge_regression(told, len(told.overlaps))
+
+
+@dataclass(frozen=True)
+class Prolin(OnDetectors):
+    """Searches the clients' properties and features that are most likely under the detectors'
+    feature distributions and add up to what was heard (the paper's PROLIN, one linear feature).
+
+    Settings: ``steps`` and ``rate`` of the search.
+    """
+
+    name: ClassVar[str] = "prolin"
+
+    steps: int = 3000
+    rate: float = 0.01
+
+    def weigh(self, told: Detected) -> Array:
+        return prolin(told, len(told.overlaps), self.steps, self.rate)

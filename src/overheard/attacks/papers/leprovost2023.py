@@ -1,10 +1,10 @@
-"""Mean label of each group from one gradient of the last layer (leprovost2023, K > 1).
+"""Labels from one gradient of the last layer: leprovost2023, of groups (K > 1) and of one record.
 
 The gradient of the last layer is a sum over records of residual times the layer's input. The paper
 puts the group's mean input, seen on auxiliary records, in the place of each record's, which leaves
 one unknown per group, and solves by pseudo-inverse (MP) or with Tikhonov regularisation (T). It
 does not say how strong the regularisation is; here it is what serves best on batches of auxiliary
-records whose means are known.
+records whose means are known. The label of a client that has one record (K = 1) has a closed form.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from overheard.attacks.label.heard import Outside, gradients, output_rows, outside
+from overheard.attacks.label import Outside, gradients, output_rows, outside
 from overheard.errors import ChooseAnotherAttack
 from overheard.programs.recipe import Recipe
-from overheard.transcript.guess import GroupMeans
+from overheard.transcript.guess import GroupMeans, LabelValues
 from overheard.transcript.knowledge import AuxiliaryData, GroupCounts, Groups, Link, LocalTraining
 from overheard.transcript.view import View
 
@@ -39,10 +39,7 @@ class GroupMeansPinv:
     uses: ClassVar[frozenset[type[Any]]] = frozenset({GroupCounts})
 
     def __call__(self, view: View, rng: np.random.Generator) -> GroupMeans:
-        recipe = view.know(LocalTraining).recipe
-        layer = last_layer(view, recipe)
-        means = layer.solve(layer.matrix[None], layer.total[None], np.zeros(1))[0, 0]
-        return answer(layer.known, recipe, layer.prediction - means, {})
+        return solved(view, 0, rng)
 
 
 @dataclass(frozen=True)
@@ -62,11 +59,7 @@ class GroupMeansTikhonov:
     draws: int = 200
 
     def __call__(self, view: View, rng: np.random.Generator) -> GroupMeans:
-        recipe = view.know(LocalTraining).recipe
-        layer = last_layer(view, recipe)
-        strength = calibrated(layer, self.draws, rng)
-        means = layer.solve(layer.matrix[None], layer.total[None], np.array([strength]))[0, 0]
-        return answer(layer.known, recipe, layer.prediction - means, {"strength": strength})
+        return solved(view, self.draws, rng)
 
 
 @dataclass(frozen=True)
@@ -154,10 +147,59 @@ def calibrated(layer: LastLayer, draws: int, rng: np.random.Generator) -> float:
     return float(STRENGTHS[np.argmin(np.nanmean(errors, axis=2).mean(axis=0))])
 
 
-def answer(
-    known: Outside, recipe: Recipe, means: Array, diagnostics: dict[str, float | int | str]
-) -> GroupMeans:
-    """The means in the label's own units; these methods claim no uncertainty."""
-    groups = recipe.target.decode_values(means)
-    details = {**diagnostics, "counts": "known" if known.known else "estimated"}
-    return GroupMeans(known.values, groups, np.full(len(groups), np.nan), details)
+def solved(view: View, draws: int, rng: np.random.Generator) -> GroupMeans:
+    """The means in the label's own units, regularised as so many simulated clients ask for; these
+    methods claim no uncertainty."""
+    recipe = view.know(LocalTraining).recipe
+    layer = last_layer(view, recipe)
+    strength = calibrated(layer, draws, rng) if draws else 0.0
+    means = layer.solve(layer.matrix[None], layer.total[None], np.array([strength]))[0, 0]
+    groups = recipe.target.decode_values(layer.prediction - means)
+    details = {"strength": strength, "counts": "known" if layer.known.known else "estimated"}
+    return GroupMeans(layer.known.values, groups, np.full(len(groups), np.nan), details)
+
+
+@dataclass(frozen=True)
+class SingleRecord:
+    """Reads a lone record's label off the last layer: the gradients of its weights and bias give
+    the layer's input, hence the prediction, and the bias's gradient is twice the residual."""
+
+    name: ClassVar[str] = "single_record"
+    paper: ClassVar[str] = "leprovost2023"
+    question: ClassVar[str] = "label"
+    needs: ClassVar[frozenset[type[Any]]] = frozenset({Link, LocalTraining})
+
+    def __call__(self, view: View, rng: np.random.Generator) -> LabelValues:
+        recipe, link = view.know(LocalTraining).recipe, view.know(Link)
+        heard = gradients(link, recipe)
+        shape = output_rows(recipe, heard.models[0], np.zeros((1, recipe.model.inputs)))[1]
+        last = shape.output_layer
+        if not last.bias:
+            raise ChooseAnotherAttack("the formula needs the last layer's bias; there is none")
+        sizes = link.weights[np.isfinite(link.weights)]
+        if (sizes != 1).any():
+            raise ChooseAnotherAttack(
+                f"the formula is for one record; the client has {sizes.max():g}"
+            )
+        slopes = heard.means[:, -1]
+        best = int(np.argmax(np.abs(slopes) / heard.noise[:, -1]))
+        slope, noise = float(slopes[best]), float(heard.noise[best, -1])
+        if abs(slope) <= noise:
+            raise ChooseAnotherAttack(
+                "the gradient of the last bias is zero: the model already predicts this record's "
+                "label, and nothing shows which it is"
+            )
+        block = last.block(heard.models[best, -last.width :])
+        weight, bias = block[:, :-1], block[:, -1]
+        features = last.block(heard.means[best, -last.width :])[0, :-1] / slope
+        label = float(weight[0] @ features + bias[0] - slope / 2)
+        # rounding of either gradient moves the features, and with them the prediction
+        width = len(features)
+        unsure = heard.noise[best, -1 - width : -1] ** 2 + (features * noise) ** 2
+        sd = float(np.sqrt(weight[0] ** 2 @ unsure) / abs(slope) + noise / 2)
+        target = recipe.target
+        return LabelValues(
+            target.decode_values(np.array([label])),
+            np.array([sd * abs(target.scale)]),
+            {"round": int(link.rounds[best])},
+        )

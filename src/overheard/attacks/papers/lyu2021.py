@@ -1,29 +1,45 @@
-"""Search for the attribute whose gradient looks like the one heard: the papers' baselines.
+"""lyu2021's attacks, and the searches that it is compared with.
+
+Search for the attribute whose gradient looks like the one heard: the papers' baselines.
 
 `l2_lbfgs` follows Zhu et al. 2019 as lyu2021 and driouich2022 use it, `cos_matching` is lyu2021's
 Algorithm 1, `gumbel` is the same as driouich2022 runs it: with a grid over which rounds to match,
 the configuration of least objective being kept. Fewer rounds are matched more easily, so that all
 configurations are compared on the same rounds, those of the whole grid, each counting alike. No
 truth is involved in that choice.
+
+Which value does the client's own model like best? (lyu2021 section 4.3, "stats")
+
+For every record and candidate value the adversary asks the models that the client returned: one
+statistic per value and epoch, a K x E matrix a record. Six heuristics choose a row each, the
+seventh is their majority. They read the models only, never the updates' sums.
+
+Membership from how well the model already fits each candidate (lyu2021 section 3.3).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from overheard.errors import ChooseAnotherAttack, FixConfig, FixData
+from overheard.attacks.membership import candidates_of
+from overheard.attacks.stranger import prior_shares
+from overheard.attacks.wire import spread
+from overheard.errors import ChooseAnotherAttack, FixConfig
+from overheard.programs.losses import loss_named
 from overheard.programs.networks import Network, network
-from overheard.programs.records import Value, encode_each
-from overheard.transcript.guess import AttributeValues, certain
+from overheard.programs.recipe import Recipe
+from overheard.programs.records import Value, encode, encode_each
+from overheard.transcript.guess import AttributeValues, Membership, certain
 from overheard.transcript.knowledge import (
     AttributeDomain,
     AttributePrior,
     AuxiliaryData,
+    CandidatePool,
     Labels,
     Link,
     LocalTraining,
@@ -42,6 +58,17 @@ Start: TypeAlias = "tuple[Tensor, ...]"
 """Logits, a row per record: of the attribute's values and, if labels are searched, the classes."""
 Mixtures: TypeAlias = "tuple[Tensor, ...]"
 """Shares, a row per record, of the same."""
+Array = NDArray[np.float64]
+Rule = Literal[
+    "majority",
+    "label_status",
+    "probability",
+    "loss_norm",
+    "final_loss",
+    "gradient_norm",
+    "true_label_gradient",
+]
+FLOOR = 1e-9  # least variance of a component, relative to that of all candidates
 
 
 @dataclass(frozen=True)
@@ -357,10 +384,7 @@ def _start(
 
     values, people, _ = problem.candidates.shape
     if prior_known and AttributePrior in view.kinds:
-        shares = np.asarray(view.know(AttributePrior).shares, dtype=np.float64)
-        if len(shares) != values:
-            raise FixData(f"the attribute prior has {len(shares)} shares for {values} values")
-        attribute = torch.from_numpy(np.tile(np.log(np.maximum(shares, 1e-6)), (people, 1)))
+        attribute = torch.from_numpy(np.tile(np.log(prior_shares(view)), (people, 1)))
     else:
         attribute = torch.from_numpy(rng.normal(size=(people, values)))
     if problem.labels is not None:
@@ -377,3 +401,193 @@ def _start(
         logits = np.tile(np.log(np.maximum(shares, 1e-6)), (people, 1))
         return attribute, torch.from_numpy(logits)
     return attribute, torch.from_numpy(rng.normal(size=(people, len(target.classes))))
+
+
+def statistic_matrices(recipe: Recipe, models: Array, candidates: Array, labels: Array) -> Array:
+    """Statistics (5, K, m, E) under each of the E models: was the label predicted (1 or 0), its
+    probability, the loss, the norm of the last layer's gradient, and the sum of that gradient over
+    the weights that lead to the true label (which is negative).
+    """
+    made = [_statistics(recipe, theta, candidates, labels) for theta in models]
+    return np.stack(made, axis=-1)
+
+
+def _statistics(recipe: Recipe, theta: Array, candidates: Array, labels: Array) -> Array:
+    net, loss = network(recipe), loss_named(recipe.loss)
+    outputs = np.asarray(net.predict(theta, candidates), dtype=np.float64)
+    chances = loss.chances(outputs)
+    true = labels.astype(np.int64)
+    people = np.arange(len(true))
+    chance = chances[:, people, true]
+    found = [
+        chances.argmax(axis=-1) == true,
+        chance,
+        np.stack([loss.values(out, labels) for out in outputs]),
+    ]
+    norms, leading = [], []
+    for inputs in candidates:
+        last = net.rows(theta, inputs, labels).output_layer
+        a, delta, bias = last.inputs, last.errors, float(last.bias)
+        norms.append(np.sqrt(last.lengths()))
+        # one output stands for two classes: towards the true one its error is |p - y|
+        error = delta[people, true] if delta.shape[1] > 1 else -np.abs(delta[:, 0])
+        leading.append(error * (a.sum(axis=1) + bias))
+    return np.stack([*found, np.stack(norms), np.stack(leading)]).astype(np.float64)
+
+
+def votes(matrices: Array) -> dict[str, NDArray[np.int64]]:
+    """The row (m,) that each of the seven heuristics chooses; the first among equals."""
+    right, chance, loss, norm, leading = matrices
+    chosen = {
+        "label_status": right.sum(axis=-1).argmax(axis=0),
+        "probability": chance.sum(axis=-1).argmax(axis=0),
+        "loss_norm": np.abs(loss).sum(axis=-1).argmin(axis=0),
+        "final_loss": loss[..., -1].argmin(axis=0),
+        "gradient_norm": norm.sum(axis=-1).argmax(axis=0),
+        "true_label_gradient": leading.sum(axis=-1).argmax(axis=0),
+    }
+    rows = np.stack(list(chosen.values()))
+    counts = (rows[:, None, :] == np.arange(len(right))[None, :, None]).sum(axis=0)
+    return {"majority": counts.argmax(axis=0), **chosen}
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """Asks the client's returned models, epoch by epoch, about every candidate value of every
+    record and follows simple heuristics: the value with which the label is predicted more often or
+    more surely, the loss is less, the last layer's gradient larger; by default the majority of six.
+
+    Settings: ``rule``, the heuristic to follow; ``epochs``, how many of the returned models are
+    asked (spread evenly).
+    """
+
+    name: ClassVar[str] = "statistics"
+    paper: ClassVar[str] = "lyu2021"
+    question: ClassVar[str] = "attribute"
+    needs: ClassVar[frozenset[type[Any]]] = frozenset(
+        {Link, LocalTraining, PublicRecords, Labels, AttributeDomain}
+    )
+
+    rule: Rule = "majority"
+    epochs: int = 20
+
+    def __call__(self, view: View, rng: np.random.Generator) -> AttributeValues:
+        values = view.know(AttributeDomain).values
+        choice = votes(matrices_of(view, self.epochs))[self.rule]
+        return AttributeValues(certain(choice, values), values, claims=False)
+
+
+def matrices_of(view: View, epochs: int) -> Array:
+    """The statistics of the client's records under the models that it returned."""
+    recipe, link, domain = (
+        view.know(LocalTraining).recipe,
+        view.know(Link),
+        view.know(AttributeDomain),
+    )
+    if not recipe.target.classes:
+        raise ChooseAnotherAttack(
+            "counts predicted classes and their probabilities; here the label is a number"
+        )
+    records = view.know(PublicRecords).records
+    candidates = np.stack([encode(recipe.encoding, records, s) for s in domain.settings])
+    used = spread(len(link), epochs)
+    models = link.returned[used].astype(np.float64)
+    if link.gradients:
+        models = link.sent[used].astype(np.float64) - recipe.learning_rate * models
+    labels = recipe.target.encode_values(view.know(Labels).values)
+    return statistic_matrices(recipe, models, candidates, labels)
+
+
+@dataclass(frozen=True)
+class GradientVarianceGmm:
+    """Fits a mixture of two Gaussians to the variance of the last layer's gradient, one per
+    candidate record and value of the attribute, at the last model the client returned; members are
+    the component whose variances are nearer to zero (lyu2021 section 3.3). A record's probability
+    is the mean over its values.
+
+    Settings: ``start``, the share of the candidates with which the members' component starts;
+    ``then``, the search for the attribute of those who are found, as if their membership were
+    known (section 5.2), where the attribute is asked too.
+    """
+
+    name: ClassVar[str] = "gradient_variance_gmm"
+    paper: ClassVar[str] = "lyu2021"
+    question: ClassVar[str] = "membership"
+    needs: ClassVar[frozenset[type[Any]]] = frozenset({Link, LocalTraining, CandidatePool})
+    uses: ClassVar[frozenset[type[Any]]] = frozenset({AttributeDomain, AttributePrior})
+
+    start: float = 0.5
+    then: CosMatching | None = None
+
+    def __call__(self, view: View, rng: np.random.Generator) -> Membership:
+        from sklearn.mixture import GaussianMixture
+
+        recipe, link = view.know(LocalTraining).recipe, view.know(Link)
+        pool = candidates_of(view)
+        model = _last_model(link, recipe)
+        variances = np.stack(
+            [last_layer_variances(recipe, model, x, pool.labels) for x in pool.inputs]
+        )
+        values = variances.reshape(-1, 1)
+        scale = float(values.std())
+        if len(np.unique(values)) < 2 or scale == 0:
+            raise ChooseAnotherAttack("all candidates have the same gradient variance here")
+        # one component starts where the paper expects members: the variances nearest to zero
+        ordered = np.sort(values[:, 0] / scale)
+        cut = min(max(1, round(self.start * len(ordered))), len(ordered) - 1)
+        halves = (ordered[:cut], ordered[cut:])
+        mixture = GaussianMixture(
+            2,
+            weights_init=[cut / len(ordered), 1 - cut / len(ordered)],
+            means_init=[[half.mean()] for half in halves],
+            precisions_init=[[[1 / (half.var() + FLOOR)]] for half in halves],
+            reg_covar=FLOOR,
+            max_iter=500,
+            random_state=int(rng.integers(2**31)),
+        ).fit(values / scale)
+        member = int(np.argmin(mixture.means_[:, 0]))
+        p = mixture.predict_proba(values / scale)[:, member].reshape(variances.shape).mean(axis=0)
+        members = np.clip(np.asarray(p, dtype=np.float64), 0.0, 1.0)
+        search = self.then if pool.domain is not None else None
+        return Membership(
+            members,
+            None if search is None else _attribute(search, view, members > 0.5, rng),
+            diagnostics={
+                "member_variance": float(mixture.means_[member, 0]) * scale,
+                "stranger_variance": float(mixture.means_[1 - member, 0]) * scale,
+            },
+        )
+
+
+def _attribute(
+    search: CosMatching, view: View, chosen: NDArray[np.bool_], rng: np.random.Generator
+) -> AttributeValues:
+    """Values of the pool's records: searched for those chosen, of the others the prior."""
+    pool, values = view.know(CandidatePool), view.know(AttributeDomain).values
+    shares = np.full(len(values), 1 / len(values))
+    if AttributePrior in view.kinds:
+        shares = np.asarray(view.know(AttributePrior).shares, dtype=np.float64)
+    probabilities = np.tile(shares, (len(chosen), 1))
+    if chosen.any():
+        rows = np.flatnonzero(chosen)
+        theirs = PublicRecords(pool.records.take(rows)), Labels(pool.labels[rows])
+        probabilities[chosen] = search(view.knowing(*theirs), rng).probabilities
+    return AttributeValues(probabilities, values, claims=False)
+
+
+def _last_model(link: Link, recipe: Recipe) -> Array:
+    """The model after the client's last step: what it returned, or one step along its gradient."""
+    returned = link.returned[-1].astype(np.float64)
+    if link.gradients:
+        return np.asarray(link.sent[-1].astype(np.float64) - recipe.learning_rate * returned)
+    return np.asarray(returned)
+
+
+def last_layer_variances(recipe: Recipe, theta: Array, inputs: Array, labels: Array) -> Array:
+    """Variance (n,) over the entries of each record's gradient by the last layer's weights."""
+    last = network(recipe).rows(theta, inputs, labels).output_layer
+    a, delta = last.inputs, last.errors
+    entries = a.shape[1] * delta.shape[1]
+    square = (a**2).sum(axis=1) * (delta**2).sum(axis=1) / entries
+    mean = a.sum(axis=1) * delta.sum(axis=1) / entries
+    return np.asarray(np.maximum(square - mean**2, 0.0), dtype=np.float64)

@@ -1,1 +1,0 @@
-"""Which model would the client have trained alone?"""

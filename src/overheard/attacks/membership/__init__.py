@@ -1,1 +1,0 @@
-"""Which records of a pool of candidates are the client's?"""

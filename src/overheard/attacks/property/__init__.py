@@ -1,1 +1,0 @@
-"""Which clients have a property, when only the sums of the updates are heard (kerkouche2023)."""
