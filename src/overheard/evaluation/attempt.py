@@ -57,7 +57,7 @@ def attempt(
     except OverBudget:
         reason = f"{doing}: {OVER}" if doing else OVER
         return Skipped.model_validate({**about, "reason": reason.format(budget)})
-    except Exception as error:  # a MemoryError too: the next attack may need less
+    except Exception as error:  # noqa: BLE001  (a MemoryError too: the next attack may need less)
         lines = str(error).strip().splitlines()
         return Failed.model_validate(
             {
