@@ -115,9 +115,9 @@ def drawn(world: World, rng: Rng) -> tuple[tuple[Audit, Hits], tuple[Audit, Hits
                     sides[side].append(found)
                     units[side][about(found)] = hits
     made = []
-    for found, hits in zip(sides, units, strict=True):
-        kept = {key: Guessed("the same", right) for key, right in hits.items()}
-        made.append((_audit(world, found, hits), kept if world.kept else {}))
+    for findings, right in zip(sides, units, strict=True):
+        kept = {key: Guessed("the same", hit) for key, hit in right.items()}
+        made.append((_audit(world, findings, right), kept if world.kept else {}))
     return made[0], made[1]
 
 

@@ -27,7 +27,8 @@ from scipy.stats import binomtest
 
 from benchmarks.frame import Row, counted, federation, finish, options, people
 from overheard.attacks import all_attacks, attack_named, is_slow, listens
-from overheard.evaluation.audit import NOT_RUN, together
+from overheard.evaluation.attempt import NOT_RUN
+from overheard.evaluation.audit import together
 from overheard.evaluation.baselines import Imputed
 from overheard.evaluation.record import AttackInfo, Audit, Run
 from overheard.evaluation.scoring import scorer_of
@@ -45,7 +46,7 @@ ALLOWED = 0.05
 HEARD = 6
 """Clients of a federation that are listened to."""
 ROUNDS = 4
-WORLDS = tuple(
+WORLDS: tuple[dict[str, Any], ...] = tuple(
     {"model": model, "noise": noise} for model in ("linear", "logistic") for noise in (0.0, 1000.0)
 )
 

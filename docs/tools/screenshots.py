@@ -1,4 +1,4 @@
-"""Make the pictures of the demo report that README and docs show: ``make screenshots``.
+"""Make the pictures of the demo report that README and docs show: ``make tables``.
 
 ``docs/assets/demo/*.json`` are the audits that `overheard demo` writes; the page is rendered from
 them, photographed in headless Chromium, and its hash kept beside the pictures. A test compares

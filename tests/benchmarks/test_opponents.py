@@ -20,7 +20,7 @@ from overheard.programs.dense import initial
 from overheard.programs.training import local_training, shards
 from overheard.randomness import stream
 
-# ratios of processor time, for `make bench-check`: whatever else a machine does can tip them
+# ratios of processor time, run by `pytest -m timing`: whatever else a machine does can tip them
 pytestmark = pytest.mark.timing
 SIZES = {"clients": 3, "records": 20, "inputs": 30, "hidden": 8, "outputs": 3, "rounds": 1}
 

@@ -9,7 +9,7 @@ from typing import Any
 def test_the_pictures_are_of_this_page(screenshots: Any) -> None:
     kept = (screenshots.HERE / "page.sha256").read_text(encoding="utf-8").strip()
     assert kept == screenshots.page_hash(screenshots.demo_page()), (
-        "the demo's report has changed since it was photographed; run `make screenshots` and "
+        "the demo's report has changed since it was photographed; run `make tables` and "
         "commit docs/assets/demo"
     )
 

@@ -63,7 +63,7 @@ def test_the_committed_audits_say_all_that_an_audit_says_today(audits: list[Audi
     for kept, new in zip(demo_audits(), audits, strict=True):
         assert kept.version == new.version
         filled = [{name for name, part in record if part} for record in (kept, new)]
-        assert filled[0] == filled[1], "run `make tables`, then `make screenshots`"
+        assert filled[0] == filled[1], "run `make tables`"
         assert [r.outcome for r in kept.replays] == [r.outcome for r in new.replays]
 
 

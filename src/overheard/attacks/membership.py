@@ -231,7 +231,8 @@ class CandidateDecode:
         if posterior.method not in PROVEN and min(self.rounds, len(link)) > 1:
             chosen = spread(len(link), min(self.rounds, len(link)))
             posterior, left = _one_step(link, recipe, pool, chosen, count, prior, groups)
-        flag, fits, notes = "", left <= MOST_LEFT, {}
+        flag, fits = "", left <= MOST_LEFT
+        notes: dict[str, float | int | str] = {}
         if posterior.method not in PROVEN or not fits:
             scene = only(link, chosen)
             every = np.arange(len(scene))
@@ -251,7 +252,7 @@ class CandidateDecode:
                 "rehearsed_sureness": tried.confidence,
                 "rehearsed_misfit": tried.misfit,
             }
-        told = {
+        diagnosis: dict[str, float | int | str] = {
             "method": posterior.method,
             "fit": "good" if fits else "poor",
             "misfit": left,
@@ -264,7 +265,8 @@ class CandidateDecode:
         }
         p = posterior.probabilities
         member = np.clip(1 - p[:, 0], 0.0, 1.0)
-        return membership(p, member, pool.domain, told, flag if fits else UNEXPLAINED, groups)
+        flag = flag if fits else UNEXPLAINED
+        return membership(p, member, pool.domain, diagnosis, flag, groups)
 
 
 @dataclass(frozen=True)

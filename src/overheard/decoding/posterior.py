@@ -113,7 +113,7 @@ class Sweeps(NamedTuple):
     probabilities: Array
     residual: float
     absorbed: float
-    count: int
+    sweeps: int
     settled: bool
 
 
@@ -228,8 +228,8 @@ def _conditioned(
                 equations, flag = left.rank, ""
                 break
         found = sweeps_of(left, prior[free], points, options)
-        sweeps += found.count
-        budget -= found.count * _operations(left)
+        sweeps += found.sweeps
+        budget -= found.sweeps * _operations(left)
         if not found.settled or not fits(found.residual, left.rank):
             if not settled:
                 shown = (found.residual + found.absorbed) / left.rank
@@ -312,7 +312,7 @@ def sweeps_of(
         clip = min(clip * options.growth ** (4 if change < options.tolerance else 1), top)
     if kept is None:
         return Sweeps(p, residual, absorbed, count, False)
-    return kept._replace(count=count)
+    return kept._replace(sweeps=count)
 
 
 def confirmed(measurement: Measurement, decided: Mask, answer: NDArray[np.intp]) -> Mask:

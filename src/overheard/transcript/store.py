@@ -259,7 +259,7 @@ class Recording:
         heard = list(self.releases(client))
         weights = [entry.weights.get(client, np.nan) for entry, _, _ in heard]
         numbers = np.array([entry.number for entry, _, _ in heard], dtype=np.int64)
-        sent, returned = ([message[way] for message in heard] for way in (1, 2))
+        sent, returned = [one for _, one, _ in heard], [one for _, _, one in heard]
         return numbers, _stack(sent), _stack(returned), weights
 
     def releases(self, client: str) -> Iterator[tuple[Round, Arrays, Arrays]]:

@@ -183,7 +183,8 @@ class Sums(Knowledge):
         if not 0 <= row < len(self):
             raise IndexError(f"round {row} of {len(self)}")
         who = np.flatnonzero(self.participation[row])
-        return RoundSum(int(self.rounds[row]), *self._rows[row], who)
+        sent, total = self._rows[row]
+        return RoundSum(int(self.rounds[row]), sent, total, who)
 
     def __iter__(self) -> Iterator[RoundSum]:
         return (self[row] for row in range(len(self)))

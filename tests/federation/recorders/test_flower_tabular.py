@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from scripts import load
 
 from benchmarks import flower_tabular as tabular
@@ -50,7 +51,7 @@ def test_one_line_and_two_commands_end_in_a_report(
     monkeypatch.setattr(search, "EPOCHS", (1,))
     monkeypatch.setattr(search, "MANY", 64)
     random.seed(0)
-    tabular.torch.manual_seed(0)
+    torch.manual_seed(0)
     server, client = tabular.apps({"inputs": 4, "wide": 8}, CLIENTS, rounds=8)
     server(here.in_process_grid(client, here.NODES[:CLIENTS]), here.context())
 
