@@ -1,8 +1,8 @@
-"""What was found of every recipe: ``python docs/tools/recipes.py`` writes docs/recipes.md.
+"""What was found of every recipe: the table of docs/recipes.md.
 
-``python docs/tools/recipes.py take RECIPE OUT`` first writes down what `run.sh OUT` found, as
-examples/recipes/RECIPE/expected.json. Tests hold new runs against it, and the page against the
-files.
+``python docs/tools/recipes.py RECIPE OUT`` writes down what `run.sh OUT` found, as
+examples/recipes/RECIPE/expected.json, from which ``make tables`` makes the table. Tests hold new
+runs against it.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 ROOT = Path(__file__).parents[2]
-RECIPES, PAGE = ROOT / "examples" / "recipes", ROOT / "docs" / "recipes.md"
-BEGIN, END = "<!-- table: recipes -->", "<!-- end -->"
+RECIPES = ROOT / "examples" / "recipes"
 
 
 class Row(NamedTuple):
@@ -75,11 +74,8 @@ def figures(out: Path) -> dict[str, Any]:
     return found
 
 
-def written() -> str:
-    """The page, with its table as the files have it."""
-    page = PAGE.read_text("utf-8")
-    before, _, rest = page.partition(BEGIN)
-    _, _, after = rest.partition(END)
+def recipe_table() -> str:
+    """Every recipe, and what its runs found."""
     head = ["", "recipe", "run", "ask", "right", "commonest value", "remarks"]
     lines = [f"| {' | '.join(head)} |", f"|{' --- |' * len(head)}"]
     for number, row in enumerate(ROWS, 1):
@@ -96,12 +92,10 @@ def written() -> str:
                 cells[4] = f"{100 * one['value']:.0f}% ({low}–{high}) of {one['n']}"
                 cells[5] = f"{100 * one['majority']:.0f}%"
                 lines.append(f"| {' | '.join(map(str, cells))} |")
-    return "\n".join([before + BEGIN, *lines, END + after])
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["take"]:
-        _, _, recipe, out = sys.argv
-        found = json.dumps(figures(Path(out)), indent=1)
-        (RECIPES / recipe / "expected.json").write_text(found + "\n", "utf-8")
-    PAGE.write_text(written(), "utf-8")
+    _, recipe, out = sys.argv
+    found = json.dumps(figures(Path(out)), indent=1)
+    (RECIPES / recipe / "expected.json").write_text(found + "\n", "utf-8")

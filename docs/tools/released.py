@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[2]
+from pages import ROOT, table
+
 ATTRIBUTES = ("female", "black", "physlm")
 
 
@@ -99,9 +99,3 @@ def defended_table(program: str) -> str:
         heads.remove("epsilon")
         lines = [(*line[:4], line[5]) for line in lines]
     return table(heads, lines)
-
-
-def table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    heads = list(heads)
-    lines = [heads, ["---"] * len(heads), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)

@@ -21,7 +21,8 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # papers/ is not in the package
 
 from comparisons import COMPARISONS, MEAN, Shown, interval, shown
-from pages import ROOT, table
+from pages import PAGES, ROOT, table
+from recipes import recipe_table
 from released import defended_table, newton_table, released_table
 from screenshots import demo_audits, take_audits
 from speeds import growth_table, speed_table
@@ -223,6 +224,7 @@ MARKED = {
     "demo": demo_table,
     "speeds": speed_table,
     "growth": growth_table,
+    "recipes": recipe_table,
     "released": released_table,
     "newton": newton_table,
     "trees": curve_table,
@@ -230,7 +232,7 @@ MARKED = {
     "trees defences": defence_table,
     **{f"defended {p}": partial(defended_table, p) for p in ("trees", "newton", "statistics")},
 }
-FILLED = ("README.md", "docs/benchmarks.md", "docs/statistics.md", "docs/trees.md")
+FILLED = [page for page in PAGES if "<!-- table: " in (ROOT / page).read_text(encoding="utf-8")]
 
 
 def filled(text: str) -> str:

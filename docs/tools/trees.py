@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from statistics import fmean
 from typing import Any
 
-from released import results, table
+from pages import table
+from released import results
 
 Rows = dict[int, list[dict[str, Any]]]
 DEFENDED = "Adult, sex, 1000 records, "
