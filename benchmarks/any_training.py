@@ -202,7 +202,7 @@ def main() -> None:
         for name in given.only:
             key = f"{name}; {records} records; {given.seeds} seeds"
             runs = kept.runs(key, given.seeds, partial(tried, RECIPES[name], records))
-            show(key, runs, "accuracy", "stranger", "confidence", "proven", "seconds")
+            show(key, runs, "accuracy", "stranger", "proven", "seconds")
 
 
 if __name__ == "__main__":

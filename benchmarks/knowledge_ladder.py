@@ -1,6 +1,6 @@
 """How much must one know? What is learned on every rung of the ladder of knowledge.
 
-    python benchmarks/knowledge_ladder.py [--seeds 3] [--only NAME ...]
+    python -m benchmarks.knowledge_ladder [--seeds 3] [--only NAME ...]
 
 Clients of 300 people, 2,000 others as auxiliary records, one attribute, full batches; Adult (needs
 the data) by logistic regression and by a network of 64 units, RAND by the network, and by the same
@@ -15,27 +15,23 @@ many are right. Settings were fixed before these seeds were looked at; what is t
 
 from __future__ import annotations
 
-import argparse
 import csv
 import gzip
-import json
 import os
 import tempfile
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 import numpy as np
 
-from overheard import Recording, parse_config, plan, simulate
+from benchmarks.frame import Results, Row, federation, options, show
 from overheard.attacks.attribute.max_entropy import MaxEntropy
 from overheard.attacks.attribute.partial_decode import PartialDecode
 from overheard.data import adult, randhie
 from overheard.data.dataset import Dataset
 from overheard.evaluation.rungs import RUNGS, Rung, learned, lowered
-from overheard.origin import origin
 from overheard.programs.records import Records
 from overheard.transcript.knowledge import AttributeDomain, AuxiliaryData
 from overheard.transcript.observe import observe
@@ -43,8 +39,6 @@ from overheard.transcript.target import attribute
 from overheard.transcript.threat import EAVESDROPPER
 from overheard.transcript.view import Attack, View
 
-OUT = Path(__file__).with_suffix(".json")
-COMMAND = "python benchmarks/knowledge_ladder.py"
 PEOPLE, OTHERS, FIRST_SEED = 300, 2000, 700
 NETWORK: dict[str, Any] = {"name": "mlp", "hidden": [64]}
 COLLEAGUE = RUNGS[0]
@@ -121,7 +115,7 @@ def people(case: Case, seed: int) -> Dataset:
     return replace(whole, records=records, outside=outside)
 
 
-def rung_of(view: View, case: Case, rung: Rung, seed: int, truth: np.ndarray) -> dict[str, Any]:
+def rung_of(view: View, case: Case, rung: Rung, seed: int, truth: np.ndarray) -> Row:
     """What is learned on one rung, and how many are right by how sure the attack is of them."""
     there = view.know(AuxiliaryData).records.columns
     demographics = tuple(name for name in case.demographics if name in there)
@@ -136,9 +130,8 @@ def rung_of(view: View, case: Case, rung: Rung, seed: int, truth: np.ndarray) ->
     return found.model_dump(mode="json", exclude={"rung", "words", "client"}) | {"bins": bins}
 
 
-def measured(name: str, seed: int, there: Collection[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+def measured(case: Case, seed: int, there: Collection[str]) -> Iterator[tuple[str, Row]]:
     """The rungs of a case that are not there yet, each with its name."""
-    case = CASES[name]
     content = {
         "seed": seed,
         "data": {"source": "randhie" if case.data in WAGES else case.data},
@@ -147,8 +140,7 @@ def measured(name: str, seed: int, there: Collection[str]) -> Iterator[tuple[str
         "audit": {"attributes": [case.column]},
     }
     with tempfile.TemporaryDirectory() as folder:
-        run = simulate(plan(parse_config(content), people(case, seed)), Path(folder) / "run")
-        recording = Recording.open(run)
+        recording = federation(content, people(case, seed), Path(folder) / "run")
         view = observe(recording, EAVESDROPPER, attribute(case.column), "client")
         truth = view.know(AttributeDomain).positions(recording.truth()["client"])
         for rung in LADDER:
@@ -156,7 +148,7 @@ def measured(name: str, seed: int, there: Collection[str]) -> Iterator[tuple[str
                 yield rung.name, rung_of(view, case, rung, seed, truth)
 
 
-def calibration(rows: list[dict[str, Any]]) -> tuple[float, float]:
+def calibration(rows: list[Row]) -> tuple[float, float]:
     """Expected calibration error over several clients, ten bins; and that of an answer that is as
     sure of as many records and perfectly calibrated, in the mean over draws."""
     width: dict[int, np.ndarray] = {}
@@ -171,36 +163,25 @@ def calibration(rows: list[dict[str, Any]]) -> tuple[float, float]:
 
 def main() -> None:
     """Run what is missing, and print the table."""
-    parser = argparse.ArgumentParser(description=main.__doc__)
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--only", nargs="+", default=list(CASES), choices=list(CASES))
-    options = parser.parse_args()
-    rows = json.loads(OUT.read_text()) if OUT.exists() else {}
-    for name in options.only:
-        keys = [f"{name}; seed {FIRST_SEED + number}" for number in range(options.seeds)]
-        for key in keys:
-            rungs = rows.setdefault(key, {**origin(COMMAND), "rungs": {}})["rungs"]
-            if len(rungs) == len(LADDER):
-                continue
-            for rung_name, row in measured(name, int(key.split()[-1]), tuple(rungs)):
-                rungs[rung_name] = row
-                OUT.write_text(json.dumps(rows, indent=1) + "\n")
-        print(name)
-        for rung in LADDER:
-            found = [rows[key]["rungs"][rung.name] for key in keys]
-            kept = [row for row in found if not row["flag"]] or found
-            error, chance = calibration(kept)
-            figures = {k: fmean(r[k] for r in kept) for k in ("value", "confidence", "stranger")}
-            print(
-                f"  {rung.name:14s} {figures['value']:.3f} (expects {figures['confidence']:.3f},"
-                f" calibration error {error:.3f}, by chance {chance:.3f}),"
-                f" stranger {figures['stranger']:.3f},"
-                f" certain {sum(r['certain'] for r in kept)}"
-                f" ({sum(r['certain_right'] for r in kept)} right),"
-                f" flagged {sum(bool(r['flag']) for r in found)} of {len(found)},"
-                f" {fmean(r['seconds'] for r in found):.1f} s",
-                flush=True,
-            )
+    given = options(__doc__, __file__, seeds=3, only=list(CASES))
+    kept = Results(given.out, given.command)
+    for name in given.only:
+        found = []
+        for seed in range(FIRST_SEED, FIRST_SEED + given.seeds):
+            rungs = kept.row(f"{name}; seed {seed}", lambda: {"rungs": {}})["rungs"]
+            there = [rung for rung, row in rungs.items() if "value" in row]  # the form of today
+            if len(there) < len(LADDER):
+                for rung, row in measured(CASES[name], seed, there):
+                    rungs[rung] = row
+                    kept.write()
+            found.append(rungs)
+        for rung in (rung.name for rung in LADDER):
+            here = [row[rung] for row in found]
+            sound = [row for row in here if not row["flag"]] or here
+            error, chance = calibration(sound)
+            figures = ("value", "confidence", "stranger", "certain", "certain_right", "seconds")
+            show(f"{name}, {rung}", here, *figures)
+            print(f"    without a flag: calibration error {error:.3f}, by chance {chance:.3f}")
 
 
 if __name__ == "__main__":

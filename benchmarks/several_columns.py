@@ -1,6 +1,6 @@
 """Several columns unknown at once: do messages still tell them, person by person?
 
-    python benchmarks/several_columns.py [--sites "site 1" ...] [--seeds 100 ...]
+    python -m benchmarks.several_columns [--sites "site 1" ...] [--seeds 100 ...]
 
 RAND, a network of 64 units, one message of one full-batch step: ``female``, ``black`` and
 ``physlm`` (8 combinations a person). Writes
@@ -12,31 +12,28 @@ of each column, and processor seconds. What is there already is kept.
 
 from __future__ import annotations
 
-import argparse
-import json
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from overheard import Recording, launch, parse_config, plan, simulate, threat_named
+from benchmarks.frame import Results, Row, federation, options, show
+from overheard import Recording, launch, threat_named
 from overheard.attacks.attribute.max_entropy import MaxEntropy
 from overheard.evaluation.baselines import imputation, majority_share
-from overheard.origin import origin
 from overheard.transcript.knowledge import AttributeDomain
 from overheard.transcript.observe import observe, told_of
 from overheard.transcript.target import attribute
 
-OUT = Path(__file__).with_suffix(".json")
-COMMAND = "python benchmarks/several_columns.py"
 COLUMNS = ("female", "black", "physlm")
 SITES = [f"site {k}" for k in range(1, 7)]
-SEEDS = (100, 101, 102)
+SEEDS = [100, 101, 102]
 
 
-def config(seed: int) -> dict[str, Any]:
+def config(seed: int) -> Row:
     return {
         "data": {"source": "randhie"},
         "model": {"name": "mlp", "hidden": [64]},
@@ -46,7 +43,7 @@ def config(seed: int) -> dict[str, Any]:
     }
 
 
-def decoded(recording: Recording, site: str, seed: int) -> dict[str, Any]:
+def decoded(recording: Recording, site: str, seed: int) -> Row:
     """One site, from its messages."""
     view = observe(recording, threat_named("eavesdropper"), attribute(*COLUMNS), site)
     began = time.process_time()
@@ -92,37 +89,15 @@ def calibration_error(sure: np.ndarray, hits: np.ndarray) -> float:
 
 def main() -> None:
     """Run what is missing, and print the table."""
-    parser = argparse.ArgumentParser(description=main.__doc__)
-    parser.add_argument("--sites", nargs="+", default=SITES, choices=SITES)
-    parser.add_argument("--seeds", nargs="+", type=int, default=SEEDS)
-    asked = parser.parse_args()
-    for seed in asked.seeds:
+    given = options(__doc__, __file__, sites=SITES, seeds=SEEDS)
+    kept = Results(given.out, given.command)
+    for seed in given.seeds:
         with tempfile.TemporaryDirectory() as folder:
-            planned = plan(parse_config(config(seed)))
-            recording = Recording.open(simulate(planned, Path(folder) / "run"))
-            for site in asked.sites:
-                measured(recording, site, seed)
-
-
-def measured(recording: Recording, site: str, seed: int) -> None:
-    """One row, made if it is missing, and printed."""
-    key = f"{len(COLUMNS)} columns; {site}; seed {seed}"
-
-    def kept() -> dict[str, Any]:
-        return dict(json.loads(OUT.read_text())) if OUT.exists() else {}
-
-    if key not in kept():
-        row = decoded(recording, site, seed)
-        made = {**kept(), key: {**origin(COMMAND), **row}}
-        OUT.write_text(json.dumps(made, indent=1) + "\n")
-    row = kept()[key]
-    each = ", ".join(f"{c} {row[c]:.3f} (stranger {row['stranger'][c]:.3f})" for c in COLUMNS)
-    print(
-        f"{key}, {row['people']} people: {each}, all {row['all']:.3f} at {row['certainty']:.3f}, "
-        f"{row['rank']} equations for {row['unknowns']} unknowns, {row['seconds']:.0f} s, "
-        f"{row['flag'] or 'no flag'}",
-        flush=True,
-    )
+            recording = federation(config(seed), None, Path(folder) / "run")
+            for site in given.sites:
+                key = f"{len(COLUMNS)} columns; {site}; seed {seed}"
+                row = kept.row(key, partial(decoded, recording, site, seed))
+                show(key, [row], *COLUMNS, "all", "certainty", "rank", "unknowns", "seconds")
 
 
 if __name__ == "__main__":
