@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+from federations import simulated
 
 from overheard.errors import ChooseAnotherAttack, FixConfig, FixData, FixRecording, ListenLonger
 from overheard.evaluation import audit as audit_module
@@ -16,9 +17,6 @@ from overheard.evaluation import detection
 from overheard.evaluation.audit import audit
 from overheard.evaluation.detection import check_heard, f1, f1_interval, remarks
 from overheard.evaluation.scoring import ALL_CLIENTS, Scorer, scorer_of
-from overheard.federation.config import parse_config
-from overheard.federation.plan import plan
-from overheard.federation.simulate import simulate
 from overheard.programs.records import Records
 from overheard.report.suspects import draw, what_of
 from overheard.report.verdict import verdicts
@@ -99,7 +97,7 @@ def record(tmp_path: Path) -> Callable[..., Recording]:
         for section, values in changes.items():
             content[section] = {**content[section], **values}
         path = tmp_path / f"run-{len(list(tmp_path.iterdir()))}"
-        return Recording.open(simulate(plan(parse_config(content)), path))
+        return simulated(path, content)
 
     return make
 
@@ -342,8 +340,7 @@ def test_without_positives_nobody_is_accused(record: Callable[..., Recording], t
 
 def test_single_updates_are_summed_first(record: Callable[..., Recording], toy: None) -> None:
     content = record().about["config"]
-    plain = parse_config({**content, "defence": []})
-    recording = Recording.open(simulate(plan(plain), record().path.parent / "plain"))
+    recording = simulated(record().path.parent / "plain", {**content, "defence": []})
     assert detection.detect(recording, "poisoning", score=True).score["f1"] == 1.0  # type: ignore[index]
 
 
