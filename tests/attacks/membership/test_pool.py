@@ -10,7 +10,7 @@ import pytest
 from overheard.attacks.baselines import Coin
 from overheard.attacks.membership import CandidateDecode, Candidates, pool_products, pool_rows
 from overheard.attacks.papers.lyu2021 import CosMatching, GradientVarianceGmm, last_layer_variances
-from overheard.errors import ChooseAnotherAttack, FixConfig, FixData, FixRecording
+from overheard.errors import ChooseAnotherAttack, FixConfig, FixData
 from overheard.evaluation.audit import audit
 from overheard.federation.pool import pool_of
 from overheard.programs.dense import record_gradients
@@ -177,22 +177,6 @@ def test_pools_need_members_and_strangers_and_no_twins():
 def test_too_many_strangers(pooled):
     with pytest.raises(FixConfig, match="leaves nothing for the clients"):
         pooled(strangers=100)
-
-
-def test_truth_without_members_or_strangers_is_not_scored(pooled):
-    from overheard.evaluation.scoring import scorer_of
-    from overheard.transcript.observe import recipe_of
-
-    recording = pooled()
-    view, truth = look(recording)
-    whole = recording.truth()
-    recipe = recipe_of(recording)
-    for value in (0.0, 1.0):
-        wrong = Records({**truth.columns, MEMBER_COLUMN: np.full(len(truth), value)})
-        with pytest.raises(FixData, match="nothing to tell apart"):
-            scorer_of(recipe, whole, view.target, view, 0, {"0": wrong})
-    with pytest.raises(FixRecording, match="does not say who"):
-        scorer_of(recipe, whole, view.target, view, 0, None)
 
 
 def test_a_sound_pool_is_called_a_good_fit(pooled):
