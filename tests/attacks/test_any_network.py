@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from federations import GROUPS
+from federations import GROUPS, simulated
 from torch import nn
 
 from overheard.attacks.attribute.joint_decode import JointDecode
@@ -24,15 +24,11 @@ from overheard.attacks.membership import CandidateDecode
 from overheard.attacks.papers.driouich2022 import ModelBasedGlobal
 from overheard.attacks.papers.lyu2021 import CosMatching, Statistics
 from overheard.errors import ChooseAnotherAttack
-from overheard.federation.config import parse_config
-from overheard.federation.plan import plan
-from overheard.federation.simulate import simulate
 from overheard.programs import trusted
 from overheard.programs.recipe import Module
 from overheard.programs.records import Records
 from overheard.transcript.knowledge import EverybodysRecords, LocalTraining
 from overheard.transcript.observe import observe
-from overheard.transcript.store import Recording
 from overheard.transcript.target import LABEL, attribute, membership
 from overheard.transcript.threat import EAVESDROPPER, SECURE_SERVER, SERVER
 from overheard.transcript.view import View, launch
@@ -120,7 +116,7 @@ def test_sums(tmp_path: Path, as_module: Any) -> None:
         "defence": [{"name": "secure_sum"}],
         "audit": {"attributes": ["c043"]},
     }
-    recording = Recording.open(simulate(plan(parse_config(content)), tmp_path / "run"))
+    recording = simulated(tmp_path / "run", content)
     threat = SECURE_SERVER.granting(EverybodysRecords)
     view = observe(recording, threat, attribute("c043"), recording.clients[0])
     fast, slow = launch(SumDecode(), view, 0), launch(SumDecode(), as_module(view), 0)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 
 import numpy as np
+import pytest
 from federations import FAMILIES, heard, score
 
 from overheard.attacks.attribute.max_entropy import MaxEntropy
-from overheard.attacks.by_replay import _least_sure
+from overheard.attacks.by_replay import TRIED, _least_sure, best_pairs, likeliest, single_changes
 from overheard.transcript.store import Recording
 from overheard.transcript.view import launch
 
@@ -37,3 +39,32 @@ def test_those_least_sure_are_doubted_and_no_others() -> None:
     assert 2 < len(doubted) < 50
     assert (belief.argmax(axis=1) == found.argmax(axis=1)).all()
     assert 0.1 < belief[11, 1] < 0.5
+
+
+@pytest.mark.parametrize(("n", "values", "absent"), [(4, 3, 0), (5, 2, 0), (5, 3, 1)])
+def test_the_likeliest_of_all(n: int, values: int, absent: int) -> None:
+    """Of all answers with at most two records otherwise, and as many members."""
+    rng = np.random.default_rng(n)
+    found = rng.dirichlet(np.ones(values), size=n)
+    present = np.arange(values) >= absent
+    choice = found.argmax(axis=1)
+    made = likeliest(found, choice, present)
+    every = [
+        answer
+        for answer in map(np.array, product(range(values), repeat=n))
+        if 0 < (answer != choice).sum() <= 2 and present[answer].sum() == present[choice].sum()
+    ]
+    likely = [-np.log(found[np.arange(n), a]).sum() for a in every]
+    expected = [tuple(every[i]) for i in np.argsort(likely)[:TRIED]]
+    assert tuple(made[0]) == tuple(choice)
+    if len(single_changes(choice, values)[0]) <= 32:
+        assert [tuple(a) for a in made[1:]] == expected
+
+
+def test_pairs_that_are_ruled_out_are_not_tried() -> None:
+    choice = np.zeros(4, dtype=np.int64)
+    record, other = single_changes(choice, 2)
+    score = np.full((4, 4), -np.inf)
+    score[1, 3] = score[3, 1] = 1.0
+    made = best_pairs(choice, (record, other), score, np.ones(2, dtype=bool))
+    assert made.tolist() == [[0, 1, 0, 1]]

@@ -15,7 +15,6 @@ from overheard.attacks.rehearsal import (
     rehearse,
     retrained,
 )
-from overheard.decoding.tempering import tempered
 from overheard.programs.dense import initial
 from overheard.programs.recipe import Dense, Recipe, Target
 from overheard.programs.records import Encoding, Scaled
@@ -137,13 +136,3 @@ def test_places_are_even_within_a_candidate() -> None:
     _, place = placed(np.tile([0.2, 0.5, 0.3], (5000, 1)), rng.normal(size=(5000, 2)), rng)
     assert place.mean() == pytest.approx(0.5, abs=0.03)
     assert 0 < place.min() < 0.02 < 0.98 < place.max() < 1
-
-
-def test_tempering_leads_from_the_answer_to_the_prior() -> None:
-    answer = np.array([[0.99, 0.01], [0.3, 0.7]])
-    prior = np.array([[0.6, 0.4], [0.6, 0.4]])
-    assert np.allclose(tempered(answer, prior, 1.0), answer)
-    assert np.allclose(tempered(answer, prior, 0.0), prior)
-    between = tempered(answer, prior, 0.5)
-    assert (between.max(axis=1) < answer.max(axis=1) + 1e-12).all()
-    assert np.allclose(between.sum(axis=1), 1)

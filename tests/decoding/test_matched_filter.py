@@ -1,10 +1,13 @@
-"""The matched filter against the written-out linear system."""
+"""Matched filters, what clients repeat from round to round, and what each contributes."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from overheard.decoding.contribution import contributions
 from overheard.decoding.matched_filter import (
     Rows,
     background,
@@ -13,6 +16,7 @@ from overheard.decoding.matched_filter import (
     scale_of,
     smoothed,
 )
+from overheard.decoding.persistence import USUAL, common_part
 from overheard.errors import FixData
 
 
@@ -120,3 +124,86 @@ def test_smoothing_uses_no_later_round() -> None:
     by_hand = [values[max(0, r - 5) : r + 6].mean(axis=0) for r in range(20)]
     np.testing.assert_allclose(smoothed(values), by_hand)
     np.testing.assert_allclose(smoothed(values[:8])[7], values[2:8].mean(axis=0))
+
+
+def answers(loadings: np.ndarray, records: int, seed: int = 0) -> np.ndarray:
+    """Factors that records have, loaded on rounds, and each round's own noise; variance 1."""
+    rng = np.random.default_rng(seed)
+    own = np.sqrt(1 - (loadings**2).sum(axis=1))
+    common = loadings @ rng.normal(size=(loadings.shape[1], records))
+    return common + own[:, None] * rng.normal(size=(len(loadings), records))
+
+
+def test_it_is_what_factors_in_common_make() -> None:
+    t = np.linspace(0, 1, 60)
+    loadings = np.stack([0.5 + 0.1 * t, 0.35 * np.cos(3 * t)], axis=1)
+    found = common_part(answers(loadings, 4000))
+    np.testing.assert_allclose(found, loadings @ loadings.T, atol=0.05)
+
+
+def test_the_diagonal_is_the_share_that_others_have_too() -> None:
+    """Of few rounds the own part matters: it must not leak into the common one, nor be lost."""
+    loadings = np.array([[0.9], [0.8], [0.7], [0.6], [0.5]])
+    found = common_part(answers(loadings, 200_000))
+    np.testing.assert_allclose(np.diag(found), loadings[:, 0] ** 2, atol=0.06)
+
+
+@pytest.mark.parametrize(("rounds", "records"), [(1, 5), (40, 2), (200, 30), (30, 1000)])
+def test_it_is_the_covariance_of_something(rounds: int, records: int) -> None:
+    found = common_part(answers(np.full((rounds, 1), 0.5), records).astype(np.float32))
+    assert found.shape == (rounds, rounds)
+    assert np.linalg.eigvalsh(found).min() > -1e-9
+    assert np.diag(found).max() < 1.2
+
+
+def test_few_records_say_little() -> None:
+    """Two records agree or disagree perfectly: that is no evidence of anything."""
+    found = common_part(answers(np.full((10, 1), 0.9), 2))
+    np.testing.assert_allclose(found, USUAL, atol=0.15)
+
+
+def test_rounds_with_nothing_in_common_have_little() -> None:
+    found = common_part(answers(np.zeros((30, 1)), 5000))
+    assert np.abs(found).max() < 0.1
+
+
+def test_units_and_means_do_not_matter() -> None:
+    plain = answers(np.full((20, 1), 0.6), 300)
+    units = np.arange(1.0, 21)[:, None]
+    np.testing.assert_allclose(common_part(5 + units * plain), common_part(plain), atol=1e-9)
+
+
+def test_answers_that_are_all_alike_leave_the_usual() -> None:
+    assert np.isfinite(common_part(np.ones((4, 10)))).all()
+
+
+def test_one_record_is_refused() -> None:
+    with pytest.raises(FixData, match="at least two"):
+        common_part(np.ones((4, 1)))
+
+
+@given(st.integers(0, 10_000), st.integers(1, 8), st.integers(1, 5), st.floats(0.2, 3.0))
+def test_agrees_with_conditioning_a_joint_gaussian(seed, rounds, clients, spread):
+    """The twin conditions (shares, sums) as one Gaussian, without precisions."""
+    rng = np.random.default_rng(seed)
+    took = (rng.random((rounds, clients)) < 0.6).astype(float)
+    variance, sums = rng.uniform(0.1, 2.0, rounds), rng.normal(2, 2, rounds)
+    prior = spread**2 * np.eye(clients)
+    heard = took @ prior @ took.T + np.diag(variance)
+    gain = prior @ took.T @ np.linalg.inv(heard)
+    found = contributions(sums, variance, took, spread)
+    np.testing.assert_allclose(found.mean, 1 + gain @ (sums - took.sum(axis=1)), atol=1e-9)
+    left = np.diag(prior - gain @ took @ prior)
+    np.testing.assert_allclose(found.sd, np.sqrt(left), atol=1e-9)
+
+
+def test_one_client_a_round_is_a_weighted_mean():
+    sums, variance = np.array([0.0, 0.2, 1.0]), np.array([1e-6, 1e-6, 1e-6])
+    found = contributions(sums, variance, np.array([[1.0, 0], [1, 0], [0, 1]]))
+    np.testing.assert_allclose(found.mean, [0.1, 1.0], atol=1e-5)
+
+
+def test_who_never_took_part_keeps_the_prior():
+    found = contributions(np.array([5.0]), np.array([0.1]), np.array([[1.0, 0.0]]), spread=2.0)
+    assert found.mean[1] == 1.0
+    assert found.sd[1] == 2.0

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from federations import simulated
 
 from overheard.errors import FixRecording
 from overheard.evaluation.audit import audit
@@ -26,7 +27,7 @@ def run_with(path: Path, *defences: dict[str, Any]) -> Recording:
         "training": {"rounds": 2, "learning_rate": 0.1, "batch_size": 10},
         "defence": list(defences),
     }
-    return Recording.open(simulate(plan(parse_config(config)), path))
+    return simulated(path, config)
 
 
 def test_an_audit_and_its_report_say_what_was_promised(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+from federations import simulated
 
 from overheard.errors import ChooseAnotherAttack, FixConfig, FixData, FixRecording, ListenLonger
 from overheard.evaluation import audit as audit_module
@@ -16,9 +17,6 @@ from overheard.evaluation import detection
 from overheard.evaluation.audit import audit
 from overheard.evaluation.detection import check_heard, f1, f1_interval, remarks
 from overheard.evaluation.scoring import ALL_CLIENTS, Scorer, scorer_of
-from overheard.federation.config import parse_config
-from overheard.federation.plan import plan
-from overheard.federation.simulate import simulate
 from overheard.programs.records import Records
 from overheard.report.suspects import draw, what_of
 from overheard.report.verdict import verdicts
@@ -32,6 +30,7 @@ from overheard.transcript.view import View
 
 POISONING = client_property("poisoning")
 CLIENTS = tuple("abcdefgh")
+OPTIONS = {"clients": 10, "records": 60, "auxiliary": 60}
 
 
 def property_scorer(answers: dict[str, Records], view: View) -> Scorer:
@@ -87,10 +86,7 @@ def toy(monkeypatch: pytest.MonkeyPatch) -> None:
 def record(tmp_path: Path) -> Callable[..., Recording]:
     def make(kind: str = "inversion", **changes: Any) -> Recording:
         content: dict[str, Any] = {
-            "data": {
-                "source": "digits_images",
-                "options": {"clients": 10, "records": 60, "auxiliary": 60},
-            },
+            "data": {"source": "digits_images", "options": OPTIONS},
             "model": {"name": "logistic"},
             "training": {"rounds": 30, "learning_rate": 0.001, "participation": 0.5},
             "property": {"kind": kind, "positives": 2},
@@ -99,7 +95,7 @@ def record(tmp_path: Path) -> Callable[..., Recording]:
         for section, values in changes.items():
             content[section] = {**content[section], **values}
         path = tmp_path / f"run-{len(list(tmp_path.iterdir()))}"
-        return Recording.open(simulate(plan(parse_config(content)), path))
+        return simulated(path, content)
 
     return make
 
@@ -155,18 +151,13 @@ def test_the_interval_covers() -> None:
 
 def heard(rounds: int = 12, clients: tuple[str, ...] = CLIENTS) -> Sums:
     rng = np.random.default_rng(4)
-    return Sums.of_rounds(
-        clients,
-        (
-            RoundSum(
-                r,
-                np.zeros(3, np.float32),
-                rng.normal(size=3),
-                np.sort(rng.choice(len(clients), 4, replace=False)),
-            )
-            for r in range(rounds)
-        ),
-    )
+    nothing = np.zeros(3, np.float32)
+
+    def one(number: int) -> RoundSum:
+        took_part = np.sort(rng.choice(len(clients), 4, replace=False))
+        return RoundSum(number, nothing, rng.normal(size=3), took_part)
+
+    return Sums.of_rounds(clients, map(one, range(rounds)))
 
 
 def scored(chosen: str, positive: str, probabilities: np.ndarray | None = None) -> Any:
@@ -275,11 +266,8 @@ def test_an_audit_asks_a_property_once_of_everybody(
     assert pooled.clients == 10
     (verdict,) = verdicts(made)
     assert verdict.level.name == "exposed"
-    assert verdict.text == (
-        "The server behind secure aggregation learns `who poisons the model`: of 10 clients, "
-        f"2 of 2 found with 0 false alarms; F1 1.00 ({found.low:.2f}–1.00), accusing nobody or "
-        "everybody gets 0.33."
-    )
+    for told in ("poisons", "2 of 2 found", "0 false alarms", f"F1 1.00 ({found.low:.2f}", "0.33"):
+        assert told in verdict.text
 
 
 def test_who_does_not_hear_sums_is_told_so(record: Callable[..., Recording], toy: None) -> None:
@@ -289,14 +277,6 @@ def test_who_does_not_hear_sums_is_told_so(record: Callable[..., Recording], toy
     (skip,) = made.skipped
     assert skip.client == ALL_CLIENTS
     assert "audit as 'secure-server'" in skip.reason
-
-
-def test_an_audit_of_too_few_rounds_lists_the_reason(
-    record: Callable[..., Recording], toy: None
-) -> None:
-    made = audit(record(training={"rounds": 1}), SECURE_SERVER, targets=["property.poisoning"])
-    assert [s.attack for s in made.skipped] == ["lean"]
-    assert "needs at least 2; record more rounds" in made.skipped[0].reason
 
 
 # --- the ranked list --------------------------------------------------------------------------
@@ -342,8 +322,7 @@ def test_without_positives_nobody_is_accused(record: Callable[..., Recording], t
 
 def test_single_updates_are_summed_first(record: Callable[..., Recording], toy: None) -> None:
     content = record().about["config"]
-    plain = parse_config({**content, "defence": []})
-    recording = Recording.open(simulate(plan(plain), record().path.parent / "plain"))
+    recording = simulated(record().path.parent / "plain", {**content, "defence": []})
     assert detection.detect(recording, "poisoning", score=True).score["f1"] == 1.0  # type: ignore[index]
 
 

@@ -6,12 +6,8 @@ import numpy as np
 import pytest
 
 from overheard.evaluation.audit import AuditOptions, audit
-from overheard.evaluation.complete import by_rounds, first_rounds, prefixes
 from overheard.evaluation.sureness import Posterior, joined, sureness
-from overheard.transcript.knowledge import Link
-from overheard.transcript.observe import observe
-from overheard.transcript.target import attribute
-from overheard.transcript.threat import EAVESDROPPER, SECURE_SERVER
+from overheard.transcript.threat import EAVESDROPPER
 
 
 def posterior(rng, records=500):
@@ -69,47 +65,3 @@ def test_an_audit_carries_it_and_names_rows_only_when_asked(federate):
     )
     assert all(f.sure.rows for f in sharp.findings)
     assert all(r < f.n for f in sharp.findings for r in f.sure.rows)
-
-
-def test_rounds_one_by_one():
-    assert prefixes(1) == ()
-    assert prefixes(10) == (1, 2, 5)
-    assert prefixes(120) == (1, 2, 5, 10, 20, 50, 100)
-
-
-def test_listening_longer_tells_more_and_the_last_point_is_the_finding(federate):
-    recording = federate(rounds=12, participation=1.0)
-    record = audit(recording, EAVESDROPPER, ["max_entropy", "exact_linear", "majority"])
-    heard = by_rounds(recording, EAVESDROPPER, record)
-    assert {h.attack for h in heard} == {"max_entropy", "exact_linear"}
-    for name in ("max_entropy", "exact_linear"):
-        line = [h for h in heard if h.attack == name]
-        assert [h.rounds for h in line] == sorted(h.rounds for h in line)
-        assert line[-1].rounds == 12
-        (same,) = [f for f in record.findings if f.attack == name and f.client == line[0].client]
-        assert (line[-1].value, line[-1].low) == (same.value, same.low)
-    model = [h for h in heard if h.attack == "exact_linear"]
-    assert model[0].value > 100 * max(model[-1].value, 1e-9)
-
-
-def test_fewer_rounds_are_fewer_messages(federate):
-    recording = federate(rounds=6, participation=1.0)
-    view = observe(recording, EAVESDROPPER, attribute("s"), recording.clients[0])
-    short, whole = first_rounds(view, 2).know(Link), view.know(Link)
-    assert len(short) == 2
-    np.testing.assert_array_equal(short.returned, whole.returned[:2])
-
-
-def test_sums_are_listened_to_round_by_round_as_well(federate):
-    recording = federate({"name": "mlp", "hidden": [8]}, rounds=3, participation=1.0, people=20)
-    record = audit(recording, SECURE_SERVER, ["sum_decode"], targets=["s"])
-    heard = by_rounds(recording, SECURE_SERVER, record)
-    assert [h.rounds for h in heard] == [1, 2, 3]
-    assert heard[-1].value >= heard[0].value - 0.1
-
-
-def test_searches_and_guesses_are_not_repeated(federate):
-    recording = federate({"name": "logistic"}, rounds=3, participation=1.0, people=20)
-    record = audit(recording, EAVESDROPPER, ["l2_lbfgs", "majority"], targets=["s"])
-    assert record.findings
-    assert by_rounds(recording, EAVESDROPPER, record) == ()

@@ -22,9 +22,9 @@ from overheard.programs.program import families
 from overheard.programs.records import Records
 from overheard.transcript.observe import EVERYBODY, observe, told_of
 from overheard.transcript.store import Recording
-from overheard.transcript.target import Target
-from overheard.transcript.threat import SECURE_SERVER, SERVER, Threat
-from overheard.transcript.view import View
+from overheard.transcript.target import Target, attribute
+from overheard.transcript.threat import EAVESDROPPER, SECURE_SERVER, SERVER, Threat
+from overheard.transcript.view import View, launch
 
 
 def recorded(
@@ -43,20 +43,18 @@ def recorded(
     rate = {} if model["name"] in families() else {"learning_rate": 0.1}
     defence = training.pop("defence", [])
     recipe = {"rounds": 30, **rate, "participation": 0.5, **training}
-    config = parse_config(
-        {
-            "seed": seed,
-            "data": {"source": "file"},
-            "model": model,
-            "training": recipe,
-            "audit": audit or {},
-            "defence": defence,
-        }
-    )
+    config = {
+        "seed": seed,
+        "data": {"source": "file"},
+        "model": model,
+        "training": recipe,
+        "audit": audit or {},
+        "defence": defence,
+    }
     kind = (model["name"], model.get("likelihood"), model.get("objective"))
     classify = bool({"logistic", "binary:logistic"} & set(kind))
     dataset = change(generated_people(clients, people, columns, seed, classify))
-    return Recording.open(simulate(plan(config, dataset), path))
+    return simulated(path, config, dataset)
 
 
 def generated_people(
@@ -113,8 +111,22 @@ def with_strangers(dataset: Dataset) -> Dataset:
     return dataclasses.replace(dataset, records=inside, outside=outside)
 
 
-def _digits(path: Path, content: dict[str, Any]) -> Recording:
-    return Recording.open(simulate(plan(parse_config(content)), path))
+def simulated(path: Path, content: dict[str, Any], dataset: Dataset | None = None) -> Recording:
+    """The federation of a config, simulated."""
+    return Recording.open(simulate(plan(parse_config(content), dataset), path))
+
+
+def guessed(
+    attack: Any,
+    recording: Recording,
+    column: str = "s",
+    client: str = "0",
+    threat: Threat = EAVESDROPPER,
+    seed: int = 0,
+) -> tuple[Any, Any]:
+    """What an attack answers about an attribute of a client, and what is true."""
+    view = observe(recording, threat, attribute(column), client)
+    return launch(attack, view, seed), recording.truth()[client][column]
 
 
 def _summed(path: Path, seed: int = 0) -> Recording:
@@ -126,7 +138,7 @@ def _summed(path: Path, seed: int = 0) -> Recording:
         "training": {"rounds": 4, "learning_rate": 0.1, "weighting": "equal"},
         "defence": [{"name": "secure_sum"}],
     }
-    return _digits(path, content)
+    return simulated(path, content)
 
 
 def _property(path: Path, seed: int = 0) -> Recording:
@@ -139,7 +151,7 @@ def _property(path: Path, seed: int = 0) -> Recording:
         "property": {"kind": "membership", "positives": 3},
         "defence": [{"name": "secure_sum"}],
     }
-    return _digits(path, content)
+    return simulated(path, content)
 
 
 LINEAR, LOGISTIC = {"name": "linear"}, {"name": "logistic"}

@@ -37,3 +37,25 @@ def visits(
         origin="generated",
         licence="none",
     )
+
+
+def tumours(
+    people: int, share: float = 0.5, recoded: bool = False, seed: int | None = None
+) -> Dataset:
+    """Records of scikit-learn: the secret is whether a tumour is among the largest, which goes
+    closely with the other columns; recoded from x to 1 - x. ``seed``: of which records."""
+    from sklearn.datasets import load_breast_cancer
+
+    table, label = load_breast_cancer(return_X_y=True)
+    table = (table - table.mean(axis=0)) / table.std(axis=0)
+    rows = np.arange(len(label))
+    rows = (rows if seed is None else np.random.default_rng(seed).permutation(rows))[:people]
+    secret = (table[:, 0] > np.quantile(table[:, 0], 1 - share)).astype(np.float64)
+    columns = {
+        **{f"x{j}": table[rows, j] for j in range(1, 12)},
+        "v0": (1 - secret if recoded else secret)[rows],
+        "y": label[rows].astype(np.float64),
+        "at": np.array(["a"] * people),
+    }
+    about = {"task": "classification", "sensitive": ("v0",), "licence": "none"}
+    return Dataset("tumours", Records(columns), "at", "y", origin="scikit-learn", **about)  # type: ignore[arg-type]

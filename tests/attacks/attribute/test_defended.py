@@ -1,24 +1,22 @@
-"""Decoding what was defended: noise and clipping, told and not told."""
+"""Decoding what was defended: noise, clipping and compression, told and not told."""
 
 from __future__ import annotations
 
 import functools
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from federations import guessed, simulated
 
 from overheard.attacks.attribute.max_entropy import MaxEntropy
-from overheard.data import digits
 from overheard.data.victim import VICTIM
-from overheard.evaluation import metrics
-from overheard.federation.config import parse_config
-from overheard.federation.plan import plan
-from overheard.federation.simulate import simulate
+from overheard.evaluation.metrics import attribute_hits
 from overheard.transcript.knowledge import AppliedDefence, Link
 from overheard.transcript.observe import observe
-from overheard.transcript.store import Recording
 from overheard.transcript.target import attribute
-from overheard.transcript.threat import EAVESDROPPER
+from overheard.transcript.threat import EAVESDROPPER, SERVER
 from overheard.transcript.view import launch
 
 COLUMN = "c043"
@@ -30,17 +28,14 @@ def attack(tmp_path_factory):
 
     @functools.cache
     def make(*defences, told=True, hidden=32, rounds=1):
-        config = parse_config(
-            {
-                "data": {"source": "digits"},
-                "model": {"name": "mlp", "hidden": [hidden]},
-                "training": {"rounds": rounds, "learning_rate": 0.1},
-                "defence": [dict(d) for d in defences],
-            }
-        )
-        ready = plan(config, digits.load(victim=200, participants=1, attributes=(COLUMN,)))
-        run = simulate(ready, tmp_path_factory.mktemp("defended") / "run")
-        recording = Recording.open(run)
+        options = {"victim": 200, "participants": 1, "attributes": [COLUMN]}
+        config = {
+            "data": {"source": "digits", "options": options},
+            "model": {"name": "mlp", "hidden": [hidden]},
+            "training": {"rounds": rounds, "learning_rate": 0.1},
+            "defence": [dict(d) for d in defences],
+        }
+        recording = simulated(tmp_path_factory.mktemp("defended") / "run", config)
         threat = EAVESDROPPER if told else EAVESDROPPER.without(AppliedDefence)
         view = observe(recording, threat, attribute(COLUMN), VICTIM)
         norm = float(np.linalg.norm(view.know(Link).updates()[0]))
@@ -51,7 +46,7 @@ def attack(tmp_path_factory):
 
 
 def accuracy(guess, secret):
-    return float(metrics.attribute_hits(guess, secret).mean())
+    return float(attribute_hits(guess, secret).mean())
 
 
 def clip(norm):
@@ -113,3 +108,36 @@ def test_every_round_has_its_own_scale(attack):
     _, _, norm, _ = attack(rounds=4)
     guess, secret, _, _ = attack(clip(0.9 * norm), rounds=4)
     assert accuracy(guess, secret) == 1.0
+
+
+def compressed(path: Path, model: dict[str, Any], defence: dict[str, Any], told: bool) -> float:
+    config = {
+        "data": {"source": "digits", "options": {"victim": 60, "attributes": [COLUMN]}},
+        "model": model,
+        "training": {"rounds": 2, "learning_rate": 0.1},
+        "defence": [defence],
+    }
+    threat = SERVER if told else SERVER.without(AppliedDefence)
+    return accuracy(*guessed(MaxEntropy(), simulated(path, config), COLUMN, VICTIM, threat))
+
+
+@pytest.mark.parametrize("model", [{"name": "mlp", "hidden": [8]}, {"name": "logistic"}])
+@pytest.mark.parametrize("share", [0.5, 0.1])
+def test_a_tenth_of_the_coordinates_tells_everything(
+    tmp_path: Path, model: dict[str, Any], share: float
+) -> None:
+    defence = {"name": "top_k", "share": share}
+    assert compressed(tmp_path / "told", model, defence, told=True) == 1.0
+
+
+def test_who_does_not_know_that_the_rest_was_not_sent_is_misled(tmp_path: Path) -> None:
+    defence = {"name": "top_k", "share": 0.1}
+    assert compressed(tmp_path / "run", {"name": "mlp", "hidden": [8]}, defence, told=False) < 0.9
+
+
+def test_eight_bits_hide_little(tmp_path: Path) -> None:
+    model = {"name": "mlp", "hidden": [32]}
+    fine = compressed(tmp_path / "8", model, {"name": "quantise", "bits": 8}, told=True)
+    coarse = compressed(tmp_path / "1", model, {"name": "quantise", "bits": 1}, told=True)
+    assert fine > 0.9
+    assert coarse < fine

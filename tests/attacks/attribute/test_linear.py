@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from federations import guessed, simulated
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,9 +22,6 @@ from overheard.attacks.papers.driouich2022 import (
 from overheard.errors import ChooseAnotherAttack, FixData
 from overheard.evaluation.baselines import algorithm3_bound, majority_share
 from overheard.evaluation.metrics import attribute_hits
-from overheard.federation.config import parse_config
-from overheard.federation.plan import plan
-from overheard.federation.simulate import simulate
 from overheard.programs.dense import record_gradients
 from overheard.programs.recipe import Dense, Recipe, Target
 from overheard.programs.records import Encoding, Records, Scaled, encode
@@ -35,7 +33,6 @@ from overheard.transcript.knowledge import (
     PublicRecords,
 )
 from overheard.transcript.observe import observe, recipe_of
-from overheard.transcript.store import Recording
 from overheard.transcript.target import attribute
 from overheard.transcript.threat import EAVESDROPPER
 from overheard.transcript.view import View, launch
@@ -47,23 +44,13 @@ SENSITIVE = ("female", "black", "physlm")
 def demo(tmp_path_factory):
     """The demo's federation for 1 and 5 local steps."""
 
-    def record(epochs):
-        config = parse_config(
-            {
-                "data": {"source": "randhie"},
-                "model": {"name": "linear"},
-                "training": {
-                    "rounds": 120,
-                    "learning_rate": 0.1,
-                    "participation": 0.5,
-                    "epochs": epochs,
-                },
-            }
-        )
-        path = tmp_path_factory.mktemp("demo") / "run"
-        return Recording.open(simulate(plan(config), path))
-
-    return {epochs: record(epochs) for epochs in (1, 5)}
+    training = {"rounds": 120, "learning_rate": 0.1, "participation": 0.5}
+    config = {"data": {"source": "randhie"}, "model": {"name": "linear"}}
+    made = tmp_path_factory.mktemp("demo")
+    return {
+        epochs: simulated(made / str(epochs), config | {"training": {**training, "epochs": epochs}})
+        for epochs in (1, 5)
+    }
 
 
 @pytest.mark.parametrize("epochs", [1, 5])
@@ -91,12 +78,9 @@ def test_two_messages_give_the_moments(demo, epochs, column):
 @pytest.mark.parametrize("column", SENSITIVE)
 def test_max_entropy_is_ahead_of_algorithm_3_at_every_site(demo, column):
     recording = demo[1]
-    truth = recording.truth()
     for client in recording.clients:
-        view = observe(recording, EAVESDROPPER, attribute(column), client)
-        ours = launch(MaxEntropy(), view, 0)
-        theirs = launch(ModelBasedLinear(), view, 0)
-        secret = truth[client][column]
+        ours, secret = guessed(MaxEntropy(), recording, column, client)
+        theirs, _ = guessed(ModelBasedLinear(), recording, column, client)
         hits = attribute_hits(ours, secret).mean()
         assert hits >= attribute_hits(theirs, secret).mean()
         assert hits >= max(secret.mean(), 1 - secret.mean()) - 1e-9
@@ -110,8 +94,7 @@ def test_the_adversary_fits_the_oracle_logistic_regression(demo):
 
     recording = demo[1]
     recipe, records = recipe_of(recording), recording.truth()["site 5"]
-    view = observe(recording, EAVESDROPPER, attribute("black"), "site 5")
-    ours = launch(MaxEntropy(), view, 0).probabilities[:, 1]
+    ours = guessed(MaxEntropy(), recording, "black", "site 5")[0].probabilities[:, 1]
     inputs = encode(recipe.encoding, records, {"black": 0.0})
     design = np.column_stack([inputs, recipe.target.encode(records)])
     oracle = LogisticRegression(C=1e6, max_iter=5000, tol=1e-8).fit(design, records["black"])
@@ -123,8 +106,7 @@ def test_the_adversary_fits_the_oracle_logistic_regression(demo):
 def test_every_algorithm_and_wire(federate, algorithm, wire):
     extra = {"proximal": 0.5, "epochs": 3} if algorithm == "fedprox" else {}
     recording = federate(algorithm=algorithm, wire=wire, **extra)
-    secret = recording.truth()["1"]["s"]
-    guess = launch(MaxEntropy(), observe(recording, EAVESDROPPER, attribute("s"), "1"), 0)
+    guess, secret = guessed(MaxEntropy(), recording, client="1")
     assert attribute_hits(guess, secret).mean() > max(secret.mean(), 1 - secret.mean()) + 0.05
     assert guess.diagnostics["misfit"] < 3
 
@@ -155,13 +137,7 @@ def test_categorical_attribute_and_scaled_values(federate):
 
     plain, moved = federate(rounds=60), federate(change=shifted, rounds=60, learning_rate=0.03)
     for attack in (MaxEntropy(), ModelBasedLinear()):
-        hits = [
-            attribute_hits(
-                launch(attack, observe(run, EAVESDROPPER, attribute("s"), "0"), 0),
-                run.truth()["0"]["s"],
-            ).mean()
-            for run in (plain, moved)
-        ]
+        hits = [attribute_hits(*guessed(attack, run)).mean() for run in (plain, moved)]
         assert hits[1] == pytest.approx(hits[0], abs=0.03)
 
 
@@ -302,7 +278,7 @@ def test_numeric_attribute_by_bins(federate):
     assert guess.probabilities.max(axis=1).mean() < hits.mean() + 0.1
     network = federate({"name": "mlp", "hidden": [4]}, change=number)
     with pytest.raises(ChooseAnotherAttack, match="is a number"):
-        launch(MaxEntropy(), observe(network, EAVESDROPPER, attribute("z"), "0"), 0)
+        guessed(MaxEntropy(), network, "z")
 
 
 def test_a_number_that_the_updates_hardly_tell_is_guessed_by_its_prior(federate):
@@ -317,8 +293,7 @@ def test_a_number_that_the_updates_hardly_tell_is_guessed_by_its_prior(federate)
 
     for seed in range(6):
         recording = federate(change=number, seed=seed)
-        guess = launch(MaxEntropy(), observe(recording, EAVESDROPPER, attribute("z"), "0"), 0)
-        truth = recording.truth()["0"]["z"]
+        guess, truth = guessed(MaxEntropy(), recording, "z")
         if "flag" in guess.diagnostics:  # not scored as a leak
             continue
         hits = attribute_hits(guess, truth).mean()

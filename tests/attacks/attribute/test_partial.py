@@ -1,30 +1,44 @@
-"""Less knowledge: some records unknown, labels unknown, records alike, very many records."""
+"""Less knowledge: records, columns or labels unknown, records alike, very many records."""
 
 from __future__ import annotations
 
 import dataclasses
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from federations import simulated
 
 from overheard.attacks.attribute import first_layer
 from overheard.attacks.attribute.joint_decode import JointDecode
 from overheard.attacks.attribute.max_entropy import MaxEntropy
-from overheard.attacks.attribute.partial_decode import PartialDecode
+from overheard.attacks.attribute.partial_decode import (
+    LEARNED,
+    REALISED,
+    PartialDecode,
+    imagined,
+    people,
+)
 from overheard.errors import ChooseAnotherAttack, FixData, FixRecording
 from overheard.evaluation.audit import audit
 from overheard.evaluation.metrics import attribute_hits
+from overheard.evaluation.rungs import with_strangers
 from overheard.programs.records import Records
 from overheard.transcript.knowledge import (
     AttributeDomain,
     AttributePrior,
+    AuxiliaryData,
     Labels,
     Link,
     LocalTraining,
+    PublicRecords,
 )
-from overheard.transcript.observe import observe
+from overheard.transcript.observe import observe, recipe_of
+from overheard.transcript.store import Recording
 from overheard.transcript.target import attribute
-from overheard.transcript.threat import EAVESDROPPER
+from overheard.transcript.threat import EAVESDROPPER, threat_named
 from overheard.transcript.view import launch
 
 WIDE = {"name": "mlp", "hidden": [48]}
@@ -170,3 +184,135 @@ def test_messages_of_another_architecture_are_refused(federate, tmp_path):
         )
     with pytest.raises(FixRecording, match="the declared model has"):
         observe(Recording.open(tmp_path / "wrong"), EAVESDROPPER, attribute("s"), "0")
+
+
+LOGISTIC = {"name": "logistic"}
+
+
+def test_updates_that_no_pairs_explain_are_flagged(federate: Any) -> None:
+    recording = federate(LOGISTIC, people=40, columns=6, rounds=2, participation=1.0)
+    view = observe(recording, EAVESDROPPER, attribute("s"), "0")
+    link = view.know(Link)
+    strange = replace(link, returned=(link.sent + 3 * link.updates()).astype(np.float32))
+    guess = launch(JointDecode(), view.knowing(strange), 0)
+    assert "flag" in guess.diagnostics
+
+
+def test_few_equations_are_rehearsed_and_not_taken_for_more_than_they_are(federate: Any) -> None:
+    recording = federate(LOGISTIC, people=40, columns=6, rounds=2, participation=1.0)
+    for client in recording.clients:
+        guess = launch(JointDecode(), observe(recording, EAVESDROPPER, attribute("s"), client), 0)
+        hits = attribute_hits(guess, recording.truth()[client]["s"]).mean()
+        assert "rehearsed" in guess.diagnostics
+        sure = guess.probabilities.max(axis=1).mean()
+        assert "flag" in guess.diagnostics or sure < hits + 3 * np.sqrt(0.25 / 40)
+
+
+@pytest.fixture
+def view(federate):
+    model = {"name": "mlp", "hidden": [8]}
+    recording = federate(model, clients=4, people=50, columns=6, rounds=1, participation=1.0)
+    return with_strangers(recording, observe(recording, EAVESDROPPER, attribute("s"), "0"))
+
+
+def test_what_is_known_is_as_it_is(view):
+    may_be = imagined(view, np.random.default_rng(0))
+    assert may_be.exact
+    assert may_be.inputs.shape[:3] == (2, 1, 50)
+    assert np.array_equal(may_be.labels[0, 0], may_be.labels[1, 0])
+    assert np.allclose(may_be.prior.sum(axis=1), 1)
+    realised, labels, states = may_be.realised
+    assert states.shape == labels.shape == (REALISED, 50)
+    assert np.array_equal(realised, may_be.inputs[states, 0, np.arange(50)])
+
+
+def test_missing_columns_come_from_donors_with_the_value(view):
+    """A donor is an auxiliary record of that value: each completion's missing cells are one's."""
+    records, others = view.know(PublicRecords).records, view.know(AuxiliaryData)
+    fewer = view.knowing(PublicRecords(records.without("x4", "x5")))
+    way = imagined(fewer, np.random.default_rng(0))
+    assert not way.exact
+    assert way.inputs.shape[:3] == (2, LEARNED, 50)
+    whole = imagined(view, np.random.default_rng(0))
+    known = [
+        j
+        for j in range(way.inputs.shape[3])
+        if np.allclose(way.inputs[0, :, :, j], whole.inputs[0, 0, :, j])
+    ]
+    theirs = whole.strangers[0]
+    missing = [j for j in range(theirs.shape[1]) if j not in known]
+    for value in (0, 1):
+        donors = theirs[others.records["s"] == value][:, missing]
+        cells = way.inputs[value][..., missing].reshape(-1, len(missing))
+        rows = {tuple(row) for row in np.round(donors, 9)}
+        assert {tuple(row) for row in np.round(cells, 9)} <= rows
+
+
+def test_labels_may_be_missing(view):
+    way = imagined(view.narrowed(view.kinds - {Labels}), np.random.default_rng(0))
+    assert len(np.unique(way.labels[:, :, 0])) > 2
+
+
+def test_sums_of_the_imagined_are_the_message_in_the_mean(view):
+    """What a simulated client sends is the expected message, its secrets and deviations."""
+    fewer = view.knowing(PublicRecords(view.know(PublicRecords).records.without("x5")))
+    may_be = imagined(fewer, np.random.default_rng(0))
+    made = people(may_be, 20, np.random.default_rng(1))
+    assert made.chances.sum() == pytest.approx(1)
+    assert made.sums.expected.sum() == pytest.approx(70)
+    assert np.allclose(made.sums.differences.sum(axis=1), 0)
+    assert np.allclose(made.sums.heldout.sum(axis=1), 0)
+    assert np.allclose(made.sums.clients.sum(axis=1), 70)
+    assert made.secrets.shape == (4, 50)
+    assert made.prior.shape == (50, 2)
+
+
+def test_whoever_is_as_stated_deviates_by_nothing(view):
+    made = people(imagined(view, np.random.default_rng(0)), 0, np.random.default_rng(0))
+    assert made.sums.suppressed.shape[0] == made.sums.heldout.shape[0] == 0
+
+
+def recorded(path: Path, training: dict[str, Any], defence: list[dict[str, Any]]) -> Recording:
+    options = {"victim": 40, "participants": 3, "attributes": ["c043"]}
+    config = {
+        "data": {"source": "digits", "options": options},
+        "model": {"name": "mlp", "hidden": [6]},
+        "training": {"rounds": 1, "learning_rate": 0.1, "weighting": "equal", **training},
+        "defence": [{"name": "drop_column", "columns": ["c043"]}, *defence],
+    }
+    run = simulated(path / "run", config)
+    recipe = recipe_of(run)
+    assert recipe is not None
+    assert "c043" not in recipe.encoding.columns()
+    return run
+
+
+@pytest.mark.parametrize("training", [{}, {"epochs": 2, "batch_size": 16}])
+def test_the_decoder_answers_what_was_known_before(
+    training: dict[str, Any], tmp_path: Path
+) -> None:
+    run = recorded(tmp_path, training, [])
+    record = audit(run, threat_named("server"), clients=["victim"], targets=["c043"])
+    found = {f.attack: f for f in record.findings}
+    ours = found["max_entropy"]
+    assert "does not see 'c043'" in str(ours.details["not_an_input"])
+    assert ours.details["rank"] == 0
+    # records of other people are known, and what they tell without listening is no exposure
+    assert ours.value == pytest.approx(ours.imputation)
+    assert ours.lift is not None
+    assert ours.lift <= 0
+    assert ours.flag == ""  # what it says is right, and little
+    assert ours.sure is not None
+    assert ours.evidence is not None
+    assert ours.evidence <= 0
+    why = {s.attack: s.reason for s in record.skipped}
+    if not training:
+        assert "nothing to decode" in why["partial_decode"]
+        assert "nothing to decode" in why["joint_decode"]
+
+
+def test_nor_is_it_in_a_sum(tmp_path: Path) -> None:
+    run = recorded(tmp_path, {}, [{"name": "secure_sum"}])
+    record = audit(run, threat_named("secure-server"), ["sum_decode"], ["victim"], ["c043"])
+    assert record.findings == ()
+    assert "nothing to decode" in record.skipped[0].reason

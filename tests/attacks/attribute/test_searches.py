@@ -1,12 +1,17 @@
-"""The papers' searches: they find what they can find."""
+"""The papers' searches and baselines: they find what they can find, as their papers say."""
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from federations import guessed, simulated
 
+from overheard.attacks.baselines import PublicModel, RandomGuess
 from overheard.attacks.papers import lyu2021 as gm
 from overheard.attacks.papers.driouich2022 import (
     ModelBasedGlobal,
@@ -15,14 +20,29 @@ from overheard.attacks.papers.driouich2022 import (
     best_values,
     squared_errors,
 )
-from overheard.errors import FixConfig
+from overheard.attacks.papers.lyu2021 import Statistics, matrices_of, votes
+from overheard.data.dataset import Dataset
+from overheard.data.victim import VICTIM
+from overheard.errors import ChooseAnotherAttack, FixConfig, FixData, GrantKnowledge
 from overheard.evaluation.metrics import attribute_hits, local_optimum
-from overheard.programs.dense import predict
+from overheard.programs.dense import predict, record_gradients
+from overheard.programs.losses import loss_named
+from overheard.programs.networks import network
 from overheard.programs.recipe import Dense
+from overheard.programs.records import Records, encode
+from overheard.transcript.knowledge import (
+    AttributePrior,
+    AuxiliaryData,
+    Labels,
+    Link,
+    LocalTraining,
+    PublicRecords,
+)
 from overheard.transcript.observe import observe, recipe_of
+from overheard.transcript.store import Recording
 from overheard.transcript.target import attribute
 from overheard.transcript.threat import EAVESDROPPER
-from overheard.transcript.view import launch
+from overheard.transcript.view import View, launch
 
 
 @pytest.mark.parametrize(
@@ -36,9 +56,7 @@ from overheard.transcript.view import launch
 def test_searches_find_the_attribute_of_few_records(federate, attack):
     """20 people, a network with more equations than people: the papers' easy case."""
     recording = federate({"name": "mlp", "hidden": [32]}, people=20, rounds=40, participation=1.0)
-    secret = recording.truth()["0"]["s"]
-    guess = launch(attack, observe(recording, EAVESDROPPER, attribute("s"), "0"), 0)
-    assert attribute_hits(guess, secret).mean() >= 0.9
+    assert attribute_hits(*guessed(attack, recording)).mean() >= 0.9
 
 
 @pytest.mark.parametrize(
@@ -55,9 +73,8 @@ def test_one_round_does_not_win_because_it_is_matched_easily(federate, attack, f
     recording = federate(model, people=100, columns=5, rounds=120, participation=1.0)
     whole, one = [], []
     for client in recording.clients[:3]:
-        view, secret = observe(recording, EAVESDROPPER, attribute("s"), client), recording.truth()
         for tried, hits in ((attack, whole), (replace(attack, **few), one)):
-            hits.append(attribute_hits(launch(tried, view, 0), secret[client]["s"]).mean())
+            hits.append(attribute_hits(*guessed(tried, recording, client=client)).mean())
     assert np.mean(whole) >= np.mean(one) + 0.05
 
 
@@ -79,9 +96,11 @@ def test_all_are_compared_on_the_same_rounds(federate, distances):
 
 
 def test_rounds_of_the_papers():
+    # epochs are counted from one in the paper and from zero here
     assert gm.phase(100, "pre1").tolist() == [0]
-    assert gm.phase(100, "gap10").tolist() == [9, 19, 29, 39, 49]
+    assert gm.phase(100, "pre5").tolist() == [0, 1, 2, 3, 4]
     assert gm.phase(100, "last5").tolist() == [95, 96, 97, 98, 99]
+    assert gm.phase(3, "last5").tolist() == [0, 1, 2]
     assert gm.phase(25, "gap10").tolist() == [9, 19]
     assert gm.every_nth(1000, 300, 100).tolist() == [0, 100, 200, 300]
     with pytest.raises(FixConfig, match="unknown phase"):
@@ -99,8 +118,6 @@ def test_algorithm_4_matches_a_loop_over_records(federate, name):
     view = observe(recording, EAVESDROPPER, attribute("s"), "0")
     choice = best_values(view, theta).choice()
     labels = recipe.target.encode(records)
-    from overheard.programs.records import encode
-
     for i in range(len(records)):
         errors = []
         for value in (0.0, 1.0):
@@ -133,11 +150,254 @@ def test_the_local_model_serves_the_attack_best(federate):
     for attack in (ModelBasedLocal(), ModelBasedLastReturned(), ModelBasedGlobal()):
         scores = []
         for client in recording.clients:
-            view = observe(recording, EAVESDROPPER, attribute("s"), client)
-            guess = launch(attack, view, 0)
-            scores.append(attribute_hits(guess, recording.truth()[client]["s"]).mean())
+            scores.append(attribute_hits(*guessed(attack, recording, client=client)).mean())
         hits[attack.name] = np.mean(scores)
     optimum = local_optimum(recipe, recording.truth()["0"])
     assert optimum.shape == (recipe.model.size,)
     assert hits["model_based_local"] >= hits["model_based_global"] - 0.01
     assert hits["model_based_local"] > 0.75
+
+
+MLP = {"name": "mlp", "hidden": [32]}
+
+
+def two_classes(dataset: Dataset) -> Dataset:
+    label = dataset.records["y"]
+    halves = (label > np.median(label)).astype(np.float64)
+    records = Records({**dataset.records.columns, "y": halves})
+    return dataclasses.replace(dataset, records=records, task="classification")
+
+
+@pytest.fixture
+def unlabelled(federate: Any) -> Any:
+    """A view without labels of 20 people in two classes, and what is true of them."""
+    recording = federate(MLP, change=two_classes, clients=1, people=20, columns=8, rounds=5,
+                         participation=1.0)  # fmt: skip
+    view = observe(recording, EAVESDROPPER.without(Labels), attribute("s"), "0")
+    return view, recording.truth()["0"]
+
+
+def test_labels_are_found_along_with_the_attribute(unlabelled: Any) -> None:
+    view, truth = unlabelled
+    assert Labels not in view.kinds
+    guess = launch(gm.CosMatching(phases=("pre5",), steps=400, temperatures=(1.0,)), view, 0)
+    assert guess.labels is not None
+    assert guess.labels.values == (0.0, 1.0)
+    assert attribute_hits(guess.labels, truth["y"]).mean() == 1.0
+    assert attribute_hits(guess, truth["s"]).mean() >= 0.9
+
+
+def test_gradients_of_certain_classes_are_those_of_labels(unlabelled: Any) -> None:
+    import torch
+
+    view, truth = unlabelled
+    known = gm.matching(view.knowing(Labels(truth["y"])))
+    unknown = gm.matching(view)
+    assert unknown.labels is None
+    shares = torch.softmax(torch.from_numpy(np.random.default_rng(0).normal(size=(20, 2))), dim=1)
+    rounds = torch.arange(3)
+    classes = torch.from_numpy(np.eye(2)[truth["y"].astype(int)])
+    assert torch.allclose(known.virtual(shares, rounds), unknown.virtual(shares, rounds, classes))
+
+
+def test_labels_that_are_granted_are_used_and_not_guessed(unlabelled: Any) -> None:
+    view, truth = unlabelled
+    labelled = view.knowing(Labels(truth["y"]))
+    guess = launch(gm.CosMatching(phases=("pre1",), steps=5, temperatures=(1.0,)), labelled, 0)
+    assert guess.labels is None
+
+
+def test_unknown_numbers_cannot_be_searched(federate: Any) -> None:
+    recording = federate(MLP, people=12, rounds=2, participation=1.0)
+    view = observe(recording, EAVESDROPPER.without(Labels), attribute("s"), "0")
+    with pytest.raises(ChooseAnotherAttack, match="grant the labels"):
+        launch(gm.CosMatching(), view, 0)
+
+
+def starts(view: View, prior_known: bool) -> Any:
+    return gm._start(gm.matching(view), view, np.random.default_rng(0), prior_known)
+
+
+def test_start_is_the_prior_where_known_else_normal(unlabelled: Any) -> None:
+    view, _ = unlabelled
+    view = view.knowing(AttributePrior((0.25, 0.75)))
+    values, classes = starts(view, prior_known=True)
+    assert np.allclose(values.numpy(), np.log([0.25, 0.75]))
+    # the prior of labels is another matter: N(0, 1)
+    assert np.ptp(classes.numpy()) > 1
+    values, _ = starts(view, prior_known=False)
+    assert abs(float(values.mean())) < 0.5
+    assert 0.7 < float(values.std()) < 1.3
+    # not granted, though wanted
+    ungranted = view.narrowed(view.kinds - {AttributePrior})
+    assert np.ptp(starts(ungranted, prior_known=True)[0].numpy()) > 1
+    with pytest.raises(FixData, match="3 shares for 2 values"):
+        starts(view.knowing(AttributePrior((0.2, 0.3, 0.5))), prior_known=True)
+
+
+def test_classes_start_from_their_shares_elsewhere_where_that_is_wanted(unlabelled: Any) -> None:
+    view, truth = unlabelled
+    elsewhere = AuxiliaryData(truth.without("y"), np.repeat([0.0, 1.0], [5, 15]))
+    told = view.knowing(elsewhere)
+    problem, rng = gm.matching(told), np.random.default_rng(0)
+    _, classes = gm._start(problem, told, rng, True, label_prior_known=True)
+    assert np.allclose(classes.numpy(), np.log([0.25, 0.75]))
+    assert AuxiliaryData in gm.CosMatching.uses
+    assert launch(gm.CosMatching(("pre1",), steps=3, label_prior_known=True), told, 0).labels
+    with pytest.raises(ChooseAnotherAttack, match="label_prior_known"):
+        launch(gm.CosMatching(("pre1",), steps=3, label_prior_known=True), view, 0)
+
+
+def four_values(dataset: Dataset) -> Dataset:
+    """The attribute is a number from 1 to 4, and one input."""
+    columns = dataset.records.columns
+    records = Records({**columns, "s": 1.0 + np.arange(len(dataset.records)) % 4})
+    return dataclasses.replace(dataset, records=records, ordinal=frozenset({"s"}))
+
+
+def test_equation_2_of_more_than_two_values(federate: Any) -> None:
+    """The virtual input is that of the mean value, a = sum_n n softmax_n, of which the answer is
+    the nearest value; a column that is not ordinal would have an input a value."""
+    import torch
+
+    settings = {"clients": 1, "people": 12, "columns": 8, "rounds": 2, "participation": 1.0}
+    recording = federate(MLP, change=four_values, **settings)
+    view = observe(recording, EAVESDROPPER, attribute("s"), "0")
+    problem = gm.matching(view)
+    assert problem.candidates.shape[0] == 4
+    rows = np.random.default_rng(0).dirichlet(np.ones(4), size=12)
+    recipe, truth = view.know(LocalTraining).recipe, recording.truth()["0"]
+    records = Records({**truth.columns, "s": rows @ np.arange(1.0, 5.0)})
+    inputs = torch.from_numpy(encode(recipe.encoding, records))
+    labels = torch.from_numpy(recipe.target.encode(records))
+    rounds = torch.arange(2)
+    wanted = network(recipe).mean_gradients(problem.thetas[rounds], inputs, labels)
+    assert torch.allclose(problem.virtual(torch.from_numpy(rows), rounds), wanted)
+
+    apart = federate(MLP, change=lambda d: dataclasses.replace(four_values(d), ordinal=frozenset()),
+                     **settings)  # fmt: skip
+    per_value = gm.matching(observe(apart, EAVESDROPPER, attribute("s"), "0"))
+    assert per_value.candidates.shape[2] == problem.candidates.shape[2] + 3
+
+    search = gm.CosMatching(phases=("pre1",), steps=400, temperatures=(1.0,), expected=True)
+    assert attribute_hits(launch(search, view, 0), truth["s"]).mean() >= 0.9
+
+
+def test_the_nearest_value_is_not_always_the_likeliest() -> None:
+    shares = np.array([[0.5, 0.0, 0.0, 0.5], [0.1, 0.2, 0.7, 0.0]])
+    assert gm.nearest_value(shares, (1.0, 2.0, 3.0, 4.0)).tolist() in ([1, 2], [2, 2])
+    assert shares.argmax(axis=1).tolist() == [0, 2]
+    with pytest.raises(ChooseAnotherAttack, match="are not numbers"):
+        gm.nearest_value(shares, ("A", "C", "G", "T"))
+
+
+def digits_run(folder: Path, **training: Any) -> Recording:
+    config = {
+        "data": {"source": "digits", "options": {"victim": 60, "attributes": ["c043"]}},
+        "model": {"name": "mlp", "hidden": [7]},
+        "training": {"rounds": 6, "learning_rate": 0.5, **training},
+    }
+    return simulated(folder / "run", config)
+
+
+@pytest.fixture
+def view(tmp_path: Path) -> View:
+    return observe(digits_run(tmp_path), EAVESDROPPER, attribute("c043"), VICTIM)
+
+
+def test_statistics_agree_with_a_slow_twin(view: View) -> None:
+    recipe, link = view.know(LocalTraining).recipe, view.know(Link)
+    labels = recipe.target.encode_values(view.know(Labels).values)
+    matrices = matrices_of(view, 6)
+    assert matrices.shape == (5, 2, 60, 6)
+    last = 7 * 10 + 10
+    for value, record, epoch in [(0, 0, 0), (1, 17, 3), (1, 59, 5)]:
+        x = encode(recipe.encoding, view.know(PublicRecords).records, {"c043": float(value)})
+        x, y = x[record : record + 1], labels[record : record + 1]
+        theta = link.returned[epoch].astype(np.float64)
+        hidden = np.maximum(theta[: 7 * 64].reshape(7, 64) @ x[0] + theta[7 * 64 : 7 * 65], 0)
+        weights = theta[7 * 65 : 7 * 65 + 70].reshape(10, 7)
+        outputs = weights @ hidden + theta[-10:]
+        chances = np.exp(outputs) / np.exp(outputs).sum()
+        gradient = record_gradients(recipe.model, recipe.loss, theta, x, y)[0, -last:]
+        true = int(y[0])
+        towards = [*gradient[7 * true : 7 * true + 7], gradient[70 + true]]
+        expected = [
+            float(chances.argmax() == true),
+            chances[true],
+            loss_named(recipe.loss).values(outputs[None], y)[0],
+            np.linalg.norm(gradient),
+            np.sum(towards),
+        ]
+        np.testing.assert_allclose(matrices[:, value, record, epoch], expected, rtol=1e-9)
+
+
+def test_each_rule_chooses_its_row() -> None:
+    # two values, one record, two epochs; value 1 is liked in all but the norm and the last loss
+    right = np.array([[[0, 1]], [[1, 1]]])
+    chance = np.array([[[0.2, 0.9]], [[0.8, 0.8]]])
+    loss = np.array([[[3.0, 0.1]], [[0.5, 0.4]]])
+    norm = np.array([[[5.0, 5.0]], [[1.0, 1.0]]])
+    leading = np.array([[[-4.0, -4.0]], [[-1.0, -1.0]]])
+    chosen = votes(np.stack([right, chance, loss, norm, leading]).astype(np.float64))
+    assert {rule: int(row[0]) for rule, row in chosen.items()} == {
+        "majority": 1,
+        "label_status": 1,
+        "probability": 1,
+        "loss_norm": 1,
+        "final_loss": 0,
+        "gradient_norm": 0,
+        "true_label_gradient": 1,
+    }
+
+
+@pytest.mark.parametrize("training", [{}, {"algorithm": "fedsgd"}, {"batch_size": 8}])
+def test_statistics_run_on_models_and_gradients(tmp_path: Path, training: dict[str, Any]) -> None:
+    view = observe(digits_run(tmp_path, **training), EAVESDROPPER, attribute("c043"), VICTIM)
+    for rule in ("majority", "final_loss"):
+        assert launch(Statistics(rule=rule), view, 0).probabilities.shape == (60, 2)
+
+
+def test_models_and_gradients_of_one_training_give_the_same_statistics(tmp_path: Path) -> None:
+    views = [
+        observe(
+            digits_run(tmp_path / name, algorithm=name), EAVESDROPPER, attribute("c043"), VICTIM
+        )
+        for name in ("fedavg", "fedsgd")
+    ]
+    np.testing.assert_allclose(*(matrices_of(v, 6) for v in views), rtol=1e-3, atol=1e-5)
+
+
+def test_statistics_of_two_classes_and_none(federate: Any) -> None:
+    logistic = federate({"name": "logistic"}, learning_rate=0.5)
+    view = observe(logistic, EAVESDROPPER, attribute("s"), logistic.clients[0])
+    assert len(launch(Statistics(), view, 0).probabilities) == 120
+    linear = federate()
+    view = observe(linear, EAVESDROPPER, attribute("s"), linear.clients[0])
+    with pytest.raises(ChooseAnotherAttack, match="the label is a number"):
+        launch(Statistics(), view, 0)
+
+
+def test_the_public_model_learns_from_elsewhere(tmp_path: Path) -> None:
+    recording = digits_run(tmp_path)
+    guess, secret = guessed(PublicModel(400), recording, "c043", VICTIM)
+    assert guess.diagnostics["trained_on"] == 400
+    assert attribute_hits(guess, secret).mean() > 0.7 > max(secret.mean(), 1 - secret.mean())
+
+
+def test_the_public_model_says_what_it_lacks(view: View) -> None:
+    with pytest.raises(GrantKnowledge, match="AuxiliaryData"):
+        launch(PublicModel(), view.narrowed(view.kinds - {AuxiliaryData}), 0)
+    known = view.know(AuxiliaryData)
+    lacking = AuxiliaryData(known.records.without("c043"), known.labels)
+    with pytest.raises(ChooseAnotherAttack, match="do not tell"):
+        launch(PublicModel(), view.knowing(lacking), 0)
+    constant = Records({**known.records.columns, "c043": np.zeros(len(known.labels))})
+    with pytest.raises(ChooseAnotherAttack, match="one value only"):
+        launch(PublicModel(), view.knowing(AuxiliaryData(constant, known.labels)), 0)
+
+
+def test_the_die_is_fair_and_admits_it(view: View) -> None:
+    guesses = [launch(RandomGuess(), view, seed) for seed in range(20)]
+    assert np.mean([g.choice().mean() for g in guesses]) == pytest.approx(0.5, abs=0.06)
+    assert guesses[0].probabilities.max() < 0.501

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from federations import guessed, simulated
 
 from overheard.attacks import front
 from overheard.attacks.attribute.sum_decode import SumDecode
@@ -15,9 +16,6 @@ from overheard.attacks.stranger import beforehand
 from overheard.errors import ChooseAnotherAttack, FixData, GrantKnowledge
 from overheard.evaluation.audit import audit
 from overheard.evaluation.metrics import attribute_hits, calibration_error
-from overheard.federation.config import parse_config
-from overheard.federation.plan import plan
-from overheard.federation.simulate import simulate
 from overheard.transcript.knowledge import AuxiliaryData, EverybodysRecords
 from overheard.transcript.observe import observe
 from overheard.transcript.store import Recording
@@ -34,15 +32,15 @@ def summed(path: Path, hidden: int = 8, noise: float = 0.0, **training: Any) -> 
         "training": {"rounds": 4, "learning_rate": 0.1, "weighting": "equal", **training},
         "defence": [{"name": "gaussian", "sd": noise}] * bool(noise) + [{"name": "secure_sum"}],
     }
-    return Recording.open(simulate(plan(parse_config(config)), path))
+    return simulated(path, config)
 
 
 @pytest.mark.parametrize("participation", [1.0, 0.6])
 def test_sums_of_five_clients_tell_everybodys_secret(tmp_path: Path, participation: float) -> None:
     run = summed(tmp_path / "run", participation=participation)
     for client in run.clients:
-        guess = launch(SumDecode(), observe(run, SECURE_SERVER, attribute("c043"), client), 0)
-        hits = attribute_hits(guess, run.truth()[client]["c043"])
+        guess, secret = guessed(SumDecode(), run, "c043", client, SECURE_SERVER)
+        hits = attribute_hits(guess, secret)
         # of sums of three the last two records hang on how the processor rounds
         assert hits.mean() >= (1.0 if participation == 1 else 0.9)
         assert hits[guess.probabilities.max(axis=1) > 0.95].all()
@@ -53,11 +51,10 @@ def test_a_model_smaller_than_the_federation_hides_some(tmp_path: Path) -> None:
     run = summed(tmp_path / "run", hidden=1, rounds=1)
     guesses, secrets = [], []
     for client in run.clients:
-        view = observe(run, SECURE_SERVER, attribute("c043"), client)
-        guess = launch(SumDecode(), view, 0)
+        guess, secret = guessed(SumDecode(), run, "c043", client, SECURE_SERVER)
         assert guess.diagnostics["rank"] < guess.diagnostics["unknowns"]
         guesses.append(guess)
-        secrets.append(run.truth()[client]["c043"])
+        secrets.append(secret)
     everybody = replace(
         guesses[0], probabilities=np.concatenate([g.probabilities for g in guesses])
     )
@@ -68,8 +65,7 @@ def test_a_model_smaller_than_the_federation_hides_some(tmp_path: Path) -> None:
 
 def test_noise_that_it_is_told_of_leaves_calibrated_doubt(tmp_path: Path) -> None:
     run = summed(tmp_path / "run", noise=0.01)
-    guess = launch(SumDecode(), observe(run, SECURE_SERVER, attribute("c043"), "victim"), 0)
-    secret = run.truth()["victim"]["c043"]
+    guess, secret = guessed(SumDecode(), run, "c043", "victim", SECURE_SERVER)
     sure = guess.probabilities.max(axis=1).mean()
     assert sure < 0.95
     assert abs(sure - attribute_hits(guess, secret).mean()) < 0.25
@@ -111,7 +107,7 @@ def test_what_it_cannot_read_it_refuses(tmp_path: Path, monkeypatch: pytest.Monk
     several = summed(tmp_path / "several", epochs=2)
     monkeypatch.setattr(front, "UNKNOWNS", 1000)
     with pytest.raises(ChooseAnotherAttack, match=r"1250 unknowns.*: each counts 10 times"):
-        launch(SumDecode(), observe(several, SECURE_SERVER, attribute("c043"), "victim"), 0)
+        guessed(SumDecode(), several, "c043", "victim", SECURE_SERVER)
     whole = summed(tmp_path / "whole")
     view = observe(whole, SECURE_SERVER, attribute("c043"), "victim")
     with pytest.raises(GrantKnowledge, match="EverybodysRecords"):

@@ -9,11 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from federations import simulated
 
 from overheard.data.dataset import Dataset
-from overheard.federation.config import parse_config
-from overheard.federation.plan import plan
-from overheard.federation.simulate import simulate
 from overheard.programs.records import Records
 from overheard.transcript.store import Recording
 
@@ -57,19 +55,15 @@ def hire(tmp_path: Path) -> Callable[..., Recording]:
     ) -> Recording:
         # the config's auxiliary draw is random over all rows: sizes differ a little between firms
         audit: dict[str, Any] = {"attributes": [], "label": True, "group": group}
-        config = parse_config(
-            {
-                "seed": seed,
-                "data": {"source": "file"},
-                "model": {"name": "mlp", "hidden": list(hidden)} if hidden else {"name": "linear"},
-                "training": {
-                    "algorithm": "fedsgd", "rounds": 1, "learning_rate": 0.05, **training
-                },
-                "audit": audit | {"auxiliary": outside},
-            }
-        )  # fmt: skip
+        usual = {"algorithm": "fedsgd", "rounds": 1, "learning_rate": 0.05}
+        config = {
+            "seed": seed,
+            "data": {"source": "file"},
+            "model": {"name": "mlp", "hidden": list(hidden)} if hidden else {"name": "linear"},
+            "training": usual | training,
+            "audit": audit | {"auxiliary": outside},
+        }
         dataset = change(employees(clients, people, outside, seed))
-        path = simulate(plan(config, dataset), tmp_path / f"run-{next(made)}")
-        return Recording.open(path)
+        return simulated(tmp_path / f"run-{next(made)}", config, dataset)
 
     return record

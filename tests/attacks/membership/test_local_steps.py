@@ -7,17 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from generated import visits
-from sklearn.datasets import load_breast_cancer
+from federations import simulated
+from generated import tumours, visits
 
 from overheard.attacks.membership import CandidateDecode, as_trained, candidates_of, counted
-from overheard.data.dataset import Dataset
 from overheard.errors import ChooseAnotherAttack
-from overheard.federation.config import parse_config
-from overheard.federation.plan import plan
-from overheard.federation.simulate import simulate
 from overheard.programs.recipe import PrivateSteps, Sgd
-from overheard.programs.records import Records
 from overheard.programs.training import local_training, shards
 from overheard.transcript.knowledge import AppliedDefence, CandidatePool, Link, LocalTraining
 from overheard.transcript.observe import MEMBER_COLUMN, observe
@@ -32,22 +27,23 @@ def heard(tmp_path: Any) -> Any:
     """``heard(people, hidden, **training)``: a view of a pool half of which are members; truth."""
 
     def record(people: int = 80, hidden: tuple[int, ...] = (32,), seed: int = 0, **training: Any):
-        config = parse_config(
-            {
-                "seed": seed,
-                "data": {"source": "file"},
-                "model": {"name": "mlp", "hidden": list(hidden)},
-                "training": {"rounds": 5, "learning_rate": 0.1, **training},
-                "audit": {"membership": people // 2},
-            }
-        )
-        run = simulate(plan(config, visits(people, seed=seed)), tmp_path / f"run-{seed}")
-        recording = Recording.open(run)
-        view = observe(recording, EAVESDROPPER, membership("v0"), "a")
-        truth = recording.truth("Membership", "membership.v0")["a"]
-        return view, truth[MEMBER_COLUMN] == 1, truth["v0"]
+        config = {
+            "seed": seed,
+            "data": {"source": "file"},
+            "model": {"name": "mlp", "hidden": list(hidden)},
+            "training": {"rounds": 5, "learning_rate": 0.1, **training},
+            "audit": {"membership": people // 2},
+        }
+        return asked(simulated(tmp_path / f"run-{seed}", config, visits(people, seed=seed)))
 
     return record
+
+
+def asked(recording: Recording, column: str = "v0", client: str = "a") -> Any:
+    """What is heard of a client, who is a member, and the attribute."""
+    view = observe(recording, EAVESDROPPER, membership(column), client)
+    truth = recording.truth("Membership", f"membership.{column}")[client]
+    return view, truth[MEMBER_COLUMN] == 1, truth[column]
 
 
 @pytest.mark.parametrize(
@@ -162,22 +158,17 @@ def test_members_on_location30(tmp_path: Any, batch: int, rate: float) -> None:
         dataset = location30.load(victim=200)
     except FixData as error:
         pytest.skip(f"location30 is not at hand: {error}")
-    config = parse_config(
-        {
-            "data": {"source": "location30"},
-            "model": {"name": "mlp", "hidden": [128]},
-            "training": {
-                "rounds": 1, "learning_rate": rate, "batch_size": batch, "isolate": VICTIM,
-            },
-            "audit": {"membership": 100},
-        }
-    )  # fmt: skip
-    recording = Recording.open(simulate(plan(config, dataset), tmp_path / "run"))
-    column = dataset.sensitive[0]
-    view = observe(recording, EAVESDROPPER, membership(column), VICTIM)
-    truth = recording.truth("Membership", f"membership.{column}")[VICTIM]
+    training = {"rounds": 1, "learning_rate": rate, "batch_size": batch, "isolate": VICTIM}
+    config = {
+        "data": {"source": "location30"},
+        "model": {"name": "mlp", "hidden": [128]},
+        "training": training,
+        "audit": {"membership": 100},
+    }
+    recording = simulated(tmp_path / "run", config, dataset)
+    view, member, _ = asked(recording, dataset.sensitive[0], VICTIM)
     guess = launch(CandidateDecode(), view, 0)
-    assert np.mean(guess.choice() == (truth[MEMBER_COLUMN] == 1)) >= (0.99 if rate < 0.1 else 0.95)
+    assert np.mean(guess.choice() == member) >= (0.99 if rate < 0.1 else 0.95)
     assert guess.diagnostics["fit"] == "good"
 
 
@@ -257,47 +248,17 @@ def test_private_steps_of_much_noise_hide_members(heard: Any) -> None:
     assert guess.probabilities.max() < 0.99
 
 
-def tumours(people: int, seed: int = 0) -> Dataset:
-    """Records of scikit-learn whose column ``v0`` goes closely with the others."""
-    table, label = load_breast_cancer(return_X_y=True)
-    table = ((table - table.mean(axis=0)) / table.std(axis=0))[:, :12]
-    rows = np.random.default_rng(seed).permutation(len(label))[:people]
-    secret = (table[:, 0] > np.median(table[:, 0])).astype(np.float64)
-    columns = {f"x{j}": table[rows, j] for j in range(1, 12)}
-    return Dataset(
-        name="tumours",
-        records=Records(
-            {
-                **columns,
-                "v0": secret[rows],
-                "y": label[rows].astype(np.float64),
-                "at": np.array(["a"] * people),
-            }
-        ),
-        client="at",
-        target="y",
-        task="classification",
-        sensitive=("v0",),
-        origin="scikit-learn",
-        licence="none",
-    )
-
-
 def test_a_right_recipe_is_not_blamed_for_a_secret_that_goes_with_other_columns(
     tmp_path: Any,
 ) -> None:
     """Secrets drawn record by record would add noise alone; these move all members' sum."""
-    config = parse_config(
-        {
-            "data": {"source": "file"},
-            "model": {"name": "mlp", "hidden": [16], "activation": "tanh"},
-            "training": {"rounds": 2, "learning_rate": 0.03, "batch_size": 32},
-            "audit": {"membership": 150},
-        }
-    )
-    recording = Recording.open(simulate(plan(config, tumours(300)), tmp_path / "run"))
-    view = observe(recording, EAVESDROPPER, membership("v0"), "a")
-    member = recording.truth("Membership", "membership.v0")["a"][MEMBER_COLUMN] == 1
+    config = {
+        "data": {"source": "file"},
+        "model": {"name": "mlp", "hidden": [16], "activation": "tanh"},
+        "training": {"rounds": 2, "learning_rate": 0.03, "batch_size": 32},
+        "audit": {"membership": 150},
+    }
+    view, member, _ = asked(simulated(tmp_path / "run", config, tumours(300, seed=0)))
     guess = launch(CandidateDecode(), view, 0)
     assert guess.diagnostics["fit"] == "good"
     assert "flag" not in guess.diagnostics

@@ -9,14 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from federations import simulated
 
 from overheard.evaluation.detection import answers_of
-from overheard.federation.config import parse_config
-from overheard.federation.plan import plan
-from overheard.federation.simulate import simulate
 from overheard.transcript.knowledge import Sums
 from overheard.transcript.observe import observe
-from overheard.transcript.store import Recording
 from overheard.transcript.target import client_property
 from overheard.transcript.threat import SECURE_SERVER
 from overheard.transcript.view import View
@@ -40,25 +37,17 @@ def asked(tmp_path: Path) -> Asked:
         property_: dict[str, Any] | None = None,
         **training: Any,
     ) -> tuple[View, np.ndarray]:
-        config = parse_config(
-            {
-                "seed": seed,
-                "data": {
-                    "source": "digits_images",
-                    "options": {"clients": clients, "records": records, "auxiliary": 600},
-                },
-                "model": model,
-                "training": {
-                    "rounds": rounds,
-                    "learning_rate": 0.05,
-                    "participation": 0.25,
-                    **training,
-                },
-                "property": {"kind": kind, "positives": 3, **(property_ or {})},
-                "defence": [{"name": "secure_sum"}],
-            }
-        )
-        recording = Recording.open(simulate(plan(config), tmp_path / f"run-{next(made)}"))
+        options = {"clients": clients, "records": records, "auxiliary": 600}
+        usual = {"rounds": rounds, "learning_rate": 0.05, "participation": 0.25}
+        config = {
+            "seed": seed,
+            "data": {"source": "digits_images", "options": options},
+            "model": model,
+            "training": usual | training,
+            "property": {"kind": kind, "positives": 3, **(property_ or {})},
+            "defence": [{"name": "secure_sum"}],
+        }
+        recording = simulated(tmp_path / f"run-{next(made)}", config)
         key = next(t for t in recording.targets if t.startswith("property."))
         target = client_property(key.removeprefix("property."))
         view = observe(recording, SECURE_SERVER, target, "")

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,6 +13,7 @@ from overheard.attacks.property import (
     Collected,
     FilterSettings,
     MatchedFilter,
+    _OwnMean,
     adversary_of,
     collect,
     contribution,
@@ -23,14 +22,12 @@ from overheard.attacks.property import (
 )
 from overheard.decoding.mixed_chains import Posterior
 from overheard.decoding.mixed_model import Settings
-from overheard.errors import ChooseAnotherAttack, FixData, GrantKnowledge, ListenLonger
+from overheard.errors import ChooseAnotherAttack, FixData, ListenLonger
 from overheard.evaluation.detection import f1
+from overheard.programs.gradient_rows import GradientRows, Written
 from overheard.programs.records import Records
 from overheard.programs.training import Schedule, shards
 from overheard.transcript.knowledge import AuxiliaryData, RoundSum, ShardSize, Sums
-from overheard.transcript.observe import observe
-from overheard.transcript.store import Recording
-from overheard.transcript.threat import SECURE_SERVER
 from overheard.transcript.view import View, launch
 
 Asked = Callable[..., tuple[View, np.ndarray]]
@@ -91,29 +88,6 @@ def test_everybody_is_an_answer_too(asked: Asked) -> None:
     guess = launch(QUICK, view, 0)
     assert positive.all()
     assert guess.probabilities.mean() > 0.5
-
-
-def test_same_seed_same_guess(asked: Asked) -> None:
-    view, _ = asked("ascent", rounds=12)
-    first, second = launch(QUICK, view, 3), launch(QUICK, view, 3)
-    np.testing.assert_array_equal(first.probabilities, second.probabilities)
-
-
-def test_never_sees_the_answer(asked: Asked, tmp_path: Path) -> None:
-    """Take the truth away after recording: the guess stays the same to the last bit."""
-    view, _ = asked("ascent", rounds=12)
-    shutil.rmtree(tmp_path / "run-0" / "truth")
-    recording = Recording.open(tmp_path / "run-0")
-    again = observe(recording, SECURE_SERVER, view.target, "")
-    first, second = launch(QUICK, view, 3), launch(QUICK, again, 3)
-    np.testing.assert_array_equal(first.probabilities, second.probabilities)
-
-
-def test_needs_what_it_says(asked: Asked) -> None:
-    view, _ = asked("ascent", rounds=4)
-    for kind in QUICK.needs:
-        with pytest.raises(GrantKnowledge, match=kind.__name__):
-            launch(QUICK, view.narrowed(view.kinds - {kind}), 0)
 
 
 def heard(view, keep) -> Sums:
@@ -248,3 +222,46 @@ def test_chains_that_disagree_are_flagged() -> None:
     assert told.startswith("chains disagree: ")
     assert "about 0.10;" in told
     assert flagged(settled._replace(disagreement=0.4, states=np.zeros((100, 4), dtype=bool))) == {}
+
+
+def drawn(rng: np.random.Generator, mean: np.ndarray, masks: int, noise: float) -> GradientRows:
+    """``masks`` noisy draws of each target's gradient, (targets, P) the means."""
+    rows = np.repeat(mean, masks, axis=0)
+    return GradientRows((Written(rows + noise * rng.normal(size=rows.shape), 1),))
+
+
+def test_draws_of_several_rounds_are_averaged() -> None:
+    """At first all alike; after ``memory`` rounds the noise is that of so many rounds' draws."""
+    rng = np.random.default_rng(0)
+    mean = rng.normal(size=(3, 400))
+    kept, sets = _OwnMean(4, 5), []
+    for _ in range(6):
+        sets.append(drawn(rng, mean, 4, 2.0))
+        kept.add(sets[-1])
+    plain = np.mean([one.explicit().reshape(3, 4, -1).mean(axis=1) for one in sets], axis=0)
+    np.testing.assert_allclose(kept.value, plain.T, atol=1e-12)
+    for _ in range(60):
+        kept.add(drawn(rng, mean, 4, 2.0))
+    error = np.sqrt(np.mean((kept.value - mean.T) ** 2))
+    one_set = 2.0 / np.sqrt(4)
+    assert error < 0.3 * one_set  # a geometric average over 10 sets: sqrt(1 / 19) = 0.23
+    assert error > 0.18 * one_set
+
+
+def test_it_follows_a_model_that_moves() -> None:
+    rng = np.random.default_rng(1)
+    mean = np.ones((2, 50))
+    kept = _OwnMean(4, 2)
+    for _ in range(10):
+        kept.add(drawn(rng, mean, 4, 0.0))
+    for _ in range(16):
+        kept.add(drawn(rng, 3 * mean, 4, 0.0))
+    np.testing.assert_allclose(kept.value, 3 * mean.T, atol=0.03)
+
+
+def test_without_memory_the_last_draws_count() -> None:
+    rng = np.random.default_rng(2)
+    kept = _OwnMean(4, 0)
+    for size in (1.0, 5.0, 2.0):
+        kept.add(drawn(rng, size * np.ones((2, 30)), 4, 0.0))
+    np.testing.assert_allclose(kept.value, 2.0)

@@ -1,18 +1,17 @@
-"""xu2021 Observation 1, through real recordings: exact where it can be, honest where not."""
+"""xu2021's two ways to the client's own model, and `structured`: exact where it can be."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
+from federations import simulated
 
-from overheard.attacks.papers.xu2021 import ExactLinear
+from overheard.attacks.baselines import LastReturned
+from overheard.attacks.local_model import Structured
+from overheard.attacks.papers.xu2021 import ExactLinear, LearnedMap, learn_maps
 from overheard.errors import ChooseAnotherAttack, ListenLonger
 from overheard.evaluation.metrics import excess_losses, local_optimum
-from overheard.federation.config import parse_config
-from overheard.federation.plan import plan
-from overheard.federation.simulate import simulate
 from overheard.transcript.observe import observe, recipe_of
-from overheard.transcript.store import Recording
 from overheard.transcript.target import LOCAL_MODEL
 from overheard.transcript.threat import EAVESDROPPER
 from overheard.transcript.view import launch
@@ -44,14 +43,9 @@ def test_exact_from_float64_messages(federate, epochs, columns):
 
 def test_rand_half_the_sites_a_round(tmp_path):
     """float32, three of six sites a round, real people: excess loss <= 1e-5 of the optimum's."""
-    config = parse_config(
-        {
-            "data": {"source": "randhie"},
-            "model": {"name": "linear"},
-            "training": {"rounds": 120, "learning_rate": 0.1, "participation": 0.5},
-        }
-    )
-    recording = Recording.open(simulate(plan(config), tmp_path / "run"))
+    training = {"rounds": 120, "learning_rate": 0.1, "participation": 0.5}
+    config = {"data": {"source": "randhie"}, "model": {"name": "linear"}, "training": training}
+    recording = simulated(tmp_path / "run", config)
     recipe, truth = recipe_of(recording), recording.truth()
     for client in recording.clients:
         view = observe(recording, EAVESDROPPER, LOCAL_MODEL, client)
@@ -104,3 +98,49 @@ def test_one_round_is_not_enough(federate):
     view = observe(recording, EAVESDROPPER, LOCAL_MODEL, recording.clients[0])
     with pytest.raises(ListenLonger, match="1 round"):
         launch(ExactLinear(), view, 0)
+
+
+SHORT = LearnedMap(hidden=30, steps=200, rate=1e-2, search_steps=20)
+
+
+def messages(rng, noise, rounds=60):
+    """(1, T, P) models sent and updates of a client with an affine law and some noise."""
+    sent = rng.normal(size=(1, rounds, 3))
+    return sent, 0.1 * (sent - 1.0) + noise * rng.normal(size=sent.shape)
+
+
+def test_the_loss_is_equation_9(rng):
+    """Untrained, the map says almost nothing: the loss is then the squared updates' own sum."""
+    sent, updates = messages(rng, 0.01)
+    _, loss, _ = learn_maps(sent, updates, LearnedMap(hidden=2, steps=1, rate=0.0), 0)
+    centred = updates - updates.mean(1)
+    assert loss[0] == pytest.approx((centred**2).sum(), rel=0.7)
+    _, again, _ = learn_maps(sent, 7.0 * updates, SHORT, 0)
+    _, once, _ = learn_maps(sent, updates, SHORT, 0)
+    assert again[0] == pytest.approx(49 * once[0], rel=1e-3)
+
+
+def test_more_noise_is_a_higher_loss(rng):
+    """Smaller batches, noisier updates: as a share of the updates' variance the loss would stay."""
+    losses = [learn_maps(*messages(rng, noise), SHORT, 0)[1][0] for noise in (0.2, 1.0, 5.0)]  # type: ignore[call-arg]
+    assert losses == sorted(losses)
+    assert losses[2] > 20 * losses[0]
+
+
+@pytest.mark.parametrize("rounds", [8, 12, 20, 60])
+def test_fewer_rounds_than_parameters(federate, rounds):
+    """Linear least squares in mini-batches, 32 parameters: no crash, no explosion, and it says so
+    where its answer is the last returned model."""
+    settings = {"participation": 1.0, "batch_size": 32, "learning_rate": 0.02}
+    recording = federate(columns=30, rounds=rounds, **settings)
+    recipe, truth = recipe_of(recording), recording.truth()
+    for client in recording.clients:
+        view = observe(recording, EAVESDROPPER, LOCAL_MODEL, client)
+        guess, last = launch(Structured(), view, 0), launch(LastReturned(), view, 0)
+        optimum = local_optimum(recipe, truth[client])
+        mine, base = (
+            excess_losses(recipe, g, optimum, truth[client]).mean() for g in (guess, last)
+        )
+        assert mine <= 1.5 * base
+        same = np.array_equal(guess.parameters, last.parameters)
+        assert same == ("last returned model" in guess.diagnostics.get("flag", ""))
