@@ -230,7 +230,9 @@ def test_mini_batches_of_modules_that_mix_records_are_refused(own: Any, federate
 
 
 @pytest.mark.parametrize(
-    "settings", [{**MOMENTUM, "epochs": 2}, {**MOMENTUM, "batch_size": 8}, ADAM], ids=str
+    "settings",
+    [{**MOMENTUM, "epochs": 2}, {**MOMENTUM, "batch_size": 8}, {**ADAM, "epochs": 3}],
+    ids=str,
 )
 def test_members_and_their_attribute(settings: dict[str, Any], federate: Federate) -> None:
     recording = federate(NETWORK, **SMALL, audit={"membership": 40}, **settings)

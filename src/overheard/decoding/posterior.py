@@ -93,8 +93,8 @@ class EPOptions:
     enough: float = 0.9
     nonsense: float = 5.0
     min_precision: float = 1e-2
-    max_noise: float = 4.0
-    same: float = 0.02
+    max_noise: float = 1.0
+    same: float = 0.03
     second_look: float = 1e10
     budget: float = 6e13
 
@@ -170,6 +170,8 @@ def _solved(
     while variance <= options.max_noise:
         found = _conditioned(measurement, prior, points, options)
         sweeps += found.iterations
+        if found.converged and not fits(found.chi2_per_equation * found.rank, found.rank):
+            break  # the whole total contradicts what its parts confirmed
         if found.converged:
             found = replace(found, iterations=sweeps)
             return _second_start(measurement, prior, found, points, options)
