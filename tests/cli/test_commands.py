@@ -139,13 +139,7 @@ def test_as_a_module() -> None:
 def test_an_experiment_that_is_there_is_refused_before_the_work(workplace: Any) -> None:
     (workplace.path / "papers-out").mkdir()
     (workplace.path / "papers-out" / "kerkouche2023-fig3.svg").touch()
-    words = [
-        "reproduce",
-        "kerkouche2023-fig3",
-        "--keep",
-        "kept",
-    ]  # would take an hour
-    done = workplace.process(*words)
+    done = workplace.process("reproduce", "kerkouche2023-fig3")  # would take an hour
     assert done.returncode == 1
     assert "kerkouche2023-fig3.svg exists already" in done.stderr
 

@@ -1,4 +1,4 @@
-"""Much else beside what is asked: noise in its own directions, and chains that sample what is left."""
+"""Noise in directions of its own, and chains that sample what is left."""
 
 from __future__ import annotations
 

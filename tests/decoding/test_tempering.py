@@ -1,4 +1,4 @@
-"""How far evidence is believed, and answers changed a record at a time, beside what is written out."""
+"""How far evidence is believed, and answers changed one record at a time."""
 
 from __future__ import annotations
 
