@@ -16,6 +16,8 @@ from overheard.programs.records import Records
 from overheard.transcript.ledger import INDEX, digest_line
 from overheard.transcript.store import Recorder, Recording
 
+pytestmark = pytest.mark.slow
+
 Change = Callable[[Path], None]
 AUDIT = "audit run --out out --attack majority --attack exact_linear".split()
 ROUND = "run/wire/round-000003.safetensors"

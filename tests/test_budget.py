@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "overheard"
 PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")

@@ -23,6 +23,8 @@ from overheard.foreign.shown import visible, visible_json
 from overheard.report import render
 from overheard.report.markdown import render_markdown
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[1]
 EVIL = (
     "\x1b]8;;http://evil.example\x1b\\x\x1b[2J\x1b[31m\x07\x9b31m\r\n# owned\n"

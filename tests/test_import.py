@@ -8,6 +8,8 @@ import sys
 import pytest
 from patience import PATIENCE
 
+pytestmark = pytest.mark.slow
+
 HEAVY = frozenset({"torch", "sklearn", "pandas", "scipy"})
 
 

@@ -17,6 +17,8 @@ from patience import PATIENCE
 from overheard.attacks import all_attacks
 from overheard.terminal import take_flags
 
+pytestmark = pytest.mark.slow
+
 QUICK = ["--attack", "exact_linear", "--attack", "majority", "--attack", "max_entropy"]
 
 

@@ -33,6 +33,8 @@ from overheard.transcript.target import LABEL, attribute, membership
 from overheard.transcript.threat import EAVESDROPPER, SECURE_SERVER, SERVER
 from overheard.transcript.view import View, launch
 
+pytestmark = pytest.mark.slow
+
 MLP = {"name": "mlp", "hidden": [12], "activation": "tanh"}
 ONE = {"rounds": 1, "participation": 1.0, "clients": 2, "people": 24}
 

@@ -24,6 +24,8 @@ from overheard.transcript.knowledge import LocalTraining, PublicRecords
 from overheard.transcript.store import Recording
 from overheard.transcript.view import View, launch
 
+pytestmark = pytest.mark.slow
+
 NETWORK = {"name": "mlp", "hidden": [48]}
 SMALL = {"clients": 2, "people": 60, "columns": 8, "rounds": 3, "participation": 1.0}
 MOMENTUM = {"optimiser": {"name": "sgd", "momentum": 0.9}, "learning_rate": 0.02}

@@ -16,6 +16,8 @@ from overheard.transcript.target import LOCAL_MODEL
 from overheard.transcript.threat import EAVESDROPPER
 from overheard.transcript.view import launch
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("epochs", [1, 5, 20])
 @pytest.mark.parametrize("columns", [3, 98])

@@ -22,6 +22,8 @@ from overheard.transcript.store import Recording
 from overheard.transcript.threat import EAVESDROPPER
 from overheard.transcript.view import launch
 
+pytestmark = pytest.mark.slow
+
 NETWORK = {"name": "mlp", "hidden": [48]}
 SMALL = {"clients": 2, "people": 60, "columns": 8, "rounds": 2, "participation": 1.0}
 MOMENTUM = {"optimiser": {"name": "sgd", "momentum": 0.9}, "learning_rate": 0.02}

@@ -42,6 +42,8 @@ from overheard.transcript.target import attribute, membership
 from overheard.transcript.threat import SERVER
 from overheard.transcript.view import launch
 
+pytestmark = pytest.mark.slow
+
 DELTA = 1e-3
 TRIALS = 8_000
 FULL: dict[str, Any] = {}

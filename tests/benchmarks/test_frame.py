@@ -23,6 +23,8 @@ from overheard.cli import main
 from overheard.errors import FixConfig
 from overheard.origin import origin
 
+pytestmark = pytest.mark.slow
+
 
 def busy(seconds: float) -> None:
     until = time.process_time() + seconds

@@ -7,10 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from scripts import load
 
 from overheard.evaluation.record import Audit
 from overheard.report import render
+
+pytestmark = pytest.mark.slow
 
 TESTS = Path(__file__).parents[1]
 

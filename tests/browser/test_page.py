@@ -12,6 +12,8 @@ import pytest
 from overheard.evaluation.record import Audit
 from overheard.report import render
 
+pytestmark = pytest.mark.slow
+
 LOOKS = [(width, theme) for width in (360, 1440) for theme in ("light", "dark")]
 
 

@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 from patience import PATIENCE
 
+pytestmark = pytest.mark.slow
+
 COMMANDS = ["demo", "simulate", "audit", "report", "verify", "attacks", "reproduce"]
 COMMANDS += ["compare", "detect", "doctor"]
 COMMANDS += ["import", "init"]

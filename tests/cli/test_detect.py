@@ -19,6 +19,8 @@ from overheard.transcript.observe import LABEL_COLUMN
 from overheard.transcript.store import Recorder, Recording
 from overheard.transcript.target import client_property
 
+pytestmark = pytest.mark.slow
+
 CONFIG = """
 [data]
 source = "digits_images"

@@ -14,6 +14,8 @@ import overheard
 from overheard.cli import outside
 from overheard.cli.outside import repository
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 NAMED = '[project]\nname = "overheard"\n'
 COMMAND = """import typer

@@ -7,6 +7,10 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+pytestmark = pytest.mark.slow
+
 ATTACKS = ["--attack", "majority", "--attack", "max_entropy", "--attack", "exact_linear"]
 
 

@@ -25,6 +25,8 @@ from overheard.transcript.target import Target
 from overheard.transcript.threat import SERVER
 from overheard.transcript.view import launch
 
+pytestmark = pytest.mark.slow
+
 
 def same(one: Any, other: Any) -> bool:
     """Two guesses agree to the last bit; what an attack says about itself, too."""

@@ -28,6 +28,8 @@ from overheard.transcript.target import Target
 from overheard.transcript.threat import EAVESDROPPER
 from overheard.transcript.view import launch
 
+pytestmark = pytest.mark.slow
+
 NAMES = tuple(all_attacks())
 ATTRIBUTE = tuple(n for n, a in all_attacks().items() if a.question == "attribute")
 EVERY_QUESTION = {"membership": 30}

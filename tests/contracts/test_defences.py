@@ -39,6 +39,8 @@ from overheard.transcript.store import Recording
 from overheard.transcript.target import attribute
 from overheard.transcript.threat import EAVESDROPPER
 
+pytestmark = pytest.mark.slow
+
 # settings with which each defence is tried, and the hooks that it has; a new defence adds its own
 SETTINGS = {
     "clip": {"norm": 0.05},

@@ -21,6 +21,8 @@ from overheard.questions.local_model import CLOSE
 from overheard.transcript.knowledge import KINDS, LISTENING
 from overheard.transcript.view import View, launch
 
+pytestmark = pytest.mark.slow
+
 
 @dataclass(frozen=True)
 class Watched(View):

@@ -30,6 +30,8 @@ from overheard.transcript.target import client_property
 from overheard.transcript.threat import SECURE_SERVER
 from overheard.transcript.view import View, launch
 
+pytestmark = pytest.mark.slow
+
 NAMES = [name for name, made in all_attacks().items() if made.question == "property"]
 KINDS = {"membership": "membership", "inversion": "poisoning", "free-rider": "free-rider"}
 

@@ -15,6 +15,8 @@ from overheard.data.fetch import Member, Package
 from overheard.data.source import sources
 from overheard.errors import FixData
 
+pytestmark = pytest.mark.slow
+
 CONTENT = b"39, State-gov\n" * 100
 PATH = "tables/adult/adult.data"
 

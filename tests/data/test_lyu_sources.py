@@ -15,6 +15,8 @@ from overheard.data.source import Source
 from overheard.data.victim import VICTIM, Split, deal
 from overheard.errors import FixConfig, FixData
 
+pytestmark = pytest.mark.slow
+
 
 def binary_table(rows: int, columns: int, classes: int) -> str:
     """Made-up people in the published layout: a quoted label, then zeros and ones."""

@@ -12,6 +12,8 @@ from overheard.decoding.affine_map import (
 )
 from overheard.errors import FixRecording, ListenLonger
 
+pytestmark = pytest.mark.slow
+
 Array = np.ndarray
 
 

@@ -11,6 +11,8 @@ from scipy import stats
 from overheard.decoding.group_posterior import SHARE_OF_RECORDS, Grouped, group_posterior
 from overheard.errors import FixData
 
+pytestmark = pytest.mark.slow
+
 
 def asked(gram, overlap, labels, predictions, *client, noise=0.0, **named):
     return group_posterior(gram, overlap, labels, predictions, Grouped(*client, **named), noise)

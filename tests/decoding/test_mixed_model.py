@@ -22,6 +22,8 @@ from overheard.decoding.mixed_chains import (
 from overheard.decoding.mixed_model import DEFAULT, Evidence, Settings, terms
 from overheard.errors import FixData
 
+pytestmark = pytest.mark.slow
+
 FEW = Settings(scales=(0.7, 1.2), persistent=(0.5, 1.6), sweeps=400, chains=24)
 
 

@@ -6,10 +6,13 @@ import dataclasses
 from itertools import product
 
 import numpy as np
+import pytest
 from scipy import sparse
 
 from overheard.decoding.chains import sampled
 from overheard.decoding.nuisance import Sums, whitened
+
+pytestmark = pytest.mark.slow
 
 N, WIDTH, UNKNOWNS = 90, 40, 7
 

@@ -14,6 +14,8 @@ from overheard.decoding.peeling import HALF, TOLERANCE, Cells, _steps
 from overheard.decoding.sparse_equations import SparseEquations, joined
 from overheard.decoding.sparse_ladder import decode_sparse, given_counts
 
+pytestmark = pytest.mark.slow
+
 
 def drawn(records, candidates, cells, size, rng, sd=1e-6, grid=None):
     """Cells of two equations each over ``size`` records, and the truth."""

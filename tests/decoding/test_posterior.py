@@ -28,6 +28,8 @@ from overheard.decoding.posterior import (
 )
 from overheard.errors import FixData
 
+pytestmark = pytest.mark.slow
+
 
 def swept(measurement, prior, points=None, options=None):
     """Expectation propagation alone, for problems that would be enumerated."""

@@ -14,6 +14,8 @@ from overheard.decoding.relaxed_likelihood import (
     ridge,
 )
 
+pytestmark = pytest.mark.slow
+
 
 def features(
     rng: np.random.Generator, rounds: int = 120, noise: float = 0.3

@@ -22,6 +22,8 @@ from overheard.decoding.logistic_surrogate import decode_logistic
 from overheard.decoding.surrogate import decode_least_squares
 from overheard.errors import ChooseAnotherAttack, FixConfig, FixRecording, ListenLonger
 
+pytestmark = pytest.mark.slow
+
 Array = NDArray[np.float64]
 Client = tuple[Array, Array]
 

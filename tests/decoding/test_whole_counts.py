@@ -13,6 +13,8 @@ from overheard.decoding import whole_counts as module
 from overheard.decoding.whole_counts import whole_counts
 from overheard.errors import FixData
 
+pytestmark = pytest.mark.slow
+
 
 def listed(counts, low, high, prior):
     """Every answer that meets the bounds, with its prior weight: the slow twin."""

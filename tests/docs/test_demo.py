@@ -14,6 +14,8 @@ from screenshots import NAMES, demo_audits
 
 from overheard.evaluation.record import Audit, read_audit
 
+pytestmark = pytest.mark.slow
+
 NUMBER = r"\d(?:[\d,.]*\d)?"
 POINTS, OF_ALL = 0.3, 0.005
 """How far a percentage may be off, and a count of people as a share of all."""

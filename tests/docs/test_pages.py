@@ -21,6 +21,8 @@ from benchmarks.command import app as benchmarks
 from overheard.cli import app
 from papers.command import app as papers
 
+pytestmark = pytest.mark.slow
+
 LANGUAGES = {"sh", "python", "toml", "csv", "yaml", "bibtex", "text"}
 BACKGROUND = {"text", "yaml", "bibtex"}
 

@@ -10,6 +10,8 @@ import pytest
 from tests.envelope.cases import CASES, Case
 from tests.envelope.measure import KEPT, Row, kept, left, measured, outside
 
+pytestmark = pytest.mark.slow
+
 RECORDED = kept()
 QUICK = [name for name, case in CASES.items() if case.quick]
 

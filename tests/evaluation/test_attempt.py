@@ -28,6 +28,8 @@ from overheard.report.verdict import verdicts
 from overheard.transcript.knowledge import Link
 from overheard.transcript.threat import EAVESDROPPER
 
+pytestmark = pytest.mark.slow
+
 NAMES = ("majority", "max_entropy", "model_based_linear")
 
 

@@ -15,6 +15,8 @@ from overheard.evaluation.scoring import Scored
 from overheard.transcript.knowledge import Link
 from overheard.transcript.threat import EAVESDROPPER, SECURE_SERVER
 
+pytestmark = pytest.mark.slow
+
 QUICK = tuple(
     name
     for name, attack in all_attacks().items()

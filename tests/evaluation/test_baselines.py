@@ -19,6 +19,8 @@ from overheard.evaluation.baselines import (
 from overheard.programs.recipe import Dense, Recipe, Target
 from overheard.programs.records import Encoding, Records, Scaled
 
+pytestmark = pytest.mark.slow
+
 VALUES = (0.0, 1.0)
 
 

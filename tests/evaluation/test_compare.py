@@ -23,6 +23,8 @@ from overheard.evaluation.record import Pooled, Skipped
 from overheard.transcript.threat import EAVESDROPPER, SERVER
 from reliability import compare as script
 
+pytestmark = pytest.mark.slow
+
 ATTACKS = ("max_entropy", "majority")
 
 

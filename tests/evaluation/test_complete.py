@@ -25,6 +25,8 @@ from overheard.transcript.target import LOCAL_MODEL, attribute
 from overheard.transcript.threat import EAVESDROPPER, SECURE_SERVER, SERVER
 from overheard.transcript.view import View, launch
 
+pytestmark = pytest.mark.slow
+
 
 @dataclass(frozen=True)
 class Returned:

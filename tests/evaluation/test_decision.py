@@ -18,6 +18,8 @@ from overheard.evaluation.decision import (
 from overheard.evaluation.record import AttackInfo, Audit, Finding, Pooled, Run
 from overheard.evaluation.sureness import Posterior, oversure
 
+pytestmark = pytest.mark.slow
+
 RUN = Run(
     recording="r", data="d", origin="o", clients=("0",), rounds=1, closed=True, threat="t",
     threat_words="t", knows=(), recipe={}, seed=0, software={},

@@ -17,6 +17,8 @@ from overheard.evaluation.record import read_audit
 from overheard.evaluation.scoring import Scored
 from reliability import compare as script
 
+pytestmark = pytest.mark.slow
+
 FEW = ("--attack", "max_entropy", "--attack", "majority", "--target", "s")
 
 

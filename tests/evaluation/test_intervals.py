@@ -20,6 +20,8 @@ from overheard.evaluation.intervals import (
     share_interval,
 )
 
+pytestmark = pytest.mark.slow
+
 TRIALS = 2000
 
 

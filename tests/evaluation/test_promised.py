@@ -19,6 +19,8 @@ from overheard.report.markdown import render_markdown
 from overheard.transcript.store import Recording
 from overheard.transcript.threat import EAVESDROPPER
 
+pytestmark = pytest.mark.slow
+
 
 def run_with(path: Path, *defences: dict[str, Any]) -> Recording:
     config = {

@@ -11,6 +11,8 @@ from overheard.evaluation.audit import audit
 from overheard.evaluation.record import VERSION, read_audit
 from overheard.transcript.threat import SERVER
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def record(federate):

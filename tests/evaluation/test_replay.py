@@ -21,6 +21,8 @@ from overheard.transcript.store import Recording
 from overheard.transcript.threat import EAVESDROPPER
 from reliability import replays as script
 
+pytestmark = pytest.mark.slow
+
 
 def checked(
     recording: Recording, recipe: Recipe | None = None, truth: dict[str, Records] | None = None

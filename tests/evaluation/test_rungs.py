@@ -19,6 +19,8 @@ from overheard.transcript.target import attribute
 from overheard.transcript.threat import EAVESDROPPER
 from overheard.transcript.view import launch
 
+pytestmark = pytest.mark.slow
+
 WIDE = {"name": "mlp", "hidden": [32]}
 SOME = {"rounds": 1, "participation": 1.0, "clients": 5, "people": 60, "columns": 8}
 NAMED = {rung.name: rung for rung in RUNGS}

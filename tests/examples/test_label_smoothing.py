@@ -31,6 +31,8 @@ from overheard.transcript.store import Recording
 from overheard.transcript.target import LOCAL_MODEL, attribute
 from overheard.transcript.threat import EAVESDROPPER
 
+pytestmark = pytest.mark.slow
+
 FOLDER = Path(__file__).parents[2] / "examples"
 SMOOTH: dict[str, Any] = {"name": "label_smoothing:LabelSmoothing", "share": 0.3}
 

@@ -17,6 +17,8 @@ from overheard.transcript import kind as kinds_of
 from overheard.transcript.target import Target
 from overheard.transcript.threat import EAVESDROPPER, granting_named
 
+pytestmark = pytest.mark.slow
+
 FILE = Path(__file__).parents[2] / "examples" / "new_knowledge.py"
 TARGET = Target("attribute", "female")
 

@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 from patience import PATIENCE
 
+pytestmark = pytest.mark.slow
+
 EXAMPLE = Path(__file__).parents[2] / "examples" / "new_question.py"
 POINTS = """[overheard.questions]
 share = new_question:QUESTION

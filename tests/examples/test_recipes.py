@@ -21,6 +21,8 @@ from scripts import load
 from overheard.transcript.store import Recording
 from overheard.transcript.verify import verify
 
+pytestmark = pytest.mark.slow
+
 HERE = Path(__file__).parent
 RECORDERS = ROOT / "tests" / "federation" / "recorders"
 PLAIN = ("sgd_classifier", "ridge")

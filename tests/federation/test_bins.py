@@ -23,6 +23,8 @@ from overheard.transcript.target import attribute
 from overheard.transcript.threat import EAVESDROPPER
 from overheard.transcript.view import launch
 
+pytestmark = pytest.mark.slow
+
 COLUMNS = {"many": 500, "few": 12, "three": 3, "coin": 2}
 """How many values each column of numbers has."""
 

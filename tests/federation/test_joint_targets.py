@@ -24,6 +24,8 @@ from overheard.transcript.store import Recording
 from overheard.transcript.target import attribute, joined
 from overheard.transcript.threat import SERVER
 
+pytestmark = pytest.mark.slow
+
 JOINT = {"attributes": [["s", "t"]]}
 KEY = "attribute+.s+t"
 LINEAR: dict[str, Any] = {"name": "linear"}

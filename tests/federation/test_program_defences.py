@@ -20,6 +20,8 @@ from overheard.transcript.threat import EAVESDROPPER, SECURE_SERVER
 from overheard.transcript.verify import verify
 from overheard.transcript.view import launch
 
+pytestmark = pytest.mark.slow
+
 NEWTON = {"name": "newton", "likelihood": "linear"}
 TABLES = {
     "name": "statistics",

@@ -26,6 +26,8 @@ from overheard.transcript.store import Recording
 from overheard.transcript.target import client_property
 from overheard.transcript.threat import SECURE_SERVER
 
+pytestmark = pytest.mark.slow
+
 
 def settings(kind: str = "membership", **changes: Any) -> dict[str, Any]:
     content: dict[str, Any] = {

@@ -29,6 +29,8 @@ from overheard.transcript.target import LOCAL_MODEL
 from overheard.transcript.threat import EAVESDROPPER
 from overheard.transcript.verify import verify
 
+pytestmark = pytest.mark.slow
+
 Settings = Callable[..., dict[str, Any]]
 
 

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from overheard.errors import FixConfig, FixRecording
 from overheard.foreign.notation import parse_json, read_toml
 
+pytestmark = pytest.mark.slow
+
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(1 << 63), 1 << 63) | st.text()
     | st.floats(allow_nan=False, allow_infinity=False),

@@ -27,6 +27,8 @@ from overheard.foreign.notation import parse_json
 from overheard.programs.trees.model import read_growing, read_model
 from overheard.transcript.tables import read_tables
 
+pytestmark = pytest.mark.slow
+
 HERE = Path(__file__).parent
 CORPUS = HERE / "corpus"
 attempting = load(HERE.parent / "transcript" / "attempting.py")

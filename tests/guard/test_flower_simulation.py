@@ -19,6 +19,8 @@ from overheard.federation.recorders.description import describe, read_descriptio
 from overheard.transcript.store import Recording
 from overheard.transcript.threat import SERVER
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("flwr", reason="Flower is not installed: pip install overheard[flower]")
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'flwr[simulation]'")
 HERE = Path(__file__).parent

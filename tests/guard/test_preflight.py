@@ -27,6 +27,8 @@ from overheard.report.verdict import verdicts
 from overheard.transcript.store import Recording
 from overheard.transcript.threat import EAVESDROPPER
 
+pytestmark = pytest.mark.slow
+
 CONFIG: dict[str, Any] = {
     "data": {
         "source": "digits",

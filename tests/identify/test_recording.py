@@ -12,6 +12,8 @@ import pytest
 
 from overheard.identify import search
 
+pytestmark = pytest.mark.slow
+
 GIVEN = ["--data", "people.csv", "--client", "at", "--target", "y", "--secret", "s"]
 
 

@@ -20,6 +20,8 @@ from overheard.identify.search import OPTIMISERS, Structure, effort, fit_rate, s
 from overheard.programs.recipe import Dense, Recipe, Target
 from overheard.programs.records import Encoding, Scaled
 
+pytestmark = pytest.mark.slow
+
 RNG = np.random.default_rng(5)
 SIZES = (40, 37)
 SEEN = Seen(

@@ -23,6 +23,8 @@ from patience import PATIENCE
 
 from reliability import processors as script
 
+pytestmark = pytest.mark.slow
+
 WORK = """
 import json, sys
 from pathlib import Path

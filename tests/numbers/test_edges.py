@@ -17,6 +17,8 @@ from overheard.report.html import render
 from overheard.report.markdown import render_markdown
 from overheard.transcript.threat import SERVER
 
+pytestmark = pytest.mark.slow
+
 MLP = {"name": "mlp", "hidden": [6]}
 LOGISTIC = {"name": "logistic"}
 SMALL = {"clients": 2, "people": 20, "columns": 2, "rounds": 6, "participation": 1.0}

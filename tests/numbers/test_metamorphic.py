@@ -19,6 +19,8 @@ from overheard.transcript.target import LOCAL_MODEL, attribute
 from overheard.transcript.threat import SERVER
 from overheard.transcript.view import launch
 
+pytestmark = pytest.mark.slow
+
 SMALL = {"clients": 3, "people": 30, "columns": 2, "rounds": 6}
 NETWORK = {"name": "mlp", "hidden": [24]}
 ATTACKS = ("exact_linear", "max_entropy", "model_based_last_returned", "partial_decode", "majority")

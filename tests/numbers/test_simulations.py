@@ -10,6 +10,8 @@ import pytest
 
 from reliability import simulations
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("simulation", simulations.SIMULATIONS, ids=lambda s: s.what)
 def test_what_the_product_says_happens_as_often_as_it_says(simulation):

@@ -19,6 +19,8 @@ from papers.common.rows import Row, write_reproduction
 from papers.driouich2022 import bound, choices
 from papers.driouich2022.data import ends
 
+pytestmark = pytest.mark.slow
+
 needs_data = pytest.mark.skipif(
     "OVERHEARD_DATA" not in os.environ, reason="set OVERHEARD_DATA to the folder with the data"
 )

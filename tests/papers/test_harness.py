@@ -24,6 +24,8 @@ from papers.common.rows import (
 from papers.driouich2022 import world as driouich2022_world
 from papers.xu2021 import run as xu2021
 
+pytestmark = pytest.mark.slow
+
 
 def quiet(what: str, done: int, total: int) -> None:
     """No progress bar in tests."""

@@ -15,6 +15,8 @@ from papers.kerkouche2023 import run as paper
 from papers.kerkouche2023.listening import OURS, Heard, Point, Setting, listen
 from papers.kerkouche2023.rows import curve_rows, reliability, worst_rows
 
+pytestmark = pytest.mark.slow
+
 
 def quiet(what: str, done: int, total: int) -> None:
     """No progress bar in tests."""

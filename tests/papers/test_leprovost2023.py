@@ -15,6 +15,8 @@ from papers.common.rows import Reproduction, write_reproduction
 from papers.leprovost2023 import run as paper
 from papers.leprovost2023.world import evenly
 
+pytestmark = pytest.mark.slow
+
 QUICK = paper.Protocol(train=2000, auxiliary=300, epochs=(0, 2, 5), per_training=8)  # type: ignore[attr-defined]
 PLOTTED = ("epoch 2", "epoch 5")
 

@@ -31,6 +31,8 @@ from papers.lyu2021.scoring import (
 )
 from papers.lyu2021.settings import Setting
 
+pytestmark = pytest.mark.slow
+
 SHORT = CosMatching(phases=("pre1",), temperatures=(1.0,), steps=10)
 SMALL = Setting(
     "digits, c043",

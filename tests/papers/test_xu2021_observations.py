@@ -9,6 +9,8 @@ from papers.common.catalogue import experiment_named
 from papers.common.rows import write_reproduction
 from papers.xu2021 import observations
 
+pytestmark = pytest.mark.slow
+
 
 def quiet(what: str, done: int, total: int) -> None:
     """No progress bar in tests."""

@@ -23,6 +23,8 @@ from overheard.programs.dense import (
 from overheard.programs.losses import loss_named
 from overheard.programs.recipe import Dense
 
+pytestmark = pytest.mark.slow
+
 MODELS = [
     ("squared_error", Dense(inputs=4)),
     ("squared_error", Dense(inputs=4, bias=False)),

@@ -19,6 +19,8 @@ from overheard.programs.recipe import Dense, LeNet, Module, PrivateSteps, Recipe
 from overheard.programs.records import Encoding, Pixels, Scaled
 from overheard.programs.training import local_training, shards
 
+pytestmark = pytest.mark.slow
+
 DENSE = Dense(inputs=4, hidden=(5,), outputs=3)
 LENET = LeNet(image=(1, 16, 16), filters=(2, 3), hidden=(5,), outputs=3)
 DROPPING = LENET.model_copy(update={"dropout": 0.4})

@@ -16,6 +16,8 @@ from overheard.programs.records import Encoding, Scaled
 from overheard.programs.training import Shards, batch_order, local_training, shards
 from overheard.randomness import stream
 
+pytestmark = pytest.mark.slow
+
 SIZES = (9, 4, 1, 13)
 MODELS = {
     "linear": ("squared_error", Dense(inputs=3)),

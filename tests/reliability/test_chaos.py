@@ -8,7 +8,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from patience import PATIENCE
+
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 

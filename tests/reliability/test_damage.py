@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 QUICK = ["--attack", "majority", "--attack", "global_model", "--no-rounds"]
 AUDIT = ["audit", "run", "--out", "out", *QUICK]
 

@@ -10,6 +10,8 @@ import pytest
 
 from reliability import preflight as trials
 
+pytestmark = pytest.mark.slow
+
 FOLDER = Path(trials.__file__).parent
 
 

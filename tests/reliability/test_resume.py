@@ -12,6 +12,8 @@ import pytest
 from overheard.evaluation import audit as audit_module
 from overheard.evaluation import resume
 
+pytestmark = pytest.mark.slow
+
 QUICK = "--attack exact_linear --attack majority --attack max_entropy --attack sum_decode".split()
 AUDIT = ["audit", "run", "--out", "out", *QUICK]
 

@@ -12,6 +12,8 @@ import pytest
 
 from reliability import collapses, unseen
 
+pytestmark = pytest.mark.slow
+
 CELLS = unseen.cells()
 
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from overheard.evaluation.audit import audit
 from overheard.report.federations import compared, federation_words
 from overheard.report.html import render
 from overheard.transcript.threat import EAVESDROPPER
+
+pytestmark = pytest.mark.slow
 
 
 def test_a_linear_model_beside_a_network(federate):

@@ -16,6 +16,8 @@ from overheard.errors import ChooseAnotherOutput
 from overheard.evaluation.record import Audit, Skipped
 from overheard.report import headline, render, words, write_report
 
+pytestmark = pytest.mark.slow
+
 VOID = {"meta", "br", "hr", "img", "input", "link", "wbr"}
 EVIL = "<script>alert('x')</script>"
 

@@ -16,6 +16,8 @@ from overheard.report.markdown import render_markdown
 from overheard.report.references import bibtex, title
 from overheard.report.sections import listened
 
+pytestmark = pytest.mark.slow
+
 BINS = (
     Bin(least=0.5, most=0.6, n=3000, confidence=0.55, right=0.54, low=0.52, high=0.56),
     Bin(least=0.99, most=1.0, n=2831, confidence=0.999, right=0.998, low=0.995, high=0.9995),

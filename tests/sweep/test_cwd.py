@@ -6,7 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from patience import PATIENCE
+
+pytestmark = pytest.mark.slow
 
 # Without a guard, as whoever calls it from a few lines writes it: no worker runs the script again.
 # np.maximum stands in for what measures a cell: it comes of a package that lies around, too.

@@ -12,6 +12,8 @@ from overheard.errors import FixConfig, FixData
 from overheard.sweep.frontier import frontier
 from overheard.sweep.grid import cells, parse_sweep
 
+pytestmark = pytest.mark.slow
+
 SMALL = {
     "data": {"source": "randhie"},
     "model": {"name": "linear"},

@@ -30,6 +30,8 @@ from overheard.sweep.utility import global_model, utility
 from overheard.transcript.observe import recipe_of
 from overheard.transcript.store import Recording
 
+pytestmark = pytest.mark.slow
+
 SWEEP: dict[str, Any] = {
     "base": {
         "data": {

@@ -22,6 +22,8 @@ from overheard.sweep.utility import global_model, utility
 from overheard.transcript.observe import recipe_of
 from overheard.transcript.store import Recorder, Recording
 
+pytestmark = pytest.mark.slow
+
 BASE: dict[str, Any] = {
     "data": {
         "source": "digits",

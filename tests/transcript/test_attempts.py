@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from scripts import load
 
+pytestmark = pytest.mark.slow
+
 attempting = load(Path(__file__).with_name("attempting.py"))
 
 

@@ -28,6 +28,8 @@ from overheard.transcript.store import Recorder, Recording
 from overheard.transcript.target import attribute
 from overheard.transcript.threat import EAVESDROPPER, granting_named
 
+pytestmark = pytest.mark.slow
+
 TARGET = attribute("s")
 FROM_THE_WIRE = {Link, Broadcast, Releases, SummedReleases, Sums}
 

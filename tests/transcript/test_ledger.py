@@ -18,6 +18,8 @@ from overheard.transcript.ledger import (
     read_ledger,
 )
 
+pytestmark = pytest.mark.slow
+
 Forge = Callable[[Path, Callable[[list[Any]], list[Any] | None]], None]
 
 

@@ -28,6 +28,8 @@ from overheard.transcript.store import Recorder, Recording
 from overheard.transcript.tables import read_tables, write_tables
 from overheard.transcript.verify import verify
 
+pytestmark = pytest.mark.slow
+
 Forge = Callable[[Path, Callable[[list[Any]], list[Any] | None]], None]
 
 

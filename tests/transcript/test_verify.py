@@ -13,6 +13,8 @@ from overheard.errors import FixRecording
 from overheard.transcript.ledger import INDEX
 from overheard.transcript.verify import verify
 
+pytestmark = pytest.mark.slow
+
 
 def files(run: Path) -> list[Path]:
     return sorted(p for p in run.rglob("*") if p.is_file())

@@ -27,6 +27,8 @@ from overheard.transcript.target import attribute
 from overheard.transcript.threat import SERVER
 from overheard.transcript.view import View, launch
 
+pytestmark = pytest.mark.slow
+
 PEOPLE, PIXELS, SECRET = 40, 256, "p136"
 
 

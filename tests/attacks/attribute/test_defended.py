@@ -19,6 +19,8 @@ from overheard.transcript.target import attribute
 from overheard.transcript.threat import EAVESDROPPER, SERVER
 from overheard.transcript.view import launch
 
+pytestmark = pytest.mark.slow
+
 COLUMN = "c043"
 
 

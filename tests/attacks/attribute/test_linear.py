@@ -37,6 +37,8 @@ from overheard.transcript.target import attribute
 from overheard.transcript.threat import EAVESDROPPER
 from overheard.transcript.view import View, launch
 
+pytestmark = pytest.mark.slow
+
 SENSITIVE = ("female", "black", "physlm")
 
 

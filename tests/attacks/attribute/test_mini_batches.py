@@ -24,6 +24,8 @@ from overheard.transcript.target import attribute
 from overheard.transcript.threat import EAVESDROPPER
 from overheard.transcript.view import launch
 
+pytestmark = pytest.mark.slow
+
 
 def recorded(tmp_path, dataset, hidden=(32,), **training):
     model = {"name": "mlp", "hidden": list(hidden)}

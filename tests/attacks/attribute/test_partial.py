@@ -41,6 +41,8 @@ from overheard.transcript.target import attribute
 from overheard.transcript.threat import EAVESDROPPER, threat_named
 from overheard.transcript.view import launch
 
+pytestmark = pytest.mark.slow
+
 WIDE = {"name": "mlp", "hidden": [48]}
 ONE = {"rounds": 1, "participation": 1.0, "clients": 1}
 

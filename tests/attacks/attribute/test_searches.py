@@ -44,6 +44,8 @@ from overheard.transcript.target import attribute
 from overheard.transcript.threat import EAVESDROPPER
 from overheard.transcript.view import View, launch
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize(
     "attack",

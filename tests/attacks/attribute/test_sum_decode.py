@@ -23,6 +23,8 @@ from overheard.transcript.target import attribute
 from overheard.transcript.threat import SECURE_SERVER
 from overheard.transcript.view import launch
 
+pytestmark = pytest.mark.slow
+
 
 def summed(path: Path, hidden: int = 8, noise: float = 0.0, **training: Any) -> Recording:
     options = {"victim": 25, "participants": 5, "attributes": ["c043"]}

@@ -34,6 +34,8 @@ from overheard.transcript.target import LABEL
 from overheard.transcript.threat import EAVESDROPPER, granting_named
 from overheard.transcript.view import launch
 
+pytestmark = pytest.mark.slow
+
 KNOWING = EAVESDROPPER.granting(GroupCounts)
 GROUP_ATTACKS = (
     "naive", "auxiliary_mean", "group_means_pinv", "group_means_tikhonov", "bayes_groups"

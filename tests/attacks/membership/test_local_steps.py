@@ -21,6 +21,8 @@ from overheard.transcript.target import membership
 from overheard.transcript.threat import EAVESDROPPER
 from overheard.transcript.view import launch
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def heard(tmp_path: Any) -> Any:

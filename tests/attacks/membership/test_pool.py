@@ -27,6 +27,8 @@ from overheard.transcript.target import membership
 from overheard.transcript.threat import EAVESDROPPER
 from overheard.transcript.view import launch
 
+pytestmark = pytest.mark.slow
+
 MLP = {"name": "mlp", "hidden": [24]}
 
 

@@ -33,6 +33,8 @@ from overheard.programs.dense import record_gradients
 from overheard.transcript.knowledge import Sums
 from overheard.transcript.view import View, launch
 
+pytestmark = pytest.mark.slow
+
 Asked = Callable[..., tuple[View, np.ndarray]]
 FEW = DetectorSettings(shadows=200)
 METHODS = (GradientDisaggregation, Ols, Ridge, Prolin)

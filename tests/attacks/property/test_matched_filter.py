@@ -30,6 +30,8 @@ from overheard.programs.training import Schedule, shards
 from overheard.transcript.knowledge import AuxiliaryData, RoundSum, ShardSize, Sums
 from overheard.transcript.view import View, launch
 
+pytestmark = pytest.mark.slow
+
 Asked = Callable[..., tuple[View, np.ndarray]]
 LENET = {"name": "lenet", "filters": [4, 6], "hidden": [12], "dropout": 0.0}
 QUICK = MatchedFilter(every=20, model=Settings(chains=8, sweeps=40, burn_in=15))

@@ -24,6 +24,8 @@ from overheard.federation.simulate import simulate
 from overheard.programs.private import sampled_weights
 from overheard.transcript.store import Recording
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("dp_accounting", reason="dp-accounting is not installed")
 
 

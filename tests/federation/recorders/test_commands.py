@@ -11,6 +11,8 @@ from safetensors.numpy import save_file
 
 from overheard.transcript.store import Recording
 
+pytestmark = pytest.mark.slow
+
 
 def as_checkpoints(run: Path, folder: Path, after: bool = False) -> None:
     """The messages of a recording as a folder of safetensors files."""

@@ -25,6 +25,8 @@ from overheard.transcript.target import attribute
 from overheard.transcript.threat import SERVER
 from overheard.transcript.verify import verify
 
+pytestmark = pytest.mark.slow
+
 COLUMNS = ("x0", "x1", "s")
 SCALES = {"x0": (0.5, 2.0), "x1": (-1.0, 0.5)}
 RATE = 0.2

@@ -17,6 +17,8 @@ from overheard.transcript.observe import in_the_clear
 from overheard.transcript.store import Recording
 from overheard.transcript.verify import verify
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("flwr", reason="Flower is not installed: pip install overheard[flower]")
 HERE = Path(__file__).parent
 here = load(HERE / "conftest.py", "recorders_conftest")

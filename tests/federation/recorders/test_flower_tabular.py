@@ -17,6 +17,8 @@ from scripts import load
 from benchmarks import flower_tabular as tabular
 from overheard.identify import search
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("flwr", reason="Flower is not installed: pip install overheard[flower]")
 HERE = Path(__file__)
 here = load(HERE.with_name("conftest.py"), "recorders_conftest")

@@ -17,6 +17,8 @@ from overheard.programs.families.xgboost import model_bytes
 from overheard.transcript.store import Recording
 from overheard.transcript.threat import EAVESDROPPER
 
+pytestmark = pytest.mark.slow
+
 FUZZED = Path(__file__).parents[2] / "fuzz/corpus/trees/classes.json"
 DESCRIPTION = """
 [data]

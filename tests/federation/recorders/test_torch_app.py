@@ -15,6 +15,8 @@ from overheard.federation.recorders.description import describe, read_descriptio
 from overheard.transcript.store import Recording
 from overheard.transcript.threat import EAVESDROPPER
 
+pytestmark = pytest.mark.slow
+
 APP = """
 from torch import nn
 def net():

@@ -18,6 +18,8 @@ from overheard.transcript.target import LABEL, LOCAL_MODEL, attribute, membershi
 from overheard.transcript.threat import EAVESDROPPER
 from overheard.transcript.view import launch
 
+pytestmark = pytest.mark.slow
+
 TWO_CLASSES = {"objective": "binary:logistic"}
 POOLS = {"newton": (NEWTON, 7), "xgboost": (TREES, 10)}
 CLASSES = {"newton": (NEWTON, 7), "xgboost": ({**TREES, **TWO_CLASSES}, 16)}

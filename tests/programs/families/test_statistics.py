@@ -27,6 +27,8 @@ from overheard.transcript.target import attribute
 from overheard.transcript.threat import EAVESDROPPER
 from overheard.transcript.view import launch
 
+pytestmark = pytest.mark.slow
+
 RNG = np.random.default_rng(0)
 TABLES = {
     "count": [{"by": ["s", "colour"]}, {"by": ["s", "a"]}],

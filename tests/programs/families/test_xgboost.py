@@ -23,6 +23,8 @@ from overheard.transcript.threat import EAVESDROPPER
 from overheard.transcript.verify import verify
 from overheard.transcript.view import launch
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("xgboost", reason="needs overheard[xgboost]")
 
 TREES = {"name": "xgboost", "objective": "binary:logistic", "max_depth": 4}

@@ -15,6 +15,8 @@ from overheard.errors import ChooseAnotherAttack, FixRecording
 from overheard.programs.trees.equations import Candidates, own_trees, tree_equations
 from overheard.programs.trees.objectives import exponential, objective_of, start_margin
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("xgboost", reason="needs overheard[xgboost]")
 _SPEC = importlib.util.spec_from_file_location("grown", Path(__file__).with_name("grown.py"))
 assert _SPEC is not None
