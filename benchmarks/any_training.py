@@ -25,10 +25,10 @@ from torch import Tensor, nn
 
 from benchmarks.frame import Results, Row, audited, options, show
 from overheard.attacks.attribute.max_entropy import MaxEntropy
-from overheard.data import adult
 from overheard.data.dataset import Dataset
 from overheard.programs.records import Records
 from overheard.programs.trusted import trust
+from papers.data import adult
 
 SGD: dict[str, Any] = {"learning_rate": 0.1}
 MOMENTUM = {"optimiser": {"name": "sgd", "momentum": 0.9}, "learning_rate": 0.01}

@@ -125,7 +125,7 @@ def apps(shape: dict[str, int], clients: int, rounds: int) -> tuple[ServerApp, C
 def write_adult(path: Path, clients: int, people: int) -> None:
     """Adult's training file, dealt to so many clients one after the other, as Flower does; of each
     the first people (0: all)."""
-    from overheard.data.adult import COLUMNS, SOURCE
+    from papers.data.adult import COLUMNS, SOURCE
 
     lines = SOURCE.locate()[0].read_text().splitlines()
     rows = [line.split(", ") for line in lines if line.strip()]

@@ -29,7 +29,7 @@ import numpy as np
 from benchmarks.frame import Results, Row, federation, options, show
 from overheard.attacks.attribute.max_entropy import MaxEntropy
 from overheard.attacks.attribute.partial_decode import PartialDecode
-from overheard.data import adult, randhie
+from overheard.data import randhie
 from overheard.data.dataset import Dataset
 from overheard.evaluation.rungs import RUNGS, Rung, learned, lowered
 from overheard.programs.records import Records
@@ -38,6 +38,7 @@ from overheard.transcript.observe import observe
 from overheard.transcript.target import attribute
 from overheard.transcript.threat import EAVESDROPPER
 from overheard.transcript.view import Attack, View
+from papers.data import adult
 
 PEOPLE, OTHERS, FIRST_SEED = 300, 2000, 700
 NETWORK: dict[str, Any] = {"name": "mlp", "hidden": [64]}

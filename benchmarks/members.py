@@ -22,13 +22,13 @@ import numpy as np
 
 from benchmarks.frame import Results, Row, federation, options, show
 from overheard.attacks.membership import CandidateDecode
-from overheard.data import adult, cifar10
 from overheard.data.dataset import Dataset
 from overheard.programs.records import Records
 from overheard.transcript.observe import MEMBER_COLUMN, observe
 from overheard.transcript.target import membership
 from overheard.transcript.threat import EAVESDROPPER
 from overheard.transcript.view import launch
+from papers.data import adult, cifar10
 
 MOMENTUM: dict[str, Any] = {"optimiser": {"name": "sgd", "momentum": 0.9}, "batch_size": 32}
 ADAM: dict[str, Any] = {"optimiser": {"name": "adam"}, "batch_size": 32, "learning_rate": 0.001}

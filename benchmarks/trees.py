@@ -38,7 +38,7 @@ from numpy.typing import NDArray
 
 from overheard.attacks import attack_named
 from overheard.attacks.stranger import beforehand
-from overheard.data import adult, randhie
+from overheard.data import randhie
 from overheard.data.dataset import Dataset
 from overheard.decoding.peeling import Cells
 from overheard.decoding.sparse_equations import joined
@@ -66,6 +66,7 @@ from overheard.transcript.store import Recording
 from overheard.transcript.target import attribute
 from overheard.transcript.threat import EAVESDROPPER
 from overheard.transcript.view import View, launch
+from papers.data import adult
 
 OUT = Path(__file__).with_suffix(".json")
 CLIENTS = 5

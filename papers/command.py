@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from overheard import terminal
-from overheard.cli.options import DataDir
 
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 
@@ -30,7 +29,6 @@ def reproduce(
     ] = None,
     clients: Annotated[int, typer.Option(min=0, help="How many (kerkouche2023).")] = 0,
     every: Annotated[int, typer.Option(min=0, help="Rounds between points (kerkouche2023).")] = 0,
-    data_dir: DataDir = None,
 ) -> None:
     """Run a paper's experiment again and write claimed beside measured numbers."""
     from papers.common.catalogue import experiment_named, experiments

@@ -19,7 +19,6 @@ from scipy.stats import spearmanr
 
 from overheard.attacks.papers.driouich2022 import ModelBasedLinear, infer
 from overheard.attacks.papers.xu2021 import affine_map
-from overheard.data import flights
 from overheard.data.dataset import Dataset
 from overheard.evaluation import metrics
 from overheard.evaluation.baselines import algorithm3_accuracy_bound, algorithm3_bound
@@ -34,6 +33,7 @@ from overheard.transcript.view import View, launch
 from papers.common import pictures
 from papers.common.harness import federation, mean_row, recorded, truth_and_recipe
 from papers.common.rows import Experiment, Progress, Reproduction, Row
+from papers.data import flights
 from papers.driouich2022.world import NOT_THEIR_FARES, fares
 
 Array = NDArray[np.float64]

@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 
 from overheard.attacks.papers.lyu2021 import Gumbel, L2Lbfgs
-from overheard.data import adult, flights
 from overheard.evaluation import metrics
 from overheard.transcript.observe import observe
 from overheard.transcript.store import Recording
@@ -36,6 +35,7 @@ from papers.common.harness import (
     summarise,
 )
 from papers.common.rows import Experiment, Progress, Reproduction, Row
+from papers.data import adult, flights
 from papers.driouich2022.world import (
     ADULT_CLAIMS,
     FLIGHT_MEANS,

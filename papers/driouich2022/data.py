@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 
-from overheard.data import adult, flights
 from overheard.evaluation import metrics
 from overheard.transcript.knowledge import Link
 from overheard.transcript.observe import observe
@@ -21,6 +20,7 @@ from papers.common import pictures
 from papers.common.harness import federation, mean_row, recorded, truth_and_recipe
 from papers.common.heterogeneity import AT_INFINITY, mean_distances, relative
 from papers.common.rows import Experiment, Progress, Reproduction, Row
+from papers.data import adult, flights
 from papers.driouich2022.world import NOT_THEIR_FARES, fares
 
 DATA = "data"

@@ -15,7 +15,6 @@ from overheard.attacks.papers.driouich2022 import (
 )
 from overheard.attacks.papers.lyu2021 import Gumbel, L2Lbfgs
 from overheard.attacks.papers.xu2021 import LearnedMap
-from overheard.data import adult, flights
 from overheard.data.dataset import Dataset
 from overheard.evaluation import metrics
 from overheard.programs.records import Records
@@ -34,6 +33,7 @@ from papers.common.harness import (
     summarise,
 )
 from papers.common.rows import Experiment, Progress, Reproduction, Row
+from papers.data import adult, flights
 from papers.driouich2022.world import (
     ADULT_CLAIMS,
     FLIGHT_MEANS,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from overheard.data import catalogue
 from overheard.data.dataset import Dataset
+from papers.data import flights
 
 NOT_THEIR_FARES = "The paper's fares (10 airlines, Amadeus) are not public; these are other fares."
 
@@ -36,5 +36,5 @@ FLIGHT_MEANS["local"] = 0.769
 
 def fares(limit: int, seed: int, attribute: str, drop: tuple[str, ...] = ()) -> Dataset:
     """The airlines' fares; the other attribute under audit stays public."""
-    dataset = catalogue.load("flights", limit=limit, seed=seed, drop=drop)
+    dataset = flights.load(limit=limit, seed=seed, drop=drop)
     return replace(dataset, sensitive=(attribute,))

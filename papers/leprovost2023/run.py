@@ -29,7 +29,6 @@ from numpy.typing import NDArray
 from overheard.attacks.baselines import AuxiliaryMean, Naive
 from overheard.attacks.label import BayesGroups, LinearDecode
 from overheard.attacks.papers.leprovost2023 import GroupMeansPinv, GroupMeansTikhonov
-from overheard.data import catalogue
 from overheard.data.dataset import Dataset
 from overheard.decoding.label_solve import IDENTIFIED
 from overheard.randomness import stream
@@ -38,6 +37,7 @@ from overheard.transcript.view import Attack, launch
 from papers.common import pictures
 from papers.common.harness import messages
 from papers.common.rows import Experiment, Progress, Reproduction, Row
+from papers.data import wages
 from papers.leprovost2023.world import (
     GROUP,
     PUBLIC_SEED,
@@ -200,12 +200,12 @@ def _rows(tally: Tally, losses: Mapping[int, list[float]]) -> tuple[Row, ...]:
 
 def run(quick: bool, seeds: int, progress: Progress) -> Reproduction:
     """Figure 1 on real wages; ``seeds`` batches, 20 of them in each training."""
-    dataset = catalogue.load("wages")
+    dataset = wages.load()
     protocol = Protocol(epochs=(1, 5), per_training=10) if quick else Protocol()
     repetitions = min(seeds, 10) if quick else seeds
     rows = figure1(dataset, protocol, repetitions, progress)
     data = f"{dataset.name}: {dataset.origin}; {', '.join(dataset.inputs())}"
-    return Reproduction(rows, data, (catalogue.about("wages").note, *NOTES), repetitions)
+    return Reproduction(rows, data, (wages.SOURCE.note, *NOTES), repetitions)
 
 
 NOTES = (

@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 
 from overheard.attacks.papers.lyu2021 import CosMatching, phase
-from overheard.data import catalogue
-from overheard.data.victim import VICTIM
+from overheard.data.dealing import VICTIM
+from overheard.data.source import load, source_named
 from overheard.evaluation.baselines import imputation
 from overheard.federation.config import parse_config
 from overheard.federation.plan import plan
@@ -77,8 +77,8 @@ def run_table(settings: Sequence[Setting], seeds: int, progress: Progress) -> Re
         for row in rows_of(setting, made)
     ]
     sources = list(dict.fromkeys(s.source for s in settings))
-    shown = [catalogue.load(s, victim=1).name for s in sources]
-    about = [catalogue.about(s).note for s in sources]
+    shown = [load(s, victim=1).name for s in sources]
+    about = [source_named(s).note for s in sources]
     refusals = [f"{note} ({'; '.join(where)})" for note, where in notes.items()]
     words = (training_words(settings), *search_words(settings))
     all_notes = (*about, *NOTES, *words, *refusals)

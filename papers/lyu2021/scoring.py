@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overheard.attacks.papers.lyu2021 import phase
-from overheard.data.victim import VICTIM
+from overheard.data.dealing import VICTIM
 from overheard.decoding.counts import same_rows
 from overheard.errors import ChooseAnotherAttack, GrantKnowledge
 from overheard.evaluation import metrics

@@ -15,7 +15,7 @@ from overheard.attacks.attribute.max_entropy import MaxEntropy
 from overheard.attacks.baselines import PublicModel, RandomGuess
 from overheard.attacks.membership import CandidateDecode
 from overheard.attacks.papers.lyu2021 import CosMatching, GradientVarianceGmm, L2Lbfgs, Statistics
-from overheard.data.victim import VICTIM
+from overheard.data.dealing import VICTIM
 from overheard.transcript.view import Attack
 from papers.common.harness import federation
 from papers.lyu2021 import claims as printed

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from overheard.attacks.baselines import GlobalModel, LastReturned
 from overheard.attacks.local_model import Structured
 from overheard.attacks.papers.xu2021 import LearnedMap, learn_maps
-from overheard.data import adult, leaf_synthetic
 from overheard.evaluation import metrics
 from overheard.evaluation.baselines import majority_share
 from overheard.programs.dense import predict
@@ -29,6 +28,7 @@ from papers.common import pictures
 from papers.common.harness import federation, mean_row, recorded, truth_and_recipe
 from papers.common.heterogeneity import AT_INFINITY, mean_distances
 from papers.common.rows import Experiment, Progress, Reproduction, Row
+from papers.data import adult, leaf_synthetic
 
 Array = NDArray[np.float64]
 LOCAL_STEPS = (1, 5, 10)

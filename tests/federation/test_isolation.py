@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from overheard.data import digits
-from overheard.data.victim import VICTIM
+from overheard.data.dealing import VICTIM
 from overheard.errors import FixConfig, FixData
 from overheard.federation.config import parse_config
 from overheard.federation.plan import plan

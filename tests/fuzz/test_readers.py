@@ -19,8 +19,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripts import load
 
-from overheard.data import catalogue
-from overheard.data.images import read_idx
 from overheard.errors import OverheardError
 from overheard.federation.recorders.folder import _read as read_checkpoint
 from overheard.foreign.notation import parse_json
@@ -106,10 +104,6 @@ def trees(path: Path) -> None:
     read_growing([b"", raw, raw], "model")
 
 
-def source(path: Path) -> None:
-    catalogue.load(path.parents[1].name, folder=path.parents[1])
-
-
 def known(reader: str, above: int = 0) -> Callable[[Path], None]:
     """That of tests/transcript/attempting.py, which is told the folder, so far above the file."""
     return lambda path: attempting.READERS[reader](path.parents[above])
@@ -120,13 +114,9 @@ READERS: dict[str, tuple[Any, str, Callable[[Path], Any]]] = {
     "tables": (changed_bytes, "raw", lambda path: read_tables(path.read_bytes(), "table")),
     "json": (changed_bytes, "raw", lambda path: json.dumps(parse_json(path.read_bytes(), "text"))),
     "checkpoint": (changed_bytes, "a.safetensors", read_checkpoint),
-    "idx": (changed_bytes, "a.gz", lambda path: read_idx(path, (2, 2))),
     "trees": (changed_json, "raw", trees),
     "trees_binary": (changed_bytes, "raw", trees),
     "audit": (changed_json, "audit.json", known("audit")),
-    "adult": (changed_bytes, "adult/adult/adult.data", source),
-    "location": (changed_bytes, "location30/location30/dataset_location.tgz", source),
-    "wages": (changed_bytes, "wages/wages_cps/CPSSW8.csv.gz", source),
     "csv": (changed_bytes, "table.csv", known("table")),
     "parquet": (changed_bytes, "table.parquet", known("table")),
     "config": (changed_toml, "config.toml", known("config")),
@@ -134,12 +124,8 @@ READERS: dict[str, tuple[Any, str, Callable[[Path], Any]]] = {
     "description": (changed_toml, "run/audit.toml", known("description", 1)),
     "pattern": (changed_toml, "pattern.toml", known("import")),
     "cells": (changed_json, "sweep/cell.json", known("cells", 1)),
-    "wheel": (changed_bytes, "package.whl", known("archive")),
-    "tarball": (changed_bytes, "package.tgz", known("archive")),
-    "debian": (changed_bytes, "package.deb", known("archive")),
 }
 BESIDE = {"recording": "run", "description": "run", "pattern": "folder", "cells": "sweep"}
-BESIDE |= {"adult": "adult"}
 """The folder that a reader finds beside the file."""
 
 

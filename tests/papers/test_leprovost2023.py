@@ -109,5 +109,5 @@ def test_without_the_data_one_line_says_what_to_do(
 ) -> None:
     monkeypatch.setenv("OVERHEARD_DATA", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    with pytest.raises(FixData, match="overheard data fetch wages"):
+    with pytest.raises(FixData, match="python -m papers fetch wages"):
         experiment_named("leprovost2023-fig1").run(True, 10, lambda what, done, total: None)

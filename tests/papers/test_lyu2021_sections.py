@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from overheard.attacks.papers.lyu2021 import CosMatching, GradientVarianceGmm
-from overheard.data import splice
 from overheard.errors import FixData
 from overheard.federation.config import parse_config
 from overheard.federation.plan import plan
+from papers.data import splice
 from papers.lyu2021 import sections
 from papers.lyu2021.scoring import LABELS_RIGHT, MEMBERS_RIGHT, score
 from papers.lyu2021.settings import Setting

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from overheard.data import leaf_synthetic
+from papers.data import leaf_synthetic
 from papers.xu2021 import run as xu2021
 
 

@@ -16,6 +16,7 @@ import pytest
 from patience import PATIENCE
 
 from overheard.data.digits import load
+from overheard.data.source import add_sources
 from overheard.errors import ChooseAnotherOutput, FixConfig, FixRecording
 from overheard.federation.config import parse_config
 from overheard.federation.plan import plan
@@ -236,6 +237,17 @@ def test_a_killed_sweep_goes_on_and_ends_in_the_same_table(
     assert len(list(out.glob("cells/*.json"))) == 1
     sweep(parse_sweep(SWEEP), out)
     assert write_table(out).read_bytes() == undisturbed
+
+
+def test_workers_know_the_sources_that_were_added(tmp_path: Path) -> None:
+    """Those of the papers, which the package itself does not know."""
+    add_sources("papers.data")
+    options = {"sizes": [30, 40], "features": 3}
+    base = {**SWEEP["base"], "data": {"source": "leaf_synthetic", "options": options}}
+    asked = {**SWEEP, "base": base, "clients": [], "attacks": ["majority"], "seeds": [0]}
+    rows = read_rows(sweep(parse_sweep(asked), tmp_path / "s", workers=2))
+    assert [row["error"] for row in rows] == [None, None]
+    assert all(row["utility"] is not None for row in rows)
 
 
 def children_of(pid: int) -> set[int]:

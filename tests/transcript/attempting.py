@@ -9,13 +9,10 @@ a few words.
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import os
 import shutil
-import tarfile
 import tomllib
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -213,12 +210,6 @@ def change(step: dict[str, Any], place: Path) -> None:
             path.unlink(missing_ok=True)
             path.parent.mkdir(parents=True, exist_ok=True)
             os.mkfifo(path)
-        case "zip":
-            with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-                for number in range(step.get("entries", 1)):
-                    archive.writestr(step["name"].format(number), large(step))
-        case "tar":
-            made_tar(path, step)
         case "checkpoint":
             from safetensors.numpy import save_file
 
@@ -236,24 +227,6 @@ def relisted(folder: Path, kind: str, raw: bytes) -> None:
     (folder / entry["file"]).write_bytes(raw)
     entry |= {"size": len(raw), "sha256": hashlib.sha256(raw).hexdigest()}
     forge(index, entries)
-
-
-def made_tar(path: Path, step: dict[str, Any]) -> None:
-    """A gzipped tar archive whose first head says what it likes."""
-    first = tarfile.TarInfo(step["name"])
-    first.type = step.get("type", "0").encode()
-    first.linkname = step.get("link", "")
-    head = bytearray(first.tobuf(tarfile.GNU_FORMAT))
-    if "claims" in step:
-        first.size = step["claims"]
-        head = bytearray(first.tobuf(tarfile.GNU_FORMAT))
-    out = io.BytesIO()
-    import gzip
-
-    with gzip.GzipFile(fileobj=out, mode="wb", mtime=0) as packed:
-        packed.write(bytes(head))
-        packed.write(step.get("text", "").encode() * step.get("times", 1))
-    path.write_bytes(out.getvalue())
 
 
 # ---- who meets them
@@ -376,25 +349,6 @@ def _table(place: Path) -> None:
     load(str(file), client="c", target="y")
 
 
-def _archive(place: Path) -> None:
-    """A member of a downloaded package, as ``overheard data fetch`` takes it."""
-    from overheard.data.fetch import Member, Package, _extract
-
-    (file,) = place.glob("package.*")
-    kind: Any = {".whl": "pypi", ".tgz": "npm", ".deb": "debian"}[file.suffix]
-    digest = hashlib.sha256(b"0123456789").hexdigest()
-    member = Member("data/wanted.csv", 10, digest, "wanted.csv")
-    _extract(Package(kind, "package", "1", (member,)), file, member, place / "out")
-
-
-def _source(place: Path) -> None:
-    """A data source's own file, found in a folder that somebody gave."""
-    from overheard.data import catalogue
-
-    (folder,) = (place / "data").iterdir()
-    catalogue.load(folder.name.removesuffix("_uci"), folder=place / "data")
-
-
 READERS: dict[str, Callable[[Path], None]] = {
     "recording": _recording,
     "audited": _audited,
@@ -407,8 +361,6 @@ READERS: dict[str, Callable[[Path], None]] = {
     "audit": _audit,
     "cells": _cells,
     "table": _table,
-    "archive": _archive,
-    "source": _source,
 }
 
 

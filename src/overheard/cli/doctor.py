@@ -26,20 +26,19 @@ def doctor(seed: NoSeed = None) -> None:
     import sys
 
     from overheard.attacks import all_attacks
-    from overheard.data.catalogue import about
     from overheard.data.source import sources
     from overheard.foreign.limits import LIMITS, limit, variable
 
     core = {name: _version(name) for name in CORE}
     extras = {extra: {name: _version(name) for name in names} for extra, names in EXTRAS.items()}
-    data = {name: about(name) for name in sources()}
+    data = {name: source.where for name, source in sources().items()}
     terminal.emit(
         {
             "python": platform.python_version(),
             "platform": platform.platform(),
             "packages": core,
             "extras": extras,
-            "data": {name: known.found or None for name, known in data.items()},
+            "data": data,
             "attacks": len(all_attacks()),
             "limits": {name: limit(name) for name in LIMITS},
         }
@@ -48,7 +47,6 @@ def doctor(seed: NoSeed = None) -> None:
         ("python", f"{platform.python_version()} ({sys.executable})"),
         ("platform", f"{platform.platform()}, {os.cpu_count()} cores"),
         ("attacks", f"{len(all_attacks())} found"),
-        ("OVERHEARD_DATA", os.environ.get("OVERHEARD_DATA", "not set")),
     ]
     rows += [(name, version or "MISSING") for name, version in core.items()]
     terminal.table(["this machine", ""], rows)
@@ -63,10 +61,7 @@ def doctor(seed: NoSeed = None) -> None:
             for extra, found in extras.items()
         ],
     )
-    terminal.table(
-        ["data", "where"],
-        [(name, known.found or f"missing: {known.remedy}") for name, known in data.items()],
-    )
+    terminal.table(["data", "where"], list(data.items()))
     terminal.table(
         ["limit on strangers' files", "at most", "of", "set by"],
         [

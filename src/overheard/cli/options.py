@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_type_hints
@@ -58,13 +57,6 @@ def taking(options: type[Options]) -> Callable[[Callable[[Options], None]], Comm
     return decorate
 
 
-def _look_there(folder: Path | None) -> Path | None:
-    """Every source looks there from now on, in this process and those that it starts."""
-    if folder is not None:
-        os.environ["OVERHEARD_DATA"] = str(folder)
-    return folder
-
-
 Run = Annotated[Path, typer.Argument(help="A recording.")]
 Out = Annotated[Path, typer.Option(help="Where to write; must not exist yet.")]
 Seed = Annotated[int | None, typer.Option(help="Seed of every random choice.", show_default="0")]
@@ -72,16 +64,6 @@ Seed = Annotated[int | None, typer.Option(help="Seed of every random choice.", s
 NoSeed = Annotated[int | None, typer.Option("--seed", hidden=True)]
 Grant = Annotated[
     list[str], typer.Option(help='Knowledge beyond the threat model (repeat), e.g. "group counts".')
-]
-# For commands that load data; to name it among the options is enough.
-DataDir = Annotated[
-    Path | None,
-    typer.Option(
-        help="Folder with the sources' files, as `overheard data list` names them.",
-        exists=True,
-        file_okay=False,
-        callback=_look_there,
-    ),
 ]
 Describing = Annotated[
     Path | None,

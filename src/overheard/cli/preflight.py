@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from overheard import terminal
-from overheard.cli.options import DataDir, argument, option, taking
+from overheard.cli.options import argument, option, taking
 
 if TYPE_CHECKING:
     from overheard.guard.preflight import Change, Preflight
@@ -35,7 +35,6 @@ class Options:
     )
     changes: bool = option("Look for changes that would leak less; takes longest.", True)
     out: Path | None = option("Write the figures there, as JSON.", None)
-    data_dir: DataDir = None
 
 
 @taking(Options)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from overheard import terminal
-from overheard.cli.options import DataDir, Out, Seed, argument, taking
+from overheard.cli.options import Out, Seed, argument, taking
 
 if TYPE_CHECKING:
     from overheard.federation.config import Config
@@ -18,7 +18,6 @@ class Options:
     out: Out
     config: Path = argument("TOML file that describes the federation.")
     seed: Seed = None
-    data_dir: DataDir = None
 
 
 @taking(Options)

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from overheard import terminal
-from overheard.cli.options import DataDir, argument, option, taking
+from overheard.cli.options import argument, option, taking
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,6 @@ class Options:
     workers: int = option("Processes, one thread each.", 1)
     ray: str = option("Address of a Ray cluster to run on instead.", "")
     again: bool = option("Run cells that failed, or of another version, again.", False, "--again")
-    data_dir: DataDir = None
 
 
 @taking(Options)

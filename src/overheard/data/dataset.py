@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -141,14 +141,8 @@ def is_binned(records: Records, column: str, bins: int | None) -> bool:
 
 
 def domain_of(records: Records, column: str) -> tuple[Value, ...]:
-    """The values that a column takes, sorted."""
+    """The values that a column takes, sorted; too many of them, or one only, are refused."""
     found = tuple(sorted(set(records[column].tolist())))
-    check_values(column, found)
-    return found
-
-
-def check_values(column: str, found: Sequence[Value]) -> None:
-    """Refuse an attribute of too many values, or of one only."""
     if len(found) > MOST_VALUES:
         raise FixData(
             f"column {column!r} takes {len(found)} values; an attribute under audit may take at "
@@ -159,3 +153,4 @@ def check_values(column: str, found: Sequence[Value]) -> None:
             f"column {column!r} is constant ({found[0] if found else 'empty'}): there is nothing "
             "to infer; audit another column"
         )
+    return found

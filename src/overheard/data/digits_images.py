@@ -1,25 +1,23 @@
 """Handwritten digits as images, from scikit-learn: always there, for tests and the quick start.
 
 Each of the 8 x 8 pixels is drawn four times, which makes images of 16 x 16, the smallest that LeNet
-takes. How the images are split: `overheard.data.images`.
+takes. How the images are split: `overheard.data.dealing`.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from overheard.data.dataset import Dataset
-from overheard.data.images import Shares, deal_images
-from overheard.data.source import sources
+from overheard.data.dealing import Shares, deal_images
+from overheard.data.source import BUNDLED
 
-SOURCE = sources()["digits_images"]
 SIDE, DARKEST = 8, 16
 
 
-def load(folder: str | Path | None = None, **shares: Any) -> Dataset:
+def load(**shares: Any) -> Dataset:
     """20 clients of 10 digits each, unless ``shares`` says otherwise, see `Shares`."""
     from sklearn.datasets import load_digits
 
@@ -28,4 +26,4 @@ def load(folder: str | Path | None = None, **shares: Any) -> Dataset:
     large = grey.reshape(-1, SIDE, SIDE).repeat(2, axis=1).repeat(2, axis=2)
     how = Shares(**{"clients": 20, "auxiliary": 1000, **shares})
     shape = (1, 2 * SIDE, 2 * SIDE)
-    return deal_images(SOURCE, large.reshape(len(large), -1), labels, shape, how)
+    return deal_images(BUNDLED["digits_images"], large.reshape(len(large), -1), labels, shape, how)

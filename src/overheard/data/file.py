@@ -130,8 +130,8 @@ def _read(file: Path, how: Reading) -> tuple[Any, int]:
     """The table, and how many rows were left out of it."""
     raw = _utf8(file, how.encoding)
     mark = how.separator or _separator(raw)
-    written = CsvFormat(mark, _decimal(raw, mark), texts=how.categories, missing=how.missing)
-    table = read_csv(raw, file, how=written)
+    written = CsvFormat(mark, _decimal(raw, mark), how.categories, how.missing)
+    table = read_csv(raw, file, written)
     names = table.column_names
     if len(names) == 1 and not how.separator:
         looked = ", ".join(map(repr, SEPARATORS))
@@ -145,7 +145,7 @@ def _read(file: Path, how: Reading) -> tuple[Any, int]:
     used = [name for name in names if name not in how.drop]
     suspects = [name for name in used if _rounded(table.column(name))]
     if suspects:
-        exact = read_csv(raw, file, suspects, replace(written, texts=suspects))
+        exact = read_csv(raw, file, replace(written, texts=suspects), suspects)
         for name in suspects:
             cells = exact.column(name)
             if any(cell and _WHOLE.fullmatch(cell.strip()) for cell in cells.to_pylist()):

@@ -21,25 +21,20 @@ from __future__ import annotations
 
 import gzip
 from importlib import resources
-from pathlib import Path
 
 import numpy as np
 
 from overheard.data.dataset import Dataset
-from overheard.data.source import sources
+from overheard.data.source import BUNDLED
 from overheard.programs.records import Records
 
-SOURCE = sources()["randhie"]
 FILE = resources.files("overheard.data") / "randhie.csv.gz"
 SENSITIVE = ("female", "black", "physlm")
 PUBLIC = "xage linc lfam educdec num disea mhi logc lpi fmde hlthg hlthf hlthp child".split()
 
 
-def load(folder: Path | None = None, above_median: bool = False) -> Dataset:
-    """The people of the experiment; ``folder`` is not needed, the file is in the package.
-
-    ``above_median``: predict who spends more than the median in place of how much.
-    """
+def load(above_median: bool = False) -> Dataset:
+    """The people; ``above_median``: predict who spends more than the median, not how much."""
     import pyarrow.csv
 
     with FILE.open("rb") as packed, gzip.open(packed) as file:
@@ -63,7 +58,7 @@ def load(folder: Path | None = None, above_median: bool = False) -> Dataset:
     spent = np.log1p(kept["meddol"])
     target = "high_spending" if above_median else "log_spending"
     records[target] = (spent > np.median(spent)).astype(np.float64) if above_median else spent
-    return SOURCE.dataset(
+    return BUNDLED["randhie"].dataset(
         Records(records),
         client="site",
         target=target,

@@ -1,95 +1,95 @@
-"""What is a data source, and where are its files?
+"""What is a data source? Those that come with overheard, the user's own file, and others' packages.
 
-The facts of every source stand in ``sources.toml``. Its files are looked for in the folder given,
-in ``$OVERHEARD_DATA`` and in the cache, in this order; nothing is downloaded here.
+To add a source: a module of its name with ``load(seed=0, ...) -> Dataset``, and its table in the
+``sources.toml`` beside it. Another package's sources are known once it was named to `add_sources`.
 """
 
 from __future__ import annotations
 
-import os
+import difflib
+import re
 import tomllib
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
-from importlib import resources
-from pathlib import Path
-from typing import Any
+from importlib import import_module, resources
+from typing import Any, TypeVar
 
 from overheard.data.dataset import Dataset
-from overheard.data.fetch import Member, Package
-from overheard.errors import FixData
+from overheard.errors import FixConfig
 from overheard.programs.records import Records
 
-VARIABLE = "OVERHEARD_DATA"
+_CALLED = re.compile(r"^[\w.]*(load|__init__)\(\) ")
+_PACKAGES: list[str] = []
 
 
 @dataclass(frozen=True)
 class Source:
-    """``note``: what to print beside a paper's number. ``files``: those that it needs, relative to
-    the place ("adult/adult.data"), and the other sets that would do instead, best first; ``remedy``
-    says how to get them, ``package`` where a registry has them. ``bundled``: where it comes from
-    without a file.
-    """
+    """What it is, in words; ``note``: what to print beside a paper's number; ``bundled``: where its
+    records come from; ``module``: what loads them."""
 
     name: str
+    module: str
     what: str
     licence: str
     origin: str
     note: str = ""
-    files: tuple[tuple[str, ...], ...] = ()
-    remedy: str = ""
     bundled: str = ""
-    package: Package | None = None
 
-    def find(self, folder: str | Path | None = None) -> tuple[Path, ...] | None:
-        """Paths of the first set of files that one place holds in full, or None.
-
-        A place that is itself the source's subfolder is understood too.
-        """
-        for place in places(folder):
-            for names in self.files:
-                for paths in ([place / n for n in names], [place / Path(n).name for n in names]):
-                    if all(path.is_file() for path in paths):
-                        return tuple(paths)
-        return None
-
-    def locate(self, folder: str | Path | None = None) -> tuple[Path, ...]:
-        """As `find`, but a missing file is an error that says in one line what to do."""
-        found = self.find(folder)
-        if found is None:
-            wanted = " or ".join(" and ".join(names) for names in self.files)
-            where = ", ".join(str(place) for place in places(folder))
-            raise FixData(
-                f"data source {self.name!r} needs {wanted}, not found in {where}; {self.remedy}"
-            )
-        return found
+    @property
+    def where(self) -> str:
+        """Where its records are, or that they are missing."""
+        return self.bundled
 
     def dataset(self, records: Records, **roles: Any) -> Dataset:
         """These records of the source; ``roles``: the other fields of a `Dataset`."""
         return Dataset(self.name, records, origin=self.origin, licence=self.licence, **roles)
 
 
-def cache_dir() -> Path:
-    """Where ``overheard data fetch`` puts files: ``$XDG_CACHE_HOME/overheard``."""
-    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(base).expanduser() / "overheard"
+Kind = TypeVar("Kind", bound=Source)
 
 
-def places(folder: str | Path | None = None) -> tuple[Path, ...]:
-    """Where to look, in order."""
-    named = [folder, os.environ.get(VARIABLE)]
-    return (*(Path(place).expanduser() for place in named if place), cache_dir())
+def read_sources(package: str, make: Callable[..., Kind]) -> dict[str, Kind]:
+    """The sources of a package, as its ``sources.toml`` has them."""
+    facts = tomllib.loads((resources.files(package) / "sources.toml").read_text("utf-8"))
+    return {n: make(name=n, module=f"{package}.{n}", **told) for n, told in facts.items()}
 
 
-@cache
+BUNDLED = read_sources("overheard.data", Source)
+
+
+def add_sources(package: str) -> None:
+    """Know the ``SOURCES`` of this package too, in this process and the workers that it starts."""
+    if package not in _PACKAGES:
+        _PACKAGES.append(package)
+
+
+def added() -> tuple[str, ...]:
+    """What was named to `add_sources`."""
+    return tuple(_PACKAGES)
+
+
 def sources() -> dict[str, Source]:
     """Every source by its name."""
-    text = (resources.files("overheard.data") / "sources.toml").read_text("utf-8")
-    return {name: _source(name, facts) for name, facts in tomllib.loads(text).items()}
+    others = (import_module(package).SOURCES for package in _PACKAGES)
+    return dict(item for known in (BUNDLED, *others) for item in known.items())
 
 
-def _source(name: str, facts: dict[str, Any]) -> Source:
-    if package := facts.pop("package", None):
-        members = tuple(Member(**member) for member in package.pop("members"))
-        facts["package"] = Package(**package, members=members)
-    files = tuple(map(tuple, facts.pop("files", ())))
-    return Source(name, files=files, **facts)
+def source_named(name: str) -> Source:
+    """The source of this name."""
+    known = sources()
+    if name in known:
+        return known[name]
+    near = difflib.get_close_matches(name, known, n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    raise FixConfig(f"unknown data source {name!r}; known: {', '.join(known)}{hint}")
+
+
+def load(source: str, **options: Any) -> Dataset:
+    """The dataset of a source's name; ``options`` go to the source."""
+    module = import_module(source_named(source).module)
+    try:
+        dataset: Dataset = module.load(**options)
+    except (TypeError, ValueError, OverflowError, MemoryError) as error:  # options are anybody's
+        words = _CALLED.sub("", str(error)) or type(error).__name__
+        raise FixConfig(f"data source {source!r}: {words}; correct data.options") from error
+    return dataset

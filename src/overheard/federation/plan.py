@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from overheard.data import catalogue
+from overheard.data import source
 from overheard.data.dataset import Dataset, domain_of
-from overheard.data.source import sources
 from overheard.errors import FixConfig, FixData
 from overheard.federation.attributes import columns_of, domains, refuse_function_of_public
 from overheard.federation.config import Config, DataConfig, ModelConfig
@@ -250,7 +249,7 @@ def _model(wanted: ModelConfig, encoding: Encoding, outputs: int) -> Dense | LeN
         case _:
             raise FixConfig(
                 "model 'lenet' takes one image of at least 16 x 16 pixels; this source gives "
-                f"{', '.join(encoding.columns())}: use a source of images, such as mnist"
+                f"{', '.join(encoding.columns())}: use a source of images, such as digits_images"
             )
     if outputs < 2:
         raise FixConfig("model 'lenet' tells classes apart, at least three of them")
@@ -307,13 +306,13 @@ def load_data(config: Config, nobodys: bool = False) -> Dataset:
             raise FixConfig("data source 'file' needs path, client and target in [data]")
         options |= {key: getattr(data, key) for key in FILE_ONLY}
         options["sensitive"] = columns_of(config.audit.attributes or ())
-    elif data.source in sources():
+    elif data.source in source.sources():
         for key in FILE_ONLY:
             if getattr(data, key):
                 raise FixConfig(
                     f"data.{key} belongs to source = 'file'; {data.source!r} settles it by itself"
                 )
-    return catalogue.load(data.source, **options)
+    return source.load(data.source, **options)
 
 
 def encoding_for(

@@ -18,6 +18,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from overheard.data.source import add_sources, added
 from overheard.errors import ChooseAnotherOutput, FixConfig, FixRecording
 from overheard.files import sole_writer, write_durably
 from overheard.foreign.files import read_bounded
@@ -100,10 +101,15 @@ def sweep(
     return folder
 
 
-def measure(cell: Cell, scratch: Path | None = None) -> Result:
-    """`overheard.sweep.cell.run_cell`, imported where it runs: whoever hands out cells need not."""
+def measure(cell: Cell, scratch: Path | None, known: Sequence[str]) -> Result:
+    """`overheard.sweep.cell.run_cell`, imported where it runs: whoever hands out cells need not.
+
+    ``known``: the packages whose data sources whoever hands out the cell knows.
+    """
     from overheard.sweep.cell import run_cell
 
+    for package in known:
+        add_sources(package)
     return run_cell(cell, scratch)
 
 
@@ -117,9 +123,9 @@ def local_cells(workers: int, scratch: Path | None = None) -> Executor:
 
     def execute(left: Sequence[Cell]) -> Iterator[Result]:
         if workers == 1 or len(left) < 2:
-            yield from (measure(cell, scratch) for cell in left)
+            yield from (measure(cell, scratch, ()) for cell in left)
             return
-        calls = [(cell, scratch) for cell in left]
+        calls = [(cell, scratch, added()) for cell in left]
         yield from in_processes(measure, calls, min(workers, len(left)), "cell")
 
     return execute
@@ -127,7 +133,7 @@ def local_cells(workers: int, scratch: Path | None = None) -> Executor:
 
 def ray_cells(address: str) -> Executor:
     """Cells as tasks of the Ray cluster at an address; results as they come."""
-    return lambda left: on_cluster(measure, [(cell,) for cell in left], address)
+    return lambda left: on_cluster(measure, [(cell, None, added()) for cell in left], address)
 
 
 @contextmanager

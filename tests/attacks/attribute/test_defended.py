@@ -11,7 +11,7 @@ import pytest
 from federations import guessed, simulated
 
 from overheard.attacks.attribute.max_entropy import MaxEntropy
-from overheard.data.victim import VICTIM
+from overheard.data.dealing import VICTIM
 from overheard.evaluation.metrics import attribute_hits
 from overheard.transcript.knowledge import AppliedDefence, Link
 from overheard.transcript.observe import observe

@@ -12,8 +12,9 @@ from federations import guessed, simulated
 from generated import tumours, visits
 
 import overheard
+import papers  # noqa: F401  # which knows Adult
 from overheard.attacks.attribute.max_entropy import MaxEntropy
-from overheard.data.victim import VICTIM
+from overheard.data.dealing import VICTIM
 from overheard.errors import FixData
 from overheard.evaluation.baselines import imputation, majority_share
 from overheard.evaluation.metrics import attribute_hits, balanced_accuracy, calibration_error

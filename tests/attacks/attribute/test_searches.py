@@ -22,7 +22,7 @@ from overheard.attacks.papers.driouich2022 import (
 )
 from overheard.attacks.papers.lyu2021 import Statistics, matrices_of, votes
 from overheard.data.dataset import Dataset
-from overheard.data.victim import VICTIM
+from overheard.data.dealing import VICTIM
 from overheard.errors import ChooseAnotherAttack, FixConfig, FixData, GrantKnowledge
 from overheard.evaluation.metrics import attribute_hits, local_optimum
 from overheard.programs.dense import predict, record_gradients

@@ -152,9 +152,9 @@ def test_counted_odds_add_up() -> None:
 @pytest.mark.parametrize("rate", [0.01, 0.1])
 def test_members_on_location30(tmp_path: Any, batch: int, rate: float) -> None:
     """Real records: a pool of 100 members and 100 strangers, one round, one local epoch."""
-    from overheard.data import location30
-    from overheard.data.victim import VICTIM
+    from overheard.data.dealing import VICTIM
     from overheard.errors import FixData
+    from papers.data import location30
 
     try:
         dataset = location30.load(victim=200)

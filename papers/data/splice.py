@@ -12,24 +12,23 @@ Which attributes. The counts of the four nucleotides at lyu2021's 7-th and 17-th
 units of their mean, by 0.047 and 0.035; so do those at c001 (0.046, majority 0.269) and c049
 (0.035, majority 0.263).
 
-How the records are split: `overheard.data.victim`.
+How the records are split: `overheard.data.dealing`.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from overheard.data.dataset import Dataset
-from overheard.data.source import sources
-from overheard.data.victim import Split, deal
+from overheard.data.dealing import Split, deal
 from overheard.errors import FixConfig, FixData
-from overheard.foreign.texts import read_text
+from papers.data import SOURCES
+from papers.data.files import unpacked
 
-SOURCE = sources()["splice"]
+SOURCE = SOURCES["splice"]
 SENSITIVE = ("c001", "c049")
 LENGTH, NUCLEOTIDES, KINDS = 60, ("A", "C", "G", "T"), ("EI", "IE", "N")
 
@@ -44,7 +43,7 @@ def load(
     if classes not in (2, 3):
         raise FixConfig(f"splice: classes = {classes} is neither 2 (junction or not) nor 3")
     (file,) = SOURCE.locate(folder)
-    lines = read_text(file).splitlines()
+    lines = unpacked(file).decode("utf-8", "replace").splitlines()
     rows = [[cell.strip() for cell in line.split(",")] for line in lines if line.strip()]
     if not rows or any(len(row) != LENGTH + 1 or row[-1] not in KINDS for row in rows):
         raise FixData(f"{file}: is not the table of splice junctions (60 nucleotides, EI, IE or N)")
@@ -56,5 +55,5 @@ def load(
     if numbers:
         columns = [np.searchsorted(NUCLEOTIDES, column) + 1.0 for column in columns]
     how = Split(**{"victim": 500, "attributes": SENSITIVE, **split})
-    dealt = deal(SOURCE, columns, labels, how)
-    return replace(dealt, ordinal=frozenset(how.attributes) if numbers else frozenset())
+    ordinal = frozenset(how.attributes) if numbers else frozenset()
+    return deal(SOURCE, columns, labels, how, ordinal=ordinal)

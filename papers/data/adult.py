@@ -31,13 +31,13 @@ from typing import Literal
 import numpy as np
 
 from overheard.data.dataset import Dataset
-from overheard.data.source import sources
 from overheard.errors import FixConfig, FixData
-from overheard.foreign.texts import read_text
 from overheard.programs.records import Records
 from overheard.randomness import stream
+from papers.data import SOURCES
+from papers.data.files import unpacked
 
-SOURCE = sources()["adult"]
+SOURCE = SOURCES["adult"]
 SENSITIVE = ("sex",)
 
 COLUMNS = (
@@ -94,10 +94,8 @@ def load(
 
 def _read(file: Path) -> list[dict[str, str]]:
     """Rows of UCI's file: no header, blanks after commas, a full stop after the test labels."""
-    try:
-        cells = [[cell.strip() for cell in row] for row in csv.reader(StringIO(read_text(file)))]
-    except csv.Error as error:
-        raise FixData(f"{file}: is not a table of separated values: {error}") from error
+    text = unpacked(file).decode("utf-8", "replace")
+    cells = [[cell.strip() for cell in row] for row in csv.reader(StringIO(text))]
     rows = [dict(zip(COLUMNS, row, strict=True)) for row in cells if len(row) == len(COLUMNS)]
     for row in rows:
         row["income"] = row["income"].rstrip(".")

@@ -27,16 +27,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overheard.data.dataset import Dataset
-from overheard.data.source import sources
-from overheard.errors import FixConfig, FixData
-from overheard.foreign.texts import read_csv, read_packed
-from overheard.programs.records import Records, as_column
+from overheard.errors import FixConfig
+from overheard.programs.records import Records
+from papers.data import SOURCES
+from papers.data.files import table as read_table
 
-SOURCE = sources()["wages"]
+SOURCE = SOURCES["wages"]
 CPS_GROUPS = {12: "high school", 16: "bachelor", 18: "master", 20: "PhD"}
 CENSUS_GROUPS = {12: "high school", 13: "some college", 14: "associate", 16: "bachelor"}
 CENSUS_WEEKLY = (100.0, 5000.0)
-LARGEST = 1 << 26  # bytes of an unpacked table that we are willing to read
 NORTHEAST = (
     "Connecticut Maine Massachusetts New_Hampshire Rhode_Island Vermont New_Jersey New_York "
     "Pennsylvania"
@@ -72,7 +71,7 @@ def load(
 
 
 def _cps(file: Path) -> dict[str, NDArray[Any]]:
-    raw = _read(file, ("earnings", "gender", "age", "region", "education"))
+    raw = read_table(file, ("earnings", "gender", "age", "region", "education"))
     group = _groups(raw["education"], CPS_GROUPS)
     keep = group != ""
     age = raw["age"][keep]
@@ -87,7 +86,7 @@ def _cps(file: Path) -> dict[str, NDArray[Any]]:
 
 
 def _census(file: Path) -> dict[str, NDArray[Any]]:
-    raw = _read(file, ("state", "educ", "lweekinc", "exper"))
+    raw = read_table(file, ("state", "educ", "lweekinc", "exper"))
     group = _groups(raw["educ"], CENSUS_GROUPS)
     weekly = np.exp(raw["lweekinc"])
     keep = (group != "") & (weekly >= CENSUS_WEEKLY[0]) & (weekly <= CENSUS_WEEKLY[1])
@@ -110,12 +109,3 @@ def _regions(states: NDArray[Any]) -> NDArray[np.str_]:
     lists = {"Northeast": NORTHEAST, "Midwest": MIDWEST, "West": WEST}
     region = {s.replace("_", " "): name for name, text in lists.items() for s in text.split()}
     return np.array([region.get(str(s), "South") for s in states])
-
-
-def _read(file: Path, names: tuple[str, ...]) -> dict[str, NDArray[Any]]:
-    """These columns of a compressed CSV file."""
-    try:
-        table = read_csv(read_packed(file, LARGEST), file, names)
-    except FixData as error:
-        raise FixData(f"{error}; it cannot be read as a table of wages: fetch it again") from error
-    return {n: as_column(table.column(n).to_numpy(zero_copy_only=False)) for n in names}

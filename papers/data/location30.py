@@ -7,7 +7,7 @@ Which attributes. lyu2021 prints the variance of the counts of an attribute's tw
 for its 1-st and 2070 for its 69-th attribute. Counted from 0, columns 1 (0 for 82.2 % of users,
 variance 2,601,769) and 69 (1 for 50.9 %, variance 2,116) of this file fit, and are the default.
 
-How the records are split: `overheard.data.victim`.
+How the records are split: `overheard.data.dealing`.
 """
 
 from __future__ import annotations
@@ -19,40 +19,34 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overheard.data.dataset import Dataset
-from overheard.data.source import sources
-from overheard.data.victim import Split, deal
+from overheard.data.dealing import Split, deal
 from overheard.errors import FixData
-from overheard.foreign.texts import CsvFormat, read_csv, read_member
+from papers.data import SOURCES
+from papers.data.files import table
 
-SOURCE = sources()["location30"]
+SOURCE = SOURCES["location30"]
 SENSITIVE = ("c001", "c069")
 
 COLUMNS, CLASSES = 446, 30
-LARGEST = 1 << 25  # bytes of the unpacked table that we are willing to read; it has 4.5 MB
 
 
 def load(folder: str | Path | None = None, **split: Any) -> Dataset:
     """A victim of 300 users, unless ``split`` says otherwise, see `Split`."""
     (file,) = SOURCE.locate(folder)
-    columns, labels = read_binary(file, "bangkok", COLUMNS, CLASSES, LARGEST)
+    columns, labels = read_binary(file, "bangkok", COLUMNS, CLASSES)
     how = Split(**{"victim": 300, "attributes": SENSITIVE, **split})
     return deal(SOURCE, list(columns.T), labels, how)
 
 
 def read_binary(
-    file: Path, member: str, columns: int, classes: int, largest: int
+    file: Path, member: str, columns: int, classes: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Columns (n, d) of 0 and 1 and labels (n,) of a table ``label,0,1,...``, archived or not."""
-    table = read_csv(read_member(file, member, largest), file, how=CsvFormat(header=False))
-    try:
-        cells = np.column_stack([c.to_numpy() for c in table.columns]).astype(np.float64)
-    except (ValueError, TypeError) as error:
-        raise FixData(f"{file}: no label and {columns} columns a line: {error}") from error
-    labels, values = cells[:, 0], cells[:, 1:]
+    labels, *values = table(file, member=member, header=False).values()
     right = np.isin(values, (0, 1)).all() and np.isin(labels, np.arange(1, classes + 1)).all()
-    if values.shape[1] != columns or not right:
+    if len(values) != columns or not right:
         raise FixData(
             f"{file}: expected a label 1 to {classes} and {columns} columns of 0 and 1, found "
-            f"{values.shape[1]} columns or other values"
+            f"{len(values)} columns or other values"
         )
-    return values, labels
+    return np.column_stack(values), labels

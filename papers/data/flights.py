@@ -26,18 +26,17 @@ from pathlib import Path
 import numpy as np
 
 from overheard.data.dataset import Dataset
-from overheard.data.source import sources
-from overheard.errors import FixConfig, FixData
-from overheard.foreign.texts import read_csv, read_member
-from overheard.programs.records import Records, as_column
+from overheard.errors import FixConfig
+from overheard.programs.records import Records
 from overheard.randomness import stream
+from papers.data import SOURCES
+from papers.data.files import table
 
-SOURCE = sources()["flights"]
+SOURCE = SOURCES["flights"]
 SENSITIVE = ("class", "direct")
 
 CATEGORIES = ("source_city", "departure_time", "arrival_time", "destination_city")
 NUMERIC = ("duration", "days_left")
-LARGEST = 1 << 28  # bytes of the unpacked table that we are willing to read; it has 25 MB
 
 
 def load(
@@ -55,11 +54,7 @@ def load(
         raise FixConfig(f"flights: limit {limit} is negative; 0 keeps every fare")
     (file,) = SOURCE.locate(folder)
     wanted = ["airline", "stops", "class", "price", *public]
-    try:
-        table = read_csv(read_member(file, "Clean_Dataset.csv", LARGEST), file, wanted)
-    except FixData as error:
-        raise FixData(f"{error}; it is not the table Clean_Dataset.csv: fetch it again") from error
-    column = {name: as_column(table.column(name).to_numpy(zero_copy_only=False)) for name in wanted}
+    column = table(file, wanted, "Clean_Dataset.csv")
     records = {
         "airline": column["airline"],
         **{name: column[name] for name in public if name not in drop},

@@ -23,13 +23,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overheard.data.dataset import Dataset
-from overheard.data.source import sources
 from overheard.errors import FixConfig
-from overheard.foreign.limits import check
 from overheard.programs.records import Records
 from overheard.randomness import stream
+from papers.data import SOURCES
 
-SOURCE = sources()["leaf_synthetic"]
+SOURCE = SOURCES["leaf_synthetic"]
 SIZES = (280, 184, 1536, 256, 208)
 
 
@@ -50,8 +49,6 @@ def load(
         )
     if labels not in ("code", "text"):
         raise FixConfig(f"leaf_synthetic: labels {labels!r} is not one of code, text")
-    check("rows", sum(sizes), "leaf_synthetic: sizes", FixConfig)
-    check("columns", max(features, classes, clusters), "leaf_synthetic: features", FixConfig)
     shared = stream(seed, "leaf", "federation")
     weights = shared.normal(size=(features + 1, classes, clusters))  # Q
     means = shared.normal(size=(clusters, 1)) + shared.normal(size=(clusters, clusters))  # mu

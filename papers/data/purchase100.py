@@ -10,7 +10,7 @@ Columns are c000 to c599. lyu2021's 130-th and 595-th attributes have, by the va
 majorities 0.759 and 0.674; the stand-in's c130 and c595 are made so. ``classes = 2`` merges the
 kinds into two halves, as lyu2021's Purchase2.
 
-How the records are split: `overheard.data.victim`.
+How the records are split: `overheard.data.dealing`.
 """
 
 from __future__ import annotations
@@ -23,19 +23,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overheard.data.dataset import Dataset
-from overheard.data.location30 import read_binary
-from overheard.data.source import sources
-from overheard.data.victim import Split, deal
+from overheard.data.dealing import Split, deal
 from overheard.errors import FixConfig
 from overheard.randomness import stream
+from papers.data import SOURCES
+from papers.data.location30 import read_binary
 
-SOURCE = sources()["purchase100"]
+SOURCE = SOURCES["purchase100"]
 SENSITIVE = ("c130", "c595")
 
 COLUMNS, CLASSES, PROFILES, CUSTOMERS = 600, 100, 500, 20_000
 CRAMERS_V = 0.23
 SHARES = {130: 0.241, 595: 0.326}
-LARGEST = 1 << 28  # bytes of the unpacked table that we are willing to read; it has 238 MB
 
 
 def load(
@@ -56,7 +55,7 @@ def load(
     else:
         (file,) = SOURCE.locate(folder)
         source = replace(SOURCE, licence="not stated")
-        values, labels = read_binary(file, "dataset_purchase", COLUMNS, CLASSES, LARGEST)
+        values, labels = read_binary(file, "dataset_purchase", COLUMNS, CLASSES)
     if classes == 2:
         labels = np.where(labels > CLASSES // 2, 2.0, 1.0)
     how = Split(**{"victim": 500, "attributes": SENSITIVE, **split})
