@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 from overheard.errors import FixConfig
-from overheard.federation.behaviours import misbehaved
 from overheard.federation.config import parse_config
 from overheard.federation.plan import plan
-from overheard.federation.simulate import simulate
+from overheard.federation.simulate import misbehaved, simulate
 from overheard.programs.recipe import LeNet
 from overheard.transcript.knowledge import (
     AuxiliaryData,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,10 @@ import pytest
 from overheard.errors import ChooseAnotherOutput, FixConfig, FixData
 from overheard.federation.config import parse_config
 from overheard.federation.plan import Plan, plan
-from overheard.federation.rounds import participants
 from overheard.federation.simulate import (
     CHUNK,
     client_shards,
+    participants,
     simulate,
     train_clients,
 )
@@ -199,11 +200,13 @@ def test_many_clients_are_trained_in_chunks(people: Path, settings_for: Settings
         assert np.allclose(together[row], alone[0], rtol=1e-12, atol=1e-13)
 
 
-def test_a_client_without_records_is_named(people: Path, settings_for: Settings) -> None:
+def test_a_client_without_records_is_named(
+    tmp_path: Path, people: Path, settings_for: Settings
+) -> None:
     ready = planned(settings_for(people))
     clients = {**ready.clients, "empty": ready.clients["site 0"].take(np.array([], int))}
     with pytest.raises(FixData, match="client 'empty' has no records; leave it out"):
-        client_shards(ready.recipe, clients)
+        simulate(replace(ready, clients=clients), tmp_path / "run")
 
 
 def test_divergence_stops_and_keeps_what_was_sent(

@@ -22,11 +22,12 @@ from flwr.serverapp.strategy import FedAvg
 
 from overheard.federation.config import parse_config
 from overheard.federation.plan import Plan, plan
-from overheard.federation.simulate import client_shards, named
+from overheard.federation.simulate import client_shards
 from overheard.flower import Guarding, guard_mod, record
 from overheard.guard.exposure import Secret
 from overheard.guard.limits import USUAL, Exposure, Limits
 from overheard.programs.dense import initial
+from overheard.programs.recipe import named
 from overheard.programs.training import local_training
 
 SITES = ("site 1", "site 2", "site 3")

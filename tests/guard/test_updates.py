@@ -16,11 +16,12 @@ from typer.testing import CliRunner
 from overheard.cli import app
 from overheard.errors import FixData
 from overheard.federation.plan import Plan, plan
-from overheard.federation.simulate import client_shards, named
+from overheard.federation.simulate import client_shards
 from overheard.guard.preflight import preflight_updates
 from overheard.guard.rehearsal import replayed
 from overheard.guard.updates import read_update
 from overheard.programs.dense import initial
+from overheard.programs.recipe import named
 from overheard.programs.training import local_training
 
 ME = "site 0"

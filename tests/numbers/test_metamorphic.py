@@ -10,7 +10,7 @@ import pytest
 
 from overheard.attacks import attack_named
 from overheard.evaluation.audit import audit
-from overheard.federation.simulate import named
+from overheard.programs.recipe import named
 from overheard.programs.records import Records
 from overheard.transcript.knowledge import Link
 from overheard.transcript.observe import observe, recipe_of

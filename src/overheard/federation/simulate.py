@@ -1,54 +1,55 @@
 """The simulator: a whole federation on one machine, recorded as a listener would hear it.
 
-Clients are batched, not looped: one call trains all participants of a round. The same seed
-gives the same bits.
+One loop for networks and for programs that train none; what a round is, each says for itself.
+Clients that train a network are batched, not looped: one call trains all participants of a round.
+The same seed gives the same bits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from overheard.errors import FixConfig, FixData
-from overheard.federation.behaviours import climbing, misbehaved
 from overheard.federation.defences.accounting import budget
 from overheard.federation.defences.contract import Chain, RoundContext, chain, told
 from overheard.federation.disclosure import write_knowledge
 from overheard.federation.plan import Plan
-from overheard.federation.rounds import participants
 from overheard.federation.server import aggregate, aggregate_sum
-from overheard.federation.simulate_program import simulate_program
 from overheard.programs.networks import network
 from overheard.programs.orders import Place, Shuffle, orders
-from overheard.programs.recipe import Layout, Recipe
+from overheard.programs.program import Message, Program
+from overheard.programs.recipe import Recipe, named
 from overheard.programs.records import Records, encode
 from overheard.programs.training import Hooks, Shards, local_training, shards
 from overheard.randomness import stream
 from overheard.transcript.kind import write
-from overheard.transcript.payload import message_of, update_of
+from overheard.transcript.payload import RELEASE, message_of, update_of
 from overheard.transcript.store import Recorder
 
 CHUNK = 64
 Array = NDArray[np.floating[Any]]
+Who = NDArray[np.int64]
 Progress = Callable[[int, int], None]
+
+
+class Rounds(Protocol):
+    """What clients and server do, round after round."""
+
+    payload: str
+
+    def take(self, number: int, chosen: Who, recorder: Recorder) -> None:
+        """One round with the chosen clients, written down."""
 
 
 def simulate(plan: Plan, out: str | Path, progress: Progress = lambda done, total: None) -> Path:
     """Run the federation and write its recording to ``out``; returns the path."""
-    if not isinstance(plan.told, Recipe):
-        return simulate_program(plan, plan.told, out, progress)
-    recipe, training, seed = plan.recipe, plan.config.training, plan.config.seed
-    rule = plan.config.server_rule()
-    defence = chain(*plan.config.defence)
-    data = client_shards(recipe, trained_on(plan))
-    hooks = defence.step(len(recipe.target.classes)).batches
-    names, arrays = list(plan.clients), partial(named, recipe.model.layout())
+    training, seed, names = plan.config.training, plan.config.seed, list(plan.clients)
     about = {
         "data": plan.dataset.name,
         "origin": plan.dataset.origin,
@@ -57,71 +58,183 @@ def simulate(plan: Plan, out: str | Path, progress: Progress = lambda done, tota
     }
     if training.isolate:
         about["isolated"] = training.isolate
-    payload = recipe.payload
-    if defence.summing is not None:
-        _check_summing(defence.summing.name, plan, data)
-    dishonest = plan.properties.dishonest if plan.properties else frozenset()
-    bad = np.array([name in dishonest for name in names])
-    promised = budgets(plan, defence, dict(zip(names, data.sizes.tolist(), strict=True)))
-    model = network(recipe).initial(seed, plan.config.network().initial).astype(recipe.wire)
-    with Recorder(out, payload, about) as recorder:
+    defence, held = chain(*plan.config.defence), trained_on(plan)
+    promised = budgets(plan, defence, {client: len(records) for client, records in held.items()})
+    rounds: Rounds
+    if isinstance(plan.told, Recipe):
+        rounds = NetworkRounds(plan, defence, held)
+    else:
+        rounds = ProgramRounds(plan.told, defence, held, seed)
+    with Recorder(out, rounds.payload, about) as recorder:
         write_knowledge(recorder, plan)
         recorder.seed(seed)
         if defence.parts:
             write(recorder, told(defence.claims))
             if promised:
                 recorder.side("PrivacyBudget", promised)
-        memory: dict[Any, Any] = {}  # of the defences
-        state = rule.init(len(model))
-        own, own_state = model, state  # of the isolated client
-        taken = np.zeros(len(names), dtype=np.int64)  # rounds in which each took part before
         for number in range(training.rounds):
             chosen = participants(len(names), training.participation, seed, number)
-            alone = np.array([names[c] == training.isolate for c in chosen])
-            sent = np.where(alone[:, None], own, model) if training.isolate else model
-            if training.shuffle is not None:
-                data = shuffled(recipe, data, training.shuffle, number, taken)
-                taken[chosen] += 1
-            returned = train_clients(recipe, sent, data, chosen, seed, number, hooks)
-            if bad[chosen].any():
-                returned = misled(plan, sent, returned, data, chosen, bad[chosen], number)
-            context = RoundContext(number, chosen, stream(seed, "defence", number), memory)
-            if defence.summing is not None:
-                updates = defence.upload(update_of(payload, sent, returned), context)
-                lost = replace(context, rng=stream(seed, "masks", number))  # who drops out
-                total, answered = defence.total(updates, lost)
-                who = [names[c] for c in chosen[answered]]
-                recorder.aggregated(number, arrays(model), arrays(total), who)
-                model, state = aggregate_sum(rule, state, recipe, model, total, len(who))
-            else:
-                returned = uploaded(defence, payload, sent, returned, context)
-                recorder.round(
-                    number,
-                    {names[c]: arrays(s) for c, s in zip(chosen, sent, strict=True)}
-                    if training.isolate
-                    else arrays(model),
-                    {names[c]: arrays(r) for c, r in zip(chosen, returned, strict=True)},
-                    {names[c]: float(data.sizes[c]) for c in chosen},
-                )
-                sizes = data.sizes[chosen]
-                if not alone.all():
-                    others = returned[~alone], sizes[~alone]
-                    model, state = aggregate(rule, state, recipe, model, *others)
-                if alone.any():
-                    mine = returned[alone], sizes[alone]
-                    own, own_state = aggregate(rule, own_state, recipe, own, *mine)
-            model = broadcast(defence, model, context)
+            rounds.take(number, chosen, recorder)
             progress(number + 1, training.rounds)
     return Path(out)
 
 
-def budgets(plan: Plan, defence: Chain, sizes: dict[str, int]) -> dict[str, Any]:
+def participants(clients: int, share: float, seed: int, number: int) -> Who:
+    """The clients of a round, uniformly at random without replacement."""
+    count = max(1, round(share * clients))
+    if count == clients:
+        return np.arange(clients)
+    chosen = stream(seed, "participation", number).choice(clients, count, replace=False)
+    return np.sort(chosen).astype(np.int64)
+
+
+def budgets(plan: Plan, defence: Chain, sizes: Mapping[str, int]) -> dict[str, Any]:
     """The differential privacy that the defences promise a record of each client."""
-    rounds, everybody, of_size = plan.config.training.rounds, sum(sizes.values()), {}
-    for size in set(sizes.values()):
-        of_size[size] = budget(defence.claims, plan.recipe, size, rounds, everybody)
+    rounds, everybody = plan.config.training.rounds, sum(sizes.values())
+    recipe = plan.told if isinstance(plan.told, Recipe) else None
+    of_size = {
+        size: budget(defence.claims, recipe, size, rounds, everybody)
+        for size in set(sizes.values())
+    }
     found = {client: of_size[size] for client, size in sizes.items()}
     return {client: b.as_json() for client, b in found.items() if b is not None}
+
+
+class NetworkRounds:
+    """Clients train a network, or send its gradient; the server makes the next model of it."""
+
+    def __init__(self, plan: Plan, defence: Chain, held: Mapping[str, Records]) -> None:
+        self.plan, self.defence, self.recipe = plan, defence, plan.recipe
+        self.payload, self.names = self.recipe.payload, list(held)
+        self.data = client_shards(self.recipe, held)
+        self.hooks = defence.step(len(self.recipe.target.classes)).batches
+        if defence.summing is not None:
+            _check_summing(defence.summing.name, plan, self.data)
+        dishonest = plan.properties.dishonest if plan.properties else frozenset()
+        self.bad = np.array([name in dishonest for name in self.names])
+        start = network(self.recipe).initial(plan.config.seed, plan.config.network().initial)
+        self.model = start.astype(self.recipe.wire)
+        self.rule = plan.config.server_rule()
+        self.state = self.rule.init(len(self.model))
+        self.own, self.own_state = self.model, self.state  # of the isolated client
+        self.memory: dict[Any, Any] = {}  # of the defences
+        self.taken = np.zeros(len(held), dtype=np.int64)  # rounds in which each took part before
+
+    def take(self, number: int, chosen: Who, recorder: Recorder) -> None:
+        training, seed, defence = self.plan.config.training, self.plan.config.seed, self.defence
+        alone = np.array([self.names[c] == training.isolate for c in chosen])
+        sent = np.where(alone[:, None], self.own, self.model) if training.isolate else self.model
+        if training.shuffle is not None:
+            self.data = shuffled(self.recipe, self.data, training.shuffle, number, self.taken)
+            self.taken[chosen] += 1
+        returned = train_clients(self.recipe, sent, self.data, chosen, seed, number, self.hooks)
+        if self.bad[chosen].any():
+            returned = self._misled(sent, returned, chosen, number)
+        context = RoundContext(number, chosen, stream(seed, "defence", number), self.memory)
+        if defence.summing is not None:
+            updates = defence.upload(update_of(self.payload, sent, returned), context)
+            self._sum(updates, context, recorder)
+        else:
+            returned = uploaded(defence, self.payload, sent, returned, context)
+            who, sizes = [self.names[c] for c in chosen], self.data.sizes[chosen]
+            models: Any = self._named(self.model)
+            if training.isolate:
+                models = dict(zip(who, map(self._named, sent), strict=True))
+            answers = dict(zip(who, map(self._named, returned), strict=True))
+            weights = dict(zip(who, sizes.astype(float), strict=True))
+            recorder.round(number, models, answers, weights)
+            if not alone.all():
+                others = returned[~alone], sizes[~alone]
+                self.model, self.state = aggregate(
+                    self.rule, self.state, self.recipe, self.model, *others
+                )
+            if alone.any():
+                mine = returned[alone], sizes[alone]
+                self.own, self.own_state = aggregate(
+                    self.rule, self.own_state, self.recipe, self.own, *mine
+                )
+        self.model = broadcast(defence, self.model, context)
+
+    def _sum(self, updates: NDArray[np.float64], context: RoundContext, recorder: Recorder) -> None:
+        """The server learns the sum of the updates, and who is in it."""
+        drops = replace(context, rng=stream(self.plan.config.seed, "masks", context.number))
+        total, answered = self.defence.total(updates, drops)
+        who = [self.names[c] for c in context.who[answered]]
+        recorder.aggregated(context.number, self._named(self.model), self._named(total), who)
+        self.model, self.state = aggregate_sum(
+            self.rule, self.state, self.recipe, self.model, total, len(who)
+        )
+
+    def _named(self, flat: Array) -> dict[str, Array]:
+        """A flat model as the named arrays that go over the wire."""
+        return named(self.recipe.model.layout(), flat)
+
+    def _misled(self, sent: Array, returned: Array, chosen: Who, number: int) -> Array:
+        """What the chosen clients return, of whom the dishonest do not do as they are told."""
+        asked, recipe, seed = self.plan.config.property, self.recipe, self.plan.config.seed
+        assert asked is not None
+        bad = self.bad[chosen]
+        start, made = np.broadcast_to(sent, returned.shape)[bad], returned.copy()
+        if asked.kind == "ascent" and not recipe.sends_gradient:
+            uphill = recipe.model_copy(update={"learning_rate": -recipe.learning_rate})
+            who = chosen[bad]
+            made[bad] = train_clients(uphill, start, self.data, who, seed, number, self.hooks)
+        elif asked.kind != "membership":
+            honest = update_of(self.payload, start, returned[bad])
+            rng = stream(seed, "behaviour", number)
+            wrong = misbehaved(asked.kind, asked.ride, honest, rng)
+            made[bad] = message_of(self.payload, start, wrong)
+        return made
+
+
+class ProgramRounds:
+    """Clients train no network: each answers what the server sends."""
+
+    payload = RELEASE
+
+    def __init__(
+        self, program: Program, defence: Chain, held: Mapping[str, Records], seed: int
+    ) -> None:
+        self.program, self.defence, self.held, self.seed = program, defence, held, seed
+        self.sent = program.first()
+
+    def take(self, number: int, chosen: Who, recorder: Recorder) -> None:
+        names = list(self.held)
+        returned = {names[c]: self._answer(names[c], number) for c in chosen}
+        if self.defence.summing is None:
+            weights = {client: float(len(self.held[client])) for client in returned}
+            recorder.round(number, self.sent, returned, weights)
+        else:
+            context = RoundContext(number, chosen, stream(self.seed, "masks", number))
+            total, who = self._summed(returned, context)
+            recorder.aggregated(number, self.sent, total, who)
+            returned = {"": total}
+        self.sent = self.program.following(self.sent, returned)
+
+    def _answer(self, client: str, number: int) -> Message:
+        rng = stream(self.seed, "program", client, number)
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            answer = self.program.respond(self.sent, self.held[client], rng)
+        for name, array in answer.items():
+            if array.dtype.kind == "f" and not np.isfinite(array).all():
+                raise FixConfig(
+                    f"round {number}: {name!r} of client {client!r} is NaN or infinite: the "
+                    "program diverged (a model that its records do not determine?); the rounds "
+                    "before are kept"
+                )
+        return answer
+
+    def _summed(
+        self, returned: Mapping[str, Message], context: RoundContext
+    ) -> tuple[Message, list[str]]:
+        """What the server learns of the answers, and whose sum it is."""
+        flat = np.array(
+            [np.concatenate([np.ravel(a) for a in answer.values()]) for answer in returned.values()]
+        )
+        total, answered = self.defence.total(self.defence.upload(flat, context), context)
+        names, like = list(returned), next(iter(returned.values()))
+        layout = tuple((name, np.shape(array)) for name, array in like.items())
+        return named(layout, total), [names[k] for k in answered]
 
 
 def train_clients(
@@ -178,31 +291,22 @@ def shuffled(
     return replace(data, orders=tuple(made))
 
 
-def misled(
-    plan: Plan,
-    sent: Array,
-    returned: Array,
-    data: Shards,
-    chosen: NDArray[np.int64],
-    bad: NDArray[np.bool_],
-    number: int,
-) -> Array:
-    """What the chosen clients return, of whom those that are ``bad`` do not do as they are told."""
-    asked, recipe, seed = plan.config.property, plan.recipe, plan.config.seed
-    assert asked is not None
-    rng = stream(seed, "behaviour", number)
-    made = returned.copy()
-    if asked.kind == "ascent" and not recipe.sends_gradient:
-        start = np.broadcast_to(sent, returned.shape)[bad]
-        hooks = chain(*plan.config.defence).step(len(recipe.target.classes)).batches
-        made[bad] = train_clients(climbing(recipe), start, data, chosen[bad], seed, number, hooks)
-    elif asked.kind != "membership":
-        start = np.broadcast_to(sent, returned.shape)[bad]
-        honest = update_of(recipe.payload, start, returned[bad])
-        made[bad] = message_of(
-            recipe.payload, start, misbehaved(asked.kind, asked.ride, honest, rng)
-        )
-    return made
+def misbehaved(behaviour: str, ride: str, updates: Array, rng: np.random.Generator) -> Array:
+    """What dishonest clients send in place of the updates (n, P) that they were to send
+    (kerkouche2023 section 4).
+
+    ``inversion``: the update negated. ``ascent``: the client climbs the loss in place of descending
+    it; with one gradient a round (FedSGD) the sign is all that differs. ``free-rider``: does not
+    train; its update is nothing (``ride`` unchanged), or noise that is as long as the update that
+    it would have sent.
+    """
+    if behaviour in ("inversion", "ascent"):
+        return -updates
+    if ride == "unchanged":
+        return np.zeros_like(updates)
+    noise = rng.normal(size=updates.shape)
+    length = np.linalg.norm(updates, axis=1) / np.linalg.norm(noise, axis=1)
+    return np.asarray(noise * length[:, None], updates.dtype)
 
 
 def _check_summing(name: str, plan: Plan, data: Shards) -> None:
@@ -244,6 +348,8 @@ def broadcast(defence: Chain, model: Array, context: RoundContext) -> Array:
 
 def trained_on(plan: Plan) -> dict[str, Records]:
     """The records that each client trains on, once the defences have changed its own."""
+    if empty := [name for name, records in plan.clients.items() if not len(records)]:
+        raise FixData(f"client {empty[0]!r} has no records; leave it out")
     defence, seed = chain(*plan.config.defence), plan.config.seed
     return {
         client: defence.records(records, stream(seed, "records", client))
@@ -251,22 +357,8 @@ def trained_on(plan: Plan) -> dict[str, Records]:
     }
 
 
-def client_shards(recipe: Recipe, clients: dict[str, Records]) -> Shards:
+def client_shards(recipe: Recipe, clients: Mapping[str, Records]) -> Shards:
     """The clients' records as their models see them, in the precision of the wire."""
-    for name, records in clients.items():
-        if not len(records):
-            raise FixData(f"client {name!r} has no records; leave it out")
     inputs = [encode(recipe.of(name).encoding, records) for name, records in clients.items()]
     labels = [recipe.target.encode(records) for records in clients.values()]
     return shards(inputs, labels, recipe.wire)
-
-
-def named(layout: Layout, flat: Array) -> dict[str, Array]:
-    """A flat model as the named arrays that go over the wire."""
-    arrays: dict[str, Array] = {}
-    start = 0
-    for name, shape in layout:
-        size = int(np.prod(shape))
-        arrays[name] = flat[start : start + size].reshape(shape)
-        start += size
-    return arrays

@@ -17,17 +17,17 @@ from numpy.typing import NDArray
 from overheard.federation.defences.contract import RoundContext, chain, told
 from overheard.federation.disclosure import write_knowledge
 from overheard.federation.plan import Plan
-from overheard.federation.rounds import participants
 from overheard.federation.server import aggregate
 from overheard.federation.simulate import (
     broadcast,
     client_shards,
-    named,
+    participants,
     train_clients,
     trained_on,
     uploaded,
 )
 from overheard.programs.networks import network
+from overheard.programs.recipe import named
 from overheard.randomness import stream
 from overheard.transcript.kind import write
 from overheard.transcript.payload import update_of

@@ -28,6 +28,20 @@ Layout = tuple[tuple[str, tuple[int, ...]], ...]
 """Names and shapes of the parameters, in the order of the flat vector."""
 
 
+def pieces(layout: Layout, flat: Any) -> list[Any]:
+    """The parameters of a flat vector (..., P), numpy's or torch's, in their shapes, as views."""
+    ends = np.cumsum([0, *(int(np.prod(shape)) for _, shape in layout)]).tolist()
+    return [
+        flat[..., begin:end].reshape(*flat.shape[:-1], *shape)
+        for begin, end, (_, shape) in zip(ends, ends[1:], layout, strict=False)
+    ]
+
+
+def named(layout: Layout, flat: Any) -> dict[str, Any]:
+    """The same by their names: the arrays that go over the wire."""
+    return dict(zip((name for name, _ in layout), pieces(layout, flat), strict=True))
+
+
 Loss = Literal["squared_error", "cross_entropy", "binary_cross_entropy", "huber", "poisson"]
 """Names of the values in `overheard.programs.losses`."""
 
