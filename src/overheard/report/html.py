@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from functools import cache
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 import jinja2
 from markupsafe import Markup
@@ -63,38 +64,60 @@ def _render(
 ) -> str:
     style, script = _asset("page.css"), _asset("page.js")
     text = _template().render(
-        audit=audit,
-        page=Page(audit, rows, show_records),
-        run=audit.run,
-        words=words,
-        levels=verdict.LEVELS,
-        rules=verdict.rules(),
+        contents(audit, rows, beside, measured, show_records),
         style=Markup(style),  # nosec B704  # a file of this package
         script=Markup(script),  # nosec B704  # a file of this package
         policy=_policy(style, script),
         picture=charts.threat_picture(audit.run.threat),
         reference_key=charts.reference_key,
-        compared=compared([*beside, audit]),
-        replayed=replay_words(audit),
-        replays=replay_lines(audit)[:rows],
-        listened=sections.listened(audit),
-        ladders=ladders(audit),
-        frontiers=advice.frontiers(measured),
-        advice=advice.ranked(audit),
-        paper=references.title,
-        bibtex=references.bibtex(audit),
+        levels=verdict.LEVELS,
     )
     # a name may turn the direction of what stands after it: of the whole page, not of one cell
     return visible(text, keep="\n\t")
 
 
+def contents(
+    audit: Audit,
+    rows: int,
+    beside: Sequence[Audit],
+    measured: Sequence[Measured],
+    show_records: bool,
+) -> dict[str, Any]:
+    """What a template of a report may show; tables of at most so many rows."""
+    return {
+        "audit": audit,
+        "page": Page(audit, rows, show_records),
+        "run": audit.run,
+        "words": words,
+        "rules": verdict.rules(),
+        "compared": compared([*beside, audit]),
+        "replayed": replay_words(audit),
+        "replays": replay_lines(audit)[:rows],
+        "listened": sections.listened(audit),
+        "ladders": ladders(audit),
+        "frontiers": advice.frontiers(measured),
+        "advice": advice.ranked(audit),
+        "paper": references.title,
+        "bibtex": references.bibtex(audit),
+    }
+
+
+def environment(**how: Any) -> jinja2.Environment:
+    """Templates of this folder, in which everything is escaped that is not ours."""
+    return jinja2.Environment(
+        loader=jinja2.PackageLoader("overheard.report", "."),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+        **how,
+    )
+
+
 @cache
 def _template() -> jinja2.Template:
     """Compiled once: that takes longer than filling it in."""
-    environment = jinja2.Environment(
-        autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
-    )
-    return environment.from_string(_asset("page.html.j2"))
+    return environment().get_template("page.html.j2")
 
 
 def write_report(

@@ -88,6 +88,7 @@ class Page:
         self.rows_hidden = asked - sum(len(t.rows) for t in self.tables)
         self.open = len(self.tables) <= OPEN_CLIENTS
         self.failures = words.failures(audit)
+        self.reasons = words.unique(f"{s.attack}: {s.reason}" for s in audit.skipped)
         groups = _grouped(audit.skipped)
         self.skipped, self.skipped_hidden = groups[:most_rows], len(groups[most_rows:])
         self.sure = sections.sure(
