@@ -30,11 +30,12 @@ from overheard.attacks import all_attacks, attack_named, is_slow, listens
 from overheard.evaluation.attempt import NOT_RUN
 from overheard.evaluation.audit import together
 from overheard.evaluation.baselines import Imputed
+from overheard.evaluation.judged import EXPOSED
 from overheard.evaluation.record import AttackInfo, Audit, Run
 from overheard.evaluation.scoring import scorer_of
 from overheard.programs.records import Records
 from overheard.questions import attribute as attributes
-from overheard.report.verdict import EXPOSED, verdicts
+from overheard.report.verdict import verdicts
 from overheard.transcript.observe import observe, recipe_of
 from overheard.transcript.store import Recording
 from overheard.transcript.target import attribute

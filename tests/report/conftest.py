@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 import pytest
+from scipy.stats import norm
 
+from overheard.evaluation.decision import share_p_value
 from overheard.evaluation.record import AttackInfo, Audit, Finding, Pooled, Run, Skipped
 
 LINK, RECORDS = "individual updates", ("public records", "labels")
@@ -58,6 +60,11 @@ def run_of(clients: Iterable[str]) -> Run:
     )  # fmt: skip
 
 
+def loss_p_value(value: float, high: float, bar: float = 0.01) -> float:
+    """That a loss is not below a bar, by its interval."""
+    return float(norm.sf(1.96 * (bar - value) / (high - value)))
+
+
 def share_finding(attack: str, client: str, attribute: str, value: float, n: int, majority: float,
                   imputation: float) -> Finding:  # fmt: skip
     info = next(i for i in INFOS if i.name == attack)
@@ -67,6 +74,7 @@ def share_finding(attack: str, client: str, attribute: str, value: float, n: int
         low=max(0.0, value - 0.03), high=min(1.0, value + 0.03), majority=majority,
         imputation=imputation, lift=value - max(majority, imputation),
         bound=0.55 if attack == "model_based_linear" else None, n=n, seconds=0.123,
+        p_value=share_p_value(round(value * n), n, max(majority, imputation), None),
         seed=7, details={"log_loss": 0.4821} if attack == "max_entropy" else {},
     )  # fmt: skip
 
@@ -75,6 +83,7 @@ def loss_finding(attack: str, client: str, value: float, n: int) -> Finding:
     return Finding(
         attack=attack, paper="xu2021", question="local_model", threat="eavesdropper",
         client=client, metric="excess_loss", value=value, low=value / 3, high=value * 3, n=n,
+        p_value=loss_p_value(value, 3 * value),
         seconds=0.0123, seed=7, details={"identified_directions": 17, "condition_number": 3.2e5},
     )  # fmt: skip
 
@@ -84,7 +93,7 @@ def pooled_of(findings: list[Finding]) -> list[Pooled]:
     for f in findings:
         groups.setdefault((f.attack, f.attribute), []).append(f)
     fields = ("value", "low", "high", "majority", "imputation", "lift")
-    return [
+    rows = [
         Pooled(
             attack=attack,
             question=group[0].question,
@@ -97,6 +106,14 @@ def pooled_of(findings: list[Finding]) -> list[Pooled]:
         )
         for (attack, attribute), group in groups.items()
     ]  # fmt: skip
+    return [row.model_copy(update={"p_value": pooled_p_value(row)}) for row in rows]
+
+
+def pooled_p_value(row: Pooled) -> float:
+    if row.majority is None or row.imputation is None:
+        return loss_p_value(row.value, row.high)
+    guess = max(row.majority, row.imputation)
+    return share_p_value(round(row.value * row.n), row.n, guess, None)
 
 
 def demo_like() -> Audit:

@@ -23,6 +23,7 @@ def poisoned(audit: Audit) -> Audit:
             attack=name, paper=paper, question="property", threat="secure-server",
             client="all clients", attribute="poisoning", metric="f1", value=value, low=value / 2,
             high=min(1.0, value + 0.2), majority=0.45, lift=value - 0.45, n=6, seconds=1.0, seed=0,
+            p_value=0.01 if hits else 1.0,
             details={"found": hits, "positives": 2, "false_alarms": alarms},
         )
         for name, paper, value, hits, alarms in (

@@ -6,23 +6,14 @@ from typing import Any
 
 import pytest
 
+from overheard.evaluation.decision import share_p_value
+from overheard.evaluation.judged import EXPOSED, NO_SIGN, NOT_MEASURED, UNCLEAR, Level, judge
 from overheard.evaluation.record import Audit, Failed, Finding, Pooled, Replay, Skipped
 from overheard.report import headline
-from overheard.report.verdict import (
-    EXPOSED,
-    NO_SIGN,
-    NOT_MEASURED,
-    UNCLEAR,
-    Level,
-    Verdict,
-    judge,
-    judge_pooled,
-    overall,
-    verdicts,
-)
+from overheard.report.verdict import Verdict, overall, verdicts
 
 FLAG = {"details": {"flag": "poor fit"}}
-CLEAR = {"value": 0.99, "low": 0.98, "high": 1.0}
+CLEAR = {"value": 0.99, "low": 0.98, "high": 1.0, "p_value": 1e-9}
 UNFIT = Replay(client="site 1", outcome="does not fit", rounds=(1,), round=1, off=0.8)
 BROKEN = Failed(attack="max_entropy", client="site 1", attribute="black", error="ValueError")
 
@@ -88,7 +79,9 @@ def test_the_rule_for_shares(
     audit: Audit, n: int, majority: float | None, imputation: float | None, level: Level
 ) -> None:
     changes = {"n": n, "low": 0.6, "value": 0.65, "high": 0.7, "lift": None}
+    guess = max((g for g in (majority, imputation) if g is not None), default=None)
     changes |= {"majority": majority, "imputation": imputation}
+    changes |= {"p_value": share_p_value(round(0.65 * n), n, guess, None)}
     found = verdict_of(audit, one(audit, "max_entropy", "site 1", "female", **changes))
     assert found.level is level
     assert ("commonest" in found.text) == (majority is not None)
@@ -97,19 +90,18 @@ def test_the_rule_for_shares(
 
 
 @pytest.mark.parametrize(
-    ("value", "high", "free", "level"),
+    ("value", "p_value", "free", "level"),
     [
-        (1e-6, 1e-5, 0.1, EXPOSED),
-        (1e-6, 1e-5, None, EXPOSED),
-        (1e-3, 0.02, 0.1, UNCLEAR),
-        (1e-3, 5e-3, 4e-3, UNCLEAR),
-        (1e-3, 5e-3, 5e-4, NO_SIGN),
+        (1e-6, 1e-9, 0.1, EXPOSED),
+        (1e-6, 1e-9, None, EXPOSED),
+        (1e-3, 0.17, 0.1, UNCLEAR),
+        (1e-3, 0.6, 5e-4, NO_SIGN),
     ],
 )
 def test_the_rule_for_the_own_model(
-    audit: Audit, value: float, high: float, free: float | None, level: Level
+    audit: Audit, value: float, p_value: float, free: float | None, level: Level
 ) -> None:
-    rebuilt = one(audit, "exact_linear", "site 1", None, value=value, low=value / 2, high=high)
+    rebuilt = one(audit, "exact_linear", "site 1", None, value=value, p_value=p_value)
     guess = one(audit, "global_model", "site 1", None, value=free)
     found = verdict_of(audit, rebuilt, *([] if free is None else [guess]))
     assert found.level is level
@@ -238,14 +230,14 @@ def test_all_clients_together_may_be_exposed_where_none_alone_is(audit: Audit) -
     (found,) = verdicts(both)
     assert found.level is EXPOSED
     assert "of all clients' " in found.text
-    assert EXPOSED not in {j.level for j in judge(both)}
+    assert EXPOSED not in {j.level for j in judge(both).findings}
     sites = [one(audit, "exact_linear", f"site {k}", None, p_value=0.5) for k in range(1, 7)]
     row = pooled_row(audit, "exact_linear", None, p_value=1e-9)
     assert "all clients' own model" in verdict_of(audit, *sites, pooled=(row,)).text
 
 
 def test_pooled_findings_are_judged_by_the_same_rule(audit: Audit) -> None:
-    levels = {(j.finding.attack, j.finding.attribute): j.level for j in judge_pooled(audit)}
+    levels = {(j.finding.attack, j.finding.attribute): j.level for j in judge(audit).pooled}
     assert levels["max_entropy", "female"] is EXPOSED
     assert levels["max_entropy", "physlm"] is NO_SIGN
     assert levels["exact_linear", None] is EXPOSED
@@ -263,7 +255,7 @@ def test_no_sign_over_all_clients_needs_all_clients(
     made = [one(audit, "max_entropy", site, "physlm") for site in sites]
     made[place] = made[place].model_copy(update=changes)
     row = pooled_row(audit, "max_entropy", "physlm")
-    (found,) = judge_pooled(with_findings(audit, *made, pooled=(row,), replays=replays))
+    (found,) = judge(with_findings(audit, *made, pooled=(row,), replays=replays)).pooled
     assert found.level is NOT_MEASURED
     assert found.why.startswith(f"at {sites[place]} {why}")
 

@@ -9,7 +9,7 @@ shares the lift over guessing is compared, so that a change of the guesses is no
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from math import hypot
 from typing import Any, Literal
@@ -19,6 +19,7 @@ from scipy.special import ndtri
 
 from overheard.evaluation.hits import Hits, about
 from overheard.evaluation.intervals import Changed, by_interval, by_record, by_share, mean_change
+from overheard.evaluation.judged import Judged, best_of, judge
 from overheard.evaluation.record import Audit, Failed, Finding, Pooled, Skipped, unfit_clients
 from overheard.questions.question import Topic
 
@@ -92,12 +93,11 @@ def compare(
     ``hits``: which records each of them guessed right, where that was kept.
     """
     both = _Both(before, after, hits or ({}, {}))
-    first, second = _strongest(before, before.pooled), _strongest(after, after.pooled)
-    lost = _lost(both, first)
-    pairs = [(key, first[key], second[key]) for key in first if key in second]
-    if clients:
-        first, second = _strongest(before, before.findings), _strongest(after, after.findings)
-        pairs += [(key, first[key], second[key]) for key in first if key in second]
+    levels = [judge(before), judge(after)]
+    lost = _lost(both, best_of(j for j in levels[0].pooled if j.reliable).values())
+    sides = [(*level.pooled, *(level.findings if clients else ())) for level in levels]
+    first, second = (best_of(j for j in side if j.reliable) for side in sides)
+    pairs = [(first[key].finding, second[key].finding) for key in first if key in second]
     level = 1 - (1 - TOGETHER) / max(len(pairs), 1)
     rows = tuple(both.compared(*pair, level) for pair in pairs)
     differs = []
@@ -120,7 +120,7 @@ def compare(
             )
     if not rows and not lost:
         differs.append("no secret was measured in both")
-    topics = (Topic(*key[:3]) for key, _, _ in pairs)
+    topics = (found.topic for found, _ in pairs)
     cautions = _cautions(before, after)
     unpaired = tuple(both.unpaired(zip(topics, rows, strict=True)))
     return Comparison(rows, tuple(differs), _changed(before, after), cautions, lost, unpaired)
@@ -131,46 +131,28 @@ def _few(names: set[str]) -> str:
     return ", ".join(listed[:3]) + (f" and {len(listed) - 3} more" if len(listed) > 3 else "")
 
 
-_Key = tuple[str, str | None, str, str | None]
+def _findings(audit: Audit, best: Finding | Pooled) -> dict[str, Finding]:
+    """What the attack of a finding found about its secret, by client."""
+    same = (best.attack, best.topic)
+    return {f.client: f for f in audit.findings if (f.attack, f.topic) == same}
 
 
-def _strongest(audit: Audit, found: Iterable[Finding | Pooled]) -> dict[_Key, Finding | Pooled]:
-    """Of what listened and does not flag its own answer."""
-    best: dict[_Key, Finding | Pooled] = {}
-    for f in found:
-        if f.attack not in audit.listening or f.flag:
-            continue
-        client = f.client if isinstance(f, Finding) else None
-        key = (f.question, f.attribute, f.metric, client)
-        if key not in best or _leak(f)[0] > _leak(best[key])[0]:
-            best[key] = f
-    return best
-
-
-def _findings(audit: Audit, key: _Key, attack: str) -> dict[str, Finding]:
-    """What an attack found about a secret, by client."""
-    return {
-        f.client: f
-        for f in audit.findings
-        if (f.attack, f.question, f.attribute, f.metric) == (attack, *key[:3])
-    }
-
-
-def _lost(both: _Both, first: Mapping[_Key, Finding | Pooled]) -> tuple[str, ...]:
+def _lost(both: _Both, first: Iterable[Judged]) -> tuple[str, ...]:
     """What learned most about a secret before and gave no answer now that can be relied on."""
     told = []
-    for key, strongest in first.items():
-        was, now = (_findings(x, key, strongest.attack) for x in (both.before, both.after))
+    for strongest in (judged.finding for judged in first):
+        was, now = (_findings(x, strongest) for x in (both.before, both.after))
         gone = [c for c, f in was.items() if not f.flag and (c not in now or now[c].flag)]
         if not gone:
             continue
         flags = [now[c].flag for c in gone if c in now]
         unanswered: list[Skipped | Failed] = [*both.after.skipped, *both.after.failed]
+        attack, secret = strongest.attack, strongest.attribute
         skips = [s.reason for s in unanswered if s.client in gone
-                 and (s.attack, s.attribute) == (strongest.attack, key[1])]  # fmt: skip
+                 and (s.attack, s.attribute) == (attack, secret)]  # fmt: skip
         why = "; ".join(dict.fromkeys([*skips, *flags])) or "it was not tried"
         told.append(
-            f"{strongest.attack}, which learned most about {_secret(key)} before, gave no answer "
+            f"{attack}, which learned most about {_secret(strongest)} before, gave no answer "
             f"to rely on now for {len(gone)} of {len(was)} client(s): {why}"
         )
     return tuple(told)
@@ -182,11 +164,10 @@ class _Both:
     after: Audit
     hits: tuple[Hits, Hits]
 
-    def compared(
-        self, key: _Key, before: Finding | Pooled, after: Finding | Pooled, level: float
-    ) -> Compared:
+    def compared(self, before: Finding | Pooled, after: Finding | Pooled, level: float) -> Compared:
         """One row: paired as closely as the two audits allow."""
-        pairs = self._pairs(key, before, after)
+        client = before.client if isinstance(before, Finding) else None
+        pairs = self._pairs(client, before, after)
         changes = [self._change(one, other) for one, other in pairs]
         by: By = "nothing"
         if changes and all(self._same_records(one, other) for one, other in pairs):
@@ -199,16 +180,17 @@ class _Both:
             found = mean_change(changes, level)
             shift = _guessed([o for _, o in pairs]) - _guessed([b for b, _ in pairs])
             ends = (found[0] - shift, found[1] - shift, found[2] - shift)
-        return Compared(_secret(key), key[2], key[3], _side(before), _side(after), *ends, by)
+        sides = (_side(before), _side(after))
+        return Compared(_secret(before), before.metric, client, *sides, *ends, by)
 
     def _pairs(
-        self, key: _Key, before: Finding | Pooled, after: Finding | Pooled
+        self, client: str | None, before: Finding | Pooled, after: Finding | Pooled
     ) -> list[tuple[Finding, Finding]]:
         """The clients of which both know something to rely on."""
-        if Topic(*key[:3]).together:
+        if before.topic.together:
             return []
-        a, b = _findings(self.before, key, before.attack), _findings(self.after, key, after.attack)
-        names = [c for c in a if c in b and key[3] in (None, c)]
+        a, b = _findings(self.before, before), _findings(self.after, after)
+        names = [c for c in a if c in b and client in (None, c)]
         bad = unfit_clients(self.before) | unfit_clients(self.after)
         if len(bad) < len(names):
             names = [c for c in names if c not in bad]
@@ -260,8 +242,8 @@ def _guessed(found: Sequence[Finding]) -> float:
     return max(guesses)
 
 
-def _secret(key: _Key) -> str:
-    return key[1] or key[0].replace("_", " ")
+def _secret(found: Finding | Pooled) -> str:
+    return found.attribute or found.question.replace("_", " ")
 
 
 def _leak(found: Finding | Pooled) -> tuple[float, float, float]:

@@ -18,11 +18,12 @@ from overheard.errors import FixRecording, ListenLonger
 from overheard.evaluation.attempt import NOT_RUN, Progress, attempt, check_budget, silent
 from overheard.evaluation.audit import AuditOptions, chosen_attacks, key_of
 from overheard.evaluation.audit import audit as run_attacks
+from overheard.evaluation.judged import best_of, judge, strongest
 from overheard.evaluation.record import Audit, Failed, Finding, Heard, Skipped
 from overheard.evaluation.resume import NOTHING_KEPT, Kept
 from overheard.evaluation.rungs import by_knowledge
 from overheard.evaluation.scoring import Scorer, answers_in, scorer_of
-from overheard.questions.question import Topic, by_question
+from overheard.questions.question import by_question
 from overheard.transcript.knowledge import (
     LISTENING,
     Link,
@@ -126,22 +127,16 @@ def _heard(finding: Finding, rounds: int) -> Heard:
 
 
 def _strongest(audit: Audit) -> list[Finding]:
-    """Per secret: the attack best over all clients, where it is best over them."""
-    attacks = audit.listening
-    best: dict[Topic, tuple[float, str]] = {}
-    for row in audit.pooled:
-        score = row.measure.sign * row.value
-        if row.attack in attacks and not row.flag and score > best.get(row.topic, (-np.inf, ""))[0]:
-            best[row.topic] = (score, row.attack)
+    """Per secret: the attack strongest over all clients, where it learned most."""
+    judgement = judge(audit)
     chosen = []
-    for topic, (_, attack) in best.items():
-        of = [f for f in audit.findings if (f.topic, f.attack, f.flag) == (topic, attack, "")]
-        chosen.append(max(of, key=_gain))
+    for best in best_of(j for j in judgement.pooled if j.reliable).values():
+        same = (best.topic, best.finding.attack)
+        of = (j for j in judgement.findings if j.reliable and (j.topic, j.finding.attack) == same)
+        worst = strongest(of)
+        if worst is not None and isinstance(worst.finding, Finding):
+            chosen.append(worst.finding)
     return chosen
-
-
-def _gain(found: Finding) -> float:
-    return found.measure.sign * found.value if found.lift is None else found.lift
 
 
 def _target(recording: Recording, found: Finding) -> Target | None:

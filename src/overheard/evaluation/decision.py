@@ -27,7 +27,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import binom, hypergeom, norm
+from scipy.stats import binom, hypergeom
 from scipy.stats import t as student_t
 
 from overheard.evaluation.record import Audit, Finding, Pooled
@@ -45,31 +45,29 @@ class Decision:
     topics: Mapping[Topic, float]
     clients: Mapping[tuple[Topic, str], float]
 
-    def exposed(self, found: Finding | Pooled, p_value: float | None) -> bool:
+    def exposed(self, found: Finding | Pooled) -> bool:
         """Is this finding one of those that show exposure?"""
-        topic = found.topic
+        topic, p = found.topic, found.p_value
         if isinstance(found, Pooled):
             level = self.topics.get(topic)
         else:
             level = self.clients.get((topic, found.client))
-        return level is not None and p_value is not None and p_value <= level
+        return level is not None and p is not None and p <= level
 
 
 def decide(audit: Audit) -> Decision:
     """What the audit's findings show together."""
-    references, listening = references_of(audit), audit.listening
+    listening = audit.listening
     doubted: Counter[tuple[Topic, str]] = Counter()
     leaves: dict[Topic, dict[str, list[float]]] = {}
     for found in audit.findings:
-        if not supports(found, listening):
+        if found.attack not in listening or found.flag:
             doubted[found.topic, found.attack] += 1
-            continue
-        p = p_value_of(found, references)
-        if p is not None:
-            leaves.setdefault(found.topic, {}).setdefault(found.client, []).append(p)
+        elif found.p_value is not None:
+            leaves.setdefault(found.topic, {}).setdefault(found.client, []).append(found.p_value)
     attacks: dict[Topic, list[float]] = {topic: [] for topic in leaves}
     for row in audit.pooled:
-        topic, p = row.topic, p_value_of(row, references)
+        topic, p = row.topic, row.p_value
         whole = row.attack in listening and doubted[topic, row.attack] <= row.flagged
         if whole and not row.flag and p is not None and topic in attacks:
             attacks[topic].append(p)
@@ -110,11 +108,6 @@ def _holm(leaves: Mapping[str, list[float]], level: float) -> dict[str, float]:
     return rejected
 
 
-def supports(found: Finding, listening: frozenset[str]) -> bool:
-    """May a verdict rest on this finding? It listened, and its answer may be relied on."""
-    return found.attack in listening and not found.flag
-
-
 Key = tuple[Topic, str]
 
 
@@ -140,23 +133,6 @@ def reference_of(found: Finding | Pooled, references: Mapping[Key, float]) -> fl
     """What guessing without listening gets; None where there is no such guess."""
     free = found.majority if found.measure.share else references.get(key_of(found))
     return found.measure.best(g for g in (free, found.imputation) if g is not None)
-
-
-def p_value_of(found: Finding | Pooled, references: Mapping[Key, float]) -> float | None:
-    """The finding's own p-value; of audits that have none (versions 1 and 2) one made from its
-    value and interval. None where there is nothing to compare with."""
-    if found.p_value is not None:
-        return found.p_value
-    metric = found.measure
-    bars = [b for b in (reference_of(found, references), metric.limit) if b is not None]
-    reference = metric.best(bars)
-    if reference is None:
-        return None
-    if metric.hits:
-        return share_p_value(round(found.value * found.n), found.n, reference, None)
-    margin = metric.gain(found.value, reference)
-    reach = found.value - found.low if metric.larger_leaks else found.high - found.value
-    return float(norm.sf(margin / max(reach / norm.ppf(0.975), 1e-300)))
 
 
 Array = NDArray[np.float64]

@@ -22,11 +22,11 @@ from overheard.attacks.stranger import beforehand
 from overheard.errors import FixConfig, GrantKnowledge
 from overheard.evaluation.attempt import NOT_RUN, Progress, attempt, check_budget, silent
 from overheard.evaluation.intervals import share_interval
+from overheard.evaluation.judged import best_of, judge
 from overheard.evaluation.record import Audit, Climbed, Failed, Finding, Skipped
 from overheard.evaluation.resume import NOTHING_KEPT, Kept
 from overheard.evaluation.sureness import BEYOND
 from overheard.programs.records import Records
-from overheard.questions.question import by_question
 from overheard.randomness import stream
 from overheard.transcript.knowledge import (
     AttributeDomain,
@@ -125,18 +125,16 @@ def by_knowledge(
     A rung on which nothing can be decoded is listed as skipped, with the reason.
     """
     check_budget(budget)
-    best: dict[tuple[str, str], Finding] = {}
-    for found in by_question(audit.findings).get(PartialDecode.question, []):
-        if found.attack in audit.listening and found.attribute is not None:
-            about = (found.attribute, found.client)
-            if about not in best or _believed(found) > _believed(best[about]):
-                best[about] = found
+    best = [
+        j.finding
+        for j in best_of(j for j in judge(audit).findings if not j.baseline).values()
+        if isinstance(j.finding, Finding) and j.topic.question == PartialDecode.question
+    ]
     found_on: list[Climbed | Failed | Skipped] = []
-    for done, ((column, client), top) in enumerate(best.items()):
-        progress(f"{column} of {client}, by what is known", done, len(best))
-
+    for done, top in enumerate(best):
+        progress(f"{top.attribute} of {top.client}, by what is known", done, len(best))
         line = partial(_line, recording, threat, top, tuple(demographics), budget)
-        found_on += kept.parts(Climbed, line, column, client)
+        found_on += kept.parts(Climbed, line, str(top.attribute), top.client)
     progress("ladder", len(best), len(best))
     return (*found_on, *_pooled([one for one in found_on if isinstance(one, Climbed)]))
 
@@ -200,10 +198,6 @@ def _line(
         except NOT_RUN as error:
             made.append(Skipped(**about, reason=f"as {rung.name}: {error}"))
     return made
-
-
-def _believed(found: Finding) -> tuple[bool, float]:
-    return not found.flag, found.value
 
 
 def _colleague(found: Finding) -> Climbed:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.stats import norm
 
 from overheard.evaluation.audit import audit
-from overheard.evaluation.decision import decide, p_value_of, references_of
+from overheard.evaluation.decision import decide
 from overheard.evaluation.record import Audit, Finding
 from overheard.evaluation.resume import Kept
 from overheard.evaluation.scoring import Scored
@@ -65,7 +65,7 @@ def measured(
 def _exposures(
     ready: Plan, client: str, found: Audit, asked: Sequence[Target], kept: Kept
 ) -> Iterable[Exposure]:
-    decision, references = decide(found), references_of(found)
+    decision = decide(found)
     for topic in _topics(found):
         about = [f for f in found.findings if f.topic == topic]
         heard = [f for f in about if f.attack in found.listening]
@@ -75,8 +75,7 @@ def _exposures(
         free = [f.value for f in about if f.attack not in found.listening]
         scores = [_scored(kept, f, asked) for f in heard]
         exposed = topic in decision.topics or (topic, client) in decision.clients
-        ps = {f.attack: p_value_of(f, references) for f in heard}
-        yield _exposure(ready, client, exposed, ps, heard, free, scores)
+        yield _exposure(ready, client, exposed, heard, free, scores)
 
 
 def _topics(found: Audit) -> list[Topic]:
@@ -135,7 +134,6 @@ def _exposure(
     ready: Plan,
     client: str,
     exposed: bool,
-    p_values: Mapping[str, float | None],
     heard: Sequence[Finding],
     free: Sequence[float],
     scores: Sequence[Scored | None],
@@ -163,24 +161,23 @@ def _exposure(
         share=_share(ready, client, best, bits, guess),
         exposed=told,
         doubt="; ".join(doubts),
-        p_values=_chances(heard, guess, p_values),
+        p_values=_chances(heard, guess),
         evidence={f.attack: f.evidence for f in heard if f.evidence is not None},
     )
 
 
-def _chances(
-    heard: Sequence[Finding], guess: float | None, p_values: Mapping[str, float | None]
-) -> dict[str, float]:
+def _chances(heard: Sequence[Finding], guess: float | None) -> dict[str, float]:
     """Of each attack that it told nothing; of the client's own model there is a stricter rule.
 
-    Errors of labels that the audit has no guess to compare with: against the client's own median.
+    What the audit does not test (an answer that flags itself, errors of labels without a guess to
+    compare with): against the guess, which for labels is the client's own median.
     """
     found = {}
     for finding in heard:
-        p = p_values[finding.attack]
+        p = finding.p_value
         if p is None and guess is not None:
             sd = max((finding.high - finding.value) / norm.ppf(0.975), 1e-300)
-            p = float(norm.sf((guess - finding.value) / sd))
+            p = float(norm.sf(finding.measure.gain(finding.value, guess) / sd))
         if finding.measure.limit is None:
             found[finding.attack] = 0.0 if p is None else p
     return found

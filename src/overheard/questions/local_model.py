@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from overheard.errors import FixConfig, FixData
 from overheard.evaluation import metrics
 from overheard.evaluation.intervals import mean_interval
+from overheard.evaluation.judged import Judged
 from overheard.evaluation.scoring import Case, Scored, Scorer
 from overheard.programs.losses import loss_named
 from overheard.programs.program import Message, Program, Told
@@ -20,7 +21,6 @@ from overheard.questions.metrics import Found, errors
 from overheard.questions.question import Column, Question
 from overheard.randomness import stream
 from overheard.report import words
-from overheard.report.verdict import Judged
 from overheard.transcript.guess import LocalModel, OwnModel
 from overheard.transcript.knowledge import Releases
 from overheard.transcript.view import Attack

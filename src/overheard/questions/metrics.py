@@ -9,10 +9,10 @@ from typing import Any
 from markupsafe import Markup
 
 from overheard.evaluation.intervals import clustered_interval, mean_interval, share_interval
+from overheard.evaluation.judged import EXPOSED, NO_SIGN, UNCLEAR, Judged
 from overheard.evaluation.record import Finding, Pooled
 from overheard.questions.question import Column, Ends, Metric
 from overheard.report import words
-from overheard.report.verdict import EXPOSED, NO_SIGN, UNCLEAR, Judged
 
 Found = Finding | Pooled
 SKEWED = 0.9

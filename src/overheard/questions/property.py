@@ -15,6 +15,7 @@ from markupsafe import Markup
 from overheard.errors import FixData, ListenLonger
 from overheard.evaluation.decision import found_p_value
 from overheard.evaluation.detection import answers_of, check_heard, f1, f1_interval, scores_of
+from overheard.evaluation.judged import Judged
 from overheard.evaluation.record import Finding
 from overheard.evaluation.scoring import Case, Scored, Scorer, finite
 from overheard.questions.metrics import share_strength
@@ -22,7 +23,6 @@ from overheard.questions.question import Column, Metric, Question
 from overheard.randomness import stream
 from overheard.report import words
 from overheard.report.suspects import what_of
-from overheard.report.verdict import Judged
 from overheard.transcript.guess import ClientProperty
 from overheard.transcript.knowledge import Sums
 from overheard.transcript.view import Attack, View

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from overheard.evaluation.judged import Judged, best_of, judge
 from overheard.evaluation.record import Audit
-from overheard.questions.question import Topic
 from overheard.report import advice, verdict, words
 from overheard.report.replayed import replay_words
 
@@ -18,8 +18,9 @@ def digest(audit: Audit, show_records: bool = False) -> dict[str, Any]:
     ``level`` at the top is the highest of all; "no sign" only if everything was measured. Row
     numbers of records only with ``show_records``.
     """
-    answers = verdict.verdicts(audit)
-    pooled, judged = verdict.judge_pooled(audit), verdict.judge(audit)
+    judgement = judge(audit)
+    answers = verdict.verdicts(audit, judgement)
+    best = best_of((*judgement.pooled, *judgement.findings))
     return {
         "digest": DIGEST_VERSION,
         "level": verdict.overall(answers).name,
@@ -38,9 +39,9 @@ def digest(audit: Audit, show_records: bool = False) -> dict[str, Any]:
                 "metric": v.topic.metric,
                 "level": v.level.name,
                 "sentence": v.text,
-                "all_clients": _best(pooled, v.topic, None, show_records),
+                "all_clients": _told(best.get((None, v.topic)), show_records),
                 "by_client": {
-                    client: _best(judged, v.topic, client, show_records)
+                    client: _told(best.get((client, v.topic)), show_records)
                     for client in words.unique(
                         f.client for f in audit.findings if f.topic == v.topic
                     )
@@ -59,10 +60,7 @@ def digest(audit: Audit, show_records: bool = False) -> dict[str, Any]:
     }
 
 
-def _best(
-    judged: list[verdict.Judged], topic: Topic, client: str | None, show_records: bool
-) -> dict[str, Any] | None:
-    best = verdict.strongest(j for j in judged if j.topic == topic and j.client == client)
+def _told(best: Judged | None, show_records: bool) -> dict[str, Any] | None:
     if best is None:
         return None
     found = best.finding

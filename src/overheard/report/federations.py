@@ -11,8 +11,10 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from overheard.evaluation.record import Audit, Pooled
-from overheard.report import charts, verdict, words
+from overheard.evaluation.judged import Judged, best_of, judge
+from overheard.evaluation.record import Audit, Finding, Pooled
+from overheard.questions.question import Topic
+from overheard.report import charts, words
 
 
 @dataclass(frozen=True)
@@ -38,9 +40,9 @@ def compared(audits: Sequence[Audit]) -> list[Compared]:
     if len(audits) < 2:
         return []
     best = [_strongest(audit) for audit in audits]
-    shared = [name for name in best[0] if all(name in other for other in best[1:])]
+    shared = [topic for topic in best[0] if all(topic in other for other in best[1:])]
     values: list[float] = []
-    for found in (b[name] for b in best for name in shared):
+    for found in (b[topic].finding for b in best for topic in shared):
         guesses = (found.majority, found.imputation)
         values += [found.low, found.high, *(v for v in guesses if v is not None)]
     if not shared:
@@ -48,32 +50,24 @@ def compared(audits: Sequence[Audit]) -> list[Compared]:
     scale = charts.share_scale(values)
     return [
         Compared(
-            name,
+            topic.name,
             tuple(
                 (row, charts.row_figure(row, scale))
-                for row in (_row(a, b[name]) for a, b in zip(audits, best, strict=True))
+                for row in (_row(a, b[topic].finding) for a, b in zip(audits, best, strict=True))
             ),
             charts.axis(scale),
         )
-        for name in shared
+        for topic in shared
     ]
 
 
-def _strongest(audit: Audit) -> dict[str, Pooled]:
-    found: dict[str, Pooled] = {}
-    for judged in verdict.judge_pooled(audit):
-        row = judged.finding
-        if not isinstance(row, Pooled) or not row.measure.hits or row.attribute is None:
-            continue
-        if judged.baseline or row.flag:
-            continue
-        known = found.get(row.attribute)
-        if known is None or row.value > known.value:
-            found[row.attribute] = row
-    return found
+def _strongest(audit: Audit) -> dict[Topic, Judged]:
+    """The attributes of which shares were guessed, each with its strongest attack."""
+    judged = [j for j in judge(audit).pooled if j.reliable and j.topic.measure.hits]
+    return {j.topic: j for j in best_of(judged).values() if j.topic.attribute is not None}
 
 
-def _row(audit: Audit, found: Pooled) -> charts.Row:
+def _row(audit: Audit, found: Finding | Pooled) -> charts.Row:
     lane = charts.Lane(0, 0, found, words.interval(found.value, found.low, found.high, 1))
     return charts.Row(
         label=federation_words(audit),

@@ -20,6 +20,7 @@ import jinja2
 from markupsafe import Markup
 
 from overheard.errors import ChooseAnotherOutput
+from overheard.evaluation.judged import LEVELS
 from overheard.evaluation.record import Audit
 from overheard.files import write_durably
 from overheard.foreign.shown import visible
@@ -70,7 +71,7 @@ def _render(
         policy=_policy(style, script),
         picture=charts.threat_picture(audit.run.threat),
         reference_key=charts.reference_key,
-        levels=verdict.LEVELS,
+        levels=LEVELS,
     )
     # a name may turn the direction of what stands after it: of the whole page, not of one cell
     return visible(text, keep="\n\t")

@@ -7,10 +7,18 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
+from overheard.evaluation.judged import (
+    EXPOSED,
+    NOT_MEASURED,
+    Judged,
+    Level,
+    best_of,
+    judge,
+    strongest,
+)
 from overheard.evaluation.record import Audit, Finding, Pooled, Skipped
 from overheard.questions.question import Topic
 from overheard.report import charts, sections, verdict, words
-from overheard.report.verdict import Judged, Level
 
 CHART_CLIENTS = 30
 """Up to this many clients a chart shows them all; beyond, the pooled row and the worst ones."""
@@ -56,10 +64,10 @@ class Page:
 
     def __init__(self, audit: Audit, most_rows: int, show_records: bool = False) -> None:
         self.audit = audit
-        self.judged = verdict.judge(audit)
-        self.pooled = verdict.judge_pooled(audit)
+        judgement = judge(audit)
+        self.judged, self.pooled = judgement.findings, judgement.pooled
         self.topics = verdict.topics(audit)
-        self.verdicts = verdict.verdicts(audit)
+        self.verdicts = verdict.verdicts(audit, judgement)
         self.guessed_orders = verdict.guessed_orders(audit)
         self.attacks = words.unique(
             [i.name for i in audit.attacks]
@@ -70,7 +78,7 @@ class Page:
         self.look = self._looks()
         self.clients = words.unique([*audit.run.clients, *(f.client for f in audit.findings)])
         self.client_number = {name: i for i, name in enumerate(self.clients)}
-        self.best = verdict.best_of(self.judged)
+        self.best = best_of(self.judged)
         self.bounds: dict[tuple[str | None, Topic], float] = {}
         for j in self.judged:
             if isinstance(j.finding, Finding) and j.finding.bound is not None:
@@ -132,7 +140,7 @@ class Page:
         return f"{span} of {words.count(self.audit.run.rounds)}"
 
     def pooled_about(self, topic: Topic) -> Judged | None:
-        return verdict.strongest(j for j in self.pooled if j.topic == topic)
+        return strongest(j for j in self.pooled if j.topic == topic)
 
     def value(self, found: Finding | Pooled) -> str:
         return found.measure.text(found.value, found.low, found.high, 1)
@@ -140,11 +148,11 @@ class Page:
     def lead(self) -> str:
         """The answer of the whole page in one sentence."""
         who = words.capital(words.actor(self.audit.run.threat))
-        asked = [v for v in self.verdicts if v.level is not verdict.NOT_MEASURED]
+        asked = [v for v in self.verdicts if v.level is not NOT_MEASURED]
         if not asked:
             return "Nothing was measured: no attack ran whose answer may be relied on."
-        exposed = sum(v.level is verdict.EXPOSED for v in asked)
-        clients = len({j.client for j in self.judged if j.level is verdict.EXPOSED})
+        exposed = sum(v.level is EXPOSED for v in asked)
+        clients = len({j.client for j in self.judged if j.level is EXPOSED})
         unmeasured = len(self.verdicts) - len(asked)
         rest = f"; {unmeasured:,} more could not be measured" if unmeasured else ""
         if not exposed:
@@ -154,7 +162,7 @@ class Page:
         some = f"{exposed} of the" if exposed < len(asked) else "all"
         many = {1: "the one secret", 2: "both secrets" if exposed == 2 else "one of the 2 secrets"}
         secrets = many.get(len(asked), f"{some} {len(asked)} secrets")
-        if all(v.topic.together for v in asked if v.level is verdict.EXPOSED):
+        if all(v.topic.together for v in asked if v.level is EXPOSED):
             together = f"of {self.population:,} clients together"
             return f"{who} learns {secrets} asked about, {together}{rest}."
         if not clients:
@@ -209,7 +217,7 @@ class Page:
             if rows > most:
                 break
             about = sorted(by_client[name], key=lambda j: self.topics.index(j.topic))
-            worst = verdict.strongest(about)
+            worst = strongest(about)
             tables.append(_Client(self.client_number[name], name, tuple(about), worst))
         return tables
 

@@ -14,11 +14,11 @@ from math import log10
 
 from markupsafe import Markup
 
+from overheard.evaluation.judged import Judged, strongest
 from overheard.evaluation.record import Audit, Bin, Finding, Heard, Pooled, Sureness
 from overheard.plot import tag
 from overheard.questions.question import Topic
 from overheard.report import charts, verdict, words
-from overheard.report.verdict import Judged
 
 HEIGHT = 190
 _TOP, _BOTTOM = 12, 164
@@ -231,15 +231,8 @@ def sure(
     """The secrets of which the record says how sure the adversary is."""
     found = []
     for topic in verdict.topics(audit):
-        about = [
-            j
-            for j in pooled
-            if j.topic == topic
-            and not j.baseline
-            and j.finding.sure is not None
-            and not j.finding.flag
-        ]
-        best = verdict.strongest(about)
+        about = [j for j in pooled if j.topic == topic and j.reliable and j.finding.sure]
+        best = strongest(about)
         if best is None or best.finding.sure is None or not isinstance(best.finding, Pooled):
             continue
         row, sureness = best.finding, best.finding.sure
