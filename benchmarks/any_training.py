@@ -181,7 +181,7 @@ def tried(training: dict[str, Any], records: int, seed: int) -> Row:
         "stranger": found.imputation,
         "evidence": found.evidence,
         "p_value": found.p_value,
-        "simulated": found.details.get("simulated_accuracy", found.details.get("rehearsed")),
+        "simulated": found.details.get("simulated_accuracy"),
         "confidence": sum(b.n * b.confidence for b in bins) / max(sum(b.n for b in bins), 1),
         "proven": found.details.get("proven") == "True",
         "flag": found.details.get("flag", ""),

@@ -183,7 +183,7 @@ def decoded(cell: Cell, data: Dataset, strangers: int, folder: Path) -> dict[str
         "certain_wrong": float((1 - hits)[sure > CERTAIN].sum()),
         "flag": str(said.get("flag", "")),
         "method": said.get("method"),
-        "simulated": said.get("simulated_accuracy", said.get("rehearsed")),
+        "simulated": said.get("simulated_accuracy"),
         "misfit": said.get("misfit"),
         "seconds": time.process_time() - began,
     }

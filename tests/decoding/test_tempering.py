@@ -7,9 +7,9 @@ import itertools
 import numpy as np
 import pytest
 
+from overheard.decoding.calibration import OVERCONFIDENT, calibrate, tempered
 from overheard.decoding.descent import descended
 from overheard.decoding.gaussian import match
-from overheard.decoding.tempering import temperature_of, tempered
 
 
 def drawn(seed: int, records: int = 2000) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -33,8 +33,12 @@ def test_what_is_surer_than_right_is_tempered() -> None:
     prior, p, secrets = drawn(1)
     twice = prior * (p / prior) ** 2
     twice /= twice.sum(axis=1, keepdims=True)
-    assert abs(temperature_of([twice], [secrets], prior) - 0.5) < 0.11
-    assert temperature_of([p], [secrets], prior) > 0.85
+    found = calibrate([twice], [secrets], prior)
+    assert abs(found.temperature - 0.5) < 0.11
+    assert abs(found.confidence - found.accuracy) < 0.03
+    assert calibrate([p], [secrets], prior).temperature > 0.85
+    assert found.flag(found.applied(twice)) == ""
+    assert found.flag(np.eye(3)[secrets]) == OVERCONFIDENT
 
 
 def test_sites_match_the_moments() -> None:

@@ -15,10 +15,10 @@ from scipy import linalg
 from scipy.special import entr
 
 from overheard.attacks.wire import rounding
+from overheard.decoding.calibration import Calibration, calibrate
 from overheard.decoding.few_equations import few_equations, learned_share, tilted
 from overheard.decoding.measurement import Measurement, from_gram
 from overheard.decoding.posterior import NOISY, POOR_FIT, UNSOLVED, decode
-from overheard.decoding.tempering import temperature_of, tempered
 from overheard.programs.networks import network
 from overheard.programs.recipe import Recipe
 from overheard.programs.response import Linearised, Setting, linearise
@@ -39,7 +39,6 @@ PASSES = 3
 """Linearisations, each at what the last one found."""
 WEAK = 0.1
 """Directions below this many noise units are dropped."""
-OVERSURE = "oversure: surer than simulated clients of this recipe are decoded right"
 
 _OPEN = 0.3  # share of the prior in the belief at which a later pass is linearised
 _STRANGE, _SPREADS = 1.3, 5.0  # what no answer explains, relative to simulated clients' mean, up to
@@ -48,7 +47,6 @@ _OPERATIONS = 1e10  # that factorising all rounds with slots may cost, which swe
 _LEAST = 1e-9  # probability that one round leaves to a candidate
 _SETTLED = -1e-3  # mean log-likelihood from which no further pass is needed
 _MOVED = 0.1  # mean change of a probability up to which a linearisation still holds
-_LOUDER = 0.1  # confidence beyond the simulated clients' accuracy that is flagged
 
 
 @dataclass(frozen=True)
@@ -90,13 +88,10 @@ def by_simulation(
         # a client far from the first belief is not like those drawn from it
         again = tried.decoded((1 - _OPEN) * belief + _OPEN * prior, ways[0])
         fit = min(fit, again, key=lambda one: one.misfit / one.allowed)
-    confidence = float(best.probabilities.max(axis=1).mean())
-    flag = ""
+    flag = best.calibration.flag(best.probabilities)
     if fit.misfit > fit.allowed:
         # of full batches simulated clients know no noise, and what is not proven is not known
         flag = UNSOLVED if recipe.full_batch else POOR_FIT
-    elif confidence > best.accuracy + _LOUDER:
-        flag = OVERSURE
     return Answer(
         best.probabilities,
         "direct_response",
@@ -107,9 +102,7 @@ def by_simulation(
             "misfit_allowed": fit.allowed,
             "rank": best.rank,
             "unknowns": prior.size - len(prior),
-            "simulated_accuracy": best.accuracy,
-            "simulated_confidence": best.confidence,
-            "temperature": best.temperature,
+            **best.calibration.notes,
             "noise_ratio": best.noise,
             "passes": best.passes,
             "rounds_used": len(link),
@@ -134,14 +127,11 @@ def _affordable(states: States, link: Link, recipe: Recipe, prior: Array) -> boo
 
 @dataclass(frozen=True)
 class _Judged:
-    """One pass. score: mean log-likelihood of the simulated clients' secrets; misfit: what no
-    answer explains of the message, in units of what none explains of theirs."""
+    """One pass. misfit: what no answer explains of the message, in units of what none explains of
+    simulated clients'."""
 
     probabilities: Array
-    score: float
-    accuracy: float
-    confidence: float
-    temperature: float
+    calibration: Calibration
     misfit: float
     allowed: float
     noise: float
@@ -152,7 +142,8 @@ class _Judged:
     def worth(self) -> float:
         """What simulated clients' answers were worth, or what the message's own says it is worth
         (its mean log-likelihood, were it right), if that is less."""
-        return min(self.score, -float(entr(self.probabilities).sum(axis=1).mean()))
+        doubt = float(entr(self.probabilities).sum(axis=1).mean())
+        return min(self.calibration.log_likelihood, -doubt)
 
 
 @dataclass(frozen=True)
@@ -299,18 +290,11 @@ def _judged(rounds: list[_Round], chosen: Choice, prior: Array) -> _Judged:
         _decoded(rounds, [one.simulated(number) for one in rounds], prior)
         for number in range(judges)
     ]
-    temperature = temperature_of(theirs, secrets, prior)
-    calm = [tempered(p, prior, temperature) for p in theirs]
-    rows = np.arange(n)
-    log = [np.log(np.maximum(p[rows, s], 1e-12)).mean() for p, s in zip(calm, secrets, strict=True)]
-    right = [float((p.argmax(axis=1) == s).mean()) for p, s in zip(calm, secrets, strict=True)]
+    worth = calibrate(theirs, secrets, prior)
     worst = max(rounds, key=lambda one: one.misfit / one.allowed)
     return _Judged(
-        tempered(found, prior, temperature),
-        float(np.mean(log)),
-        float(np.mean(right)),
-        float(np.mean([p.max(axis=1).mean() for p in calm])),
-        temperature,
+        worth.applied(found),
+        worth,
         worst.misfit,
         worst.allowed,
         float(np.mean([one.noise for one in rounds])),

@@ -110,16 +110,15 @@ class LinearMembership:
 
     def __call__(self, view: View, rng: np.random.Generator) -> Membership:
         program, pool = view.know(ClientProgram).program, view.know(CandidatePool)
-        releases, column = view.know(Releases), view.target.column
+        releases = view.know(Releases)
         columns = {**pool.records.columns, program.target.column: pool.labels}
         size = len(pool.labels)
         tables: tuple[Records, ...] = (Records(columns),)
-        shares, domain = np.ones(1), None
-        if column:
-            domain = view.know(AttributeDomain)
-            refuse_numbers(domain)
+        shares = np.ones(1)
+        if AttributeDomain in view.kinds:
+            refuse_numbers(view.know(AttributeDomain))
             shares = prior_shares(view)
-            tables = under_each(columns, domain)
+            tables = under_each(columns, view.know(AttributeDomain))
         reported = releases.weights[np.isfinite(releases.weights)]
         members = float(reported[-1]) / size if len(reported) else 0.5
         members = min(max(members, 0.5 / size), 1 - 0.5 / size)
@@ -134,7 +133,7 @@ class LinearMembership:
             **notes,
         }
         inside = np.clip(1 - p[:, 0], 0.0, 1.0)
-        return membership(p, inside, domain, told, posterior.flag, ties)
+        return membership(view, p, inside, told, posterior.flag, ties)
 
 
 @dataclass(frozen=True)

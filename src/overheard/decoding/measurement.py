@@ -171,6 +171,11 @@ class Measurement:
         residual = self.total - np.tensordot(probabilities, self.features, 2)
         return float(residual @ residual) / self.rank
 
+    def mean_square(self, probabilities: Array) -> float:
+        """What probabilities leave of all equations, spare rows included; 0 without any."""
+        left = self.rank * self.chi2_per_equation(probabilities) + self.spare_chi2
+        return left / max(self.rank + self.spare_rows, 1)
+
 
 def from_rows(features: Any, total: Any, noise: Any, *, floor: float = FLOOR) -> Measurement:
     """Measurement from explicit rows.

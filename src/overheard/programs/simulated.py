@@ -38,14 +38,18 @@ BENT = 2
 class Candidates:
     """What each record may be: inputs (K, n, d) and labels (K, n) under each of K candidates.
 
-    present (K,): candidates under which the record is the client's at all; members: how many
-    records the client trains on.
+    present (K,): candidates under which the record is the client's at all (the first may not be);
+    members: how many records the client trains on.
     """
 
     inputs: Wire
     labels: Wire
     present: NDArray[np.bool_]
     members: int
+
+    @property
+    def unknowns(self) -> int:
+        return int((len(self.labels) - 1) * self.labels.shape[1])
 
     def drawn(self, belief: Array, count: int, rng: np.random.Generator) -> Indices:
         """Candidates (count, n) of every record, drawn from the belief (n, K)."""

@@ -10,11 +10,17 @@ import pytest
 from federations import simulated
 from generated import tumours, visits
 
-from overheard.attacks.membership import CandidateDecode, as_trained, candidates_of, counted
+from overheard.attacks.membership import CandidateDecode, as_trained, counted, pool_inputs
 from overheard.errors import ChooseAnotherAttack
 from overheard.programs.recipe import PrivateSteps, Sgd
 from overheard.programs.training import local_training, shards
-from overheard.transcript.knowledge import AppliedDefence, CandidatePool, Link, LocalTraining
+from overheard.transcript.knowledge import (
+    AppliedDefence,
+    AttributeDomain,
+    CandidatePool,
+    Link,
+    LocalTraining,
+)
 from overheard.transcript.observe import MEMBER_COLUMN, observe
 from overheard.transcript.store import Recording
 from overheard.transcript.target import membership
@@ -224,10 +230,10 @@ def private_view(heard: Any, noise: float, **training: Any) -> Any:
     recipe = view.know(LocalTraining).recipe.model_copy(
         update={"private": PrivateSteps(clip=1.0, noise=noise)}
     )
-    pool, link = candidates_of(view), view.know(Link)
-    value = (secret[member] == pool.domain.values[1]).astype(int)
-    x = pool.inputs[value, np.flatnonzero(member)].astype("float32")
-    data = shards([x], [pool.labels[member].astype("float32")], "float32")
+    (inputs, labels), link = pool_inputs(view), view.know(Link)
+    value = (secret[member] == view.know(AttributeDomain).values[1]).astype(int)
+    x = inputs[value, np.flatnonzero(member)].astype("float32")
+    data = shards([x], [labels[member].astype("float32")], "float32")
     rng = np.random.default_rng(3)
     ends = [local_training(recipe, sent, data, rng)[0] for sent in link.sent]
     told = dataclasses.replace(link, returned=np.stack(ends))

@@ -7,9 +7,11 @@ import dataclasses
 import numpy as np
 import pytest
 
+from overheard.attacks.attribute.measurement import dense_measurement
 from overheard.attacks.baselines import Coin
-from overheard.attacks.membership import CandidateDecode, Candidates, pool_products, pool_rows
+from overheard.attacks.membership import CandidateDecode, pool_candidates, pool_inputs
 from overheard.attacks.papers.lyu2021 import CosMatching, GradientVarianceGmm, last_layer_variances
+from overheard.attacks.wire import rounding
 from overheard.errors import ChooseAnotherAttack, FixConfig, FixData
 from overheard.evaluation.audit import audit
 from overheard.federation.pool import pool_of
@@ -20,6 +22,7 @@ from overheard.transcript.knowledge import (
     CandidatePool,
     Labels,
     Link,
+    LocalTraining,
     PublicRecords,
 )
 from overheard.transcript.observe import MEMBER_COLUMN, observe
@@ -60,30 +63,28 @@ def test_members_and_their_attribute_from_one_update(pooled):
 
 
 def test_inner_products_say_what_rows_say(pooled, rng):
-    recording = pooled()
-    view, _ = look(recording)
-    recipe, link, pool = _inside(view)
-    used = np.array([0])
-    rows = pool_rows(link, recipe, pool, used, 40)
-    heard = pool_products(link, recipe, pool, used, 40)
-    # whitened by one noise level: compare the equations on random indicators
+    """Each sums gradients over the members and counts them: the same sums of squares are left."""
+    recipe, link, inputs, labels = _inside(look(pooled())[0])
+    candidates = pool_candidates(inputs, labels, 40)
+    theta = link.sent[0].astype(float)
     naive = np.stack(
-        [record_gradients(recipe.model, recipe.loss, link.sent[0].astype(float), x, pool.labels)
-         for x in pool.inputs], axis=1,
-    ).reshape(heard.products.shape[0], -1)  # fmt: skip
-    precision = (heard.products - 1e4)[0, 0] / (naive[0] @ naive[0])
-    assert np.allclose(heard.products - 1e4, precision * naive @ naive.T, rtol=1e-6, atol=1e-3)
-    assert rows.records == len(pool.labels)
-    assert rows.candidates == 3
+        [record_gradients(recipe.model, recipe.loss, theta, x, labels) for x in inputs], axis=1
+    )
+    noise = rounding(link)[0] * 40 / recipe.learning_rate
+    total = link.updates()[0] * 40 / recipe.learning_rate
+    rows = dense_measurement(link, recipe, candidates, 1)
+    products = dense_measurement(link, recipe, candidates, 1, products_only=True)
+    for _ in range(5):
+        answer = rng.dirichlet(np.ones(3), size=len(labels))
+        gap = total - np.tensordot(answer[:, 1:], naive, 2)
+        count = ((40 - answer[:, 1:].sum()) / 0.01) ** 2
+        for made, sd in ((rows, noise), (products, np.sqrt(np.mean(noise**2)))):
+            written = (np.sum((gap / sd) ** 2) + count) / (len(gap) + 1)
+            assert made.mean_square(answer) == pytest.approx(written, rel=1e-4)
 
 
 def _inside(view):
-    from overheard.attacks.membership import candidates_of
-    from overheard.transcript.knowledge import LocalTraining
-
-    pool = candidates_of(view)
-    assert isinstance(pool, Candidates)
-    return view.know(LocalTraining).recipe, view.know(Link), pool
+    return view.know(LocalTraining).recipe, view.know(Link), *pool_inputs(view)
 
 
 def test_the_pool_says_nothing_of_who_is_in_it(pooled):
@@ -98,11 +99,11 @@ def test_the_pool_says_nothing_of_who_is_in_it(pooled):
 
 
 def test_variances_are_those_of_the_gradient_entries(pooled):
-    recipe, link, pool = _inside(look(pooled())[0])
+    recipe, link, inputs, labels = _inside(look(pooled())[0])
     theta = link.returned[0].astype(float)
-    naive = record_gradients(recipe.model, recipe.loss, theta, pool.inputs[0], pool.labels)
+    naive = record_gradients(recipe.model, recipe.loss, theta, inputs[0], labels)
     last = naive[:, -(24 + 1) : -1]  # the last layer's weights, without its bias
-    fast = last_layer_variances(recipe, theta, pool.inputs[0], pool.labels)
+    fast = last_layer_variances(recipe, theta, inputs[0], labels)
     assert np.allclose(fast, last.var(axis=1))
 
 

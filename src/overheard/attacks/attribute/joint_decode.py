@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from overheard.attacks.attribute.measurement import dense_measurement
 from overheard.attacks.front import (
@@ -16,13 +15,13 @@ from overheard.attacks.front import (
     refuse_many,
     refuse_unseen,
 )
-from overheard.attacks.rehearsal import UNLIKE, Attempt, few_rounds, rehearse, retrained
+from overheard.attacks.simulated_clients import UNLIKE, Attempt, judged, player
 from overheard.attacks.stranger import beforehand
-from overheard.attacks.wire import refuse_several_steps
+from overheard.attacks.wire import only, refuse_several_steps, spread
 from overheard.decoding.counts import decode_dependent, same_rows, solve_dependent
 from overheard.decoding.max_entropy import Posterior
 from overheard.errors import ChooseAnotherAttack
-from overheard.programs.simulated import drawn
+from overheard.programs.simulated import Candidates
 from overheard.transcript.guess import AttributeValues
 from overheard.transcript.knowledge import (
     AttributeDomain,
@@ -73,15 +72,19 @@ class JointDecode:
         refuse_many(people * (values * many - 1), remedy)
         inputs = candidate_inputs(view)
         # value-major: all classes of the first value, then of the next
-        candidates = np.repeat(inputs, many, axis=0)
         labels = np.tile(np.arange(many, dtype=np.float64), values)
-        classes_of = np.repeat(labels[:, None], people, axis=1)
+        candidates = Candidates(
+            np.repeat(inputs, many, axis=0),
+            np.repeat(labels[:, None], people, axis=1),
+            np.ones(values * many, dtype=bool),
+            people,
+        )
         ties = same_rows(inputs[0])
         priors = np.repeat(beforehand(view), many, axis=1) / many
 
         def decoded(messages: Link) -> Posterior:
             # inner products are made in a moment and mostly suffice; the answer says whether so
-            heard = (messages, recipe, candidates, classes_of, self.rounds)
+            heard = (messages, recipe, candidates, self.rounds)
             solved = solve_dependent(dense_measurement(*heard, products_only=True), ties, priors)
             return solved or decode_dependent(dense_measurement(*heard), ties, priors)
 
@@ -89,20 +92,14 @@ class JointDecode:
             again = decoded(messages)
             return Attempt(again.probabilities, again.chi2_per_equation)
 
-        def play(probabilities: NDArray[np.float64]) -> tuple[Link, NDArray[np.int64]]:
-            secret = drawn(probabilities, inputs[0], rng)
-            chosen = candidates[secret, np.arange(people)]
-            return retrained(scene, recipe, chosen, labels[secret], link.noise_sd, rng), secret
-
         posterior = decoded(link)
         flag, noted = posterior.flag, {}
         if posterior.method not in PROVEN:
-            scene = few_rounds(link, self.rounds)
-            tried = rehearse(play, decode, posterior.probabilities, priors)
-            calm, _ = tried.tempered(posterior.probabilities)
-            posterior = replace(posterior, probabilities=calm)
-            noted = {"rehearsed": tried.accuracy, "rehearsed_sureness": tried.confidence}
-            # what the solver doubts of itself, and what it leaves, is held against rehearsals
+            play = player(only(link, spread(len(link), self.rounds)), recipe, candidates, rng)
+            tried = judged(play, decode, posterior.probabilities, priors)
+            believed = tried.calibration.applied(posterior.probabilities)
+            posterior, noted = replace(posterior, probabilities=believed), tried.calibration.notes
+            # what the solver doubts of itself, and what it leaves, is held against simulated ones
             flag = tried.flag
             if not tried.fits(posterior.chi2_per_equation, GOOD_FIT):
                 flag = UNLIKE

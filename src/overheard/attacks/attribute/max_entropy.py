@@ -41,7 +41,7 @@ from overheard.attacks.front import (
     unseen,
 )
 from overheard.attacks.order_search import dictionary
-from overheard.attacks.rehearsal import UNLIKE, Attempt, few_rounds, rehearse, retrained
+from overheard.attacks.simulated_clients import UNLIKE, Attempt, judged, retrained
 from overheard.attacks.stranger import beforehand, prior_shares
 from overheard.attacks.wire import heard, one_step, only, rounding, spread
 from overheard.decoding.counts import decode_tied, tie_diagnostics
@@ -54,6 +54,7 @@ from overheard.errors import ChooseAnotherAttack
 from overheard.programs.networks import network
 from overheard.programs.recipe import Recipe
 from overheard.programs.simulated import Candidates, placed
+from overheard.programs.training import shards
 from overheard.transcript.guess import AttributeValues
 from overheard.transcript.knowledge import (
     AppliedDefence,
@@ -156,7 +157,8 @@ def _any_training(view: View, seeds: int, rng: np.random.Generator) -> Attribute
     client = Client(
         link,
         view.know(LocalTraining).recipe,
-        *_candidates(view),
+        candidates_of(view),
+        beforehand(view),
         ties,
         _order(view, seeds),
         may_be_clipped(link, told),
@@ -175,12 +177,12 @@ def _any_training(view: View, seeds: int, rng: np.random.Generator) -> Attribute
     )
 
 
-def _candidates(view: View) -> tuple[Candidates, NDArray[np.float64]]:
-    """What each record may be, and how likely that is beforehand."""
+def candidates_of(view: View) -> Candidates:
+    """What each record may be, as the model sees it."""
     inputs = candidate_inputs(view)
     values, people, _ = inputs.shape
     labels = np.broadcast_to(labels_of(view), (values, people))
-    return Candidates(inputs, labels, np.ones(values, dtype=bool), people), beforehand(view)
+    return Candidates(inputs, labels, np.ones(values, dtype=bool), people)
 
 
 def _one_step(view: View, most: int, rng: np.random.Generator) -> AttributeValues:
@@ -197,13 +199,12 @@ def _one_step(view: View, most: int, rng: np.random.Generator) -> AttributeValue
             return max_entropy(measurement, prior)
         return decode_tied(measurement, ties, prior)
 
-    defended: dict[str, float] = {}
+    defended: dict[str, float | int | str] = {}
     measurement, misfit = measure(view, most)
     posterior = None
     clipped = may_be_clipped(link, told)
     if (clipped or misfits(measurement)) and not link.sparse:
-        records = candidate_inputs(view), labels_of(view)
-        found = undo(link, recipe, *records, prior, clipped, decode)
+        found = undo(link, recipe, candidates_of(view), prior, clipped, decode)
         if found is not None and found.noise_sd > link.noise_sd:
             defended["noise_found"] = found.noise_sd
             names = () if told is None else told.names
@@ -220,15 +221,16 @@ def _one_step(view: View, most: int, rng: np.random.Generator) -> AttributeValue
     if not flag and misfits(measurement):
         flag = UNEXPLAINED
     if view.know(AttributeDomain).spread:
-        tried = rehearse(
-            number_play(view, few_rounds(link, most), candidate_inputs(view)[0], rng),
+        few = only(link, spread(len(link), most))
+        tried = judged(
+            number_play(view, few, candidate_inputs(view)[0], rng),
             lambda messages: _attempt(decode(measure(view.knowing(messages), most)[0])),
             posterior.probabilities,
             prior,
         )
-        calm, _ = tried.tempered(posterior.probabilities)
-        posterior = replace(posterior, probabilities=calm)
-        defended |= {"rehearsed": tried.accuracy, "rehearsed_sureness": tried.confidence}
+        believed = tried.calibration.applied(posterior.probabilities)
+        posterior = replace(posterior, probabilities=believed)
+        defended |= tried.calibration.notes
         fits = tried.fits(posterior.chi2_per_equation, _WELL)
         flag = flag or (tried.flag if fits else UNLIKE)
     notes = {"misfit": misfit, **defended}
@@ -263,9 +265,8 @@ def measure(view: View, most: int) -> tuple[Measurement, float]:
     """
     recipe, link = view.know(LocalTraining).recipe, heard(view)
     domain, records = view.know(AttributeDomain), view.know(PublicRecords).records
-    labels = labels_of(view)
     if recipe.linear_least_squares and recipe.full_batch and recipe.private is None:
-        moments, phi = linear_moments(link, recipe, records, labels, domain, most)
+        moments, phi = linear_moments(link, recipe, records, labels_of(view), domain, most)
         width = phi.shape[1]
         features = np.zeros((len(phi), len(domain.values), len(moments.total)))
         for k in range(1, len(domain.values)):
@@ -275,11 +276,10 @@ def measure(view: View, most: int) -> tuple[Measurement, float]:
             noise += within_bins(features, recipe, domain, prior_shares(view))
         return from_rows(features, moments.total, noise), moments.chi2
     refuse_numbers(domain)
-    candidates = candidate_inputs(view)
     if is_single_layer(link, recipe):
-        measurement = single_layer_measurement(link, recipe, candidates, labels)
+        measurement = single_layer_measurement(link, recipe, candidates_of(view))
     else:
-        measurement = dense_measurement(link, recipe, candidates, labels, most)
+        measurement = dense_measurement(link, recipe, candidates_of(view), most)
     return measurement, measurement.misfit
 
 
@@ -299,7 +299,7 @@ def within_bins(features: Array, recipe: Recipe, domain: AttributeDomain, shares
 def number_play(
     view: View, link: Link, base: Array, rng: np.random.Generator
 ) -> Callable[[Array], tuple[Link, NDArray[np.int64]]]:
-    """What draws numbers anywhere within their bins and trains on them (see `rehearse`).
+    """What draws numbers anywhere within their bins and trains on them (see `judged`).
 
     base: (m, d), the records' inputs with the first bin's middle.
     """
@@ -313,7 +313,8 @@ def number_play(
         moved = middles[secret] + spread[secret] * norm.ppf(place) - middles[0]
         inputs = base.copy()
         inputs[:, inside] += (moved / scale_of(recipe, domain.column))[:, None]
-        return retrained(link, recipe, inputs, labels, link.noise_sd, rng), secret
+        data = shards([inputs], [labels], str(link.sent.dtype))
+        return retrained(link, recipe, data, link.noise_sd, rng), secret
 
     return play
 
@@ -348,27 +349,19 @@ def misfits(measurement: Measurement) -> bool:
 
 
 def undo(
-    link: Link,
-    recipe: Recipe,
-    candidates: Array,
-    labels: Array,
-    prior: Array,
-    told: bool,
-    decode: Decode,
+    link: Link, recipe: Recipe, candidates: Candidates, prior: Array, told: bool, decode: Decode
 ) -> Undone | None:
     """Find every round's own scale and the noise, and decode if a round was scaled.
 
-    candidates: (K, m, d) inputs of the records under each value; labels: (m,); prior: (m, K); told:
-    clipping was announced, so that scales are at most one and a small one is believed. None where
-    it cannot be found out: several local steps, or too many records.
+    prior: (m, K); told: clipping was announced, so that scales are at most one and a small one is
+    believed. None where it cannot be found out: several local steps, or too many records.
     """
-    values, people, _ = candidates.shape
-    unknowns = people * (values - 1)
+    unknowns = candidates.unknowns
     if unknowns > UNKNOWNS or not one_step(link, recipe):
         return None
     link = only(link, spread(len(link), int(np.clip(_OPERATIONS / unknowns**3, 1, MOST_ROUNDS))))
     rows = range(len(link))
-    sums = [scaled_sum(link, recipe, candidates, labels, row) for row in rows]
+    sums = [scaled_sum(link, recipe, candidates, row) for row in rows]
     scales, noise = np.ones(len(link)), 1.0
     for row, one in enumerate(sums):
         found = regressed(one)
@@ -386,7 +379,7 @@ def undo(
     if (scales == 1.0).all():
         return Undone(scales, link.noise_sd)
     for _ in range(_PASSES):
-        measurement = dense_measurement(link, recipe, candidates, labels, len(link), scales=scales)
+        measurement = dense_measurement(link, recipe, candidates, len(link), scales=scales)
         posterior = decode(measurement)
         again = np.array([refit(one, posterior.probabilities) for one in sums])
         again = np.where(scales == 1.0, 1.0, np.minimum(again, 1.0) if told else again)

@@ -42,20 +42,21 @@ from overheard.programs.networks import network
 from overheard.programs.private import client_rows
 from overheard.programs.recipe import Recipe
 from overheard.programs.records import Records, Scaled, encode
+from overheard.programs.simulated import Candidates
 from overheard.transcript.knowledge import AttributeDomain, Link
 
 Array = NDArray[np.float64]
 
 _FEW_ROW_NUMBERS = 1_000_000  # rows of so many numbers cost next to nothing
 _ALIKE = 1.5  # ratio of largest to smallest noise that counts as even
+_COUNT_SD = 0.01  # how exactly the number of members is known, in records
 _SHARP = 30.0  # least singular value, in noise units, from which finer weighting adds nothing
 
 
 def dense_measurement(
     link: Link,
     recipe: Recipe,
-    candidates: Array,
-    labels: Array,
+    candidates: Candidates,
     most: int,
     *,
     products_only: bool = False,
@@ -63,14 +64,14 @@ def dense_measurement(
 ) -> Measurement:
     """The measurement of which candidate each record is, from ``most`` rounds.
 
-    candidates: (K, m, d) inputs of the m records under each of K values; labels: (m,) or (K, m).
-    ``products_only``: inner products however blunt; quick, for who can tell whether they suffice.
-    scales: by what each round of the link was multiplied before it was sent (None: by one).
+    Of records that may be absent the number of those present is one more equation: the client
+    reported it. ``products_only``: inner products however blunt; quick, for who can tell whether
+    they suffice. scales: by what each round of the link was multiplied before it was sent (None:
+    by one).
     """
     refuse_several_steps(link, recipe)
-    values, people, _ = candidates.shape
     used = spread(len(link), most)
-    scale = people / rate_of(link, recipe)
+    scale = candidates.members / rate_of(link, recipe)
     # how a gradient was rounded is judged by all rounds, so those are kept
     heard = link if link.gradients else only(link, used)
     updates, noise = heard.updates() * scale, rounding(heard) * scale
@@ -79,36 +80,32 @@ def dense_measurement(
     if scales is not None:
         updates, noise = updates / scales[used, None], noise / scales[used, None]
     thetas = link.sent[used].astype(np.float64)
-    labels = np.broadcast_to(labels, (values, people))
-    unknowns = people * (values - 1)
+    unknowns = candidates.unknowns
     numbers = unknowns * thetas.size
     if link.sparse:
-        return _rows(recipe, thetas, updates, noise, candidates, labels, updates != 0)
+        return _rows(recipe, thetas, updates, noise, candidates, updates != 0)
     if products_only:
-        return _inner_products(recipe, thetas, updates, noise, candidates, labels)
+        return _inner_products(recipe, thetas, updates, noise, candidates)
     if numbers > _FEW_ROW_NUMBERS and (thetas.size > unknowns or numbers > NUMBERS):
-        products = _inner_products(recipe, thetas, updates, noise, candidates, labels)
+        products = _inner_products(recipe, thetas, updates, noise, candidates)
         if numbers > NUMBERS or _even(noise) or _sharp(products):
             return products
-    return _rows(recipe, thetas, updates, noise, candidates, labels)
+    return _rows(recipe, thetas, updates, noise, candidates)
 
 
-def scaled_sum(link: Link, recipe: Recipe, candidates: Array, labels: Array, row: int) -> ScaledSum:
+def scaled_sum(link: Link, recipe: Recipe, candidates: Candidates, row: int) -> ScaledSum:
     """One round of the link with what is needed to find out by what it was multiplied."""
-    values, people, _ = candidates.shape
-    scale = people / rate_of(link, recipe)
+    scale = candidates.members / rate_of(link, recipe)
     sd = float(np.sqrt(np.mean(rounding(link)[row] ** 2))) * scale
     update, theta = link.updates()[row] * scale / sd, link.sent[row].astype(np.float64)
-    labels = np.broadcast_to(labels, (values, people))
-    at = _at(recipe, theta, candidates, labels, np.zeros_like(update))
-    others, base = at.others, -at.left / sd
-    products = np.zeros((people, values - 1, people, values - 1))
-    with_both = np.zeros((2, people, values - 1))
-    for a, one in enumerate(others):
+    at = _at(recipe, theta, candidates, np.zeros_like(update))
+    base, unknowns = -at.left / sd, candidates.unknowns
+    products = np.zeros((len(at.base), len(at.others)) * 2)
+    with_both = np.zeros((2, *products.shape[:2]))
+    for a, one in enumerate(at.others):
         for which, flat in enumerate((update, base)):
             with_both[which, :, a] = one.project(at.base.blocks(flat)) / sd
-    add_products(others, sd**-2, products)
-    unknowns = people * (values - 1)
+    add_products(at.others, sd**-2, products)
     return ScaledSum(
         products.reshape(unknowns, unknowns),
         with_both[0].ravel(),
@@ -117,7 +114,7 @@ def scaled_sum(link: Link, recipe: Recipe, candidates: Array, labels: Array, row
         float(update @ base),
         float(base @ base),
         update.size,
-        values,
+        len(candidates.present),
     )
 
 
@@ -139,20 +136,17 @@ def summed_measurement(
     thetas: Array,
     totals: Array,
     noise: Array,
-    candidates: Array,
-    labels: Array,
+    candidates: Candidates,
     weights: Array,
 ) -> Measurement:
     """The measurement from sums (T, P) in which record i counts ``weights[t, i]`` times its
     gradient at ``thetas[t]``; noise: (T, P)."""
-    values, people, _ = candidates.shape
-    labels = np.broadcast_to(labels, (values, people))
-    return _inner_products(recipe, thetas, totals, noise, candidates, labels, weights)
+    return _inner_products(recipe, thetas, totals, noise, candidates, weights)
 
 
 class _At(NamedTuple):
-    """At one model: gradients of the first candidates, differences of the others to them, and what
-    the update leaves unexplained by the first."""
+    """At one model: gradients of the first candidate present, differences of the others to the
+    first candidate, and what the update leaves unexplained by the first."""
 
     base: GradientRows
     others: list[Differences]
@@ -162,32 +156,30 @@ class _At(NamedTuple):
 def _at(
     recipe: Recipe,
     theta: Array,
-    candidates: Array,
-    labels: Array,
+    candidates: Candidates,
     update: Array,
     weights: Array | None = None,
 ) -> _At:
-    def rows_of(inputs: Array, classes: Array) -> GradientRows:
-        rows = client_rows(recipe, theta, inputs, classes)
-        return rows if weights is None else rows.scaled(weights)
-
     if too_long(recipe, theta, candidates):
         raise ChooseAnotherAttack(
-            f"{len(labels[0])} records and {recipe.model.size} parameters are too many gradients "
-            "to write out; of dense layers any number can be decoded"
+            f"{candidates.inputs.shape[1]} records and {recipe.model.size} parameters are too many "
+            "gradients to write out; of dense layers any number can be decoded"
         )
-    base = rows_of(candidates[0], labels[0])
-    others = [rows_of(x, y).since(base) for x, y in zip(candidates[1:], labels[1:], strict=True)]
-    return _At(base, others, update - base.total())
+    there = np.flatnonzero(candidates.present)
+    rows = [client_rows(recipe, theta, candidates.inputs[k], candidates.labels[k]) for k in there]
+    if weights is not None:
+        rows = [one.scaled(weights) for one in rows]
+    if not candidates.present[0]:  # who is absent adds nothing
+        return _At(rows[0], [one.since() for one in rows], update)
+    return _At(rows[0], [one.since(rows[0]) for one in rows[1:]], update - rows[0].total())
 
 
-def too_long(recipe: Recipe, theta: Array, candidates: Array) -> bool:
+def too_long(recipe: Recipe, theta: Array, candidates: Candidates) -> bool:
     """Are there more gradients of layers that are written out than there is room for?"""
     if network(recipe).factored:
         return False
-    values, people, _ = candidates.shape
-    one = network(recipe).rows(theta, candidates[0, :1], np.zeros(1))
-    return bool(values * people * one.written > NUMBERS)
+    one = network(recipe).rows(theta, candidates.inputs[0, :1], np.zeros(1))
+    return bool(candidates.labels.size * one.written > NUMBERS)
 
 
 def _rows(
@@ -195,18 +187,21 @@ def _rows(
     thetas: Array,
     updates: Array,
     noise: Array,
-    candidates: Array,
-    labels: Array,
+    candidates: Candidates,
     sent: NDArray[np.bool_] | None = None,
 ) -> Measurement:
     """Every coordinate an equation with its own noise; ``sent`` (T, P): only these."""
     differences, residual, sds = [], [], []
     for number, (theta, update) in enumerate(zip(thetas, updates, strict=True)):
         kept = slice(None) if sent is None else np.flatnonzero(sent[number])
-        at = _at(recipe, theta, candidates, labels, update)
+        at = _at(recipe, theta, candidates, update)
         differences.append(np.stack([o.explicit()[..., kept] for o in at.others], axis=1))
         residual.append(at.left[kept])
         sds.append(noise[number][kept])
+    if not candidates.present[0]:
+        differences.append(np.ones((*differences[0].shape[:2], 1)))
+        residual.append(np.array([float(candidates.members)]))
+        sds.append(np.array([_COUNT_SD]))
     return from_differences(
         np.concatenate(differences, axis=2), np.concatenate(residual), np.concatenate(sds)
     )
@@ -217,21 +212,21 @@ def _inner_products(
     thetas: Array,
     updates: Array,
     noise: Array,
-    candidates: Array,
-    labels: Array,
+    candidates: Candidates,
     weights: Array | None = None,
 ) -> Measurement:
     """Rounds are weighted by their own noise, so that the sum of Gram matrices has unit noise."""
-    values, people, _ = candidates.shape
-    unknowns = people * (values - 1)
+    values, people, _ = candidates.inputs.shape
+    unknowns, counted = candidates.unknowns, int(not candidates.present[0])
+    number_of = candidates.members * counted / _COUNT_SD
     # record-major: the K - 1 differences of a record stand side by side
-    products = np.zeros((people, values - 1, people, values - 1))
-    projections = np.zeros((people, values - 1))
-    energy = 0.0
+    products = np.full((people, values - 1, people, values - 1), counted * _COUNT_SD**-2)
+    projections = np.full((people, values - 1), number_of / _COUNT_SD)
+    energy = number_of**2
     for number, (theta, update, sd) in enumerate(zip(thetas, updates, noise, strict=True)):
         precision = float(1 / np.mean(sd**2))
-        counted = None if weights is None else weights[number]
-        at = _at(recipe, theta, candidates, labels, update, counted)
+        weight = None if weights is None else weights[number]
+        at = _at(recipe, theta, candidates, update, weight)
         energy += precision * float(at.left @ at.left)
         blocks = at.base.blocks(at.left)
         for a, one in enumerate(at.others):
@@ -240,7 +235,7 @@ def _inner_products(
     measurement = from_gram(
         products.reshape(unknowns, unknowns), projections.ravel(), 1.0, candidates=values
     )
-    spare = thetas.size - measurement.rank
+    spare = thetas.size + counted - measurement.rank
     if spare <= 0:
         return measurement
     # what the differences cannot explain; a difference of sums, so never quite negative
@@ -254,15 +249,13 @@ def is_single_layer(link: Link, recipe: Recipe) -> bool:
     return recipe.model.linear and one_step(link, recipe) and as_it_is
 
 
-def single_layer_measurement(
-    link: Link, recipe: Recipe, candidates: Array, labels: Array
-) -> Measurement:
+def single_layer_measurement(link: Link, recipe: Recipe, candidates: Candidates) -> Measurement:
     """The measurement of which candidate each record is.
 
-    candidates: (K, m, d) inputs under each of K values; labels: (m,). Rounds with an all-zero
-    model are left out: equal residuals make float32 sums err in one direction.
+    Rounds with an all-zero model are left out: equal residuals make float32 sums err in one
+    direction.
     """
-    values, people, _ = candidates.shape
+    values, people, _ = candidates.inputs.shape
     outputs = recipe.model.outputs
     told = np.flatnonzero(np.abs(link.sent).max(axis=1) > 0)
     most = max(NUMBERS // (values * people * outputs), 1)
@@ -270,9 +263,11 @@ def single_layer_measurement(
     scale = people / rate_of(link, recipe)
     thetas = link.sent[used].astype(np.float64)
     # (T, K, m, outputs) -> (outputs, m, K, T)
-    raw = network(recipe).predict(thetas[:, None, :], candidates)
-    residuals = np.moveaxis(loss_named(recipe.loss).errors(raw, labels), (3, 2, 1), (0, 1, 2))
-    inputs = candidates.transpose(1, 0, 2)
+    raw = network(recipe).predict(thetas[:, None, :], candidates.inputs)
+    residuals = np.moveaxis(
+        loss_named(recipe.loss).errors(raw, candidates.labels), (3, 2, 1), (0, 1, 2)
+    )
+    inputs = candidates.inputs.transpose(1, 0, 2)
     if recipe.model.bias:
         inputs = np.concatenate([inputs, np.ones((people, values, 1))], axis=2)
     totals = _by_output(recipe, link.updates()[used] * scale)

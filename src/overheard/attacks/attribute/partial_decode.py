@@ -21,6 +21,7 @@ from scipy import sparse
 from overheard.attacks.front import answer, refuse_many, refuse_unseen
 from overheard.attacks.stranger import beforehand, public_inputs, told
 from overheard.attacks.wire import heard, only, rate_of, refuse_several_steps, rounding
+from overheard.decoding.calibration import calibrate
 from overheard.decoding.chains import choose, sampled
 from overheard.decoding.counts import decode_tied, group_means, same_rows
 from overheard.decoding.limits import BLOCK
@@ -28,7 +29,6 @@ from overheard.decoding.max_entropy import Posterior
 from overheard.decoding.measurement import from_rows
 from overheard.decoding.nuisance import Block, Sums, whitened
 from overheard.decoding.posterior import POOR_FIT
-from overheard.decoding.tempering import temperature_of, tempered
 from overheard.errors import ChooseAnotherAttack, FixData, GrantKnowledge
 from overheard.programs.gradient_rows import Outer
 from overheard.programs.private import client_rows
@@ -101,7 +101,11 @@ class PartialDecode:
         made, messages = whitened(blocks, everybody.sums)
         features = np.zeros((known, everybody.prior.shape[1], made.shape[1]))
         features[:, 1:] = made.reshape(known, -1, made.shape[1])
-        notes = {"known": known, "unknown": unknown, "coverage": known / (known + unknown)}
+        notes: dict[str, float | int | str] = {
+            "known": known,
+            "unknown": unknown,
+            "coverage": known / (known + unknown),
+        }
         ties = may_be.ties
         if not everybody.sums.heldout.shape[0]:
             equations = from_rows(features, messages[0], 1.0)
@@ -135,7 +139,7 @@ def _judged(
     everybody: People,
     ties: NDArray[np.intp],
     rng: np.random.Generator,
-) -> tuple[Posterior, dict[str, float]]:
+) -> tuple[Posterior, dict[str, float | int | str]]:
     """The answer, believed as far as the answers about simulated clients deserve it."""
     simulated, secrets = len(messages) - 1, everybody.secrets
     chains = np.repeat(np.arange(simulated + 1), [4] + [2] * simulated)
@@ -144,19 +148,12 @@ def _judged(
     mine, *answers = (
         group_means(found[chains == n].mean(axis=0), ties) for n in range(simulated + 1)
     )
-    power = temperature_of(answers, list(secrets), prior)
-    calm = [tempered(p, prior, power) for p in answers]
-    right = [float((p.argmax(axis=1) == s).mean()) for p, s in zip(calm, secrets, strict=True)]
+    worth = calibrate(answers, list(secrets), prior)
     unexplained = float(left[chains == 0].mean() / left[chains > 0].max())
-    notes = {
-        "temperature": power,
-        "unexplained": unexplained,
-        "simulated_accuracy": float(np.mean(right)),
-        "simulated_certainty": float(np.mean([p.max(axis=1).mean() for p in calm])),
-    }
+    p, rank, unknowns = worth.applied(mine), features.shape[2], prior.size - len(prior)
     flag = POOR_FIT if unexplained > UNLIKE else ""
-    p, rank, unknowns = tempered(mine, prior, power), features.shape[2], prior.size - len(prior)
-    return Posterior(p, float(left[0]), rank, unknowns, 0, True, "chains", flag), notes
+    posterior = Posterior(p, float(left[0]), rank, unknowns, 0, True, "chains", flag)
+    return posterior, {**worth.notes, "unexplained": unexplained}
 
 
 def _blocks(link: Link, recipe: Recipe, everybody: People, records: int) -> Iterator[Block]:

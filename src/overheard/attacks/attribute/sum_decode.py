@@ -19,14 +19,15 @@ from overheard.attacks.front import (
 )
 from overheard.attacks.stranger import beforehand
 from overheard.attacks.wire import spread
+from overheard.decoding.calibration import calibrate
 from overheard.decoding.counts import averaged, decode_tied, same_rows
 from overheard.decoding.max_entropy import Posterior
 from overheard.decoding.posterior import NOISY, decode
-from overheard.decoding.tempering import temperature_of, tempered
 from overheard.errors import ChooseAnotherAttack, FixData
 from overheard.programs.private import client_rows, update_noise
 from overheard.programs.recipe import Recipe
 from overheard.programs.records import Records
+from overheard.programs.simulated import Candidates
 from overheard.programs.training import local_training, shards
 from overheard.transcript.guess import AttributeValues
 from overheard.transcript.knowledge import (
@@ -44,7 +45,7 @@ from overheard.transcript.knowledge import (
 from overheard.transcript.view import View
 
 Array = NDArray[np.float64]
-REHEARSED = 12
+SIMULATED = 12
 """Simulated federations, whose mean is then known to a third of their spread; the first of them are
 decoded: hundreds of records, which tell the temperature to a tenth."""
 
@@ -82,11 +83,12 @@ class SumDecode:
             return among_strangers(view, rng)
         owner = np.repeat(np.arange(len(names)), [len(everybody.labels[n]) for n in names])
         refuse_many(len(owner) * (len(domain.values) - 1), "audit a smaller federation")
-        candidates = np.concatenate(
+        inputs = np.concatenate(
             [candidate_inputs(view, everybody.records[name]) for name in names], axis=1
         )
         raw = np.concatenate([everybody.labels[name] for name in names])
-        labels = recipe.target.encode_values(raw)
+        labels = np.broadcast_to(recipe.target.encode_values(raw), inputs.shape[:2])
+        every = Candidates(inputs, labels, np.ones(len(inputs), dtype=bool), len(raw))
         prior = np.concatenate(
             [beforehand(view, everybody.records[n], everybody.labels[n]) for n in names]
         )
@@ -108,15 +110,15 @@ class SumDecode:
             noise.append(np.hypot(rounding, np.sqrt(there @ blurred)))
             weights.append((there * share)[owner])
         rounds = np.array(thetas), np.array(totals), np.array(noise)
-        weighed, known = np.array(weights), (candidates, labels)
-        ties = same_rows(np.column_stack([candidates[0], labels, weighed.T]))
-        notes: dict[str, float] = {}
+        weighed = np.array(weights)
+        ties = same_rows(np.column_stack([inputs[0], labels[0], weighed.T]))
+        notes: dict[str, float | int | str] = {}
         if recipe.one_step:
-            measured = summed_measurement(recipe, *rounds, *known, weighed)
+            measured = summed_measurement(recipe, *rounds, every, weighed)
             posterior = decode_tied(measured, ties, prior)
         else:
-            summed = Summed(recipe, np.array(sent), *rounds, *known, weighed, owner, prior, ties)
-            posterior, notes = decode_rehearsed(summed, rng)
+            summed = Summed(recipe, np.array(sent), *rounds, every, weighed, owner, prior, ties)
+            posterior, notes = decode_steps(summed, rng)
         mine = owner == names.index(view.client)
         own = replace(posterior, probabilities=posterior.probabilities[mine])
         return answer(view, own, ties[mine], notes)
@@ -168,16 +170,15 @@ def _rounding(sent: NDArray[Any], total: Array, clients: int, wire: str) -> Arra
 @dataclass(frozen=True)
 class Summed:
     """Rounds (T, P): models sent, those at which gradients are taken, sums, and their noise; of
-    records: inputs (K, n, d), labels (n,), owners (n,), prior (n, K), ties (n,) and the weights
-    (T, n) of their gradients, 0 where the owner took no part."""
+    records: what they may be, owners (n,), prior (n, K), ties (n,) and the weights (T, n) of their
+    gradients, 0 where the owner took no part."""
 
     recipe: Recipe
     sent: NDArray[Any]
     thetas: Array
     totals: Array
     noise: Array
-    candidates: Array
-    labels: Array
+    candidates: Candidates
     weights: Array
     owner: NDArray[np.intp]
     prior: Array
@@ -185,54 +186,51 @@ class Summed:
 
     def found(self, totals: Array, noise: Array) -> Posterior:
         """The values, as these sums tell them."""
-        known = (self.candidates, self.labels, self.weights)
+        known = (self.candidates, self.weights)
         measured = summed_measurement(self.recipe, self.thetas, totals, noise, *known)
         return averaged(decode(measured, self.prior, options=NOISY), self.ties)
 
     def played(self, secret: NDArray[np.intp], rng: np.random.Generator) -> tuple[Array, Array]:
         """Sums (T, P) of clients with this secret, and what the equations make of it."""
-        inputs = self.candidates[secret, np.arange(len(secret))]
+        chosen = secret, np.arange(len(secret))
+        inputs, labels = self.candidates.inputs[chosen], self.candidates.labels[chosen]
         sums, equations = [], []
         for sent, theta, weights in zip(self.sent, self.thetas, self.weights, strict=True):
             rows = [np.flatnonzero(self.owner == c) for c in np.unique(self.owner[weights > 0])]
-            parts = [inputs[own] for own in rows], [self.labels[own] for own in rows]
+            parts = [inputs[own] for own in rows], [labels[own] for own in rows]
             ends = local_training(self.recipe, sent, shards(*parts, str(sent.dtype)), rng)
             sums.append((sent - ends.astype(np.float64)).sum(axis=0))
-            gradients = client_rows(self.recipe, theta, inputs, self.labels)
+            gradients = client_rows(self.recipe, theta, inputs, labels)
             equations.append(gradients.scaled(weights).total())
         return np.array(sums), np.array(equations)
 
 
-def decode_rehearsed(
+def decode_steps(
     summed: Summed, rng: np.random.Generator
-) -> tuple[Posterior, dict[str, float]]:
+) -> tuple[Posterior, dict[str, float | int | str]]:
     """The answer, believed as far as those about simulated federations deserve it. Federations that
     are drawn from between what was known before and a first answer are more like the real one."""
     decodings = 2 * (CLIENTS + 1)
     remedy = f"each counts {decodings} times, as often as it is decoded; audit a smaller federation"
-    refuse_many(decodings * (summed.prior.size - len(summed.prior)), remedy)
+    refuse_many(decodings * summed.candidates.unknowns, remedy)
     first, _ = _pass(summed, summed.prior, rng)
     return _pass(summed, (first.probabilities + summed.prior) / 2, rng)
 
 
 def _pass(
     summed: Summed, belief: Array, rng: np.random.Generator
-) -> tuple[Posterior, dict[str, float]]:
-    prior, bounds = summed.prior, belief.cumsum(axis=1)
-    drawn = [(bounds > rng.random((len(prior), 1))).argmax(axis=1) for _ in range(REHEARSED)]
-    played = [summed.played(secret, rng) for secret in drawn]
+) -> tuple[Posterior, dict[str, float | int | str]]:
+    secrets = summed.candidates.drawn(belief, SIMULATED, rng)
+    played = [summed.played(secret, rng) for secret in secrets]
     sums = np.array([made for made, _ in played])
     beyond = sums - np.array([expected for _, expected in played])
     bias, varies = beyond.mean(axis=0), beyond.var(axis=0, ddof=1)
-    noise = np.sqrt(summed.noise**2 + (1 + 1 / REHEARSED) * varies)
+    noise = np.sqrt(summed.noise**2 + (1 + 1 / SIMULATED) * varies)
     answers = []
     for number in range(CLIENTS):
-        others = bias + (bias - beyond[number]) / (REHEARSED - 1)
+        others = bias + (bias - beyond[number]) / (SIMULATED - 1)
         answers.append(summed.found(sums[number] - others, noise).probabilities)
-    secrets = drawn[:CLIENTS]
-    power = temperature_of(answers, secrets, prior)
-    right = [float((p.argmax(axis=1) == s).mean()) for p, s in zip(answers, secrets, strict=True)]
+    found = calibrate(answers, list(secrets[:CLIENTS]), summed.prior)
     posterior = summed.found(summed.totals - bias, noise)
-    believed = tempered(posterior.probabilities, prior, power)
-    notes = {"temperature": power, "simulated_accuracy": float(np.mean(right))}
-    return replace(posterior, probabilities=believed), notes
+    believed = found.applied(posterior.probabilities)
+    return replace(posterior, probabilities=believed), found.notes

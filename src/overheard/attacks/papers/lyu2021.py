@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from overheard.attacks.membership import candidates_of
+from overheard.attacks.membership import pool_inputs
 from overheard.attacks.stranger import prior_shares
 from overheard.attacks.wire import spread
 from overheard.errors import ChooseAnotherAttack, FixConfig
@@ -523,11 +523,9 @@ class GradientVarianceGmm:
         from sklearn.mixture import GaussianMixture
 
         recipe, link = view.know(LocalTraining).recipe, view.know(Link)
-        pool = candidates_of(view)
+        inputs, labels = pool_inputs(view)
         model = _last_model(link, recipe)
-        variances = np.stack(
-            [last_layer_variances(recipe, model, x, pool.labels) for x in pool.inputs]
-        )
+        variances = np.stack([last_layer_variances(recipe, model, x, labels) for x in inputs])
         values = variances.reshape(-1, 1)
         scale = float(values.std())
         if len(np.unique(values)) < 2 or scale == 0:
@@ -548,7 +546,7 @@ class GradientVarianceGmm:
         member = int(np.argmin(mixture.means_[:, 0]))
         p = mixture.predict_proba(values / scale)[:, member].reshape(variances.shape).mean(axis=0)
         members = np.clip(np.asarray(p, dtype=np.float64), 0.0, 1.0)
-        search = self.then if pool.domain is not None else None
+        search = self.then if AttributeDomain in view.kinds else None
         return Membership(
             members,
             None if search is None else _attribute(search, view, members > 0.5, rng),

@@ -1,20 +1,15 @@
-"""What rehearsals with known secrets say of a decoder, and of its answer."""
+"""What simulated clients with known secrets say of a decoder, and of its answer."""
 
 from __future__ import annotations
+
+import itertools
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from overheard.attacks.rehearsal import (
-    DRAWS,
-    OVERSURE,
-    Attempt,
-    Rehearsal,
-    Tried,
-    rehearse,
-    retrained,
-)
+from overheard.attacks.simulated_clients import CLIENTS, Attempt, Judged, judged, retrained
+from overheard.decoding.calibration import OVERCONFIDENT
 from overheard.programs.dense import initial
 from overheard.programs.recipe import Dense, Recipe, Target
 from overheard.programs.records import Encoding, Scaled
@@ -22,6 +17,7 @@ from overheard.programs.simulated import drawn, placed
 from overheard.programs.training import local_training, shards
 from overheard.transcript.knowledge import Link
 
+Array = NDArray[np.float64]
 RECIPE = Recipe(
     model=Dense(inputs=3, hidden=(4,)),
     loss="squared_error",
@@ -36,16 +32,24 @@ SENT = np.stack([initial(RECIPE.dense, s).astype(np.float32) for s in range(3)])
 LINK = Link("model", np.arange(3), SENT, SENT.copy(), np.full(3, float(PEOPLE)))
 
 
-def tried(certainty: float, right: float, misfit: float = 1.0) -> Tried:
-    """A rehearsal of a decoder that is right so often and always this sure."""
+def tried(certainty: float, right: float) -> tuple[Array, NDArray[np.int64]]:
+    """The answer of a decoder that is right so often and always this sure, and the secret."""
     secret = (np.arange(PEOPLE) % 5 < 2).astype(np.int64)
     chosen = np.where(np.arange(PEOPLE) < right * PEOPLE, secret, 1 - secret)
-    found = np.where(np.eye(2, dtype=bool)[chosen], certainty, 1 - certainty)
-    return Tried(secret, Attempt(found, misfit))
+    return np.where(np.eye(2, dtype=bool)[chosen], certainty, 1 - certainty), secret
 
 
-def sure(probabilities: NDArray[np.float64]) -> float:
-    return float(probabilities.max(axis=1).mean())
+def on_clients(*each: tuple[float, float], misfit: float = 1.0) -> Judged:
+    """Such decoders on one simulated client after the other."""
+    made = itertools.cycle([tried(*one) for one in each])
+    answers: list[Array] = []
+
+    def play(probabilities: Array) -> tuple[Link, NDArray[np.int64]]:
+        answer, secret = next(made)
+        answers.append(answer)
+        return LINK, secret
+
+    return judged(play, lambda link: Attempt(answers.pop(0), misfit), PRIOR, PRIOR)
 
 
 def test_half_of_the_secrets_are_drawn_from_the_prior_and_half_from_between() -> None:
@@ -56,8 +60,8 @@ def test_half_of_the_secrets_are_drawn_from_the_prior_and_half_from_between() ->
         asked.append(probabilities)
         return LINK, np.zeros(PEOPLE, dtype=np.int64)
 
-    found = rehearse(play, lambda link: Attempt(PRIOR), answer, PRIOR)
-    assert len(found.tries) == len(asked) == DRAWS >= 3
+    judged(play, lambda link: Attempt(PRIOR), answer, PRIOR)
+    assert len(asked) == CLIENTS >= 3
     assert np.array_equal(asked[0], PRIOR)
     assert np.allclose(asked[1], (PRIOR + answer) / 2)
 
@@ -65,55 +69,43 @@ def test_half_of_the_secrets_are_drawn_from_the_prior_and_half_from_between() ->
 def test_the_replayed_updates_are_those_of_the_recipe_at_the_models_sent() -> None:
     rng = np.random.default_rng(0)
     inputs, labels = rng.normal(size=(PEOPLE, 3)), rng.normal(size=PEOPLE)
-    played = retrained(LINK, RECIPE, inputs, labels, 0.0, rng)
-    client = local_training(RECIPE, SENT[1], shards([inputs], [labels], "float32"), rng)
+    data = shards([inputs], [labels], "float32")
+    played = retrained(LINK, RECIPE, data, 0.0, rng)
+    client = local_training(RECIPE, SENT[1], data, rng)
     assert played.returned.dtype == np.float32
     assert np.array_equal(played.returned[1], client[0])
-    louder = retrained(LINK, RECIPE, inputs, labels, 0.5, rng).returned - played.returned
+    louder = retrained(LINK, RECIPE, data, 0.5, rng).returned - played.returned
     assert louder.std() == pytest.approx(0.5, rel=0.3)
 
 
 def test_a_decoder_that_is_as_sure_as_right_is_left_alone() -> None:
-    found = Rehearsal((tried(0.9, 0.9), tried(0.88, 0.9)), PRIOR)
-    answer = tried(0.9, 0.5).found.probabilities
+    found, answer = on_clients((0.9, 0.9), (0.9, 0.88)), tried(0.9, 0.5)[0]
     assert found.flag == ""
-    assert found.tempered(answer)[1] == 1.0
-    assert np.array_equal(found.tempered(answer)[0], answer)
+    assert np.abs(found.calibration.applied(answer) - answer).max() < 0.04
 
 
-def test_the_worst_rehearsal_tempers_and_flags() -> None:
-    """One draw of three that goes wrong is not averaged away."""
-    found = Rehearsal((tried(0.99, 0.99), tried(0.99, 0.7), tried(0.99, 0.99)), PRIOR)
-    calm, power = found.tempered(tried(0.99, 0.99).found.probabilities)
-    assert found.flag == OVERSURE
-    assert power < 0.5
-    assert sure(calm) < 0.8
-
-
-def test_an_answer_surer_than_rehearsals_were_right_is_tempered() -> None:
-    """The decoder knew its limits in rehearsals, and does not here."""
-    found = Rehearsal((tried(0.7, 0.7), tried(0.7, 0.7)), PRIOR)
-    answer = tried(0.999, 0.7).found.probabilities
-    calm, power = found.tempered(answer)
-    assert power < 1
-    assert sure(calm) == pytest.approx(0.7 + 0.02, abs=1e-3)
+def test_one_client_on_which_the_decoder_goes_wrong_tempers_and_flags() -> None:
+    found = on_clients((0.99, 0.99), (0.99, 0.7), (0.99, 0.99))
+    assert found.flag == OVERCONFIDENT
+    assert found.calibration.temperature < 0.7
+    assert found.calibration.accuracy == pytest.approx((3 * 0.99 + 0.7) / 4, abs=0.03)
 
 
 def test_few_records_do_not_flag_by_chance() -> None:
-    few = Tried(np.zeros(10, dtype=np.int64), Attempt(np.tile([0.45, 0.55], (10, 1))))
-    assert few.accuracy == 0.0
     secret = (np.arange(10) < 5).astype(np.int64)
     one_wrong = np.where(np.eye(2, dtype=bool)[secret], 0.99, 0.01)
     one_wrong[0] = 1 - one_wrong[0]
-    lucky = Tried(secret, Attempt(one_wrong))
-    assert Rehearsal((lucky,), PRIOR[:10]).flag == ""
+    found = judged(
+        lambda p: (LINK, secret), lambda link: Attempt(one_wrong), PRIOR[:10], PRIOR[:10]
+    )
+    assert found.flag == ""
 
 
-def test_a_misfit_is_held_against_those_of_rehearsals() -> None:
-    found = Rehearsal((tried(0.9, 0.9, misfit=1.0), tried(0.9, 0.9, misfit=9.0)), PRIOR)
+def test_a_misfit_is_held_against_those_of_simulated_clients() -> None:
+    found = on_clients((0.9, 0.9), misfit=9.0)
     assert found.fits(12.0, good=4.0)  # the recipe is right there, and leaves as much
     assert not found.fits(100.0, good=4.0)
-    easy = Rehearsal((tried(0.9, 0.9, misfit=1.0),), PRIOR)
+    easy = on_clients((0.9, 0.9), misfit=1.0 / 5)
     assert easy.fits(3.9, good=4.0)
     assert not easy.fits(12.0, good=4.0)
 
