@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from overheard.attacks.papers.lyu2021 import phase
 from overheard.data.dealing import VICTIM
-from overheard.decoding.counts import same_rows
+from overheard.decoding.ties import same_rows
 from overheard.errors import ChooseAnotherAttack, GrantKnowledge
 from overheard.evaluation import metrics
 from overheard.evaluation.baselines import majority_share

@@ -5,10 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from overheard.decoding import counts as counts_module
 from overheard.decoding import posterior as posterior_module
 from overheard.decoding.affine_map import fit_affine_map, rounding_scale
-from overheard.decoding.counts import solve_counts
 from overheard.decoding.matrix_free import OuterProducts, Part, decode_matrix_free
 from overheard.decoding.max_entropy import max_entropy
 from overheard.decoding.measurement import Measurement, from_gram, from_rows
@@ -63,38 +61,6 @@ def test_an_unsolved_search_is_flagged(simulate, monkeypatch):
     unsolved = type(best)(best.probabilities, 0.1, best.rank, 40, 1, False, "max_entropy")
     monkeypatch.setattr(posterior_module, "_solved", lambda *_: unsolved)
     assert decode(measured).flag == UNSOLVED
-
-
-def test_a_gram_matrix_that_needs_more_noise_gets_it():
-    """Not quite positive: it is factorised with more noise, never silently."""
-    gram = np.diag([1.0, 1.0, -30.0])
-    prior = np.full((3, 2), 0.5)
-    found = solve_counts(gram, np.zeros(3), 0.0, 3, np.ones(3), prior)
-    assert found.noise >= 10.0
-    hopeless = np.diag([1.0, 1.0, -1e30])
-    with pytest.raises(FixData, match="cannot be factorised"):
-        solve_counts(hopeless, np.zeros(3), 0.0, 3, np.ones(3), prior)
-
-
-def test_counts_that_no_group_can_have_are_doubted():
-    """A mean of minus three records is no count; the shares stay shares."""
-    gram = np.array([[100.0]])
-    found = solve_counts(
-        gram, np.array([-300.0]), 900.0, 1, np.array([4.0]), np.array([[0.5, 0.5]])
-    )
-    assert not found.exact
-    assert ((found.shares >= 0) & (found.shares <= 1)).all()
-    assert found.shares.sum() == pytest.approx(1.0)
-
-
-def test_more_multisets_than_can_be_listed_are_left_to_decode(monkeypatch, simulate):
-    problem = simulate(2, 6, 3, 20, 0.1)
-    measured = from_rows(problem.features, problem.total, 0.1)
-    groups = np.arange(6)
-    monkeypatch.setattr(counts_module, "_MOST_MULTISETS", 1)
-    assert counts_module.solve_dependent(measured, groups) is None
-    answer = counts_module.decode_dependent(measured, groups)
-    assert answer.guess.tolist() == problem.secret.tolist()
 
 
 def test_a_refuted_answer_with_more_suspects_than_it_looks_at(simulate, monkeypatch):

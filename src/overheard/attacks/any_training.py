@@ -11,12 +11,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from overheard.attacks.by_replay import Replay, tied
+from overheard.attacks.by_replay import Replay
 from overheard.attacks.by_simulation import Answer, by_simulation
 from overheard.attacks.order_search import guessed
 from overheard.attacks.wire import only, spread
 from overheard.decoding.limits import NORMAL_MEDIAN
 from overheard.decoding.posterior import UNSOLVED
+from overheard.decoding.ties import group_means
 from overheard.errors import ChooseAnotherAttack
 from overheard.programs.networks import network
 from overheard.programs.orders import Place
@@ -78,7 +79,7 @@ def decode_training(client: Client, rng: np.random.Generator) -> Answer:
         again = _simulated(replace(client, link=replace(client.link, noise_sd=sd)), rng)
         if not again.flag:
             found = replace(again, notes={**again.notes, "noise_found": sd})
-    return replace(found, probabilities=tied(found.probabilities, client.ties))
+    return replace(found, probabilities=group_means(found.probabilities, client.ties))
 
 
 def _with(client: Client, rounds: int, rng: np.random.Generator) -> tuple[Client, Answer]:

@@ -21,6 +21,7 @@ from overheard.attacks.by_simulation import Answer
 from overheard.decoding.descent import descended
 from overheard.decoding.gaussian import match, moment_sites, tilt
 from overheard.decoding.limits import NORMAL_MEDIAN, NUMBERS
+from overheard.decoding.ties import group_means
 from overheard.programs.course import Batches, Course, course_of
 from overheard.programs.recipe import Recipe
 from overheard.programs.rules import is_linear
@@ -324,7 +325,7 @@ class Replay:
             return None
         probabilities = np.where(seen[:, None], np.eye(self.values)[choice], self.prior)
         return Answer(
-            tied(probabilities, self.ties),
+            group_means(probabilities, self.ties),
             "replay",
             "",
             {
@@ -356,13 +357,6 @@ class Replay:
             sum_of = np.clip(change[one].astype(np.float64) + change[two], -far, far)
             both[one, two] = both[two, one] = sum_of @ sum_of - 2 * sum_of @ left
         return np.asarray(np.minimum(alone, both.min(axis=1)) > least)
-
-
-def tied(probabilities: Array, ties: NDArray[np.intp]) -> Array:
-    """Records alike share their probabilities."""
-    sizes = np.bincount(ties)
-    sums = np.stack([np.bincount(ties, p) for p in probabilities.T], axis=1)
-    return np.asarray((sums / sizes[:, None])[ties])
 
 
 def _told_apart(ties: NDArray[np.intp], rounds: Sequence[Batches]) -> NDArray[np.intp]:

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overheard.attacks.stranger import told
-from overheard.decoding.counts import same_rows, tie_diagnostics
 from overheard.decoding.limits import CARRIED, UNKNOWNS
 from overheard.decoding.max_entropy import Posterior
+from overheard.decoding.ties import same_rows, tie_diagnostics
 from overheard.errors import ChooseAnotherAttack, FixData
 from overheard.programs.records import Records, encode, encode_each
 from overheard.transcript.guess import AttributeValues

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from overheard.attacks.front import answer, refuse_numbers, unseen
 from overheard.attacks.membership import membership
 from overheard.attacks.stranger import beforehand, prior_shares
-from overheard.decoding.counts import decode_tied
 from overheard.decoding.label_solve import Residuals, solve_residuals
 from overheard.decoding.max_entropy import Posterior
 from overheard.decoding.sparse_ladder import decode_sparse
+from overheard.decoding.ties import decode_tied, group_means
 from overheard.decoding.whole_counts import WholeCounts, whole_counts
 from overheard.errors import ChooseAnotherAttack, FixConfig, FixData
 from overheard.programs.program import Candidates, Constraints, Program
@@ -208,22 +208,21 @@ def decoded(
     Where whole numbers are all that was released the posterior is exact, group by group, as far as
     their answers can be listed; `decode` answers for the rest.
     """
-    sizes = np.bincount(ties)
-    shared = np.stack([np.bincount(ties, p) for p in prior.T], axis=1) / sizes[:, None]
+    sizes, shared = np.bincount(ties), group_means(prior, ties)
     sparse = program.equations(releases.exchanges, candidates)
     if sparse is not None:
-        found = decode_sparse(sparse, ties, shared[ties])
+        found = decode_sparse(sparse, ties, shared)
         told = _as_told_apart(found.posterior.probabilities, ties, prior)
         proven = {"misfit": found.misfit, "proven": int(found.proven.sum())}
         return replace(found.posterior, probabilities=told), proven
     constraints = program.constraints(releases.exchanges, candidates)
-    whole = None if constraints is None else _whole(constraints, ties, shared[ties])
+    whole = None if constraints is None else _whole(constraints, ties, shared)
     measurement = program.measure(releases.exchanges, candidates)
     if whole is not None and constraints is not None and constraints.complete:
         known = ~whole.left_open
     else:
         known = np.zeros(len(sizes), bool) if whole is None else whole.certified
-    p = shared[ties]
+    p = shared
     if whole is not None and whole.possible:
         p = np.where(whole.may[ties], p, 0.0)
         p /= p.sum(axis=1, keepdims=True)

@@ -22,9 +22,9 @@ from overheard.attacks.front import flagged
 from overheard.attacks.simulated_clients import Attempt, judged, player
 from overheard.attacks.stranger import prior_shares
 from overheard.attacks.wire import heard, one_step, only, spread
-from overheard.decoding.counts import decode_tied, same_rows, tie_diagnostics
 from overheard.decoding.max_entropy import Posterior
 from overheard.decoding.posterior import POOR_FIT
+from overheard.decoding.ties import decode_tied, same_rows, tie_diagnostics
 from overheard.errors import ChooseAnotherAttack, FixData
 from overheard.programs.networks import network
 from overheard.programs.private import update_noise

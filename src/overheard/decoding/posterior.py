@@ -18,7 +18,7 @@ The cheapest sufficient method answers (:func:`decode`):
    noise, the noise was understated: its variance is raised to what is left.
 3. **Maximum entropy** (:mod:`overheard.decoding.max_entropy`), if the sweeps do not settle.
 
-Fails when records are indistinguishable (only their counts are determined: :mod:`counts` comes
+Fails when records are indistinguishable (only their counts are determined: :mod:`ties` comes
 first, and here such records keep a Gaussian share), or when the features do not describe the total
 (``flag``). An answer that decides nearly every record is checked by flipping records
 (:func:`flip_check`): no record may be surer than the likelihood of the next best answer allows.

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from overheard.decoding.counts import averaged, decode_tied, same_rows
 from overheard.decoding.max_entropy import Posterior, check_prior, count_unknowns, fits
 from overheard.decoding.peeling import Cells
 from overheard.decoding.posterior import POOR_FIT
 from overheard.decoding.sparse_equations import SparseEquations
+from overheard.decoding.ties import decode_tied, group_means, same_rows
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -60,7 +60,7 @@ def decode_sparse(equations: SparseEquations, ties: Groups, prior: Any = None) -
             break
         cells.peel()
         found = _completed(equations, cells, p0)
-    found = averaged(found, ties)
+    found = replace(found, probabilities=group_means(found.probabilities, ties))
     return Found(found, proven, _misfit(equations, found.probabilities))
 
 

@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overheard.attacks.wire import one_step, rate_of, rounding
-from overheard.decoding.counts import same_rows
 from overheard.decoding.limits import BLOCK, UNKNOWNS
 from overheard.decoding.matrix_free import OuterProducts, Part, decode_matrix_free
 from overheard.decoding.max_entropy import Posterior
+from overheard.decoding.ties import same_rows
 from overheard.programs.gradient_rows import Outer
 from overheard.programs.networks import network
 from overheard.programs.private import client_rows

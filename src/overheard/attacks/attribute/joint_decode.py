@@ -18,8 +18,8 @@ from overheard.attacks.front import (
 from overheard.attacks.simulated_clients import UNLIKE, Attempt, judged, player
 from overheard.attacks.stranger import beforehand
 from overheard.attacks.wire import only, refuse_several_steps, spread
-from overheard.decoding.counts import decode_dependent, same_rows, solve_dependent
 from overheard.decoding.max_entropy import Posterior
+from overheard.decoding.ties import decode_tied, linear_solve, same_rows
 from overheard.errors import ChooseAnotherAttack
 from overheard.programs.simulated import Candidates
 from overheard.transcript.guess import AttributeValues
@@ -85,8 +85,8 @@ class JointDecode:
         def decoded(messages: Link) -> Posterior:
             # inner products are made in a moment and mostly suffice; the answer says whether so
             heard = (messages, recipe, candidates, self.rounds)
-            solved = solve_dependent(dense_measurement(*heard, products_only=True), ties, priors)
-            return solved or decode_dependent(dense_measurement(*heard), ties, priors)
+            solved = linear_solve(dense_measurement(*heard, products_only=True), ties, priors)
+            return solved or decode_tied(dense_measurement(*heard), ties, priors)
 
         def decode(messages: Link) -> Attempt:
             again = decoded(messages)

@@ -44,11 +44,11 @@ from overheard.attacks.order_search import dictionary
 from overheard.attacks.simulated_clients import UNLIKE, Attempt, judged, retrained
 from overheard.attacks.stranger import beforehand, prior_shares
 from overheard.attacks.wire import heard, one_step, only, rounding, spread
-from overheard.decoding.counts import decode_tied, tie_diagnostics
 from overheard.decoding.limits import UNKNOWNS
 from overheard.decoding.max_entropy import Posterior, max_entropy
 from overheard.decoding.measurement import Measurement, from_rows
 from overheard.decoding.posterior import UNSOLVED
+from overheard.decoding.ties import decode_tied, tie_diagnostics
 from overheard.decoding.update_scale import by_length, refit, regressed
 from overheard.errors import ChooseAnotherAttack
 from overheard.programs.networks import network

@@ -23,12 +23,12 @@ from overheard.attacks.stranger import beforehand, public_inputs, told
 from overheard.attacks.wire import heard, only, rate_of, refuse_several_steps, rounding
 from overheard.decoding.calibration import calibrate
 from overheard.decoding.chains import choose, sampled
-from overheard.decoding.counts import decode_tied, group_means, same_rows
 from overheard.decoding.limits import BLOCK
 from overheard.decoding.max_entropy import Posterior
 from overheard.decoding.measurement import from_rows
 from overheard.decoding.nuisance import Block, Sums, whitened
 from overheard.decoding.posterior import POOR_FIT
+from overheard.decoding.ties import decode_tied, group_means, same_rows
 from overheard.errors import ChooseAnotherAttack, FixData, GrantKnowledge
 from overheard.programs.gradient_rows import Outer
 from overheard.programs.private import client_rows

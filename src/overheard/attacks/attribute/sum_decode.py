@@ -20,9 +20,9 @@ from overheard.attacks.front import (
 from overheard.attacks.stranger import beforehand
 from overheard.attacks.wire import spread
 from overheard.decoding.calibration import calibrate
-from overheard.decoding.counts import averaged, decode_tied, same_rows
 from overheard.decoding.max_entropy import Posterior
 from overheard.decoding.posterior import NOISY, decode
+from overheard.decoding.ties import decode_tied, group_means, same_rows
 from overheard.errors import ChooseAnotherAttack, FixData
 from overheard.programs.private import client_rows, update_noise
 from overheard.programs.recipe import Recipe
@@ -188,7 +188,8 @@ class Summed:
         """The values, as these sums tell them."""
         known = (self.candidates, self.weights)
         measured = summed_measurement(self.recipe, self.thetas, totals, noise, *known)
-        return averaged(decode(measured, self.prior, options=NOISY), self.ties)
+        found = decode(measured, self.prior, options=NOISY)
+        return replace(found, probabilities=group_means(found.probabilities, self.ties))
 
     def played(self, secret: NDArray[np.intp], rng: np.random.Generator) -> tuple[Array, Array]:
         """Sums (T, P) of clients with this secret, and what the equations make of it."""
