@@ -90,7 +90,7 @@ def by_rounds(
             scorer = scorer_of(recipe, truth, target, view, best.seed, answers)
             return _rounds_line(view, scorer, best, known[best.attack], budget)
 
-        found += kept.parts(Heard, line, target.key, best.client, key_of(known[best.attack]))
+        found += kept.parts(line, "rounds", target.key, best.client, key_of(known[best.attack]))
     progress("rounds", len(chosen), len(chosen))
     return tuple(found)
 

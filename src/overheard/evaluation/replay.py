@@ -87,8 +87,7 @@ def replays(
         if done % share[1] != share[0]:
             continue
         replayed = partial(one.replayed, rounds, FALSE / len(clients), seed)
-        parts = kept.parts(Replay, lambda replayed=replayed: [replayed()], client)  # type: ignore[misc]
-        found += [part for part in parts if isinstance(part, Replay)]
+        found += kept.parts(lambda replayed=replayed: [replayed()], "replay", client)  # type: ignore[misc]
     return tuple(found)
 
 

@@ -8,7 +8,6 @@ hold scores of single records: when ``OUT/audit.json`` is whole, the folder goes
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import json
 import shutil
@@ -18,20 +17,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
-from pydantic import BaseModel
+from pydantic import TypeAdapter
 
 from overheard.errors import ChooseAnotherOutput, OverheardError
 from overheard.evaluation.hits import HITS, hits_json
-from overheard.evaluation.record import Audit, Failed, Finding, Skipped, read_audit
+from overheard.evaluation.record import Audit, Climbed, Failed, Heard, Replay, Skipped, read_audit
 from overheard.evaluation.scoring import Scored
-from overheard.evaluation.sureness import Posterior
 from overheard.files import LOCK, sole_writer, write_durably
 from overheard.transcript.ledger import INDEX
 from overheard.transcript.store import Recording
 
-Part = TypeVar("Part", bound=BaseModel)
+Piece = Scored | Skipped | Failed | Heard | Climbed | Replay
+Made = TypeVar("Made", bound=Piece)
+_PIECES: TypeAdapter[list[Any]] = TypeAdapter(list[Piece])
 
 
 @dataclass(frozen=True)
@@ -42,47 +40,24 @@ class Kept:
 
     def outcome(self, *key: str) -> Scored | Skipped | Failed | None:
         """What an attack on a client came to, if that is known already."""
-        content = self._read(self._path("outcome", *key))
-        if content is None or "finding" in content:
-            return None if content is None else _scored(content)
-        unanswered = Skipped if "skipped" in content else Failed
-        (told,) = content.values()
-        return unanswered.model_validate(told)
+        found = self._read(self._path("outcome", *key))
+        return found[0] if found else None
+
+    def keep(self, outcome: Scored | Skipped | Failed, *key: str) -> None:
+        self._write([outcome], "outcome", *key)
 
     def outcomes(self) -> Iterator[Scored]:
         """What every attack that was kept came to, in no order that means anything."""
         for path in sorted(self.folder.glob("*.json")) if self.folder else ():
-            content = self._read(path)
-            if content is not None and "finding" in content:
-                yield _scored(content)
+            yield from (piece for piece in self._read(path) or () if isinstance(piece, Scored))
 
-    def keep(self, outcome: Scored | Skipped | Failed, *key: str) -> None:
-        if not isinstance(outcome, Scored):
-            content: dict[str, Any] = {type(outcome).__name__.lower(): outcome.model_dump()}
-        else:
-            p = outcome.posterior
-            claimed = None if p is None else (p.confidence, p.hits, p.bits, p.beyond, p.prior)
-            content = {
-                "finding": outcome.finding.model_dump(),
-                "records": outcome.records,
-                "units": _packed(outcome.units),
-                "imputed": _packed(outcome.imputed),
-                "posterior": None if claimed is None else [_packed(a) for a in claimed],
-            }
-        self._write(content, "outcome", *key)
-
-    def parts(
-        self, kind: type[Part], make: Callable[[], Sequence[Part | Failed | Skipped]], *key: str
-    ) -> Sequence[Part | Failed | Skipped]:
-        """Parts of the record, and those that could not be made: read, or made and kept."""
-        kinds: dict[str, Any] = {"parts": kind, "failed": Failed, "skipped": Skipped}
-        content = self._read(self._path(kind.__name__, *key))
-        if content is not None:
-            return [its.model_validate(p) for name, its in kinds.items() for p in content[name]]
-        made = make()
-        content = {n: [p.model_dump() for p in made if isinstance(p, k)] for n, k in kinds.items()}
-        self._write(content, kind.__name__, *key)
-        return made
+    def parts(self, make: Callable[[], Sequence[Made]], *key: str) -> Sequence[Made]:
+        """Parts of the record, read, or made and kept."""
+        found = self._read(self._path(*key))
+        if found is None:
+            found = list(make())
+            self._write(found, *key)
+        return found
 
     def _path(self, *key: str) -> Path | None:
         if self.folder is None:
@@ -90,50 +65,24 @@ class Kept:
         name = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:32]
         return self.folder / f"{name}.json"
 
-    def _read(self, path: Path | None) -> dict[str, Any] | None:
-        """The piece; one that is not as it was written is as good as none, and is removed."""
+    def _read(self, path: Path | None) -> list[Any] | None:
+        """The pieces; what is not as it was written is as good as none, and is removed."""
         if path is None or not path.exists():
             return None
         digest, _, text = path.read_bytes().partition(b"\n")
         if digest.decode("ascii", "replace") != hashlib.sha256(text).hexdigest():
             path.unlink()
             return None
-        content: dict[str, Any] = json.loads(text)
-        return content
+        return _PIECES.validate_json(text)
 
-    def _write(self, content: dict[str, Any], *key: str) -> None:
+    def _write(self, pieces: Sequence[Piece], *key: str) -> None:
         path = self._path(*key)
         if path is not None:
-            text = json.dumps(content, allow_nan=True).encode()
+            text = _PIECES.dump_json(list(pieces))
             write_durably(path, [hashlib.sha256(text).hexdigest().encode(), b"\n", text])
 
 
 NOTHING_KEPT = Kept()
-
-
-def _scored(content: dict[str, Any]) -> Scored:
-    claimed, imputed = content["posterior"], content["imputed"]
-    return Scored(
-        Finding.model_validate(content["finding"]),
-        _unpacked(content["units"]),
-        imputed and _unpacked(imputed),
-        claimed and Posterior(*(a and _unpacked(a) for a in claimed)),
-        content["records"],
-    )
-
-
-def _packed(array: NDArray[Any] | None) -> dict[str, Any] | None:
-    if array is None:
-        return None
-    raw = base64.b64encode(np.ascontiguousarray(array).tobytes()).decode()
-    return {"dtype": array.dtype.str, "shape": list(array.shape), "bytes": raw}
-
-
-def _unpacked(content: dict[str, Any]) -> NDArray[Any]:
-    raw = base64.b64decode(content["bytes"])
-    return np.frombuffer(raw, np.dtype(content["dtype"])).reshape(content["shape"]).copy()
-
-
 AUDIT = "audit.json"
 UNFINISHED = "unfinished"
 ASKED = "asked.json"

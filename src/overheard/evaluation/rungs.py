@@ -134,7 +134,7 @@ def by_knowledge(
     for done, top in enumerate(best):
         progress(f"{top.attribute} of {top.client}, by what is known", done, len(best))
         line = partial(_line, recording, threat, top, tuple(demographics), budget)
-        found_on += kept.parts(Climbed, line, str(top.attribute), top.client)
+        found_on += kept.parts(line, "ladder", str(top.attribute), top.client)
     progress("ladder", len(best), len(best))
     return (*found_on, *_pooled([one for one in found_on if isinstance(one, Climbed)]))
 

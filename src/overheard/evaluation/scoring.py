@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from overheard.errors import FixData
 from overheard.evaluation.decision import share_p_value
 from overheard.evaluation.record import Finding
-from overheard.evaluation.sureness import Posterior, oversure, sureness
+from overheard.evaluation.sureness import Posterior, Scores, oversure, sureness
 from overheard.programs.program import Told
 from overheard.programs.records import Records
 from overheard.questions.question import Question, question_named
@@ -41,8 +41,8 @@ class Scored:
     """
 
     finding: Finding
-    units: Array
-    imputed: Array | None
+    units: Scores
+    imputed: Scores | None
     posterior: Posterior | None = None
     records: str = ""
 

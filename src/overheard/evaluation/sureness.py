@@ -7,12 +7,15 @@ taken at its word.
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import PlainSerializer, PlainValidator
 
 from overheard.evaluation.intervals import share_interval
 from overheard.evaluation.record import Bin, Sureness
@@ -26,17 +29,31 @@ OVERSURE = 0.05
 """Claims beyond what is right by more than this mislead whoever relies on them."""
 
 
+def _packed(array: NDArray[Any]) -> dict[str, Any]:
+    raw = base64.b64encode(np.ascontiguousarray(array).tobytes()).decode()
+    return {"dtype": array.dtype.str, "shape": list(array.shape), "bytes": raw}
+
+
+def _unpacked(content: dict[str, Any]) -> NDArray[Any]:
+    raw = base64.b64decode(content["bytes"])
+    return np.frombuffer(raw, np.dtype(content["dtype"])).reshape(content["shape"]).copy()
+
+
+Scores = Annotated[Array, PlainValidator(_unpacked), PlainSerializer(_packed)]
+"""One number a record; written down and read back bit for bit where an audit is kept."""
+
+
 @dataclass(frozen=True)
 class Posterior:
     """Per record: probability of the chosen value, whether it is right, bits over the client's own
     shares and, where there is one, over a stranger (``beyond``). ``prior``: the part of these bits
     that was there before listening."""
 
-    confidence: Array
-    hits: Array
-    bits: Array
-    beyond: Array | None = None
-    prior: Array | None = None
+    confidence: Scores
+    hits: Scores
+    bits: Scores
+    beyond: Scores | None = None
+    prior: Scores | None = None
 
     @property
     def listened(self) -> Array:
