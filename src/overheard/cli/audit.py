@@ -279,7 +279,7 @@ def summary(record: Audit, title: str = "") -> None:
             for r in one.rungs
         ]
         heads = ["adversary", "guessed right", "stranger", "certain", "what it knows"]
-        terminal.table(heads, rungs, f"{one.name}, by what is known", right=heads[1:4])
+        terminal.table(heads, rungs, f"{one.chart.name}, by what is known", right=heads[1:4])
     for sentence in headline(record):
         terminal.say(f"- {sentence}")
     say = terminal.complain if unfit_clients(record) else terminal.say

@@ -28,19 +28,23 @@ SERIES = 2 * len(SHAPES)
 
 @dataclass(frozen=True)
 class Scale:
-    """Where a value stands on the axis, in per cent of the width."""
+    """Where a value stands on an axis from ``begin`` to ``end``: in per cent of the width, or in
+    pixels from the top. Of a logarithmic one ``least`` and ``most`` are exponents of 10."""
 
     least: float
     most: float
     log: bool = False
+    begin: float = _MARGIN
+    end: float = 100 - _MARGIN
+    digits: int = 2
 
     def at(self, value: float) -> float:
-        """Position in [0, 100]; what is off the axis stands at its end."""
+        """Its place; what is off the axis stands at its end."""
         low, high = self.least, self.most
         if self.log:
             value = log10(value) if value > 0 else low
         place = (min(max(value, low), high) - low) / (high - low)
-        return round(_MARGIN + place * (100 - 2 * _MARGIN), 2)
+        return round(self.begin + place * (self.end - self.begin), self.digits)
 
     def ticks(self) -> list[tuple[float, str]]:
         """Values with their labels, about six of them."""
@@ -79,6 +83,12 @@ class Row:
     majority: float | None = None
     imputation: float | None = None
     limit: float | None = None
+
+    @property
+    def values(self) -> list[float]:
+        """What an axis must hold."""
+        ends = [end for lane in self.lanes for end in (lane.found.low, lane.found.high)]
+        return ends + [value for _, value, _ in self.guesses]
 
     @property
     def words(self) -> str:
@@ -145,6 +155,24 @@ def row_figure(row: Row, scale: Scale) -> Markup:
         parts.append(tag("g", tag("title", text), line, head))
     parts += [_lane(lane, scale, 4 + LANE * i + LANE // 2, row) for i, lane in enumerate(row.lanes)]
     return tag("svg", *parts, class_="plot", height=height, role="img", aria_label=row.label)
+
+
+@dataclass(frozen=True)
+class Chart:
+    """Rows of shares under each other, each with its drawing, and their axis."""
+
+    name: str
+    rows: tuple[tuple[Row, Markup], ...]
+    axis: Markup
+
+
+def shares(*named: tuple[str, Sequence[Row]]) -> list[Chart]:
+    """Charts of shares with their names, all on one axis."""
+    scale = share_scale([value for _, rows in named for row in rows for value in row.values])
+    return [
+        Chart(name, tuple((row, row_figure(row, scale)) for row in rows), axis(scale))
+        for name, rows in named
+    ]
 
 
 def axis(scale: Scale) -> Markup:

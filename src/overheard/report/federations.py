@@ -7,21 +7,11 @@ over all clients together.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-
-from markupsafe import Markup
 
 from overheard.evaluation.judged import Judged, best_of, judge
 from overheard.evaluation.record import Audit, Finding, Pooled
 from overheard.questions.question import Topic
 from overheard.report import charts, words
-
-
-@dataclass(frozen=True)
-class Compared:
-    name: str
-    rows: tuple[tuple[charts.Row, Markup], ...]
-    axis: Markup
 
 
 def federation_words(audit: Audit) -> str:
@@ -35,30 +25,16 @@ def federation_words(audit: Audit) -> str:
     return f"{kind}, {words.count(audit.run.rounds, 'round')}"
 
 
-def compared(audits: Sequence[Audit]) -> list[Compared]:
+def compared(audits: Sequence[Audit]) -> list[charts.Chart]:
     """A chart per attribute that all the audits measured; none for a single audit."""
     if len(audits) < 2:
         return []
     best = [_strongest(audit) for audit in audits]
     shared = [topic for topic in best[0] if all(topic in other for other in best[1:])]
-    values: list[float] = []
-    for found in (b[topic].finding for b in best for topic in shared):
-        guesses = (found.majority, found.imputation)
-        values += [found.low, found.high, *(v for v in guesses if v is not None)]
-    if not shared:
-        return []
-    scale = charts.share_scale(values)
-    return [
-        Compared(
-            topic.name,
-            tuple(
-                (row, charts.row_figure(row, scale))
-                for row in (_row(a, b[topic].finding) for a, b in zip(audits, best, strict=True))
-            ),
-            charts.axis(scale),
-        )
-        for topic in shared
-    ]
+    both = list(zip(audits, best, strict=True))
+    return charts.shares(
+        *((t.name, [_row(audit, of[t].finding) for audit, of in both]) for t in shared)
+    )
 
 
 def _strongest(audit: Audit) -> dict[Topic, Judged]:

@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from markupsafe import Markup
-
 from overheard.evaluation.record import Audit, Climbed
 from overheard.report import charts, words
 
@@ -19,28 +17,20 @@ class Ladder:
     """One attribute: its rungs from the top, as a chart and for a table; ``single`` are the rungs
     client by client."""
 
-    name: str
-    rows: tuple[tuple[charts.Row, Markup], ...]
-    axis: Markup
+    chart: charts.Chart
     rungs: tuple[Climbed, ...]
     single: tuple[Climbed, ...]
 
 
 def ladders(audit: Audit) -> list[Ladder]:
     """A ladder an attribute; none where the audit was not asked for them."""
-    lines: dict[str, list[Climbed]] = {}
-    for one in audit.ladder:
-        lines.setdefault(one.attribute, []).append(one)
-    return [_ladder(name, line) for name, line in lines.items()]
-
-
-def _ladder(name: str, line: list[Climbed]) -> Ladder:
-    rungs, single = (tuple(r for r in line if bool(r.client) == of) for of in (False, True))
-    values = [v for r in rungs for v in (r.low, r.high, r.majority, r.stranger) if v is not None]
-    scale = charts.share_scale(values)
-    rows = [_row(rung, [one for one in single if one.rung == rung.rung]) for rung in rungs]
-    drawn = tuple((row, charts.row_figure(row, scale)) for row in rows)
-    return Ladder(name, drawn, charts.axis(scale), rungs, single)
+    made = []
+    for name in dict.fromkeys(one.attribute for one in audit.ladder):
+        line = [one for one in audit.ladder if one.attribute == name]
+        rungs, single = (tuple(r for r in line if bool(r.client) == of) for of in (False, True))
+        rows = [_row(rung, [one for one in single if one.rung == rung.rung]) for rung in rungs]
+        made.append(Ladder(charts.shares((name, rows))[0], rungs, single))
+    return made
 
 
 def _row(rung: Climbed, of: Sequence[Climbed]) -> charts.Row:

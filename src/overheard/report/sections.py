@@ -8,9 +8,10 @@ their size on any screen. Every chart has a table beside it for those who do not
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import log10
+from typing import NamedTuple
 
 from markupsafe import Markup
 
@@ -25,29 +26,18 @@ _TOP, _BOTTOM = 12, 164
 _LEFT, _RIGHT = 9.0, 97.0
 
 
-@dataclass(frozen=True)
-class Frame:
-    """The plane of a chart: where a pair of values stands."""
+class Frame(NamedTuple):
+    """The plane of a chart: where values stand, in per cent of the width and in pixels from the
+    top."""
 
-    x_least: float
-    x_most: float
-    y_least: float
-    y_most: float
-    log: bool = False
-    log_y: bool = False
+    x: charts.Scale
+    y: charts.Scale
 
-    def x(self, value: float) -> float:
-        """In per cent of the width."""
-        value = log10(value) if self.log else value
-        place = (value - self.x_least) / (self.x_most - self.x_least)
-        return round(_LEFT + min(max(place, 0), 1) * (_RIGHT - _LEFT), 2)
 
-    def y(self, value: float) -> float:
-        """In pixels from the top."""
-        if self.log_y:
-            value = log10(value) if value > 0 else self.y_least
-        place = (value - self.y_least) / (self.y_most - self.y_least)
-        return round(_BOTTOM - min(max(place, 0), 1) * (_BOTTOM - _TOP), 1)
+def _frame(x: charts.Scale, y: charts.Scale) -> Frame:
+    """These axes, set where a chart has room for them."""
+    across = replace(x, begin=_LEFT, end=_RIGHT)
+    return Frame(across, replace(y, begin=_BOTTOM, end=_TOP, digits=1))
 
 
 @dataclass(frozen=True)
@@ -72,7 +62,8 @@ def reliability(bins: Sequence[Bin], name: str) -> Markup:
     # at least the upper half: the chosen one of two values never has less than one half
     least = min([0.5, *(b.least for b in bins), *(b.low for b in bins)])
     least = int(10 * least) / 10
-    frame = Frame(least, 1.0, least, 1.0)
+    axis = charts.Scale(least, 1.0)
+    frame = _frame(axis, axis)
     ticks = [
         t / 10 for t in range(round(10 * least), 11) if (10 - t) % (2 if least < 0.5 else 1) == 0
     ]
@@ -98,10 +89,10 @@ def by_rounds(line: Sequence[Heard], references: Sequence[tuple[float, str]], na
     loss = not line[0].measure.share
     values = [v for h in line for v in (h.value, h.low, h.high)] + [v for v, _ in references]
     scale = charts.loss_scale(values) if loss else charts.share_scale(values)
-    frame = Frame(0.0, max(log10(most), 0.3), scale.least, scale.most, log=True, log_y=loss)
+    frame = _frame(charts.Scale(0.0, max(log10(most), 0.3), log=True), scale)
     rounds = [10**d for d in range(9) if 10**d <= most]
     ticks = [(float(r), words.count(r)) for r in rounds]
-    if frame.x(most) - frame.x(rounds[-1]) > 12:
+    if frame.x.at(most) - frame.x.at(rounds[-1]) > 12:
         ticks.append((float(most), words.count(most)))
     lines = [_level(frame, value, kind) for value, kind in references]
     marks = [
@@ -124,7 +115,7 @@ def scatter(marks: Sequence[Mark], y_name: str) -> Markup:
     low, high = min(values), max(values)
     pad = max(0.02, 0.1 * (high - low))
     most = max([0.1, *(m.x for m in marks)])
-    frame = Frame(0.0, 1.05 * most, low - pad, high + pad)
+    frame = _frame(charts.Scale(0.0, 1.05 * most), charts.Scale(low - pad, high + pad))
     steps = [most * k / 4 for k in range(5)]
     heights = [low + (high - low) * k / 3 for k in range(4)] if high > low else [low]
     return _plane(
@@ -148,11 +139,11 @@ def _plane(
 ) -> Markup:
     parts = [tag("title", name), tag("desc", "; ".join(m.text for m in marks))]
     for value, label in upward:
-        y = frame.y(value)
+        y = frame.y.at(value)
         parts.append(_rule(f"{_LEFT}%", f"{_RIGHT}%", y, y, "grid"))
         parts.append(tag("text", label, x=f"{_LEFT - 1}%", y=y + 4, text_anchor="end"))
     for value, label in across:
-        x = f"{frame.x(value)}%"
+        x = f"{frame.x.at(value)}%"
         parts.append(_rule(x, x, _TOP, _BOTTOM, "grid"))
         parts.append(tag("text", label, x=x, y=_BOTTOM + 18, text_anchor="middle"))
     parts += lines
@@ -163,15 +154,15 @@ def _plane(
 
 
 def _point(frame: Frame, mark: Mark) -> Markup:
-    x, y = f"{frame.x(mark.x)}%", frame.y(mark.y)
-    low, high = frame.y(mark.low), frame.y(mark.high)
+    x, y = f"{frame.x.at(mark.x)}%", frame.y.at(mark.y)
+    low, high = frame.y.at(mark.low), frame.y.at(mark.high)
     shape = tag("svg", charts.shape(mark.look), x=x, y=y)
     line = _rule(x, x, low, high, "interval")
     return tag("g", tag("title", mark.text), line, shape, class_=f"lane {charts.look(mark.look)}")
 
 
 def _level(frame: Frame, value: float, kind: str) -> Markup:
-    y = frame.y(value)
+    y = frame.y.at(value)
     return _rule(f"{_LEFT}%", f"{_RIGHT}%", y, y, kind)
 
 
@@ -179,7 +170,7 @@ def _segment(
     frame: Frame, start: tuple[float, float], end: tuple[float, float], kind: str
 ) -> Markup:
     (x1, y1), (x2, y2) = start, end
-    return _rule(f"{frame.x(x1)}%", f"{frame.x(x2)}%", frame.y(y1), frame.y(y2), kind)
+    return _rule(f"{frame.x.at(x1)}%", f"{frame.x.at(x2)}%", frame.y.at(y1), frame.y.at(y2), kind)
 
 
 def _rule(x1: str, x2: str, y1: float, y2: float, kind: str) -> Markup:
