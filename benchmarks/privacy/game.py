@@ -10,7 +10,7 @@ worlds, as far as it can be written down. Games are played side by side, as clie
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -158,12 +158,6 @@ def _score_of_updates(game: Game, sent: Array, update: Array, defence: Chain) ->
         worlds.append(bare * np.minimum(1.0, norm / np.maximum(length, 1e-300)))
     apart, middle = worlds[1] - worlds[0], (worlds[0] + worlds[1]) / 2
     return np.asarray(((update - middle) * apart).sum(axis=1) / max(variance, 1e-300))
-
-
-def with_private(game: Game, private: PrivateSteps) -> Game:
-    """The same game of a client that takes other private steps than it says."""
-    recipe = game.recipe.model_copy(update={"private": private})
-    return replace(game, recipe=recipe)
 
 
 def _recipe(model: Dense, private: PrivateSteps | None, training: dict[str, Any]) -> Recipe:

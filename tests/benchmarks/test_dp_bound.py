@@ -2,8 +2,7 @@
 
 Thousands of membership games on the simulator's own updates, scored by the likelihood ratio; see
 `benchmarks.privacy.game` for the game and `benchmarks.privacy.shown` for the statistics. The same
-check accuses mechanisms that break their promise; ``python -m benchmarks.differential_privacy``
-plays more.
+check accuses mechanisms that break their promise.
 """
 
 from __future__ import annotations
