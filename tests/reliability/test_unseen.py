@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from reliability import collapses, unseen
+from reliability import unseen
 
 pytestmark = pytest.mark.slow
 
@@ -57,7 +57,7 @@ def test_what_is_surer_than_right_without_a_flag_is_a_fault() -> None:
     }
     assert faults({**sure, "flag": "poor fit"}, found(accuracy=0.72, flag="poor fit")) == {}
     # five points, of which three standard errors make too little, are none
-    assert not collapses.collapsed(found(n=30, promised=0.003, accuracy=0.8, confidence=0.9))
+    assert not unseen.collapsed(found(n=30, promised=0.003, accuracy=0.8, confidence=0.9))
 
 
 def test_recoding_and_certain_answers_are_judged() -> None:
@@ -106,9 +106,9 @@ def test_a_cell_is_measured_once_and_the_secret_is_not_left_beside(
     assert np.array_equal(data.records["s"], 1 - again.records["s"])
     given = SimpleNamespace(out=tmp_path / "x.json", only=[], command="the command")
     for _ in range(2):
-        (row,) = collapses.measured(given, [cell], lambda one: (data, 0))
-        monkeypatch.setattr(collapses, "decoded", lambda *given: pytest.fail("it was there"))
+        (row,) = unseen.measured(given, [cell], lambda one: data)
+        monkeypatch.setattr(unseen, "decoded", lambda *given: pytest.fail("it was there"))
     (row,) = unseen.summary([row])
     assert (row["what"], row["trials"]) == ("told a learning rate that is 25% off", 1)
     with pytest.raises(pytest.fail.Exception, match="it was there"):
-        collapses.measured(given, [{**cell, "told": 1.1}], lambda one: (data, 0))
+        unseen.measured(given, [{**cell, "told": 1.1}], lambda one: data)

@@ -101,7 +101,7 @@ def test_updates_of_other_people_are_flagged_or_unsure(tmp_path):
 @pytest.mark.parametrize("column", ["c043", "c010"])
 def test_never_an_unflagged_collapse(tmp_path, rate, seed, column):
     """Small batches and large steps: better than the majority guess and than a stranger, flagged,
-    or by its own word undecided; and never surer than right. ``reliability/collapses.py`` looks at
+    or by its own word undecided; and never surer than right. ``reliability/unseen.py`` looks at
     many more."""
     options = {"seed": seed, "victim": 200, "participants": 2, "attributes": [column]}
     config = {
