@@ -17,57 +17,7 @@ WIDE = {"inputs": 300, "hidden": 128, "classes": 10, "values": 2}
 
 def _decoding(sizes: Sizes, folder: Path) -> Job:
     """One full-batch round of a network, one attribute of all records."""
-    job = attribute._max_entropy({**WIDE, **sizes}, folder)
-    return Job(lambda: _told(job))
-
-
-def _linear(sizes: Sizes, folder: Path) -> Job:
-    """Ten rounds of least squares with 20 inputs, one attribute of all records."""
-    from overheard.attacks.attribute.max_entropy import MaxEntropy
-    from overheard.data.dataset import Dataset
-    from overheard.federation.config import parse_config
-    from overheard.federation.plan import plan
-    from overheard.federation.simulate import simulate
-    from overheard.programs.records import Records
-    from overheard.transcript.observe import observe
-    from overheard.transcript.store import Recording
-    from overheard.transcript.target import attribute as asked
-    from overheard.transcript.threat import EAVESDROPPER
-    from overheard.transcript.view import launch
-
-    rng = stream(0, "bench", "linear", sizes["records"])
-    columns: dict[str, Any] = {f"x{j}": rng.normal(size=sizes["records"]) for j in range(19)}
-    columns["s"] = (rng.random(sizes["records"]) < 0.4).astype(np.float64)
-    columns["y"] = columns["x0"] + columns["s"] + rng.normal(size=sizes["records"])
-    columns["at"] = np.repeat("victim", sizes["records"])
-    people = Dataset("people", Records(columns), "at", "y", "regression", ("s",), "", "")
-    training = {"rounds": 10, "learning_rate": 0.1}
-    spec = {"data": {"source": "file"}, "model": {"name": "linear"}, "training": training}
-    if not (folder / "run").exists():
-        simulate(plan(parse_config(spec), people), folder / "run")
-    view = observe(Recording.open(folder / "run"), EAVESDROPPER, asked("s"), "victim")
-
-    def run() -> Facts:
-        launch(MaxEntropy(), view, 0)
-        return {}
-
-    return Job(run)
-
-
-def _told(job: Job) -> Facts:
-    return {"accuracy": job.run()["accuracy"]}
-
-
-def _model_based(sizes: Sizes, folder: Path) -> Job:
-    """One prediction per record and value."""
-    small = {"inputs": 47, "hidden": 0, "classes": 3, "values": 4}
-    job = attribute._many({**small, **sizes}, folder)
-
-    def run() -> Facts:
-        job.run()
-        return {}
-
-    return Job(run)
+    return attribute._max_entropy({**WIDE, **sizes}, folder)
 
 
 def _decoding_parameters(sizes: Sizes, folder: Path) -> Job:
@@ -75,8 +25,7 @@ def _decoding_parameters(sizes: Sizes, folder: Path) -> Job:
     inputs = 20 if sizes["parameters"] < 10_000 else 100
     hidden = max(1, round((sizes["parameters"] - 10) / (inputs + 11)))
     chosen = {"records": 200, "inputs": inputs, "hidden": hidden, "classes": 10, "values": 2}
-    job = attribute._max_entropy(chosen, folder)
-    return Job(lambda: _told(job))
+    return attribute._max_entropy(chosen, folder)
 
 
 def _messages(sizes: Sizes, folder: Path) -> Job:
@@ -102,34 +51,24 @@ def _simulation(sizes: Sizes, folder: Path) -> Job:
     """Logistic regression of 50 inputs, 50 records a client, three rounds, recorded whole."""
     import shutil
 
-    from overheard.data.dataset import Dataset
-    from overheard.federation.config import parse_config
-    from overheard.federation.plan import plan
-    from overheard.federation.simulate import simulate
-    from overheard.programs.records import Records
+    from benchmarks.frame import federation, people
 
-    config = parse_config(
-        {
-            "data": {"source": "file"},
-            "model": {"name": "logistic"},
-            "training": {"rounds": 3, "learning_rate": 0.1, "batch_size": 10},
-        }
-    )
-
-    def people() -> Dataset:
-        rng = stream(0, "bench", "growing", sizes["clients"])
-        rows = 50 * sizes["clients"]
-        columns: dict[str, Any] = {f"x{j}": rng.normal(size=rows) for j in range(49)}
-        columns["s"] = (rng.random(rows) < 0.4).astype(np.float64)
-        score = columns["x0"] + columns["s"] + rng.normal(size=rows)
-        columns["y"] = (score > 0).astype(np.float64)
-        columns["at"] = np.repeat([f"client {c}" for c in range(sizes["clients"])], 50)
-        return Dataset("people", Records(columns), "at", "y", "classification", ("s",), "", "")
-
-    dataset = people()
+    config = {
+        "data": {"source": "file"},
+        "model": {"name": "logistic"},
+        "training": {"rounds": 3, "learning_rate": 0.1, "batch_size": 10},
+    }
+    rng = stream(0, "bench", "growing", sizes["clients"])
+    rows = 50 * sizes["clients"]
+    columns: dict[str, Any] = {f"x{j}": rng.normal(size=rows) for j in range(49)}
+    columns["s"] = (rng.random(rows) < 0.4).astype(np.float64)
+    score = columns["x0"] + columns["s"] + rng.normal(size=rows)
+    columns["y"] = (score > 0).astype(np.float64)
+    columns["at"] = np.repeat([f"client {c}" for c in range(sizes["clients"])], 50)
+    dataset = people(columns, classes=True)
 
     def run() -> Facts:
-        simulate(plan(config, dataset), folder / "run")
+        federation(config, dataset, folder / "run")
         return {}
 
     return Job(run, before=lambda: shutil.rmtree(folder / "run", ignore_errors=True))
@@ -150,19 +89,6 @@ def _listening(sizes: Sizes, folder: Path) -> Job:
     return Job(run)
 
 
-def _mixed(sizes: Sizes, folder: Path) -> Job:
-    """The mixed model's answer for 50 clients, with a tenth of the sweeps."""
-    from overheard.decoding.mixed_chains import posterior
-
-    evidence, tau = sums.evidence_for({"clients": 50, **sizes})
-
-    def run() -> Facts:
-        found = posterior(evidence, stream(0, "bench", "posterior"), sums.shorter(0.1))
-        return {"right": float((found.chosen == tau).mean())}
-
-    return Job(run)
-
-
 GROWTHS = (
     Growth(
         "decoding-records",
@@ -179,30 +105,6 @@ GROWTHS = (
         "out. The slope over all points lies between the two laws.",
         time=2.0,
         memory=2.0,
-    ),
-    Growth(
-        "decoding-records-linear",
-        "decoding an attribute, least squares with 20 inputs, ten rounds",
-        "records",
-        (100, 1000, 10_000, 100_000),
-        (30, 60),
-        Side("ours", _linear),
-        "Least squares tells d + 2 numbers however long one listens: the effective rank is about "
-        "the number of inputs, and both time and memory are records x rank, which is linear.",
-        time=1.0,
-        memory=1.0,
-    ),
-    Growth(
-        "model-based-records",
-        "model-based attribute inference, softmax regression of 50 inputs, K = 4",
-        "records",
-        (100, 1000, 10_000, 100_000),
-        (30, 60),
-        Side("ours", _model_based),
-        "A fixed number of operations and of numbers per record and value: linear. Below a "
-        "thousand records the calls cost more than the arithmetic, which lowers the slope.",
-        time=1.0,
-        memory=1.0,
     ),
     Growth(
         "decoding-parameters",
@@ -256,18 +158,5 @@ GROWTHS = (
         "One round after the other is read and let go: time is linear, memory does not grow.",
         time=1.0,
         memory=0.0,
-    ),
-    Growth(
-        "mixed-model-rounds",
-        "the mixed model's answer for 50 clients",
-        "rounds",
-        (10, 32, 100, 316),
-        (5, 10),
-        Side("ours", _mixed),
-        "The covariance of the rounds is factored again in every sweep, 16 chains at once: time "
-        "goes up to the cube and memory to the square of the rounds, once they outgrow the "
-        "constant work of the flips.",
-        time=3.0,
-        memory=2.0,
     ),
 )

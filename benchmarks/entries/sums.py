@@ -73,17 +73,6 @@ def _matched_filter(sizes: Sizes, folder: Path) -> Job:
     return Job(run, warm=lambda: [next(rounds) for _ in range(2)])
 
 
-def _first_round(sizes: Sizes, folder: Path) -> Job:
-    from overheard.attacks.property import readings
-
-    adversary = adversary_for(sizes)
-
-    def run() -> Facts:
-        return {"y": float(next(iter(readings(adversary, heard(adversary), stream(0, "b")))).y[0])}
-
-    return Job(run)
-
-
 def lenet_module(model: Any) -> Any:
     """The same LeNet from torch.nn."""
     from torch import nn
