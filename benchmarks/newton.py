@@ -16,23 +16,19 @@ were flagged. Rows that are there already are kept.
 
 from __future__ import annotations
 
-import argparse
-import json
 import tempfile
 import time
-from collections.abc import Mapping
+from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.frame import Results, Row, federation, options, show
 from overheard.attacks.linear import Linear
 from overheard.evaluation.baselines import imputation, majority_share
-from overheard.federation.config import parse_config
-from overheard.federation.plan import plan
-from overheard.federation.simulate import simulate
-from overheard.origin import origin
 from overheard.programs.program import Message
 from overheard.programs.records import Records
 from overheard.transcript.kind import program_in
@@ -43,8 +39,6 @@ from overheard.transcript.target import attribute
 from overheard.transcript.threat import EAVESDROPPER
 from overheard.transcript.view import launch
 
-OUT = Path(__file__).with_suffix(".json")
-COMMAND = "python -m benchmarks.newton"
 ATTRIBUTES = ("female", "black", "physlm")
 HEARD = (1, 2, 3, 4, 5, 7)
 """Numbers of messages; a tenth of the 19 coefficients and 6 more are 7."""
@@ -95,7 +89,7 @@ def own_model(recording: Recording, site: str) -> dict[str, float]:
     }
 
 
-def row(recording: Recording, site: str, column: str) -> dict[str, Any]:
+def row(recording: Recording, site: str, column: str) -> Row:
     """One site and attribute, decoded after every message."""
     program, truth = program_in(recording), recording.truth()
     assert program is not None
@@ -139,32 +133,19 @@ def row(recording: Recording, site: str, column: str) -> dict[str, Any]:
     }
 
 
-def printed(key: str, found: Mapping[str, Any]) -> str:
-    """A row in a line."""
-    curve = " ".join(f"{one['accuracy']:.3f} ({one['rank']})" for one in found["curve"])
-    return (
-        f"{key}, {found['records']} people: {curve}; best possible {found['best_possible']:.4f} "
-        f"after {found['reached_after']} messages; majority {found['majority']:.3f}, stranger "
-        f"{found['stranger']:.3f}"
-    )
-
-
 def main() -> None:
-    """Run what is missing, and print the table: share guessed right (rank) by messages."""
-    parser = argparse.ArgumentParser(description=main.__doc__)
-    parser.add_argument("--sites", nargs="+", default=[f"site {k}" for k in range(1, 7)])
-    asked = parser.parse_args()
-    kept: dict[str, Any] = json.loads(OUT.read_text()) if OUT.exists() else {}
+    """Run what is missing, and print the share guessed right and the rank by messages."""
+    given = options(__doc__, __file__, sites=[f"site {k}" for k in range(1, 7)])
+    kept = Results(given.out, given.command)
     with tempfile.TemporaryDirectory() as folder:
-        config = parse_config({**CONFIG, "training": {"rounds": max(HEARD)}})
-        recording = Recording.open(simulate(plan(config), Path(folder) / "run"))
-        for site in asked.sites:
-            for column in ATTRIBUTES:
-                key = f"{site}; {column}"
-                if key not in kept:
-                    kept[key] = {**origin(COMMAND), **row(recording, site, column)}
-                    OUT.write_text(json.dumps(kept, indent=1) + "\n")
-                print(printed(key, kept[key]), flush=True)
+        config = {**CONFIG, "training": {"rounds": max(HEARD)}}
+        recording = federation(config, None, Path(folder) / "run")
+        for site, column in product(given.sites, ATTRIBUTES):
+            key = f"{site}; {column}"
+            found = kept.row(key, partial(row, recording, site, column))
+            show(key, [found], "majority", "stranger", "best_possible")
+            for one in found["curve"]:
+                show(f"    {one['messages']} messages", [one], "accuracy", "rank")
 
 
 if __name__ == "__main__":

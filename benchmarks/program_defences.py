@@ -1,6 +1,6 @@
 """What helps where no network is trained, and at what price?
 
-    python benchmarks/program_defences.py [--only trees newton statistics] [--work FOLDER]
+    python -m benchmarks.program_defences [--only trees newton statistics] [--work FOLDER]
 
 Sweeps, as `overheard sweep` runs them, over defences of boosted trees, Newton steps and released
 tables: RAND (comes with the package; trees and Newton steps predict whether somebody spends more
@@ -14,23 +14,19 @@ one. Writes benchmarks/program_defences.json; what is there is kept, and with
 
 from __future__ import annotations
 
-import argparse
-import json
 import tempfile
 from dataclasses import asdict
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+from benchmarks.frame import Results, options, show
 from overheard.federation.defences.accounting import DELTA, sampled_gaussian_changed
-from overheard.origin import origin
 from overheard.sweep.frontier import frontier
 from overheard.sweep.grid import parse_sweep
 from overheard.sweep.run import sweep
 from overheard.sweep.table import read_rows
 
-OUT = Path(__file__).with_suffix(".json")
-COMMAND = "python benchmarks/program_defences.py"
 Setting = dict[str, Any]
 
 
@@ -141,22 +137,14 @@ def run(name: str, work: Path) -> list[dict[str, Any]]:
 
 def main() -> None:
     """Run what is missing, and print the table."""
-    parser = argparse.ArgumentParser(description=main.__doc__)
-    parser.add_argument("--only", nargs="+", default=list(SWEEPS), choices=list(SWEEPS))
-    parser.add_argument("--work", type=Path, help="the sweeps' own folder, to go on from")
-    asked = parser.parse_args()
-    kept: dict[str, Any] = json.loads(OUT.read_text()) if OUT.exists() else {}
-    for name in asked.only:
-        if name not in kept:
-            with tempfile.TemporaryDirectory() as folder:
-                rows = run(name, asked.work or Path(folder))
-            kept[name] = {**origin(COMMAND), "rows": rows}
-            OUT.write_text(json.dumps(kept, indent=1) + "\n")
-        for row in kept[name]["rows"]:
-            lift = f"lift {row['leakage']:.3f} ± {row['leakage_spread']:.3f}"
-            bits = "" if row["bits"] is None else f", {row['bits']:.3f} bits"
-            worth = f"{row['utility_is']} {row['utility']:.3f}"
-            print(f"{name}: {row['defence']}: {lift}{bits}, {worth}", flush=True)
+    given = options(__doc__, __file__, only=list(SWEEPS), work=Path())
+    kept = Results(given.out, given.command)
+    for name in given.only:
+        with tempfile.TemporaryDirectory() as folder:
+            work = Path(folder) if given.work == Path() else given.work
+            found = kept.row(name, lambda name=name, work=work: {"rows": run(name, work)})  # type: ignore[misc]
+        for row in found["rows"]:
+            show(f"{name}: {row['defence']}", [row], "leakage", "leakage_spread", "utility")
 
 
 if __name__ == "__main__":

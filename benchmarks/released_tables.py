@@ -14,33 +14,28 @@ kept.
 
 from __future__ import annotations
 
-import argparse
-import json
 import tempfile
 import time
-from functools import cache
-from itertools import combinations
+from collections.abc import Sequence
+from functools import cache, partial
+from itertools import combinations, product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from benchmarks.frame import Results, Row, federation, options, show
 from overheard.attacks.linear import Linear
 from overheard.evaluation.baselines import imputation, majority_share
 from overheard.evaluation.metrics import calibration_error
 from overheard.federation.config import parse_config
 from overheard.federation.plan import plan
-from overheard.federation.simulate import simulate
-from overheard.origin import origin
 from overheard.transcript.guess import AttributeValues
 from overheard.transcript.observe import observe
-from overheard.transcript.store import Recording
 from overheard.transcript.target import attribute
 from overheard.transcript.threat import EAVESDROPPER
 from overheard.transcript.view import launch
 
-OUT = Path(__file__).with_suffix(".json")
-COMMAND = "python -m benchmarks.released_tables"
 ATTRIBUTES = ("female", "black", "physlm")
 BINS = {
     "xage": [10.0, 20.0, 30.0, 40.0, 50.0, 60.0],
@@ -55,19 +50,15 @@ PAIRS, TRIPLES = tuple(combinations(PUBLIC, 2))[:5], tuple(combinations(PUBLIC, 
 """Public columns of the tables of three and of four columns, the attribute being the other one."""
 
 
-def _by(*parts: tuple[str, ...]) -> list[tuple[str, ...]]:
-    return list(parts)
-
-
-RELEASES: dict[str, tuple[list[tuple[str, ...]], dict[str, Any]]] = {
-    "1 table of 2 columns": (_by(("xage",)), {}),
-    "6 tables of 2 columns": (_by(*((c,) for c in PUBLIC)), {}),
-    "1 table of 3 columns": (_by(PAIRS[0]), {}),
-    "5 tables of 3 columns": (_by(*PAIRS), {}),
-    "1 table of 4 columns": (_by(TRIPLES[0]), {}),
-    "4 tables of 4 columns": (_by(*TRIPLES), {}),
+RELEASES: dict[str, tuple[Sequence[tuple[str, ...]], dict[str, Any]]] = {
+    "1 table of 2 columns": ([("xage",)], {}),
+    "6 tables of 2 columns": ([(c,) for c in PUBLIC], {}),
+    "1 table of 3 columns": (PAIRS[:1], {}),
+    "5 tables of 3 columns": (PAIRS, {}),
+    "1 table of 4 columns": (TRIPLES[:1], {}),
+    "4 tables of 4 columns": (TRIPLES, {}),
     **{
-        f"1 table of 4 columns, {words}": (_by(TRIPLES[0]), settings)
+        f"1 table of 4 columns, {words}": (TRIPLES[:1], settings)
         for words, settings in {
             "below 5 suppressed": {"suppress": 5},
             "below 5 suppressed, zeros too": {"suppress": 5, "zeros": False},
@@ -77,7 +68,7 @@ RELEASES: dict[str, tuple[list[tuple[str, ...]], dict[str, Any]]] = {
         }.items()
     },
     **{
-        f"5 tables of 3 columns, {words}": (_by(*PAIRS), settings)
+        f"5 tables of 3 columns, {words}": (PAIRS, settings)
         for words, settings in {
             "below 5 suppressed, zeros too": {"suppress": 5, "zeros": False},
             "rounded to 5": {"round_to": 5},
@@ -87,39 +78,33 @@ RELEASES: dict[str, tuple[list[tuple[str, ...]], dict[str, Any]]] = {
 """The public columns of each table, and what is done against readers."""
 
 
-@cache
-def _stranger(column: str, site: str) -> float:
-    """The share that who does not listen gets right, whatever is released."""
-    config = {
+def config(column: str, tables: Sequence[tuple[str, ...]], **settings: Any) -> Row:
+    """One release of tables of an attribute."""
+    by = [{"by": [column, *public]} for public in tables]
+    return {
         "data": {"source": "randhie"},
-        "model": {"name": "statistics", "tables": [{"by": [column]}]},
+        "model": {"name": "statistics", "tables": by, "bins": BINS, **settings},
         "training": {"rounds": 1},
         "audit": {"attributes": [column]},
     }
-    ready = plan(parse_config(config))
+
+
+@cache
+def _stranger(column: str, site: str) -> float:
+    """The share that who does not listen gets right, whatever is released."""
+    ready = plan(parse_config(config(column, [()])))
     found = imputation(ready.told, ready.clients, site, column, (0.0, 1.0), 0)
     assert found is not None
     return float(found.hits.mean())
 
 
-def row(name: str, column: str) -> dict[str, Any]:
+def row(name: str, column: str) -> Row:
     """One release of one attribute's tables, decoded at every site."""
     tables, settings = RELEASES[name]
-    config = {
-        "data": {"source": "randhie"},
-        "model": {
-            "name": "statistics",
-            "tables": [{"by": [column, *by]} for by in tables],
-            "bins": BINS,
-            **settings,
-        },
-        "training": {"rounds": 1},
-        "audit": {"attributes": [column]},
-    }
     hits, chances, certified, free = [], [], [], []
     spent, flags = 0.0, 0
     with tempfile.TemporaryDirectory() as folder:
-        recording = Recording.open(simulate(plan(parse_config(config)), Path(folder) / "run"))
+        recording = federation(config(column, tables, **settings), None, Path(folder) / "run")
         truth = recording.truth()
         for site in recording.clients:
             view = observe(recording, EAVESDROPPER, attribute(column), site)
@@ -153,25 +138,12 @@ def row(name: str, column: str) -> dict[str, Any]:
 
 def main() -> None:
     """Run what is missing, and print the table."""
-    parser = argparse.ArgumentParser(description=main.__doc__)
-    parser.add_argument("--only", nargs="+", default=list(RELEASES), choices=list(RELEASES))
-    asked = parser.parse_args()
-    kept: dict[str, Any] = json.loads(OUT.read_text()) if OUT.exists() else {}
-    for name in asked.only:
-        for column in ATTRIBUTES:
-            key = f"{name}; {column}"
-            if key not in kept:
-                kept[key] = {**origin(COMMAND), **row(name, column)}
-                OUT.write_text(json.dumps(kept, indent=1) + "\n")
-            found = kept[key]
-            print(
-                f"{key}: {found['accuracy']:.3f} (expected {found['expected']:.3f}), majority "
-                f"{found['majority']:.3f}, stranger {found['stranger']:.3f}, certified "
-                f"{found['certified']} of {found['records']} ({found['certain_right']} of "
-                f"{found['certain']} right), calibration {found['calibration_error']:.3f}, "
-                f"flagged {found['flagged_sites']}, {found['seconds']:.1f} s",
-                flush=True,
-            )
+    given = options(__doc__, __file__, only=list(RELEASES))
+    kept = Results(given.out, given.command)
+    for name, column in product(given.only, ATTRIBUTES):
+        found = kept.row(f"{name}; {column}", partial(row, name, column))
+        figures = (n for n, figure in found.items() if isinstance(figure, int | float))
+        show(f"{name}; {column}", [found], *figures)
 
 
 if __name__ == "__main__":

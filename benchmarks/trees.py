@@ -9,9 +9,8 @@ right with a stranger's probabilities as the prior (learned from auxiliary recor
 best that records alike in everything public allow (to who has the stranger's probabilities, too),
 and those alike in all trees; how many records are certain (beyond 99%), how many of those are
 wrong, and how many their own probabilities expect to be; how many single leaves prove, and wrongly;
-the mean certainty, the majority, the stranger, what the global model explains of other people's
-labels, and processor seconds from the messages to the answer. The rows on defences (Adult, depth
-6): what can be sent otherwise, and what it costs.
+the mean certainty, the majority, the stranger, and processor seconds from the messages to the
+answer. `program_defences` says what can be sent otherwise, and what it costs.
 
 ``counts`` is the opponent of the literature, who uses split thresholds and node statistics as
 constraints and no gradients (Ferry et al. 2024, from forests; the first tree of Di Gennaro et al.
@@ -24,18 +23,18 @@ fixed on seeds from 100 on.
 
 from __future__ import annotations
 
-import argparse
-import json
 import tempfile
 import time
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import product
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.frame import Results, Row, federation, options, show
 from overheard.attacks import attack_named
 from overheard.attacks.stranger import beforehand
 from overheard.data import randhie
@@ -43,16 +42,10 @@ from overheard.data.dataset import Dataset
 from overheard.decoding.peeling import Cells
 from overheard.decoding.sparse_equations import joined
 from overheard.decoding.sparse_ladder import decode_sparse
-from overheard.federation.config import parse_config
-from overheard.federation.plan import plan
-from overheard.federation.simulate import simulate
-from overheard.origin import origin
-from overheard.programs.families.xgboost import model_bytes, read_exchanges
+from overheard.programs.families.xgboost import read_exchanges
 from overheard.programs.program import Candidates
 from overheard.programs.records import Records, encode
 from overheard.programs.trees.equations import cell_rows, own_trees
-from overheard.programs.trees.model import read_model
-from overheard.programs.trees.objectives import start_margin
 from overheard.transcript.knowledge import (
     AttributeDomain,
     AuxiliaryData,
@@ -62,13 +55,11 @@ from overheard.transcript.knowledge import (
     Releases,
 )
 from overheard.transcript.observe import observe
-from overheard.transcript.store import Recording
 from overheard.transcript.target import attribute
 from overheard.transcript.threat import EAVESDROPPER
 from overheard.transcript.view import View, launch
 from papers.data import adult
 
-OUT = Path(__file__).with_suffix(".json")
 CLIENTS = 5
 AUXILIARY = 3000
 """Records of nobody's, from which the stranger learns."""
@@ -90,15 +81,6 @@ class Case:
 
 
 PLAIN = {"eta": 0.1, "max_depth": 6}
-DEFENCES: dict[str, dict[str, Any]] = {
-    "leaf values only": {"wire": "values"},
-    "leaf values rounded to 0.001": {"wire": "values", "leaf_step": 0.001},
-    "leaf values rounded to 0.01": {"wire": "values", "leaf_step": 0.01},
-    "leaf values rounded to 0.05": {"wire": "values", "leaf_step": 0.05},
-    "min_child_weight 10": {"min_child_weight": 10.0},
-    "depth 3": {"max_depth": 3},
-    "half of the rows": {"subsample": 0.5},
-}
 CASES = {
     **{
         f"Adult, sex, 1000 records, depth {depth}": Case(
@@ -112,12 +94,6 @@ CASES = {
         )
         for column in ("black", "physlm")
         for depth in (6, 8)
-    },
-    **{
-        f"Adult, sex, 1000 records, {name}": Case(
-            "adult", "sex", 1000, {**PLAIN, **changed}, (10, 20, 50)
-        )
-        for name, changed in DEFENCES.items()
     },
     **{
         f"Adult, sex, 3000 records, depth {depth}": Case(
@@ -145,8 +121,9 @@ def people(case: Case, seed: int) -> tuple[Dataset, Records]:
     return mine, others
 
 
-def run(case: Case, seed: int, rounds: tuple[int, ...]) -> list[dict[str, Any]]:
-    """One federation, listened to for each of these numbers of rounds."""
+def run(case: Case, seed: int, most: int) -> Row:
+    """One federation, listened to for each number of rounds up to the most."""
+    rounds = [number for number in case.rounds if number <= most]
     dataset, others = people(case, seed)
     objective = "binary:logistic" if dataset.task == "classification" else "reg:squarederror"
     model = {"name": "xgboost", "objective": objective, **case.trees}
@@ -158,8 +135,7 @@ def run(case: Case, seed: int, rounds: tuple[int, ...]) -> list[dict[str, Any]]:
         "audit": {"attributes": [case.column]},
     }
     with tempfile.TemporaryDirectory() as folder:
-        ready = plan(parse_config(content), dataset)
-        recording = Recording.open(simulate(ready, Path(folder) / "run"))
+        recording = federation(content, dataset, Path(folder) / "run")
         view = observe(recording, EAVESDROPPER, attribute(case.column), "client 0")
         truth = recording.truth()["client 0"][case.column]
         auxiliary = AuxiliaryData.split(others, dataset.target)
@@ -167,11 +143,10 @@ def run(case: Case, seed: int, rounds: tuple[int, ...]) -> list[dict[str, Any]]:
         for count in rounds:
             heard = view.knowing(view.know(Releases).first(count))
             row = {"rounds": count, **listened(heard, truth, auxiliary)}
-            row["explained"] = explained(view, count, others)
             if case.records <= OTHERS:
                 row["counts"] = by_counts(heard.knowing(auxiliary), truth)
             rows.append(row)
-        return rows
+        return {"rows": rows}
 
 
 def listened(heard: View, truth: NDArray[Any], auxiliary: AuxiliaryData) -> dict[str, Any]:
@@ -216,25 +191,6 @@ def listened(heard: View, truth: NDArray[Any], auxiliary: AuxiliaryData) -> dict
         "flag": guess.diagnostics.get("flag", ""),
         "seconds": seconds,
     }
-
-
-def explained(view: View, rounds: int, others: Records) -> float:
-    """What the global model is worth on other people after so many rounds: the share of their
-    labels' deviance that it explains."""
-    program = view.know(ClientProgram).program
-    heard = view.know(Releases).exchanges[: rounds + 1]
-    model = read_model(model_bytes(heard[-1].sent, 0), "the global model")
-    inputs = encode(program.encoding, others).astype(np.float32)
-    labels = program.target.encode(others)
-    margin = np.full(len(labels), float(start_margin(model)[0]))
-    for tree in model.trees:
-        margin += tree.value[tree.leaves(inputs)]
-    if not program.target.classes:
-        return float(1 - np.mean((labels - margin) ** 2) / np.var(labels))
-    share = labels.mean()
-    loss = np.mean(np.logaddexp(0, margin) - labels * margin)
-    entropy = -(share * np.log(share) + (1 - share) * np.log(1 - share))
-    return float(1 - loss / entropy)
 
 
 def candidates(view: View) -> Candidates:
@@ -311,50 +267,13 @@ def calibration_error(confidence: NDArray[np.float64], right: NDArray[np.bool_])
 
 def main() -> None:
     """Run what is missing, and print the table."""
-    parser = argparse.ArgumentParser(description=main.__doc__)
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--first", type=int, default=0, help="the first seed")
-    parser.add_argument("--rounds", type=int, default=50, help="at most so many")
-    parser.add_argument("--only", nargs="+", default=list(CASES), choices=list(CASES))
-    parser.add_argument("--dry", action="store_true", help="print, and write nothing")
-    asked = parser.parse_args()
-    kept: dict[str, Any] = json.loads(OUT.read_text()) if OUT.exists() else {}
-    seeds = range(asked.first, asked.first + asked.seeds)
-    for name in asked.only:
-        case = CASES[name]
-        rounds = tuple(r for r in case.rounds if r <= asked.rounds)
-        for seed in seeds:
-            key = f"{name}; seed {seed}"
-            if asked.dry or key not in kept:
-                rows = run(case, seed, rounds)
-                kept[key] = {**origin("python -m benchmarks.trees"), "rows": rows}
-                if not asked.dry:
-                    OUT.write_text(json.dumps(kept, indent=1) + "\n")
-            for row in kept[key]["rows"]:
-                print(key, _line(row), flush=True)
-        _mean(name, [kept[f"{name}; seed {seed}"]["rows"] for seed in seeds])
-
-
-def _line(row: dict[str, Any]) -> str:
-    counted = row.get("counts", {}).get("accuracy", float("nan"))
-    return (
-        f"{row['rounds']:3d} rounds: {row['accuracy']:.3f} (alone {row['without_auxiliary']:.3f}, "
-        f"best {row['ceiling']:.3f}, majority {row['majority']:.3f}, stranger "
-        f"{row['stranger']:.3f}), certain {row['certain']} wrong {row['certain_wrong']} (alone "
-        f"{row['certain_without_auxiliary']}, {row['certain_wrong_without_auxiliary']}), proven "
-        f"{row['proven']} wrong {row['proven_wrong']}, alike in trees "
-        f"{row['ceiling_of_trees']:.3f}, by counts {counted:.3f}, model "
-        f"{row.get('explained', float('nan')):.3f}, expects {row['confidence']:.3f}, off "
-        f"{row['calibration_error']:.3f}, "
-        f"{row['seconds']:.1f} s {row['flag']}"
-    )
-
-
-def _mean(name: str, seeds: list[list[dict[str, Any]]]) -> None:
-    for rows in zip(*seeds, strict=True):
-        what = ("accuracy", "without_auxiliary", "ceiling", "stranger", "calibration_error")
-        means = ", ".join(f"{w} {fmean(r[w] for r in rows):.3f}" for w in what)
-        print(f"{name}, {rows[0]['rounds']} rounds, mean: {means}", flush=True)
+    given = options(__doc__, __file__, seeds=3, rounds=50, only=list(CASES))
+    kept = Results(given.out, given.command)
+    for name, seed in product(given.only, range(given.seeds)):
+        key = f"{name}; seed {seed}"
+        for row in kept.row(key, partial(run, CASES[name], seed, given.rounds))["rows"]:
+            figures = (n for n, figure in row.items() if isinstance(figure, int | float))
+            show(key, [row], *figures)
 
 
 if __name__ == "__main__":

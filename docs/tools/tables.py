@@ -26,7 +26,7 @@ from recipes import recipe_table
 from released import defended_table, newton_table, released_table
 from screenshots import demo_audits, take_audits
 from speeds import growth_table, speed_table
-from trees import certain_table, curve_table, defence_table
+from trees import certain_table, curve_table
 
 from overheard.attacks import all_attacks, equation, is_slow, words
 from overheard.evaluation.record import Audit
@@ -229,7 +229,6 @@ MARKED = {
     "newton": newton_table,
     "trees": curve_table,
     "trees certain": certain_table,
-    "trees defences": defence_table,
     **{f"defended {p}": partial(defended_table, p) for p in ("trees", "newton", "statistics")},
 }
 FILLED = [page for page in PAGES if "<!-- table: " in (ROOT / page).read_text(encoding="utf-8")]

@@ -10,7 +10,6 @@ from pages import table
 from released import results
 
 Rows = dict[int, list[dict[str, Any]]]
-DEFENDED = "Adult, sex, 1000 records, "
 
 
 def by_case() -> dict[str, Rows]:
@@ -33,13 +32,9 @@ def _some(rows: Iterable[dict[str, Any]], what: str) -> str:
     return f"{mean(found, what):.3f}" if found else ""
 
 
-def _plain(name: str) -> bool:
-    return "depth 3" not in name and ", depth " in name
-
-
 def curve_table() -> str:
     """What is guessed right after so many rounds, and what no listening would get."""
-    cases = {name: rows for name, rows in by_case().items() if _plain(name)}
+    cases = by_case()
     heard = sorted({rounds for rows in cases.values() for rounds in rows})
     lines = []
     for name, rows in cases.items():
@@ -56,7 +51,7 @@ def curve_table() -> str:
 
 def certain_table() -> str:
     """How many records are called certain without any auxiliary record, and how many wrongly."""
-    cases = {name: rows for name, rows in by_case().items() if _plain(name)}
+    cases = by_case()
     heard = sorted({rounds for rows in cases.values() for rounds in rows})
     lines = []
     for name, rows in cases.items():
@@ -72,7 +67,7 @@ def certain_table() -> str:
         slowest = max(row["seconds"] for each in rows.values() for row in each)
         lines.append((name, *cells, f"{slowest:.1f}"))
     heads = ["", *(f"{n} rounds" for n in heard), "slowest, CPU s"]
-    every = [row for rows in by_case().values() for each in rows.values() for row in each]
+    every = [row for rows in cases.values() for each in rows.values() for row in each]
     told = [row for row in every if "proven_wrong" in row]
     wrongly = sum(row["proven_wrong"] for row in told)
     words = "Not run." if not every else (
@@ -83,24 +78,3 @@ def certain_table() -> str:
         f"proven by single leaves in {len(told)} rows, {wrongly:,} of them wrongly."
     )  # fmt: skip
     return "\n".join([table(heads, lines), "", words])
-
-
-def defence_table() -> str:
-    """What sending less, coarser or sampled sums does to both sides."""
-    cases = by_case()
-    lines = []
-    for name, rows in cases.items():
-        if not name.startswith(DEFENDED) or name.endswith("depth 8"):
-            continue
-        words = name.removeprefix(DEFENDED)
-        cells = []
-        for n in (10, 20, 50):
-            each = rows.get(n, [])
-            if not each:
-                cells += ["", ""]
-                continue
-            cells.append(f"{mean(each, 'accuracy'):.3f} ({mean(each, 'without_auxiliary'):.3f})")
-            cells.append(f"{mean(each, 'explained'):.3f}")
-        lines.append(("nothing" if words == "depth 6" else words, *cells))
-    heads = ["", *(h for n in (10, 20, 50) for h in (f"{n} rounds", "model"))]
-    return table(heads, lines)
