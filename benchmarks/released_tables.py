@@ -92,7 +92,7 @@ def config(column: str, tables: Sequence[tuple[str, ...]], **settings: Any) -> R
 @cache
 def _stranger(column: str, site: str) -> float:
     """The share that who does not listen gets right, whatever is released."""
-    ready = plan(parse_config(config(column, [()])))
+    ready = plan(parse_config(config(column, [()], bins={})))
     found = imputation(ready.told, ready.clients, site, column, (0.0, 1.0), 0)
     assert found is not None
     return float(found.hits.mean())

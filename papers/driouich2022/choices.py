@@ -1,10 +1,8 @@
-"""driouich2022 Tables 2, 3, 7 and 8: how the gradient baselines were set, and what that does.
+"""driouich2022 Tables 2 and 3: how the gradient baselines were set, and what that does.
 
 Tables 2 and 3 give learning rates and epochs of LBFGS and Gumbel, Tables 7 and 8 the rounds that a
 search over "communication rounds" and "decoding steps" chose for each client: rounds {0, step,
-2 step, ..., last}. The paper keeps the configuration "which minimizes the corresponding
-optimization problem"; so do we, and beside it stands what the other configurations would have
-given, which takes the truth to know and is no attack.
+2 step, ..., last}.
 """
 
 from __future__ import annotations
@@ -18,19 +16,14 @@ from typing import Any
 import numpy as np
 
 from overheard.attacks.papers.lyu2021 import Gumbel, L2Lbfgs
-from overheard.evaluation import metrics
-from overheard.transcript.observe import observe
 from overheard.transcript.store import Recording
-from overheard.transcript.target import attribute
-from overheard.transcript.threat import EAVESDROPPER
-from overheard.transcript.view import Attack, launch
+from overheard.transcript.view import Attack
 from papers.common import pictures
 from papers.common.harness import (
     Score,
     attribute_scores,
     clients_with_both,
     federation,
-    mean_row,
     recorded,
     summarise,
 )
@@ -44,8 +37,6 @@ from papers.driouich2022.world import (
 )
 
 LBFGS, GUMBEL = L2Lbfgs.name, Gumbel.name
-LAST, STEP = tuple(range(100, 1001, 100)), tuple(range(10, 51, 10))
-"""The grid whose cells occur in Tables 7 and 8."""
 CHOSEN = {
     # rounds and decoding step of clients 0 to 9
     ("flights", LBFGS): (
@@ -69,7 +60,6 @@ EPOCHS = 100_000
 """Tables 2 and 3's "10e4", for every client and both methods."""
 LBFGS_RATE, GUMBEL_RATE = {"flights": 1.0, "adult": 0.1}, 1000.0
 """Tables 2 and 3's "10e-1", "10e-2" and "10e2"."""
-ROUNDS, STEPS = "rounds", "decoding step"
 
 
 def rate(source: str, method: str, client: str) -> float:
@@ -163,91 +153,11 @@ def settings_table(source: str, quick: bool, seeds: int, progress: Progress) -> 
     return Reproduction(rows, source, notes, seeds)
 
 
-@dataclass(frozen=True)
-class Cell:
-    """One configuration of the grid on one client."""
-
-    last: int
-    step: int
-    objective: float
-    accuracy: float
-
-
-def cells(
-    recording: Recording, world: World, method: str, client: str, quick: bool, seed: int
-) -> list[Cell]:
-    """What every configuration of the grid attains."""
-    last, step = ((100, 300), (10, 50)) if quick else (LAST, STEP)
-    view = observe(recording, EAVESDROPPER, attribute(world.secret), client)
-    secret = recording.truth()[client][world.secret]
-    found = []
-    for a in last:
-        for b in step:
-            guess = launch(search(method, a, b, 40 if quick else 100), view, seed)
-            hits = float(metrics.attribute_hits(guess, secret).mean())
-            found.append(Cell(a, b, float(guess.diagnostics["objective"]), hits))
-    return found
-
-
-def grid_table(source: str, quick: bool, seeds: int, progress: Progress) -> Reproduction:
-    """Tables 7 and 8: the configuration of least objective, and how much the choice matters."""
-    world = WORLDS[source]
-    found: dict[tuple[str, str, str], list[float]] = {}
-    for seed in range(seeds):
-        with world.recorded(quick, seed) as (recording, clients):
-            for done, client in enumerate(clients):
-                for method in (LBFGS, GUMBEL):
-                    at = seed * len(clients) + done
-                    progress(f"{method}, {client}", at, seeds * len(clients))
-                    every = cells(recording, world, method, client, quick, seed)
-                    best = min(every, key=lambda cell: cell.objective)
-                    hits = [cell.accuracy for cell in every]
-                    for measure, value in (
-                        (ROUNDS, float(best.last)),
-                        (STEPS, float(best.step)),
-                        ("accuracy", best.accuracy),
-                        ("accuracy, least of the grid", min(hits)),
-                        ("accuracy, greatest of the grid", max(hits)),
-                    ):
-                        found.setdefault((method, client, measure), []).append(value)
-    rows = []
-    for (method, client, measure), values in found.items():
-        told = claim(source, method, client, measure)
-        rows.append(mean_row(source, client, method, measure, values, told))
-    for method, measure in dict.fromkeys((r.method, r.measure) for r in rows):
-        mine = [r.measured for r in rows if (r.method, r.measure) == (method, measure)]
-        told = claim(source, method, "mean", measure)
-        mean = Row(source, "mean", method, measure, float(np.mean(mine)), claimed=told, seeds=seeds)
-        rows.append(mean)
-    notes = (
-        *world.notes,
-        "Chosen by the least objective over its own rounds, as in the paper; the attacks compare "
-        "on the same rounds. Least and greatest of the grid take the truth to know.",
-    )
-    return Reproduction(rows, source, notes, seeds)
-
-
-def claim(source: str, method: str, client: str, measure: str) -> float | None:
-    """The paper's number; of airlines that it did not have, only the means compare."""
-    if measure in (ROUNDS, STEPS):
-        numbers = [float(n) for n in CHOSEN[source, method][measure == STEPS].split()]
-        if client == "mean":
-            return float(np.mean(numbers))
-        return numbers[int(client.removeprefix("client "))] if source == "adult" else None
-    if measure != "accuracy":
-        return None
-    if source == "adult":
-        return ADULT_CLAIMS[method, client]
-    return FLIGHT_MEANS[method] if client == "mean" else None
-
-
 DRAW = pictures.marks(label="attribute inference accuracy")
 EXPERIMENTS = tuple(
-    Experiment(f"driouich2022-table{number}", words, partial(make, source), DRAW)
-    for number, words, make, source in (
-        (2, "gradient baselines as set, fares", settings_table, "flights"),
-        (3, "gradient baselines as set, Adult", settings_table, "adult"),
-        (7, "rounds that were chosen, fares", grid_table, "flights"),
-        (8, "rounds that were chosen, Adult", grid_table, "adult"),
+    Experiment(f"driouich2022-table{number}", words, partial(settings_table, source), DRAW)
+    for number, words, source in (
+        (2, "gradient baselines as set, fares", "flights"),
+        (3, "gradient baselines as set, Adult", "adult"),
     )
 )

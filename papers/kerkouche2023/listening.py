@@ -141,7 +141,6 @@ class Heard:
     points: tuple[Point, ...]
     decoys: tuple[Point, ...]
     ours_seconds: float
-    detected: tuple[Detected, ...]
 
 
 def listen(setting: Setting, seed: int, progress: Progress) -> Heard:
@@ -158,16 +157,14 @@ def listen(setting: Setting, seed: int, progress: Progress) -> Heard:
         for target, positive in enumerate(answers):
             made = _ours(told, target, positive, rounds, seed, setting.every)
             (points if target < len(answers) - setting.decoys else decoys).extend(made)
-        found = []
         for target in range(min(setting.compared, len(answers) - setting.decoys)):
             alone = replace(adversary, targets=_one(adversary.targets, target))
             watched = _watched(sums, progress, setting, seed)
             how = DetectorSettings(setting.shadows, seed=seed)
             apart = detect(alone, watched, sums.participation, how)
-            found.append(apart)
             size = told.size(rounds[-1], target)
             points += _theirs(target, apart, answers[target], rounds, size)
-    return Heard(tuple(points), tuple(decoys), seconds, tuple(found))
+    return Heard(tuple(points), tuple(decoys), seconds)
 
 
 def adversary_in(recording: Recording, setting: Setting) -> tuple[Sums, Adversary, list[Flags]]:

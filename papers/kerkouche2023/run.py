@@ -11,7 +11,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 
@@ -82,73 +81,36 @@ def _figure(
     return Reproduction(rows, data, notes, seeds)
 
 
-def _settings(
-    kind: str, quick: bool, choice: Choice, datasets: Sequence[str], clients: Sequence[int] = (50,)
-) -> list[Setting]:
+def _settings(kind: str, quick: bool, choice: Choice, datasets: Sequence[str]) -> list[Setting]:
     """The panels asked for: by default all datasets and sizes of the figure."""
     if quick:
         shadows = 200 if choice.shadows is None else choice.shadows
         small = Setting("digits", kind, choice.size or 10, choice.rounds or 60, 20, 4)
         return [replace(small, shadows=shadows, compared=int(shadows > 0))]
     chosen = [choice.dataset] if choice.dataset else list(datasets)
-    clients = (choice.clients,) if choice.clients else clients
     for name in chosen:
         if name not in WORLDS:
             raise FixConfig(f"unknown dataset {name!r}; known: {', '.join(WORLDS)}")
     made = []
     for name in chosen:
-        sizes = (choice.size,) if choice.size else WORLDS[name].sizes
-        for size in sizes:
-            for count in clients:
-                shadows = 1200 if choice.shadows is None else choice.shadows
-                many = kind == "membership"
-                made.append(
-                    Setting(
-                        name,
-                        kind,
-                        size,
-                        choice.rounds or 300,
-                        count,
-                        targets=4 if many else 1,
-                        decoys=4 if many else 0,
-                        shadows=shadows,
-                        compared=0 if shadows == 0 else 1,
-                        every=choice.every or EVERY,
-                    )
+        for size in (choice.size,) if choice.size else WORLDS[name].sizes:
+            shadows = 1200 if choice.shadows is None else choice.shadows
+            many = kind == "membership"
+            made.append(
+                Setting(
+                    name,
+                    kind,
+                    size,
+                    choice.rounds or 300,
+                    choice.clients or 50,
+                    targets=4 if many else 1,
+                    decoys=4 if many else 0,
+                    shadows=shadows,
+                    compared=0 if shadows == 0 else 1,
+                    every=choice.every or EVERY,
                 )
+            )
     return made
-
-
-def fig2(quick: bool, seeds: int, progress: Progress, choice: Choice) -> Reproduction:
-    """The linear feature's two distributions and their overlap, by round (membership)."""
-    _needs_detectors(choice)
-    (setting, *_) = _settings("membership", quick, choice, ("mnist",))
-    setting = replace(setting, rounds=choice.rounds or (20 if quick else 300), decoys=0, targets=1)
-    told = listen(setting, ONE_SEED, progress).detected[0]
-    rows = []
-    for t in sorted({0, *range(EVERY - 1, len(told.overlaps), EVERY)}):
-        for side, mean, variance in (
-            ("with", told.mean_with[t], told.variance_with[t]),
-            ("without", told.mean_without[t], told.variance_without[t]),
-        ):
-            label = f"round {t + 1}"
-            rows.append(Row(setting.words, label, side, "mean feature", float(mean)))
-            sd = float(np.sqrt(variance))
-            rows.append(Row(setting.words, label, side, "standard deviation", sd))
-        rows.append(Row(setting.words, f"round {t + 1}", "both", "OVL", float(told.overlaps[t])))
-    notes = (f"{setting.shadows or 'twice the auxiliary'} shadow updates a round.",)
-    return Reproduction(rows, setting.dataset, notes)
-
-
-def draw_features(outcome: Reproduction, path: Path) -> None:
-    """The mean feature with its standard deviation, with and without the property."""
-    deviations = [r.measured for r in outcome.rows if r.measure == "standard deviation"]
-    means = [r for r in outcome.rows if r.measure == "mean feature"]
-    rows = [
-        replace(r, low=r.measured - sd, high=r.measured + sd)
-        for r, sd in zip(means, deviations, strict=True)
-    ]
-    pictures.curves("round")(replace(outcome, rows=rows), path)
 
 
 def by_round(
@@ -173,43 +135,6 @@ def fresh(quick: bool, seeds: int, progress: Progress, choice: Choice) -> Reprod
     ours = replace(choice, rounds=rounds, size=size, shadows=0)
     panels = _settings("membership", quick, ours, ("fashion",))
     return _figure(panels, seeds, quick, progress, FRESH_SEED)
-
-
-def _needs_detectors(choice: Choice) -> None:
-    if choice.shadows == 0:
-        raise FixConfig("this figure is about the paper's detectors; give --shadows of 10 or more")
-
-
-def of_detectors(
-    kinds: Sequence[str], size: int, quick: bool, seeds: int, progress: Progress, choice: Choice
-) -> Reproduction:
-    """Figures 6 and 7: length of the detectors' weights and OVL by round (CIFAR-10)."""
-    _needs_detectors(choice)
-    rows, data = [], ""
-    for kind in kinds:
-        sized = replace(choice, size=choice.size or size)
-        (setting, *_) = _settings(kind, quick, sized, ("cifar10",))
-        if quick:
-            setting = replace(setting, size=10, rounds=choice.rounds or 20)
-        setting = replace(setting, targets=1, decoys=0)
-        told = listen(setting, ONE_SEED, progress).detected[0]
-        data = setting.dataset
-        for t in range(0, len(told.norms), max(1, len(told.norms) // 30)):
-            label = f"round {t + 1}"
-            rows.append(Row(setting.words, label, kind, "norm", float(told.norms[t])))
-            rows.append(Row(setting.words, label, kind, "OVL", float(told.overlaps[t])))
-    return Reproduction(rows, data)
-
-
-def fig8(quick: bool, seeds: int, progress: Progress, choice: Choice) -> Reproduction:
-    """50, 100 and 200 clients, five of them positive (CIFAR-10, 25 records)."""
-    choice = replace(choice, size=choice.size or (10 if quick else 25))
-    panels = [
-        setting
-        for kind in ("membership", "ascent")
-        for setting in _settings(kind, quick, choice, ("cifar10",), (50, 100, 200))
-    ]
-    return _figure(panels, seeds, quick, progress)
 
 
 def cost(quick: bool, seeds: int, progress: Progress, choice: Choice) -> Reproduction:
@@ -237,20 +162,13 @@ def cost(quick: bool, seeds: int, progress: Progress, choice: Choice) -> Reprodu
 
 
 F1 = pictures.curves("round", "F1")
-NORM, OVL = pictures.curves("round", "norm"), pictures.curves("round", "OVL")
 GIVEN, SECONDS = pictures.curves("given", "reliability"), pictures.marks("CPU seconds")
-LENGTHS = partial(of_detectors, ("ascent",), 50)
-OVERLAPS = partial(of_detectors, ("membership", "inversion"), 25)
 EXPERIMENTS = tuple(
     Experiment(f"kerkouche2023-{name}", words, run, draw, seeds, first, parts=True)
     for name, words, run, draw, seeds, first in (
-        ("fig2", "feature distributions and their overlap", fig2, draw_features, 1, ONE_SEED),
         ("fig3", "membership of a record", partial(by_round, "membership"), F1, 3, FIRST_SEED),
         ("fig4", "gradient inversion", partial(by_round, "inversion"), F1, 3, FIRST_SEED),
         ("fig5", "gradient ascent", partial(by_round, "ascent"), F1, 3, FIRST_SEED),
-        ("fig6", "length of the detectors' weights", LENGTHS, NORM, 1, ONE_SEED),
-        ("fig7", "overlap of the feature distributions", OVERLAPS, OVL, 1, ONE_SEED),
-        ("fig8", "50, 100 and 200 clients", fig8, F1, 3, FIRST_SEED),
         ("reliability", "probabilities; false alarms", calibration, GIVEN, 20, FIRST_SEED + 20),
         ("fresh", "membership among 30 records, fresh federations", fresh, F1, 3, FRESH_SEED),
         ("cost", "seconds of a round, ours and PROLIN's", cost, SECONDS, 1, ONE_SEED),

@@ -69,18 +69,6 @@ def test_settings_are_the_papers():
     assert choices.rate("adult", "l2_lbfgs", "client 3") == 0.1
     assert choices.rate("flights", "l2_lbfgs", "Vistara") == 1.0
     assert choices.chosen("flights", "gumbel", "Vistara") == (600, 30)
-    assert choices.claim("adult", "gumbel", "client 9", choices.STEPS) == 30
-    assert choices.claim("flights", "l2_lbfgs", "Vistara", choices.ROUNDS) is None
-    assert choices.claim("flights", "l2_lbfgs", "mean", choices.ROUNDS) == 710
-
-
-def test_every_cell_of_the_grid_is_an_attack_of_its_own(federate):
-    recording = federate({"name": "logistic"}, rounds=30, learning_rate=0.5)
-    world = choices.World("made", "s", "logistic", {}, ())
-    found = choices.cells(recording, world, "l2_lbfgs", "0", quick=True, seed=0)
-    assert [(c.last, c.step) for c in found] == [(100, 10), (100, 50), (300, 10), (300, 50)]
-    assert found[0] == choices.Cell(100, 10, found[2].objective, found[2].accuracy)  # 30 rounds
-    assert found[0].objective != found[1].objective
 
 
 def test_ends_and_distances():
