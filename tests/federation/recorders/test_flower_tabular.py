@@ -14,7 +14,6 @@ import pytest
 import torch
 from scripts import load
 
-from benchmarks import flower_tabular as tabular
 from overheard.identify import search
 
 pytestmark = pytest.mark.slow
@@ -22,6 +21,7 @@ pytestmark = pytest.mark.slow
 pytest.importorskip("flwr", reason="Flower is not installed: pip install overheard[flower]")
 HERE = Path(__file__)
 here = load(HERE.with_name("conftest.py"), "recorders_conftest")
+tabular = load(HERE.with_name("tabular_app.py"))
 CLIENTS = 3
 
 
