@@ -20,7 +20,7 @@ from pydantic import Field
 
 from overheard.errors import FixConfig
 from overheard.federation.defences.contract import Claim, Defence, Stage
-from overheard.programs.step import Batch, LocalStep
+from overheard.programs.training import Batch, LocalStep
 
 
 class LabelSmoothing(Defence):

@@ -59,7 +59,8 @@ def _accuracy(outputs: Array, labels: Array) -> float:
 def _ours(sizes: Sizes, folder: Path) -> Job:
     from overheard.federation.server import WeightedMean, aggregate
     from overheard.federation.simulate import train_clients
-    from overheard.programs.dense import initial, predict
+    from overheard.programs.dense import predict
+    from overheard.programs.networks import initial
     from overheard.programs.training import shards
 
     recipe, (inputs, labels) = recipe_for(sizes), people(sizes)

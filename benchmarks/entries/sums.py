@@ -47,7 +47,7 @@ def adversary_for(sizes: Sizes) -> Any:
 
 def heard(adversary: Any, rounds: int | None = None) -> Iterator[Any]:
     """Sums of ten clients a round, at models that hardly move."""
-    from overheard.programs.lenet import initial
+    from overheard.programs.networks import initial
     from overheard.transcript.knowledge import RoundSum
 
     rng = stream(0, "bench", "sums")
@@ -93,7 +93,7 @@ def _shadows(sizes: Sizes, folder: Path) -> Job:
 
     from benchmarks.entries.plain_torch import train
     from overheard.attacks.papers.kerkouche2023 import DetectorSettings, train_detector
-    from overheard.programs.lenet import initial
+    from overheard.programs.networks import initial
 
     adversary = adversary_for(sizes)
     count, shown = 2 * sizes["auxiliary"], sizes["shadows_shown"]

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from overheard.data.dataset import Dataset
 from overheard.federation.config import DataConfig
 from overheard.federation.plan import encoding_for
-from overheard.programs.dense import initial, predict
+from overheard.programs.dense import predict
+from overheard.programs.networks import initial
 from overheard.programs.recipe import Dense, Recipe, Target
 from overheard.programs.records import Records, encode
 from overheard.programs.training import local_training, shards

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from overheard.attacks.simulated_clients import CLIENTS, Attempt, Judged, judged, retrained
 from overheard.decoding.calibration import OVERCONFIDENT
-from overheard.programs.dense import initial
+from overheard.programs.networks import initial
 from overheard.programs.recipe import Dense, Recipe, Target
 from overheard.programs.records import Encoding, Scaled
 from overheard.programs.simulated import drawn, placed

@@ -16,7 +16,7 @@ import torch
 
 from benchmarks.entries import attribute, local_model, simulation, sums
 from benchmarks.entries.plain_torch import federated_averaging, network, train
-from overheard.programs.dense import initial
+from overheard.programs.networks import initial
 from overheard.programs.training import local_training, shards
 from overheard.randomness import stream
 

@@ -31,7 +31,7 @@ from overheard.federation.plan import plan
 from overheard.federation.simulate import simulate
 from overheard.programs import trusted
 from overheard.programs.records import Records
-from overheard.programs.step import LocalStep
+from overheard.programs.training import LocalStep
 from overheard.transcript.kind import program_in
 from overheard.transcript.knowledge import AppliedDefence
 from overheard.transcript.observe import observe

@@ -23,7 +23,7 @@ from overheard.federation.plan import plan
 from overheard.federation.simulate import client_shards, simulate
 from overheard.guard.rehearsal import rehearsed, replayed
 from overheard.programs import trusted
-from overheard.programs.dense import initial
+from overheard.programs.networks import initial
 from overheard.programs.records import Records
 from overheard.transcript.knowledge import AppliedDefence, Link
 from overheard.transcript.observe import observe

@@ -21,7 +21,7 @@ from overheard.federation.simulate import (
     simulate,
     train_clients,
 )
-from overheard.programs.dense import initial
+from overheard.programs.networks import initial
 from overheard.programs.records import Records, encode
 from overheard.transcript.knowledge import Link
 from overheard.transcript.observe import observe

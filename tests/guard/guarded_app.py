@@ -26,7 +26,7 @@ from overheard.federation.simulate import client_shards
 from overheard.flower import Guarding, guard_mod, record
 from overheard.guard.exposure import Secret
 from overheard.guard.limits import USUAL, Exposure, Limits
-from overheard.programs.dense import initial
+from overheard.programs.networks import initial
 from overheard.programs.recipe import named
 from overheard.programs.training import local_training
 

@@ -97,7 +97,7 @@ def _trained(records: Records, secret: str, **training: Any) -> tuple[Plan, Any,
     """A client's plan, the model it is sent and what it returns."""
     from overheard.data.dataset import Dataset
     from overheard.federation.simulate import client_shards
-    from overheard.programs.dense import initial
+    from overheard.programs.networks import initial
     from overheard.programs.training import local_training
 
     table = Records({**records.columns, "client": np.array(["me"] * len(records))})

@@ -16,7 +16,7 @@ from overheard.federation.plan import Plan, plan
 from overheard.federation.simulate import client_shards
 from overheard.guard.exposure import Secret
 from overheard.guard.limits import Exposure, Limits
-from overheard.programs.dense import initial
+from overheard.programs.networks import initial
 from overheard.programs.recipe import named
 from overheard.programs.records import Records
 from overheard.programs.training import local_training

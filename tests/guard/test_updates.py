@@ -20,7 +20,7 @@ from overheard.federation.simulate import client_shards
 from overheard.guard.preflight import preflight_updates
 from overheard.guard.rehearsal import replayed
 from overheard.guard.updates import read_update
-from overheard.programs.dense import initial
+from overheard.programs.networks import initial
 from overheard.programs.recipe import named
 from overheard.programs.training import local_training
 

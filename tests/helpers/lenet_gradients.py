@@ -41,8 +41,8 @@ def explicit_gradients(
     for part in lenet._chunks(len(labels)):
         y = torch.as_tensor(np.asarray(labels[part]).astype(np.int64))
         masks = None if rng is None else lenet.dropout_masks(model, (len(y),), theta.dtype, rng)
-        drop = [lenet._tensor(m) for m in masks or ()]
-        made.append(each(lenet._tensor(theta), lenet._tensor(inputs[part], theta.dtype), y, drop))
+        drop = [lenet.tensor(m) for m in masks or ()]
+        made.append(each(lenet.tensor(theta), lenet.tensor(inputs[part], theta.dtype), y, drop))
     return np.asarray(torch.cat(made).numpy())
 
 

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from overheard.programs import training
-from overheard.programs.dense import factors, initial, weighted_gradient
+from overheard.programs.dense import factors, weighted_gradient
+from overheard.programs.networks import initial
 from overheard.programs.recipe import Dense, Recipe, Target
 from overheard.programs.records import Encoding, Scaled
 from overheard.programs.training import Schedule, Shards, local_training, shards

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from overheard.programs.dense import (
     factors,
     forward,
-    initial,
     predict,
     record_gradients,
     split,
     weighted_gradient,
 )
 from overheard.programs.losses import loss_named
+from overheard.programs.networks import initial
 from overheard.programs.recipe import Dense
 
 pytestmark = pytest.mark.slow

@@ -8,9 +8,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from overheard.programs.dense import factors, record_gradients, weighted_gradient
+from overheard.programs.dense import DenseNetwork, factors, record_gradients, weighted_gradient
 from overheard.programs.gradient_rows import GradientRows, Outer, Written, stacked
-from overheard.programs.kernels.dense import DenseNetwork
 from overheard.programs.recipe import Dense
 
 LOSSES = st.sampled_from(["squared_error", "cross_entropy"])

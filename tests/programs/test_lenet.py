@@ -11,9 +11,10 @@ from lenet_gradients import Twin, explicit_gradients
 from torch import nn
 
 from overheard.programs import lenet
+from overheard.programs.dense import DenseNetwork
 from overheard.programs.gradient_rows import GradientRows, stacked
-from overheard.programs.kernels.dense import DenseNetwork
 from overheard.programs.losses import LOSSES
+from overheard.programs.networks import initial
 from overheard.programs.recipe import Dense, LeNet, Recipe, Target
 from overheard.programs.records import Encoding, Pixels
 from overheard.programs.training import Schedule, local_training, shards
@@ -38,7 +39,7 @@ def recipe_of(model: LeNet, **training: Any) -> Recipe:
 
 def some(model: LeNet, n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     rng = np.random.default_rng(seed)
-    theta = lenet.initial(model, seed)
+    theta = initial(model, seed)
     return (
         theta,
         rng.normal(size=(n, model.inputs)),
@@ -64,14 +65,16 @@ def test_predictions_are_torchs(name: str) -> None:
     model = MODELS[name]
     theta, x, _ = some(model, 5)
     expected = Twin(model, theta)(torch.tensor(x)).detach().numpy()
-    np.testing.assert_allclose(lenet.predict(model, theta, x), expected, atol=1e-12)
-    both = lenet.predict(model, np.stack([theta, 2 * theta]), x)
+    np.testing.assert_allclose(
+        lenet.LeNetNetwork(model, "cross_entropy").predict(theta, x), expected, atol=1e-12
+    )
+    both = lenet.LeNetNetwork(model, "cross_entropy").predict(np.stack([theta, 2 * theta]), x)
     assert both.shape == (2, 5, model.outputs)
     np.testing.assert_allclose(both[0], expected, atol=1e-12)
 
 
 def test_start_is_within_torchs_bounds() -> None:
-    theta = lenet.initial(COLOUR, 3)
+    theta = initial(COLOUR, 3)
     widths = {n: int(np.prod(s[1:])) for n, s in COLOUR.layout() if n.endswith("weight")}
     start = 0
     for name, shape in COLOUR.layout():
@@ -81,7 +84,7 @@ def test_start_is_within_torchs_bounds() -> None:
         assert np.abs(part).max() <= reach
         assert np.abs(part).max() > reach / 3
         start += size
-    assert (theta != lenet.initial(COLOUR, 4)).all()
+    assert (theta != initial(COLOUR, 4)).all()
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -110,7 +113,10 @@ def test_rows_by_finite_differences() -> None:
     rng = np.random.default_rng(0)
     for direction in rng.normal(size=(5, SMALL.size)) * 1e-6:
         up, down = (
-            CROSS_ENTROPY.values(lenet.predict(SMALL, theta + s * direction, x), y) for s in (1, -1)
+            CROSS_ENTROPY.values(
+                lenet.LeNetNetwork(SMALL, "cross_entropy").predict(theta + s * direction, x), y
+            )
+            for s in (1, -1)
         )
         np.testing.assert_allclose(rows @ direction, (up - down) / 2, rtol=1e-3, atol=1e-11)
 
@@ -161,7 +167,7 @@ TRAINING: dict[str, dict[str, Any]] = {
 def test_training_is_that_of_one_client_at_a_time(training: str) -> None:
     recipe = recipe_of(SMALL, **TRAINING[training])
     sizes = (6, 3, 9)
-    theta = lenet.initial(SMALL, 1)
+    theta = initial(SMALL, 1)
     clients = [some(SMALL, n, seed)[1:] for seed, n in enumerate(sizes)]
     data = shards([x for x, _ in clients], [y for _, y in clients])
     made = local_training(recipe, theta, data, np.random.default_rng(5))

@@ -26,7 +26,7 @@ from overheard.foreign.notation import read_toml
 from overheard.foreign.shown import short
 from overheard.programs.orders import Shuffle
 from overheard.programs.program import Settings, families, settings_of
-from overheard.programs.recipe import MOST_REPEATS, Epochs, LearningRate, Optimiser, Sgd
+from overheard.programs.recipe import LocalUpdate
 from overheard.programs.records import Spec
 from overheard.transcript.target import JOINT
 
@@ -94,27 +94,13 @@ class ModelConfig(NetworkSettings):
     initial: Literal["uniform", "zeros"] = "uniform"
 
 
-class ClientTraining(Spec):
+class ClientTraining(LocalUpdate):
     """What a client does in a round, to be simulated or described: what no message shows.
-
-    ``batch_size = 0`` is the full batch, ``steps`` counts mini-batches in place of epochs.
-    ``optimiser``: a table with ``name`` "sgd" (momentum, dampening, nesterov,
-    weight_decay) or "adam" (betas, eps, weight_decay, decoupled: AdamW); ``clip_norm``: each
-    gradient's norm is clipped to it. ``drop_last``: a last batch that is smaller is left out.
 
     ``shuffle``: clients fix their seed, all of them the same, see `overheard.programs.orders`; if
     it is left out their orders are drawn anew.
     """
 
-    algorithm: Literal["fedavg", "fedsgd", "fedprox"] = "fedavg"
-    learning_rate: LearningRate | None = None
-    epochs: Epochs = 1
-    batch_size: int = Field(default=0, ge=0)
-    steps: int = Field(default=0, ge=0, le=MOST_REPEATS)
-    proximal: float = Field(default=0.0, ge=0)
-    optimiser: Optimiser = Sgd()
-    clip_norm: float | None = Field(default=None, gt=0)
-    drop_last: bool = False
     shuffle: Shuffle | None = None
 
 

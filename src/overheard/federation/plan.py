@@ -18,7 +18,7 @@ from overheard.federation.pool import known_first, strangers
 from overheard.federation.properties import Properties, settle
 from overheard.foreign.limits import check
 from overheard.programs.program import Program, Settings, family_named
-from overheard.programs.recipe import Dense, LeNet, Loss, Module, Recipe, Target
+from overheard.programs.recipe import Dense, LeNet, LocalUpdate, Loss, Module, Recipe, Target
 from overheard.programs.records import (
     AnyBlock,
     Codes,
@@ -180,21 +180,13 @@ def _recipe(config: Config, encoding: Encoding, target: Target, clients: tuple[s
     model = _model(config.network(), encoding, outputs)
     check("parameters", model.size, "the model", FixConfig)
     recipe = Recipe(
-        algorithm=training.algorithm,
         model=model,
         loss=loss,
         encoding=encoding,
         target=target,
-        learning_rate=training.learning_rate,
-        epochs=training.epochs,
-        batch_size=training.batch_size or None,
-        steps=training.steps or None,
-        proximal=training.proximal,
         private=defence.step(len(target.classes)).private,
         wire=training.wire,
-        optimiser=training.optimiser,
-        clip_norm=training.clip_norm,
-        drop_last=training.drop_last,
+        **{name: getattr(training, name) for name in LocalUpdate.model_fields},
     )
     if recipe.sends_gradient and (recipe.epochs != 1 or recipe.batch_size):
         raise FixConfig("fedsgd sends one full-batch gradient; leave epochs and batch_size out")
@@ -233,7 +225,7 @@ def _model(wanted: ModelConfig, encoding: Encoding, outputs: int) -> Dense | LeN
     if wanted.name != "lenet" and (wanted.filters is not None or wanted.dropout is not None):
         raise FixConfig("model.filters and model.dropout belong to name = 'lenet'")
     if wanted.factory:
-        from overheard.programs.kernels.module import described  # torch: only where it is needed
+        from overheard.programs.module import described  # torch: only where it is needed
 
         return described(wanted.factory, encoding.width, outputs, wanted.shape)
     if wanted.name != "lenet":

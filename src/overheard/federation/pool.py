@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from overheard.data.dataset import Dataset
 from overheard.errors import FixConfig, FixData
-from overheard.programs.records import Records
+from overheard.programs.records import Records, alike
 from overheard.randomness import stream
 
 
@@ -63,7 +62,7 @@ def apart(outsiders: Records, clients: Iterable[Records], sensitive: Iterable[st
 def _single(records: Records, sensitive: Iterable[str]) -> NDArray[np.bool_]:
     single = np.ones(len(records), dtype=bool)
     for column in tuple(sensitive) or ("",):
-        group = same_records(records.without(column))
+        group = alike(records.without(column).columns.values())
         single &= np.bincount(group)[group] == 1
     return single
 
@@ -81,7 +80,7 @@ def pool_of(members: Records, outsiders: Records, client: str, seed: int) -> Poo
             for name, values in members.columns.items()
         }
     )
-    group = same_records(together)
+    group = alike(together.columns.values())
     inside, outside = group[: len(members)], group[len(members) :]
     twins = int(np.isin(outside, inside).sum())
     if twins:
@@ -108,12 +107,3 @@ def known_first(clients: dict[str, Records], coverage: float, seed: int) -> dict
         known = known_count(len(records), coverage)
         moved[client] = records.take(np.concatenate([np.sort(order[:known]), order[known:]]))
     return moved
-
-
-def same_records(records: Records) -> NDArray[Any]:
-    """A number per record, equal where all columns agree."""
-    columns = records.columns.values()  # numbers, text, or images (n, pixels)
-    codes = [np.unique(each, axis=0, return_inverse=True)[1].ravel() for each in columns]
-    if not codes:
-        return np.zeros(len(records), dtype=np.int64)
-    return np.unique(np.stack(codes, axis=1), axis=0, return_inverse=True)[1].ravel()

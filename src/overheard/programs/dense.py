@@ -19,9 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
+from overheard.programs.gradient_rows import GradientRows, Outer, shrinkage
 from overheard.programs.losses import loss_named
-from overheard.programs.recipe import Dense
-from overheard.randomness import stream
+from overheard.programs.networks import Gradient, initial, searched
+from overheard.programs.recipe import Dense, pieces
 
 Array = NDArray[np.floating[Any]]
 Factors = list[tuple[Array, Array]]
@@ -37,31 +38,12 @@ _ACTIVATIONS: dict[str, tuple[Callable[[Array], Array], Callable[[Array], Array]
 }
 
 
-def split(model: Dense, theta: Array) -> Layers:
+def split(model: Dense, theta: Any) -> Layers:
     """Weights (..., out, in) and biases (..., out) of each layer, as views of the flat vector."""
-    parts: list[Array] = []
-    start = 0
-    for _, shape in model.layout():
-        size = int(np.prod(shape))
-        parts.append(theta[..., start : start + size].reshape(*theta.shape[:-1], *shape))
-        start += size
+    parts = pieces(model.layout(), theta)
     if not model.bias:
         return [(weight, None) for weight in parts]
-    return [(parts[i], parts[i + 1]) for i in range(0, len(parts), 2)]
-
-
-def initial(model: Dense, seed: int, scheme: str = "uniform") -> NDArray[np.float64]:
-    """Starting parameters: ``zeros``, or ``uniform`` in +-1/sqrt(fan_in) (torch.nn.Linear's)."""
-    theta = np.zeros(model.size)
-    if scheme == "zeros":
-        return theta
-    rng = stream(seed, "initial model")
-    for weight, bias in split(model, theta):
-        reach = 1 / np.sqrt(weight.shape[-1])
-        weight[...] = rng.uniform(-reach, reach, weight.shape)
-        if bias is not None:
-            bias[...] = rng.uniform(-reach, reach, bias.shape)
-    return theta
+    return list(zip(parts[::2], parts[1::2], strict=True))
 
 
 def forward(model: Dense, theta: Array | Layers, inputs: Array) -> list[Array]:
@@ -145,3 +127,55 @@ def record_gradients(model: Dense, loss: str, theta: Array, inputs: Array, label
         if model.bias:
             parts.append(delta)
     return np.concatenate(parts, axis=-1)
+
+
+class DenseNetwork:
+    """See `overheard.programs.networks.Network`."""
+
+    chance = mixes = False
+    factored = True
+
+    def __init__(self, model: Dense, loss: str) -> None:
+        self.model, self.loss = model, loss
+
+    def initial(self, seed: int, scheme: str) -> NDArray[np.float64]:
+        return initial(self.model, seed, scheme)
+
+    def predict(self, theta: Array, inputs: Array) -> Array:
+        return predict(self.model, theta, inputs)
+
+    def gradient(
+        self, theta: Array, rng: np.random.Generator, clip: float | None = None
+    ) -> Gradient:
+        made = np.empty_like(theta)
+        layers, slopes = split(self.model, theta), split(self.model, made)
+
+        def at(inputs: Array, labels: Array, weights: Array) -> Array:
+            pairs = factors(self.model, self.loss, layers, inputs, labels)
+            if clip is not None:
+                scale = shrinkage([Outer(d, a, self.model.bias) for a, d in pairs], clip)
+                pairs = [(a, d * scale[..., None]) for a, d in pairs]
+            write_gradient(pairs, weights, slopes)
+            return made
+
+        return at
+
+    def rows(
+        self, theta: Array, inputs: Array, labels: Array, rng: np.random.Generator | None = None
+    ) -> GradientRows:
+        pairs = factors(self.model, self.loss, theta, inputs, labels)
+        return GradientRows(tuple(Outer(delta, a, self.model.bias) for a, delta in pairs))
+
+    def mean_gradients(self, thetas: Any, inputs: Any, labels: Any) -> Any:
+        import torch  # takes a second
+
+        activate = getattr(torch, self.model.activation)
+
+        def outputs(flat: Any, x: Any) -> Any:
+            for number, (weight, bias) in enumerate(split(self.model, flat)):
+                x = activate(x) if number else x
+                x = x @ weight.swapaxes(-1, -2)
+                x = x if bias is None else x + bias[..., None, :]
+            return x
+
+        return searched(outputs, loss_named(self.loss), thetas, inputs, labels)

@@ -23,8 +23,10 @@ from torch.func import grad, vmap
 from torch.nn import functional as F
 
 from overheard.programs.gradient_rows import GradientRows, Outer, Written, stacked
-from overheard.programs.recipe import LeNet
-from overheard.randomness import stream
+from overheard.programs.losses import loss_named
+from overheard.programs.module import tensor
+from overheard.programs.networks import Gradient, clipped, each, initial, searched
+from overheard.programs.recipe import LeNet, pieces
 
 Array = NDArray[np.floating[Any]]
 CHUNK = 100
@@ -33,37 +35,9 @@ CLIENTS = 50
 """Clients whose own models are trained in one call of vmap."""
 
 
-def initial(model: LeNet, seed: int, scheme: str = "uniform") -> NDArray[np.float64]:
-    """Starting parameters: ``zeros``, or ``uniform`` in +-1/sqrt(fan_in) (torch's own start)."""
-    if scheme == "zeros":
-        return np.zeros(model.size)
-    rng = stream(seed, "initial model")
-    parts: list[Array] = []
-    reach = 0.0
-    for _, shape in model.layout():
-        if len(shape) > 1:
-            reach = 1 / np.sqrt(np.prod(shape[1:]))  # a layer's weight stands before its bias
-        parts.append(rng.uniform(-reach, reach, int(np.prod(shape))))
-    return np.concatenate(parts)
-
-
-def predict(model: LeNet, theta: Array, inputs: Array) -> Array:
-    """Raw outputs (..., n, outputs) without dropout, for theta (P,) or (C, P)."""
-    if theta.ndim > 1:
-        data = np.broadcast_to(inputs, (len(theta), *inputs.shape[-2:]))
-        return np.stack([predict(model, t, x) for t, x in zip(theta, data, strict=True)])
-    flat = inputs.reshape(-1, inputs.shape[-1])
-    parts, images = split(model, _tensor(theta)), _tensor(flat, theta.dtype)
-    with torch.no_grad():
-        made = [forward(model, parts, chunk, None) for chunk in torch.split(images, 2 * CHUNK)]
-    return np.asarray(torch.cat(made).reshape(*inputs.shape[:-1], -1).numpy())
-
-
 def split(model: LeNet, theta: Tensor) -> list[Tensor]:
-    """The named parameters, in order, as views of the flat vector (P,)."""
-    sizes = [int(np.prod(shape)) for _, shape in model.layout()]
-    pieces = torch.split(theta, sizes)
-    return [p.reshape(shape) for p, (_, shape) in zip(pieces, model.layout(), strict=True)]
+    """The parameters, in order, as views of the flat vector (P,)."""
+    return pieces(model.layout(), theta)
 
 
 def forward(
@@ -164,12 +138,12 @@ def _from_own_models(
     made = np.empty((len(theta), model.size), theta.dtype)
     for begin in range(0, len(theta), CLIENTS):
         part = slice(begin, begin + CLIENTS)
-        drop = [_tensor(m[part]) for m in masks or ()]
+        drop = [tensor(m[part]) for m in masks or ()]
         made[part] = each(
-            _tensor(theta[part]),
-            _tensor(inputs[part], theta.dtype),
+            tensor(theta[part]),
+            tensor(inputs[part], theta.dtype),
             torch.as_tensor(labels[part].astype(np.int64)),
-            _tensor(weights[part], theta.dtype),
+            tensor(weights[part], theta.dtype),
             drop,
         ).numpy()
     return made
@@ -203,8 +177,8 @@ def _rows(
     model: LeNet, theta: Array, inputs: Array, labels: Array, masks: list[Array] | None
 ) -> GradientRows:
     """One forward and one backward pass; the errors of every layer are kept record by record."""
-    parts = split(model, _tensor(theta))
-    x = _tensor(inputs, theta.dtype).reshape(-1, *model.image)
+    parts = split(model, tensor(theta))
+    x = tensor(inputs, theta.dtype).reshape(-1, *model.image)
     n = len(x)
     heard: list[tuple[Tensor, Tensor]] = []  # a layer's input and what it gives, before ReLU
     for weight, bias in ((parts[0], parts[1]), (parts[2], parts[3])):
@@ -216,7 +190,7 @@ def _rows(
         if layer:
             x = torch.relu(x)
         if masks is not None:
-            x = x * _tensor(masks[layer])
+            x = x * tensor(masks[layer])
         out = F.linear(x, weight, bias).requires_grad_()
         heard.append((x, out))
         x = out
@@ -236,7 +210,46 @@ def _rows(
     return GradientRows(tuple(layers))
 
 
-def _tensor(array: Array, dtype: Any = None) -> Tensor:
-    """A tensor of the array's or the given precision; shares memory where it can."""
-    made = np.ascontiguousarray(array, dtype=dtype)
-    return torch.from_numpy(made if made.flags.writeable else made.copy())
+class LeNetNetwork:
+    """See `overheard.programs.networks.Network`."""
+
+    mixes = factored = False
+
+    def __init__(self, model: LeNet, loss: str) -> None:
+        self.model, self.loss, self.chance = model, loss_named(loss), model.dropout > 0
+
+    def initial(self, seed: int, scheme: str) -> NDArray[np.float64]:
+        return initial(self.model, seed, scheme)
+
+    def predict(self, theta: Array, inputs: Array) -> Array:
+        def one(flat: Array, images: Array) -> Array:
+            parts = split(self.model, tensor(flat))
+            with torch.no_grad():
+                chunks = torch.split(tensor(images, flat.dtype), 2 * CHUNK)
+                made = [forward(self.model, parts, chunk, None) for chunk in chunks]
+            return np.asarray(torch.cat(made).numpy())
+
+        return each(one, theta, inputs)
+
+    def gradient(
+        self, theta: Array, rng: np.random.Generator, clip: float | None = None
+    ) -> Gradient:
+        if clip is not None:
+            return clipped(self, theta, rng, clip)
+
+        def at(inputs: Array, labels: Array, weights: Array) -> Array:
+            return client_gradients(self.model, theta, inputs, labels, weights, rng)
+
+        return at
+
+    def rows(
+        self, theta: Array, inputs: Array, labels: Array, rng: np.random.Generator | None = None
+    ) -> GradientRows:
+        return record_rows(self.model, theta, inputs, labels, rng)
+
+    def mean_gradients(self, thetas: Any, inputs: Any, labels: Any) -> Any:
+        def outputs(flats: Any, images: Any) -> Any:
+            parts = [split(self.model, flat) for flat in flats]
+            return torch.stack([forward(self.model, p, images, None) for p in parts])
+
+        return searched(outputs, self.loss, thetas, inputs, labels)

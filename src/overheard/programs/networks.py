@@ -1,7 +1,7 @@
 """The networks that clients train, whatever their layers: one interface, a kernel an architecture.
 
 `network` gives the kernel of a recipe's model. Nothing outside this package asks which one it is.
-A kernel that knows its layers is a fast path of `overheard.programs.kernels.module`, which
+A kernel that knows its layers is a fast path of `overheard.programs.module`, which
 differentiates any torch module record by record (vmap over grad); tests compare them.
 """
 
@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from overheard.errors import FixConfig
 from overheard.programs.gradient_rows import GradientRows
 from overheard.programs.losses import Loss
-from overheard.programs.recipe import Recipe
+from overheard.programs.recipe import Dense, LeNet, Recipe, pieces
+from overheard.randomness import stream
 
 Array = NDArray[np.floating[Any]]
 Gradient = Callable[[Array, Array, Array], Array]
@@ -60,20 +61,16 @@ class Network(Protocol):
 
 
 KERNELS: dict[str, str] = {
-    "dense": "overheard.programs.kernels.dense:DenseNetwork",
-    "lenet": "overheard.programs.kernels.lenet:LeNetNetwork",
-    "module": "overheard.programs.kernels.module:ModuleNetwork",
+    "dense": "overheard.programs.dense:DenseNetwork",
+    "lenet": "overheard.programs.lenet:LeNetNetwork",
+    "module": "overheard.programs.module:ModuleNetwork",
 }
 """Where the kernel of an architecture is; imported when it is needed (torch takes a second)."""
 
 
 def network(recipe: Recipe) -> Network:
     """The kernel of the recipe's model with its loss."""
-    where = KERNELS.get(recipe.model.architecture)
-    if where is None:
-        known = ", ".join(KERNELS)
-        raise FixConfig(f"no kernel for architecture {recipe.model.architecture!r}; known: {known}")
-    module, _, name = where.partition(":")
+    module, _, name = KERNELS[recipe.model.architecture].partition(":")
     made: Network = getattr(import_module(module), name)(recipe.model, recipe.loss)
     if recipe.private is not None and made.mixes:
         raise FixConfig(
@@ -81,6 +78,28 @@ def network(recipe: Recipe) -> Network:
             "batch has none: use GroupNorm or LayerNorm in place of BatchNorm"
         )
     return made
+
+
+def initial(model: Dense | LeNet, seed: int, scheme: str = "uniform") -> NDArray[np.float64]:
+    """Starting parameters: ``zeros``, or ``uniform`` in +-1/sqrt(fan_in) (torch's own start)."""
+    theta = np.zeros(model.size)
+    if scheme == "zeros":
+        return theta
+    rng, reach = stream(seed, "initial model"), 0.0
+    for part in pieces(model.layout(), theta):
+        if part.ndim > 1:
+            reach = 1 / np.sqrt(part[0].size)  # a layer's weight stands before its bias
+        part[...] = rng.uniform(-reach, reach, part.shape)
+    return theta
+
+
+def each(predict: Callable[[Array, Array], Array], theta: Array, inputs: Array) -> Array:
+    """`Network.predict` from that of one model (P,) and its inputs (n, d)."""
+    lead = np.broadcast_shapes(theta.shape[:-1], inputs.shape[:-2])
+    models = np.broadcast_to(theta, (*lead, theta.shape[-1])).reshape(-1, theta.shape[-1])
+    data = np.broadcast_to(inputs, (*lead, *inputs.shape[-2:])).reshape(-1, *inputs.shape[-2:])
+    made = np.stack([predict(one, its) for one, its in zip(models, data, strict=True)])
+    return made.reshape(*lead, *made.shape[1:])
 
 
 def clipped(net: Network, theta: Array, rng: np.random.Generator, clip: float) -> Gradient:

@@ -27,7 +27,7 @@ from overheard.errors import FixConfig, FixData, FixRecording
 from overheard.foreign.limits import check
 from overheard.foreign.shown import short
 from overheard.programs.recipe import Target
-from overheard.programs.records import Encoding, Records, Spec
+from overheard.programs.records import Encoding, Records, Spec, alike
 
 if TYPE_CHECKING:  # scipy: whoever only reads a description does without
     from overheard.decoding.measurement import Measurement
@@ -178,14 +178,8 @@ class Program(Spec):
 
     def alike(self, records: Records) -> NDArray[np.intp]:
         """A number per record, equal where the whole profile is."""
-        codes = [
-            np.unique(part, return_inverse=True, axis=0)[1].ravel()
-            for part in self.profile(records)
-        ]
-        if not codes:
-            return np.zeros(len(records), dtype=np.intp)
-        rows = np.stack(codes, axis=1)
-        return np.asarray(np.unique(rows, axis=0, return_inverse=True)[1].ravel(), dtype=np.intp)
+        profile = self.profile(records)
+        return alike(profile) if profile else np.zeros(len(records), dtype=np.intp)
 
     @abstractmethod
     def first(self) -> Message:

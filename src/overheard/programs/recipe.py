@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import (
     AfterValidator,
+    BeforeValidator,
     Discriminator,
     Field,
     Tag,
@@ -304,27 +305,45 @@ class Adam(Spec):
     decoupled: bool = False
 
 
+def _or_none(count: Any) -> Any:
+    return None if count == 0 else count
+
+
 Optimiser = Annotated[Sgd | Adam, Field(discriminator="name")]
 
 
-class Recipe(Spec):
-    """Model, loss and local update rule."""
+class LocalUpdate(Spec):
+    """What a client does with the model that it is sent, in a config, a description or a recipe.
+
+    ``batch_size``: 0 or none is the full batch; ``steps`` counts mini-batches in place of epochs.
+    ``optimiser``: a table with ``name`` "sgd" (momentum, dampening, nesterov,
+    weight_decay) or "adam" (betas, eps, weight_decay, decoupled: AdamW); ``clip_norm``: each
+    gradient's norm is clipped to it. ``drop_last``: a last batch that is smaller is left out.
+    """
 
     algorithm: Literal["fedavg", "fedsgd", "fedprox"] = "fedavg"
+    learning_rate: LearningRate | None = None
+    epochs: Epochs = 1
+    batch_size: Annotated[int | None, BeforeValidator(_or_none)] = Field(default=None, ge=1)
+    steps: Annotated[int | None, BeforeValidator(_or_none)] = Field(
+        default=None, ge=1, le=MOST_REPEATS
+    )
+    proximal: float = Field(default=0.0, ge=0)
+    optimiser: Optimiser = Sgd()
+    clip_norm: float | None = Field(default=None, gt=0)
+    drop_last: bool = False
+
+
+class Recipe(LocalUpdate):
+    """Model, loss and local update rule."""
+
+    learning_rate: LearningRate
     model: Architecture
     loss: Loss
     encoding: Encoding
     target: Target
-    learning_rate: LearningRate
-    epochs: Epochs = 1
-    batch_size: int | None = Field(default=None, ge=1)
-    steps: int | None = Field(default=None, ge=1, le=MOST_REPEATS)
-    proximal: float = Field(default=0.0, ge=0)
     private: PrivateSteps | None = None
     wire: Literal["float32", "float64"] = "float32"
-    optimiser: Optimiser = Sgd()
-    clip_norm: float | None = Field(default=None, gt=0)
-    drop_last: bool = False
     own: dict[str, Encoding] = {}
     """Clients' own encodings, where each scaled and coded its records by itself."""
 

@@ -79,6 +79,12 @@ def positions(column: NDArray[Any], values: tuple[Value, ...]) -> NDArray[np.int
     return np.asarray((column[:, None] == domain[None, :]).argmax(axis=1))
 
 
+def alike(columns: Iterable[NDArray[Any]]) -> NDArray[np.intp]:
+    """A number per record, equal where all columns agree: numbers, texts, or images (n, pixels)."""
+    codes = [np.unique(each, axis=0, return_inverse=True)[1].ravel() for each in columns]
+    return np.unique(np.stack(codes, axis=1), axis=0, return_inverse=True)[1].ravel()
+
+
 class Spec(BaseModel):
     """A frozen piece of description that travels as JSON; unknown fields are refused."""
 
@@ -238,10 +244,6 @@ def scaled(values: NDArray[Any], shift: float, scale: float, column: str) -> NDA
             f"column {column!r} has a value that is not finite; impute it or drop the row"
         )
     if not largest <= LARGEST:
-        if not np.isfinite(values).all():
-            raise FixData(
-                f"column {column!r} holds a value that is not finite; drop its record or impute it"
-            )
         raise FixData(
             f"column {column!r} becomes {largest:.3g} with shift {shift:g} and scale {scale:g}, "
             f"beyond {LARGEST:g}; these are not the scales of its values: correct them"

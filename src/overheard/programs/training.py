@@ -4,11 +4,16 @@ Clients of different sizes are padded; padding carries weight zero, so it change
 Records are visited in a fresh random order each epoch, or in the order that `Shards` settles; the
 last batch may be smaller, and its records then weigh more, as in the usual training loops, unless
 the recipe drops it.
+
+What a defence does inside local training is private steps, as data, or a change of the batches: a
+local step is taken on a batch, inputs (C, n, d), labels and weights (C, n) of C clients, whose
+gradients are added up with these weights. Whatever is a sum over records of some loss is another
+batch: noisy inputs, other labels, a record under several labels with a part of its weight each.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,15 +22,37 @@ from numpy.typing import NDArray
 
 from overheard.programs.networks import network
 from overheard.programs.private import sampled_weights
-from overheard.programs.recipe import Recipe
+from overheard.programs.recipe import PrivateSteps, Recipe
 from overheard.programs.rules import rule_of
-from overheard.programs.step import BatchHook, hooked
 
 Array = NDArray[np.floating[Any]]
 Trace = Callable[[int, Array, Array], None]
+Batch = tuple[Array, Array, Array]
+BatchHook = Callable[[Batch, np.random.Generator], Batch]
+"""The batch that the client uses in place of this one. Padding, and clients that are done, have
+weight 0 and must keep it."""
 Hooks = tuple[BatchHook, ...]
 CACHE = 1 << 22
 """Bytes of models, gradients and records worked on at a time: what a processor's cache holds."""
+
+
+@dataclass(frozen=True)
+class LocalStep:
+    """``classes``: how many the label has, 0 for a number. ``private``: records' gradients are
+    clipped and noise is added, which the recipe then says. ``batches``: hooks, which act one after
+    the other on the batch of every local step."""
+
+    classes: int
+    private: PrivateSteps | None = None
+    batches: Hooks = ()
+
+
+def hooked(batches: Iterable[Batch], hooks: Hooks, rng: np.random.Generator) -> Iterator[Batch]:
+    """The batches as the hooks leave them."""
+    for batch in batches:
+        for hook in hooks:
+            batch = hook(batch, rng)
+        yield batch
 
 
 @dataclass(frozen=True)
@@ -84,7 +111,7 @@ def local_training(
     ``start`` instead of a model. ``out``: where to write them; a large array made anew costs as
     much as a step of training. ``trace(step, theta, gradient)`` sees every step before it is taken,
     of all clients at once. ``hooks``: what defences do to the batch of every step, see
-    `programs.step`.
+    `LocalStep`.
     """
     made = np.empty((len(data), start.shape[-1]), start.dtype) if out is None else out
     made[...] = start

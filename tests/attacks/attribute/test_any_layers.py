@@ -12,7 +12,7 @@ from federations import guessed, simulated
 from overheard.attacks.attribute.max_entropy import MaxEntropy
 from overheard.errors import ChooseAnotherAttack
 from overheard.evaluation.metrics import attribute_bits, attribute_hits, calibration_error
-from overheard.programs import lenet
+from overheard.programs.networks import initial
 from overheard.programs.recipe import LeNet, PrivateSteps, Recipe, Target
 from overheard.programs.records import Encoding, Records, Scaled, encode
 from overheard.programs.training import local_training, shards
@@ -47,7 +47,7 @@ def heard(rng, private=None, **changes):
         private=private,
     )
     records = Records(columns)
-    theta = lenet.initial(model, 5).astype(np.float32)
+    theta = initial(model, 5).astype(np.float32)
     data = shards([encode(recipe.encoding, records)], [labels], "float32")
     returned = local_training(recipe, theta, data, rng)
     link = Link("model", np.arange(1), theta[None], returned, np.array([float(PEOPLE)]))

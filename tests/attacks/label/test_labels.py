@@ -15,7 +15,7 @@ from overheard.errors import ChooseAnotherAttack, FixConfig, FixData, FixRecordi
 from overheard.evaluation.audit import audit
 from overheard.federation.config import parse_config
 from overheard.federation.plan import plan
-from overheard.programs.dense import initial
+from overheard.programs.networks import initial
 from overheard.programs.recipe import Dense, Recipe, Target
 from overheard.programs.records import Encoding, Records, Scaled
 from overheard.report.html import write_report

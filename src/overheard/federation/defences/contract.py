@@ -32,7 +32,7 @@ from pydantic import ValidationError, model_validator
 from overheard.errors import FixConfig
 from overheard.programs.program import Settings
 from overheard.programs.records import Records, Spec
-from overheard.programs.step import LocalStep
+from overheard.programs.training import LocalStep
 from overheard.transcript.announced import EFFECTS, AppliedDefence
 
 Array = NDArray[np.float64]

@@ -10,7 +10,7 @@ from pydantic import Field
 from overheard.errors import FixConfig
 from overheard.federation.defences.contract import Claim, Defence, Stage
 from overheard.programs.recipe import PrivateSteps
-from overheard.programs.step import LocalStep
+from overheard.programs.training import LocalStep
 
 
 class DpSgd(Defence):

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from threading import RLock
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from flwr.app import Context, Message, RecordDict
@@ -47,9 +47,8 @@ def record(
     """
     refuse_existing(path)
     trees = isinstance(strategy, FedXgbBagging | FedXgbCyclic)
-    return RecordedStrategy(
-        strategy, Path(path), payload or ("release" if trees else "model"), name_by
-    )
+    said = payload or ("release" if trees else "model")
+    return cast(Strategy, RecordedStrategy(strategy, Path(path), said, name_by))
 
 
 def record_app(
@@ -59,7 +58,19 @@ def record_app(
     return RecordedApp(app, Path(path), payload, name_by)
 
 
-class RecordedStrategy(Strategy):
+class Passing:
+    """Whatever it has not itself is that of another."""
+
+    _inner: Any
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_inner":  # while a copy is being made
+            raise AttributeError(name)
+        return getattr(self._inner, name)
+
+
+@Strategy.register
+class RecordedStrategy(Passing):
     """A strategy that runs as it is, on a grid that is listened to."""
 
     def __init__(self, inner: Strategy, path: Path, payload: str, name_by: str) -> None:
@@ -73,26 +84,6 @@ class RecordedStrategy(Strategy):
         result: Result = listening.during(lambda: self._inner.start(listening, *args, **options))
         return result
 
-    def configure_train(self, *args: Any, **options: Any) -> Iterable[Message]:
-        return self._inner.configure_train(*args, **options)
-
-    def aggregate_train(self, *args: Any, **options: Any) -> Any:
-        return self._inner.aggregate_train(*args, **options)
-
-    def configure_evaluate(self, *args: Any, **options: Any) -> Iterable[Message]:
-        return self._inner.configure_evaluate(*args, **options)
-
-    def aggregate_evaluate(self, *args: Any, **options: Any) -> Any:
-        return self._inner.aggregate_evaluate(*args, **options)
-
-    def summary(self) -> None:
-        self._inner.summary()
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "_inner":  # while a copy is being made
-            raise AttributeError(name)
-        return getattr(self._inner, name)
-
 
 class RecordedApp(ServerApp):
     """A ServerApp that runs as it is, on a grid that is listened to."""
@@ -104,7 +95,7 @@ class RecordedApp(ServerApp):
 
     def __call__(self, grid: Grid, context: Context) -> None:
         listening = _open(grid, self._path, self._payload, self._name_by, WEIGHTS)
-        listening.during(lambda: self._inner(listening, context))
+        listening.during(lambda: self._inner(cast(Grid, listening), context))
 
 
 def _open(
@@ -124,13 +115,14 @@ class _Sum:
     participants: dict[str, None] = field(default_factory=dict)
 
 
-class ListeningGrid(Grid):
+@Grid.register
+class ListeningGrid(Passing):
     """Passes everything on to another grid and records the training messages that go by."""
 
     def __init__(
         self, grid: Grid, listener: Listener, name_by: str = "", weights: tuple[str, ...] = WEIGHTS
     ) -> None:
-        self._grid = grid
+        self._inner = grid
         self._listener = listener
         self._name_by = name_by
         self._weights = weights
@@ -155,12 +147,12 @@ class ListeningGrid(Grid):
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         messages = list(messages)
         heard = self._before(messages)
-        ids = self._grid.push_messages(messages)
+        ids: Iterable[str] = self._inner.push_messages(messages)
         self._after(messages, heard)
         return ids
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        replies = _at_hand(self._grid.pull_messages(message_ids))
+        replies = _at_hand(self._inner.pull_messages(message_ids))
         self._listener.hear(lambda recorder: self._hear_replies(recorder, replies))
         return replies
 
@@ -169,7 +161,7 @@ class ListeningGrid(Grid):
     ) -> Iterable[Message]:
         messages = list(messages)
         heard = self._before(messages)
-        replies = _at_hand(self._grid.send_and_receive(messages, timeout=timeout))
+        replies = _at_hand(self._inner.send_and_receive(messages, timeout=timeout))
         self._after(messages, heard)
         self._listener.hear(lambda recorder: self._hear_replies(recorder, replies))
         return replies
@@ -275,27 +267,6 @@ class ListeningGrid(Grid):
             arrays = _arrays(content)
             self._decoded = (said, arrays)
         return arrays
-
-    def set_run(self, run: Any) -> None:
-        self._grid.set_run(run)
-
-    @property
-    def run(self) -> Any:
-        return self._grid.run
-
-    def create_message(self, *args: Any, **options: Any) -> Message:
-        return self._grid.create_message(*args, **options)
-
-    def get_node_ids(self) -> Iterable[int]:
-        return self._grid.get_node_ids()
-
-    def get_nodes(self) -> Iterable[Any]:
-        return self._grid.get_nodes()
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "_grid":
-            raise AttributeError(name)
-        return getattr(self._grid, name)
 
 
 def _at_hand(replies: Iterable[Message]) -> Sequence[Message]:

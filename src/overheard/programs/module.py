@@ -7,6 +7,8 @@ together (batch normalisation in training mode) has no gradient of one record; i
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -18,8 +20,8 @@ from torch.func import functional_call, grad, vmap
 from overheard.errors import FixConfig
 from overheard.programs.gradient_rows import GradientRows, Written
 from overheard.programs.losses import loss_named
-from overheard.programs.networks import Gradient, clipped, searched
-from overheard.programs.recipe import Module
+from overheard.programs.networks import Gradient, clipped, each, searched
+from overheard.programs.recipe import Module, named
 from overheard.programs.trusted import made_by, trained
 from overheard.randomness import stream
 
@@ -38,9 +40,8 @@ class ModuleNetwork:
     def __init__(self, model: Module, loss: str) -> None:
         self.model, self.loss = model, loss_named(loss)
         self.module = made_by(model.factory)
-        self.shapes = [(name, shape) for name, shape in model.parameters]
         parts = [*self.module.named_parameters(), *self.module.named_buffers()]
-        self.still = [(n, part.detach()) for n, part in parts if n not in dict(self.shapes)]
+        self.still = [(n, part.detach()) for n, part in parts if n not in dict(model.parameters)]
         drawing = [m for m in self.module.modules() if isinstance(m, _DRAWING)]
         self.chance = any(getattr(m, "p", 0) or getattr(m, "dropout", 0) for m in drawing)
         self.mixes = any(isinstance(m, _MIXING) for m in self.module.modules())
@@ -53,21 +54,17 @@ class ModuleNetwork:
             torch.manual_seed(int(stream(seed, "initial model").integers(2**63)))
             fresh = made_by(self.model.factory)
         start = dict(fresh.named_parameters())
-        flat = torch.cat([start[name].detach().reshape(-1) for name, _ in self.shapes])
+        flat = torch.cat([start[name].detach().reshape(-1) for name, _ in self.model.parameters])
         return np.asarray(flat.double().numpy())
 
     def predict(self, theta: Array, inputs: Array) -> Array:
-        if theta.ndim > 1:
-            data = np.broadcast_to(inputs, (*theta.shape[:-1], *inputs.shape[-2:]))
-            flat = data.reshape(-1, *data.shape[-2:])
-            made = [self.predict(t, x) for t, x in zip(_flat(theta), flat, strict=True)]
-            return np.stack(made).reshape(*theta.shape[:-1], *made[0].shape)
-        if inputs.ndim > 2:
-            made = [self.predict(theta, x) for x in inputs.reshape(-1, *inputs.shape[-2:])]
-            return np.stack(made).reshape(*inputs.shape[:-1], -1)
-        self.module.eval()
-        with torch.no_grad():
-            return np.asarray(self.outputs(_tensor(theta), _tensor(inputs, theta.dtype)).numpy())
+        def one(flat: Array, records: Array) -> Array:
+            self.module.eval()
+            with torch.no_grad():
+                made = self.outputs(tensor(flat), tensor(records, flat.dtype))
+            return np.asarray(made.numpy())
+
+        return each(one, theta, inputs)
 
     def gradient(
         self, theta: Array, rng: np.random.Generator, clip: float | None = None
@@ -83,11 +80,11 @@ class ModuleNetwork:
                 if not len(used):
                     made[client] = 0
                     continue
-                flat = _tensor(one).requires_grad_()
-                x, y = _tensor(inputs[client][used], theta.dtype), _tensor(labels[client][used])
+                flat = tensor(one).requires_grad_()
+                x, y = tensor(inputs[client][used], theta.dtype), tensor(labels[client][used])
                 with self._drawn(rng):
                     losses = self.loss.of_tensors(self.outputs(flat, x), y)
-                total = (losses * _tensor(weights[client][used], theta.dtype)).sum()
+                total = (losses * tensor(weights[client][used], theta.dtype)).sum()
                 made[client] = torch.autograd.grad(total, flat)[0].numpy()
             return made
 
@@ -103,8 +100,8 @@ class ModuleNetwork:
             return made[0]
 
         each = vmap(grad(one), in_dims=(None, 0, 0), randomness="different")
-        flat, x = _tensor(theta), _tensor(inputs, theta.dtype)
-        y = _tensor(np.asarray(labels))
+        flat, x = tensor(theta), tensor(inputs, theta.dtype)
+        y = tensor(np.asarray(labels))
         made = []
         with self._drawn(rng):
             for begin in range(0, len(x), CHUNK):
@@ -122,42 +119,26 @@ class ModuleNetwork:
 
     def outputs(self, flat: Tensor, inputs: Tensor) -> Tensor:
         """The module's outputs (n, outputs) at flat parameters, of inputs (n, d)."""
-        pieces = torch.split(flat, [int(np.prod(shape)) for _, shape in self.shapes])
-        named = {n: p.reshape(s) for (n, s), p in zip(self.shapes, pieces, strict=True)}
+        parts = named(self.model.parameters, flat)
         # what is not trained: copies, so that no call leaves a trace in the module
-        named |= {
+        parts |= {
             n: b.to(flat.dtype) if b.is_floating_point() else b.clone() for n, b in self.still
         }
         shaped = inputs.reshape(len(inputs), *self.model.shape) if self.model.shape else inputs
-        made: Tensor = functional_call(self.module, named, (shaped,))
+        made: Tensor = functional_call(self.module, parts, (shaped,))
         return made.reshape(len(inputs), -1)
 
-    def _drawn(self, rng: np.random.Generator | None) -> Any:
+    @contextmanager
+    def _drawn(self, rng: np.random.Generator | None) -> Iterator[None]:
         """Torch's own draws, from the numpy generator."""
-        if rng is None or not self.chance:
-            return torch.random.fork_rng(devices=[], enabled=False)
-        fork = torch.random.fork_rng(devices=[])
-        seed = int(rng.integers(2**63))
-        return _Seeded(fork, seed)
+        with torch.random.fork_rng(devices=[]):
+            if rng is not None and self.chance:
+                torch.manual_seed(int(rng.integers(2**63)))
+            yield
 
 
-class _Seeded:
-    def __init__(self, fork: Any, seed: int) -> None:
-        self.fork, self.seed = fork, seed
-
-    def __enter__(self) -> None:
-        self.fork.__enter__()
-        torch.manual_seed(self.seed)
-
-    def __exit__(self, *what: Any) -> None:
-        self.fork.__exit__(*what)
-
-
-def _flat(theta: Array) -> Array:
-    return theta.reshape(-1, theta.shape[-1])
-
-
-def _tensor(array: Array, dtype: Any = None) -> Tensor:
+def tensor(array: Array, dtype: Any = None) -> Tensor:
+    """A tensor of the array's or the given precision; shares memory where it can."""
     made = np.ascontiguousarray(array, dtype=dtype)
     return torch.from_numpy(made if made.flags.writeable else made.copy())
 
