@@ -16,11 +16,10 @@ pytestmark = pytest.mark.slow
 SCRIPT = """
 import os
 import numpy as np
-from overheard.sweep import run
+from overheard.workers import in_processes
 print("once")
-run.measure = np.maximum
 assert "PYTHONSAFEPATH" not in os.environ
-print(sorted(int(result) for result in run.local_cells(2, scratch=1)([2, 3])))
+print(sorted(int(result) for result in in_processes(np.maximum, [(1, 2), (1, 3)], 2, "cell")))
 assert "PYTHONSAFEPATH" not in os.environ, "the workers' environment stayed behind"
 """
 

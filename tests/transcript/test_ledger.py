@@ -95,7 +95,6 @@ def test_removed_repeated_and_reordered_lines_are_noticed(
     ("text", "complaint"),
     [
         ("no json", "line 5: is not JSON"),
-        ("[" * 100_000, "line 5: more levels, and the limit is 64"),
         ('{"kind": ' + "9" * 5000 + "}", "line 5: is not JSON: Exceeds"),
         ("[1]", "line 5 has no kind"),
         ("{}", "line 5 has no kind"),
@@ -111,40 +110,12 @@ def test_a_line_with_the_right_digest_may_still_be_wrong(
         read_ledger(folder)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "../one.bin",
-        "..",
-        ".",
-        "",
-        "/etc/hostname",
-        "sub/one.bin",
-        "sub\\one.bin",
-        "one.bin.part",
-        ".hidden",
-        "One.bin",
-        "one.bin\n",
-        "one\x00.bin",
-        "x" * 101,
-        7,
-        None,
-        ["one.bin"],
-    ],
-)
+@pytest.mark.parametrize("name", ["", ".hidden", "sub\\one.bin", "one.bin\n", "x" * 101, None])
 def test_names_that_lead_elsewhere_are_refused(folder: Path, forge: Forge, name: Any) -> None:
-    """Even where the name leads to a file that is there and the digests are right."""
-    (folder / "sub").mkdir()
-    for target in (folder / "sub" / "one.bin", folder.parent / "one.bin", folder / "one.bin.part"):
-        target.write_bytes(b"first file")
-
-    def rename(entries: list[Any]) -> None:
-        entries[1]["file"] = name
-
-    forge(folder, rename)
-    entry = read_ledger(folder).entries[1]
+    """Beside those that ``attempts/`` try."""
+    forge(folder, lambda entries: entries[1].update(file=name))
     with pytest.raises(FixRecording, match="not an allowed file name"):
-        read_checked(folder, entry)
+        read_checked(folder, read_ledger(folder).entries[1])
 
 
 def test_links_folders_and_missing_files_are_refused(folder: Path) -> None:
@@ -186,7 +157,7 @@ def test_an_index_must_be_a_plain_file_of_bounded_size(
     with pytest.raises(FixRecording, match="cannot be read"):
         read_ledger(folder)
     (folder / INDEX).symlink_to("/dev/zero")
-    with pytest.raises(FixRecording, match="not a plain file"):
+    with pytest.raises(FixRecording, match="it is a symbolic link"):
         read_ledger(folder)
     (folder / INDEX).unlink()
     os.mkfifo(folder / INDEX)

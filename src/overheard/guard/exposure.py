@@ -19,15 +19,15 @@ from overheard.attacks.attribute.max_entropy import MaxEntropy
 from overheard.attacks.label import LinearDecode
 from overheard.attacks.membership import CandidateDecode
 from overheard.errors import FixConfig, FixData
-from overheard.evaluation.scoring import Scored, scorer_of
+from overheard.evaluation.scoring import scorer_of
 from overheard.federation.pool import pool_of
 from overheard.guard.limits import (
     MISLED,
     WRONG,
     Exposure,
-    entropy_of,
     found_by,
     made_certain,
+    share_of,
     shares_of,
 )
 from overheard.programs.networks import network
@@ -167,23 +167,15 @@ class _Part:
 def _decoded(part: _Part, secret: Secret, target: Target, sent: Array, seed: int) -> Exposure:
     recipe, records, attack = part.recipe, part.records, secret.decoder
     view, pools, shares = _view(part, secret, target, sent, seed)
-    guess = launch(attack, view, seed)
-    scored = scorer_of(recipe, {OWN: records}, target, view, seed, pools)(attack, guess, 0.0)
-    doubt = part.doubt or scored.finding.flag
-    alone = target.asked.alone(recipe, records, None)
-    return _exposure(scored, shares, alone, doubt)
-
-
-def _exposure(
-    scored: Scored, shares: NDArray[np.float64], alone: float | None, doubt: str
-) -> Exposure:
+    answer = launch(attack, view, seed)
+    scored = scorer_of(recipe, {OWN: records}, target, view, seed, pools)(attack, answer, 0.0)
     found, posterior = scored.finding, scored.posterior
+    doubt, alone = part.doubt or found.flag, target.asked.alone(recipe, records, None)
     guess, bits, certain, share = found.majority, None, 0, None
     if posterior is not None:
         bits = float(posterior.listened.mean())
         certain = made_certain(posterior.confidence, posterior.hits, posterior.listened)
-        entropy = entropy_of(shares)
-        share = max(0.0, bits / entropy) if entropy else 0.0
+        share = share_of(bits, shares)
         doubt = doubt or (WRONG if bits < MISLED else "")
     elif alone is not None:
         guess, share = alone, max(0.0, 1 - found.value / alone) if alone else 0.0

@@ -16,10 +16,12 @@ from secrets import randbits
 from typing import Any, Literal
 
 import numpy as np
+from flwr.app import Array as FlowerArray
 from flwr.app import ArrayRecord, ConfigRecord, Context, Error, Message
 from numpy.typing import NDArray
 
 from overheard.errors import ChooseAnotherAttack, FixConfig, FixData
+from overheard.federation.simulate import named
 from overheard.guard.exposure import Secret, exposures
 from overheard.guard.limits import USUAL, Exposure, Limits
 from overheard.programs.recipe import Layout, Recipe
@@ -173,8 +175,6 @@ def _left(context: Context, sd: float, size: int) -> list[tuple[Array, Array]]:
 
 
 def _remember(context: Context, sd: float, sent: Array, returned: Array, most: int) -> None:
-    from flwr.app import Array as FlowerArray
-
     rounds = [*_left(context, sd, sent.size), (sent, returned)]
     fit = max(1, MOST_BYTES // max(sent.nbytes + returned.nbytes, 1))
     rounds = rounds[-min(most, fit) :]
@@ -215,11 +215,5 @@ def _flat(arrays: dict[str, Array], recipe: Recipe) -> Array:
 
 def _record(flat: Array, layout: Layout, like: dict[str, Array]) -> ArrayRecord:
     """The arrays in the order in which the client sent them."""
-    pieces, start = {}, 0
-    for name, shape in layout:
-        size = int(np.prod(shape))
-        pieces[name] = flat[start : start + size].reshape(shape)
-        start += size
-    from flwr.app import Array as FlowerArray
-
+    pieces = named(layout, flat)
     return ArrayRecord({name: FlowerArray(np.ascontiguousarray(pieces[name])) for name in like})

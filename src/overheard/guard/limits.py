@@ -193,6 +193,12 @@ def shares_of(which: NDArray[np.int64], values: int) -> Array:
     return np.bincount(which, minlength=values) / len(which)
 
 
+def share_of(bits: float, shares: Array) -> float:
+    """The share of the secret's entropy that these bits a record are."""
+    entropy = entropy_of(shares)
+    return max(0.0, bits / entropy) if entropy else 0.0
+
+
 def entropy_of(shares: Array, told: Array | None = None) -> float:
     """Bits a record that there are to learn by who knows the shares; or who was ``told`` others.
 

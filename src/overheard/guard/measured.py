@@ -25,6 +25,7 @@ from overheard.guard.limits import (
     entropy_of,
     found_by,
     made_certain,
+    share_of,
     shares_of,
 )
 from overheard.guard.rehearsal import Messages, record_client
@@ -138,7 +139,7 @@ def _exposure(
     free: Sequence[float],
     scores: Sequence[Scored | None],
 ) -> Exposure:
-    best = max(heard, key=lambda f: (_reach(f), f.evidence or 0.0))
+    best = max(heard, key=lambda f: (f.measure.sign * f.value, f.evidence or 0.0))
     guess = _guess(ready, client, best, free)
     posteriors = [s.posterior for s in scores if s is not None and s.posterior is not None]
     bits = max((float(p.listened.mean()) for p in posteriors), default=None)
@@ -183,10 +184,6 @@ def _chances(heard: Sequence[Finding], guess: float | None) -> dict[str, float]:
     return found
 
 
-def _reach(finding: Finding) -> float:
-    return finding.measure.sign * finding.value
-
-
 def _guess(ready: Plan, client: str, finding: Finding, free: Sequence[float]) -> float | None:
     asked, metric = question_named(finding.question), finding.measure
     alone = asked.alone(ready.recipe, ready.clients[client], finding.attribute)
@@ -199,11 +196,7 @@ def _share(
 ) -> float | None:
     if finding.measure.relative:
         return None if not guess else max(0.0, 1 - finding.value / guess)
-    if bits is None:
-        return None
-    shares = _shares(ready, client, finding)
-    entropy = entropy_of(shares)
-    return max(0.0, bits / entropy) if entropy else 0.0
+    return None if bits is None else share_of(bits, _shares(ready, client, finding))
 
 
 def _shares(ready: Plan, client: str, finding: Finding) -> Array:

@@ -230,26 +230,26 @@ def _tried(
     """The changes that were measured, kind by kind, the smallest of each first."""
     limits = made.limits
     leaking = [e for e in made.found if e.answer(limits) != "ok"]
-    kinds = list(_kinds(ready, made.client, leaking, typical))
-    steps = sum(len(kind.steps) for kind in kinds)
+    kinds = dict(_kinds(ready, made.client, leaking, typical))
+    total = 1 + sum(map(len, kinds.values()))
     done = 1
-    for kind in kinds:
+    for kind, steps in kinds.items():
         tried: dict[int, Change] = {}
-        low, high = 0, len(kind.steps)
+        low, high = 0, len(steps)
         while low < high:
             middle = (low + high) // 2
-            step = kind.steps[middle]
-            progress(step.words, done + len(tried), steps + 1)
+            step = steps[middle]
+            progress(step.words, done + len(tried), total)
             left = _changed(step, made, targets)
             if left is not None:
-                tried[middle] = Change(kind.name, step.strength, step.words, left)
+                tried[middle] = Change(kind, step.strength, step.words, left)
             if left is not None and answer_of(left, limits) == "ok":
                 high = middle
             else:
                 low = middle + 1
-        done += len(kind.steps)
+        done += len(steps)
         yield from (tried[place] for place in sorted(tried))
-    progress("done", steps + 1, steps + 1)
+    progress("done", total, total)
 
 
 def _changed(step: _Step, made: Preflight, targets: Sequence[str]) -> tuple[Exposure, ...] | None:
@@ -283,14 +283,6 @@ class _Step:
     make: Callable[[], Plan]
 
 
-@dataclass(frozen=True)
-class _Kind:
-    """Changes of one kind, from the smallest."""
-
-    name: str
-    steps: tuple[_Step, ...]
-
-
 def _only(ready: Plan, client: str) -> str:
     if client in ready.clients:
         return client
@@ -302,8 +294,9 @@ def _only(ready: Plan, client: str) -> str:
 
 def _kinds(
     ready: Plan, client: str, leaking: Sequence[Exposure], typical: float
-) -> Iterator[_Kind]:
-    """What is tried; ``typical`` is the size of an update's coordinate."""
+) -> Iterator[tuple[str, list[_Step]]]:
+    """What is tried: of each kind the changes, from the smallest; ``typical`` is the size of an
+    update's coordinate."""
     noises = [
         _Step(
             times,
@@ -313,7 +306,7 @@ def _kinds(
         )
         for times in NOISES
     ]
-    yield _Kind("noise", tuple(noises))
+    yield "noise", noises
     own, recipe = len(ready.clients[client]), ready.recipe
     if not recipe.sends_gradient and recipe.steps is None:
         batches = [b for b in BATCHES if b < min(recipe.batch_size or own, own)]
@@ -321,13 +314,13 @@ def _kinds(
             _Step(1 / b, f"batches of {b}", partial(_with_recipe, ready, {"batch_size": b}))
             for b in batches
         ]
-        yield _Kind("batch", tuple(smaller))
+        yield "batch", smaller
         longer = [
             _Step(e, f"{e} local epochs", partial(_with_recipe, ready, {"epochs": e}))
             for e in EPOCHS
             if e > recipe.epochs
         ]
-        yield _Kind("epochs", tuple(longer))
+        yield "epochs", longer
     seen = recipe.encoding.columns()
     removable = [e.attribute for e in leaking if question_named(e.question).removable]
     leaks = [column for name in removable for column in ready.attributes[name].columns]
@@ -335,7 +328,7 @@ def _kinds(
     if columns and len(columns) < len(seen):
         words = f"leaving {', '.join(columns)} out of the model"
         step = _Step(len(columns), words, partial(_without, ready, tuple(columns)))
-        yield _Kind("drop", (step,))
+        yield "drop", [step]
 
 
 def _with_noise(ready: Plan, sd: float) -> Plan:

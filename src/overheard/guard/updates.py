@@ -27,6 +27,8 @@ WAYS = ("sent", "returned")
 
 def read_update(file: Path, recipe: Recipe) -> tuple[Array, Array]:
     """The model that was sent and what is returned, flat, in the precision of the file."""
+    with opened(file, True, FixData) as (_, size):
+        check("message_bytes", size, file, FixData)
     arrays = _npz(file) if file.suffix == ".npz" else _safetensors(file)
     flat = []
     for way in WAYS:
@@ -55,8 +57,6 @@ def _safetensors(file: Path) -> dict[str, Array]:
     from safetensors import SafetensorError
     from safetensors.numpy import load_file
 
-    with opened(file, True, FixData) as (_, size):
-        check("message_bytes", size, file, FixData)
     try:
         return dict(load_file(file))
     except (SafetensorError, OSError, TypeError, KeyError, ValueError, AttributeError) as error:
@@ -67,8 +67,6 @@ def _safetensors(file: Path) -> dict[str, Array]:
 
 
 def _npz(file: Path) -> dict[str, Array]:
-    with opened(file, True, FixData) as (_, size):
-        check("message_bytes", size, file, FixData)
     try:
         with zipfile.ZipFile(file) as archive:
             members = archive.infolist()

@@ -102,16 +102,9 @@ class Cell:
     @property
     def key(self) -> str:
         """The cell's address: the same for the same content, whatever the sweep around it."""
-        content = {
-            "format": CELL_FORMAT,
-            "config": self.config,
-            "threat": self.threat,
-            "attacks": self.attacks,
-            "clients": self.clients,
-            "targets": self.targets,
-            "holdout": self.holdout,
-            **({"ladder": True} if self.ladder else {}),
-        }
+        names = ("config", "threat", "attacks", "clients", "targets", "holdout")
+        content = {name: getattr(self, name) for name in names} | {"format": CELL_FORMAT}
+        content |= {"ladder": True} if self.ladder else {}
         text = json.dumps(content, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 

@@ -60,7 +60,6 @@ class CellResult(BaseModel):
 
 
 Progress = Callable[[str, int, int], None]
-Executor = Callable[[Sequence[Cell]], Iterator[Result]]
 SCRATCH = "scratch"
 
 
@@ -81,14 +80,15 @@ def sweep(
     """
     folder = Path(out)
     wanted = cells(config)
-    execute = ray_cells(ray) if ray else local_cells(workers, folder / SCRATCH)
+    if workers < 1:
+        raise FixConfig(f"{workers} workers cannot work; give at least one")
     with _sole_writer(folder, config):
         finished = _finished(folder, wanted, again)
         left = [cell for cell in wanted if cell.key not in finished]
         done = len(finished)
         progress("", done, len(wanted))
         try:
-            for result in execute(left):
+            for result in _results(left, workers, ray, folder / SCRATCH):
                 _keep(folder, result)
                 done += 1
                 progress(str(result["name"]), done, len(wanted))
@@ -113,27 +113,18 @@ def measure(cell: Cell, scratch: Path | None, known: Sequence[str]) -> Result:
     return run_cell(cell, scratch)
 
 
-def local_cells(workers: int, scratch: Path | None = None) -> Executor:
-    """Cells in processes of this machine, one thread each; results as they come.
+def _results(cells: Sequence[Cell], workers: int, ray: str, scratch: Path) -> Iterator[Result]:
+    """Results as they come, of tasks of a Ray cluster or of processes here, one thread each.
 
-    ``scratch``: where they record; what a killed process leaves there, the next sweep removes.
+    ``scratch``: where these record; what a killed process leaves there, the next sweep removes.
     """
-    if workers < 1:
-        raise FixConfig(f"{workers} workers cannot work; give at least one")
-
-    def execute(left: Sequence[Cell]) -> Iterator[Result]:
-        if workers == 1 or len(left) < 2:
-            yield from (measure(cell, scratch, ()) for cell in left)
-            return
-        calls = [(cell, scratch, added()) for cell in left]
-        yield from in_processes(measure, calls, min(workers, len(left)), "cell")
-
-    return execute
-
-
-def ray_cells(address: str) -> Executor:
-    """Cells as tasks of the Ray cluster at an address; results as they come."""
-    return lambda left: on_cluster(measure, [(cell, None, added()) for cell in left], address)
+    if ray:
+        yield from on_cluster(measure, [(cell, None, added()) for cell in cells], ray)
+    elif workers == 1 or len(cells) < 2:
+        yield from (measure(cell, scratch, ()) for cell in cells)
+    else:
+        calls = [(cell, scratch, added()) for cell in cells]
+        yield from in_processes(measure, calls, min(workers, len(cells)), "cell")
 
 
 @contextmanager

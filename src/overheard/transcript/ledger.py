@@ -58,16 +58,13 @@ def read_ledger(folder: Path) -> Ledger:
     try:
         if not any(folder.iterdir()):
             return Ledger((), "", torn=True)
-        if path.is_symlink() or (path.exists() and not path.is_file()):
-            raise FixRecording(f"{path}: is not a plain file; restore it from a copy")
-        if folder.is_symlink():
-            raise FixRecording(f"{folder}: is a symbolic link, and these are not followed")
+        path.lstat()
     except OSError as error:
         raise FixRecording(
             f"{path}: cannot be read ({error.strerror}); is this a recording?"
         ) from error
-    if not path.exists():
-        raise FixRecording(f"{path}: cannot be read (it is not there); is this a recording?")
+    if folder.is_symlink():
+        raise FixRecording(f"{folder}: is a symbolic link, and these are not followed")
     raw = read_bounded(path, "index_bytes")
     values = sum(raw.count(mark) for mark in (b"[", b"{", b","))
     check("json_values", values, path)

@@ -104,22 +104,13 @@ class Round:
         )
 
 
-def check_client(client: str) -> str:
-    """A client's name, if it is one that can stand in a recording."""
-    if not re.fullmatch(_CLIENT, client):
-        raise FixConfig(
-            f"client name {client!r} is not allowed; use letters, digits, space, _ . + - (<= 100)"
-        )
-    return client
-
-
-def known_client(client: object, where: object) -> str:
-    """The same for a name out of a recording, which may be a stranger's."""
+def check_client(client: object, where: object = None) -> str:
+    """A client's name, if it is one that can stand in a recording; ``where``: the file of one,
+    perhaps a stranger's, in which it stands already."""
     if not isinstance(client, str) or not re.fullmatch(_CLIENT, client):
-        raise FixRecording(
-            f"{where}: client name {short(client)} is not allowed; letters, digits, space, "
-            "_ . + - are (<= 100)"
-        )
+        said = f"client name {short(client)} is not allowed; use letters, digits, space, _ . + - "
+        said += "(<= 100)"
+        raise FixConfig(said) if where is None else FixRecording(f"{where}: {said}")
     return client
 
 
@@ -318,15 +309,14 @@ def read_messages(
     """The arrays of these messages of a round, one after the other, each checked by its digest;
     nothing else is read."""
     keys = list(wanted)
+    path = listed_file(folder, entry.file)
     for direction, client in keys:
         if (direction, client) not in entry.spans:
             raise FixRecording(
                 f"{folder / INDEX}: round {entry.number} has no message {direction} "
                 f"{client or 'to all'}"
             )
-    path = listed_file(folder, entry.file)
-    for key in keys:
-        start, end, _ = entry.spans[key]
+        start, end, _ = entry.spans[direction, client]
         check("message_bytes", end - start, path)
     with opened(path) as (file, _):
         for direction, client in keys:

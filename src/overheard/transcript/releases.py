@@ -6,7 +6,6 @@ each way and from round to round, so they are held as they were sent.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
@@ -14,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overheard.errors import FixRecording, ListenLonger
-from overheard.programs.program import Exchange, Message, Program, program_of
+from overheard.programs.program import Exchange, Message, Program
 from overheard.transcript.kind import EVERYBODY, Held, Knowledge, kind, program_in, sealed
 
 
@@ -33,13 +32,6 @@ class ClientProgram(Knowledge):
     def read(cls, held: Held) -> Self | None:
         program = program_in(held.recording)
         return None if program is None else cls(program)
-
-    def packed(self) -> Mapping[str, Any]:
-        return {"program": self.program.model_dump(mode="json")}
-
-    @classmethod
-    def unpacked(cls, parts: Mapping[str, Any]) -> Self:
-        return cls(program_of(parts["program"], "the view"))
 
 
 @kind

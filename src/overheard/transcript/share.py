@@ -14,13 +14,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from secrets import randbits
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from overheard.errors import FixConfig, FixRecording, ListenLonger
 from overheard.programs.records import Records
+from overheard.randomness import stream
 from overheard.transcript.kind import LABEL_COLUMN, Knowledge, kinds, recipe_of, told_of
 from overheard.transcript.knowledge import Link, LocalTraining, Sums
 from overheard.transcript.store import Recorder, Recording
@@ -75,7 +76,7 @@ def share(
     written: list[str] = []
     places: list[str] = []
     left_out: set[str] = set()
-    orders = _Orders()
+    secret = randbits(128)
     with Recorder(out, recording.payload, about) as recorder:
         known = kinds()
         for name, content, key in recording.described(asked.asked.source(asked.key)):
@@ -87,7 +88,7 @@ def share(
             content, gone = _without(known[name], content, secrets, names)
             left_out |= gone
             if known[name].per_client:
-                content = {c: orders.applied(c, piece) for c, piece in content.items()}
+                content = {c: _shuffled(piece, c, secret) for c, piece in content.items()}
             if content:
                 recorder.side(name, content, key)
                 written.append(name)
@@ -158,21 +159,12 @@ def _without(
     return {c: table.without(*gone) for c, table in content.items()}, gone
 
 
-class _Orders:
-    """A random order of each client's rows, the same for all of its tables of one length: public
-    records and their labels stay together. Nobody can draw it again: it has no seed."""
-
-    def __init__(self) -> None:
-        self._rng = np.random.default_rng()
-        self._of: dict[tuple[str, int], NDArray[np.int64]] = {}
-
-    def applied(self, client: str, piece: Any) -> Any:
-        if not isinstance(piece, Records):
-            return piece
-        size = len(piece)
-        if (client, size) not in self._of:
-            self._of[client, size] = self._rng.permutation(size)
-        return piece.take(self._of[client, size])
+def _shuffled(piece: Any, client: str, secret: int) -> Any:
+    """A client's rows in an order that nobody can draw again, the same for all of its tables of one
+    length: public records and their labels stay together."""
+    if not isinstance(piece, Records):
+        return piece
+    return piece.take(stream(secret, client, len(piece)).permutation(len(piece)))
 
 
 def _remarks(

@@ -24,7 +24,7 @@ from overheard.transcript.ledger import (
     read_checked,
     read_ledger,
 )
-from overheard.transcript.messages import known_client
+from overheard.transcript.messages import check_client
 from overheard.transcript.tables import read_tables, write_tables
 
 SEED = "Seed"
@@ -137,6 +137,11 @@ class Shelf:
         first = listed[0] if listed and listed[0]["kind"] == "header" else None
         return Shelf(folder, entries, None if first is None else _header(folder / INDEX, first))
 
+    def find(self, holds_kind: str, *targets: str) -> Entry | None:
+        """The first file of a kind for any of these targets, if there is one."""
+        mine = (e for e in self.entries if e["holds"] == holds_kind and e["target"] in targets)
+        return next(mine, None)
+
     def content(self, entry: Entry) -> Any:
         """What a file holds: tables by client, or what its JSON says."""
         name = str(entry["file"])
@@ -157,5 +162,5 @@ def _header(index: Path, entry: Entry) -> SideHeader:
             f"{index}: its header needs the digest of the messages (wire), names and an about"
         )
     check("clients", len(names), index)
-    known = {known_client(old, index): known_client(new, index) for old, new in names.items()}
+    known = {check_client(old, index): check_client(new, index) for old, new in names.items()}
     return SideHeader(wire, known, about)

@@ -36,7 +36,6 @@ from overheard.transcript.messages import (
     Key,
     Round,
     check_client,
-    known_client,
     layout_of,
     parse_round,
     read_messages,
@@ -249,7 +248,7 @@ class Recording:
         if not isinstance(listed, list):
             raise FixRecording(f"{index}: about.clients is {short(listed)}; it must be a list")
         check("clients", len(listed) + len(heard), index)
-        described = dict.fromkeys(known_client(who, index) for who in listed)
+        described = dict.fromkeys(check_client(who, index) for who in listed)
         return tuple(described | heard)
 
     def link(
@@ -321,10 +320,8 @@ class Recording:
 
     def side(self, kind: str, target: str = "") -> Any | None:
         """Side knowledge of a kind for a target (or for every target); None if there is none."""
-        for entry in self._side.entries:
-            if entry["holds"] == kind and entry["target"] in (target, ""):
-                return self._side.content(entry)
-        return None
+        entry = self._side.find(kind, target, "")
+        return None if entry is None else self._side.content(entry)
 
     def described(self, target: str) -> Iterator[tuple[str, Any, str]]:
         """Every piece of side knowledge for a target or for all: kind, content, target."""
@@ -345,16 +342,14 @@ class Recording:
     @property
     def seed(self) -> int | None:
         """The federation's own seed, if ``truth/`` has it."""
-        for entry in self._truth.entries:
-            if entry["holds"] == SEED and str(entry["file"]).endswith(".json"):
-                content = self._truth.content(entry)
-                found = str(content.get("seed")) if isinstance(content, dict) else ""
-                return int(found) if re.fullmatch(r"-?[0-9]{1,1000}", found) else None
-        return None
+        entry = self._truth.find(SEED, "")
+        content = None if entry is None else self._truth.content(entry)
+        found = str(content.get("seed")) if isinstance(content, dict) else ""
+        return int(found) if re.fullmatch(r"-?[0-9]{1,1000}", found) else None
 
     def holds_truth(self, holds_kind: str, target: str = "") -> bool:
         """Whether `truth` has this secret."""
-        return any((e["holds"], e["target"]) == (holds_kind, target) for e in self._truth.entries)
+        return self._truth.find(holds_kind, target) is not None
 
     def truth(self, holds_kind: str = "Records", target: str = "") -> dict[str, Records]:
         """A secret per client, by default its whole records. No view holds this."""
@@ -363,11 +358,10 @@ class Recording:
             raise FixRecording(
                 f"{truth.folder}: missing, so nothing can be scored; attacks can still run"
             )
-        for entry in truth.entries:
-            wanted = entry["holds"] == holds_kind and entry["target"] == target
-            if wanted and not str(entry["file"]).endswith(".json"):
-                content: dict[str, Records] = truth.content(entry)
-                return content
+        entry = truth.find(holds_kind, target)
+        if entry is not None and not str(entry["file"]).endswith(".json"):
+            content: dict[str, Records] = truth.content(entry)
+            return content
         about = f" for {target!r}" if target else ""
         raise FixRecording(
             f"{truth.folder / INDEX}: lists no {holds_kind.lower()}{about}; restore the folder "

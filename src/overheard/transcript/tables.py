@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from overheard.errors import FixData, FixRecording
 from overheard.foreign.columns import pack_columns, unpack_columns
 from overheard.programs.records import Records, as_column
-from overheard.transcript.messages import check_client, known_client
+from overheard.transcript.messages import check_client
 
 _CLIENT_COLUMN = "__client__"
 
@@ -65,7 +65,7 @@ def read_tables(raw: bytes, where: object = "table") -> dict[str, Records]:
     order = np.argsort(which, kind="stable")
     parts = np.split(order, np.bincount(which, minlength=len(clients)).cumsum())[:-1]
     for client in clients.tolist():
-        known_client(client, where)
+        check_client(client, where)
     rows = dict(zip(clients.tolist(), parts, strict=True))
     whole = Records(columns)
     # copies, not slices: nobody who holds one client's rows can reach the others' through them
