@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from federations import generated_people
 
 from overheard.errors import FixConfig, FixData
 from overheard.evaluation.audit import audit
 from overheard.federation.config import parse_config
 from overheard.federation.plan import Plan, plan
-from overheard.federation.simulate import simulate
+from overheard.federation.simulate import client_shards, simulate
 from overheard.guard.exposure import Secret, exposures
 from overheard.guard.limits import Exposure, Limits
+from overheard.programs.networks import initial
 from overheard.programs.recipe import Recipe
 from overheard.programs.records import Records
+from overheard.programs.training import local_training
 from overheard.transcript.knowledge import AppliedDefence
 from overheard.transcript.store import Recording
 from overheard.transcript.threat import SERVER
@@ -78,13 +82,10 @@ def test_a_sample_is_decoded_with_the_others_taken_as_known(
 @pytest.mark.parametrize("seed", range(3))
 def test_a_sample_holds_the_rare_values(seed: int) -> None:
     """Three of 200: a plain sample of 16 has none of them as a rule, and would learn nothing."""
-    rng = np.random.default_rng(seed)
     rare = np.zeros(200)
-    rare[rng.choice(200, 3, replace=False)] = 1.0
-    columns = {f"x{j}": rng.normal(size=200) for j in range(6)} | {"rare": rare}
-    columns["y"] = rng.normal(size=200)
-    ready, sent, returned = _trained(Records(columns), "rare")
-    secret = Secret(Records(columns), "rare", (0.0, 1.0))
+    rare[np.random.default_rng(seed).choice(200, 3, replace=False)] = 1.0
+    ready, sent, returned = trained(200, s=rare)
+    secret = Secret(ready.clients["0"], "s", (0.0, 1.0))
     found = exposure(ready.recipe, secret, sent, returned, most=16)
     assert found.records == 16
     assert found.guess == 13 / 16
@@ -93,47 +94,21 @@ def test_a_sample_holds_the_rare_values(seed: int) -> None:
     assert found.answer(Limits()) == "too much"
 
 
-def _trained(records: Records, secret: str, **training: Any) -> tuple[Plan, Any, Any]:
-    """A client's plan, the model it is sent and what it returns."""
-    from overheard.data.dataset import Dataset
-    from overheard.federation.simulate import client_shards
-    from overheard.programs.networks import initial
-    from overheard.programs.training import local_training
-
-    table = Records({**records.columns, "client": np.array(["me"] * len(records))})
-    dataset = Dataset(
-        name="table",
-        records=table,
-        client="client",
-        target="y",
-        task="regression",
-        sensitive=(secret,),
-        origin="made",
-        licence="none",
-    )
-    config = parse_config(
-        {
-            "data": {"source": "made"},
-            "model": {"name": "mlp", "hidden": [24]},
-            "training": {"rounds": 1, "learning_rate": 0.1, **training},
-        }
-    )
-    ready = plan(config, dataset)
+def trained(people: int, **columns: Any) -> tuple[Plan, Any, Any]:
+    """The plan of a client of so many people, the model it is sent and what it returns."""
+    dataset = generated_people(1, people, 5, 0)
+    records = Records({**dataset.records.columns, **columns})
+    content = {**CONFIG, "data": {"source": "file"}, "model": {"name": "mlp", "hidden": [24]}}
+    ready = plan(parse_config(content), replace(dataset, records=records))
     start = initial(ready.recipe.dense, 0).astype(np.float32)
     data = client_shards(ready.recipe, ready.clients)
     return ready, start, local_training(ready.recipe, start, data, np.random.default_rng(0))[0]
 
 
-def people(count: int, seed: int = 0) -> Records:
-    rng = np.random.default_rng(seed)
-    columns = {f"x{j}": rng.normal(size=count) for j in range(5)}
-    columns["s"] = (rng.random(count) < 0.4).astype(float)
-    return Records({**columns, "y": rng.normal(size=count)})
-
-
 def test_labels_and_membership_are_secrets_too() -> None:
-    own, strangers = people(30), people(20, 1)
-    ready, sent, returned = _trained(own, "s")
+    ready, sent, returned = trained(30)
+    own = ready.clients["0"]
+    strangers = generated_people(1, 20, 5, 1).records.without("at")
     label = exposure(ready.recipe, Secret(own, "y"), sent, returned)
     assert (label.question, label.name) == ("label", "label")
     assert label.share is not None

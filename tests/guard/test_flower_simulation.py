@@ -11,10 +11,9 @@ from typing import Any
 
 import pytest
 from patience import PATIENCE
+from scripts import load
 
 from overheard.evaluation.audit import audit
-from overheard.federation.config import parse_config
-from overheard.federation.plan import plan
 from overheard.federation.recorders.description import describe, read_description
 from overheard.transcript.store import Recording
 from overheard.transcript.threat import SERVER
@@ -56,15 +55,7 @@ def seen(out: Path, number: int) -> dict[str, Any]:
 
 def audited(out: Path, site: str, sd: float) -> Any:
     """The audit's finding about one client, told of the noise by the file beside the recording."""
-    ready = plan(
-        parse_config(
-            {
-                "data": {"source": "randhie"},
-                "model": {"name": "mlp", "hidden": [64]},
-                "training": {"rounds": 1, "learning_rate": 0.1},
-            }
-        )
-    )
+    ready = load(HERE / "guarded_app.py").ready()
     blocks = [
         f'[[encoding]]\ncolumn = "{b.column}"\nshift = {b.shift!r}\nscale = {b.scale!r}'
         for b in ready.recipe.encoding.blocks

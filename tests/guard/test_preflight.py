@@ -8,12 +8,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 from clients import config, table
+from federations import generated_people, with_strangers
 
 import overheard
-from overheard.data.dataset import Dataset
 from overheard.errors import FixConfig
 from overheard.evaluation.audit import audit
 from overheard.federation.config import parse_config
@@ -22,7 +21,6 @@ from overheard.federation.simulate import simulate
 from overheard.guard import preflight as module
 from overheard.guard.limits import Limits
 from overheard.guard.preflight import Preflight, preflight
-from overheard.programs.records import Records
 from overheard.report.verdict import verdicts
 from overheard.transcript.store import Recording
 from overheard.transcript.threat import EAVESDROPPER
@@ -183,28 +181,14 @@ def test_secure_aggregation_is_judged_as_if_it_were_not_there(tmp_path: Path) ->
     assert answers(found) == {"s": "too much"}
 
 
-def test_a_property_leaves_a_question_open(tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    columns: dict[str, Any] = {f"x{j}": rng.normal(size=60) for j in range(4)}
-    columns |= {"y": rng.normal(size=60), "who": np.repeat(["a", "b"], 30)}
-    outside = Records({n: v[:10] for n, v in columns.items() if n != "who"})
-    data = Dataset(
-        name="t",
-        records=Records(columns),
-        client="who",
-        target="y",
-        task="regression",
-        sensitive=(),
-        origin="made",
-        licence="none",
-        outside=outside,
-    )
+def test_a_property_leaves_a_question_open() -> None:
     content = {
         "data": {"source": "made"},
         "model": {"name": "linear"},
         "training": {"rounds": 2, "learning_rate": 0.1},
         "property": {"kind": "free-rider", "positives": 1},
     }
+    data = with_strangers(generated_people(2, 60, 4, 0))
     _, unasked = module._left_out(plan(parse_config(content), data), ())
     assert "[property]" in unasked[0]
 

@@ -8,13 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from federations import generated_people, simulated
 
 from overheard.data.dataset import Dataset
 from overheard.errors import FixRecording
 from overheard.federation.config import parse_config
-from overheard.federation.plan import plan
 from overheard.federation.server import Mean
-from overheard.federation.simulate import simulate
 from overheard.programs.networks import network
 from overheard.programs.recipe import Recipe
 from overheard.programs.records import Records, encode
@@ -34,8 +33,10 @@ BASE: dict[str, Any] = {
 }
 
 
-def recorded(path: Path, config: dict[str, Any]) -> tuple[Recording, Recipe]:
-    run = Recording.open(simulate(plan(parse_config(config)), path))
+def recorded(
+    path: Path, config: dict[str, Any], dataset: Dataset | None = None
+) -> tuple[Recording, Recipe]:
+    run = simulated(path, config, dataset)
     recipe = recipe_of(run)
     assert recipe is not None
     return run, recipe
@@ -81,26 +82,11 @@ def test_the_worth_of_a_network_of_images(tmp_path: Path) -> None:
             "digit": np.array([f"d{i % 3}" for i in range(rows)]),
         }
     )
-    dataset = Dataset(
-        name="noise",
-        records=records,
-        client="client",
-        target="digit",
-        task="classification",
-        sensitive=(),
-        origin="drawn",
-        licence="none",
-        images={"image": (1, 16, 16)},
-    )
-    config = {
-        "data": {"source": "digits"},
-        "model": {"name": "lenet", "filters": [2, 3], "hidden": [5]},
-        "training": {"rounds": 1, "learning_rate": 0.1},
-        "audit": {"attributes": []},
-    }
-    run = Recording.open(simulate(plan(parse_config(config), dataset), tmp_path / "run"))
-    recipe = recipe_of(run)
-    assert recipe is not None
+    about = {"client": "client", "target": "digit", "images": {"image": (1, 16, 16)}}
+    people = generated_people(1, 1, 1, 0, classify=True)
+    dataset = replace(people, records=records, sensitive=(), **about)
+    lenet = {"name": "lenet", "filters": [2, 3], "hidden": [5]}
+    run, recipe = recorded(tmp_path / "run", {**BASE, "model": lenet}, dataset)
     model = global_model(run, recipe)
     held = records.without("client")
     worth, name = utility(recipe, model, held)

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from scripts import load
 
 from overheard.programs.records import Records
-from overheard.transcript.ledger import INDEX, digest_line
+from overheard.transcript.ledger import INDEX
 from overheard.transcript.store import Recorder
 
+attempting = load(Path(__file__).with_name("attempting.py"))
 Lines = list[Any]
 CLIENTS = ("north", "south", "east")
 
@@ -66,14 +67,9 @@ def forge() -> Callable[[Path, Callable[[Lines], Lines | None]], None]:
     """
 
     def rewrite(folder: Path, change: Callable[[Lines], Lines | None]) -> None:
-        path = folder / INDEX
-        entries = [json.loads(line.partition(" ")[2]) for line in path.read_text().splitlines()]
+        index = folder / INDEX
+        entries = attempting.lines_of(index)
         changed = change(entries)
-        previous, lines = "", []
-        for entry in entries if changed is None else changed:
-            text = entry if isinstance(entry, str) else json.dumps(entry)
-            previous = digest_line(previous, text)
-            lines.append(f"{previous} {text}\n")
-        path.write_text("".join(lines))
+        attempting.forge(index, entries if changed is None else changed)
 
     return rewrite

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from safetensors import safe_open
 from safetensors.numpy import load_file
 
 from overheard.errors import FixConfig, FixData, FixRecording
@@ -83,15 +82,6 @@ def test_the_safetensors_library_reads_the_same_arrays(
                 assert copy.tobytes() == array.tobytes()
 
 
-def test_one_array_can_be_opened_lazily_by_the_library(
-    tmp_path: Path, rng: np.random.Generator
-) -> None:
-    blocks = some_messages(rng)
-    entry = written(tmp_path, blocks)
-    with safe_open(tmp_path / entry["file"], "np") as file:
-        assert np.array_equal(file.get_tensor("returned:b:w"), blocks["returned", "b"]["w"])
-
-
 def test_any_memory_order_and_byte_order_can_be_sent(tmp_path: Path) -> None:
     straight = np.arange(12.0).reshape(3, 4)
     sent = {"a": straight.T, "b": straight.astype(">f8"), "c": straight[::-2, ::2]}
@@ -143,20 +133,6 @@ def test_only_the_message_is_read(
     assert touched[0][0] == parsed.head + start
     assert touched[-1][1] == parsed.head + end
     assert sum(b - a for a, b in touched) == end - start
-
-
-@pytest.mark.skipif(not Path("/proc/self/io").exists(), reason="the kernel does not count reads")
-def test_the_kernel_counts_few_bytes(tmp_path: Path, rng: np.random.Generator) -> None:
-    """Independent of how it is read: the process has read about one message, not the file."""
-
-    def read_so_far() -> int:
-        return int(Path("/proc/self/io").read_text().split()[1])
-
-    entry = written(tmp_path, some_messages(rng, size=100_000))
-    before = read_so_far()
-    size = sum(array.nbytes for array in read(tmp_path, entry, "returned", "b").values())
-    assert size <= read_so_far() - before < size + 20_000
-    assert entry["size"] > 3 * size
 
 
 def test_a_flipped_byte_of_the_message_is_noticed(tmp_path: Path, rng: np.random.Generator) -> None:
@@ -251,36 +227,24 @@ def dropping(key: str) -> Callable[[Entry], None]:
         dropping("head"),
         dropping("round"),
         dropping("size"),
-        setting(round="3"),
-        setting(round=True),
         setting(round=-1),
-        setting(head=-8),
         setting(head=16.0),
-        setting(head=10**30),
         setting(size=10**30),
-        setting(layout=7),
         setting(layout=[["w"]]),
         setting(layout=[["w", "F32", [50, 4]], ["b", "F64", [2]]]),
-        setting(layout=[["w", "F32", [-50, -3]], ["b", "F64", [2]]]),
         setting(layout=[["w", "F128", [50, 3]], ["b", "F64", [2]]]),
-        setting(layout=[["w", "F32", [10**400]], ["b", "F64", [2]]]),
-        setting(messages=None),
         setting(messages=[["sent", "", 0, 616]]),
-        setting(messages=[["sent", "", 0, 615, "0"]]),
-        setting(messages=[["sent", "", 8, 624, "0"]]),
-        setting(messages=[["sent", "", 0, 616, "0"]] * 2),
-        setting(messages=[["returned", "", 0, 616, "0"]]),
-        setting(messages=[["returned", "../x", 0, 616, "0"]]),
-        setting(messages=[["returned", 7, 0, 616, "0"]]),
-        setting(messages=[["heard", "a", 0, 616, "0"]]),
-        setting(weights=[1]),
-        setting(weights={"a": "many"}),
+        setting(messages=[["sent", "", 8, 624, "0" * 64]]),
+        setting(messages=[["sent", "", 0, 616, "0" * 64]] * 2),
+        setting(messages=[["returned", "", 0, 616, "0" * 64]]),
+        setting(messages=[["heard", "a", 0, 616, "0" * 64]]),
         setting(weights={"a": None}),
     ],
 )
 def test_a_strangers_index_line_is_checked(
     tmp_path: Path, rng: np.random.Generator, change: Callable[[Entry], None]
 ) -> None:
+    """Beside what ``attempts/`` try."""
     entry = written(tmp_path, some_messages(rng))
     parse_round(tmp_path, entry)
     change(entry)

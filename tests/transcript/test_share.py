@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +23,7 @@ from overheard.federation.simulate import simulate
 from overheard.foreign.columns import unpack_columns
 from overheard.programs.records import Records
 from overheard.randomness import stream
-from overheard.transcript.knowledge import BatchOrder, CandidatePool, Labels, PublicRecords
+from overheard.transcript.knowledge import BatchOrder, CandidatePool, Labels, Link, PublicRecords
 from overheard.transcript.observe import observe
 from overheard.transcript.salvage import salvage
 from overheard.transcript.share import share
@@ -133,28 +134,11 @@ def seeds_in(folder: Path) -> set[int]:
 
 def noise_taken_off(recording: Recording, seed: int) -> float:
     """How well the noise that a seed draws explains the first round's updates."""
-    sent, back = zip(*(_first(recording, c) for c in recording.clients), strict=True)
-    updates = np.array(sent) - np.array(back)
+    asked = (EAVESDROPPER, Target("local_model"))
+    links = [observe(recording, *asked, c).know(Link) for c in recording.clients]
+    updates = np.array([link.updates()[0] for link in links])
     drawn = stream(seed, "defence", 0).normal(0.0, SD, updates.shape)
     return float(np.corrcoef(drawn.ravel(), updates.ravel())[0, 1])
-
-
-def _first(recording: Recording, client: str) -> tuple[np.ndarray, np.ndarray]:
-    from overheard.transcript.observe import recipe_of
-
-    _, sent, back, _ = recording.link(client)
-    recipe = recipe_of(recording)
-    assert recipe is not None
-    order = [name for name, _ in recipe.model.layout()]
-    return tuple(np.concatenate([a[n][0].reshape(-1) for n in order]) for a in (sent, back))  # type: ignore[return-value]
-
-
-def without_truth(run: Recording, place: Path) -> Path:
-    """What deleting truth/ leaves, which is not what may be shared."""
-    import shutil
-
-    shutil.copytree(run.path, place / "rest", ignore=shutil.ignore_patterns("truth"))
-    return place / "rest"
 
 
 # ---- what it finds
@@ -164,7 +148,8 @@ def test_deleting_truth_is_not_enough(
     run: Recording, whole: dict[str, Records], tmp_path: Path
 ) -> None:
     """The thief is a real one: it steals from what the old advice called shareable."""
-    rest = without_truth(run, tmp_path)
+    rest = tmp_path / "rest"
+    shutil.copytree(run.path, rest, ignore=shutil.ignore_patterns("truth"))
     everybody = sum(map(len, whole.values()))
     assert stolen(rest, whole, "word") == everybody  # from the pools, and half from the records
     assert stolen(rest, whole, "s") == everybody

@@ -146,11 +146,10 @@ def test_a_flipped_end_is_damage_and_not_a_stopped_recorder(run: Path) -> None:
         whole = index.read_bytes()
         last = whole[:-1].rindex(b"\n") + 1
         for at in range(last, len(whole)):
-            for bit in range(8):
-                changed = bytearray(whole)
-                changed[at] ^= 1 << bit
-                index.write_bytes(changed)
-                assert verify(run).problems, (folder, at, bit)
+            changed = bytearray(whole)
+            changed[at] ^= 1 << at % 8
+            index.write_bytes(changed)
+            assert verify(run).problems, (folder, at)
         index.write_bytes(whole + b"more")
         assert verify(run).problems
         index.write_bytes(whole)
