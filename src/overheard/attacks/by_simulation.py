@@ -51,12 +51,14 @@ _MOVED = 0.1  # mean change of a probability up to which a linearisation still h
 
 @dataclass(frozen=True)
 class Answer:
-    """Probabilities (n, K); ``method`` and ``notes`` for the diagnosis; ``flag`` as ever."""
+    """Probabilities (n, K); ``method`` and ``notes`` for the diagnosis; ``flag`` as ever; settled:
+    no more equations or rounds are needed."""
 
     probabilities: Array
     method: str
     flag: str
     notes: dict[str, float | int | str]
+    settled: bool = True
 
 
 def by_simulation(
@@ -68,14 +70,18 @@ def by_simulation(
     absent = not candidates.present.all()
     if absent:
         ways = ways[-1:]  # who may not be there is told by being in no slot at all
-    found = [tried.decoded(prior, states) for states in ways]
+    found: list[_Judged] = []
+    for states in ways:
+        found.append(tried.decoded(prior, states))
+        if found[-1].settled:
+            break
     # with the order as noise simulated clients know how far messages stray from a belief
     fit = min(found if absent else found[:1], key=lambda one: one.misfit / one.allowed)
     which = int(np.argmax([one.worth for one in found]))
     best, states, belief = found[which], ways[which], found[which].probabilities
     for number in range(1, PASSES):
-        settled = best.worth > _SETTLED or np.abs(belief - prior).mean() < _MOVED
-        if settled and fit.misfit <= fit.allowed:
+        still = best.worth > _SETTLED or np.abs(belief - prior).mean() < _MOVED
+        if still and fit.misfit <= fit.allowed:
             break
         again = tried.decoded((1 - _OPEN) * belief + _OPEN * prior, states)
         alike = absent or len(states.slots) == 1
@@ -107,6 +113,7 @@ def by_simulation(
             "passes": best.passes,
             "rounds_used": len(link),
         },
+        best.settled and not flag,
     )
 
 
@@ -144,6 +151,11 @@ class _Judged:
         (its mean log-likelihood, were it right), if that is less."""
         doubt = float(entr(self.probabilities).sum(axis=1).mean())
         return min(self.calibration.log_likelihood, -doubt)
+
+    @property
+    def settled(self) -> bool:
+        """Is it as good as certain, and does the message look like simulated clients'?"""
+        return self.worth > _SETTLED and self.misfit <= self.allowed
 
 
 @dataclass(frozen=True)
