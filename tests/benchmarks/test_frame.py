@@ -17,8 +17,6 @@ from benchmarks import frame
 from benchmarks.runner import child, run
 from benchmarks.runner.catalogue import chosen, entries, growths, side_named
 from benchmarks.runner.entry import Check, Entry, Growth, Job, Opponent, Side
-from benchmarks.runner.fit import exponent
-from benchmarks.runner.results import lost
 from overheard.cli import main
 from overheard.errors import FixConfig
 from overheard.origin import origin
@@ -108,12 +106,6 @@ def test_memory_of_processes_below_is_seen() -> None:
     assert child.measure(Job(work, spawns=True), False)["peak_mb"] > 60
 
 
-@pytest.mark.parametrize("slope", [0.0, 1.0, 2.5])
-def test_exponents_are_found(slope: float) -> None:
-    sizes = [10, 100, 1000, 10_000]
-    assert exponent(sizes, [3 * s**slope for s in sizes]) == pytest.approx(slope)
-
-
 @pytest.mark.usefixtures("in_process")
 def test_growth_is_measured_and_judged() -> None:
     def prepare(sizes: Any, folder: Path) -> Job:
@@ -126,17 +118,6 @@ def test_growth_is_measured_and_judged() -> None:
     row = run.grow(curve(1.0), False, no_show)
     assert row["time_exponent"] == pytest.approx(1.0, abs=0.3)
     assert run.grow(curve(0.2), False, no_show)["met"] is False
-
-
-def test_what_was_lost() -> None:
-    def row(ratio: float | None, entry: str = "a") -> dict[str, Any]:
-        return {"entry": entry, "opponent": "loop", "ratio": ratio}
-
-    committed = {"comparisons": [row(10.0)]}
-    assert lost(committed, [row(10.0)]) == []
-    assert lost(committed, [row(7.1)]) == []
-    assert [r["before"] for r in lost(committed, [row(6.9)])] == [10.0]
-    assert lost(committed, [row(None), row(1.0, "new")]) == []
 
 
 def test_every_row_has_a_goal_and_both_sizes_name_the_same() -> None:
@@ -202,14 +183,6 @@ def test_a_measurement_is_a_process_of_its_own(tmp_path: Path) -> None:
     broken = Side("no such party", side.prepare)
     with pytest.raises(FixConfig, match="start-up: 'no such party' ended with code 1"):
         run.measured("start-up", broken, {}, tmp_path)
-
-
-def test_the_catalogue_is_the_table_of_goals() -> None:
-    """One entry a line of the table; a line that is dropped would not be missed."""
-    assert " ".join(entries()) == (
-        "fedavg-mlp fedavg-logistic learned-map attribute-decoding model-based "
-        "secure-aggregation mixed-model writing reading reading-one-client start-up"
-    )
 
 
 def test_an_engine_that_hangs_is_ended_and_said(

@@ -51,13 +51,6 @@ def test_names_of_clients_are_exact_however_large(
     assert set(read(path).by_client()) == {str(i) for i in ids}
 
 
-def test_small_names_are_what_they_were(tmp_path: Path) -> None:
-    assert list(read(table(tmp_path / "t.csv", **people(at=[10, 2] * 6))).by_client()) == [
-        "2",
-        "10",
-    ]
-
-
 @pytest.mark.parametrize("ids", [IDS[:2], IDS[2:]])
 def test_numbers_that_would_be_rounded_are_refused(tmp_path: Path, ids: list[int]) -> None:
     path = table(tmp_path / "t.csv", **people(key=(ids * 12)[:12]))

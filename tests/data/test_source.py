@@ -11,10 +11,8 @@ from patience import PATIENCE
 
 from overheard.data.dealing import VICTIM, Split, deal
 from overheard.data.digits import load as digits
-from overheard.data.source import BUNDLED, Source, load, sources
+from overheard.data.source import BUNDLED, Source, load
 from overheard.errors import FixConfig
-from overheard.federation.config import parse_config
-from overheard.federation.plan import plan
 
 
 def test_the_package_knows_its_own_sources_and_no_others() -> None:
@@ -38,30 +36,6 @@ def test_unknown_sources_and_options_are_named() -> None:
     for source in ("randhie", "digits", "digits_images"):
         with pytest.raises(FixConfig, match=rf"'{source}': got an unexpected keyword .* 'colour'"):
             load(source, colour="red")
-
-
-@pytest.mark.parametrize("source", sources())
-def test_every_source_says_what_it_is(source: str) -> None:
-    known = sources()[source]
-    assert known.what
-    assert known.licence
-    assert known.origin
-    assert known.where
-
-
-def test_options_in_the_config_reach_the_source() -> None:
-    options = {"seed": 5, "victim": 30, "participants": 2, "attributes": ["c043"]}
-    config = parse_config(
-        {
-            "data": {"source": "digits", "options": options},
-            "model": {"name": "logistic"},
-            "training": {"rounds": 1, "learning_rate": 0.1},
-        }
-    )
-    ready = plan(config)
-    assert [len(r) for r in ready.clients.values()] == [30, 30]
-    direct = load("digits", **options).by_client()
-    assert (ready.clients[VICTIM]["c010"] == direct[VICTIM]["c010"]).all()
 
 
 def test_a_smaller_victim_is_the_beginning_of_a_larger_one() -> None:

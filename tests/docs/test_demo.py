@@ -67,18 +67,3 @@ def test_the_committed_audits_say_all_that_an_audit_says_today(audits: list[Audi
         filled = [{name for name, part in record if part} for record in (kept, new)]
         assert filled[0] == filled[1], "run `make tables`"
         assert [r.outcome for r in kept.replays] == [r.outcome for r in new.replays]
-
-
-def test_what_is_stale_is_seen() -> None:
-    """The table as it once stood: a stranger at 59.8 and an interval from 81.5."""
-    now = tables.demo_table()
-    assert differences(now, now) == []
-    first = re.search(r"\d+\.\d%", now)
-    assert first is not None
-    share = float(first[0][:-1])
-    assert differences(now, now.replace(first[0], f"{share + 0.8:.1f}%", 1))
-    assert not differences(now, now.replace(first[0], f"{share + 0.1:.1f}%", 1))
-    assert differences(now, now.replace("network", "net", 1))
-    certain = re.search(r"([\d,]+) of ([\d,]+)", now)
-    assert certain is not None
-    assert differences(now, now.replace(certain[0], f"900 of {certain[2]}", 1))

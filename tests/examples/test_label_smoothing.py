@@ -6,7 +6,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -48,14 +47,15 @@ def _from_its_folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def people(classes: int) -> Dataset:
+    """Of so many classes; 0: with a number as the target."""
     rng = np.random.default_rng(2)
     columns: dict[str, Any] = {c: rng.normal(size=36) for c in "abc"}
     columns["s"] = rng.integers(0, 2, 36).astype(float)
-    columns["y"] = np.array([f"class {k}" for k in rng.integers(0, classes, 36)])
+    labels = [f"class {k}" for k in rng.integers(0, classes, 36)] if classes else np.arange(36.0)
+    columns["y"] = np.array(labels)
     columns["at"] = np.repeat(["p", "q", "r"], [10, 12, 14])
-    return Dataset(
-        "people", Records(columns), "at", "y", "classification", ("s",), "made up", "none"
-    )
+    task: Any = "classification" if classes else "regression"
+    return Dataset("people", Records(columns), "at", "y", task, ("s",), "made up", "none")
 
 
 def planned(classes: int, defence: list[dict[str, Any]], **training: Any) -> Any:
@@ -160,54 +160,19 @@ def test_images_are_smoothed_too(batch: int, tmp_path: Path) -> None:
     assert 0.05 < apart / np.linalg.norm(heard["bare"].updates()) < 1
 
 
-def test_it_is_found_by_an_entry_point_as_well(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.syspath_prepend(str(FOLDER))
-    from label_smoothing import LabelSmoothing  # type: ignore[import-not-found]
-
-    point = SimpleNamespace(value="label_smoothing:LabelSmoothing", load=lambda: LabelSmoothing)
-    monkeypatch.setattr(
-        catalogue, "entry_points", lambda group: [point] if group == catalogue.GROUP else []
-    )
-    content = {
-        "data": {"source": "people"},
-        "model": {"name": "logistic"},
-        "training": {"rounds": 1, "learning_rate": 0.1},
-        "defence": [{"name": "label_smoothing", "share": 0.3}],
-    }
-    ready = plan(parse_config(content), people(2))
-    assert parse_config(ready.config.model_dump(mode="json")) == ready.config
-    recording = Recording.open(simulate(ready, tmp_path / "run"))
-    assert recording.side("AppliedDefence")["names"] == ["label_smoothing"]
-
-
 @pytest.mark.parametrize(
-    ("defence", "words"),
+    ("classes", "defence", "words"),
     [
-        ([{**SMOOTH, "share": 1.0}], "share.*less than 1"),
-        ([{**SMOOTH, "shares": 0.1}], "did you mean 'share'"),
-        ([{"name": "clip", "norm": 1.0}, SMOOTH], "'label_smoothing' after 'clip' voids"),
-        ([SMOOTH, {"name": "dp_sgd", "clip": 1.0, "noise": 1.0}], "leave one of them out"),
+        (2, [{**SMOOTH, "share": 1.0}], "share.*less than 1"),
+        (2, [{**SMOOTH, "shares": 0.1}], "did you mean 'share'"),
+        (2, [{"name": "clip", "norm": 1.0}, SMOOTH], "'label_smoothing' after 'clip' voids"),
+        (2, [SMOOTH, {"name": "dp_sgd", "clip": 1.0, "noise": 1.0}], "leave one of them out"),
+        (0, [SMOOTH], "the target is a number"),
     ],
 )
-def test_what_cannot_be_is_refused(defence: list[dict[str, Any]], words: str) -> None:
+def test_what_cannot_be_is_refused(classes: int, defence: list[dict[str, Any]], words: str) -> None:
     with pytest.raises(FixConfig, match=words):
-        planned(2, defence)
-
-
-def test_numbers_have_no_labels_to_smooth(tmp_path: Path) -> None:
-    content = {
-        "data": {"source": "digits", "options": {"victim": 10, "participants": 2}},
-        "model": {"name": "mlp", "hidden": [3]},
-        "training": {"rounds": 1, "learning_rate": 0.1},
-        "defence": [SMOOTH],
-    }
-    data = people(2)
-    numbers = Records({**data.records.without("y").columns, "y": np.arange(36.0)})
-    regression = Dataset("people", numbers, "at", "y", "regression", ("s",), "made up", "none")
-    with pytest.raises(FixConfig, match="the target is a number"):
-        plan(parse_config(content), regression)
+        planned(classes, defence)
 
 
 CONFIG = """

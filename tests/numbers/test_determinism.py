@@ -43,7 +43,7 @@ config = {
     "data": {"source": "digits", "options": {"victim": 60, "participants": 3,
                                               "attributes": ["c043"]}},
     "model": {"name": "mlp", "hidden": [64]},
-    "training": {"rounds": 2, "learning_rate": 0.1},
+    "training": {"rounds": 1, "learning_rate": 0.1},
 }
 run = Recording.open(simulate(plan(parse_config(config)), Path(sys.argv[1])))
 view = observe(run, SERVER, attribute("c043"), run.clients[0])
@@ -74,7 +74,7 @@ def run(path: Path, threads: int) -> tuple[dict[str, str], np.ndarray]:
 def test_threads_and_processes_change_nothing(tmp_path):
     one, two = run(tmp_path / "one", 1), run(tmp_path / "two", 2)
     assert one[0] == two[0]
-    assert len(one[0]) == 2
+    assert len(one[0]) == 1
     np.testing.assert_allclose(one[1], two[1], atol=1e-6)
     assert one[1].shape == (60, 2)
 
@@ -83,22 +83,16 @@ def test_threads_and_processes_change_nothing(tmp_path):
     platform.machine() not in ("x86_64", "AMD64"),
     reason="the kernels of other processors can be chosen on x86-64 only",
 )
-def test_the_arithmetic_of_another_processor(tmp_path):
-    """This processor once more: the same bits. An older one: other bits, hardly other numbers."""
-    families = ["models", "attributes, linear", "members", "labels by group"]
+def test_the_arithmetic_of_an_older_processor(tmp_path):
+    """Other bits, hardly other numbers."""
+    families = ["attributes, linear", "labels by group"]
     for number, name in enumerate(families):
         FAMILIES[name].made(tmp_path / str(number))
-    ours, again, older = (
+    ours, older = (
         script.child(env, tmp_path, tmp_path / name, families)
-        for name, env in (
-            ("ours", {}),
-            ("again", {}),
-            ("older", script.PROCESSORS["Nehalem (SSE4.2)"]),
-        )
+        for name, env in (("ours", {}), ("older", script.PROCESSORS["Nehalem (SSE4.2)"]))
     )
     for name in families:
-        same = script.compared(name, ours, {"this one": again})
-        assert same["outcome"] == "the same to the last bit"
         row = script.compared(name, ours, {"Nehalem": older})
         assert row["trials"] >= 4
         assert row["faults"] == 0, row["outcome"]

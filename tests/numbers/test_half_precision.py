@@ -110,11 +110,18 @@ def first_model(recording: Recording) -> Any:
     return observe(recording, SERVER, LOCAL_MODEL, "0").know(Link).sent[0]
 
 
+LOGISTIC, NETWORK = {"name": "logistic"}, {"name": "mlp", "hidden": [24]}
+
+
 @pytest.mark.parametrize(
-    ("name", "as_float16"), [("float16", True), ("float16", False), ("bfloat16", False)]
+    ("model", "name", "as_float16"),
+    [
+        (LOGISTIC, "float16", True),
+        (LOGISTIC, "bfloat16", False),
+        (NETWORK, "float16", False),
+        (NETWORK, "bfloat16", False),
+    ],
 )
-@pytest.mark.parametrize("model", [{"name": "logistic"}, {"name": "mlp", "hidden": [24]}],
-                         ids=["logistic", "mlp"])  # fmt: skip
 def test_half_precision_is_audited_and_nobody_is_surer_than_it_allows(
     federate, tmp_path, model, name, as_float16
 ):

@@ -13,7 +13,6 @@ from overheard.programs.records import Records
 from papers.common.catalogue import experiment_named
 from papers.common.rows import Reproduction, write_reproduction
 from papers.leprovost2023 import run as paper
-from papers.leprovost2023.world import evenly
 
 pytestmark = pytest.mark.slow
 
@@ -79,18 +78,6 @@ def test_all_forty_labels(outcome: Reproduction, setting: str) -> None:
     assert value(outcome, paper.NO_TWINS, setting, paper.SURE) == 40
     ordinary = value(outcome, "linear_decode", setting, paper.SURE)
     assert ordinary <= value(outcome, "linear_decode", setting, paper.ALONE)
-
-
-def test_learning_goes_on(outcome: Reproduction) -> None:
-    losses = [value(outcome, "model", s, "test loss") for s in ("epoch 0", *PLOTTED)]
-    assert losses[0] > losses[1] > losses[2]
-
-
-def test_groups_are_as_even_as_the_table_allows() -> None:
-    pools = [np.arange(100), np.arange(100, 107), np.arange(200, 300)]
-    taken = evenly(pools, 61)
-    assert len(taken) == 61
-    assert [int(((taken // 100) == c).sum()) for c in (0, 1, 2)] == [27, 7, 27]
 
 
 def test_the_same_numbers_again_and_a_picture(tmp_path: Path) -> None:

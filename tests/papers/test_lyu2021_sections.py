@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -19,38 +18,6 @@ from papers.lyu2021.settings import Setting
 
 SHORT = CosMatching(phases=("pre1",), temperatures=(1.0,), steps=60)
 DIGITS = Setting("digits, c043", "30 records", "digits", "c043", 30, {}, options={"public": 100})
-
-
-@pytest.mark.parametrize("quick", [True, False])
-@pytest.mark.parametrize(
-    ("make", "cells", "claims"),
-    [
-        (sections.pipeline_table, 3 * 2 * (4 + 3), 0),
-        (sections.label_prior_table, 16, 16),
-        (sections.equation2_table, 8, 8),
-    ],
-)
-def test_settings(
-    make: Callable[[bool], list[Setting]], cells: int, claims: int, quick: bool
-) -> None:
-    settings = make(quick)
-    assert settings
-    assert len({(s.panel, s.at) for s in settings}) == len(settings)
-    if not quick:
-        assert len(settings) == cells
-        assert sum(bool(s.claims) for s in settings) == claims
-    assert not quick or max(s.records for s in settings) <= 100
-
-
-def test_claims_are_those_of_the_paper() -> None:
-    (one,) = [
-        s
-        for s in sections.label_prior_table(False)
-        if s.panel == "purchase100, c595, 2 classes" and s.records == 500
-    ]
-    assert set(one.claims.values()) == {0.73}
-    last = sections.equation2_table(False)[-1]
-    assert (last.column, last.records, last.claims) == ("c049", 1000, {"cos_matching": 0.335})
 
 
 def test_members_first_then_their_attribute() -> None:

@@ -71,17 +71,6 @@ def test_told_to_go_on_every_report_says_what_is_missing(damaged: Any) -> None:
         assert words.index("What is missing") < words.index("Verdict", words.index("missing"))
 
 
-def test_a_sound_recording_needs_no_leave(workplace: Any) -> None:
-    done = workplace.overheard(*AUDIT, "--ignore-damage")
-    assert done.returncode == 0, done.stderr
-    assert "damaged" not in done.stderr
-    record = json.loads((workplace.path / "out" / "audit.json").read_text())
-    assert record["run"]["damage"] == []
-    assert record["run"]["rounds"] == 8
-    assert workplace.overheard("report", "out/audit.json", "--out", "r.html").returncode == 0
-    assert "What is missing" not in (workplace.path / "r.html").read_text()
-
-
 @pytest.mark.parametrize(
     ("file", "said"),
     [

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import fcntl
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -25,20 +28,20 @@ def without_seconds(path: Path) -> Any:
     return record
 
 
-def stop_after(pieces: int, error: BaseException) -> Any:
-    """Let an audit keep so many pieces, and then end it."""
-    patched = pytest.MonkeyPatch()
+@contextmanager
+def stopped_after(pieces: int, error: BaseException | None = None) -> Iterator[None]:
+    """An audit keeps so many pieces, and then ends."""
     real, written = resume.write_durably, []  # type: ignore[attr-defined]
 
     def write(path: Path, content: Any) -> Any:
         if path.parent.name == resume.PIECES:
             if len(written) == pieces:
-                raise error
+                raise error or KeyboardInterrupt
             written.append(path)
         return real(path, content)
 
-    patched.setattr(resume, "write_durably", write)
-    return patched
+    with mock.patch.object(resume, "write_durably", write):
+        yield
 
 
 def test_a_stopped_audit_goes_on_and_ends_the_same(
@@ -58,9 +61,8 @@ def test_a_stopped_audit_goes_on_and_ends_the_same(
 
     monkeypatch.setattr(audit_module, "launch", launch)
     for pieces in (5, 4, 3):
-        patched = stop_after(pieces, KeyboardInterrupt())
-        done = workplace.overheard(*AUDIT)
-        patched.undo()
+        with stopped_after(pieces):
+            done = workplace.overheard(*AUDIT)
         assert done.returncode == 130
         assert [p.name for p in (workplace.path / "out").iterdir()] == ["unfinished"]
     stopped = len(launched)
@@ -77,10 +79,8 @@ def test_a_stopped_audit_goes_on_and_ends_the_same(
 def test_a_full_disk_ends_the_audit_with_one_line_and_keeps_what_was_found(
     workplace: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    full = OSError(28, "No space left on device", "out/x")
-    patched = stop_after(4, full)
-    done = workplace.overheard(*AUDIT)
-    patched.undo()
+    with stopped_after(4, OSError(28, "No space left on device", "out/x")):
+        done = workplace.overheard(*AUDIT)
     assert done.returncode == 1
     (line,) = (line for line in done.stderr.splitlines() if not line.startswith("auditing "))
     assert line == (
@@ -92,9 +92,8 @@ def test_a_full_disk_ends_the_audit_with_one_line_and_keeps_what_was_found(
 
 
 def test_two_audits_of_one_output(workplace: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    patched = stop_after(2, KeyboardInterrupt())
-    workplace.overheard(*AUDIT)
-    patched.undo()
+    with stopped_after(2):
+        workplace.overheard(*AUDIT)
     before = workplace.contents()
     with (workplace.path / "out" / "unfinished" / ".lock").open("r+") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
@@ -106,43 +105,29 @@ def test_two_audits_of_one_output(workplace: Any, monkeypatch: pytest.MonkeyPatc
     assert workplace.overheard(*AUDIT).returncode == 0
 
 
-@pytest.mark.parametrize(
-    ("more", "differs"),
-    [
+def test_an_unfinished_audit_of_something_else_is_kept(
+    workplace: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other options, another recording, another version."""
+    other = workplace.overheard("simulate", "federation.toml", "--out", "new", "--seed", "3")
+    assert other.returncode == 0, other.stderr
+    with stopped_after(1):
+        workplace.overheard(*AUDIT)
+    before = workplace.contents()
+    for more, differs in (
         (["--seed", "1"], "seed"),
         (["--client", "site 1"], "client"),
         (["--no-rounds"], "rounds"),
         (["--threat", "server"], "threat"),
-    ],
-)
-def test_an_unfinished_audit_of_something_else_is_kept(
-    workplace: Any, monkeypatch: pytest.MonkeyPatch, more: list[str], differs: str
-) -> None:
-    patched = stop_after(1, KeyboardInterrupt())
-    workplace.overheard(*AUDIT)
-    patched.undo()
-    before = workplace.contents()
-    done = workplace.overheard(*AUDIT, *more)
-    assert done.returncode == 1
-    assert f"out holds an unfinished audit that differs in {differs};" in done.stderr
-    done = workplace.overheard(*AUDIT, "--threat", "nobody")
-    assert done.returncode == 1
-    assert workplace.contents() == before
-
-
-def test_another_recording_or_version_is_something_else(
-    workplace: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    patched = stop_after(1, KeyboardInterrupt())
-    workplace.overheard(*AUDIT)
-    patched.undo()
+    ):
+        done = workplace.overheard(*AUDIT, *more)
+        assert done.returncode == 1
+        assert f"out holds an unfinished audit that differs in {differs};" in done.stderr
+    assert workplace.overheard(*AUDIT, "--threat", "nobody").returncode == 1
     monkeypatch.setattr("importlib.metadata.version", lambda name: "another")
-    done = workplace.overheard(*AUDIT)
-    assert "differs in version of overheard;" in done.stderr
-    done = workplace.overheard("simulate", "federation.toml", "--out", "new", "--seed", "3")
-    assert done.returncode == 0, done.stderr
     done = workplace.overheard("audit", "new", "--out", "out", *QUICK)
     assert "differs in recording, version of overheard;" in done.stderr
+    assert workplace.contents() == before
 
 
 def test_stopped_while_tidying_up_the_same_command_tidies_up(
@@ -182,25 +167,7 @@ def test_an_audit_that_never_began_leaves_no_folder(
     before = workplace.contents()
     assert workplace.overheard(*words, "--threat", "nobody").returncode == 1
     assert workplace.contents() == before
-    patched = stop_after(0, OSError(28, "No space left on device", "some/where/new/x"))
-    done = workplace.overheard(*words, *QUICK)
-    patched.undo()
+    with stopped_after(0, OSError(28, "No space left on device", "some/where/new/x")):
+        done = workplace.overheard(*words, *QUICK)
     assert "\nerror: some/where/new/x: No space left on device; make room" in done.stderr
     assert workplace.contents() == before
-
-
-def test_an_audit_writes_nowhere_but_in_its_output(
-    workplace: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Anywhere else, a killed process would leave things behind."""
-    import tempfile
-
-    def elsewhere(*args: Any, **kwargs: Any) -> Any:
-        raise AssertionError("a temporary folder outside of the output")
-
-    for name in ("mkdtemp", "mkstemp", "TemporaryDirectory"):
-        monkeypatch.setattr(tempfile, name, elsewhere)
-    patched = stop_after(1, KeyboardInterrupt())
-    workplace.overheard(*AUDIT)
-    patched.undo()
-    assert workplace.overheard(*AUDIT).returncode == 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,25 +25,6 @@ def found(**changes: Any) -> dict[str, Any]:
 def faults(*answers: dict[str, Any]) -> dict[str, int]:
     done = [{**cell, "result": answer} for cell, answer in zip(CELLS, answers, strict=False)]
     return {row["what"]: row["faults"] for row in unseen.summary(done) if row["faults"]}
-
-
-def test_the_cells_hold_what_is_asked_for() -> None:
-    plain = [c for c in CELLS if not c["recoded"] and "told" not in c]
-    assert len(plain) == 40
-    assert Counter(c["table"] for c in plain) == {"fair": 20, "loanapp": 20}
-    wanted = {"units": {16, 64}, "activation": {"relu", "tanh"}, "batch_size": {8, 32, 64},
-              "epochs": {1, 5, 10}, "secret": {"balanced", "rare", "several"}}  # fmt: skip
-    assert {key: {c[key] for c in plain} for key in wanted} == wanted
-    assert {1 + len(c["cuts"]) for c in plain} == {2, 3, 4, 5, 6}
-    assert {min(c["records"] for c in plain), max(c["records"] for c in plain)} == {30, 1000}
-    rules = {(c["optimiser"]["name"], "momentum" in c["optimiser"]) for c in plain}
-    assert rules == {("sgd", False), ("sgd", True), ("adam", False)}
-    assert all(c["batch_size"] < c["records"] for c in plain)
-    twins = Counter(c["seed"] for c in CELLS if c["recoded"])
-    assert twins == Counter(c["seed"] for c in plain if len(c["cuts"]) == 1)
-    assert Counter(round(c["told"], 2) for c in CELLS if "told" in c).keys() == {
-        0.8, 0.91, 1.1, 1.25
-    }  # fmt: skip
 
 
 def test_what_is_surer_than_right_without_a_flag_is_a_fault() -> None:
