@@ -98,13 +98,6 @@ def test_selections_narrow_the_audit(workplace: Any) -> None:
     assert "needs Link" in " ".join(done.stdout.split())
 
 
-def test_attacks_are_listed(workplace: Any) -> None:
-    done = workplace.overheard("attacks")
-    assert done.returncode == 0
-    for word in ("exact_linear", "max_entropy", "majority", "local_model", "xu2021", "labels"):
-        assert word in done.stdout
-
-
 @pytest.mark.parametrize("command", [*COMMANDS, "data list"])
 def test_help_has_an_example(workplace: Any, command: str) -> None:
     done = workplace.overheard(*command.split(), "--help")

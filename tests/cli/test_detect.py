@@ -12,12 +12,9 @@ import numpy as np
 import pytest
 
 import overheard
-from overheard.attacks import all_attacks, attack_named, is_slow
 from overheard.cli import main
-from overheard.evaluation.detection import _candidates
 from overheard.transcript.observe import LABEL_COLUMN
 from overheard.transcript.store import Recorder, Recording
-from overheard.transcript.target import client_property
 
 pytestmark = pytest.mark.slow
 
@@ -86,6 +83,7 @@ def test_a_ranked_table_a_file_and_a_picture(
     assert [row[1] for row in rows[:3]] == ["yes", "yes", ""]
     assert "2 of 2 found, 0 false alarm(s), F1 1.00" in printed
     found = json.loads(out.read_text())
+    assert found["attack"] == "matched_filter"
     assert found["suspects"][0]["accused"] is True
     assert len(found["suspects"]) == 10
     assert chart.read_text().startswith("<?xml")
@@ -184,18 +182,6 @@ def test_unknown_participation_and_other_auxiliary_data_are_said(
     assert code == 1
     assert "the auxiliary data does not fit the model of this federation" in complaint
     assert "needs 256 numbers a record" in complaint
-
-
-def test_what_is_tried_when_no_attack_is_named() -> None:
-    """Ours first; neither what needs no listening nor what takes long."""
-    tried = _candidates("", client_property("poisoning"))
-    assert tried[0].name == "matched_filter"
-    names = {attack.name for attack in tried}
-    listening = {
-        n for n, a in all_attacks().items() if a.question == "property" and a.paper != "baseline"
-    }
-    assert names == {n for n in listening if not is_slow(attack_named(n))}
-    assert "nobody" not in names
 
 
 # --- recordings of federations that know nothing of overheard ----------------------------------

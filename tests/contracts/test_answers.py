@@ -7,14 +7,13 @@ it must do no better than not listening.
 
 from __future__ import annotations
 
-import dataclasses
 import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from federations import FAMILIES, heard, quick, score
+from federations import FAMILIES, heard, quick, same, score
 
 from overheard.attacks import all_attacks
 from overheard.programs.records import Records
@@ -26,23 +25,6 @@ from overheard.transcript.threat import SERVER
 from overheard.transcript.view import launch
 
 pytestmark = pytest.mark.slow
-
-
-def same(one: Any, other: Any) -> bool:
-    """Two guesses agree to the last bit; what an attack says about itself, too."""
-    if dataclasses.is_dataclass(one):
-        names = [f.name for f in dataclasses.fields(one)]
-        return all(same(getattr(one, n), getattr(other, n)) for n in names)
-    if isinstance(one, dict):
-        kept = {k for k in one if not k.startswith("seconds")}
-        return kept == {k for k in other if not k.startswith("seconds")} and all(
-            same(one[k], other[k]) for k in kept
-        )
-    if isinstance(one, np.ndarray):
-        return one.dtype == other.dtype and np.array_equal(
-            one, other, equal_nan=one.dtype.kind == "f"
-        )
-    return bool(one == other) or (one != one and other != other)
 
 
 def falsified(

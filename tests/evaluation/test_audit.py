@@ -6,14 +6,12 @@ import numpy as np
 import pytest
 
 from overheard.attacks import all_attacks
-from overheard.errors import FixConfig
 from overheard.evaluation.audit import _pool, audit
 from overheard.evaluation.notes import flag_notes
 from overheard.evaluation.record import Finding
 from overheard.evaluation.resume import Kept
 from overheard.evaluation.scoring import Scored
-from overheard.transcript.knowledge import Link
-from overheard.transcript.threat import EAVESDROPPER, SECURE_SERVER
+from overheard.transcript.threat import EAVESDROPPER
 
 pytestmark = pytest.mark.slow
 
@@ -108,36 +106,6 @@ def test_pooled_errors_are_set_against_a_stranger_s():
     assert (row.imputation, row.lift) == (pytest.approx(5.0), pytest.approx(3.0))
     (row,) = _pool([mine[0], error_of("1", [2.0], None)], frozenset({"a"}))
     assert (row.imputation, row.lift) == (None, None)
-
-
-def test_selection_and_its_errors(federate):
-    recording = federate()
-    record = audit(recording, EAVESDROPPER, ["max_entropy"], ["1"], ["s"])
-    assert [(f.attack, f.client, f.attribute) for f in record.findings] == [
-        ("max_entropy", "1", "s")
-    ]
-    with pytest.raises(FixConfig, match="did you mean 'max_entropy'"):
-        audit(recording, EAVESDROPPER, ["max_entrophy"])
-    with pytest.raises(FixConfig, match="no client '9'"):
-        audit(recording, EAVESDROPPER, clients=["9"])
-    with pytest.raises(FixConfig, match="no target 'age'"):
-        audit(recording, EAVESDROPPER, targets=["age"])
-
-
-def test_secure_aggregation_stops_attacks_on_single_updates(federate):
-    record = audit(federate(), SECURE_SERVER)
-    known = all_attacks()
-    assert all(Link not in known[f.attack].needs for f in record.findings)
-    assert any("needs Link" in s.reason for s in record.skipped)
-
-
-def test_pooled_certainty_keeps_an_interval(federate):
-    """A network gives everything away; all records right is still not "exactly 100%"."""
-    recording = federate({"name": "mlp", "hidden": [64]}, rounds=1, participation=1.0)
-    record = audit(recording, EAVESDROPPER, ["max_entropy"])
-    (row,) = record.pooled
-    assert row.value == row.high == 1.0
-    assert 0.98 < row.low < 1.0
 
 
 def test_what_flags_itself_is_noted_once_with_its_clients(federate):

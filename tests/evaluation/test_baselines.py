@@ -13,7 +13,6 @@ from overheard.evaluation.baselines import (
     algorithm3_bound,
     imputation,
     imputed_label_errors,
-    majority_share,
     strange_group_means,
 )
 from overheard.programs.recipe import Dense, Recipe, Target
@@ -41,11 +40,6 @@ def client(rng: Any, people: int, flip: float = 0.0) -> Records:
     shown = np.where(rng.random(people) < flip, 1 - s, s)
     x = shown + 0.05 * rng.normal(size=people)
     return Records({"x": x, "s": s, "y": 3 * s + 0.1 * rng.normal(size=people)})
-
-
-def test_the_majority_is_the_commonest_value():
-    assert majority_share(np.array([0.0, 1.0, 1.0, 1.0]), VALUES) == 0.75
-    assert majority_share(np.array(["a", "b", "b"]), ("a", "b", "c")) == pytest.approx(2 / 3)
 
 
 def test_what_public_columns_show_is_imputed(rng):

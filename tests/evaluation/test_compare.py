@@ -9,10 +9,6 @@ import pytest
 
 from overheard.evaluation.audit import audit
 from overheard.evaluation.compare import (
-    Compared,
-    Comparison,
-    Side,
-    _few,
     _leak,
     compare,
     compared_leaks,
@@ -79,12 +75,6 @@ def test_a_difference_by_hand():
     assert found == pytest.approx((0.4, 0.4 - 0.5, 0.4 + 0.1))
 
 
-def test_names_are_listed_briefly():
-    assert _few({"b", "a"}) == "a, b"
-    assert _few({"b", "a", "c"}) == "a, b, c"
-    assert _few(set("edcba")) == "a, b, c and 2 more"
-
-
 def test_the_strongest_attack_of_each_side_counts(federate):
     """Whatever order they come in; what needs no listening does not."""
     record = audit(federate(), EAVESDROPPER, (*ATTACKS, "model_based_global"), targets=["s"])
@@ -121,18 +111,6 @@ def test_what_is_not_the_same_is_named(federate):
     assert caution.startswith("made by different versions: 0.0.1, ")
 
 
-def test_copies_of_a_model_are_equally_exact():
-    """1e-9 and 1e-12 above the optimum are the same copy."""
-
-    def loss(value):
-        return pooled("excess_loss", value, low=value / 2, high=value * 2)
-
-    assert _leak(loss(1e-9)) == _leak(loss(1e-12))
-    assert _leak(loss(0.01))[0] > _leak(loss(0.1))[0]
-    low, high = _leak(loss(0.01))[1:]
-    assert low < high
-
-
 def test_the_interval_of_a_difference_covers(rng):
     """Both shares 0.7: a rise is announced in at most about 2.5 of 100 comparisons."""
     rises = 0
@@ -143,30 +121,6 @@ def test_the_interval_of_a_difference_covers(rng):
             ends.append((hits.mean(), *share_interval(hits)))
         rises += compared_leaks(*ends)[1] > 0
     assert 8 <= rises <= 45
-
-
-def test_changes_in_words():
-    side = Side("a", 0.5, 0.4, 0.6, 0.1, 10)
-
-    def row(low, high):
-        return Compared("s", "accuracy", None, side, side, (low + high) / 2, low, high)
-
-    assert row(0.01, 0.2).change == "rose"
-    assert row(-0.2, -0.01).change == "fell"
-    assert row(-0.1, 0.1).change == "no change shown"
-    assert row(0.0, 0.1).change == row(-0.1, 0.0).change == "no change shown"
-    both = Comparison((row(0.01, 0.2), row(-0.2, -0.01)), (), (), ())
-    assert both.rose
-    told = both.to_dict()
-    assert told["rose"]
-    assert [line["change"] for line in told["rows"]] == ["rose", "fell"]
-    assert told["rows"][0]["before"]["attack"] == "a"
-    assert not Comparison(both.rows[1:], (), (), ()).rose
-
-
-def test_a_secret_without_a_column_has_the_name_of_its_question(federate):
-    record = audit(federate(), EAVESDROPPER, ("exact_linear", "max_entropy"))
-    assert {row.secret for row in compare(record, record).rows} == {"local model", "s"}
 
 
 def test_what_learned_most_before_must_run_again(federate):
@@ -267,3 +221,8 @@ def test_a_rise_of_ten_points_is_seen(world):
 @pytest.mark.parametrize("world", [script.NO_RISE[0], script.NO_RISE[4]], ids=lambda w: w.what)
 def test_chance_is_rarely_called_a_rise(world):
     assert script.rises(world, 60) <= 0.05
+
+
+def test_a_secret_without_a_column_has_the_name_of_its_question(federate):
+    record = audit(federate(), EAVESDROPPER, ("exact_linear", "max_entropy"))
+    assert {row.secret for row in compare(record, record).rows} == {"local model", "s"}

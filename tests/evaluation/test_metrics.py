@@ -16,7 +16,7 @@ from overheard.evaluation.baselines import (
     majority_share,
 )
 from overheard.evaluation.scoring import scorer_of
-from overheard.programs.records import Records, encode
+from overheard.programs.records import Records
 from overheard.transcript.guess import AttributeValues, LabelValues, LocalModel
 from overheard.transcript.observe import observe, recipe_of
 from overheard.transcript.target import LOCAL_MODEL
@@ -43,15 +43,6 @@ def test_attribute_scores_match_a_loop(seed, m, k):
     assert majority_share(truth, values) == max(np.mean(truth == v) for v in values)
 
 
-def test_calibration_error_sees_overconfidence(rng):
-    truth = (rng.random(20_000) < 0.7).astype(float)
-    honest = np.tile([0.3, 0.7], (len(truth), 1))
-    boast = np.tile([0.01, 0.99], (len(truth), 1))
-    values = (0.0, 1.0)
-    assert metrics.calibration_error(AttributeValues(honest, values), truth) < 0.02
-    assert metrics.calibration_error(AttributeValues(boast, values), truth) > 0.25
-
-
 @given(seed=st.integers(0, 1000), m=st.integers(1, 40), bins=st.integers(1, 12))
 def test_calibration_error_matches_a_loop(seed, m, bins):
     rng = np.random.default_rng(seed)
@@ -65,19 +56,6 @@ def test_calibration_error_matches_a_loop(seed, m, bins):
         total += abs(gap) / m
     guess = AttributeValues(p, (0.0, 1.0, 2.0))
     assert metrics.calibration_error(guess, truth, bins) == pytest.approx(total)
-
-
-def test_excess_losses_by_hand(federate):
-    """(loss of the guess - loss of the optimum) / mean loss of the optimum, record by record."""
-    recording = federate()
-    recipe, records = recipe_of(recording), recording.truth()["0"]
-    optimum = metrics.local_optimum(recipe, records)
-    other = optimum + 0.1
-    inputs, labels = encode(recipe.encoding, records), recipe.target.encode(records)
-    design = np.column_stack([inputs, np.ones(len(inputs))])
-    best, mine = ((design @ theta - labels) ** 2 for theta in (optimum, other))
-    found = metrics.excess_losses(recipe, LocalModel(other, other, 0), optimum, records)
-    assert found == pytest.approx((mine - best) / best.mean())
 
 
 def test_errors_of_labels_and_of_group_means_by_hand():

@@ -58,11 +58,3 @@ def test_not_a_number_is_no_finding(record, tmp_path):
     path.write_text(text)
     with pytest.raises(FixRecording, match="is not an audit"):
         read_audit(path)
-
-
-def test_missing_and_broken_files(tmp_path):
-    with pytest.raises(FixRecording, match="overheard audit"):
-        read_audit(tmp_path / "none.json")
-    (tmp_path / "bad.json").write_text("{")
-    with pytest.raises(FixRecording, match="is not an audit"):
-        read_audit(tmp_path / "bad.json")

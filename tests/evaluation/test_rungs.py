@@ -52,15 +52,6 @@ def test_a_rung_shows_no_more_than_it_says(recording, rung):
         assert all(np.array_equal(records[n], stated[n][known]) for n in records.columns)
 
 
-@pytest.mark.parametrize("rung", RUNGS[1:], ids=lambda rung: rung.name)
-def test_every_rung_is_decoded_and_again_the_same(recording, rung):
-    view, _ = lowered(top(recording), rung, REGISTER, 0)
-    assert "s" not in view.know(PublicRecords).records.columns
-    first, again = (launch(PartialDecode(), view, 0).probabilities for _ in range(2))
-    assert np.array_equal(first, again)
-    assert np.allclose(first.sum(axis=1), 1)
-
-
 def test_strangers_are_the_other_clients(recording):
     view = top(recording)
     assert len(view.know(AuxiliaryData).labels) == 4 * 60

@@ -148,15 +148,6 @@ def test_labels_by_hand(federate):
         score(attack_named("linear_decode"), LabelValues(labels[1:], np.ones(29), {}), 0.0)
 
 
-def test_a_client_without_truth_is_not_scored(federate):
-    recording = federate(rounds=2)
-    truth = {k: v for k, v in recording.truth().items() if k != "0"}
-    view, recipe = observe(recording, SERVER, attribute("s"), "0"), recipe_of(recording)
-    assert recipe is not None
-    with pytest.raises(FixData, match="no records of client '0'"):
-        scorer_of(recipe, truth, attribute("s"), view, 0)
-
-
 def test_details_are_plain_json():
     given = {"a": np.float64(0.5), "b": np.int64(3), "c": "x", "d": float("nan"), "e": np.inf}
     found = finite(given)

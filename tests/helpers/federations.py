@@ -179,6 +179,13 @@ FAMILIES = {
         _people(LOGISTIC, {}, learning_rate=0.5), SERVER, "s",
         ("cos_matching", "gumbel", "joint_decode", "l2_lbfgs", "statistics"),
     ),
+    "attributes, network": Family(
+        _people({"name": "mlp", "hidden": [8]}, {}, learning_rate=0.05), SERVER, "s",
+        ("max_entropy",),
+    ),
+    "attributes, mini-batches": Family(
+        _people(LINEAR, {}, batch_size=16), SERVER, "s", ("max_entropy",),
+    ),
     "attributes, sums": Family(_summed, SECURE_SERVER, "c043", ("sum_decode",)),
     "members": Family(
         _people({"name": "mlp", "hidden": [16]}, {"membership": 100}, rounds=3, participation=1.0),
@@ -256,3 +263,20 @@ def score(recording: Recording, view: View, attack: Any, guess: Any) -> Finding:
     answers = answers_in(recording, target)
     scorer = scorer_of(recipe, recording.truth(), target, view, 0, answers)
     return scorer(attack, guess, 0.0).finding
+
+
+def same(one: Any, other: Any) -> bool:
+    """Two guesses agree to the last bit; what an attack says about itself, too."""
+    if dataclasses.is_dataclass(one):
+        names = [f.name for f in dataclasses.fields(one)]
+        return all(same(getattr(one, n), getattr(other, n)) for n in names)
+    if isinstance(one, dict):
+        kept = {k for k in one if not k.startswith("seconds")}
+        return kept == {k for k in other if not k.startswith("seconds")} and all(
+            same(one[k], other[k]) for k in kept
+        )
+    if isinstance(one, np.ndarray):
+        return one.dtype == other.dtype and np.array_equal(
+            one, other, equal_nan=one.dtype.kind == "f"
+        )
+    return bool(one == other) or (one != one and other != other)

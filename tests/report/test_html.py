@@ -90,25 +90,6 @@ def test_method_threat_attacks_and_notes_are_in_the_page(audit: Audit, page: Pag
         assert text in page.words
 
 
-def test_names_that_look_like_markup_stay_text(audit: Audit, page: Page) -> None:
-    hostile = Audit.model_validate_json(
-        audit.to_json()
-        .replace('"black"', f'"{EVIL}"')
-        .replace("site 6", '\\"><img src=x onerror=alert(1)>{{ 7*7 }}')
-        .replace("max_entropy", "</style><b>")
-        .replace("needs a classifier", EVIL)
-        .replace("float32", EVIL)
-        .replace("randhie", EVIL)
-    )
-    evil = Page(render(hostile))
-    assert EVIL in evil.words
-    assert "{{ 7*7 }}" in evil.words
-    assert evil.raw == page.raw
-    assert [t for t, _ in evil.tags] == [t for t, _ in page.tags]
-    assert not [a for _, a in evil.tags if any(key.startswith("on") for key in a)]
-    assert f"What was overheard: {EVIL}" in evil.words  # the title
-
-
 def test_the_policy_admits_our_style_and_script_only(page: Page) -> None:
     (policy,) = [
         str(m["content"])
@@ -244,13 +225,6 @@ def test_what_was_skipped_is_grouped_and_names_some_clients(audit: Audit, page: 
     assert "black and income" in some.words
 
 
-def test_an_unfinished_recording_is_said_to_be_one(audit: Audit) -> None:
-    run = audit.run.model_copy(update={"closed": False, "threat": "ghost"})
-    page = Page(render(audit.model_copy(update={"run": run})))
-    assert "not closed" in page.words
-    assert "ghost" in page.words
-
-
 def test_the_report_is_written_once(audit: Audit, tmp_path: Path) -> None:
     file = tmp_path / "report.html"
     assert write_report(audit, file) == file
@@ -262,22 +236,13 @@ def test_the_report_is_written_once(audit: Audit, tmp_path: Path) -> None:
     assert file.read_text() == "mine"
 
 
-def test_neither_a_link_nor_a_name_taken_meanwhile_is_overwritten(
-    audit: Audit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    link, taken = tmp_path / "link.html", tmp_path / "report.html"
-    link.symlink_to(tmp_path / "elsewhere.html")
-    taken.write_text("theirs")
-    with pytest.raises(ChooseAnotherOutput):
-        write_report(audit, link)
-    there = iter([False, True])  # at first nobody has taken the name
-    monkeypatch.setattr("os.path.lexists", lambda _: next(there))
-    with pytest.raises(ChooseAnotherOutput, match="exists already"):
-        write_report(audit, taken)
-    assert taken.read_text() == "theirs"
-    assert {p.name for p in tmp_path.iterdir()} == {"report.html", "link.html"}
-
-
 def test_a_missing_folder_is_named(audit: Audit, tmp_path: Path) -> None:
     with pytest.raises(ChooseAnotherOutput, match="cannot be written"):
         write_report(audit, tmp_path / "nowhere" / "report.html")
+
+
+def test_an_unfinished_recording_is_said_to_be_one(audit: Audit) -> None:
+    run = audit.run.model_copy(update={"closed": False, "threat": "ghost"})
+    page = Page(render(audit.model_copy(update={"run": run})))
+    assert "not closed" in page.words
+    assert "ghost" in page.words
