@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 from scripts import load
 
+from overheard.evaluation.detection import Detection, Suspect
 from overheard.evaluation.record import Audit
-from overheard.evaluation.suspected import Detection, Suspect
 from overheard.foreign.shown import visible, visible_json
 from overheard.report import render
 from overheard.report.markdown import render_markdown

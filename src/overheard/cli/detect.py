@@ -11,7 +11,7 @@ from overheard.cli.import_ import described
 from overheard.cli.options import NEEDED, Describing, TrustCode, argument, option, taking
 
 if TYPE_CHECKING:
-    from overheard.evaluation.suspected import Detection
+    from overheard.evaluation.detection import Detection
 
 
 @dataclass(frozen=True)

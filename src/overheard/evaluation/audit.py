@@ -106,8 +106,11 @@ def audit(
     given = tuple(attacks)
     chosen = chosen_attacks(given)
     named = {a.name for a in chosen} if given else set()
-    names = _clients(recording, tuple(clients))
-    asked = _targets(recording, tuple(targets))
+    names, asked = tuple(clients) or recording.clients, targets_in(recording.targets)
+    if unknown := [name for name in names if name not in recording.clients]:
+        raise FixConfig(f"no client {unknown[0]!r}; the clients are {', '.join(recording.clients)}")
+    if keys := tuple(targets):
+        asked = chosen_targets(asked, keys, "the recording")
     whole = {t for t in asked if t.asked.together}
     outcomes: list[Scored | Skipped | Failed] = []
     steps = [(t, c) for t in asked for c in ((EVERYBODY,) if t in whole else names)]
@@ -205,17 +208,6 @@ def _outcome(
         return attempt(run, attack.name, client, column, budget=budget)
     except NOT_RUN as error:
         return _skip(attack, view.client, target, str(error))
-
-
-def _clients(recording: Recording, names: tuple[str, ...]) -> tuple[str, ...]:
-    if unknown := [name for name in names if name not in recording.clients]:
-        raise FixConfig(f"no client {unknown[0]!r}; the clients are {', '.join(recording.clients)}")
-    return names or recording.clients
-
-
-def _targets(recording: Recording, keys: tuple[str, ...]) -> list[Target]:
-    there = targets_in(recording.targets)
-    return chosen_targets(there, keys, "the recording") if keys else there
 
 
 def together(

@@ -14,8 +14,8 @@ import numpy as np
 
 from overheard.attacks import is_slow
 from overheard.attacks.wire import only
-from overheard.errors import FixRecording, ListenLonger
-from overheard.evaluation.attempt import NOT_RUN, Progress, attempt, check_budget, silent
+from overheard.errors import ListenLonger
+from overheard.evaluation.attempt import NOT_RUN, Progress, attempt, silent
 from overheard.evaluation.audit import AuditOptions, chosen_attacks, key_of
 from overheard.evaluation.audit import audit as run_attacks
 from overheard.evaluation.judged import best_of, judge, strongest
@@ -70,10 +70,8 @@ def by_rounds(
     A number of rounds with which the attack cannot run is left out, and so are attacks that search
     for minutes; one with which it fails, or takes more than ``budget`` seconds, is listed as such.
     """
-    check_budget(budget)
     recipe = told_of(recording)
-    if recipe is None:
-        raise FixRecording(f"{recording.path}: has no training recipe; nothing is scored")
+    assert recipe is not None  # without one there is no audit
     chosen = _strongest(audit)
     truth = recording.truth()
     known = {attack.name: attack for attack in chosen_attacks(tuple(attacks))}

@@ -15,14 +15,13 @@ from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import binomtest
 
 from overheard.attacks import all_attacks, attack_named, is_slow, listens
 from overheard.errors import ChooseAnotherAttack, FixConfig, FixData, FixRecording, ListenLonger
 from overheard.evaluation.attempt import NOT_RUN, Progress, silent
-from overheard.evaluation.intervals import RESAMPLES
+from overheard.evaluation.intervals import RESAMPLES, share_interval
+from overheard.evaluation.record import Count, Part, Seconds
 from overheard.evaluation.scoring import finite
-from overheard.evaluation.suspected import Detection, Suspect
 from overheard.programs.records import Records, encode
 from overheard.questions.question import by_question
 from overheard.transcript.guess import ClientProperty
@@ -34,6 +33,47 @@ from overheard.transcript.threat import SECURE_SERVER
 from overheard.transcript.view import Attack, View, launch
 
 Flags = NDArray[np.bool_]
+
+
+class Suspect(Part):
+    """One client, asked whether it has a property.
+
+    ``rounds``: in how many it took part; ``halfway``: the probability after half of the rounds;
+    ``contribution``: how much its updates helped, where the attack can tell; ``remark``: why little
+    can be said of it.
+    """
+
+    client: str
+    probability: float
+    accused: bool
+    rounds: Count
+    halfway: float | None = None
+    contribution: float | None = None
+    remark: str = ""
+
+
+class Detection(Part):
+    """Which clients have a property: the accused first, then by probability.
+
+    ``curves``: each client's probability after so many rounds (``curve_rounds``). ``score`` only
+    where it was asked for: how right this was.
+    """
+
+    version: int = 1
+    recording: str
+    property: str
+    attack: str
+    paper: str
+    threat: str
+    rounds: Count
+    seconds: Seconds
+    seed: int
+    suspects: tuple[Suspect, ...]
+    curve_rounds: tuple[Count, ...] = ()
+    curves: dict[str, tuple[float, ...]] = {}
+    diagnostics: dict[str, float | int | str] = {}
+    score: dict[str, float | int | str] | None = None
+    notes: tuple[str, ...] = ()
 
 
 def f1(chosen: Flags, positive: Flags) -> float:
@@ -61,8 +101,7 @@ def f1_interval(
     usable = total > 0  # one of the resamples is, as good as surely
     scores = 2 * both[usable] / total[usable]
     ends = np.quantile(scores, [(1 - level) / 2, (1 + level) / 2]).tolist()
-    share = binomtest(int(hit.sum()), int(either.sum())).proportion_ci(level, method="wilson")
-    ends += [2 * j / (1 + j) for j in (float(share.low), float(share.high))]
+    ends += [2 * j / (1 + j) for j in share_interval(hit[either], level)]
     value = f1(chosen, positive)
     return float(min([*ends, value])), float(max([*ends, value]))
 
@@ -136,7 +175,7 @@ def remarks(sums: Sums) -> dict[str, str]:
     return said
 
 
-PREFERRED = ("matched_filter",)
+PREFERRED = "matched_filter"
 """Tried first where no attack is named."""
 
 
@@ -162,7 +201,8 @@ def detect(
     if score:
         answers = answers_of(recording.truth("Property", target.key), sums.clients)
         scores = finite({"f1": f1(guess.choice(), answers), **scores_of(guess, answers)})
-    evidence = guess.evidence
+    evidence = guess.evidence  # after every round, or after equally many
+    rows = 0 if evidence is None else len(evidence)
     return Detection(
         recording=recording.path.name,
         property=target.column,
@@ -173,10 +213,10 @@ def detect(
         seconds=seconds,
         seed=seed,
         suspects=_ranked(guess, sums),
-        curve_rounds=() if evidence is None else _rounds_of(len(evidence), len(sums)),
+        curve_rounds=tuple(round(len(sums) * (row + 1) / rows) for row in range(rows)),
         curves={}
         if evidence is None
-        else {c: tuple(evidence[:, k].tolist()) for k, c in enumerate(guess.clients)},
+        else dict(zip(guess.clients, evidence.T.tolist(), strict=True)),
         diagnostics=finite(guess.diagnostics),
         score=scores,
         notes=() if recording.closed else ("The recording was not closed: it was stopped.",),
@@ -206,7 +246,7 @@ def _candidates(name: str, target: Target) -> list[Attack]:
                 f"{', '.join(names) or 'none'}"
             )
         return [attack]
-    order = sorted(names, key=lambda n: (n not in PREFERRED, n))
+    order = sorted(names, key=lambda n: (n != PREFERRED, n))
     return [a for a in map(attack_named, order) if not is_slow(a) and listens(a)]
 
 
@@ -225,11 +265,6 @@ def _first_that_runs(
                 raise
             reasons.append(f"{attack.name}: {error}")
     raise ChooseAnotherAttack(f"no attack could run: {'; '.join(reasons) or 'none is known'}")
-
-
-def _rounds_of(rows: int, heard: int) -> tuple[int, ...]:
-    """After how many rounds each row of the evidence was: every one, or equally many apart."""
-    return tuple(round(heard * (row + 1) / rows) for row in range(rows))
 
 
 def _ranked(guess: ClientProperty, sums: Sums) -> tuple[Suspect, ...]:

@@ -19,45 +19,16 @@ UNFIT = "the declared recipe does not reproduce what the client sent"
 
 
 class Level(NamedTuple):
-    """A risk level: a word and a sign, so that no reader depends on a colour."""
+    """A risk level: a word and a sign, so that no reader depends on a colour. What each means is
+    said by `overheard.report.verdict.rules`."""
 
     name: str
     sign: str
     rank: int
-    rule: str
 
 
-EXPOSED = Level(
-    "exposed",
-    "▲",
-    3,
-    "Better than every way of guessing without listening, by a test that errs with a probability "
-    "of at most 5% over the whole audit, however many secrets, clients and attacks it has: all "
-    "clients together first, then each.",
-)
-UNCLEAR = Level(
-    "unclear",
-    "◆",
-    2,
-    "The measured value is better than guessing without listening, or its probabilities are, but "
-    "that may be chance; or "
-    "there is no such guess to compare with; or, for the client's own model, the copy beats the "
-    "global model but may be more than 1% off.",
-)
-NO_SIGN = Level(
-    "no sign",
-    "○",
-    1,
-    "The attacks tried ran as they should, and the best does no better than guessing without "
-    "listening. Not a proof that nothing leaks: another attack may do better.",
-)
-NOT_MEASURED = Level(
-    "not measured",
-    "–",
-    0,
-    "No attack that listens could be run, or its answer must not be relied on: it flags itself, or "
-    "the declared recipe does not reproduce what the client sent. Says nothing either way.",
-)
+EXPOSED, UNCLEAR = Level("exposed", "▲", 3), Level("unclear", "◆", 2)
+NO_SIGN, NOT_MEASURED = Level("no sign", "○", 1), Level("not measured", "–", 0)
 LEVELS = (EXPOSED, UNCLEAR, NO_SIGN, NOT_MEASURED)
 
 

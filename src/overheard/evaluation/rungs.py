@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from overheard.attacks.attribute.partial_decode import PartialDecode
 from overheard.attacks.stranger import beforehand
 from overheard.errors import FixConfig, GrantKnowledge
-from overheard.evaluation.attempt import NOT_RUN, Progress, attempt, check_budget, silent
+from overheard.evaluation.attempt import NOT_RUN, Progress, attempt, silent
 from overheard.evaluation.intervals import share_interval
 from overheard.evaluation.judged import best_of, judge
 from overheard.evaluation.record import Audit, Climbed, Failed, Finding, Skipped
@@ -124,7 +124,6 @@ def by_knowledge(
 
     A rung on which nothing can be decoded is listed as skipped, with the reason.
     """
-    check_budget(budget)
     best = [
         j.finding
         for j in best_of(j for j in judge(audit).findings if not j.baseline).values()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from overheard.evaluation.suspected import Detection
+from overheard.evaluation.detection import Detection
 from overheard.plot import COLOURS, Axis, Panel, Series, figure
 
 ACCUSED, NOT_ACCUSED = COLOURS[1], "#999999"

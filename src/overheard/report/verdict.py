@@ -14,9 +14,9 @@ from markupsafe import Markup
 
 from overheard.evaluation.judged import (
     EXPOSED,
-    LEVELS,
     NO_SIGN,
     NOT_MEASURED,
+    UNCLEAR,
     Judged,
     Judgement,
     Level,
@@ -28,12 +28,26 @@ from overheard.evaluation.record import Audit, Finding, Pooled
 from overheard.questions.question import SKIPPED, Topic, all_metrics
 from overheard.report import words
 
+_RULES = {
+    EXPOSED: "Better than every way of guessing without listening, by a test that errs with a "
+    "probability of at most 5% over the whole audit, however many secrets, clients and attacks it "
+    "has: all clients together first, then each.",
+    UNCLEAR: "The measured value is better than guessing without listening, or its probabilities "
+    "are, but that may be chance; or there is no such guess to compare with; or, for the client's "
+    "own model, the copy beats the global model but may be more than 1% off.",
+    NO_SIGN: "The attacks tried ran as they should, and the best does no better than guessing "
+    "without listening. Not a proof that nothing leaks: another attack may do better.",
+    NOT_MEASURED: "No attack that listens could be run, or its answer must not be relied on: it "
+    "flags itself, or the declared recipe does not reproduce what the client sent. Says nothing "
+    "either way.",
+}
+
 
 def rules() -> dict[Level, str]:
     """What each level means; of exposure, also what each metric asks for."""
     shares_first = sorted(all_metrics().values(), key=lambda metric: not metric.share)
     asked = [metric.rule for metric in shares_first]
-    return {level: level.rule for level in LEVELS} | {EXPOSED: " ".join([EXPOSED.rule, *asked])}
+    return _RULES | {EXPOSED: " ".join([_RULES[EXPOSED], *asked])}
 
 
 EVERY_CLIENT = "all clients"
