@@ -15,7 +15,7 @@ from overheard.attacks import attack_named
 from overheard.attacks.baselines import LastReturned
 from overheard.errors import FixConfig
 from overheard.evaluation import complete
-from overheard.evaluation.audit import audit
+from overheard.evaluation.audit import AuditOptions, audit
 from overheard.evaluation.complete import by_rounds, first_rounds, prefixes
 from overheard.evaluation.scoring import scorer_of
 from overheard.report.verdict import verdicts
@@ -117,7 +117,8 @@ def test_each_line_is_what_the_attack_learns_from_so_many_rounds(federate):
     recording = federate(participation=1.0, rounds=12)
     record = audit(recording, SERVER, ["max_entropy", "exact_linear", "majority"])
     said = []
-    lines = by_rounds(recording, SERVER, record, lambda *told: said.append(told))
+    options = AuditOptions(progress=lambda *told: said.append(told))
+    lines = by_rounds(recording, SERVER, record, options)
     assert said[-1][0] == "rounds"
     recipe = recipe_of(recording)
     assert recipe is not None

@@ -228,15 +228,15 @@ def _tested(scored: Sequence[Scored], listening: frozenset[str]) -> list[Scored]
     for s in scored:
         if s.finding.attack not in listening:
             free.setdefault((s.finding.topic, s.finding.client), []).append(s.units)
-    return [_with_p_value(s, free.get((s.finding.topic, s.finding.client), [])) for s in scored]
-
-
-def _with_p_value(scored: Scored, free: Sequence[Array]) -> Scored:
-    found = scored.finding
-    if found.measure.share or found.flag:
-        return scored
-    p = _p_value(found.measure, scored.units, scored.imputed, free)
-    return scored if p is None else replace(scored, finding=found.model_copy(update={"p_value": p}))
+    tested = []
+    for s in scored:
+        found = s.finding
+        if not found.measure.share and not found.flag:
+            against = free.get((found.topic, found.client), [])
+            p = _p_value(found.measure, s.units, s.imputed, against)
+            s = replace(s, finding=found.model_copy(update={"p_value": p}))
+        tested.append(s)
+    return tested
 
 
 def _p_value(

@@ -9,20 +9,21 @@ of a client is cut by `evaluation.rungs`.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 
 import numpy as np
 
 from overheard.attacks import is_slow
 from overheard.attacks.wire import only
 from overheard.errors import ListenLonger
-from overheard.evaluation.attempt import NOT_RUN, Progress, attempt, silent
+from overheard.evaluation.attempt import NOT_RUN, attempt
 from overheard.evaluation.audit import AuditOptions, chosen_attacks, key_of
 from overheard.evaluation.audit import audit as run_attacks
 from overheard.evaluation.judged import best_of, judge, strongest
 from overheard.evaluation.record import Audit, Failed, Finding, Heard, Skipped
 from overheard.evaluation.resume import NOTHING_KEPT, Kept
 from overheard.evaluation.rungs import by_knowledge
-from overheard.evaluation.scoring import Scorer, answers_in, scorer_of
+from overheard.evaluation.scoring import answers_in, scorer_of
 from overheard.questions.question import by_question
 from overheard.transcript.knowledge import (
     LISTENING,
@@ -58,9 +59,8 @@ def by_rounds(
     recording: Recording,
     threat: Threat,
     audit: Audit,
-    progress: Progress = silent,
+    options: AuditOptions = AuditOptions(),
     kept: Kept = NOTHING_KEPT,
-    budget: float | None = None,
     attacks: Iterable[str | Attack] = (),
 ) -> tuple[Heard | Failed | Skipped, ...]:
     """What the strongest attack on each secret learns from ever more rounds, the last: all of them.
@@ -68,38 +68,38 @@ def by_rounds(
     ``attacks``: as given to the audit.
 
     A number of rounds with which the attack cannot run is left out, and so are attacks that search
-    for minutes; one with which it fails, or takes more than ``budget`` seconds, is listed as such.
+    for minutes; one with which it fails, or takes longer than its budget, is listed as such.
     """
-    recipe = told_of(recording)
-    assert recipe is not None  # without one there is no audit
     chosen = _strongest(audit)
-    truth = recording.truth()
     known = {attack.name: attack for attack in chosen_attacks(tuple(attacks))}
     found: list[Heard | Failed | Skipped] = []
     for done, best in enumerate(chosen):
-        target = _target(recording, best)
+        target, attack = _target(recording, best), known[best.attack]
         if target is None or target.asked.together:  # its guess has evidence by round
             continue
-        progress(f"{target.key}, round by round: {best.attack}", done, len(chosen))
-
-        def line(best: Finding = best, target: Target = target) -> list[Heard | Failed | Skipped]:
-            view = observe(recording, threat, target, best.client)
-            answers = answers_in(recording, target)
-            scorer = scorer_of(recipe, truth, target, view, best.seed, answers)
-            return _rounds_line(view, scorer, best, known[best.attack], budget)
-
-        found += kept.parts(line, "rounds", target.key, best.client, key_of(known[best.attack]))
-    progress("rounds", len(chosen), len(chosen))
+        options.progress(f"{target.key}, round by round: {best.attack}", done, len(chosen))
+        line = partial(_line, recording, threat, target, best, attack, options.budget)
+        found += kept.parts(line, "rounds", target.key, best.client, key_of(attack))
+    options.progress("rounds", len(chosen), len(chosen))
     return tuple(found)
 
 
-def _rounds_line(
-    view: View, scorer: Scorer, best: Finding, attack: Attack, budget: float | None
+def _line(
+    recording: Recording,
+    threat: Threat,
+    target: Target,
+    best: Finding,
+    attack: Attack,
+    budget: float | None,
 ) -> list[Heard | Failed | Skipped]:
     """One attack on one client, with ever more rounds, where its answer does not flag itself."""
+    view, recipe = observe(recording, threat, target, best.client), told_of(recording)
     listens = [kind for kind in LISTENING if kind in attack.needs & view.kinds]
     if is_slow(attack) or not listens:
         return []
+    assert recipe is not None  # without one there is no audit
+    answers = answers_in(recording, target)
+    scorer = scorer_of(recipe, recording.truth(), target, view, best.seed, answers)
     heard = len(view.know(listens[0]))
     found: list[Heard | Failed | Skipped] = []
     for rounds in prefixes(heard):
@@ -153,12 +153,10 @@ def audit(
     kept: Kept = NOTHING_KEPT,
 ) -> Audit:
     """As `overheard.evaluation.audit.audit`, and curves for what was learned most."""
-    given, progress, budget = tuple(attacks), options.progress, options.budget
+    given = tuple(attacks)
     record = run_attacks(recording, threat, given, clients, targets, options, kept)
     if options.rounds and record.findings:
-        record = record.adding(by_rounds(recording, threat, record, progress, kept, budget, given))
+        record = record.adding(by_rounds(recording, threat, record, options, kept, given))
     if options.ladder:
-        named = options.demographics
-        rungs = by_knowledge(recording, threat, record, progress, kept, budget, named)
-        record = record.adding(rungs)
+        record = record.adding(by_knowledge(recording, threat, record, options, kept))
     return record

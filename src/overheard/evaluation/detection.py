@@ -203,6 +203,7 @@ def detect(
         scores = finite({"f1": f1(guess.choice(), answers), **scores_of(guess, answers)})
     evidence = guess.evidence  # after every round, or after equally many
     rows = 0 if evidence is None else len(evidence)
+    lines = () if evidence is None else zip(guess.clients, evidence.T.tolist(), strict=True)
     return Detection(
         recording=recording.path.name,
         property=target.column,
@@ -214,9 +215,7 @@ def detect(
         seed=seed,
         suspects=_ranked(guess, sums),
         curve_rounds=tuple(round(len(sums) * (row + 1) / rows) for row in range(rows)),
-        curves={}
-        if evidence is None
-        else dict(zip(guess.clients, evidence.T.tolist(), strict=True)),
+        curves=dict(lines),
         diagnostics=finite(guess.diagnostics),
         score=scores,
         notes=() if recording.closed else ("The recording was not closed: it was stopped.",),

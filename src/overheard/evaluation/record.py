@@ -352,16 +352,11 @@ class Audit(Part):
 
     def adding(self, parts: Iterable[Heard | Climbed | Skipped | Failed]) -> Audit:
         """The same record and these parts, each where its kind belongs."""
-        places = {
-            Heard: "heard",
-            Climbed: "ladder",
-            Skipped: "skipped",
-            Failed: "failed",
-        }
-        more: dict[str, list[Part]] = {name: [] for name in places.values()}
+        places = {Heard: "heard", Climbed: "ladder", Skipped: "skipped", Failed: "failed"}
+        more = {name: list(getattr(self, name)) for name in places.values()}
         for part in parts:
             more[places[type(part)]].append(part)
-        return self.model_copy(update={n: (*getattr(self, n), *new) for n, new in more.items()})
+        return self.model_copy(update={name: tuple(all_) for name, all_ in more.items()})
 
 
 def unfit_clients(audit: Audit) -> set[str]:

@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from overheard.attacks.attribute.partial_decode import PartialDecode
 from overheard.attacks.stranger import beforehand
 from overheard.errors import FixConfig, GrantKnowledge
-from overheard.evaluation.attempt import NOT_RUN, Progress, attempt, silent
+from overheard.evaluation.attempt import NOT_RUN, attempt
+from overheard.evaluation.audit import AuditOptions
 from overheard.evaluation.intervals import share_interval
 from overheard.evaluation.judged import best_of, judge
 from overheard.evaluation.record import Audit, Climbed, Failed, Finding, Skipped
@@ -115,10 +116,8 @@ def by_knowledge(
     recording: Recording,
     threat: Threat,
     audit: Audit,
-    progress: Progress = silent,
+    options: AuditOptions = AuditOptions(),
     kept: Kept = NOTHING_KEPT,
-    budget: float | None = None,
-    demographics: Iterable[str] = (),
 ) -> tuple[Climbed | Failed | Skipped, ...]:
     """Of every attribute and client of an audit, what is learned on each rung.
 
@@ -131,10 +130,10 @@ def by_knowledge(
     ]
     found_on: list[Climbed | Failed | Skipped] = []
     for done, top in enumerate(best):
-        progress(f"{top.attribute} of {top.client}, by what is known", done, len(best))
-        line = partial(_line, recording, threat, top, tuple(demographics), budget)
+        options.progress(f"{top.attribute} of {top.client}, by what is known", done, len(best))
+        line = partial(_line, recording, threat, top, options.demographics, options.budget)
         found_on += kept.parts(line, "ladder", str(top.attribute), top.client)
-    progress("ladder", len(best), len(best))
+    options.progress("ladder", len(best), len(best))
     return (*found_on, *_pooled([one for one in found_on if isinstance(one, Climbed)]))
 
 
