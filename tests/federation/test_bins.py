@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 import pytest
 
-from overheard.attacks.baselines import Majority
 from overheard.data.dataset import Dataset
 from overheard.errors import FixConfig
 from overheard.evaluation.audit import audit
-from overheard.evaluation.scoring import scorer_of
 from overheard.federation.config import parse_config
 from overheard.federation.plan import Plan, plan
 from overheard.programs.records import OneHot, Records, Scaled, positions
 from overheard.report.html import render
 from overheard.report.markdown import render_markdown
 from overheard.transcript.knowledge import AttributeDomain
-from overheard.transcript.observe import observe, recipe_of
-from overheard.transcript.target import attribute
 from overheard.transcript.threat import EAVESDROPPER
-from overheard.transcript.view import launch
 
 pytestmark = pytest.mark.slow
 
@@ -102,29 +98,18 @@ def test_ranges_in_words_are_the_bins() -> None:
     assert AttributeDomain("z", (3.0, 1.0), (1.0, 1.0)).words == ("above 2", "up to 2")
 
 
-def test_the_score_says_what_counts_as_right(federate) -> None:
-    def number(dataset: Dataset) -> Dataset:
-        age = np.random.default_rng(8).integers(18, 90, len(dataset.records)).astype(float)
-        records = Records({**dataset.records.columns, "age": age})
-        return Dataset(**{**vars(dataset), "records": records, "sensitive": ("age",)})
-
-    recording = federate(change=number, audit={"bins": 3}, rounds=3)
-    view = observe(recording, EAVESDROPPER, attribute("age"), "0")
-    scorer = scorer_of(recipe_of(recording), recording.truth(), attribute("age"), view, 0)
-    finding = scorer(Majority(), launch(Majority(), view, 0), 0.0).finding
-    said = finding.details["right_is"]
-    assert said.startswith("the right one of 3 ranges: up to ")
-    assert "; above " in said
+def with_age(dataset: Dataset) -> Dataset:
+    age = np.random.default_rng(8).integers(18, 90, len(dataset.records)).astype(float)
+    records = Records({**dataset.records.columns, "age": age})
+    return replace(dataset, records=records, sensitive=("age",))
 
 
 def test_an_audit_says_the_ranges_in_words(federate) -> None:
-    def number(dataset: Dataset) -> Dataset:
-        age = np.random.default_rng(8).integers(18, 90, len(dataset.records)).astype(float)
-        records = Records({**dataset.records.columns, "age": age})
-        return Dataset(**{**vars(dataset), "records": records, "sensitive": ("age",)})
-
-    recording = federate(change=number, audit={"bins": 3}, rounds=3)
+    recording = federate(change=with_age, audit={"bins": 3}, rounds=3)
     record = audit(recording, EAVESDROPPER, ["majority"], targets=["age"])
+    (finding,) = [f for f in record.findings if f.client == "0"]
+    assert finding.details["right_is"].startswith("the right one of 3 ranges: up to ")
+    assert "; above " in finding.details["right_is"]
     (note,) = [n for n in record.notes if n.startswith("age is a number")]
     assert "counts as right if it names the right one of 3 ranges: up to " in note
     for page in (render_markdown(record), render(record)):

@@ -8,17 +8,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from federations import simulated
 
 from overheard.errors import FixConfig
 from overheard.federation.config import parse_config
 from overheard.federation.defences.clip import Clip
 from overheard.federation.defences.contract import chain, told
 from overheard.federation.defences.gaussian import Gaussian
-from overheard.federation.plan import plan
-from overheard.federation.simulate import simulate
 from overheard.transcript.knowledge import AppliedDefence, Link
 from overheard.transcript.observe import observe
-from overheard.transcript.store import Recording
 from overheard.transcript.target import attribute
 from overheard.transcript.threat import EAVESDROPPER
 
@@ -72,11 +70,9 @@ def test_a_wrong_defence_is_refused(
 def test_noise_in_units_of_no_clip_norm_is_refused_before_anything_is_written(
     people: Path, settings_for: Settings, tmp_path: Path
 ) -> None:
-    config = parse_config(
-        settings_for(people) | {"defence": [{"name": "gaussian", "times_clip": 1.0}]}
-    )
+    content = settings_for(people) | {"defence": [{"name": "gaussian", "times_clip": 1.0}]}
     with pytest.raises(FixConfig, match="no 'clip' before it; add one, or give sd"):
-        simulate(plan(config), tmp_path / "run")
+        simulated(tmp_path / "run", content)
     assert not (tmp_path / "run").exists()
 
 
@@ -86,8 +82,7 @@ def test_what_goes_over_the_wire_is_defended(
 ) -> None:
     def heard(name: str, *defences: dict[str, Any]) -> tuple[Link, frozenset[type[Any]]]:
         content = settings_for(people, training={**training, "rounds": 2})
-        config = parse_config(content | {"defence": list(defences)})
-        recording = Recording.open(simulate(plan(config), tmp_path / name))
+        recording = simulated(tmp_path / name, content | {"defence": list(defences)})
         view = observe(recording, EAVESDROPPER, attribute("s"), "site 0")
         if AppliedDefence in view.kinds:
             assert view.know(AppliedDefence).names == tuple(d["name"] for d in defences)
@@ -110,8 +105,7 @@ def test_the_server_may_add_the_noise(people: Path, settings_for: Settings, tmp_
     content = settings_for(people, training={"rounds": 2, "participation": 1.0})
     links = []
     for name, defences in (("a", []), ("b", [{"name": "gaussian", "sd": 0.5, "at": "server"}])):
-        config = parse_config(content | {"defence": defences})
-        recording = Recording.open(simulate(plan(config), tmp_path / name))
+        recording = simulated(tmp_path / name, content | {"defence": defences})
         links.append(observe(recording, EAVESDROPPER, attribute("s"), "site 0").know(Link))
     np.testing.assert_array_equal(links[0].returned[0], links[1].returned[0])
     assert np.abs(links[0].sent[1] - links[1].sent[1]).max() > 0.05

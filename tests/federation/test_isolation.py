@@ -8,13 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from federations import simulated
 
 from overheard.data import digits
 from overheard.data.dealing import VICTIM
 from overheard.errors import FixConfig, FixData
-from overheard.federation.config import parse_config
-from overheard.federation.plan import plan
-from overheard.federation.simulate import simulate
 from overheard.transcript.knowledge import AuxiliaryData, Link
 from overheard.transcript.observe import observe
 from overheard.transcript.store import Recording
@@ -28,16 +26,14 @@ Record = Callable[..., Recording]
 @pytest.fixture
 def record(tmp_path: Path) -> Record:
     def make(participants: int = 3, **training: Any) -> Recording:
-        config = parse_config(
-            {
-                "data": {"source": "digits"},
-                "model": {"name": "mlp", "hidden": [6]},
-                "training": {"rounds": 4, "learning_rate": 0.5, **training},
-            }
-        )
+        config = {
+            "data": {"source": "digits"},
+            "model": {"name": "mlp", "hidden": [6]},
+            "training": {"rounds": 4, "learning_rate": 0.5, **training},
+        }
         data = digits.load(victim=30, participants=participants, attributes=("c043",))
         path = tmp_path / f"run-{participants}-{len(training)}"
-        return Recording.open(simulate(plan(config, data), path))
+        return simulated(path, config, data)
 
     return make
 
@@ -46,8 +42,10 @@ def heard(recording: Recording, client: str) -> Link:
     return observe(recording, SERVER, ASKED, client).know(Link)
 
 
-def test_the_victim_gets_its_own_model_back(record: Record) -> None:
-    link = heard(record(isolate=VICTIM), VICTIM)
+@pytest.mark.parametrize("rests", [{}, {"participants": 4, "participation": 0.5, "rounds": 12}])
+def test_the_victim_gets_its_own_model_back(record: Record, rests: dict[str, Any]) -> None:
+    link = heard(record(isolate=VICTIM, **rests), VICTIM)
+    assert 1 < len(link) < 12
     np.testing.assert_array_equal(link.sent[1:], link.returned[:-1])
 
 
@@ -70,23 +68,14 @@ def test_without_isolation_all_get_the_same(record: Record) -> None:
         heard(recording, VICTIM).sent, heard(recording, "participant 2").sent
     )
     assert "isolated" not in recording.about
+    with pytest.raises(FixConfig, match="no client was isolated"):
+        observe(recording, ISOLATING_SERVER, ASKED, VICTIM)
 
 
 def test_gradients_move_the_isolated_client_too(record: Record) -> None:
     link = heard(record(isolate=VICTIM, algorithm="fedsgd"), VICTIM)
     moved = link.sent[0] - np.float32(0.5) * link.returned[0]
     np.testing.assert_allclose(link.sent[1], moved, rtol=1e-6, atol=1e-7)
-
-
-def test_a_victim_that_rests_finds_its_own_model_again(record: Record) -> None:
-    link = heard(record(participants=4, isolate=VICTIM, participation=0.5, rounds=12), VICTIM)
-    assert 1 < len(link) < 12
-    np.testing.assert_array_equal(link.sent[1:], link.returned[:-1])
-
-
-def test_the_threat_model_refuses_a_recording_without_isolation(record: Record) -> None:
-    with pytest.raises(FixConfig, match="no client was isolated"):
-        observe(record(), ISOLATING_SERVER, ASKED, VICTIM)
 
 
 def test_the_threat_model_says_which_client_was_isolated(record: Record) -> None:

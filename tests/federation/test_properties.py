@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from federations import simulated
 
 from overheard.errors import FixConfig
 from overheard.federation.config import parse_config
 from overheard.federation.plan import plan
-from overheard.federation.simulate import misbehaved, simulate
 from overheard.programs.recipe import LeNet
 from overheard.transcript.knowledge import (
     AuxiliaryData,
@@ -44,7 +44,7 @@ def settings(kind: str = "membership", **changes: Any) -> dict[str, Any]:
 
 
 def record(path: Path, kind: str = "membership", **changes: Any) -> Recording:
-    return Recording.open(simulate(plan(parse_config(settings(kind, **changes))), path))
+    return simulated(path, settings(kind, **changes))
 
 
 def positives(recording: Recording, column: str) -> set[str]:
@@ -157,15 +157,6 @@ def test_gradients_are_negated_too(tmp_path: Path) -> None:
             np.testing.assert_array_equal(mine, sign * was)
 
 
-def test_the_kinds_of_misbehaviour() -> None:
-    updates = np.array([[3.0, 4.0], [0.0, 2.0]])
-    rng = np.random.default_rng(0)
-    assert np.array_equal(misbehaved("inversion", "unchanged", updates, rng), -updates)
-    assert not misbehaved("free-rider", "unchanged", updates, rng).any()
-    noise = misbehaved("free-rider", "noise", updates, rng)
-    np.testing.assert_allclose(np.linalg.norm(noise, axis=1), [5.0, 2.0])
-
-
 def test_lenet_of_the_paper_by_the_images(tmp_path: Path) -> None:
     made = plan(parse_config(settings(model={"name": "lenet", "hidden": []})))
     assert isinstance(made.recipe.model, LeNet)
@@ -174,8 +165,7 @@ def test_lenet_of_the_paper_by_the_images(tmp_path: Path) -> None:
     assert made.recipe.model.dropout == 0.5
     small = {"name": "lenet", "hidden": [8], "filters": [2, 3], "dropout": 0.1}
     content = settings(model=small, training={"rounds": 2, "batch_size": 3})
-    config = parse_config(content | {"defence": [{"name": "secure_sum"}]})
-    recording = Recording.open(simulate(plan(config), tmp_path / "run"))
+    recording = simulated(tmp_path / "run", content | {"defence": [{"name": "secure_sum"}]})
     view = observe(recording, SECURE_SERVER, client_property("membership"), "")
     heard = list(view.know(Sums))
     assert len(heard) == 2

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from federations import simulated
 
 from overheard.data.dataset import Dataset, HeldOut
 from overheard.federation.config import parse_config
 from overheard.federation.plan import plan
-from overheard.federation.simulate import simulate
 from overheard.programs.recipe import Recipe
 from overheard.programs.records import Codes, Records, encode
 from overheard.transcript.knowledge import LocalTraining
@@ -21,16 +21,17 @@ from overheard.transcript.target import attribute
 from overheard.transcript.threat import EAVESDROPPER
 
 
+def table(columns: dict[str, np.ndarray], sensitive: tuple[str, ...] = ("s",)) -> Dataset:
+    return Dataset("t", Records(columns), "at", "y", "regression", sensitive, "", "")
+
+
 def test_every_client_has_mean_nought_and_deviation_one_of_its_own() -> None:
     rng = np.random.default_rng(0)
     at = np.repeat(["a", "b"], 50)
-    table = {"x": rng.normal(np.where(at == "a", 3.0, -1.0), np.where(at == "a", 2.0, 0.5))}
-    table |= {"flag": (rng.random(100) < 0.5).astype(float), "s": rng.choice([1.0, 2.0], 100)}
-    columns = {**table, "same": np.where(at == "a", 7.0, 9.0), "y": rng.normal(size=100), "at": at}
-    dataset = Dataset(
-        name="t", records=Records(columns), client="at", target="y", task="regression",
-        sensitive=("s",), origin="", licence="",
-    )  # fmt: skip
+    known = {"x": rng.normal(np.where(at == "a", 3.0, -1.0), np.where(at == "a", 2.0, 0.5))}
+    known |= {"flag": (rng.random(100) < 0.5).astype(float), "s": rng.choice([1.0, 2.0], 100)}
+    columns = {**known, "same": np.where(at == "a", 7.0, 9.0), "y": rng.normal(size=100), "at": at}
+    dataset = table(columns)
     config = {"data": {"source": "file", "scale": "clients"}, "model": {"name": "linear"},
               "training": {"rounds": 1, "learning_rate": 0.1}}  # fmt: skip
     ready = plan(parse_config(config), dataset)
@@ -39,8 +40,8 @@ def test_every_client_has_mean_nought_and_deviation_one_of_its_own() -> None:
         seen = encode(ready.recipe.of(name).encoding, records)
         x, flag, s, same = seen.T
         np.testing.assert_allclose([x.mean(), x.std()], [0, 1], atol=1e-12)
-        np.testing.assert_array_equal(flag, table["flag"][at == name])
-        np.testing.assert_array_equal(s, table["s"][at == name])  # a secret of two values
+        np.testing.assert_array_equal(flag, known["flag"][at == name])
+        np.testing.assert_array_equal(s, known["s"][at == name])  # a secret of two values
         np.testing.assert_array_equal(same, 0.0)  # it does not vary at this client
     assert abs(ready.recipe.target.scale - columns["y"].std()) < 1e-12
 
@@ -50,10 +51,7 @@ def coded(**how: object) -> Recipe:
     at = np.array(["a"] * 4 + ["b"] * 4)
     text = np.array(["x", "z", "z", "y", "y", "z", "z", "w"])
     columns = {"t": text, "s": np.array([0.0, 1.0] * 4), "y": np.arange(8.0), "at": at}
-    dataset = Dataset(
-        name="t", records=Records(columns), client="at", target="y", task="regression",
-        sensitive=("s",), origin="", licence="",
-    )  # fmt: skip
+    dataset = table(columns)
     data = {"source": "file", "text": "codes", **how}
     training = {"rounds": 1, "learning_rate": 0.1}
     return plan(
@@ -90,10 +88,7 @@ def test_held_out_is_what_scikit_learn_holds_out() -> None:
 
 def test_what_is_held_out_is_everybody_else() -> None:
     columns = {"n": np.arange(20.0), "y": np.zeros(20), "at": np.repeat(["a", "b"], 10)}
-    dataset = Dataset(
-        name="t", records=Records(columns), client="at", target="y", task="regression",
-        sensitive=(), origin="", licence="",
-    )  # fmt: skip
+    dataset = table(columns, ())
     held = HeldOut(share=0.2, by="order")
     np.testing.assert_array_equal(dataset.tested(held)["n"], [8, 9, 18, 19])
     assert set(dataset.trained(held).records["n"]).isdisjoint({8, 9, 18, 19})
@@ -102,14 +97,11 @@ def test_what_is_held_out_is_everybody_else() -> None:
 def test_who_is_given_one_link_is_told_of_no_other_client_s_scales(tmp_path: Path) -> None:
     at = np.repeat(["a", "b"], 20)
     rng = np.random.default_rng(1)
-    table = {"x": rng.normal(size=40), "s": rng.choice([0.0, 1.0], 40), "y": rng.normal(size=40)}
-    dataset = Dataset(
-        name="t", records=Records({**table, "at": at}), client="at", target="y", task="regression",
-        sensitive=("s",), origin="", licence="",
-    )  # fmt: skip
+    known = {"x": rng.normal(size=40), "s": rng.choice([0.0, 1.0], 40), "y": rng.normal(size=40)}
+    dataset = table({**known, "at": at})
     config = {"data": {"source": "file", "scale": "clients"}, "model": {"name": "linear"},
               "training": {"rounds": 1, "learning_rate": 0.1}}  # fmt: skip
-    run = Recording.open(simulate(plan(parse_config(config), dataset), tmp_path / "run"))
+    run = simulated(tmp_path / "run", config, dataset)
     whole = recipe_of(run)
     assert whole is not None
     assert set(whole.own) == {"a", "b"}

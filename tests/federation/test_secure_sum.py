@@ -7,13 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from federations import simulated
 
 from overheard.errors import FixConfig
-from overheard.federation.config import parse_config
 from overheard.federation.defences.contract import RoundContext
 from overheard.federation.defences.secure_sum import STEP, SecureSum
-from overheard.federation.plan import plan
-from overheard.federation.simulate import simulate
 from overheard.transcript.knowledge import Link, Sums
 from overheard.transcript.observe import observe
 from overheard.transcript.store import Recording
@@ -63,7 +61,7 @@ def settings(**changes: Any) -> dict[str, Any]:
 
 
 def record(path: Path, **changes: Any) -> Recording:
-    return Recording.open(simulate(plan(parse_config(settings(**changes))), path))
+    return simulated(path, settings(**changes))
 
 
 def test_the_recording_holds_sums_and_participants_only(tmp_path: Path) -> None:
@@ -129,15 +127,6 @@ def test_what_a_sum_cannot_do_is_refused(
     with pytest.raises(FixConfig, match=words):
         record(tmp_path / "run", **changes)
     assert not (tmp_path / "run").exists()
-
-
-def test_unequal_clients_are_refused(tmp_path: Path, people: Path, settings_for: Any) -> None:
-    content = settings_for(people, defence=[{"name": "secure_sum"}])
-    with pytest.raises(FixConfig, match=r"hold 5 to 12 records; set training\.weighting = 'equal'"):
-        simulate(plan(parse_config(content)), tmp_path / "run")
-    content["training"]["weighting"] = "equal"
-    content["training"]["participation"] = 0.7
-    assert len(Recording.open(simulate(plan(parse_config(content)), tmp_path / "run")).rounds) == 3
 
 
 def test_other_defences_come_before(tmp_path: Path) -> None:

@@ -6,24 +6,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+from recipes import recipe_of
 
 from overheard.programs import training
 from overheard.programs.dense import factors, weighted_gradient
 from overheard.programs.networks import initial
-from overheard.programs.recipe import Dense, Recipe, Target
-from overheard.programs.records import Encoding, Scaled
+from overheard.programs.recipe import Dense, Recipe
 from overheard.programs.training import Schedule, Shards, local_training, shards
 
 
 def recipe(**changes: Any) -> Recipe:
-    return Recipe(
-        model=Dense(inputs=9, hidden=(6,), outputs=3),
-        loss="cross_entropy",
-        encoding=Encoding(blocks=tuple(Scaled(column=f"x{i}") for i in range(9))),
-        target=Target(column="y", classes=(0, 1, 2)),
-        learning_rate=0.1,
-        **changes,
-    )
+    return recipe_of(Dense(inputs=9, hidden=(6,), outputs=3), "cross_entropy", **changes)
 
 
 def people(rng: np.random.Generator) -> Shards:

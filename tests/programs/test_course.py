@@ -5,24 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from recipes import recipe_of
 
 from overheard.programs.course import Course
 from overheard.programs.networks import network
-from overheard.programs.recipe import Dense, Recipe, Target
-from overheard.programs.records import Encoding, Scaled
+from overheard.programs.recipe import Dense
 from overheard.programs.simulated import Candidates
 
 PEOPLE, INPUTS = 12, 3
 
 
 def course(order: Any = None, **training: Any) -> Course:
-    recipe = Recipe(
-        model=Dense(inputs=INPUTS, hidden=(5,), activation="tanh"),
-        loss="squared_error",
-        encoding=Encoding(blocks=tuple(Scaled(column=f"x{k}") for k in range(INPUTS))),
-        target=Target(column="y"),
-        **training,
-    )
+    recipe = recipe_of(Dense(inputs=INPUTS, hidden=(5,), activation="tanh"), **training)
     rng = np.random.default_rng(0)
     inputs = np.repeat(rng.normal(size=(1, PEOPLE, INPUTS)), 2, axis=0)
     inputs[:, :, 0] = np.array([0.0, 1.0])[:, None]

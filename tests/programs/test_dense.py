@@ -84,21 +84,6 @@ def test_gradients_are_autograds(
 
 
 @every_model
-def test_gradients_are_finite_differences(loss: str, model: Dense) -> None:
-    theta, inputs, labels = problem(loss, model, seed=1)
-    step = 1e-6
-    numeric = np.empty((len(inputs), model.size))
-    for p in range(model.size):
-        shift = step * np.eye(model.size)[p]
-        up = loss_named(loss).values(predict(model, theta + shift, inputs), labels)
-        down = loss_named(loss).values(predict(model, theta - shift, inputs), labels)
-        numeric[:, p] = (up - down) / (2 * step)
-    ours = record_gradients(model, loss, theta, inputs, labels)
-    assert np.allclose(numeric, ours, rtol=1e-5, atol=1e-7)
-    assert np.abs(ours).max() > 1e-3
-
-
-@every_model
 def test_a_weighted_sum_needs_no_gradients(loss: str, model: Dense) -> None:
     theta, inputs, labels = problem(loss, model, seed=2)
     weights = np.random.default_rng(2).normal(size=len(inputs))
@@ -170,22 +155,6 @@ def test_cross_entropy_is_finite_however_sure_the_model_is(
     assert (np.abs(errors) <= 1).all()
     if outputs > 1:
         assert np.allclose(errors.sum(1), 0, atol=1e-12)
-
-
-@given(st.integers(0, 2**32 - 1))
-def test_squared_error_gradients_are_affine_in_the_model(seed: int) -> None:
-    """What exact_linear rests on: for linear least squares g(theta) = H theta - c."""
-    model = Dense(inputs=3)
-    rng = np.random.default_rng(seed)
-    theta, other = rng.normal(size=(2, model.size))
-    _, inputs, labels = problem("squared_error", model, seed)
-    t = rng.uniform(-2, 2)
-
-    def gradient(at: np.ndarray) -> Any:
-        return record_gradients(model, "squared_error", at, inputs, labels)
-
-    mixed = t * gradient(theta) + (1 - t) * gradient(other)
-    assert np.allclose(gradient(t * theta + (1 - t) * other), mixed, rtol=1e-9, atol=1e-9)
 
 
 def test_splitting_gives_views_in_the_order_of_the_layout() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -181,9 +180,3 @@ def test_nothing_cancels_between_candidates_that_hardly_differ():
     plain = written_out([(inputs, errors)], True), written_out([(inputs, nudged)], True)
     naive = plain[1] @ plain[1].T - 2 * plain[1] @ plain[0].T + plain[0] @ plain[0].T
     assert np.abs(naive - right).max() > 1e3 * np.abs(right).max()
-
-
-def test_layers_that_do_not_belong_together_are_refused():
-    one = Outer(np.zeros((2, 1)), np.zeros((2, 3)))
-    with pytest.raises(ValueError, match="longer than argument"):
-        GradientRows((one,)).since(GradientRows((one, one)))

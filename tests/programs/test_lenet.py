@@ -8,33 +8,19 @@ import numpy as np
 import pytest
 import torch
 from lenet_gradients import Twin, explicit_gradients
+from recipes import recipe_of
 from torch import nn
 
 from overheard.programs import lenet
-from overheard.programs.dense import DenseNetwork
-from overheard.programs.gradient_rows import GradientRows, stacked
 from overheard.programs.losses import LOSSES
 from overheard.programs.networks import initial
-from overheard.programs.recipe import Dense, LeNet, Recipe, Target
-from overheard.programs.records import Encoding, Pixels
+from overheard.programs.recipe import LeNet
 from overheard.programs.training import Schedule, local_training, shards
 
 CROSS_ENTROPY = LOSSES["cross_entropy"]
 SMALL = LeNet(image=(1, 16, 16), filters=(3, 4), hidden=(6,), outputs=3)
 COLOUR = LeNet(image=(2, 16, 18), filters=(2, 3), hidden=(7, 5), outputs=4, dropout=0.4)
 MODELS = {"small": SMALL, "colour": COLOUR}
-
-
-def recipe_of(model: LeNet, **training: Any) -> Recipe:
-    pixels = Pixels(column="image", shape=model.image)
-    return Recipe(
-        model=model,
-        loss="cross_entropy",
-        encoding=Encoding(blocks=(pixels,)),
-        target=Target(column="y", classes=tuple(float(k) for k in range(model.outputs))),
-        learning_rate=0.3,
-        **training,
-    )
 
 
 def some(model: LeNet, n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -65,10 +51,9 @@ def test_predictions_are_torchs(name: str) -> None:
     model = MODELS[name]
     theta, x, _ = some(model, 5)
     expected = Twin(model, theta)(torch.tensor(x)).detach().numpy()
-    np.testing.assert_allclose(
-        lenet.LeNetNetwork(model, "cross_entropy").predict(theta, x), expected, atol=1e-12
-    )
-    both = lenet.LeNetNetwork(model, "cross_entropy").predict(np.stack([theta, 2 * theta]), x)
+    predict = lenet.LeNetNetwork(model, "cross_entropy").predict
+    np.testing.assert_allclose(predict(theta, x), expected, atol=1e-12)
+    both = predict(np.stack([theta, 2 * theta]), x)
     assert both.shape == (2, 5, model.outputs)
     np.testing.assert_allclose(both[0], expected, atol=1e-12)
 
@@ -107,52 +92,6 @@ def test_rows_with_dropout(monkeypatch: pytest.MonkeyPatch) -> None:
     assert np.abs(rows - lenet.record_rows(COLOUR, theta, x, y).explicit()).max() > 1e-3
 
 
-def test_rows_by_finite_differences() -> None:
-    theta, x, y = some(SMALL, 2)
-    rows = lenet.record_rows(SMALL, theta, x, y).explicit()
-    rng = np.random.default_rng(0)
-    for direction in rng.normal(size=(5, SMALL.size)) * 1e-6:
-        up, down = (
-            CROSS_ENTROPY.values(
-                lenet.LeNetNetwork(SMALL, "cross_entropy").predict(theta + s * direction, x), y
-            )
-            for s in (1, -1)
-        )
-        np.testing.assert_allclose(rows @ direction, (up - down) / 2, rtol=1e-3, atol=1e-11)
-
-
-@pytest.mark.parametrize("vectors", [1, 3])
-@pytest.mark.parametrize("kind", ["lenet", "dense", "dense without bias"])
-def test_products_are_those_of_the_written_matrix(kind: str, vectors: int) -> None:
-    rng = np.random.default_rng(vectors)
-    if kind == "lenet":
-        theta, x, y = some(SMALL, 7)
-        rows = lenet.record_rows(SMALL, theta, x, y)
-    else:
-        model = Dense(inputs=5, hidden=(4,), outputs=3, bias=kind == "dense")
-        y = rng.integers(3, size=7).astype(float)
-        theta, x = rng.normal(size=model.size), rng.normal(size=(7, 5))
-        rows = DenseNetwork(model, "cross_entropy").rows(theta, x, y)
-    written = rows.explicit()
-    assert written.shape == (len(rows), rows.size) == (7, len(theta))
-    v, u = rng.normal(size=(rows.size, vectors)), rng.normal(size=(7, vectors))
-    np.testing.assert_allclose(rows.times(v), written @ v, atol=1e-12)
-    np.testing.assert_allclose(rows.transposed(u), written.T @ u, atol=1e-12)
-    np.testing.assert_allclose(rows.squares(), (written**2).sum(axis=0), atol=1e-12)
-    start = 0
-    for left, right, biases in rows.moments():
-        size = len(left) * len(right)
-        g = written[:, start : start + size].reshape(7, len(left), len(right))
-        np.testing.assert_allclose(left, np.einsum("nab,ncb->ac", g, g), atol=1e-12)
-        np.testing.assert_allclose(right, np.einsum("nab,nac->bc", g, g), atol=1e-12)
-        start += size + biases
-    assert start == rows.size
-    some_rows = np.array([4, 1])
-    np.testing.assert_array_equal(rows.take(some_rows).explicit(), written[some_rows])
-    np.testing.assert_array_equal(stacked([rows, rows]).explicit(), np.tile(written, (2, 1)))
-    assert isinstance(rows, GradientRows)
-
-
 TRAINING: dict[str, dict[str, Any]] = {
     "one full batch": {},
     "mini-batches": {"batch_size": 4},
@@ -165,7 +104,7 @@ TRAINING: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("training", TRAINING)
 def test_training_is_that_of_one_client_at_a_time(training: str) -> None:
-    recipe = recipe_of(SMALL, **TRAINING[training])
+    recipe = recipe_of(SMALL, "cross_entropy", learning_rate=0.3, **TRAINING[training])
     sizes = (6, 3, 9)
     theta = initial(SMALL, 1)
     clients = [some(SMALL, n, seed)[1:] for seed, n in enumerate(sizes)]
@@ -193,7 +132,7 @@ def test_training_with_dropout_is_the_same_however_it_is_batched() -> None:
     theta, _, _ = some(COLOUR, 1)
     clients = [some(COLOUR, n, seed)[1:] for seed, n in enumerate((4, 7))]
     data = shards([x for x, _ in clients], [y for _, y in clients])
-    recipe = recipe_of(COLOUR)
+    recipe = recipe_of(COLOUR, "cross_entropy", learning_rate=0.3)
     together = local_training(recipe, theta, data, np.random.default_rng(2))
     apart = np.stack([theta, theta])
     apart[1, -1] += 1e-13  # no longer one model, and yet the same

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from recipes import recipe_of
 from torch import nn
 
 from overheard.errors import GrantKnowledge
 from overheard.programs import trusted
 from overheard.programs.networks import network
 from overheard.programs.recipe import Adam, Dense, Module, Recipe, Sgd
-from overheard.programs.records import Encoding, Scaled
 from overheard.programs.training import local_training, shards
 
 INPUTS = 5
@@ -44,11 +44,8 @@ def described(make: Any, monkeypatch: pytest.MonkeyPatch) -> Module:
     return Module(factory=name, inputs=INPUTS, outputs=layout[-1][1][0], parameters=layout)
 
 
-def recipe(model: Any, **settings: Any) -> Recipe:
-    encoding = Encoding(blocks=tuple(Scaled(column=f"x{i}") for i in range(INPUTS)))
-    target = {"column": "y", "classes": (0.0, 1.0, 2.0)}
-    given = {"loss": "cross_entropy", "target": target, "learning_rate": 0.1}
-    return Recipe.model_validate({"model": model, "encoding": encoding, **given, **settings})
+def recipe(model: Any, loss: str = "cross_entropy", **settings: Any) -> Recipe:
+    return recipe_of(model, loss, **settings)
 
 
 SAME = Dense(inputs=INPUTS, hidden=(4,), outputs=3, activation="tanh")
@@ -62,12 +59,8 @@ def test_dense_is_a_fast_path_of_it(
     theta = rng.normal(size=SAME.size)
     inputs, labels = rng.normal(size=(70, INPUTS)), rng.integers(3, size=70).astype(float)
     np.testing.assert_allclose(slow.predict(theta, inputs), fast.predict(theta, inputs), rtol=1e-10)
-    np.testing.assert_allclose(
-        slow.rows(theta, inputs, labels).explicit(),
-        fast.rows(theta, inputs, labels).explicit(),
-        rtol=1e-9,
-        atol=1e-12,
-    )
+    one, other = (net.rows(theta, inputs, labels).explicit() for net in (slow, fast))
+    np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-12)
 
 
 def test_both_give_gradients_that_can_be_searched_along(
@@ -91,18 +84,13 @@ def test_both_give_gradients_that_can_be_searched_along(
 def test_dense_takes_the_derivative_of_its_own_loss(
     loss: str, monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
 ) -> None:
-    target = {"column": "y"}
-    slow = network(recipe(described(single, monkeypatch), loss=loss, target=target))
+    slow = network(recipe(described(single, monkeypatch), loss=loss))
     same = SAME.model_copy(update={"outputs": 1})
-    fast = network(recipe(same, loss=loss, target=target))
+    fast = network(recipe(same, loss=loss))
     theta, inputs = rng.normal(size=same.size), rng.normal(size=(9, INPUTS))
     labels = rng.integers(5, size=9).astype(float)
-    np.testing.assert_allclose(
-        slow.rows(theta, inputs, labels).explicit(),
-        fast.rows(theta, inputs, labels).explicit(),
-        rtol=1e-9,
-        atol=1e-12,
-    )
+    one, other = (net.rows(theta, inputs, labels).explicit() for net in (slow, fast))
+    np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-12)
     at = (torch.tensor(theta[None]), torch.tensor(inputs), torch.tensor(labels))
     torch.testing.assert_close(slow.mean_gradients(*at), fast.mean_gradients(*at))
 

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 import torch
 from lenet_gradients import Twin
+from recipes import recipe_of
 from torch import nn
 
 from overheard.errors import FixConfig
 from overheard.programs import trusted
 from overheard.programs.networks import network
 from overheard.programs.private import sampled_weights, update_noise
-from overheard.programs.recipe import Dense, LeNet, Module, PrivateSteps, Recipe, Target
-from overheard.programs.records import Encoding, Pixels, Scaled
+from overheard.programs.recipe import Dense, LeNet, Module, PrivateSteps, Recipe
 from overheard.programs.training import local_training, shards
 
 pytestmark = pytest.mark.slow
@@ -56,18 +56,8 @@ def model(request: pytest.FixtureRequest, own: Any) -> Model:
 
 
 def recipe_with(model: Model, clip: float, noise: float, **changes: Any) -> Recipe:
-    pixels = (Pixels(column="image", shape=LENET.image),)
-    blocks = pixels if isinstance(model, LeNet) else tuple(Scaled(column=c) for c in "abcd")
-    return Recipe(
-        model=model,
-        loss="cross_entropy",
-        encoding=Encoding(blocks=blocks),
-        target=Target(column="y", classes=(0.0, 1.0, 2.0)),
-        learning_rate=0.3,
-        private=PrivateSteps(clip=clip, noise=noise),
-        wire="float64",
-        **changes,
-    )
+    private = {"private": PrivateSteps(clip=clip, noise=noise), "wire": "float64"}
+    return recipe_of(model, "cross_entropy", learning_rate=0.3, **private, **changes)
 
 
 def some_records(model: Model, seed: int, n: int) -> Records:

@@ -7,19 +7,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from recipes import recipe_of
 
-from overheard.programs.recipe import Adam, Recipe, Sgd
-from overheard.programs.records import Encoding, Scaled
-from overheard.programs.rules import Rule, chain, descend, momentum, rule_of
+from overheard.programs.recipe import Adam, Dense, Recipe, Sgd
+from overheard.programs.rules import Rule, rule_of
 
 STEPS, SIZE = 7, 5
 
 
 def recipe(**settings: Any) -> Recipe:
-    encoding = Encoding(blocks=(Scaled(column="a"),))
-    model = {"architecture": "dense", "inputs": 1}
-    given = {"loss": "squared_error", "target": {"column": "y"}, "learning_rate": 0.05}
-    return Recipe.model_validate({"model": model, "encoding": encoding, **given, **settings})
+    return recipe_of(Dense(inputs=1), learning_rate=0.05, **settings)
 
 
 def taken(rule: Rule, start: Any, gradients: Any) -> Any:
@@ -83,25 +80,8 @@ def test_clipping_as_torch_does(rng: np.random.Generator) -> None:
     np.testing.assert_allclose(ours, parameter.detach(), rtol=1e-12)
 
 
-def test_fedprox_pulls_back_to_the_start(rng: np.random.Generator) -> None:
-    start, gradients = rng.normal(size=SIZE), rng.normal(size=(2, SIZE))
-    pulled = recipe(algorithm="fedprox", proximal=0.5)
-    first = start - 0.05 * gradients[0]
-    expected = first - 0.05 * (gradients[1] + 0.5 * (first - start))
-    np.testing.assert_allclose(taken(rule_of(pulled), start, gradients), expected)
-
-
 def test_float32_stays_float32(rng: np.random.Generator) -> None:
     start = rng.normal(size=SIZE).astype(np.float32)
     gradients = rng.normal(size=(STEPS, SIZE)).astype(np.float32)
     for settings, _ in CASES:
         assert taken(rule_of(recipe(**settings)), start, gradients).dtype == np.float32
-
-
-def test_a_batch_of_clients_moves_as_each_alone(rng: np.random.Generator) -> None:
-    starts, gradients = rng.normal(size=(3, SIZE)), rng.normal(size=(STEPS, 3, SIZE))
-    rule = chain(momentum(0.9), descend(0.1))
-    together = taken(rule, starts, gradients)
-    for client in range(3):
-        alone = taken(rule, starts[client], gradients[:, client])
-        np.testing.assert_array_equal(together[client], alone)

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from recipes import recipe_of
 
 from overheard.programs import response, simulated
 from overheard.programs.networks import network
-from overheard.programs.recipe import Adam, Dense, Recipe, Target
-from overheard.programs.records import Encoding, Scaled
+from overheard.programs.recipe import Adam, Dense, Recipe
 from overheard.programs.response import Parts, coordinates
 from overheard.programs.simulated import Candidates, Simulated, simulate, stretches
 
@@ -18,15 +18,8 @@ PEOPLE, INPUTS = 12, 3
 
 
 def recipe(**training: Any) -> Recipe:
-    return Recipe(
-        model=Dense(inputs=INPUTS, hidden=(5,), activation="tanh"),
-        loss="squared_error",
-        encoding=Encoding(blocks=tuple(Scaled(column=f"x{k}") for k in range(INPUTS))),
-        target=Target(column="y"),
-        learning_rate=0.01,
-        batch_size=5,
-        **training,
-    )
+    model = Dense(inputs=INPUTS, hidden=(5,), activation="tanh")
+    return recipe_of(model, learning_rate=0.01, batch_size=5, **training)
 
 
 def candidates(people: int = PEOPLE) -> Candidates:

@@ -10,9 +10,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from recipes import recipe_of
 
-from overheard.programs.recipe import Dense, Recipe, Target
-from overheard.programs.records import Encoding, Scaled
+from overheard.programs.recipe import Dense, Recipe
 from overheard.programs.training import Shards, batch_order, local_training, shards
 from overheard.randomness import stream
 
@@ -35,12 +35,7 @@ TRAINING: dict[str, dict[str, Any]] = {
     "single records": {"batch_size": 1},
     "batch beyond the data": {"batch_size": 50, "epochs": 2},
     "fedprox": {"algorithm": "fedprox", "proximal": 0.7, "epochs": 4},
-    "fedprox, mini-batches": {
-        "algorithm": "fedprox",
-        "proximal": 0.7,
-        "epochs": 2,
-        "batch_size": 4,
-    },
+    "fedprox, mini-batches": {"algorithm": "fedprox", "proximal": 0.7, "batch_size": 4},
     "fedprox without pull": {"algorithm": "fedprox", "epochs": 2},
     "fedsgd": {"algorithm": "fedsgd"},
 }
@@ -48,15 +43,7 @@ TRAINING: dict[str, dict[str, Any]] = {
 
 def recipe_for(model: str, **training: Any) -> Recipe:
     loss, dense = MODELS[model]
-    columns = tuple(Scaled(column=f"x{k}") for k in range(dense.inputs))
-    return Recipe(
-        model=dense,
-        loss=loss,
-        encoding=Encoding(blocks=columns),
-        target=Target(column="y"),
-        learning_rate=0.15,
-        **training,
-    )
+    return recipe_of(dense, loss, learning_rate=0.15, **training)
 
 
 def client_data(recipe: Recipe, sizes: tuple[int, ...], seed: int = 0) -> list[Any]:
@@ -120,25 +107,6 @@ def test_clients_do_what_torch_does(
         assert np.allclose(returned[client], expected, rtol=1e-10, atol=1e-12), client
 
 
-@pytest.mark.parametrize("training", TRAINING.values(), ids=TRAINING)
-@pytest.mark.parametrize("model", MODELS)
-def test_together_or_alone_is_the_same(model: str, training: dict[str, Any]) -> None:
-    """A client's result does not depend on who is trained beside it, given the order of its
-    records: the first client's is drawn first, and for one epoch it is the same alone."""
-    recipe = recipe_for(model, **training)
-    data = client_data(recipe, SIZES)
-    start = np.random.default_rng(1).normal(size=recipe.model.size)
-    whole = padded(data)
-    if recipe.batch_size is not None:
-        recipe = recipe.model_copy(update={"epochs": 1})
-    together = local_training(recipe, start, whole, stream(0, "order"))
-    for client in range(1 if recipe.batch_size else len(SIZES)):
-        one = slice(client, client + 1)
-        alone = Shards(whole.inputs[one], whole.labels[one], whole.sizes[one])
-        result = local_training(recipe, start, alone, stream(0, "order"))
-        assert np.allclose(together[client], result[0], rtol=1e-12, atol=1e-12)
-
-
 @settings(max_examples=40)
 @given(
     st.sampled_from(sorted(MODELS)),
@@ -160,23 +128,6 @@ def test_padding_changes_nothing(model: str, training: str, seed: int, filler: f
     one = local_training(recipe, start, data, stream(seed, "order"))
     other = local_training(recipe, start, filled, stream(seed, "order"))
     assert np.array_equal(one, other)
-
-
-@pytest.mark.parametrize("training", TRAINING.values(), ids=TRAINING)
-def test_more_padding_changes_nothing(training: dict[str, Any]) -> None:
-    recipe = recipe_for("tanh", **training)
-    if recipe.batch_size is not None:
-        recipe = recipe.model_copy(update={"batch_size": None})
-    data = padded(client_data(recipe, SIZES))
-    wide = Shards(
-        np.pad(data.inputs, ((0, 0), (0, 6), (0, 0))),
-        np.pad(data.labels, ((0, 0), (0, 6))),
-        data.sizes,
-    )
-    start = np.random.default_rng(1).normal(size=recipe.model.size)
-    one = local_training(recipe, start, data, stream(0, "order"))
-    other = local_training(recipe, start, wide, stream(0, "order"))
-    assert np.allclose(one, other, rtol=1e-12, atol=1e-13)
 
 
 @given(st.lists(st.integers(1, 12), min_size=1, max_size=5), st.integers(0, 2**32 - 1))
@@ -205,16 +156,6 @@ def test_the_precision_is_that_of_the_model_sent() -> None:
         assert single.dtype == np.float32
         assert np.allclose(single, double, rtol=1e-3, atol=1e-4)
         assert not np.array_equal(single, double)
-
-
-def test_the_model_sent_is_not_written_to() -> None:
-    recipe = recipe_for("linear", epochs=2)
-    data = padded(client_data(recipe, SIZES))
-    start = np.ones(recipe.model.size)
-    start.flags.writeable = False
-    returned = local_training(recipe, start, data, stream(0, "order"))
-    assert returned.flags.writeable
-    assert not np.array_equal(returned[0], start)
 
 
 def test_taking_clients_pads_no_further_than_their_largest() -> None:

@@ -19,7 +19,7 @@ from overheard.federation.defences.accounting import (
     sampled_gaussian_changed,
 )
 from overheard.federation.defences.contract import chain
-from overheard.federation.plan import plan
+from overheard.federation.plan import Plan, plan
 from overheard.federation.simulate import simulate
 from overheard.programs.private import sampled_weights
 from overheard.transcript.store import Recording
@@ -44,50 +44,49 @@ def test_epsilon_is_that_of_opacus(noise: float, rate: float, steps: int) -> Non
     assert sampled_gaussian(noise, rate, steps, 1e-5) == pytest.approx(epsilon, rel=0.05)
 
 
-def test_more_steps_cost_more_and_more_noise_costs_less() -> None:
-    assert sampled_gaussian(0.0, 1.0, 1, 1e-5) == inf
-    least = sampled_gaussian(4.0, 1.0, 1, 1e-5)
-    assert least < sampled_gaussian(4.0, 1.0, 10, 1e-5) < sampled_gaussian(1.0, 1.0, 10, 1e-5)
-    assert sampled_gaussian(1.0, 0.1, 10, 1e-5) < sampled_gaussian(1.0, 1.0, 10, 1e-5)
+STEPS = {"name": "dp_sgd", "clip": 1.0, "noise": 4.0}
+CLIP = {"name": "clip", "norm": 1.0}
 
 
-def config_with(*defences: dict[str, object]) -> dict[str, object]:
-    return {
-        "data": {"source": "digits", "options": {"victim": 40, "participants": 2}},
-        "model": {"name": "mlp", "hidden": [6]},
-        "training": {"rounds": 3, "learning_rate": 0.1, "batch_size": 10},
-        "defence": list(defences),
-    }
+def planned(*defences: dict[str, object], **training: object) -> Plan:
+    return plan(
+        parse_config(
+            {
+                "data": {"source": "digits", "options": {"victim": 40, "participants": 2}},
+                "model": {"name": "mlp", "hidden": [6]},
+                "training": {"rounds": 3, "learning_rate": 0.1, **training},
+                "defence": list(defences),
+            }
+        )
+    )
 
 
-@pytest.mark.parametrize("participation", [1.0, 0.5])
-def test_a_recording_says_what_was_promised(tmp_path: Path, participation: float) -> None:
+def promised(*defences: dict[str, object], records: int = 40, **training: object) -> Budget | None:
+    """What is promised in three rounds."""
+    ready = planned(*defences, **training)
+    return budget(chain(*ready.config.defence).claims, ready.recipe, records, 3)
+
+
+def test_a_recording_says_what_was_promised(tmp_path: Path) -> None:
     """Over all rounds, those included in which a client may not have taken part."""
-    content = config_with({"name": "dp_sgd", "clip": 1.0, "noise": 2.0})
-    content["training"] = content["training"] | {"participation": participation}  # type: ignore[operator]
-    config = parse_config(content)
-    ready = plan(config)
-    assert ready.recipe.private is not None
-    assert ready.recipe.private.noise == 2.0
-    run = Recording.open(simulate(ready, tmp_path / "run"))
-    promised = run.side("PrivacyBudget")
+    ready = planned(STEPS, participation=0.5, batch_size=10)
+    said = Recording.open(simulate(ready, tmp_path / "run")).side("PrivacyBudget")["victim"]
     steps = ready.recipe.local_steps(40) * 3
-    expected = sampled_gaussian(2.0, 10 / 40, steps, 1e-5)
-    assert promised["victim"]["epsilon"] == pytest.approx(expected)
-    assert "DP-SGD" in promised["victim"]["words"]
+    assert said["epsilon"] == pytest.approx(sampled_gaussian(4.0, 10 / 40, steps, 1e-5))
+    assert "DP-SGD" in said["words"]
 
 
 def test_noise_on_clipped_updates_is_counted_and_noise_alone_is_not() -> None:
-    ready = plan(parse_config(config_with()))
-    both = parse_config(
-        config_with({"name": "clip", "norm": 0.5}, {"name": "gaussian", "times_clip": 4.0})
-    ).defence
-    found = budget(chain(*both).claims, ready.recipe, 40, 3)
+    found = promised(CLIP, {"name": "gaussian", "times_clip": 4.0})
     assert found is not None
     assert found.epsilon == pytest.approx(sampled_gaussian(2.0, 1.0, 3, 1e-5))
-    alone = parse_config(config_with({"name": "gaussian", "sd": 0.1})).defence
-    assert budget(chain(*alone).claims, ready.recipe, 40, 3) is None
-    assert Budget(inf, 1e-5, "").as_json()["epsilon"] is None
+    assert promised({"name": "gaussian", "sd": 0.1}) is None
+    # of two promises, both at the delta that was chosen
+    steps = {"name": "dp_sgd", "clip": 1.0, "noise": 0.1, "delta": 1e-9}
+    found = promised(steps, {"name": "clip", "norm": 0.1}, {"name": "gaussian", "sd": 1.0})
+    assert found is not None
+    assert found.words.startswith("noise on clipped updates")
+    assert found.epsilon == pytest.approx(sampled_gaussian(5.0, 1.0, 3, 1e-9))
 
 
 @pytest.mark.parametrize(
@@ -108,11 +107,9 @@ def test_steps_are_counted(
     training: dict[str, object], records: int, steps: int, rate: float
 ) -> None:
     """Three rounds, the steps counted by hand; and as many steps are taken."""
-    content = config_with({"name": "dp_sgd", "clip": 1.0, "noise": 3.0, "delta": 1e-4})
-    content["training"] = {"rounds": 3, "learning_rate": 0.1, **training}
-    config = parse_config(content)
-    recipe = plan(config).recipe
-    found = budget(chain(*config.defence).claims, recipe, records, 3)
+    private = {"name": "dp_sgd", "clip": 1.0, "noise": 3.0, "delta": 1e-4}
+    recipe = planned(private, **training).recipe
+    found = promised(private, records=records, **training)
     assert found is not None
     assert found.delta == 1e-4
     assert found.epsilon == pytest.approx(sampled_gaussian(3.0, rate, steps, 1e-4))
@@ -125,13 +122,7 @@ def test_steps_are_counted(
 
 
 def test_the_smaller_of_two_promises_holds_and_what_comes_after_does_not_weaken_it() -> None:
-    def promised(*defences: dict[str, object]) -> Budget | None:
-        config = parse_config(config_with(*defences))
-        claims = chain(*config.defence).claims
-        return budget(claims, plan(config).recipe, 40, 3)
-
-    steps = {"name": "dp_sgd", "clip": 1.0, "noise": 4.0}
-    alone = promised(steps)
+    alone = promised(STEPS)
     assert alone is not None
     for later in (
         {"name": "clip", "norm": 0.1},
@@ -142,47 +133,40 @@ def test_the_smaller_of_two_promises_holds_and_what_comes_after_does_not_weaken_
         {"name": "drop_column", "columns": ["c000"]},
         {"name": "secure_sum"},
     ):
-        assert promised(steps, later) == alone
-    clip, loud = {"name": "clip", "norm": 1.0}, {"name": "gaussian", "times_clip": 50.0}
-    both = promised(steps, clip, loud)
+        assert promised(STEPS, later) == alone
+    loud = {"name": "gaussian", "times_clip": 50.0}
+    both = promised(STEPS, CLIP, loud)
     assert both is not None
     assert both.epsilon == pytest.approx(sampled_gaussian(25.0, 1.0, 3, 1e-5))
     assert both.epsilon < alone.epsilon
     faint = {"name": "gaussian", "times_clip": 0.1}
-    assert promised(steps, clip, faint) == alone
+    assert promised(STEPS, CLIP, faint) == alone
     # of two clips the tighter bounds; two noises add up
-    assert promised(clip, {"name": "clip", "norm": 2.0}, loud) == promised(clip, loud)
-    twice = promised(clip, loud, loud)
+    assert promised(CLIP, {"name": "clip", "norm": 2.0}, loud) == promised(CLIP, loud)
+    twice = promised(CLIP, loud, loud)
     assert twice is not None
     assert twice.epsilon == pytest.approx(sampled_gaussian(25 * 2**0.5, 1.0, 3, 1e-5))
-    assert promised(clip, {"name": "gaussian", "sd": 1.0, "at": "server"}) is None
+    assert promised(CLIP, {"name": "gaussian", "sd": 1.0, "at": "server"}) is None
 
 
 def test_dp_sgd_after_what_it_would_void_is_refused_and_twice_too() -> None:
-    steps = {"name": "dp_sgd", "clip": 1.0, "noise": 4.0}
     for earlier in (
-        {"name": "clip", "norm": 1.0},
+        CLIP,
         {"name": "gaussian", "sd": 1.0},
         {"name": "top_k", "share": 0.5},
         {"name": "secure_sum"},
     ):
-        config = parse_config(config_with(earlier, steps))
         with pytest.raises(FixConfig, match=f"'dp_sgd' after '{earlier['name']}' voids"):
-            chain(*config.defence)
+            planned(earlier, STEPS)
     with pytest.raises(FixConfig, match="there twice"):
-        plan(parse_config(config_with(steps, steps)))
+        planned(STEPS, STEPS)
 
 
 def test_noise_zero_promises_nothing() -> None:
-    config = parse_config(config_with({"name": "dp_sgd", "clip": 1.0, "noise": 0.0}))
-    found = budget(chain(*config.defence).claims, plan(config).recipe, 40, 3)
+    found = promised(STEPS | {"noise": 0.0})
     assert found is not None
-    assert found.as_json() | {"words": ""} == {
-        "epsilon": None,
-        "changed": None,
-        "delta": 1e-5,
-        "words": "",
-    }
+    said = found.as_json()
+    assert (said["epsilon"], said["changed"], said["delta"]) == (None, None, 1e-5)
 
 
 @pytest.mark.parametrize(
@@ -212,7 +196,7 @@ def test_without_the_accountant_nothing_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "dp_accounting", None)
-    ready = plan(parse_config(config_with({"name": "dp_sgd", "clip": 1.0, "noise": 2.34})))
+    ready = planned(STEPS | {"noise": 2.34})
     with pytest.raises(FixConfig, match=r"accountant is not installed: pip install 'overheard\[dp"):
         simulate(ready, tmp_path / "run")
     assert not (tmp_path / "run").exists()
@@ -229,26 +213,7 @@ def test_delta_is_below_one_over_the_records_of_all_clients() -> None:
 
 
 def test_a_federation_with_too_large_a_delta_is_not_recorded(tmp_path: Path) -> None:
-    steps = {"name": "dp_sgd", "clip": 1.0, "noise": 4.0}
-    for delta, refused in ((0.02, True), (1e-4, False)):
-        made = plan(parse_config(config_with(steps | {"delta": delta})))
-        if not refused:
-            simulate(made, tmp_path / "run")
-            continue
-        with pytest.raises(FixConfig, match=r"delta = 0\.02 with"):
-            simulate(made, tmp_path / "run")
-        assert not (tmp_path / "run").exists()
-
-
-def test_two_promises_are_compared_at_one_delta() -> None:
-    """Of noisy steps and noise on clipped updates: both at the delta that was chosen."""
-    noisy = [{"name": "clip", "norm": 0.1}, {"name": "gaussian", "sd": 1.0}]
-    config = parse_config(
-        config_with({"name": "dp_sgd", "clip": 1.0, "noise": 0.1, "delta": 1e-9}, *noisy)
-    )
-    claims = chain(*config.defence).claims
-    found = budget(claims, plan(config).recipe, 40, 3)
-    assert found is not None
-    assert found.words.startswith("noise on clipped updates")
-    assert found.delta == 1e-9
-    assert found.epsilon == pytest.approx(sampled_gaussian(5.0, 1.0, 3, 1e-9))
+    with pytest.raises(FixConfig, match=r"delta = 0\.02 with"):
+        simulate(planned(STEPS | {"delta": 0.02}), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    simulate(planned(STEPS | {"delta": 1e-4}), tmp_path / "run")

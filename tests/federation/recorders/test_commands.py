@@ -43,6 +43,16 @@ def fill_in(file: Path) -> None:
     file.write_text(text)
 
 
+def imported(workplace: Any) -> Path:
+    """Checkpoints that were imported, and the description of them, filled in."""
+    as_checkpoints(workplace.path / "run", workplace.path / "checkpoints")
+    workplace.overheard("import", "checkpoints", "--out", "imported")
+    workplace.overheard("init", "imported")
+    file = workplace.path / "imported" / "audit.toml"
+    fill_in(file)
+    return file
+
+
 def findings(file: Path) -> Any:
     record = json.loads(file.read_text())
     return [
@@ -78,10 +88,7 @@ def test_checkpoints_audit_as_the_simulation_they_came_from(workplace: Any) -> N
     assert "Replayed on their own records under the declared recipe, 3 of 3 clients" in one.stdout
     other = workplace.overheard("audit", "run", "--out", "other", *ATTACKS)
     assert other.returncode == 0, other.stderr
-    mine, theirs = (
-        findings(workplace.path / "one" / "audit.json"),
-        findings(workplace.path / "other" / "audit.json"),
-    )
+    mine, theirs = (findings(workplace.path / n / "audit.json") for n in ("one", "other"))
     assert len(mine) == len(theirs) == 9
     for a, b in zip(mine, theirs, strict=True):
         assert a == {**b, "value": pytest.approx(b["value"], abs=1e-9)}
@@ -90,11 +97,7 @@ def test_checkpoints_audit_as_the_simulation_they_came_from(workplace: Any) -> N
 
 
 def test_with_names_another_file(workplace: Any) -> None:
-    as_checkpoints(workplace.path / "run", workplace.path / "checkpoints")
-    workplace.overheard("import", "checkpoints", "--out", "imported")
-    workplace.overheard("init", "imported")
-    file = workplace.path / "imported" / "audit.toml"
-    fill_in(file)
+    file = imported(workplace)
     shutil.move(file, workplace.path / "mine.toml")
     text = (workplace.path / "mine.toml").read_text().replace("../people.csv", "people.csv")
     (workplace.path / "mine.toml").write_text(text)
@@ -112,11 +115,7 @@ def test_what_is_left_of_a_damaged_recording_is_described_by_the_same_file(
     """And nothing of it is written outside of the output, where a killed audit would leave it."""
     import tempfile
 
-    as_checkpoints(workplace.path / "run", workplace.path / "checkpoints")
-    workplace.overheard("import", "checkpoints", "--out", "imported")
-    workplace.overheard("init", "imported")
-    file = workplace.path / "imported" / "audit.toml"
-    fill_in(file)
+    file = imported(workplace)
     file.write_text(file.read_text().replace("../people.csv", "people.csv"))
     shutil.copy(workplace.path / "people.csv", file.with_name("people.csv"))
     damaged = workplace.path / "imported" / "wire" / "round-000004.safetensors"
@@ -139,11 +138,7 @@ def test_what_is_left_of_a_damaged_recording_is_described_by_the_same_file(
 
 
 def test_code_needs_trust(workplace: Any) -> None:
-    as_checkpoints(workplace.path / "run", workplace.path / "checkpoints")
-    workplace.overheard("import", "checkpoints", "--out", "imported")
-    workplace.overheard("init", "imported")
-    file = workplace.path / "imported" / "audit.toml"
-    fill_in(file)
+    file = imported(workplace)
     text = file.read_text()
     assert 'name = "linear"' in text
     text = text.replace('name = "linear"', 'factory = "trap_of_this_test:make"')

@@ -96,6 +96,16 @@ def replayed(recording: Recording) -> tuple[Replay, ...]:
     return replays(recording, recipe, recording.truth(), recording.clients)
 
 
+def described(
+    folder: Path, text: str, trust: bool = False, run: str = "run", out: str = "described"
+) -> Recording:
+    """The recording with what this text says of it."""
+    (folder / "audit.toml").write_text(text)
+    description = read_description(folder / "audit.toml")
+    describe(Recording.open(folder / run), description, folder / out, trust)
+    return Recording.open(folder / run, folder / out)
+
+
 def make_network() -> Any:
     import torch
 
@@ -136,25 +146,15 @@ attributes = ["s"]
 
 
 def test_a_description_that_is_right_replays_the_clients(federation: Path) -> None:
-    (federation / "audit.toml").write_text(TOML)
-    remarks = describe(
-        Recording.open(federation / "run"),
-        read_description(federation / "audit.toml"),
-        federation / "described",
-    )
-    assert remarks == ()
-    recording = Recording.open(federation / "run", federation / "described")
+    recording = described(federation, TOML)
+    assert in_the_clear(recording).notes == ()
     assert verify(federation / "run", federation / "described").sound
     assert set(recording.clients) == {"site 0", "site 1", "site 2"}
     recipe = recipe_of(recording)
     assert recipe is not None
     assert recipe.wire == "float64"
-    assert [name for name, _ in recipe.model.layout()] == [
-        "0.weight",
-        "0.bias",
-        "2.weight",
-        "2.bias",
-    ]
+    layout = [name for name, _ in recipe.model.layout()]
+    assert layout == ["0.weight", "0.bias", "2.weight", "2.bias"]
     assert {replay.outcome for replay in replayed(recording)} == {"fits"}
     notes = in_the_clear(recording).sentences()
     assert any("'num-examples' of 3 client(s) (site 0: 12" in note for note in notes)
@@ -172,19 +172,15 @@ def test_no_message_is_copied_and_the_recording_is_not_touched(federation: Path)
         return {str(p): (p.stat().st_mtime_ns, p.read_bytes()) for p in files}
 
     before = there()
-    (federation / "audit.toml").write_text(TOML)
-    description = read_description(federation / "audit.toml")
-    describe(Recording.open(federation / "run"), description, federation / "described")
+    described(federation, TOML)
     assert there() == before
     assert {path.name for path in (federation / "described").iterdir()} == {"side", "truth"}
     assert not list((federation / "described").rglob("*round*"))
 
 
 def test_a_description_belongs_to_its_messages(federation: Path) -> None:
-    (federation / "audit.toml").write_text(TOML)
-    description = read_description(federation / "audit.toml")
+    described(federation, TOML)
     run, out = federation / "run", federation / "described"
-    describe(Recording.open(run), description, out)
     with overheard.Recorder(federation / "other") as recorder:
         for entry, sent, _ in Recording.open(run).aggregates():
             recorder.sent(entry.number, "", sent)
@@ -199,10 +195,8 @@ def test_a_description_belongs_to_its_messages(federation: Path) -> None:
 
 
 def test_damage_to_a_description_is_noticed(federation: Path) -> None:
-    (federation / "audit.toml").write_text(TOML)
-    description = read_description(federation / "audit.toml")
+    described(federation, TOML)
     run, out = federation / "run", federation / "described"
-    describe(Recording.open(run), description, out)
     assert verify(run, out).sound
     (file,) = (out / "side").glob("*publicrecords*")
     raw = bytearray(file.read_bytes())
@@ -237,13 +231,7 @@ def test_a_hostile_description_is_refused(federation: Path, names: Any) -> None:
     "wrong", [("learning_rate = 0.2", "learning_rate = 0.1"), ("scale = 0.5", "scale = 0.6")]
 )
 def test_a_description_that_is_wrong_is_noticed(federation: Path, wrong: tuple[str, str]) -> None:
-    (federation / "audit.toml").write_text(TOML.replace(*wrong))
-    describe(
-        Recording.open(federation / "run"),
-        read_description(federation / "audit.toml"),
-        federation / "described",
-    )
-    found = replayed(Recording.open(federation / "run", federation / "described"))
+    found = replayed(described(federation, TOML.replace(*wrong)))
     assert {replay.outcome for replay in found} == {"does not fit"}
 
 
@@ -278,12 +266,8 @@ def test_a_last_batch_that_was_left_out(
         lines = [f"{key} = {json.dumps(value)}" for key, value in data.items()]
         lines = ["[data]", *lines, "[model]", 'name = "linear"', "[training]"]
         lines += ["learning_rate = 0.2", "batch_size = 8", f"drop_last = {json.dumps(said)}"]
-        (tmp_path / "audit.toml").write_text("\n".join([*lines, "[audit]", 'attributes = ["s"]']))
-        described = tmp_path / f"described-{said}"
-        describe(
-            Recording.open(tmp_path / "run"), read_description(tmp_path / "audit.toml"), described
-        )
-        recording = Recording.open(tmp_path / "run", described)
+        text = "\n".join([*lines, "[audit]", 'attributes = ["s"]'])
+        recording = described(tmp_path, text, out=f"described-{said}")
         recipe = recipe_of(recording)
         assert recipe is not None
         assert recipe.local_steps(12) == (1 if said else 2)
@@ -293,35 +277,19 @@ def test_a_last_batch_that_was_left_out(
 
 
 def test_swapped_clients_are_noticed(federation: Path) -> None:
-    (federation / "audit.toml").write_text(TOML)
-    right = read_description(federation / "audit.toml")
-    one, other, *_ = right.clients
-    swapped = {**right.clients, one: right.clients[other], other: right.clients[one]}
-    describe(
-        Recording.open(federation / "run"),
-        right.model_copy(update={"clients": swapped}),
-        federation / "described",
-    )
-    found = {
-        r.client: r.outcome
-        for r in replayed(Recording.open(federation / "run", federation / "described"))
-    }
-    unfit = {client for client, outcome in found.items() if outcome == "does not fit"}
-    assert unfit == {right.clients[one], right.clients[other]}
+    swapped = TOML.replace("site 0", "?").replace("site 1", "site 0").replace("?", "site 1")
+    found = replayed(described(federation, swapped))
+    unfit = {replay.client for replay in found if replay.outcome == "does not fit"}
+    assert unfit == {"site 0", "site 1"}
 
 
 def test_a_defence_that_was_announced_is_known_to_the_audit(federation: Path) -> None:
     noisy = TOML + '[[defence]]\nname = "gaussian"\nsd = 0.25\n'
-    (federation / "audit.toml").write_text(noisy.replace("scale = 0.5", "scale = 0.51"))
-    describe(
-        Recording.open(federation / "run"),
-        read_description(federation / "audit.toml"),
-        federation / "described",
-    )
-    found = replayed(Recording.open(federation / "run", federation / "described"))
+    recording = described(federation, noisy.replace("scale = 0.5", "scale = 0.51"))
+    found = replayed(recording)
     assert {replay.outcome for replay in found} == {"fits"}
     assert min(replay.by_chance or 0.0 for replay in found) > 0
-    told = Recording.open(federation / "run", federation / "described").side("AppliedDefence")
+    told = recording.side("AppliedDefence")
     assert told["names"] == ["gaussian"]
     assert told["noise_sd"] == 0.25
     (federation / "audit.toml").write_text(noisy.replace("gaussian", "gausian"))
@@ -334,15 +302,10 @@ def test_a_client_without_records_is_said_and_not_scored(federation: Path) -> No
     kept = [row for row in rows if not row.startswith("site 1,")]
     (federation / "people.csv").write_text("\n".join(kept) + "\n")
     text = TOML.replace('"18446744073709551614" = "site 1"\n', "")
-    (federation / "audit.toml").write_text(text)
-    remarks = describe(
-        Recording.open(federation / "run"),
-        read_description(federation / "audit.toml"),
-        federation / "described",
-    )
-    assert "No records were given of 1 of 3 clients" in remarks[0]
+    recording = described(federation, text)
+    assert "No records were given of 1 of 3 clients" in in_the_clear(recording).notes[0]
     audit = overheard.audit(
-        Recording.open(federation / "run", federation / "described"),
+        recording,
         overheard.threat_named("server"),
         ["majority", "max_entropy"],
         targets=["s"],
@@ -365,10 +328,7 @@ def test_who_is_a_clients_is_asked_among_strangers_of_a_table(
     others = (federation / "others.csv").read_text()
     (federation / "others.csv").write_text("\n".join([others.rstrip(), *twins]) + "\n")
     text = TOML.replace('attributes = ["s"]', 'attributes = []\nstrangers = "others.csv"')
-    (federation / "audit.toml").write_text(text)
-    described = read_description(federation / "audit.toml")
-    describe(Recording.open(federation / "run"), described, federation / "described")
-    recording = Recording.open(federation / "run", federation / "described")
+    recording = described(federation, text)
     wanted = ["candidate_decode", "coin"]
     audit = overheard.audit(recording, overheard.threat_named("server"), wanted)
     found = {f.attack: f for f in audit.findings if f.client == "site 1"}
@@ -400,25 +360,14 @@ def test_who_is_a_clients_is_asked_among_strangers_of_a_table(
 )
 def test_mistakes_in_a_description(federation: Path, old: str, new: str, complaint: str) -> None:
     assert old in TOML
-    (federation / "audit.toml").write_text(TOML.replace(old, new))
     with pytest.raises((FixConfig, FixData), match=complaint):
-        describe(
-            Recording.open(federation / "run"),
-            read_description(federation / "audit.toml"),
-            federation / "described",
-        )
+        described(federation, TOML.replace(old, new))
 
 
 def test_a_recording_that_was_stopped_stays_unfinished(federation: Path) -> None:
     index = federation / "run" / "wire" / "index.jsonl"
     index.write_bytes(b"\n".join(index.read_bytes().splitlines()[:-1]) + b"\n")
-    (federation / "audit.toml").write_text(TOML)
-    describe(
-        Recording.open(federation / "run"),
-        read_description(federation / "audit.toml"),
-        federation / "described",
-    )
-    recording = Recording.open(federation / "run", federation / "described")
+    recording = described(federation, TOML)
     assert len(recording.rounds) == 6
     assert not recording.closed
 
@@ -459,7 +408,7 @@ number = 5
 """
 
 
-def with_factory(federation: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> Path:
+def with_factory(federation: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> str:
     """The description with a factory of a module that only this test has."""
     module = f"factories_{federation.name.replace('-', '_')}"
     (federation / f"{module}.py").write_text(FACTORY)
@@ -468,18 +417,12 @@ def with_factory(federation: Path, name: str, monkeypatch: pytest.MonkeyPatch) -
     old = 'name = "mlp"\nhidden = [4]\nactivation = "tanh"\n'
     assert old in TOML
     where = module if name != "elsewhere" else "no_such_module"
-    file = federation / "audit.toml"
-    file.write_text(TOML.replace(old, f'factory = "{where}:{name}"\n'))
-    return file
+    return TOML.replace(old, f'factory = "{where}:{name}"\n')
 
 
 @pytest.mark.parametrize("name", ["right", "named_otherwise"])
 def test_a_model_by_factory(federation: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = with_factory(federation, name, monkeypatch)
-    describe(
-        Recording.open(federation / "run"), read_description(file), federation / "described", True
-    )
-    recording = Recording.open(federation / "run", federation / "described")
+    recording = described(federation, with_factory(federation, name, monkeypatch), True)
     assert {replay.outcome for replay in replayed(recording)} == {"fits"}
     recipe = recipe_of(recording)
     assert recipe is not None
@@ -489,15 +432,9 @@ def test_a_model_by_factory(federation: Path, name: str, monkeypatch: pytest.Mon
 def test_any_other_module_is_taken_as_it_is(
     federation: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file = with_factory(federation, "odd", monkeypatch)
-    text = file.read_text().replace(
-        "[training]\n", '[training]\noptimiser = { name = "sgd", momentum = 0.5 }\n'
-    )
-    file.write_text(text)
-    describe(
-        Recording.open(federation / "run"), read_description(file), federation / "described", True
-    )
-    recording = Recording.open(federation / "run", federation / "described")
+    text = with_factory(federation, "odd", monkeypatch)
+    more = '[training]\noptimiser = { name = "sgd", momentum = 0.5 }\n'
+    recording = described(federation, text.replace("[training]\n", more), True)
     recipe = recipe_of(recording)
     assert recipe is not None
     assert recipe.model.architecture == "module"
@@ -509,13 +446,11 @@ def test_any_other_module_is_taken_as_it_is(
 def test_code_is_not_imported_without_trust(
     federation: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file = with_factory(federation, "right", monkeypatch)
-    trap = federation / f"{read_description(file).model.factory.partition(':')[0]}.py"
+    text = with_factory(federation, "right", monkeypatch)
+    (trap,) = federation.glob("factories_*.py")
     trap.write_text("raise SystemExit('was imported')")
     with pytest.raises(GrantKnowledge, match="--trust-code"):
-        describe(
-            Recording.open(federation / "run"), read_description(file), federation / "described"
-        )
+        described(federation, text)
     assert not (federation / "described").exists()
 
 
@@ -534,14 +469,9 @@ def test_code_is_not_imported_without_trust(
 def test_a_wrong_factory(
     federation: Path, name: str, complaint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file = with_factory(federation, name, monkeypatch)
+    text = with_factory(federation, name, monkeypatch)
     with pytest.raises(FixConfig, match=complaint):
-        describe(
-            Recording.open(federation / "run"),
-            read_description(file),
-            federation / "described",
-            True,
-        )
+        described(federation, text, True)
 
 
 def test_the_template_shows_what_was_recorded(federation: Path) -> None:
@@ -563,14 +493,7 @@ def test_sums_are_described_as_they_are(federation: Path) -> None:
             recorder.sent(entry.number, "", sent)
             mean = {n: sent[n] - total[n] / 3 for n in sent}
             recorder.aggregated(entry.number, mean, source.clients)
-    (federation / "audit.toml").write_text(TOML)
-    remarks = describe(
-        Recording.open(federation / "sums"),
-        read_description(federation / "audit.toml"),
-        federation / "described",
-    )
-    assert remarks == ()
-    recording = Recording.open(federation / "sums", federation / "described")
+    recording = described(federation, TOML, run="sums")
     assert {replay.outcome for replay in replayed(recording)} == {"fits"}
     assert verify(federation / "sums", federation / "described").sound
     for (entry, _, total), (_, _, true) in zip(

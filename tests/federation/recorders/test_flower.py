@@ -25,6 +25,10 @@ here = load(HERE / "conftest.py", "recorders_conftest")
 app = load(HERE / "flower_app.py")
 
 
+def ran(server: Any, client: Any = app.client_app) -> None:
+    server(here.in_process_grid(client), here.context())
+
+
 def digests(folder: Path) -> set[str]:
     return {p.name for p in folder.iterdir()}
 
@@ -58,7 +62,7 @@ def test_what_clients_return_is_what_is_recorded(
         server = app.server(lambda s: record(s, run), final, rounds=3)
     else:
         server = record_app(app.server(lambda s: s, final, rounds=3), run)
-    server(here.in_process_grid(app.client_app), here.context())
+    ran(server)
     assert verify(run).sound
     assert recorded_digests(run) == digests(tmp_path / "digests")
     assert_same_model(final, app.expected(3, 4))
@@ -79,7 +83,7 @@ def test_clients_can_be_named_by_what_they_say(tmp_path: Path) -> None:
     from overheard.flower import record
 
     server = app.server(lambda s: record(s, tmp_path / "run", name_by="partition"), rounds=1)
-    server(here.in_process_grid(app.client_app), here.context())
+    ran(server)
     recording = Recording.open(tmp_path / "run")
     assert set(recording.clients) == {"0", "1", "2", "3"}
     notes = " ".join(in_the_clear(recording).sentences())
@@ -127,9 +131,7 @@ def test_a_full_disk_ends_the_recording_and_not_the_federation(
     monkeypatch.setattr(store, "write_round", full)
     run, final = tmp_path / "run", tmp_path / "final.npz"
     with caplog.at_level(logging.ERROR, "overheard"):
-        app.server(lambda s: record(s, run), final, rounds=5)(
-            here.in_process_grid(app.client_app), here.context()
-        )
+        ran(app.server(lambda s: record(s, run), final, rounds=5))
     assert_same_model(final, app.expected(5, 4))
     assert [r.message for r in caplog.records if r.name == "overheard"] == [
         "recording stopped (OSError: [Errno 28] No space left on device); the federation goes on, "
@@ -174,8 +176,7 @@ def test_a_client_that_answers_with_an_error_is_missing_from_its_round(tmp_path:
             return Message(Error(code=0, reason="no data"), reply_to=message)
         return app.client_app(message, context)
 
-    server = record_app(app.server(lambda s: s, rounds=2), tmp_path / "run")
-    server(here.in_process_grid(failing), here.context())
+    ran(record_app(app.server(lambda s: s, rounds=2), tmp_path / "run"), failing)
     recording = Recording.open(tmp_path / "run")
     assert set(recording.clients) == {str(node) for node in here.NODES[:3]}
     assert verify(tmp_path / "run").sound
@@ -203,7 +204,7 @@ def test_nobody_waits_for_the_slow(tmp_path: Path) -> None:
             assert len(list(grid.pull_messages(ask(quick, value)))) == 1
         assert len(list(grid.pull_messages(late))) == 1
 
-    record_app(server, tmp_path / "run")(here.in_process_grid(app.client_app), here.context())
+    ran(record_app(server, tmp_path / "run"))
     assert verify(tmp_path / "run").sound
     recording = Recording.open(tmp_path / "run")
     numbers, sent, _, _ = recording.link(str(quick))
@@ -226,9 +227,8 @@ def test_legacy_apps(secure: bool, tmp_path: Path) -> None:
     from overheard.flower import record_app
 
     server = legacy.secure_server(3) if secure else legacy.server(3)
-    record_app(server, tmp_path / "run")(
-        here.in_process_grid(legacy.secure_client if secure else legacy.client), here.context()
-    )
+    client = legacy.secure_client if secure else legacy.client
+    ran(record_app(server, tmp_path / "run"), client)
     assert verify(tmp_path / "run").sound
     recording = Recording.open(tmp_path / "run")
     assert set(recording.clients) == {str(node) for node in here.NODES}
@@ -264,14 +264,8 @@ def read_total(recording: Recording, row: int) -> np.ndarray:
 
 
 def run_here(words: list[str]) -> None:
-    done = subprocess.run(
-        words,
-        env={**os.environ, **here.QUIET},
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
+    how: dict[str, Any] = {"env": {**os.environ, **here.QUIET}, "timeout": PATIENCE}
+    done = subprocess.run(words, capture_output=True, text=True, check=False, **how)
     assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
 
 

@@ -150,16 +150,13 @@ def test_mistakes(tmp_path: Path, talk: object, complaint: str) -> None:
     assert not verify(tmp_path / "run").problems
 
 
-def test_nothing_is_overwritten(tmp_path: Path) -> None:
-    with pytest.raises(ChooseAnotherOutput):
-        overheard.Recorder(tmp_path)
-
-
 def test_a_closed_recording_takes_no_more(tmp_path: Path) -> None:
     recorder = overheard.Recorder(tmp_path / "run")
     recorder.close()
     with pytest.raises(FixData, match="closed"):
         recorder.sent(0, "", model(1))
+    with pytest.raises(ChooseAnotherOutput):
+        overheard.Recorder(tmp_path / "run")
 
 
 def test_an_error_leaves_it_unfinished_with_every_round(tmp_path: Path) -> None:

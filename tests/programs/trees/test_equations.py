@@ -25,21 +25,22 @@ grown = importlib.util.module_from_spec(_SPEC)
 _SPEC.loader.exec_module(grown)
 
 OBJECTIVES = ("binary:logistic", "multi:softprob", "reg:squarederror", "count:poisson", "reg:gamma")
-VARIANTS = {
-    "plain": {},
-    "penalties": {"reg_lambda": 3.0, "reg_alpha": 0.5},
-    "pruned": {"gamma": 1.0, "min_child_weight": 5.0},
-    "forest": {"num_parallel_tree": 3, "colsample_bytree": 0.6},
-    "local rounds": {"local_rounds": 3},
-    "bounded steps": {"max_delta_step": 0.2},
-    "a base score": {"base_score": 0.4},
-    "leaf values only": {"wire": "values"},
-    "rounded leaf values": {"wire": "values", "leaf_step": 0.01},
-}
+VARIANTS = [
+    {"reg_lambda": 3.0, "reg_alpha": 0.5},
+    {"gamma": 1.0, "min_child_weight": 5.0},
+    {"num_parallel_tree": 3, "colsample_bytree": 0.6},
+    {"local_rounds": 3},
+    {"max_delta_step": 0.2},
+    {"base_score": 0.4},
+    {"wire": "values"},
+    {"wire": "values", "leaf_step": 0.01},
+]
 
 
-@pytest.mark.parametrize("objective", OBJECTIVES)
-@pytest.mark.parametrize("variant", VARIANTS.values(), ids=VARIANTS.keys())
+@pytest.mark.parametrize(
+    ("objective", "variant"),
+    [*((o, {}) for o in OBJECTIVES), *((o, v) for o in OBJECTIVES[:4:3] for v in VARIANTS)],
+)
 def test_the_truth_leaves_rounding(objective, variant):
     settings = grown.plain_settings(objective=objective, **variant)
     exchanges, candidates, truth = grown.federated(settings)
@@ -102,25 +103,6 @@ def test_the_exponential_is_the_c_librarys():
     x = np.random.default_rng(0).normal(0, 5, 20_000).astype(np.float32)
     wanted = np.array([library.expf(float(v)) for v in x], dtype=np.float32)
     np.testing.assert_array_equal(exponential(x), wanted)
-
-
-def test_leaf_values_alone_are_equations_too():
-    settings = grown.plain_settings()
-    exchanges, candidates, truth = grown.federated(settings)
-    whole = tree_equations(exchanges, candidates, settings)
-    masked = [
-        replace(
-            one,
-            returned=replace(
-                one.returned,
-                trees=tuple(replace(t, hessian=None) for t in one.returned.trees),
-            ),
-        )
-        for one in exchanges
-    ]
-    left = tree_equations(masked, candidates, settings)
-    assert left.rows == whole.rows / 2
-    assert np.abs(left.residual_at(truth)).max() < 4.5
 
 
 def test_cyclic_models_hold_the_clients_trees_behind_those_it_was_sent():

@@ -1,0 +1,23 @@
+"""How clients train a network, of inputs that stand as they are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from overheard.programs.recipe import LeNet, Recipe, Target
+from overheard.programs.records import Encoding, Pixels, Scaled
+
+
+def recipe_of(model: Any, loss: str = "squared_error", **settings: Any) -> Recipe:
+    """The recipe of a model, with labels that its loss takes."""
+    blocks: Any = tuple(Scaled(column=f"x{k}") for k in range(model.inputs))
+    if isinstance(model, LeNet):
+        blocks = (Pixels(column="image", shape=model.image),)
+    classes = range(max(2, model.outputs)) if loss == "cross_entropy" else ()
+    return Recipe(
+        model=model,
+        loss=loss,
+        encoding=Encoding(blocks=blocks),
+        target=Target(column="y", classes=tuple(map(float, classes))),
+        **{"learning_rate": 0.1, **settings},
+    )
