@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from recipes import recipe_of
+from trainings import recipe_of
 
 from overheard.programs import training
 from overheard.programs.dense import factors, weighted_gradient

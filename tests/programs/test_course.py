@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from recipes import recipe_of
+from trainings import recipe_of
 
 from overheard.programs.course import Course
 from overheard.programs.networks import network

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 from lenet_gradients import Twin, explicit_gradients
-from recipes import recipe_of
 from torch import nn
+from trainings import recipe_of
 
 from overheard.programs import lenet
 from overheard.programs.losses import LOSSES

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from recipes import recipe_of
 from torch import nn
+from trainings import recipe_of
 
 from overheard.errors import GrantKnowledge
 from overheard.programs import trusted

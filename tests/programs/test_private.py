@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 from lenet_gradients import Twin
-from recipes import recipe_of
 from torch import nn
+from trainings import recipe_of
 
 from overheard.errors import FixConfig
 from overheard.programs import trusted

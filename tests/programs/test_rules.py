@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from recipes import recipe_of
+from trainings import recipe_of
 
 from overheard.programs.recipe import Adam, Dense, Recipe, Sgd
 from overheard.programs.rules import Rule, rule_of

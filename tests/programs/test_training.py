@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from recipes import recipe_of
+from trainings import recipe_of
 
 from overheard.programs.recipe import Dense, Recipe
 from overheard.programs.training import Shards, batch_order, local_training, shards
