@@ -14,7 +14,7 @@ accused with a chance of at most 1 - ``confidence``.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import exp, log
+from math import log
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,17 +68,6 @@ def epsilon_shown(absent: Array, present: Array, delta: float, confidence: float
             if least > delta and (shown := log((least - delta) / most)) > best.epsilon:
                 best = Shown(shown, float(right.mean()), float(wrong.mean()), guess)
     return best
-
-
-def most_accurate(epsilon: float, delta: float, prior: float = 0.5) -> float:
-    """How often anybody can guess right which of two worlds it is, one with chance ``prior``.
-
-    The right guesses of the two worlds add up to at most 2 (e^epsilon + delta) / (1 + e^epsilon),
-    shared equally; or always the likelier world is guessed, and the other one with chance delta.
-    """
-    likelier = max(prior, 1 - prior)
-    shared = (1 + delta * exp(-epsilon)) / (1 + exp(-epsilon))
-    return min(1.0, max(shared, likelier + (1 - likelier) * delta))
 
 
 def at_least(hits: int, games: int, chance: float) -> float:

@@ -8,21 +8,16 @@ check accuses mechanisms that break their promise.
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from benchmarks.frame import federation, people
 from benchmarks.privacy.game import Game, exposed, opposed, ordinary, play
 from benchmarks.privacy.shown import (
     epsilon_shown,
-    most_accurate,
     tight_sampled_gaussian,
 )
-from overheard.attacks.attribute.max_entropy import MaxEntropy
-from overheard.attacks.membership import CandidateDecode
 from overheard.errors import FixConfig, FixData
 from overheard.federation.defences.accounting import budget, sampled_gaussian
 from overheard.federation.defences.catalogue import parse_defence
@@ -32,12 +27,6 @@ from overheard.federation.defences.gaussian import Gaussian
 from overheard.programs.dense import record_gradients
 from overheard.programs.private import sampling_rate
 from overheard.programs.recipe import PrivateSteps
-from overheard.programs.records import Records
-from overheard.transcript.observe import MEMBER_COLUMN, observe
-from overheard.transcript.store import Recording
-from overheard.transcript.target import attribute, membership
-from overheard.transcript.threat import SERVER
-from overheard.transcript.view import launch
 
 pytestmark = pytest.mark.slow
 
@@ -179,91 +168,3 @@ def test_a_record_that_is_not_there_adds_nothing() -> None:
         assert not rows[0].any()
         assert rows[1:].any(axis=1).all()
         assert (both[0].inputs[0, 1:] == both[1].inputs[0, 1:]).all()
-
-
-def test_the_most_that_a_guess_can_reach() -> None:
-    assert most_accurate(0.0, 0.0) == 0.5
-    assert most_accurate(np.log(3), 0.0) == pytest.approx(0.75)
-    assert most_accurate(float("inf"), 0.0) == 1.0
-    assert most_accurate(0.0, 0.0, prior=0.3) == 0.7
-    for epsilon, delta, prior in ((1.0, 0.0, 0.5), (0.5, 0.1, 0.4), (0.2, 0.05, 0.9)):
-        one, other = np.meshgrid(np.linspace(0, 1, 801), np.linspace(0, 1, 801))
-        inside = (one <= np.exp(epsilon) * (1 - other) + delta) & (
-            other <= np.exp(epsilon) * (1 - one) + delta
-        )
-        best = (prior * one + (1 - prior) * other)[inside].max()
-        assert best <= most_accurate(epsilon, delta, prior) + 1e-9
-        assert best > most_accurate(epsilon, delta, prior) - 0.01
-
-
-# --- our own attacks, on whole recordings -------------------------------------------------------
-
-CLIENTS = 30
-
-
-def recorded(path: Path, noise: float, seed: int, outside: int, **audit: Any) -> Recording:
-    """Clients with five records, whose attribute ``s`` is a fair coin that nothing else tells of;
-    ``outside``: records of nobody's. Of membership five more records are kept out."""
-    rng = np.random.default_rng([seed, 17])
-    inside = 5 * CLIENTS + audit.get("membership", 0)
-    rows = inside + outside
-    columns: dict[str, Any] = {f"x{k}": rng.normal(size=rows) for k in range(5)}
-    columns["s"] = rng.integers(0, 2, rows).astype(float)
-    columns["y"] = np.array(["no", "yes", "perhaps"])[rng.integers(0, 3, rows)]
-    columns["at"] = np.array([f"site {k % CLIENTS}" for k in range(rows)])
-    table = Records(columns)
-    elsewhere = table.take(np.arange(inside, rows)).without("at") if outside else None
-    config = {
-        "seed": seed,
-        "data": {"source": "people"},
-        "model": {"name": "mlp", "hidden": [8]},
-        "training": {"rounds": 1, "learning_rate": 0.1, "wire": "float64"},
-        "audit": audit,
-        "defence": [{"name": "dp_sgd", "clip": 1.0, "noise": noise, "delta": DELTA}],
-    }
-    held = table.take(np.arange(inside)).columns
-    return federation(config, people(held, True, outside=elsewhere), path)
-
-
-def guessed(path: Path, noise: float, seed: int, members: bool) -> list[tuple[float, float]]:
-    """Of each client the share of right guesses (its records' attribute, or who of a pool, half of
-    it, is the client's: one record exchanged for another), and the largest share allowed by what
-    was promised to its records, of two worlds in which one of them differs."""
-    asked = {"membership": 5, "attributes": ()} if members else {}
-    run = recorded(path, noise, seed, 0 if members else 1000, **asked)
-    target, attack = (
-        (membership(), CandidateDecode()) if members else (attribute("s"), MaxEntropy())
-    )
-    truth = run.truth("Membership", target.key) if members else run.truth()
-    found = []
-    for client in run.clients:
-        guess = launch(attack, observe(run, SERVER, target, client), seed)
-        if members:
-            secret = truth[client][MEMBER_COLUMN] > 0.5
-            prior, right = float(secret.mean()), (guess.probabilities > 0.5) == secret
-        else:
-            prior, right = 0.5, np.array(guess.values)[guess.choice()] == truth[client]["s"]
-        promise = run.side("PrivacyBudget")[client]
-        allowed = most_accurate(promise["changed"], promise["delta"], prior)
-        found.append((float(right.mean()), allowed))
-    return found
-
-
-@pytest.mark.parametrize("members", [False, True], ids=["attributes", "members"])
-@pytest.mark.parametrize("noise", [16.0, 6.0])
-def test_our_own_attacks_stay_below_what_is_allowed(
-    tmp_path: Path, members: bool, noise: float
-) -> None:
-    """Their mean is not above the bound by more than four standard errors; on noise a hundred times
-    smaller than what was promised it is."""
-
-    def excess(right: Any, bound: float) -> float:
-        return float(np.mean(right) - 4 * np.std(right) / np.sqrt(len(right)) - bound)
-
-    found = [o for seed in range(2) for o in guessed(tmp_path / f"{seed}", noise, seed, members)]
-    right, bounds = np.transpose(found)
-    bound = float(bounds.mean())
-    assert 0.5 < bound < 0.9
-    assert excess(right, bound) <= 0
-    broken = np.transpose(guessed(tmp_path / "broken", noise / 100, 0, members))[0]
-    assert excess(broken, bound) > 0

@@ -114,15 +114,6 @@ def test_numbers_must_be_finite(column: str, bad: float) -> None:
         Dataset("d", Records(columns), "site", "y", "regression", (), "here", "none")
 
 
-@pytest.mark.parametrize("content", [b"", b"\x00\xff\x00", b"PAR1 but not really"])
-@pytest.mark.parametrize("kind", ["csv", "parquet"])
-def test_files_that_are_no_tables_are_named(tmp_path: Path, kind: str, content: bytes) -> None:
-    path = tmp_path / f"broken.{kind}"
-    path.write_bytes(content)
-    with pytest.raises(FixData, match=r"broken|client column"):
-        load(str(path), "site", "y")
-
-
 def test_a_truncated_parquet_file_is_named(tmp_path: Path) -> None:
     path = saved(tmp_path, "parquet")
     path.write_bytes(path.read_bytes()[:-20])

@@ -54,22 +54,12 @@ def test_clients_are_equal_and_nobody_holds_the_auxiliary_images(small: Path) ->
         mnist.load(small, clients=4, records=2, auxiliary=5)
 
 
-@pytest.mark.parametrize(
-    ("file", "raw"),
-    [
-        ("images-idx3", b"not gzip"),
-        ("images-idx3", gzip.compress(b"\0\0")),
-        ("images-idx3", idx(np.zeros((12, 28, 27)))),
-        ("images-idx3", idx(np.zeros((12, 28, 28)))[:-9]),
-        ("labels-idx1", idx(np.zeros(11))),
-        ("labels-idx1", idx(np.full(12, 77))),
-    ],
-    ids=range(6),  # not the bytes: gzip puts the time into them, and workers start apart
-)
-def test_other_files_are_refused(small: Path, file: str, raw: bytes) -> None:
-    (small / "mnist" / f"train-{file}-ubyte.gz").write_bytes(raw)
-    with pytest.raises(FixData, match=r"ubyte\.gz: "):
-        mnist.load(small, **FEW)
+def test_other_files_are_refused(small: Path) -> None:
+    file = small / "mnist" / "train-images-idx3-ubyte.gz"
+    for raw in (b"not gzip", idx(np.zeros((12, 28, 27))), idx(np.zeros((12, 28, 28)))[:-9]):
+        file.write_bytes(raw)
+        with pytest.raises(FixData, match=r"ubyte\.gz: "):
+            mnist.load(small, **FEW)
 
 
 def test_the_fetched_table_is_the_same_data(small: Path, tmp_path: Path) -> None:
@@ -100,12 +90,8 @@ def test_photographs_come_channel_by_channel(tmp_path: Path) -> None:
     labels.write_text("[1, 2]")
     with pytest.raises(FixData, match="2 labels for 4 images; fetch it again"):
         cifar10.load(tmp_path, clients=2, records=1, auxiliary=2)
-    for raw in (b"nothing", batch.read_bytes()[:200]):
-        batch.write_bytes(raw)
-        with pytest.raises(FixData, match="is not a PNG file"):
-            cifar10.read_batch(batch)
-    Image.fromarray(pixels[:, :10]).save(batch)
-    with pytest.raises(FixData, match="no photographs in rows"):
+    batch.write_bytes(b"nothing")
+    with pytest.raises(FixData, match="is not a PNG file"):
         cifar10.read_batch(batch)
 
 

@@ -91,17 +91,11 @@ def test_it_is_listed_audited_reported_and_compared(stranger: Any, workplace: An
     for name in reports:
         text = (workplace.path / name).read_text()
         assert "share of s" in text
-        assert "Shares: an error below that of the other clients" in text
-    page = (workplace.path / "report.html").read_text()
-    assert "Absolute error of the share. Logarithmic" in page
-    assert "Shares among the records of <bdi>site 0</bdi>" in page
     (secret,) = json.loads((workplace.path / "report.json").read_text())["secrets"]
     assert secret["metric"] == "share_error"
 
     assert "decoded_share" in compared
-    assert "no rise of leakage was shown" in compared
 
     without = workplace.overheard("report", "a/audit.json", "--out", "again.html")
     assert without.returncode == 1
     assert "unknown metric 'share_error'" in without.stderr
-    assert "install its question's package" in without.stderr
