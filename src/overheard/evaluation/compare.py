@@ -20,6 +20,7 @@ from scipy.special import ndtri
 from overheard.evaluation.hits import Hits, about
 from overheard.evaluation.intervals import Changed, by_interval, by_record, by_share, mean_change
 from overheard.evaluation.judged import Judged, best_of, judge
+from overheard.evaluation.notes import few
 from overheard.evaluation.record import Audit, Failed, Finding, Pooled, Skipped, unfit_clients
 from overheard.questions.question import Topic
 
@@ -111,12 +112,12 @@ def compare(
         )
     a, b = ({f.client for f in x.findings} for x in (before, after))
     if a != b and not differs:
-        differs.append(f"audited clients: {_few(a)} and {_few(b)}")
+        differs.append(f"audited clients: {few(sorted(a), 3)} and {few(sorted(b), 3)}")
     for which, audit in (("before", before), ("after", after)):
         if unfit := unfit_clients(audit):
             differs.append(
-                f"{which}, {_few(unfit)} did not train as declared, so that what was found about "
-                "them is no measurement"
+                f"{which}, {few(sorted(unfit), 3)} did not train as declared, so that what was "
+                "found about them is no measurement"
             )
     if not rows and not lost:
         differs.append("no secret was measured in both")
@@ -124,11 +125,6 @@ def compare(
     cautions = _cautions(before, after)
     unpaired = tuple(both.unpaired(zip(topics, rows, strict=True)))
     return Comparison(rows, tuple(differs), _changed(before, after), cautions, lost, unpaired)
-
-
-def _few(names: set[str]) -> str:
-    listed = sorted(names)
-    return ", ".join(listed[:3]) + (f" and {len(listed) - 3} more" if len(listed) > 3 else "")
 
 
 def _findings(audit: Audit, best: Finding | Pooled) -> dict[str, Finding]:
@@ -166,8 +162,7 @@ class _Both:
 
     def compared(self, before: Finding | Pooled, after: Finding | Pooled, level: float) -> Compared:
         """One row: paired as closely as the two audits allow."""
-        client = before.client if isinstance(before, Finding) else None
-        pairs = self._pairs(client, before, after)
+        pairs = self._pairs(before, after)
         changes = [self._change(one, other) for one, other in pairs]
         by: By = "nothing"
         if changes and all(self._same_records(one, other) for one, other in pairs):
@@ -181,16 +176,16 @@ class _Both:
             shift = _guessed([o for _, o in pairs]) - _guessed([b for b, _ in pairs])
             ends = (found[0] - shift, found[1] - shift, found[2] - shift)
         sides = (_side(before), _side(after))
-        return Compared(_secret(before), before.metric, client, *sides, *ends, by)
+        return Compared(_secret(before), before.metric, before.client, *sides, *ends, by)
 
     def _pairs(
-        self, client: str | None, before: Finding | Pooled, after: Finding | Pooled
+        self, before: Finding | Pooled, after: Finding | Pooled
     ) -> list[tuple[Finding, Finding]]:
         """The clients of which both know something to rely on."""
         if before.topic.together:
             return []
         a, b = _findings(self.before, before), _findings(self.after, after)
-        names = [c for c in a if c in b and client in (None, c)]
+        names = [c for c in a if c in b and before.client in (None, c)]
         bad = unfit_clients(self.before) | unfit_clients(self.after)
         if len(bad) < len(names):
             names = [c for c in names if c not in bad]
@@ -223,10 +218,8 @@ class _Both:
             )
         alone = [row for t, row in rows if row.paired == "nothing" and not t.together]
         if alone:
-            named = dict.fromkeys(f"{r.secret} of {r.client or 'all'}" for r in alone)
-            told.append(
-                f"not paired at all, so that only a large change would show: {_few(set(named))}"
-            )
+            named = few(sorted({f"{r.secret} of {r.client or 'all'}" for r in alone}), 3)
+            told.append(f"not paired at all, so that only a large change would show: {named}")
         return told
 
 

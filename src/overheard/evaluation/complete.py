@@ -120,8 +120,8 @@ def _line(
 
 
 def _heard(finding: Finding, rounds: int) -> Heard:
-    shared = ("attack", "question", "client", "attribute", "metric", "value", "low", "high")
-    return Heard(rounds=rounds, **{name: getattr(finding, name) for name in shared})
+    same = finding.model_dump(include=set(Heard.model_fields))
+    return Heard(rounds=rounds, **same)
 
 
 def _strongest(audit: Audit) -> list[Finding]:

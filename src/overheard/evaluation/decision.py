@@ -47,12 +47,9 @@ class Decision:
 
     def exposed(self, found: Finding | Pooled) -> bool:
         """Is this finding one of those that show exposure?"""
-        topic, p = found.topic, found.p_value
-        if isinstance(found, Pooled):
-            level = self.topics.get(topic)
-        else:
-            level = self.clients.get((topic, found.client))
-        return level is not None and p is not None and p <= level
+        alone = self.clients.get((found.topic, found.client or ""))
+        level = self.topics.get(found.topic) if found.client is None else alone
+        return level is not None and found.p_value is not None and found.p_value <= level
 
 
 def decide(audit: Audit) -> Decision:
@@ -106,33 +103,6 @@ def _holm(leaves: Mapping[str, list[float]], level: float) -> dict[str, float]:
             break
         rejected[client] = bar / len(ps)
     return rejected
-
-
-Key = tuple[Topic, str]
-
-
-def references_of(audit: Audit) -> dict[Key, float]:
-    """The best that somebody gets who does not listen, by topic and client ("" for all together);
-    shares say so themselves."""
-    best: dict[Key, float] = {}
-    listening = audit.listening
-    everything: list[Finding | Pooled] = [*audit.findings, *audit.pooled]
-    for found in everything:
-        if not found.measure.share and found.attack not in listening:
-            key, metric = key_of(found), found.measure
-            if key not in best or metric.gain(found.value, best[key]) > 0:
-                best[key] = found.value
-    return best
-
-
-def key_of(found: Finding | Pooled) -> Key:
-    return found.topic, found.client if isinstance(found, Finding) else ""
-
-
-def reference_of(found: Finding | Pooled, references: Mapping[Key, float]) -> float | None:
-    """What guessing without listening gets; None where there is no such guess."""
-    free = found.majority if found.measure.share else references.get(key_of(found))
-    return found.measure.best(g for g in (free, found.imputation) if g is not None)
 
 
 Array = NDArray[np.float64]

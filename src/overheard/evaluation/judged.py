@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from overheard.evaluation.decision import Decision, decide, reference_of, references_of
+from overheard.evaluation.decision import Decision, decide
 from overheard.evaluation.record import Audit, Finding, Pooled, unfit_clients
 from overheard.questions.question import Topic
 
@@ -49,7 +49,7 @@ class Judged:
 
     @property
     def client(self) -> str | None:
-        return self.finding.client if isinstance(self.finding, Finding) else None
+        return self.finding.client
 
     @property
     def reliable(self) -> bool:
@@ -99,10 +99,12 @@ def judge(audit: Audit) -> Judgement:
 def _levelled(
     audit: Audit, findings: Sequence[Finding | Pooled], decision: Decision
 ) -> tuple[Judged, ...]:
-    references, listening = references_of(audit), audit.listening
-    first = [
-        _judged(f, reference_of(f, references), f.attack in listening, decision) for f in findings
-    ]
+    free, listening = _free(audit), audit.listening
+    first = []
+    for f in findings:
+        guesses = [f.majority] if f.measure.share else free.get((f.topic, f.client), [])
+        reference = f.measure.best(g for g in (*guesses, f.imputation) if g is not None)
+        first.append(_judged(f, reference, f.attack in listening, decision))
     lacking, unfit = _lacking(audit, first), unfit_clients(audit)
     # told a wrong recipe an attack learns less than it could: what it shows all the same stands
     all_unfit = bool(unfit) and unfit >= {f.client for f in audit.findings}
@@ -115,6 +117,15 @@ def _levelled(
             j = replace(j, level=NOT_MEASURED, why=UNFIT)
         judged.append(j)
     return tuple(judged)
+
+
+def _free(audit: Audit) -> dict[tuple[Topic, str | None], list[float]]:
+    """What everybody gets who does not listen, by secret and client; shares say so themselves."""
+    found: dict[tuple[Topic, str | None], list[float]] = {}
+    for one in (*audit.findings, *audit.pooled):
+        if one.attack not in audit.listening:
+            found.setdefault((one.topic, one.client), []).append(one.value)
+    return found
 
 
 _Asked = tuple[str, str | None, str | None]

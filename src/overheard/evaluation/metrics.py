@@ -155,12 +155,11 @@ def group_mean_errors(
     means: Array, groups: tuple[Value, ...], column: NDArray[Any], labels: NDArray[Any]
 ) -> Array:
     """Absolute error of the mean label of each group that the client has, in the label's units."""
-    inside = column[:, None] == np.asarray(groups)[None, :]
-    there = inside.any(axis=0)
-    truth = (inside.T @ labels)[there] / inside.sum(axis=0)[there]
+    there = np.isin(groups, column)
+    truth = [labels[column == group].mean() for group in np.asarray(groups)[there]]
     return np.asarray(np.abs(means[there] - truth), dtype=np.float64)
 
 
 def in_groups_present(values: Array, groups: tuple[Value, ...], column: NDArray[Any]) -> Array:
     """The entries of the groups that the client has, in the order of `group_mean_errors`."""
-    return np.asarray(values[(column[:, None] == np.asarray(groups)[None, :]).any(axis=0)])
+    return values[np.isin(groups, column)]

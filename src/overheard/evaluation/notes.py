@@ -71,11 +71,9 @@ def flag_notes(findings: Sequence[Finding]) -> tuple[str, ...]:
             groups.setdefault((found.attack, found.attribute, kind), []).append(found)
     notes = []
     for (attack, about, _), members in groups.items():
-        clients = ", ".join(f.client for f in members[:5])
-        more = f" and {len(members) - 5} more" if len(members) > 5 else ""
         secret = f" on {about}" if about else ""
         notes.append(
-            f"{attack}{secret} flags its own answer for {clients}{more}: "
+            f"{attack}{secret} flags its own answer for {few([f.client for f in members])}: "
             f"{members[0].details['flag']}."
         )
     return tuple(notes)
@@ -135,9 +133,9 @@ def _left_out(recipe: Told | None) -> tuple[str, ...]:
         scaled.append(target.column)
     parts = []
     if scaled:
-        parts.append(f"the means and scales of {_some(scaled)}")
+        parts.append(f"the means and scales of {few(scaled)}")
     if listed:
-        parts.append(f"the lists of values of {_some(listed)}")
+        parts.append(f"the lists of values of {few(listed)}")
     if not parts:
         return ()
     return (
@@ -148,9 +146,10 @@ def _left_out(recipe: Told | None) -> tuple[str, ...]:
     )
 
 
-def _some(columns: list[str], most: int = 5) -> str:
-    more = f" and {len(columns) - most} more" if len(columns) > most else ""
-    return ", ".join(columns[:most]) + more
+def few(names: Sequence[str], most: int = 5) -> str:
+    """The first of them, and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def _number(epsilon: Any) -> float:

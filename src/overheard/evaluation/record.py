@@ -204,6 +204,10 @@ class Pooled(_Compared):
     flag: str = ""
     oversure: str = ""
 
+    @property
+    def client(self) -> None:
+        """It is about no single one."""
+
 
 class Heard(_About):
     """What an attack learned about one client from its first ``rounds`` rounds alone."""
