@@ -186,25 +186,6 @@ def test_audit_of_a_damaged_recording(
 
 
 @pytest.mark.parametrize(
-    ("words", "change", "line"),
-    [
-        (SIMULATE, remove(TOML), "error: federation.toml: cannot be read"),
-        (AUDIT, remove("run"), "error: run: no such recording"),
-        (["verify", "run"], cut(ROUND), f"damaged: {ROUND}: has "),
-        (["report", "audit.json", "--out", "x"], remove("run"), "error: audit.json: cannot be"),
-    ],
-)
-def test_a_process_of_its_own_says_the_same(
-    workplace: Any, words: list[str], change: Change, line: str
-) -> None:
-    change(workplace.path)
-    done = workplace.process(*words)
-    assert done.returncode == 1
-    assert len(done.stderr.splitlines()) == 1
-    assert done.stderr.startswith(line)
-
-
-@pytest.mark.parametrize(
     ("change", "file"),
     [
         (flip(ROUND, 0.2), ROUND),

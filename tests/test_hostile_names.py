@@ -195,8 +195,6 @@ def test_the_console_is_not_steered(evil_place: Any, words: list[str], mode: lis
 
 def test_tables_and_bars_on_a_terminal(evil_place: Any) -> None:
     """As a person sees it: rich's own colours, and nothing that came with a name."""
-    from overheard import terminal
-
     module = load(Path(__file__).with_name("test_terminal.py"), "on_a_terminal")
     seen = module.on_a_terminal(
         evil_place, "audit", "evil", "--out", "a", "--attack", "majority", "--no-rounds"
@@ -205,7 +203,6 @@ def test_tables_and_bars_on_a_terminal(evil_place: Any) -> None:
     without_colour = re.sub(r"\x1b\[[0-9;?]*[mKhlAGJ]", "", seen)
     for steering in ("\x1b]8", "\x07", "\x9b", "\u202e", "\x1b[2J", "\x1b["):
         assert steering not in without_colour
-    assert terminal.say is not None
 
 
 def test_an_error_that_nobody_caught_is_shown_safely(capsys: pytest.CaptureFixture[str]) -> None:

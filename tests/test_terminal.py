@@ -137,12 +137,6 @@ def test_attacks_that_are_no_guesses_have_an_equation() -> None:
     assert without <= free
 
 
-def test_an_unknown_attack_has_a_near_one(workplace: Any) -> None:
-    done = workplace.overheard("attacks", "max_entropi")
-    assert done.returncode == 1
-    assert "did you mean 'max_entropy'?" in done.stderr
-
-
 def test_the_doctor(workplace: Any) -> None:
     done = workplace.overheard("doctor")
     assert done.returncode == 0

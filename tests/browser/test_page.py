@@ -108,13 +108,6 @@ def test_keys_alone_reach_everything(visit: Callable[..., Any]) -> None:
     assert {"A", "SELECT", "BUTTON"} <= reached
 
 
-def test_without_a_script_it_is_all_there(visit: Callable[..., Any]) -> None:
-    page = visit(java_script_enabled=False).page
-    assert page.locator("table.lifts tbody tr").count() == 18
-    assert page.locator("svg.plot .mark").count() > 40
-    assert not page.locator("#controls").is_visible()
-
-
 def test_on_paper_nothing_is_cut(visit: Callable[..., Any]) -> None:
     page = visit(718).page  # A4 at 96 dots an inch, without margins of a centimetre
     page.emulate_media(media="print")

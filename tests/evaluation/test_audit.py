@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from federations import recorded
 
 from overheard.attacks import all_attacks
 from overheard.evaluation.audit import _pool, audit
@@ -27,11 +28,15 @@ def without_seconds(record):
     return [f.model_copy(update={"seconds": 0.0}) for f in record.findings]
 
 
-def test_every_attack_is_either_found_or_skipped_with_a_reason(federate):
-    recording = federate()
-    record = audit(recording, EAVESDROPPER, QUICK)
+@pytest.fixture(scope="module")
+def record(tmp_path_factory):
+    run = recorded(tmp_path_factory.mktemp("audit") / "run", rounds=10)
+    return audit(run, EAVESDROPPER, QUICK)
+
+
+def test_every_attack_is_either_found_or_skipped_with_a_reason(record):
     for name in QUICK:
-        for client in recording.clients:
+        for client in record.run.clients:
             found = any(f.attack == name and f.client == client for f in record.findings)
             skipped = [s for s in record.skipped if s.attack == name and s.client == client]
             assert found != bool(skipped)
@@ -58,8 +63,7 @@ def test_what_was_kept_is_not_done_again_and_what_was_not_is(federate, tmp_path,
     assert np.mean(same) == pytest.approx(share, abs=0.2)
 
 
-def test_findings_carry_what_honesty_needs(federate):
-    record = audit(federate(), EAVESDROPPER, QUICK)
+def test_findings_carry_what_honesty_needs(record):
     for finding in record.findings:
         assert finding.low <= finding.value <= finding.high
         assert finding.n == 120
@@ -73,8 +77,7 @@ def test_findings_carry_what_honesty_needs(federate):
     assert all(f.value >= f.bound - 1e-9 for f in bounded)
 
 
-def test_pooled_rows_are_the_means_of_all_records(federate):
-    record = audit(federate(), EAVESDROPPER, QUICK)
+def test_pooled_rows_are_the_means_of_all_records(record):
     for row in record.pooled:
         members = [
             f for f in record.findings if (f.attack, f.attribute) == (row.attack, row.attribute)
@@ -108,8 +111,7 @@ def test_pooled_errors_are_set_against_a_stranger_s():
     assert (row.imputation, row.lift) == (None, None)
 
 
-def test_what_flags_itself_is_noted_once_with_its_clients(federate):
-    record = audit(federate(), EAVESDROPPER, ("max_entropy", "majority"))
+def test_what_flags_itself_is_noted_once_with_its_clients(record):
     found = [f for f in record.findings if f.attack == "max_entropy"]
     assert all("rare_f1" in f.details and "balanced_accuracy" in f.details for f in found)
     plain = [f.model_copy(update={"details": {}}) for f in found]

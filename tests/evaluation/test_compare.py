@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from federations import recorded
 
 from overheard.evaluation.audit import audit
 from overheard.evaluation.compare import (
@@ -22,6 +23,16 @@ from reliability import compare as script
 pytestmark = pytest.mark.slow
 
 ATTACKS = ("max_entropy", "majority")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return recorded(tmp_path_factory.mktemp("compare") / "run", rounds=10)
+
+
+@pytest.fixture(scope="module")
+def one(run):
+    return audit(run, EAVESDROPPER, ATTACKS, targets=["s"])
 
 
 def test_a_network_leaks_more_than_a_linear_model(federate):
@@ -41,9 +52,8 @@ def test_a_network_leaks_more_than_a_linear_model(federate):
     assert len(compare(linear, network, clients=True).rows) == 1 + 4
 
 
-def test_other_threats_and_clients_are_not_comparable(federate):
-    one = audit(federate(), EAVESDROPPER, ATTACKS)
-    assert compare(one, audit(federate(), SERVER, ATTACKS)).differs
+def test_other_threats_and_clients_are_not_comparable(one, run, federate):
+    assert compare(one, audit(run, SERVER, ATTACKS)).differs
     assert compare(one, audit(federate(clients=3), EAVESDROPPER, ATTACKS)).differs
     assert compare(one, one).differs == ()
     assert compare(one, one).cautions == ()
@@ -69,15 +79,9 @@ def test_leakage_by_hand():
     assert _leak(pooled("excess_loss", 0.5, low=0.0, high=1.0)) == (-0.5, -1.0, -1e-4)
 
 
-def test_a_difference_by_hand():
-    """Newcombe: the ends that point at each other, by Pythagoras."""
-    found = compared_leaks((0.1, 0.04, 0.4), (0.5, 0.1, 0.58))
-    assert found == pytest.approx((0.4, 0.4 - 0.5, 0.4 + 0.1))
-
-
-def test_the_strongest_attack_of_each_side_counts(federate):
+def test_the_strongest_attack_of_each_side_counts(run):
     """Whatever order they come in; what needs no listening does not."""
-    record = audit(federate(), EAVESDROPPER, (*ATTACKS, "model_based_global"), targets=["s"])
+    record = audit(run, EAVESDROPPER, (*ATTACKS, "model_based_global"), targets=["s"])
     ours, free = (next(p for p in record.pooled if p.attack == name) for name in ATTACKS)
     weak = ours.model_copy(update={"attack": "model_based_global", "lift": -0.3})
     free, strong = (p.model_copy(update={"lift": x}) for p, x in ((free, 0.9), (ours, 0.2)))
@@ -94,13 +98,12 @@ def test_the_strongest_attack_of_each_side_counts(federate):
         assert row.after.attack == "max_entropy"
 
 
-def test_what_is_not_the_same_is_named(federate):
-    one = audit(federate(), EAVESDROPPER, ATTACKS, targets=["s"])
-    part = audit(federate(), EAVESDROPPER, ATTACKS, ["0"], ["s"])
+def test_what_is_not_the_same_is_named(one, run):
+    part = audit(run, EAVESDROPPER, ATTACKS, ["0"], ["s"])
     assert compare(one, part).differs == ("audited clients: 0, 1, 2 and 1 more and 0",)
     nothing = one.model_copy(update={"pooled": ()})
     assert compare(one, nothing).differs == ("no secret was measured in both",)
-    fewer = audit(federate(), EAVESDROPPER, ATTACKS[:1], targets=["s"])
+    fewer = audit(run, EAVESDROPPER, ATTACKS[:1], targets=["s"])
     (caution,) = compare(one, fewer).cautions
     assert "(only before: majority)" in caution
     (caution,) = compare(fewer, one).cautions
@@ -123,12 +126,12 @@ def test_the_interval_of_a_difference_covers(rng):
     assert 8 <= rises <= 45
 
 
-def test_what_learned_most_before_must_run_again(federate):
+def test_what_learned_most_before_must_run_again(run):
     """Else nothing could rise. Whether it was left out, skipped, or does not trust itself."""
     names = ("max_entropy", "model_based_global", "majority")
-    one = audit(federate(), EAVESDROPPER, names, targets=["s"])
+    one = audit(run, EAVESDROPPER, names, targets=["s"])
     assert compare(one, one).lost == ()
-    fewer = audit(federate(), EAVESDROPPER, names[1:], targets=["s"])
+    fewer = audit(run, EAVESDROPPER, names[1:], targets=["s"])
     (line,) = compare(one, fewer).lost
     assert line.startswith("max_entropy, which learned most about s before, gave no answer")
     assert line.endswith("for 4 of 4 client(s): it was not tried")
@@ -145,14 +148,13 @@ def test_what_learned_most_before_must_run_again(federate):
     (line,) = compare(one, one.model_copy(update={"findings": flagged})).lost
     assert line.endswith("for 1 of 4 client(s): poor fit")
     # a guess does not count, however well it did
-    only = audit(federate(), EAVESDROPPER, ["majority"], targets=["s"])
+    only = audit(run, EAVESDROPPER, ["majority"], targets=["s"])
     found = compare(only, one)
     assert (found.rows, found.lost) == ((), ())
     assert found.differs == ("no secret was measured in both",)
 
 
-def test_clients_that_did_not_train_as_declared_are_no_measurement(federate):
-    one = audit(federate(), EAVESDROPPER, ATTACKS, targets=["s"])
+def test_clients_that_did_not_train_as_declared_are_no_measurement(one):
     bad = [r.model_copy(update={"outcome": "does not fit"}) for r in one.replays[:1]]
     unfit = one.model_copy(update={"replays": (*bad, *one.replays[1:])})
     (line,) = compare(one, unfit).differs
@@ -223,6 +225,6 @@ def test_chance_is_rarely_called_a_rise(world):
     assert script.rises(world, 60) <= 0.05
 
 
-def test_a_secret_without_a_column_has_the_name_of_its_question(federate):
-    record = audit(federate(), EAVESDROPPER, ("exact_linear", "max_entropy"))
+def test_a_secret_without_a_column_has_the_name_of_its_question(run):
+    record = audit(run, EAVESDROPPER, ("exact_linear", "max_entropy"))
     assert {row.secret for row in compare(record, record).rows} == {"local model", "s"}

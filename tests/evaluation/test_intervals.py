@@ -9,7 +9,6 @@ from scipy.stats import binomtest
 from scipy.stats import t as student_t
 
 from overheard.evaluation.intervals import (
-    RESAMPLES,
     Changed,
     by_record,
     by_share,
@@ -56,21 +55,6 @@ def test_mean_interval_is_students_below_ten_values(rng):
         mine = mean_interval(values, rng, 0.9)
         error = values.std(ddof=1) / np.sqrt(n)
         assert mine == pytest.approx(student_t.interval(0.9, n - 1, values.mean(), error))
-
-
-@pytest.mark.parametrize("n", [10, 30])
-def test_mean_interval_is_the_bootstrap_t_by_a_loop(n):
-    """Draws without a spread of their own say nothing and are left out (ten values, nine alike)."""
-    values = np.random.default_rng(n).exponential(size=n)
-    values[1:] = values[0] if n == 10 else values[1:]
-    values[0] += 1.0
-    draws = values[np.random.default_rng(3).integers(0, n, (RESAMPLES, n))]
-    t = [(d.mean() - values.mean()) / d.std(ddof=1) for d in draws if np.ptp(d) > 0]
-    assert len(t) < RESAMPLES or n == 30
-    low, high = np.quantile(t, [0.05, 0.95])
-    spread = values.std(ddof=1)
-    mine = mean_interval(values, np.random.default_rng(3), 0.9)
-    assert mine == pytest.approx((values.mean() - high * spread, values.mean() - low * spread))
 
 
 def test_mean_interval_without_spread_is_a_point(rng):
@@ -120,23 +104,6 @@ def test_clustered_shares_stay_shares_and_are_never_surer_than_their_records():
     least, most = share_interval(np.concatenate(nearly))
     assert 0 < low <= least
     assert most <= high < 1
-
-
-def test_clients_that_differ_by_less_than_their_records_do():
-    """Means 1 and 2 of two records each: the records explain more than all of it."""
-    low, high = clustered_interval([np.array([0.0, 2.0]), np.array([1.0, 3.0])])
-    assert (high - low) / 2 == pytest.approx(student_t.ppf(0.975, 1) * np.sqrt(0.5))
-
-
-def test_records_guessed_right_once_count():
-    before = np.array([True] * 6 + [False] * 4)
-    after = np.array([True] * 4 + [False] * 2 + [True] * 3 + [False])
-    found = by_record(before, after)
-    assert found.difference == pytest.approx(0.1)
-    assert found.n == 10
-    up, down = 4 / 12, 3 / 12
-    assert found.variance == pytest.approx((up + down - (up - down) ** 2) / 12)
-    assert by_record(before, before).difference == 0
 
 
 def test_pairing_by_record_is_closer_where_luck_is_shared(rng):

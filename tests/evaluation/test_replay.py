@@ -10,7 +10,7 @@ import pytest
 from federations import generated_people, simulated
 
 from overheard.evaluation.audit import audit
-from overheard.evaluation.chance import Chance, exactly
+from overheard.evaluation.chance import Chance
 from overheard.evaluation.record import Replay, unfit_clients
 from overheard.evaluation.replay import replays
 from overheard.evaluation.resume import Kept
@@ -19,7 +19,6 @@ from overheard.programs.records import Records
 from overheard.transcript.observe import recipe_of
 from overheard.transcript.store import Recording
 from overheard.transcript.threat import EAVESDROPPER
-from reliability import replays as script
 
 pytestmark = pytest.mark.slow
 
@@ -198,17 +197,6 @@ def test_an_audit_holds_the_replays_and_goes_on_with_them(federate, tmp_path, mo
     assert replays(recording, recipe, recording.truth(), ["0"], kept=Kept(pieces)) == first
 
 
-def test_one_replay_by_hand():
-    update, rounded = np.array([3.0, 4.0]), np.array([0.0, 0.0])
-    near, far = update + np.array([0.0, 0.04]), update + np.array([0.0, 0.06])
-    assert not exactly(update, near, rounded).strange
-    assert exactly(update, near, rounded).off == pytest.approx(0.008)
-    assert exactly(update, far, rounded).strange
-    assert not exactly(update, far, np.array([0.0, 0.02])).strange
-    assert exactly(np.zeros(2), update, rounded).strange
-    assert exactly(update, np.array([np.nan, 1.0]), rounded).strange
-
-
 def test_one_more_of_the_same_is_not_strange_and_a_shift_is(rng):
     """Over noise of one and of many dimensions: false alarms are rare, what is off is seen."""
     for size in (1, 4, 200):
@@ -239,12 +227,3 @@ def test_the_readings_of_replays_are_those_of_one_left_out(rng):
             others = np.delete(replays_, left_out, axis=0)
             part.add(replays_[left_out], others, np.full(size, 0.1))
         np.testing.assert_allclose(part.readings()[0], whole.readings()[1 + left_out])
-
-
-def test_false_alarms_are_rare_in_small_federations_of_every_kind():
-    """``python -m reliability.replays`` does so with many more."""
-    case = next(i for i, c in enumerate(script.CASES) if c[0] == "as declared, mini-batches")
-    made, clients, unfit, _ = script.counted(case, 6, seed=1)
-    assert made == 6
-    assert clients > 15
-    assert unfit <= 1

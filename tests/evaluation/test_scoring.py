@@ -58,14 +58,6 @@ def test_an_attribute_by_hand(federate):
     assert perfect.details["calibration_error"] == 0.0
 
 
-def test_a_bound_stands_beside_the_attack_that_it_is_about(federate):
-    recording = federate(rounds=2)
-    score = scorer(recording, attribute("s"))
-    guess = certain(recording.truth()["0"]["s"])
-    assert score(attack_named("model_based_linear"), guess, 0.0).finding.bound is not None
-    assert score(attack_named("max_entropy"), guess, 0.0).finding.bound is None
-
-
 def test_a_model_by_hand(federate):
     """The optimum itself loses nothing; a model of zeros loses what it loses."""
     recording = federate(rounds=2, people=40)

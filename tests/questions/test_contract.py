@@ -19,7 +19,7 @@ from overheard.evaluation.metrics import comparable_optimum
 from overheard.evaluation.scoring import Scored, answers_in, scorer_of
 from overheard.programs.records import Records
 from overheard.questions import question as registry
-from overheard.questions.question import Question, Topic, all_metrics, all_questions, question_named
+from overheard.questions.question import Question, Topic, all_questions, question_named
 from overheard.transcript.guess import (
     AttributeValues,
     ClientProperty,
@@ -250,7 +250,3 @@ def test_what_cannot_be_found_twice_is_refused(
     monkeypatch.setattr(registry, "entry_points", lambda group: [Point(loads)])
     with pytest.raises(FixConfig, match=complaint):
         registry.all_questions.__wrapped__()
-
-
-def test_every_metric_belongs_to_a_question() -> None:
-    assert {q.metric.name for q in all_questions().values()} == set(all_metrics())

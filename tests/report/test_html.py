@@ -145,12 +145,6 @@ def test_the_page_works_without_a_script(page: Page) -> None:
     assert all("class" not in a for a in folded)  # only an attack's own diagnostics
 
 
-def test_both_themes_print_and_phone_are_styled(page: Page) -> None:
-    style = "".join(page.raw["style"])
-    for query in ("prefers-color-scheme: dark", "@media print", "max-width: 40rem"):
-        assert query in style
-
-
 def test_same_audit_same_bytes_and_few_of_them(audit: Audit) -> None:
     assert len(render(audit).encode()) < 200_000
     assert render(audit) == render(Audit.model_validate_json(audit.to_json()))
@@ -223,17 +217,6 @@ def test_what_was_skipped_is_grouped_and_names_some_clients(audit: Audit, page: 
     assert some.words.count("the attribute is constant") == 1
     assert "site 2 and site 3" in some.words
     assert "black and income" in some.words
-
-
-def test_the_report_is_written_once(audit: Audit, tmp_path: Path) -> None:
-    file = tmp_path / "report.html"
-    assert write_report(audit, file) == file
-    assert file.read_text(encoding="utf-8") == render(audit)
-    assert [p.name for p in tmp_path.iterdir()] == ["report.html"]
-    file.write_text("mine")
-    with pytest.raises(ChooseAnotherOutput, match=r"report\.html exists already"):
-        write_report(audit, file)
-    assert file.read_text() == "mine"
 
 
 def test_a_missing_folder_is_named(audit: Audit, tmp_path: Path) -> None:

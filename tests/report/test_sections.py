@@ -115,12 +115,6 @@ def test_what_only_all_clients_together_show_is_said_of_no_client(audit: Audit) 
     assert "none of 6 clients is exposed by itself" in words_of(page)
 
 
-def test_rows_are_shown_only_on_request(told: Audit) -> None:
-    quiet, asked = words_in(render(told), "sure"), words_in(render(told, show_records=True), "sure")
-    assert "17, 3, 401" not in quiet
-    assert "17, 3, 401" in asked
-
-
 def test_an_audit_without_it_says_so(audit: Audit) -> None:
     assert "nothing to say" in words_in(render(audit), "sure")
     assert "How long one must listen" not in words_of(render(audit))
