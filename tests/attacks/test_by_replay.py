@@ -10,7 +10,13 @@ import pytest
 from federations import FAMILIES, heard, score
 
 from overheard.attacks.attribute.max_entropy import MaxEntropy
-from overheard.attacks.by_replay import TRIED, _least_sure, best_pairs, likeliest, single_changes
+from overheard.attacks.by_replay import (
+    DEFAULT,
+    _least_sure,
+    best_pairs,
+    likeliest,
+    single_changes,
+)
 from overheard.transcript.store import Recording
 from overheard.transcript.view import launch
 
@@ -33,7 +39,7 @@ def test_fewer_equations_than_records(federate: Federate) -> None:
 def test_those_least_sure_are_doubted_and_no_others() -> None:
     found = np.column_stack([np.full(200, 1e-9), np.full(200, 1 - 1e-9)])
     found[7], found[11] = (0.1, 0.9), (0.999, 0.001)
-    belief = _least_sure(found)
+    belief = _least_sure(found, 32)
     doubted = np.flatnonzero(belief.max(axis=1) < 1)
     assert {7, 11} <= set(doubted)
     assert 2 < len(doubted) < 50
@@ -48,14 +54,14 @@ def test_the_likeliest_of_all(n: int, values: int, absent: int) -> None:
     found = rng.dirichlet(np.ones(values), size=n)
     present = np.arange(values) >= absent
     choice = found.argmax(axis=1)
-    made = likeliest(found, choice, present)
+    made = likeliest(found, choice, present, DEFAULT)
     every = [
         answer
         for answer in map(np.array, product(range(values), repeat=n))
         if 0 < (answer != choice).sum() <= 2 and present[answer].sum() == present[choice].sum()
     ]
     likely = [-np.log(found[np.arange(n), a]).sum() for a in every]
-    expected = [tuple(every[i]) for i in np.argsort(likely)[:TRIED]]
+    expected = [tuple(every[i]) for i in np.argsort(likely)[: DEFAULT.tried]]
     assert tuple(made[0]) == tuple(choice)
     if len(single_changes(choice, values)[0]) <= 32:
         assert [tuple(a) for a in made[1:]] == expected
@@ -66,5 +72,5 @@ def test_pairs_that_are_ruled_out_are_not_tried() -> None:
     record, other = single_changes(choice, 2)
     score = np.full((4, 4), -np.inf)
     score[1, 3] = score[3, 1] = 1.0
-    made = best_pairs(choice, (record, other), score, np.ones(2, dtype=bool))
+    made = best_pairs(choice, (record, other), score, np.ones(2, dtype=bool), 64)
     assert made.tolist() == [[0, 1, 0, 1]]

@@ -11,6 +11,7 @@ go unnoticed, is *proven*.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -33,36 +34,69 @@ Choice = NDArray[np.int64]
 Single = NDArray[np.float32]
 Wire = NDArray[np.floating[Any]]
 
-EQUATIONS = 8
-"""Coordinates an unknown that are used at least, those that say most."""
-FEWEST, MOST, WATCHED = 64, 128, 4
-"""Clients drawn from a belief: at first, at most, and those along whose paths columns are made."""
-_STALE = 8  # passes that lower nothing before it is given up: every other one does, until the end
-_KEPT = 0.25  # of a belief, in the next: passes that jump are surer than they are right
-_DIFFER, _FURTHEST = 8.0, 1 / 20  # records in which clients drawn from a belief differ from the
-# likeliest, at least, and what share that may be: whoever is sure of what is wrong stays so; of
-# more variance than that a record is in doubt
-_LIKE_EACH = 0.3  # of the covariance of what columns miss, how much is taken as uncorrelated
-_STRAYS = 1e-4  # of the median variance of what columns miss, the least that a coordinate has
-_SWEEPS = 8  # over the records of one solve, each half the way
-_NEAR = 8.0  # what an answer may leave, see `_left`, for the line at it to say anything, and what a
-# pass may leave more than the best to be believed
-_TAILS = 4.0  # degrees of freedom of the residual's Student distribution
 _SINGLE = 1e-6  # what single precision leaves of a sum of squares, relative to the largest
-_PROVEN, _NEARLY_ALL = 8.0, 0.9  # units in the last place within which a proven answer's replay
-# must be, at nearly all coordinates: where a gradient is as small as its rounding, a step of Adam
-# does not repeat in another order of additions
-_CHANGED = 2048  # changes that are replayed one by one where nothing else helps
-_LOOKED_AT = 5000  # pairs of changes
-_UNLIKELY = 15.0  # e to the minus that: how likely a change of a proven answer may be, on a line
-_SHARPEST = 300.0  # what the records do to a coordinate, in units of its noise: more precision
-# than single precision can use together with the other coordinates'
-_SOME = 0.5  # share of the records that are proven, for an answer to be worth more than another's
-_MOVED = 0.02  # share of the coordinates, beyond those that differ, that a change must move
 Changes = tuple[NDArray[np.intp], NDArray[np.intp]]
 """Records (c,) and the candidates (c,) that they become."""
-DOUBTED, TRIED = 32, 64
-"""Records, the least sure, and answers with one or two of them changed: a pass costs as much."""
+
+
+@dataclass(frozen=True)
+class ReplayOptions:
+    """Settings of the search for an answer whose replay is the message.
+
+    equations: coordinates an unknown that are used at least, those that say most.
+    fewest, most, watched: clients drawn from a belief: at first, at most, and those along whose
+        paths columns are made.
+    stale: passes that lower nothing before it is given up: every other one does, until the end.
+    kept: of a belief, in the next: passes that jump are surer than they are right.
+    differ, furthest: records in which clients drawn from a belief differ from the likeliest, at
+        least, and what share that may be: whoever is sure of what is wrong stays so; of more
+        variance than that a record is in doubt.
+    own: of the covariance of what columns miss, how much is taken as uncorrelated.
+    strays: of the median variance of what columns miss, the least that a coordinate has.
+    sweeps: over the records of one solve, each half the way.
+    near: what an answer may leave, see `Replay._left`, for the line at it to say anything, and what
+        a pass may leave more than the best to be believed.
+    tails: degrees of freedom of the residual's Student distribution.
+    proven, nearly_all: units in the last place within which a proven answer's replay must be, at
+        nearly all coordinates: where a gradient is as small as its rounding, a step of Adam does
+        not repeat in another order of additions.
+    changed, looked_at: changes that are replayed one by one where nothing else helps, and pairs of
+        changes whose sum is looked at.
+    unlikely: e to the minus that: how likely a change of a proven answer may be, on a line.
+    sharpest: what the records do to a coordinate, in units of its noise: more precision than single
+        precision can use together with the other coordinates'.
+    some: share of the records that are proven, for an answer to be worth more than another's.
+    moved: share of the coordinates, beyond those that differ, that a change must move.
+    doubted, tried: records, the least sure, and answers with one or two of them changed: a pass
+        costs as much.
+    """
+
+    equations: int = 8
+    fewest: int = 64
+    most: int = 128
+    watched: int = 4
+    stale: int = 8
+    kept: float = 0.25
+    differ: float = 8.0
+    furthest: float = 1 / 20
+    own: float = 0.3
+    strays: float = 1e-4
+    sweeps: int = 8
+    near: float = 8.0
+    tails: float = 4.0
+    proven: float = 8.0
+    nearly_all: float = 0.9
+    changed: int = 2048
+    looked_at: int = 5000
+    unlikely: float = 15.0
+    sharpest: float = 300.0
+    some: float = 0.5
+    moved: float = 0.02
+    doubted: int = 32
+    tried: int = 64
+
+
+DEFAULT = ReplayOptions()
 
 
 class Replay:
@@ -79,7 +113,9 @@ class Replay:
         prior: Array,
         ties: NDArray[np.intp],
         orders: Sequence[Choice] = (),
+        options: ReplayOptions = DEFAULT,
     ) -> None:
+        self.options = options
         self.link, self.prior, self.candidates = link, prior, candidates
         known: Sequence[Choice | None] = orders or [None] * len(link)
         self.courses = [
@@ -91,28 +127,28 @@ class Replay:
         several = np.flatnonzero(np.bincount(self.ties) > 1)
         self.alike = [np.flatnonzero(self.ties == group) for group in several]
         self.rng = np.random.default_rng(0)
-        some = candidates.drawn(prior, WATCHED, self.rng)
-        self.which = [_telling(course, some) for course in self.courses]
+        some = candidates.drawn(prior, options.watched, self.rng)
+        self.which = [_telling(course, some, options.equations) for course in self.courses]
         self.place = self._taken(np.spacing(np.abs(link.returned)))
         self.returned = self._taken(link.returned)
         self.values = prior.shape[1]
 
     def answer(self) -> Answer | None:
         """The proven answer, or None."""
-        belief, clients, stale, few = self.prior, FEWEST, 0, False
+        belief, clients, stale, few = self.prior, self.options.fewest, 0, False
         best, least = self._hard(belief), np.inf
-        while stale < _STALE:
+        while stale < self.options.stale:
             found = self._posterior(belief, clients)
-            sure = _doubted(found) < DOUBTED
+            sure = _doubted(found) < self.options.doubted
             tried = self._hard(found)[None]
             if sure:
-                tried = likeliest(found, tried[0], self.candidates.present)
+                tried = likeliest(found, tried[0], self.candidates.present, self.options)
             every = self._left(tried)
             more = None
-            if 0 < every.min() < _NEAR:
+            if 0 < every.min() < self.options.near:
                 more = self._descended(tried[int(every.argmin())])[None]
             if sure and stale:
-                more = self._swapped(best, replayed=stale == _STALE // 2)
+                more = self._swapped(best, replayed=stale == self.options.stale // 2)
             if more is not None:
                 tried, every = np.append(tried, more, axis=0), np.append(every, self._left(more))
             if every.min() < least:
@@ -120,15 +156,15 @@ class Replay:
                 if self._done(best, least):
                     break
             else:
-                clients, stale = MOST, stale + 1
-                if every.min() > least + _NEAR:
+                clients, stale = self.options.most, stale + 1
+                if every.min() > least + self.options.near:
                     continue
-            belief = _opened(_KEPT * belief + (1 - _KEPT) * found, _doubted(found) / 2)
-            few = (
-                sure and clients == MOST and not few
-            )  # by turns: either way alone may stay where it is
+            kept = self.options.kept * belief + (1 - self.options.kept) * found
+            belief = _opened(kept, _doubted(found) / 2, self.options)
+            # by turns: either way alone may stay where it is
+            few = sure and clients == self.options.most and not few
             if few:
-                belief = _least_sure(found)
+                belief = _least_sure(found, self.options.doubted)
         return self._proven(best)
 
     def _descended(self, choice: Choice) -> Choice:
@@ -145,12 +181,12 @@ class Replay:
         pairs that nearly cancel, by the line.
         """
         record, other = single_changes(choice, self.values)
-        if replayed and len(record) <= _CHANGED:
+        if replayed and len(record) <= self.options.changed:
             made = np.repeat(choice[None], len(record), axis=0)
             made[np.arange(len(record)), record] = other
             left = self._apart(choice[None])[0]
             does = left - self._apart(made)
-            sd = np.maximum(np.sqrt(np.einsum("cr,cr->r", does, does)) / _SHARPEST, 1.0)
+            sd = np.maximum(np.sqrt(np.einsum("cr,cr->r", does, does)) / self.options.sharpest, 1.0)
             does, left = does / sd, left / sd
         else:
             columns, left, _ = self._on_line(choice)
@@ -161,23 +197,24 @@ class Replay:
         to = np.equal.outer(other, choice[record])
         nothing = np.equal.outer(self.ties[record], self.ties[record]) & to & to.T
         scores = (along[:, None] + along[None, :]) / np.sqrt(both), -both
-        changes, present = (record, other), self.candidates.present
-        return np.concatenate(
-            [best_pairs(choice, changes, np.where(nothing, -np.inf, s), present) for s in scores]
-        )
+        known = (record, other), self.candidates.present, self.options.tried
+        pairs = [
+            best_pairs(choice, known[0], np.where(nothing, -np.inf, s), *known[1:]) for s in scores
+        ]
+        return np.concatenate(pairs)
 
     def _on_line(self, choice: Choice) -> tuple[Single, Single, Array]:
         """As `_measured`, at an answer: rounding is the only noise, and its size is known."""
         columns = self._columns(choice[None])
         reach = np.sqrt(np.einsum("nr,nr->r", columns, columns, dtype=np.float64))
         left = self._apart(choice[None])[0] * self.place
-        sd = np.maximum(self.place, reach / _SHARPEST)
+        sd = np.maximum(self.place, reach / self.options.sharpest)
         white = columns / sd.astype(np.float32)
         return white, (left / sd).astype(np.float32), np.eye(self.values)[choice][:, 1:].ravel()
 
     def repeats(self, choice: Choice) -> bool:
         """Does the replay of an answer agree with the message to rounding?"""
-        return _agrees(np.abs(self._apart(choice[None])[0]))
+        return _agrees(np.abs(self._apart(choice[None])[0]), self.options)
 
     def _done(self, choice: Choice, left: float) -> bool:
         """Is there nothing left, or is it rounding and no record could be otherwise?"""
@@ -209,13 +246,13 @@ class Replay:
         """
         chosen = self.candidates.drawn(belief, clients, self.rng)
         ends = self._taken([course.ends(chosen) for course in self.courses])
-        columns = self._columns(chosen[:WATCHED])
+        columns = self._columns(chosen[: self.options.watched])
         each = np.eye(self.values)[chosen][:, :, 1:].reshape(clients, -1)
         mean, centre = each.mean(axis=0), ends.mean(axis=0)
         missed, apart = ends - centre - (each - mean) @ columns, each - mean
         # what the few in doubt do on average, these clients show: better than columns that leave
         # out what is done through later gradients
-        doubted = np.flatnonzero(each.var(axis=0) > _FURTHEST)
+        doubted = np.flatnonzero(each.var(axis=0) > self.options.furthest)
         if 3 * len(doubted) <= clients:
             more = np.linalg.lstsq(apart[:, doubted], missed, rcond=None)[0]
             columns[doubted] += more
@@ -224,10 +261,10 @@ class Replay:
         missed /= np.sqrt(clients - 1)
         spread = np.einsum("sr,sr->r", missed, missed)
         # where none of these clients strays a message still may
-        sd = np.sqrt(spread + _STRAYS * np.median(spread) + self.place**2)
-        common = missed / sd * np.sqrt(1 - _LIKE_EACH)
+        sd = np.sqrt(spread + self.options.strays * np.median(spread) + self.place**2)
+        common = missed / sd * np.sqrt(1 - self.options.own)
         _, size, basis = np.linalg.svd(common, full_matrices=False)
-        shrunk = 1 - np.sqrt(_LIKE_EACH / (_LIKE_EACH + size**2))
+        shrunk = 1 - np.sqrt(self.options.own / (self.options.own + size**2))
 
         def white(rows: Any) -> Single:
             made = (rows / sd).astype(np.float32)
@@ -237,7 +274,8 @@ class Replay:
         residual = white(self.returned - centre)
         # a message strays further than these clients: by how much, and where, it says itself
         middle = max(float(np.median(np.abs(residual))) / NORMAL_MEDIAN, 1e-12)
-        weight = np.sqrt((_TAILS + 1) / (_TAILS + (residual / middle) ** 2)) / middle
+        tails = self.options.tails
+        weight = np.sqrt((tails + 1) / (tails + (residual / middle) ** 2)) / middle
         return white(columns) * weight, residual * weight, mean
 
     def _posterior(self, belief: Array, clients: int) -> Array:
@@ -252,7 +290,7 @@ class Replay:
         n, each = len(self.prior), np.arange(len(self.prior))
         precision, shift = moment_sites(self.prior)
         # with equations to spare the others' discreteness adds little, and makes errors sure
-        for _ in range(_SWEEPS if len(residual) < 2 * shift.size else 1):
+        for _ in range(self.options.sweeps if len(residual) < 2 * shift.size else 1):
             whole = gram.copy().reshape(n, self.values - 1, n, self.values - 1)
             whole[each, :, each] += precision
             inverse = _inverse(whole.reshape(gram.shape))
@@ -308,20 +346,21 @@ class Replay:
         unnoticed keep the prior."""
         left = self._apart(choice[None])[0]
         apart = np.abs(left)
-        if not _agrees(apart):
+        if not _agrees(apart, self.options):
             return None
         record, _, change = self._changes(choice, self._columns(choice[None]))
         moves = (change / self.place).astype(np.float32)
         # how many coordinates a change moves, not how far: where Adam divides by almost nothing
         # a few go very far, and as many may differ in a proven answer
-        far = 2 * _PROVEN
-        least = (float((apart > _PROVEN).sum()) + _MOVED * len(apart)) * far**2
+        far = 2 * self.options.proven
+        differ = float((apart > self.options.proven).sum())
+        least = (differ + self.options.moved * len(apart)) * far**2
         noticed = self._noticed(record, moves, np.zeros(len(apart)), least, far)
         if self.straight and not noticed.all():
-            noticed |= self._noticed(record, moves, left, 2 * _UNLIKELY, np.inf)
+            noticed |= self._noticed(record, moves, left, 2 * self.options.unlikely, np.inf)
         seen = np.ones(len(choice), dtype=bool)
         np.logical_and.at(seen, record, noticed)
-        if seen.mean() < _SOME:
+        if seen.mean() < self.options.some:
             return None
         probabilities = np.where(seen[:, None], np.eye(self.values)[choice], self.prior)
         return Answer(
@@ -353,7 +392,7 @@ class Replay:
         # of changes that nearly cancel single precision has lost the sum, and what is cut off on
         # both sides seems to cancel: of such pairs the sum itself is looked at
         lost = both <= least + 100 * _SINGLE * (size[:, None] + size[None, :])
-        for one, two in np.argwhere(np.triu(lost, 1))[:_LOOKED_AT]:
+        for one, two in np.argwhere(np.triu(lost, 1))[: self.options.looked_at]:
             sum_of = np.clip(change[one].astype(np.float64) + change[two], -far, far)
             both[one, two] = both[two, one] = sum_of @ sum_of - 2 * sum_of @ left
         return np.asarray(np.minimum(alone, both.min(axis=1)) > least)
@@ -374,17 +413,18 @@ def _doubted(belief: Array) -> float:
     return float((1 - belief.max(axis=1)).sum())
 
 
-def _opened(belief: Array, differ: float) -> Array:
+def _opened(belief: Array, differ: float, options: ReplayOptions) -> Array:
     """The belief with no candidate below a probability: clients drawn from it differ."""
     n = len(belief)
-    belief = np.maximum(belief, max(differ / n, min(_DIFFER / n, _FURTHEST)))
+    belief = np.maximum(belief, max(differ / n, min(options.differ / n, options.furthest)))
     return np.asarray(belief / belief.sum(axis=1, keepdims=True))
 
 
-def _least_sure(found: Array) -> Array:
+def _least_sure(found: Array, most: int) -> Array:
     """The likeliest answer, the records of which it is least sure nearly open."""
     log = np.log(np.maximum(np.sort(found, axis=1), 1e-300))
-    some = np.argsort(log[:, -1] - log[:, -2], kind="stable")[: min(DOUBTED, len(found) // 4)]
+    order = np.argsort(log[:, -1] - log[:, -2], kind="stable")
+    some = order[: min(most, len(found) // 4)]
     made = np.eye(found.shape[1])[found.argmax(axis=1)]
     may = found[some] > 0
     made[some] = 0.2 * made[some] + 0.8 * may / may.sum(axis=1, keepdims=True)
@@ -405,12 +445,12 @@ def _inverse(gram: Array) -> Array:
     return np.asarray(np.tril(made) + np.tril(made, -1).T)
 
 
-def _agrees(apart: Array) -> bool:
+def _agrees(apart: Array, options: ReplayOptions) -> bool:
     """Is that rounding, nearly everywhere?"""
-    return bool(len(apart)) and float((apart <= _PROVEN).mean()) >= _NEARLY_ALL
+    return bool(len(apart)) and float((apart <= options.proven).mean()) >= options.nearly_all
 
 
-def _telling(course: Course, clients: Choice) -> Choice:
+def _telling(course: Course, clients: Choice, equations: int) -> Choice:
     """The coordinates in which the candidates of some records differ most, of clients (S, n)."""
     n = course.candidates.inputs.shape[1]
     some = np.sort(np.random.default_rng(0).permutation(n)[:64])
@@ -418,7 +458,7 @@ def _telling(course: Course, clients: Choice) -> Choice:
     power = np.einsum("nkr,nkr->r", made[some], made[some])
     live = np.flatnonzero(power > 0)
     unknowns = n * made.shape[1]
-    most = max(EQUATIONS * unknowns, NUMBERS // unknowns)
+    most = max(equations * unknowns, NUMBERS // unknowns)
     if len(live) > most:
         live = np.sort(live[np.argsort(-power[live], kind="stable")[:most]])
     return np.asarray(live)
@@ -430,21 +470,24 @@ def single_changes(choice: Choice, values: int) -> Changes:
     return record, other
 
 
-def likeliest(found: Array, choice: Choice, present: NDArray[np.bool_]) -> Choice:
+def likeliest(
+    found: Array, choice: Choice, present: NDArray[np.bool_], options: ReplayOptions
+) -> Choice:
     """The answer and those (S, n), one or two records otherwise, that probabilities (n, K) make
     likeliest."""
     log = np.log(np.maximum(found, 1e-300))
     record, other = single_changes(choice, len(present))
     cost = log[record, choice[record]] - log[record, other]
-    some = np.argsort(cost, kind="stable")[:DOUBTED]
+    some = np.argsort(cost, kind="stable")[: options.doubted]
     record, other, cost = record[some], other[some], cost[some]
     score = -np.add.outer(cost, cost)
     score[np.diag_indices(len(score))] /= 2
-    return np.append(choice[None], best_pairs(choice, (record, other), score, present), axis=0)
+    pairs = best_pairs(choice, (record, other), score, present, options.tried)
+    return np.append(choice[None], pairs, axis=0)
 
 
 def best_pairs(
-    choice: Choice, changes: Changes, score: Array, present: NDArray[np.bool_]
+    choice: Choice, changes: Changes, score: Array, present: NDArray[np.bool_], most: int
 ) -> Choice:
     """The answers (S, n) with the pairs of changes (on the diagonal: one) that score most, with
     as many members. ``score``: (c, c), symmetric."""
@@ -454,7 +497,7 @@ def best_pairs(
     pair = one != two
     keeps = (more[one] + pair * more[two] == 0) & ~(pair & (record[one] == record[two]))
     worth = np.where(keeps, score[one, two], -np.inf)
-    best = np.argsort(-worth, kind="stable")[:TRIED]
+    best = np.argsort(-worth, kind="stable")[:most]
     best = best[np.isfinite(worth[best])]
     made = np.repeat(choice[None], len(best), axis=0)
     for each in (one[best], two[best]):

@@ -30,23 +30,41 @@ from overheard.transcript.knowledge import Link
 Array = NDArray[np.float64]
 Choice = NDArray[np.int64]
 
-CLIENTS, FEW_CLIENTS, HELD = 272, 32, 16
-"""Simulated clients of a round; so many where they train one by one; and those of them that judge
-the answers: the others give the noise its shape."""
-JUDGED = 800
-"""Records of simulated clients whose decoding is judged, at least."""
-PASSES = 3
-"""Linearisations, each at what the last one found."""
-WEAK = 0.1
-"""Directions below this many noise units are dropped."""
 
-_OPEN = 0.3  # share of the prior in the belief at which a later pass is linearised
-_STRANGE, _SPREADS = 1.3, 5.0  # what no answer explains, relative to simulated clients' mean, up to
-# which a fit is good: that much, or so many of their own standard deviations
-_OPERATIONS = 1e10  # that factorising all rounds with slots may cost, which sweeps do tens of times
-_LEAST = 1e-9  # probability that one round leaves to a candidate
-_SETTLED = -1e-3  # mean log-likelihood from which no further pass is needed
-_MOVED = 0.1  # mean change of a probability up to which a linearisation still holds
+@dataclass(frozen=True)
+class SimulationOptions:
+    """Settings of the decoding against simulated clients.
+
+    clients, few: simulated clients of a round; so many where they train one by one.
+    held: those of them that judge the answers: the others give the noise its shape.
+    judged: records of simulated clients whose decoding is judged, at least.
+    passes: linearisations, each at what the last one found.
+    weak: directions below this many noise units are dropped.
+    open: share of the prior in the belief at which a later pass is linearised.
+    strange, spreads: what no answer explains, relative to simulated clients' mean, up to which a
+        fit is good: that much, or so many of their own standard deviations.
+    operations: that factorising all rounds with slots may cost, which sweeps do tens of times.
+    least: probability that one round leaves to a candidate.
+    settled: mean log-likelihood from which no further pass is needed.
+    moved: mean change of a probability up to which a linearisation still holds.
+    """
+
+    clients: int = 272
+    few: int = 32
+    held: int = 16
+    judged: int = 800
+    passes: int = 3
+    weak: float = 0.1
+    open: float = 0.3
+    strange: float = 1.3
+    spreads: float = 5.0
+    operations: float = 1e10
+    least: float = 1e-9
+    settled: float = -1e-3
+    moved: float = 0.1
+
+
+DEFAULT = SimulationOptions()
 
 
 @dataclass(frozen=True)
@@ -62,11 +80,16 @@ class Answer:
 
 
 def by_simulation(
-    link: Link, recipe: Recipe, candidates: Candidates, prior: Array, rng: np.random.Generator
+    link: Link,
+    recipe: Recipe,
+    candidates: Candidates,
+    prior: Array,
+    rng: np.random.Generator,
+    options: SimulationOptions = DEFAULT,
 ) -> Answer:
     """Probabilities of each record's candidates from every round of the link; prior (n, K)."""
-    tried = _Tried(link, recipe, candidates, prior, rng)
-    ways = [w for w in kinds_of_states(recipe, candidates) if _affordable(w, link, recipe, prior)]
+    tried = _Tried(link, recipe, candidates, prior, rng, options)
+    ways = [w for w in kinds_of_states(recipe, candidates) if tried.affordable(w)]
     absent = not candidates.present.all()
     if absent:
         ways = ways[-1:]  # who may not be there is told by being in no slot at all
@@ -79,11 +102,12 @@ def by_simulation(
     fit = min(found if absent else found[:1], key=lambda one: one.misfit / one.allowed)
     which = int(np.argmax([one.worth for one in found]))
     best, states, belief = found[which], ways[which], found[which].probabilities
-    for number in range(1, PASSES):
-        still = best.worth > _SETTLED or np.abs(belief - prior).mean() < _MOVED
+    for number in range(1, options.passes):
+        unmoved = np.abs(belief - prior).mean() < options.moved
+        still = best.worth > options.settled or unmoved
         if still and fit.misfit <= fit.allowed:
             break
-        again = tried.decoded((1 - _OPEN) * belief + _OPEN * prior, states)
+        again = tried.decoded(tried.opened(belief), states)
         alike = absent or len(states.slots) == 1
         if alike and again.misfit / again.allowed < fit.misfit / fit.allowed:
             fit = again  # clients drawn from the belief are more like this one
@@ -92,7 +116,7 @@ def by_simulation(
         belief = again.probabilities
     if fit.misfit > fit.allowed and len(states.slots) > 1:
         # a client far from the first belief is not like those drawn from it
-        again = tried.decoded((1 - _OPEN) * belief + _OPEN * prior, ways[0])
+        again = tried.decoded(tried.opened(belief), ways[0])
         fit = min(fit, again, key=lambda one: one.misfit / one.allowed)
     flag = best.calibration.flag(best.probabilities)
     if fit.misfit > fit.allowed:
@@ -117,21 +141,6 @@ def by_simulation(
     )
 
 
-def clients(recipe: Recipe, candidates: Candidates) -> int:
-    """How many are simulated: as many as train in a few seconds, and as fit into the memory."""
-    many = network(recipe).factored
-    each = 4 * candidates.members * candidates.inputs.shape[2] + 16 * recipe.model.size
-    return max(2 * HELD, min(CLIENTS if many else FEW_CLIENTS, int(MEMORY / 8 / each)))
-
-
-def _affordable(states: States, link: Link, recipe: Recipe, prior: Array) -> bool:
-    """May slots be decoded along: are there equations for them, and is it a matter of seconds?"""
-    n, unknowns = len(prior), len(prior) * (prior.shape[1] - 1 + states.sized)
-    if len(states.slots) == 1:
-        return True
-    return recipe.model.size >= n and len(link) * float(unknowns) ** 3 <= _OPERATIONS
-
-
 @dataclass(frozen=True)
 class _Judged:
     """One pass. misfit: what no answer explains of the message, in units of what none explains of
@@ -143,6 +152,7 @@ class _Judged:
     allowed: float
     noise: float
     rank: int
+    options: SimulationOptions
     passes: int = 1
 
     @property
@@ -155,7 +165,7 @@ class _Judged:
     @property
     def settled(self) -> bool:
         """Is it as good as certain, and does the message look like simulated clients'?"""
-        return self.worth > _SETTLED and self.misfit <= self.allowed
+        return self.worth > self.options.settled and self.misfit <= self.allowed
 
 
 @dataclass(frozen=True)
@@ -167,10 +177,30 @@ class _Tried:
     candidates: Candidates
     prior: Array
     rng: np.random.Generator
+    options: SimulationOptions
+
+    def clients(self) -> int:
+        """How many are simulated: as many as train in a few seconds, and fit into the memory."""
+        many = self.options.clients if network(self.recipe).factored else self.options.few
+        inputs = self.candidates.members * self.candidates.inputs.shape[2]
+        each = 4 * inputs + 16 * self.recipe.model.size
+        return max(2 * self.options.held, min(many, int(MEMORY / 8 / each)))
+
+    def affordable(self, states: States) -> bool:
+        """May slots be decoded along: are there equations for them, and is it done in seconds?"""
+        n, values = self.prior.shape
+        if len(states.slots) == 1:
+            return True
+        operations = len(self.link) * float(n * (values - 1 + states.sized)) ** 3
+        return self.recipe.model.size >= n and operations <= self.options.operations
+
+    def opened(self, belief: Array) -> Array:
+        """Between a belief and the prior, where a later pass is linearised."""
+        return (1 - self.options.open) * belief + self.options.open * self.prior
 
     def decoded(self, belief: Array, states: States) -> _Judged:
         """Linearised at a belief (n, K), with so much of the order decoded along."""
-        chosen = self.candidates.drawn(belief, clients(self.recipe, self.candidates), self.rng)
+        chosen = self.candidates.drawn(belief, self.clients(), self.rng)
         rounds: list[tuple[Whitened, Linearised]] = []
         messages = zip(self.link.sent, self.link.returned, rounding(self.link), strict=True)
         for message in messages:
@@ -180,12 +210,17 @@ class _Tried:
             told = 0.0 if silent else self.link.noise_sd
             at = Setting(self.recipe, self.candidates, states, belief, told)
             one = linearise(at, message, chosen, self.rng)
-            white = whiten(one, len(chosen) - HELD)
+            white = whiten(one, len(chosen) - self.options.held)
             if rounds and len(states.slots) == 1:
                 rounds = [(rounds[0][0] + white, one)]  # their noises are independent
             else:
                 rounds.append((white, one))
-        return _judged([_Round(*each, states) for each in rounds], chosen, self.prior)
+        return _judged(
+            [_Round(*each, states, self.options) for each in rounds],
+            chosen,
+            self.prior,
+            self.options,
+        )
 
 
 _Heard = tuple[Measurement, Array]
@@ -196,33 +231,38 @@ class _Round:
     """One round, or several together: the message and the held-out simulated clients' in units of
     the noise that these show."""
 
-    def __init__(self, white: Whitened, one: Linearised, states: States) -> None:
+    def __init__(
+        self, white: Whitened, one: Linearised, states: States, options: SimulationOptions
+    ) -> None:
+        self.options, held = options, options.held
         self.states, self.points = states, one.points
         count, truth = len(states.slot), one.chosen
         self.white = white
-        kept = np.einsum("nr,nr->r", white.rows, white.rows) > WEAK**2
+        kept = np.einsum("nr,nr->r", white.rows, white.rows) > options.weak**2
         people = truth.shape[1]
         apart = white.rows[:, kept].reshape(people, len(white.rows) // people, int(kept.sum()))
         measured = Measurement(one.points @ apart, white.heard[kept])
-        totals = white.simulated[-HELD:, kept]
-        told = [np.tensordot(np.eye(count)[s], measured.features, 2) for s in truth[-HELD:]]
+        totals = white.simulated[-held:, kept]
+        told = [np.tensordot(np.eye(count)[s], measured.features, 2) for s in truth[-held:]]
         left = totals - np.array(told)
         noise = float(np.mean(left**2)) if left.size else 1.0
-        self.noise = max(noise * (1 + 1 / (len(truth) - HELD)), 1e-6)
+        self.noise = max(noise * (1 + 1 / (len(truth) - held)), 1e-6)
         self.rank = max(measured.rank - white.counted, 0)
         self.measured = measured.inflated(float(np.sqrt(self.noise)))
         self.totals = totals / np.sqrt(self.noise)
         # what lies outside of all columns' span, relative to held-out simulated clients
-        outside = white.energies[-HELD:] - np.einsum("br,br->b", totals, totals)
+        outside = white.energies[-held:] - np.einsum("br,br->b", totals, totals)
         mean = max(float(np.mean(outside)), 1e-300)
         ours = max(white.energy - float(measured.total @ measured.total), 0.0)
         self.misfit = ours / mean
-        self.allowed = max(_STRANGE, 1 + _SPREADS * float(np.std(outside, ddof=1)) / mean)
+        self.allowed = max(
+            options.strange, 1 + options.spreads * float(np.std(outside, ddof=1)) / mean
+        )
         if states.slot[0] < 0:
             # a member that weighs much may be in the last batch, or not a member: in logarithms
             logs = np.log(np.maximum(outside / mean, 1e-300))
             self.allowed = max(
-                self.allowed, float(np.exp(min(_SPREADS * np.std(logs, ddof=1), 700.0)))
+                self.allowed, float(np.exp(min(options.spreads * np.std(logs, ddof=1), 700.0)))
             )
 
     def heard(self) -> _Heard:
@@ -234,7 +274,7 @@ class _Round:
     def simulated(self, number: int) -> _Heard:
         """The same of a simulated client that had no part in the noise's shape."""
         measured = replace(self.measured, total=self.totals[number])
-        return measured, self.white.rows @ self.white.simulated[number - HELD]
+        return measured, self.white.rows @ self.white.simulated[number - self.options.held]
 
     def found(self, measured: Measurement, before: Array) -> Array:
         """Probabilities of the states (n, Z), given those of the candidates before (n, K)."""
@@ -275,31 +315,35 @@ class _Round:
         return gram, onto(apart, cross)[:, 0] - right[:, :-1].T @ right[:, -1]
 
 
-def _decoded(rounds: list[_Round], messages: list[_Heard], prior: Array) -> Array:
+def _decoded(
+    rounds: list[_Round], messages: list[_Heard], prior: Array, options: SimulationOptions
+) -> Array:
     """Probabilities of the candidates (n, K). Slots belong to a round: they are found round by
     round, with what the rounds before found; all rounds together then say the candidates."""
     found, told = prior, []
     for one, (measured, cross) in zip(rounds, messages, strict=True):
         states = one.found(measured, found)
-        found = np.maximum(one.states.candidates(states), _LEAST)
+        found = np.maximum(one.states.candidates(states), options.least)
         found = found / found.sum(axis=1, keepdims=True)
         if len(rounds) > 1:
             told.append(one.settled(cross, states))
     if len(rounds) == 1:
         return found
     gram, cross = (np.sum([each[part] for each in told], axis=0) for part in (0, 1))
-    measured = from_gram(gram, cross, 1.0, candidates=prior.shape[1], floor=WEAK)
+    measured = from_gram(gram, cross, 1.0, candidates=prior.shape[1], floor=options.weak)
     return decode(measured, prior, options=NOISY).probabilities
 
 
-def _judged(rounds: list[_Round], chosen: Choice, prior: Array) -> _Judged:
+def _judged(
+    rounds: list[_Round], chosen: Choice, prior: Array, options: SimulationOptions
+) -> _Judged:
     """Decode the message, and simulated clients to see what such answers are worth."""
     n = len(prior)
-    judges = min(HELD, max(2, -(-JUDGED // n)))
-    secrets = list(chosen[-HELD:][:judges])
-    found = _decoded(rounds, [one.heard() for one in rounds], prior)
+    judges = min(options.held, max(2, -(-options.judged // n)))
+    secrets = list(chosen[-options.held :][:judges])
+    found = _decoded(rounds, [one.heard() for one in rounds], prior, options)
     theirs = [
-        _decoded(rounds, [one.simulated(number) for one in rounds], prior)
+        _decoded(rounds, [one.simulated(number) for one in rounds], prior, options)
         for number in range(judges)
     ]
     worth = calibrate(theirs, secrets, prior)
@@ -311,4 +355,5 @@ def _judged(rounds: list[_Round], chosen: Choice, prior: Array) -> _Judged:
         worst.allowed,
         float(np.mean([one.noise for one in rounds])),
         sum(one.rank for one in rounds),
+        options,
     )
