@@ -73,21 +73,16 @@ def test_both_sides_are_of_the_cells_that_the_paper_prints() -> None:
     assert refused.over == "1 × 1, none in 1 more"
 
 
-def test_who_has_fewer_repetitions_than_the_others_is_left_empty() -> None:
+def test_what_does_not_compare_is_left_empty() -> None:
+    """Who has fewer repetitions than the others, one target, claims about other data."""
     spans = {"low": 0.1, "high": 0.9}
     rows = [row("learned", "0", 0.7, seeds=2, **spans), row("last", "0", 0.6, seeds=5, **spans)]
     found = compared(*rows)
     assert found["learned"] is None
     assert found["last"].measured == 0.6
-
-
-def test_one_target_has_no_interval_and_is_left_empty() -> None:
     assert compared(row("prolin", "round 50", 0.889, claimed=0.25))["prolin"] is None
-
-
-def test_claims_about_other_data_are_not_set_beside() -> None:
-    found = compared(row("a", "0", 0.8, claimed=0.7, low=0.7, high=0.9), claims=False)["a"]
-    assert (found.claimed, found.measured) == (None, 0.8)
+    other = compared(row("a", "0", 0.8, claimed=0.7, **spans), claims=False)["a"]
+    assert (other.claimed, other.measured) == (None, 0.8)
 
 
 def test_an_interval_is_made_of_repetitions_else_of_intervals_else_of_rows() -> None:

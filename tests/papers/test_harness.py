@@ -21,7 +21,6 @@ from papers.common.rows import (
     read_reproduction,
     write_reproduction,
 )
-from papers.driouich2022 import world as driouich2022_world
 from papers.xu2021 import run as xu2021
 
 pytestmark = pytest.mark.slow
@@ -73,13 +72,6 @@ def test_only_some_experiments_take_a_part():
 def test_an_unknown_experiment_is_answered_with_the_nearest():
     with pytest.raises(FixConfig, match="did you mean 'xu2021-table1'"):
         experiment_named("xu2021-tabel1")
-
-
-def test_claims_are_the_papers_numbers():
-    assert driouich2022_world.ADULT_CLAIMS["local", "client 2"] == pytest.approx(0.835)
-    assert driouich2022_world.ADULT_CLAIMS["local", "mean"] == pytest.approx(0.737)
-    assert xu2021.claims(5)["learned_map", "3"] == pytest.approx(0.725)
-    assert xu2021.claims(10)["last_returned", "mean"] == pytest.approx(0.693)
 
 
 def test_an_interval_ends_where_its_measure_does():

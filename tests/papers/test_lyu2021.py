@@ -17,10 +17,10 @@ from overheard.federation.plan import plan
 from overheard.transcript.guess import AttributeValues
 from papers.common.catalogue import experiment_named
 from papers.common.harness import STRANGER
-from papers.common.rows import Reproduction, Row, write_reproduction
-from papers.lyu2021 import sections
+from papers.common.rows import Experiment, Reproduction, Row, write_reproduction
 from papers.lyu2021 import settings as tables
 from papers.lyu2021.rows import over_repetitions, run_table
+from papers.lyu2021.run import EXPERIMENTS
 from papers.lyu2021.scoring import (
     Measured,
     balanced_accuracy,
@@ -49,35 +49,14 @@ SMALL = Setting(
 )
 
 
-@pytest.mark.parametrize("quick", [True, False])
-@pytest.mark.parametrize(
-    ("make", "claims"),
-    [
-        (lambda q: tables.methods_table("purchase100", q), 8),
-        (lambda q: tables.methods_table("location30", q), 6),
-        (lambda q: tables.methods_table("splice", q), 8),
-        (tables.isolation_table, 18),
-        (tables.batch_table, 18),
-        (tables.phases_table, 30),
-        (tables.sizes_table, 22),
-        (tables.networks_table, 18),
-        (lambda q: tables.members_table("purchase100", q), 24),
-        (lambda q: tables.members_table("location30", q), 18),
-        (lambda q: tables.prior_table("location30", q), 18),
-        (lambda q: tables.prior_table("purchase100", q), 24),
-        (tables.labels_table, 16),
-        (sections.pipeline_table, 0),
-        (sections.label_prior_table, 16),
-        (sections.equation2_table, 8),
-    ],
-)
-def test_settings_are_distinct_and_carry_the_claims(make, claims, quick: bool) -> None:  # type: ignore[no-untyped-def]
-    settings = make(quick)
-    assert settings
-    assert len({(s.panel, s.at) for s in settings}) == len(settings)
-    assert all(0 < c <= 1 for s in settings for c in s.claims.values())
-    if not quick:
-        assert sum(bool(s.claims) for s in settings) == claims
+@pytest.mark.parametrize("experiment", EXPERIMENTS, ids=lambda one: one.name)
+def test_settings_are_distinct_and_carry_the_claims(experiment: Experiment) -> None:
+    (make,) = experiment.run.args  # type: ignore[attr-defined]
+    for settings in (make(True), make(False)):
+        assert settings
+        assert len({(s.panel, s.at) for s in settings}) == len(settings)
+        assert all(0 < c <= 1 for s in settings for c in s.claims.values())
+    assert experiment.name == "lyu2021-pipeline" or any(s.claims for s in settings)
 
 
 def test_claims_stand_where_the_paper_prints_them() -> None:
