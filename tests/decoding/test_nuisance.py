@@ -10,6 +10,7 @@ import pytest
 from scipy import sparse
 
 from overheard.decoding.chains import sampled
+from overheard.decoding.noise import covariance
 from overheard.decoding.nuisance import Sums, whitened
 
 pytestmark = pytest.mark.slow
@@ -104,3 +105,13 @@ def test_a_client_that_is_noisier_than_stated_is_believed_less():
         right = (found.argmax(axis=2) == states).mean()
         assert abs(found.max(axis=2).mean() - right) < 0.08
         assert abs(np.sqrt(left.mean()) - noise) < 0.2 * noise
+
+
+def test_whitened_noise_has_unit_covariance(rng: np.random.Generator) -> None:
+    """By the inverse root of the shrunk covariance, written out."""
+    missed, sd = rng.normal(size=(6, 9)) / 2, rng.uniform(0.5, 2.0, 9)
+    rows, standard = rng.normal(size=(4, 9)), missed / sd
+    written = 0.3 * np.eye(9) + 0.7 * standard.T @ standard
+    expected = (rows / sd) @ np.linalg.inv(written) @ (rows / sd).T
+    white = covariance(missed, sd, 0.3).white(rows)
+    np.testing.assert_allclose(white @ white.T / 0.3, expected)

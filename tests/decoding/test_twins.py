@@ -70,6 +70,7 @@ TWINS = {
         "few_equations::the_share_of_a_client_unlike_the_population_is_learned",
     "chains.choose": "nuisance::probabilities_are_those_of_enumeration",
     "chains.sampled": "nuisance::probabilities_are_those_of_enumeration",
+    "noise.covariance": "nuisance::whitened_noise_has_unit_covariance",
     "nuisance.whitened": "nuisance::the_noise_in_a_direction_is_what_other_deviations_have_there",
     "calibration.tempered": "tempering::evidence_is_what_a_power_makes_of_it",
     "calibration.temperature_of": "tempering::what_is_surer_than_right_is_tempered",

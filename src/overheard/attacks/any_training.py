@@ -29,17 +29,30 @@ from overheard.transcript.knowledge import BatchOrder, Link
 
 Array = NDArray[np.float64]
 
-FEWEST_ROUNDS, MOST_ROUNDS = 5, 24
-"""Rounds that are used, spread evenly, each of which costs as much as the first: so few, and if
-they leave the answer vague so many."""
-
 MOST_MIXED = 2000
 """Candidates of all records of a model that normalises over the batch: each is replayed some ten
 times."""
 
-_CLEAR = 0.95  # accuracy of simulated clients from which further rounds are not worth their time
-_FAR_OFF = 100.0  # of the misfit allowed, from which only noise that nobody told of explains it
-_CLIPPED = 0.9  # updates shorter than this part of simulated clients' were scaled down
+
+@dataclass(frozen=True)
+class TrainingOptions:
+    """Settings of the decoding of any training.
+
+    fewest, most: rounds that are used, spread evenly, each of which costs as much as the first: so
+        few, and if they leave the answer vague so many.
+    clear: accuracy of simulated clients from which further rounds are not worth their time.
+    far_off: of the misfit allowed, from which only noise that nobody told of explains it.
+    clipped: updates shorter than this part of simulated clients' were scaled down.
+    """
+
+    fewest: int = 5
+    most: int = 24
+    clear: float = 0.95
+    far_off: float = 100.0
+    clipped: float = 0.9
+
+
+DEFAULT = TrainingOptions()
 
 
 @dataclass(frozen=True)
@@ -59,6 +72,7 @@ class Client:
     order: BatchOrder | None = None
     clipped: bool = False
     changed: bool = False
+    options: TrainingOptions = DEFAULT
 
 
 def decode_training(client: Client, rng: np.random.Generator) -> Answer:
@@ -73,16 +87,16 @@ def decode_training(client: Client, rng: np.random.Generator) -> Answer:
         return found
     if network(client.recipe).mixes:
         return Answer(client.prior, "prior", UNSOLVED, {"rank": 0, "rounds_used": 1})
-    few, found = _with(client, FEWEST_ROUNDS, rng)
+    few, found = _with(client, client.options.fewest, rng)
     if not found.settled:
         proven = replayed(client, guess=True)
         if proven is not None:
             return proven
-    vague = float(found.notes["simulated_accuracy"]) < _CLEAR and not found.flag
+    vague = float(found.notes["simulated_accuracy"]) < client.options.clear and not found.flag
     if vague and len(client.link) > len(few.link):
-        few, found = _with(client, MOST_ROUNDS, rng)
+        few, found = _with(client, client.options.most, rng)
     client = few
-    if float(found.notes["misfit"]) > _FAR_OFF and not client.link.noise_sd:
+    if float(found.notes["misfit"]) > client.options.far_off and not client.link.noise_sd:
         sd = _unexplained(client, rng)
         again = _simulated(replace(client, link=replace(client.link, noise_sd=sd)), rng)
         if not again.flag:
@@ -132,7 +146,7 @@ def _unclipped(client: Client, rng: np.random.Generator) -> Link:
     """The link with every update as long as simulated clients' are along them."""
     link, scale = client.link, lengths(client, rng)
     start = link.sent.astype(np.float64)
-    scale = np.where((scale > 0) & (scale < _CLIPPED), scale, 1.0)[:, None]
+    scale = np.where((scale > 0) & (scale < client.options.clipped), scale, 1.0)[:, None]
     made = start + (link.returned - start) / scale
     return replace(link, returned=made.astype(link.returned.dtype))
 

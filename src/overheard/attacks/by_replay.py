@@ -22,6 +22,7 @@ from overheard.attacks.by_simulation import Answer
 from overheard.decoding.descent import descended
 from overheard.decoding.gaussian import match, moment_sites, tilt
 from overheard.decoding.limits import NORMAL_MEDIAN, NUMBERS
+from overheard.decoding.noise import covariance
 from overheard.decoding.ties import group_means
 from overheard.programs.course import Batches, Course, course_of
 from overheard.programs.recipe import Recipe
@@ -262,21 +263,13 @@ class Replay:
         spread = np.einsum("sr,sr->r", missed, missed)
         # where none of these clients strays a message still may
         sd = np.sqrt(spread + self.options.strays * np.median(spread) + self.place**2)
-        common = missed / sd * np.sqrt(1 - self.options.own)
-        _, size, basis = np.linalg.svd(common, full_matrices=False)
-        shrunk = 1 - np.sqrt(self.options.own / (self.options.own + size**2))
-
-        def white(rows: Any) -> Single:
-            made = (rows / sd).astype(np.float32)
-            return np.asarray(made - ((made @ basis.T) * shrunk).astype(np.float32) @ basis)
-
-        basis, sd = basis.astype(np.float32), sd.astype(np.float32)
-        residual = white(self.returned - centre)
+        noise = covariance(missed, sd, self.options.own, np.float32)
+        residual = noise.white(self.returned - centre)
         # a message strays further than these clients: by how much, and where, it says itself
         middle = max(float(np.median(np.abs(residual))) / NORMAL_MEDIAN, 1e-12)
         tails = self.options.tails
         weight = np.sqrt((tails + 1) / (tails + (residual / middle) ** 2)) / middle
-        return white(columns) * weight, residual * weight, mean
+        return noise.white(columns) * weight, residual * weight, mean
 
     def _posterior(self, belief: Array, clients: int) -> Array:
         """Probabilities by one robust Gauss-Newton step."""

@@ -23,6 +23,7 @@ from scipy import sparse
 from overheard.attacks.by_replay import Replay
 from overheard.attacks.by_simulation import Answer
 from overheard.attacks.wire import only
+from overheard.decoding.noise import covariance
 from overheard.programs.course import batches_of
 from overheard.programs.networks import network
 from overheard.programs.orders import Convention, Place, orders
@@ -43,17 +44,33 @@ WELL_KNOWN = (
     123456, 1234567, 12345678, 42424242, 123456789, 3735928559, 4294967295,
 )  # fmt: skip
 """Seeds that people like, besides small ones."""
-CLIENTS = 64
-"""Simulated clients, whose orders are known."""
-WIDTHS, KEPT = (64, 256, 1024), (2000, 100, 8)
-"""Coordinates that are predicted, more of them for fewer orders; and how many orders go on."""
-
-_STANDS_OUT = 1.5  # by how many standard deviations of random orders' fit an order must fit better
-# than the eighth best to be decoded: the best of many wrong ones does by about .6
-_MOST_PARTS = 8  # stretches of training in which a record's gradient is taken as constant
-_CLEAR = 30.0  # variance by the order, relative to the rest, beyond which none is preferred
-_LIKE_EACH = 0.3  # of the covariance of what predictions miss, how much is taken as uncorrelated
 _AT_ONCE = 1_000_000  # entries of the orders that are looked at together
+
+
+@dataclass(frozen=True)
+class OrderOptions:
+    """Settings of the search for the seed of the order.
+
+    clients: simulated clients, whose orders are known.
+    widths, kept: coordinates that are predicted, more of them for fewer orders; and how many orders
+        go on.
+    stands_out: by how many standard deviations of random orders' fit an order must fit better than
+        the eighth best to be decoded: the best of many wrong ones does by about .6.
+    parts: stretches of training in which a record's gradient is taken as constant.
+    clear: variance by the order, relative to the rest, beyond which no coordinate is preferred.
+    own: of the covariance of what predictions miss, how much is taken as uncorrelated.
+    """
+
+    clients: int = 64
+    widths: tuple[int, ...] = (64, 256, 1024)
+    kept: tuple[int, ...] = (2000, 100, 8)
+    stands_out: float = 1.5
+    parts: int = 8
+    clear: float = 30.0
+    own: float = 0.3
+
+
+DEFAULT = OrderOptions()
 
 
 def dictionary(seeds: int) -> BatchOrder:
@@ -71,14 +88,16 @@ class Screen:
         candidates: Candidates,
         prior: Array,
         rng: np.random.Generator,
+        options: OrderOptions = DEFAULT,
     ) -> None:
+        self.options = options
         self.sent, self.returned = messages
         self.recipe, self.prior, self.candidates = recipe, prior, candidates
         n = len(prior)
         unshuffled = np.tile(np.arange(n), (recipe.epochs, 1))
         steps = batches_of(recipe, n, unshuffled)
         self.sizes = np.array([len(b) for b in steps[: len(steps) // recipe.epochs]])
-        per = max(1, min(len(self.sizes), _MOST_PARTS // recipe.epochs))
+        per = max(1, min(len(self.sizes), options.parts // recipe.epochs))
         self.pieces = np.array_split(np.arange(len(self.sizes)), per)
         stretch = np.concatenate([np.full(len(p), j) for j, p in enumerate(self.pieces)])
         self.stretch = np.repeat(stretch, self.sizes)
@@ -86,9 +105,9 @@ class Screen:
 
     def _fit(self, rng: np.random.Generator) -> None:
         """Tables, and what predictions under the right order miss, by simulated clients."""
-        n, epochs = len(self.prior), self.recipe.epochs
-        chosen = self.candidates.drawn(self.prior, CLIENTS, rng)
-        drawn = [batch_order(np.full(CLIENTS, n), n, rng) for _ in range(epochs)]
+        n, epochs, clients = len(self.prior), self.recipe.epochs, self.options.clients
+        chosen = self.candidates.drawn(self.prior, clients, rng)
+        drawn = [batch_order(np.full(clients, n), n, rng) for _ in range(epochs)]
         path: list[Array] = []
         data = self.candidates.shards(chosen, self.sent.dtype)
         data = replace(data, orders=tuple(drawn))
@@ -97,19 +116,20 @@ class Screen:
             trace=lambda step, theta, slope: path.append(theta.mean(axis=0, dtype=np.float64)),
         )  # fmt: skip
         live = np.flatnonzero(ends.var(axis=0) > 0)
-        self.which = np.sort(rng.permutation(live)[: 2 * WIDTHS[-1]])
+        self.which = np.sort(rng.permutation(live)[: 2 * self.options.widths[-1]])
         self.table = self._tables(path)
         theirs = np.stack(drawn, axis=1)
         predicted = self.predicted(theirs, slice(None))
         missed = ends[:, self.which].astype(np.float64) - predicted
         by_order = predicted.var(axis=0)
         spread = np.maximum(missed.var(axis=0, ddof=1), 1e-4 * by_order) + 1e-30
-        clear = np.argsort(-np.minimum(by_order / spread, _CLEAR), kind="stable")[: WIDTHS[-1]]
+        ratio = np.minimum(by_order / spread, self.options.clear)
+        clear = np.argsort(-ratio, kind="stable")[: self.options.widths[-1]]
         # the clearest stand first, in random order within: fewer are taken first
         self.which = self.which[clear]
         self.table = np.ascontiguousarray(self.table[..., clear])
         self.centre, self.sd = missed.mean(axis=0)[clear], np.sqrt(spread[clear])
-        self.missed = (missed[:, clear] - self.centre) / self.sd
+        self.missed = missed[:, clear] - self.centre
 
     def _tables(self, path: Sequence[Array]) -> NDArray[np.float32]:
         """Expected gradients (epochs, stretches, n, coordinates) on the mean path."""
@@ -147,13 +167,10 @@ class Screen:
     def scores(self, some: Indices, width: int) -> Array:
         """What the best of so many predictions leave of the message: less is better."""
         part = slice(width)
-        common = self.missed[:, part] * np.sqrt((1 - _LIKE_EACH) / (CLIENTS - 1))
-        _, size, basis = np.linalg.svd(common, full_matrices=False)
-        shrunk = 1 - np.sqrt(_LIKE_EACH / (_LIKE_EACH + size**2))
+        own, missed = self.options.own, self.missed[:, part]
+        noise = covariance(missed / np.sqrt(len(missed) - 1), self.sd[part], own)
         left = self.returned[self.which[part]] - self.predicted(some, part) - self.centre[part]
-        left /= self.sd[part]
-        left -= ((left @ basis.T) * shrunk) @ basis
-        return np.asarray(np.log1p(left**2 / (4 * _LIKE_EACH)).mean(axis=1))
+        return np.asarray(np.log1p(noise.white(left) ** 2 / (4 * own)).mean(axis=1))
 
 
 @dataclass(frozen=True)
@@ -195,9 +212,9 @@ def ranked(
     screen: Screen, every: Sequence[Tried], place: Place, rng: np.random.Generator
 ) -> list[Tried]:
     """The orders that explain the message far better than others do, the best first."""
-    chunk = max(1, _AT_ONCE // (place.records * place.epochs))
+    options, chunk = screen.options, max(1, _AT_ONCE // (place.records * place.epochs))
     some = list(every)
-    for width, kept in zip(WIDTHS, KEPT, strict=True):
+    for width, kept in zip(options.widths, options.kept, strict=True):
         scores = np.concatenate(
             [
                 screen.scores(np.stack([orders(t.convention, t.seed, place) for t in part]), width)
@@ -206,11 +223,11 @@ def ranked(
         )
         best = np.argsort(scores, kind="stable")[:kept]
         some, scores = [some[i] for i in best], scores[best]
-    n, times = place.records, CLIENTS * place.epochs
-    random = batch_order(np.full(times, n), n, rng).reshape(CLIENTS, place.epochs, n)
-    wrong = screen.scores(random, WIDTHS[-1])
-    eighth = np.sort(np.append(scores, wrong))[KEPT[-1] - 1]
-    stands_out = scores < eighth - _STANDS_OUT * wrong.std(ddof=1)
+    n, times = place.records, options.clients * place.epochs
+    random = batch_order(np.full(times, n), n, rng).reshape(options.clients, place.epochs, n)
+    wrong = screen.scores(random, options.widths[-1])
+    eighth = np.sort(np.append(scores, wrong))[options.kept[-1] - 1]
+    stands_out = scores < eighth - options.stands_out * wrong.std(ddof=1)
     return [tried for tried, far in zip(some, stands_out, strict=True) if far]
 
 
