@@ -131,14 +131,6 @@ def test_as_a_module() -> None:
     assert "max_entropy" in done.stdout
 
 
-def test_an_experiment_that_is_there_is_refused_before_the_work(workplace: Any) -> None:
-    (workplace.path / "papers-out").mkdir()
-    (workplace.path / "papers-out" / "kerkouche2023-fig3.svg").touch()
-    done = workplace.process("reproduce", "kerkouche2023-fig3")  # would take an hour
-    assert done.returncode == 1
-    assert "kerkouche2023-fig3.svg exists already" in done.stderr
-
-
 def test_an_interrupt_is_no_traceback_and_keeps_the_rounds(workplace: Any) -> None:
     config = workplace.path / "federation.toml"
     config.write_text(config.read_text().replace("rounds = 8", "rounds = 1000000"))

@@ -16,7 +16,7 @@ from overheard.attacks.baselines import LastReturned
 from overheard.errors import FixConfig
 from overheard.evaluation import complete
 from overheard.evaluation.audit import AuditOptions, audit
-from overheard.evaluation.complete import by_rounds, first_rounds, prefixes
+from overheard.evaluation.complete import by_rounds, first_rounds
 from overheard.evaluation.scoring import scorer_of
 from overheard.report.verdict import verdicts
 from overheard.transcript.guess import LocalModel
@@ -94,13 +94,6 @@ def test_attacks_of_other_packages_are_found(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(EntryPoint, "load", lambda self: object)
     with pytest.raises(FixConfig, match="is no attack: it lacks name, question, needs, paper"):
         attacks.all_attacks.__wrapped__()
-
-
-def test_prefixes():
-    assert prefixes(1) == ()
-    assert prefixes(2) == (1,)
-    assert prefixes(11) == (1, 2, 5, 10)
-    assert prefixes(501)[-3:] == (100, 200, 500)
 
 
 def test_the_first_rounds_are_the_first(federate):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from overheard.evaluation.audit import AuditOptions, audit
-from overheard.evaluation.sureness import Posterior, joined, sureness
+from overheard.evaluation.sureness import Posterior, sureness
 from overheard.transcript.threat import EAVESDROPPER
 
 
@@ -42,13 +42,6 @@ def test_beyond_99_is_counted_and_rows_only_on_request(rng):
     alike = Posterior(np.array([0.992, 0.999, 0.999]), np.ones(3), np.ones(3))
     assert alike.rows() == (1, 2, 0)  # of as many bits: the surer first, then by number
     assert alike.rows(1) == (1,)
-
-
-def test_clients_together(rng):
-    parts = [posterior(rng), posterior(rng, 30)]
-    whole = sureness(joined(parts))
-    assert whole.certain == sum(sureness(p).certain for p in parts)
-    assert whole.bits == pytest.approx(np.concatenate([p.bits for p in parts]).mean())
 
 
 def test_an_audit_carries_it_and_names_rows_only_when_asked(federate):

@@ -12,11 +12,10 @@ from overheard.identify.evidence import (
     COORDINATES,
     Messages,
     Seen,
-    gradients,
     looked_at,
     replayed,
 )
-from overheard.identify.search import OPTIMISERS, Structure, effort, fit_rate, search, way
+from overheard.identify.search import OPTIMISERS, Structure, effort, fit_rate, search
 from overheard.programs.recipe import Dense, Recipe, Target
 from overheard.programs.records import Encoding, Scaled
 
@@ -100,18 +99,6 @@ def test_a_rate_is_fitted_from_far_away() -> None:
     found, left = fit_rate(true.model_copy(update={"learning_rate": 1e-3}), SEEN, heard(true), 1)
     assert found.learning_rate == pytest.approx(0.2, rel=1e-5)
     assert left < 1e-9
-
-
-def test_momentum_goes_as_far_as_its_steps_add_up() -> None:
-    three = changed(optimiser=OPTIMISERS["momentum"], epochs=3)
-    assert way(three, [40]) == pytest.approx(1 + 1.9 + 2.71)
-    assert way(changed(epochs=3), [40]) == 3
-
-
-def test_pulls_are_the_records_gradients_less_their_mean() -> None:
-    pulls = gradients(BASE, SEEN, heard(BASE, rounds=1))
-    assert [p.shape for p in pulls] == [(40, BASE.model.size), (37, BASE.model.size)]
-    np.testing.assert_allclose(pulls[0].sum(axis=0), 0, atol=1e-9)
 
 
 def test_an_exact_rate_of_many_digits_repeats_the_messages_to_the_bit(fewer: None) -> None:
