@@ -40,7 +40,7 @@ $(STAMP): pyproject.toml constraints.txt
 # Opacus as the twin of private steps, what drives a browser and what builds the documentation; the
 # demo needs none.
 $(EXTRAS): $(STAMP)
-	$(PIP) install --quiet --constraint constraints.txt --editable ".[dev,twins,dp,flower,nvflare,ray,xgboost,docs,browser]"
+	$(PIP) install --quiet --constraint constraints.txt --editable ".[dev,twins,dp,flower,nvflare,ray,xgboost,papers,docs,browser]"
 	@touch $@
 
 demo: $(STAMP)

@@ -21,6 +21,8 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 
 OUTSIDE = ("papers", "benchmarks")
 """Not in the package, and yet nobody should have to find out what they need."""
+USERS = ("flower", "nvflare", "dp", "ray", "xgboost", "papers")
+"""Extras that are not for whoever changes the package."""
 
 
 def named(requirements: list[str]) -> set[str]:
@@ -49,7 +51,7 @@ def imported() -> dict[str, str]:
 def test_every_import_is_of_something_declared(module: str, file: str) -> None:
     extras = PROJECT["optional-dependencies"]
     users = named(PROJECT["dependencies"]) | named(
-        [line for extra in ("flower", "nvflare", "dp", "ray", "xgboost") for line in extras[extra]]
+        [line for extra in USERS for line in extras[extra]]
     )
     homes = {_plain(name) for name in packages_distributions().get(module, [module])}
     assert homes & users, f"{file} imports {module} of {sorted(homes)}; pyproject.toml has neither"
