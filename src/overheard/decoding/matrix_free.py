@@ -23,13 +23,29 @@ from overheard.decoding.max_entropy import Posterior, check_prior, count_unknown
 
 Array = NDArray[np.float64]
 
-_CLOSE = 0.02  # typical error of an indicator at which a solve may be rounded
-_STEPS = 60  # conjugate-gradient steps before an attempt to round
-_ATTEMPTS = 6  # to round, after ever more steps
-_SIGNIFICANT = 7.0  # standard deviations: what noise leaves along no record's feature
-_WHOLE = 0.25  # distance from a whole number at which a correction is none
-_DOUBT = 0.05  # least variance of an indicator that was not proven
-_SMALLEST = 1e-6  # a candidate that the prior calls impossible keeps this much
+
+@dataclass(frozen=True)
+class MatrixFreeOptions:
+    """Settings of the conjugate gradients.
+
+    close: typical error of an indicator at which a solve may be rounded.
+    steps, attempts: conjugate-gradient steps before an attempt to round, and how many of these.
+    significant: standard deviations: what noise leaves along no record's feature.
+    whole: distance from a whole number at which a correction is none.
+    doubt: least variance of an indicator that was not proven.
+    smallest: what a candidate keeps that the prior calls impossible.
+    """
+
+    close: float = 0.02
+    steps: int = 60
+    attempts: int = 6
+    significant: float = 7.0
+    whole: float = 0.25
+    doubt: float = 0.05
+    smallest: float = 1e-6
+
+
+DEFAULT = MatrixFreeOptions()
 
 
 @dataclass(frozen=True)
@@ -125,6 +141,7 @@ def decode_matrix_free(
     noise: float,
     groups: NDArray[np.intp] | None = None,
     prior: Array | None = None,
+    options: MatrixFreeOptions = DEFAULT,
 ) -> Posterior:
     """Probabilities from conjugate gradients, rounding and proof; deterministic.
 
@@ -149,11 +166,11 @@ def decode_matrix_free(
     z = np.tile(p0.mean(axis=0)[1:], (m, 1))
     answer: Array | None = None
     steps, proven, chi2, spread = 0, False, np.inf, np.inf
-    for attempt in range(_ATTEMPTS):
+    for attempt in range(options.attempts):
         left = residual - features.apply(z)
         # after the first rounding few records are left to correct: the typical one is right
-        close = _CLOSE * 0.1**attempt
-        change, used = _solve(quick, left, ridge, preconditioner, close)
+        close = options.close * 0.1**attempt
+        change, used = _solve(quick, left, ridge, preconditioner, (close, options.steps))
         z = z + change
         steps += used
         before: Array | None = answer
@@ -167,21 +184,21 @@ def decode_matrix_free(
         settled = (
             before is not None
             and np.array_equal(answer, before)
-            and float(np.abs(z - answer).max()) < _WHOLE
+            and float(np.abs(z - answer).max()) < options.whole
         )
-        if settled or float(scores.max(initial=0.0)) < _SIGNIFICANT:
+        if settled or float(scores.max(initial=0.0)) < options.significant:
             proven = True
             break
-        z = answer if float(np.mean(scores > _SIGNIFICANT)) < 0.1 else z
+        z = answer if float(np.mean(scores > options.significant)) < 0.1 else z
     assert answer is not None
     # How far the noise that is left may have moved each record: nothing, for most. Without proof an
     # answer is also as doubtful as the solves were far from whole numbers.
     error = (spread / norms.min(axis=1)) ** 2
-    error = np.where(error * _SIGNIFICANT**2 < 1.0, 0.0, np.maximum(error, _DOUBT))
+    error = np.where(error * options.significant**2 < 1.0, 0.0, np.maximum(error, options.doubt))
     if not proven:
-        error = np.maximum(error, max(float(np.mean((z - answer) ** 2)), _DOUBT))
+        error = np.maximum(error, max(float(np.mean((z - answer) ** 2)), options.doubt))
     return Posterior(
-        _probabilities(z, answer, p0, ties, error),
+        _probabilities(z, answer, np.maximum(p0, options.smallest), ties, error),
         float(chi2),
         m * free,
         count_unknowns(p0),
@@ -192,15 +209,21 @@ def decode_matrix_free(
 
 
 def _solve(
-    features: OuterProducts, residual: Array, ridge: Array, preconditioner: Array, close: float
+    features: OuterProducts,
+    residual: Array,
+    ridge: Array,
+    preconditioner: Array,
+    until: tuple[float, int],
 ) -> tuple[Array, int]:
-    """Conjugate gradients for (A'A + ridge) x = A' residual, until x moves by less than close."""
+    """Conjugate gradients for (A'A + ridge) x = A' residual, ``until`` x moves by less than a
+    number, or for so many steps."""
+    close, steps = until
     right = features.adjoint(residual)
     x = np.zeros_like(right)
     rest = right
     step = (preconditioner @ rest[:, :, None])[:, :, 0]
     direction, strength = step, float(np.sum(rest * step))
-    for used in range(1, _STEPS + 1):
+    for used in range(1, steps + 1):
         if strength <= 0.0:
             return x, used
         image = features.adjoint(features.apply(direction))
@@ -214,7 +237,7 @@ def _solve(
             return x, used
         renewed = float(np.sum(rest * step))
         direction, strength = step + (renewed / strength) * direction, renewed
-    return x, _STEPS
+    return x, steps
 
 
 def _nearest(z: Array, groups: NDArray[np.intp]) -> Array:
@@ -240,7 +263,7 @@ def _probabilities(
         return np.asarray(shares)
     corners = np.eye(prior.shape[1])[:, 1:]
     far = ((z[doubtful, None, :] - corners) ** 2).sum(axis=2)
-    logits = np.log(np.maximum(prior[doubtful], _SMALLEST)) - far / (2 * error[doubtful, None])
+    logits = np.log(prior[doubtful]) - far / (2 * error[doubtful, None])
     p = np.exp(logits - logits.max(axis=1, keepdims=True))
     shares[doubtful] = p / p.sum(axis=1, keepdims=True)
     sizes = np.bincount(groups)

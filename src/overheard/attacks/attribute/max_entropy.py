@@ -72,14 +72,29 @@ from overheard.transcript.view import View
 _WELL = 2.0  # mean square of what is left of moments that is called a good fit in any case
 Array = NDArray[np.float64]
 Decode = Callable[[Measurement], Posterior]
-MOST_ROUNDS = 8
-"""In which scales are looked for (spread evenly; fewer if the records are many)."""
-_FAR = 4.5  # standard errors below one from which an update that may be clipped counts as scaled
-_HALVED = 0.5  # without being told of clipping: the noise must fall at least so far
 _NOTICED = 100.0  # noise variance, in units of rounding, that no understated rounding explains
-_OPERATIONS = 1e10  # that looking for scales may cost
-_PASSES, _SETTLED = 3, 2e-3  # of scale and secret in turn; relative change at rest
-_NEARLY = 1e-3  # an update shorter than the norm by this share was not clipped
+
+
+@dataclass(frozen=True)
+class ScaleOptions:
+    """Settings of the search for the scale and the noise of updates.
+
+    rounds, operations: in which scales are looked for (spread evenly; fewer if the records are
+        many), and what that may cost.
+    far: standard errors below one from which an update that may be clipped counts as scaled.
+    halved: without being told of clipping: the noise must fall at least so far.
+    passes, settled: of scale and secret in turn; relative change at rest.
+    """
+
+    rounds: int = 8
+    operations: float = 1e10
+    far: float = 4.5
+    halved: float = 0.5
+    passes: int = 3
+    settled: float = 2e-3
+
+
+SCALES = ScaleOptions()
 
 
 @dataclass(frozen=True)
@@ -340,7 +355,7 @@ def may_be_clipped(link: Link, told: AppliedDefence | None) -> bool:
     if link.noise_sd:
         return True
     lengths = np.linalg.norm(link.updates(), axis=1)
-    return bool((lengths >= (1 - _NEARLY) * told.clip_norm).any())
+    return bool((lengths >= (1 - 1e-3) * told.clip_norm).any())
 
 
 def misfits(measurement: Measurement) -> bool:
@@ -349,7 +364,13 @@ def misfits(measurement: Measurement) -> bool:
 
 
 def undo(
-    link: Link, recipe: Recipe, candidates: Candidates, prior: Array, told: bool, decode: Decode
+    link: Link,
+    recipe: Recipe,
+    candidates: Candidates,
+    prior: Array,
+    told: bool,
+    decode: Decode,
+    options: ScaleOptions = SCALES,
 ) -> Undone | None:
     """Find every round's own scale and the noise, and decode if a round was scaled.
 
@@ -359,7 +380,8 @@ def undo(
     unknowns = candidates.unknowns
     if unknowns > UNKNOWNS or not one_step(link, recipe):
         return None
-    link = only(link, spread(len(link), int(np.clip(_OPERATIONS / unknowns**3, 1, MOST_ROUNDS))))
+    most = int(np.clip(options.operations / unknowns**3, 1, options.rounds))
+    link = only(link, spread(len(link), most))
     rows = range(len(link))
     sums = [scaled_sum(link, recipe, candidates, row) for row in rows]
     scales, noise = np.ones(len(link)), 1.0
@@ -369,7 +391,9 @@ def undo(
             scales[row] = min(by_length(one, prior), 1.0) if told else 1.0
             continue
         away = (1 - found.value) / found.sd
-        believed = away > _FAR if told else found.noise < _HALVED * found.noise_unscaled
+        believed = (
+            away > options.far if told else found.noise < options.halved * found.noise_unscaled
+        )
         if believed and found.value > 0:
             scales[row] = found.value
         noise = max(noise, found.noise)
@@ -378,13 +402,13 @@ def undo(
         link = replace(link, noise_sd=float(np.sqrt(noise)) * stated)
     if (scales == 1.0).all():
         return Undone(scales, link.noise_sd)
-    for _ in range(_PASSES):
+    for _ in range(options.passes):
         measurement = dense_measurement(link, recipe, candidates, len(link), scales=scales)
         posterior = decode(measurement)
         again = np.array([refit(one, posterior.probabilities) for one in sums])
         again = np.where(scales == 1.0, 1.0, np.minimum(again, 1.0) if told else again)
         proven = posterior.method in ("linear_solve", "counts")
-        if proven or np.abs(again / scales - 1).max() <= _SETTLED:
+        if proven or np.abs(again / scales - 1).max() <= options.settled:
             break
         scales = again
     return Undone(scales, link.noise_sd, measurement, posterior)
