@@ -26,8 +26,8 @@ from overheard.transcript.view import View, launch
 
 pytestmark = pytest.mark.slow
 
-NETWORK = {"name": "mlp", "hidden": [48]}
-SMALL = {"clients": 2, "people": 60, "columns": 8, "rounds": 3, "participation": 1.0}
+NETWORK = {"name": "mlp", "hidden": [32]}
+SMALL = {"clients": 2, "people": 40, "columns": 8, "rounds": 2, "participation": 1.0}
 MOMENTUM = {"optimiser": {"name": "sgd", "momentum": 0.9}, "learning_rate": 0.02}
 ADAM = {"optimiser": {"name": "adam"}, "learning_rate": 0.005}
 Federate = Callable[..., Recording]
@@ -90,12 +90,9 @@ def test_people_alike_with_different_values_are_counted(federate: Federate) -> N
     assert guess.probabilities == pytest.approx(0.5)
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_one_full_step_of_adam_is_answered_as_surely_as_rightly(
-    seed: int, federate: Federate
-) -> None:
+def test_one_full_step_of_adam_is_answered_as_surely_as_rightly(federate: Federate) -> None:
     """Of large gradients it is hardly more than signs: no record is called certain wrongly."""
-    recording = federate(NETWORK, **SMALL, seed=seed, **ADAM)
+    recording = federate(NETWORK, **SMALL, **ADAM)
     view = heard(ATTRIBUTE, recording)
     guess = decoded(view)
     sure = guess.probabilities.max(axis=1)
@@ -119,7 +116,8 @@ def test_one_step_of_adam_shows_its_gradient(decay: dict[str, Any], federate: Fe
 
 @pytest.mark.parametrize("settings", [MOMENTUM, ADAM, {**ADAM, "epochs": 3}], ids=str)
 def test_batches_in_an_unknown_order(settings: dict[str, Any], federate: Federate) -> None:
-    recording = federate(NETWORK, **SMALL, batch_size=8, **settings)
+    larger, more = {**NETWORK, "hidden": [48]}, {**SMALL, "people": 60, "rounds": 3}
+    recording = federate(larger, **more, batch_size=8, **settings)
     view = heard(ATTRIBUTE, recording)
     guess = decoded(view)
     found = accuracy(recording, view, guess)
@@ -145,21 +143,6 @@ def test_further_rounds_are_used_where_few_are_vague(
     assert guess.diagnostics["rounds_used"] == used
 
 
-def swapped_coding(dataset: Dataset) -> Dataset:
-    columns = dict(dataset.records.columns)
-    columns["s"] = 1 - columns["s"]
-    return replace(dataset, records=Records(columns))
-
-
-def test_recoding_the_secret_changes_nothing(federate: Federate) -> None:
-    found = []
-    for change in (lambda dataset: dataset, swapped_coding):
-        recording = federate(NETWORK, change=change, **SMALL, batch_size=8, **MOMENTUM)
-        view = heard(ATTRIBUTE, recording)
-        found.append(accuracy(recording, view, decoded(view)))
-    assert min(found) >= 0.95
-
-
 def told(view: View, **changes: Any) -> View:
     recipe = view.know(LocalTraining).recipe.model_copy(update=changes)
     return view.knowing(LocalTraining(recipe))
@@ -171,7 +154,6 @@ def told(view: View, **changes: Any) -> View:
         ({**ADAM, "batch_size": 8}, {"optimiser": Sgd(momentum=0.9)}),
         ({**MOMENTUM, "batch_size": 8}, {"learning_rate": 0.015}),
         ({**MOMENTUM, "batch_size": 8}, {"batch_size": 16}),
-        ({**ADAM, "batch_size": 8}, {"epochs": 2}),
         ({**ADAM, "epochs": 2}, {"optimiser": Sgd(momentum=0.5), "learning_rate": 0.1}),
     ],
     ids=str,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -129,16 +129,33 @@ def guessed(
     return launch(attack, view, seed), recording.truth()[client][column]
 
 
-def _summed(path: Path, seed: int = 0) -> Recording:
-    options = {"seed": seed, "victim": 25, "participants": 5, "attributes": ["c043"]}
+def digits(
+    path: Path,
+    model: dict[str, Any] | None = None,
+    victim: int = 60,
+    participants: int = 1,
+    defence: Sequence[dict[str, Any]] = (),
+    column: str = "c043",
+    seed: int = 0,
+    **training: Any,
+) -> Recording:
+    """A federation of digits, one pixel of which is asked for."""
+    options = {"victim": victim, "participants": participants, "attributes": [column]}
     content = {
         "seed": seed,
-        "data": {"source": "digits", "options": options},
-        "model": {"name": "mlp", "hidden": [8]},
-        "training": {"rounds": 4, "learning_rate": 0.1, "weighting": "equal"},
-        "defence": [{"name": "secure_sum"}],
+        "data": {"source": "digits", "options": {"seed": seed, **options}},
+        "model": {"name": "mlp", "hidden": [8]} if model is None else model,
+        "training": {"rounds": 2, "learning_rate": 0.1, **training},
+        "defence": list(defence),
     }
     return simulated(path, content)
+
+
+def summed(path: Path, seed: int = 0, defence: Sequence[Any] = (), **settings: Any) -> Recording:
+    """Digits of five clients of whom only sums are heard."""
+    usual = {"victim": 25, "participants": 5, "rounds": 4, "weighting": "equal"}
+    secure = [*defence, {"name": "secure_sum"}]
+    return digits(path, seed=seed, defence=secure, **{**usual, **settings})
 
 
 def _property(path: Path, seed: int = 0) -> Recording:
@@ -186,7 +203,7 @@ FAMILIES = {
     "attributes, mini-batches": Family(
         _people(LINEAR, {}, batch_size=16), SERVER, "s", ("max_entropy",),
     ),
-    "attributes, sums": Family(_summed, SECURE_SERVER, "c043", ("sum_decode",)),
+    "attributes, sums": Family(summed, SECURE_SERVER, "c043", ("sum_decode",)),
     "members": Family(
         _people({"name": "mlp", "hidden": [16]}, {"membership": 100}, rounds=3, participation=1.0),
         SERVER, "membership.s", ("candidate_decode", "coin", "gradient_variance_gmm"),

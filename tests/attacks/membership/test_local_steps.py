@@ -10,7 +10,7 @@ import pytest
 from federations import simulated
 from generated import tumours, visits
 
-from overheard.attacks.membership import CandidateDecode, as_trained, counted, pool_inputs
+from overheard.attacks.membership import CandidateDecode, pool_inputs
 from overheard.errors import ChooseAnotherAttack
 from overheard.programs.recipe import PrivateSteps, Sgd
 from overheard.programs.training import local_training, shards
@@ -32,17 +32,17 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def heard(tmp_path: Any) -> Any:
-    """``heard(people, hidden, **training)``: a view of a pool half of which are members; truth."""
+    """``heard(people, **training)``: a view of a pool half of which are members; truth."""
 
-    def record(people: int = 80, hidden: tuple[int, ...] = (32,), seed: int = 0, **training: Any):
+    def record(people: int = 48, seed: int = 0, **training: Any) -> Any:
         config = {
             "seed": seed,
             "data": {"source": "file"},
-            "model": {"name": "mlp", "hidden": list(hidden)},
-            "training": {"rounds": 5, "learning_rate": 0.1, **training},
+            "model": {"name": "mlp", "hidden": [24]},
+            "training": {"rounds": 3, "learning_rate": 0.1, **training},
             "audit": {"membership": people // 2},
         }
-        return asked(simulated(tmp_path / f"run-{seed}", config, visits(people, seed=seed)))
+        return asked(simulated(tmp_path / f"run-{seed}", config, visits(people, 40, seed=seed)))
 
     return record
 
@@ -57,19 +57,17 @@ def asked(recording: Recording, column: str = "v0", client: str = "a") -> Any:
 @pytest.mark.parametrize(
     "training",
     [
-        {"batch_size": 8, "learning_rate": 0.01},
         {"batch_size": 8},
-        {"batch_size": 16},  # 40 members: the last batch is half as large
-        {"batch_size": 12, "epochs": 3, "learning_rate": 0.03},
-        {"epochs": 4},
-        {"batch_size": 8, "steps": 10},
+        {"batch_size": 10, "epochs": 3, "learning_rate": 0.03},  # 24 members: a smaller last batch
+        {"batch_size": 64, "epochs": 4},  # every batch is all of them
+        {"batch_size": 8, "steps": 6},
         {"batch_size": 8, "algorithm": "fedprox", "proximal": 0.1},
     ],
     ids=str,
 )
 def test_members_of_many_local_steps(heard: Any, training: dict[str, Any]) -> None:
     view, member, secret = heard(**training)
-    guess = launch(CandidateDecode(rounds=5), view, 0)
+    guess = launch(CandidateDecode(), view, 0)
     assert np.mean(guess.choice() == member) >= 0.97
     assert guess.diagnostics["fit"] == "good"
     assert "flag" not in guess.diagnostics
@@ -85,14 +83,14 @@ def calibration_error(probabilities: Any, truth: Any) -> float:
     return float(np.sum(gaps) / len(truth))
 
 
-@pytest.mark.parametrize("rate", [1.0, 4.0, 30.0])
+@pytest.mark.parametrize("rate", [1.0, 30.0])
 def test_large_learning_rates_are_refused_flagged_or_admitted(heard: Any, rate: float) -> None:
     """The sum is blurred beyond decoding: nothing may be claimed that is not so."""
     said, true = [], []
-    for seed in range(3):
-        view, member, _ = heard(learning_rate=rate, batch_size=4, seed=seed, rounds=3)
+    for seed in range(2):
+        view, member, _ = heard(learning_rate=rate, batch_size=4, seed=seed, rounds=1)
         try:
-            guess = launch(CandidateDecode(rounds=3), view, seed)
+            guess = launch(CandidateDecode(), view, seed)
         except ChooseAnotherAttack:  # refused
             continue
         if guess.diagnostics["fit"] == "good":
@@ -106,15 +104,15 @@ def test_large_learning_rates_are_refused_flagged_or_admitted(heard: Any, rate: 
 
 def test_a_pool_without_any_member_is_not_believed(heard: Any) -> None:
     """As many candidates as before, none of whom the client trained on."""
-    view, member, _ = heard(people=120, batch_size=8)
+    view, member, _ = heard(people=72, batch_size=8)
     strangers = np.flatnonzero(~member)
     pool = view.know(CandidatePool)
     link = view.know(Link)
-    fewer = dataclasses.replace(link, weights=np.full_like(link.weights, 30.0))
+    fewer = dataclasses.replace(link, weights=np.full_like(link.weights, 18.0))
     emptied = view.knowing(
         CandidatePool(pool.records.take(strangers), pool.labels[strangers]), fewer
     )
-    guess = launch(CandidateDecode(rounds=2), emptied, 0)
+    guess = launch(CandidateDecode(rounds=1), emptied, 0)
     assert guess.diagnostics["fit"] == "poor" or "flag" in guess.diagnostics
 
 
@@ -124,7 +122,7 @@ def test_twins_share_their_probability_and_are_counted(heard: Any) -> None:
     first = int(np.flatnonzero(member)[0])
     again = np.append(np.arange(len(member)), first)
     doubled = view.knowing(CandidatePool(pool.records.take(again), pool.labels[again]))
-    guess = launch(CandidateDecode(), doubled, 0)
+    guess = launch(CandidateDecode(rounds=1), doubled, 0)
     # a member and a copy of it: one of the two was used, nobody can say which
     assert guess.probabilities[first] == pytest.approx(guess.probabilities[-1])
     assert 0.3 < guess.probabilities[-1] < 0.7
@@ -135,49 +133,9 @@ def test_twins_share_their_probability_and_are_counted(heard: Any) -> None:
 
 
 def test_parts_of_an_epoch_are_refused(heard: Any) -> None:
-    view, _, _ = heard(batch_size=8, steps=3)
-    with pytest.raises(ChooseAnotherAttack, match="3 mini-batch steps, not whole epochs"):
+    view, _, _ = heard(batch_size=8, steps=4)
+    with pytest.raises(ChooseAnotherAttack, match="4 mini-batch steps, not whole epochs"):
         launch(CandidateDecode(), view, 0)
-
-
-def test_steps_and_large_batches_in_epochs(heard: Any) -> None:
-    recipe = heard(batch_size=8, steps=10)[0].know(LocalTraining).recipe
-    assert (as_trained(recipe, 40).epochs, as_trained(recipe, 40).steps) == (2, None)
-    whole = recipe.model_copy(update={"batch_size": 64, "steps": None})
-    assert as_trained(whole, 40).full_batch
-
-
-def test_counted_odds_add_up() -> None:
-    told = np.random.default_rng(1).random(200)
-    p = counted(told, 60)
-    assert p.sum() == pytest.approx(60)
-    assert np.array_equal(np.argsort(p, kind="stable"), np.argsort(told, kind="stable"))
-
-
-@pytest.mark.parametrize("batch", [8, 32])
-@pytest.mark.parametrize("rate", [0.01, 0.1])
-def test_members_on_location30(tmp_path: Any, batch: int, rate: float) -> None:
-    """Real records: a pool of 100 members and 100 strangers, one round, one local epoch."""
-    from overheard.data.dealing import VICTIM
-    from overheard.errors import FixData
-    from papers.data import location30
-
-    try:
-        dataset = location30.load(victim=200)
-    except FixData as error:
-        pytest.skip(f"location30 is not at hand: {error}")
-    training = {"rounds": 1, "learning_rate": rate, "batch_size": batch, "isolate": VICTIM}
-    config = {
-        "data": {"source": "location30"},
-        "model": {"name": "mlp", "hidden": [128]},
-        "training": training,
-        "audit": {"membership": 100},
-    }
-    recording = simulated(tmp_path / "run", config, dataset)
-    view, member, _ = asked(recording, dataset.sensitive[0], VICTIM)
-    guess = launch(CandidateDecode(), view, 0)
-    assert np.mean(guess.choice() == member) >= (0.99 if rate < 0.1 else 0.95)
-    assert guess.diagnostics["fit"] == "good"
 
 
 def noisy(view: Any, factor: float) -> tuple[Any, float]:
@@ -190,11 +148,10 @@ def noisy(view: Any, factor: float) -> tuple[Any, float]:
 
 
 def test_noise_that_is_told_keeps_probabilities_calibrated(heard: Any) -> None:
-    view, member, _ = heard(people=200, batch_size=8)
+    view, member, _ = heard(people=100, batch_size=8)
     blurred, sd = noisy(view, 1.0)
-    guess = launch(
-        CandidateDecode(rounds=3), blurred.knowing(AppliedDefence(("gaussian",), None, sd)), 0
-    )
+    told = blurred.knowing(AppliedDefence(("gaussian",), None, sd))
+    guess = launch(CandidateDecode(rounds=1), told, 0)
     assert guess.diagnostics["fit"] == "good"
     assert 0.6 < np.mean(guess.choice() == member) < 1.0
     assert calibration_error(guess.probabilities, member) <= 0.08
@@ -202,7 +159,7 @@ def test_noise_that_is_told_keeps_probabilities_calibrated(heard: Any) -> None:
 
 def test_noise_that_is_not_told_is_noticed(heard: Any) -> None:
     view, _, _ = heard(batch_size=8)
-    guess = launch(CandidateDecode(rounds=2), noisy(view, 1.0)[0], 0)
+    guess = launch(CandidateDecode(rounds=1), noisy(view, 1.0)[0], 0)
     assert guess.diagnostics["fit"] == "poor"
     assert guess.diagnostics["flag"].startswith("poor fit")
 
@@ -211,9 +168,8 @@ def test_a_clipped_update_is_noticed(heard: Any) -> None:
     view, _, _ = heard(batch_size=8)
     link = view.know(Link)
     returned = (link.sent - 0.3 * link.updates()).astype(link.returned.dtype)
-    guess = launch(
-        CandidateDecode(rounds=2), view.knowing(dataclasses.replace(link, returned=returned)), 0
-    )
+    clipped = view.knowing(dataclasses.replace(link, returned=returned))
+    guess = launch(CandidateDecode(rounds=1), clipped, 0)
     assert guess.diagnostics["fit"] == "poor"
 
 
@@ -226,7 +182,7 @@ def test_another_rule_than_stated_is_noticed(heard: Any) -> None:
 
 def private_view(heard: Any, noise: float, **training: Any) -> Any:
     """As ``heard``, of a client that takes private steps: its training is done again with them."""
-    view, member, secret = heard(people=200, **training)
+    view, member, secret = heard(people=100, rounds=1, **training)
     recipe = view.know(LocalTraining).recipe.model_copy(
         update={"private": PrivateSteps(clip=1.0, noise=noise)}
     )
@@ -250,7 +206,7 @@ def test_private_steps_of_little_noise_hide_only_who_was_never_drawn(heard: Any)
 
 def test_private_steps_of_much_noise_hide_members(heard: Any) -> None:
     view, member = private_view(heard, noise=20.0, batch_size=10, learning_rate=0.05)
-    guess = launch(CandidateDecode(rounds=2), view, 0)
+    guess = launch(CandidateDecode(), view, 0)
     assert "undecided" in guess.diagnostics
     assert calibration_error(guess.probabilities, member) <= 0.15
     assert guess.probabilities.max() < 0.99
@@ -263,10 +219,10 @@ def test_a_right_recipe_is_not_blamed_for_a_secret_that_goes_with_other_columns(
     config = {
         "data": {"source": "file"},
         "model": {"name": "mlp", "hidden": [16], "activation": "tanh"},
-        "training": {"rounds": 2, "learning_rate": 0.03, "batch_size": 32},
-        "audit": {"membership": 150},
+        "training": {"rounds": 1, "learning_rate": 0.03, "batch_size": 16},
+        "audit": {"membership": 75},
     }
-    view, member, _ = asked(simulated(tmp_path / "run", config, tumours(300, seed=0)))
+    view, member, _ = asked(simulated(tmp_path / "run", config, tumours(150, seed=0)))
     guess = launch(CandidateDecode(), view, 0)
     assert guess.diagnostics["fit"] == "good"
     assert "flag" not in guess.diagnostics
